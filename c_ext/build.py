@@ -1,0 +1,45 @@
+"""Builds qindex._core. The part of qindex.h between the two marks is what Python sees.
+
+QINDEX_CFLAGS and QINDEX_LDFLAGS are added last, for developer and sanitizer builds. setuptools
+compiles with -DNDEBUG, so those begin with -UNDEBUG to have the asserts back.
+"""
+
+import os
+import platform
+import shlex
+from pathlib import Path
+
+from cffi import FFI
+
+# Relative to the project's root, where every build runs: setuptools refuses absolute sources.
+HERE = Path(os.path.relpath(Path(__file__).parent))
+
+
+def declarations(header: str) -> str:
+    """Return the text between the two marks, so that nothing is declared twice."""
+    _, found_begin, rest = header.partition("/* cffi: begin */")
+    text, found_end, _ = rest.partition("/* cffi: end */")
+    if not (found_begin and found_end):
+        raise SystemExit("c_ext/qindex.h: the marks '/* cffi: begin */', '/* cffi: end */' are missing")
+    return text
+
+
+def compile_args() -> list[str]:
+    args = ["-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden", "-pthread"]
+    if platform.machine() in ("aarch64", "arm64") and platform.system() == "Linux":
+        args.append("-march=armv8-a+crc")  # In every 64-bit ARM server; not in gcc's baseline.
+    return args + shlex.split(os.environ.get("QINDEX_CFLAGS", ""))
+
+
+ffi = FFI()
+ffi.cdef(declarations((HERE / "qindex.h").read_text(encoding="utf-8")))
+ffi.set_source(
+    "qindex._core",
+    '#include "qindex.h"',
+    sources=sorted(map(str, HERE.glob("*.c"))),
+    depends=sorted(map(str, HERE.glob("*.h"))),
+    include_dirs=[str(HERE)],
+    extra_compile_args=compile_args(),
+    extra_link_args=["-pthread", *shlex.split(os.environ.get("QINDEX_LDFLAGS", ""))],
+    py_limited_api=True,
+)

@@ -1,0 +1,1 @@
+"""An embedded, crash-safe storage engine for message queues."""

@@ -1,0 +1,6 @@
+from setuptools import setup
+
+setup(
+    cffi_modules=["c_ext/build.py:ffi"],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)
