@@ -20,7 +20,9 @@ def declarations(header: str) -> str:
     _, found_begin, rest = header.partition("/* cffi: begin */")
     text, found_end, _ = rest.partition("/* cffi: end */")
     if not (found_begin and found_end):
-        raise SystemExit("c_ext/qindex.h: the marks '/* cffi: begin */', '/* cffi: end */' are missing")
+        raise SystemExit(
+            "c_ext/qindex.h: the marks '/* cffi: begin */', '/* cffi: end */' are missing"
+        )
     return text
 
 
