@@ -129,9 +129,10 @@ STEPS: dict[str, Callable[[bool], Result]] = {
 
 def show(colour: str, mark: str, name: str, seconds: str, note: str) -> None:
     first, *more = note.splitlines() or [""]
-    ending = "\r" if mark == "…" else "\n"
     line = f"  {mark} {name:<24} {seconds:>7}  {first}".rstrip()
-    print(paint(colour, f"{line:<60}"), end=ending, flush=True)
+    if COLOURED:  # A terminal: what is running stands there until its result takes the line.
+        line = f"\r{paint(colour, f'{line:<60}')}"
+    print(line, end="" if mark == "…" else "\n", flush=True)
     for line in more:
         print(paint(YELLOW, f"{'':38}{line}"))
 

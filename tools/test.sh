@@ -1,15 +1,24 @@
 #!/bin/sh
-# Set up and pass the tests: needs Python 3.11 or newer, a C compiler and PyPI, and no earlier step.
-# Arguments go to pytest. PYTHON chooses another interpreter, VENV another place for the environment.
+# Set up and pass the tests. Needs Python 3.11 or newer, a C compiler and PyPI, and no earlier step.
+# Arguments go to pytest. PYTHON chooses the interpreter, VENV the place of the environment.
 set -eu
 cd "$(dirname "$0")/.."
-python=${PYTHON:-python3}
 venv=${VENV:-.venv}
 
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-    echo "qindex needs Python 3.11 or newer; $("$python" --version 2>&1) is not. Set PYTHON." >&2
-    exit 1
+is_new_enough() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
-[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    for python in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
+        if is_new_enough "$python"; then break; fi
+    done
+    is_new_enough "$python" || {
+        echo "Found no Python 3.11 or newer. PYTHON=/path/to/python $0 says where it is." >&2
+        exit 1
+    }
+    "$python" -m venv "$venv"
+fi
+echo "Building qindex in $venv ..."
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 exec "$venv/bin/python" -m pytest "$@"
