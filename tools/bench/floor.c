@@ -1,0 +1,191 @@
+/* The raw floor: the least that any queue must do which survives kill -9.
+ *
+ * A frame is a length, a CRC32C and the body, copied into a mapped file; there is no index, no queue,
+ * no Python. Whatever an engine needs beyond these figures is the price of being a queue.
+ * Every function returns 0, or an errno. Nothing here is linked into qindex: floor.py compiles it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__SSE4_2__)
+#include <nmmintrin.h>
+#define CRC_8_BYTES(crc, value) ((uint32_t)_mm_crc32_u64((crc), (value)))
+#define CRC_1_BYTE(crc, value)  _mm_crc32_u8((crc), (value))
+#elif defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+#define CRC_8_BYTES(crc, value) __crc32cd((crc), (value))
+#define CRC_1_BYTE(crc, value)  __crc32cb((crc), (value))
+#else
+#error "the floor needs a CPU with CRC32C instructions"
+#endif
+
+enum { FRAME_HEAD_BYTES = 8, BLOCK_BYTES = 4096, SYNC_FILE_BYTES = 16 << 20 };
+
+static double now_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static uint32_t crc32c(const uint8_t *bytes, size_t size) {
+    uint32_t crc = ~0u;
+    for (; size >= 8; bytes += 8, size -= 8) {
+        uint64_t word;
+        memcpy(&word, bytes, 8);
+        crc = CRC_8_BYTES(crc, word);
+    }
+    for (; size > 0; bytes++, size--)
+        crc = CRC_1_BYTE(crc, *bytes);
+    return ~crc;
+}
+
+static size_t append_frame(uint8_t *to, const uint8_t *body, uint32_t body_bytes) {
+    uint32_t crc = crc32c(body, body_bytes);
+    memcpy(to, &body_bytes, 4);
+    memcpy(to + 4, &crc, 4);
+    memcpy(to + FRAME_HEAD_BYTES, body, body_bytes);
+    return FRAME_HEAD_BYTES + body_bytes;
+}
+
+/* Copies the body out and checks it, as get() must. Returns 0 for a bad frame. */
+static size_t read_frame(const uint8_t *from, uint8_t *body) {
+    uint32_t body_bytes, crc;
+    memcpy(&body_bytes, from, 4);
+    memcpy(&crc, from + 4, 4);
+    memcpy(body, from + FRAME_HEAD_BYTES, body_bytes);
+    return crc32c(body, body_bytes) == crc ? FRAME_HEAD_BYTES + body_bytes : 0;
+}
+
+static int map_new_file(const char *path, size_t size, int *fd, uint8_t **map) {
+    *fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        return errno;
+    int failed = posix_fallocate(*fd, 0, (off_t)size);
+    if (failed == 0) {
+        *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+        failed = *map == MAP_FAILED ? errno : 0;
+    }
+    if (failed != 0)
+        close(*fd);
+    return failed;
+}
+
+static double time_appends(uint8_t *map, uint64_t count, const uint8_t *body, uint32_t body_bytes) {
+    double start = now_seconds();
+    for (uint64_t i = 0; i < count; i++)
+        map += append_frame(map, body, body_bytes);
+    return now_seconds() - start;
+}
+
+/* seconds[0]: appends into pages never written; [1]: into pages written before; [2]: reading back. */
+int floor_append_and_read(const char *path, uint64_t count, const uint8_t *body,
+                          uint32_t body_bytes, double seconds[3]) {
+    size_t size = count * (FRAME_HEAD_BYTES + body_bytes);
+    uint8_t *map, scratch[1 << 16];
+    int fd;
+    if (body_bytes > sizeof scratch)
+        return EINVAL;
+    int failed = map_new_file(path, size, &fd, &map);
+    if (failed != 0)
+        return failed;
+    seconds[0] = time_appends(map, count, body, body_bytes);
+    seconds[1] = time_appends(map, count, body, body_bytes);
+    double start = now_seconds();
+    size_t frame_bytes = 1;
+    for (const uint8_t *from = map; from < map + size && frame_bytes > 0; from += frame_bytes)
+        frame_bytes = read_frame(from, scratch);
+    seconds[2] = now_seconds() - start;
+    munmap(map, size);
+    close(fd);
+    return frame_bytes > 0 ? 0 : EIO;
+}
+
+/* One append and one read per turn, the read `depth` frames behind, round and round in one file. */
+int floor_cycle(const char *path, uint64_t count, uint32_t depth, const uint8_t *body,
+                uint32_t body_bytes, double *seconds) {
+    size_t frame_bytes = FRAME_HEAD_BYTES + body_bytes, slots = 2 * (size_t)depth;
+    uint8_t *map, scratch[1 << 16];
+    int fd, bad = 0;
+    if (body_bytes > sizeof scratch)
+        return EINVAL;
+    int failed = map_new_file(path, slots * frame_bytes, &fd, &map);
+    if (failed != 0)
+        return failed;
+    time_appends(map, slots, body, body_bytes);
+    double start = now_seconds();
+    for (uint64_t i = 0; i < count; i++) {
+        append_frame(map + (i + depth) % slots * frame_bytes, body, body_bytes);
+        bad |= read_frame(map + i % slots * frame_bytes, scratch) == 0;
+    }
+    *seconds = now_seconds() - start;
+    munmap(map, slots * frame_bytes);
+    close(fd);
+    return bad ? EIO : 0;
+}
+
+/* A file whose blocks are all written and durable, so that a later sync moves data and no metadata. */
+static int open_written_file(const char *path, int *fd) {
+    static const uint8_t block[BLOCK_BYTES];
+    *fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        return errno;
+    for (off_t at = 0; at < SYNC_FILE_BYTES; at += BLOCK_BYTES)
+        if (pwrite(*fd, block, BLOCK_BYTES, at) != BLOCK_BYTES)
+            return errno != 0 ? errno : EIO;
+    return fsync(*fd) != 0 ? errno : 0;
+}
+
+/* One 4 KiB block and one fdatasync per turn, the blocks in a row, until time or count is used up. */
+int floor_sync_each(const char *path, uint64_t count_max, double seconds_max, uint64_t *count,
+                    double *seconds) {
+    uint8_t block[BLOCK_BYTES];
+    int fd, failed = open_written_file(path, &fd);
+    double start = now_seconds();
+    *count = 0;
+    *seconds = 0;
+    while (failed == 0 && *count < count_max && *seconds < seconds_max) {
+        off_t at = (off_t)(*count * BLOCK_BYTES % SYNC_FILE_BYTES);
+        memset(block, (int)(*count % 255 + 1), sizeof block);
+        if (pwrite(fd, block, BLOCK_BYTES, at) != BLOCK_BYTES || fdatasync(fd) != 0)
+            failed = errno != 0 ? errno : EIO;
+        *count += 1;
+        *seconds = now_seconds() - start;
+    }
+    if (fd >= 0)
+        close(fd);
+    return failed;
+}
+
+/* `batch` mapped appends, then one fdatasync: group commit and nothing else. */
+int floor_sync_batches(const char *path, uint32_t batch, uint64_t count_max, double seconds_max,
+                       const uint8_t *body, uint32_t body_bytes, uint64_t *count, double *seconds) {
+    size_t batch_bytes = batch * (size_t)(FRAME_HEAD_BYTES + body_bytes), at = 0;
+    int fd, failed = open_written_file(path, &fd);
+    if (failed != 0)
+        return failed;
+    uint8_t *map = mmap(NULL, SYNC_FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED || batch_bytes > SYNC_FILE_BYTES)
+        failed = EINVAL;
+    double start = now_seconds();
+    *count = 0;
+    *seconds = 0;
+    while (failed == 0 && *count < count_max && *seconds < seconds_max) {
+        if (at + batch_bytes > SYNC_FILE_BYTES)
+            at = 0;
+        time_appends(map + at, batch, body, body_bytes);
+        failed = fdatasync(fd) != 0 ? errno : 0;
+        at += batch_bytes;
+        *count += batch;
+        *seconds = now_seconds() - start;
+    }
+    if (map != MAP_FAILED)
+        munmap(map, SYNC_FILE_BYTES);
+    close(fd);
+    return failed;
+}
