@@ -1,0 +1,166 @@
+"""What is measured: the rows of the table with their targets, and the steps of a round."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from systems import System
+from works import FLOORS
+
+SMALL, LARGE = 100, 1024  # body sizes in bytes
+RATE, MS, MB, BYTES, TIMES = "/s", "ms", "MB", "B", "x"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. The target is for 100 B bodies unless it holds for any size."""
+
+    figure: str
+    label: str
+    unit: str
+    target: float | None = None
+    best_known: str = ""  # measured earlier elsewhere, not by this command
+    any_size: bool = False
+
+    @property
+    def more_is_better(self) -> bool:
+        return self.unit == RATE or self.figure == "sync_share"
+
+    def passes(self, value: float) -> bool | None:
+        if self.target is None:
+            return None
+        return value >= self.target if self.more_is_better else value <= self.target
+
+
+ROWS = (
+    Row("publish", "publish, one call each", RATE, 2.5e6, "0.38 M/s go-diskqueue"),
+    Row("get_ack", "get + ack, one call each", RATE, 1.5e6, "1.4 M/s go-diskqueue"),
+    Row("cycle", "publish + get + ack at depth 1000", RATE, 1.0e6, "0.28 M/s go-diskqueue"),
+    Row("batch_publish", "batches of 100: publish", RATE, 8e6, "2.2 M/s LMDB"),
+    Row("batch_get_ack", "batches of 100: get + ack", RATE, 4e6, "1.8 M/s LMDB"),
+    Row(
+        "index_bulk",
+        "index alone, bulk: publish + deliver + ack",
+        RATE,
+        15e6,
+        "0.14 M/s RabbitMQ v1, 0.48 M/s v2",
+    ),
+    Row("index_bulk_deep", "the same, all published first", RATE),
+    Row("sync_each", "durable, one sync per message", RATE),
+    Row("sync_share", "its share of the raw fdatasync rate", TIMES, 0.9, any_size=True),
+    Row("sync_batch", "durable, one sync per 1000", RATE, 1e6),
+    Row(
+        "reopen_ms_1m",
+        "reopen after kill -9, {1m} waiting, to first message",
+        MS,
+        10,
+        "560-2900 ms RabbitMQ v1",
+    ),
+    Row("reopen_ms_10m", "reopen after kill -9, {10m} waiting, to first message", MS, 50),
+    Row("rss_filled_mb_10m", "resident memory, {10m} waiting, published", MB, 64),
+    Row("rss_reopened_mb_10m", "resident memory, {10m} waiting, reopened", MB, 64),
+    Row("disk_per_message_1m", "disk per message, {1m} waiting", BYTES, 150),
+    Row("disk_per_message_10m", "disk per message, {10m} waiting", BYTES, 150),
+    Row("disk_after_compaction", "disk after compaction / live bytes", TIMES, 1.5, any_size=True),
+)
+
+
+def is_any(key: str, system: type[System] | None) -> bool:
+    return system is not None
+
+
+def is_qindex(key: str, system: type[System] | None) -> bool:
+    return key == "qindex"
+
+
+def is_any_or_floor(key: str, system: type[System] | None) -> bool:
+    return True
+
+
+def is_durable_or_floor(key: str, system: type[System] | None) -> bool:
+    return key == "floor" or (system is not None and system.can_be_durable)
+
+
+def fills_fast(key: str, system: type[System] | None) -> bool:
+    return system is not None and system.fills_fast
+
+
+@dataclass(frozen=True)
+class Step:
+    """Works run one after the other in one directory, each in its own process."""
+
+    works: tuple[str, ...]
+    takes: Callable[[str, type[System] | None], bool]
+    counts: dict[int, int] = field(default_factory=dict)  # messages by body size
+    suffix: str = ""  # appended to the figures' names
+    seconds_max: float = 1.0
+    rounds_max: int = 1000
+
+    def smaller(self, divisor: int) -> "Step":
+        counts = {size: max(count // divisor, 2000) for size, count in self.counts.items()}
+        return replace(self, counts=counts, seconds_max=self.seconds_max / 10, rounds_max=1)
+
+
+STEPS = (
+    Step(("single",), is_any_or_floor, {SMALL: 1_000_000, LARGE: 400_000}),
+    Step(("cycle",), is_any_or_floor, {SMALL: 500_000, LARGE: 200_000}),
+    Step(("batches",), is_any, {SMALL: 2_000_000, LARGE: 400_000}),
+    Step(("index_alone",), is_qindex, {SMALL: 5_000_000}),
+    Step(("durable",), is_durable_or_floor, {SMALL: 1_000_000, LARGE: 1_000_000}),
+    Step(("kill9_fill", "kill9_read"), is_any, {SMALL: 200_000}, rounds_max=1),
+    Step(
+        ("waiting_fill", "waiting_reopen"),
+        fills_fast,
+        {SMALL: 1_000_000},
+        suffix="_1m",
+        seconds_max=20,
+    ),
+    Step(
+        ("waiting_fill", "waiting_reopen"),
+        is_qindex,
+        {LARGE: 1_000_000},
+        suffix="_1m",
+        seconds_max=60,
+        rounds_max=3,
+    ),
+    Step(
+        ("waiting_fill", "waiting_reopen"),
+        is_qindex,
+        {SMALL: 10_000_000},
+        suffix="_10m",
+        seconds_max=120,
+        rounds_max=3,
+    ),
+    Step(
+        ("compaction",),
+        is_qindex,
+        {SMALL: 2_000_000, LARGE: 400_000},
+        seconds_max=60,
+        rounds_max=3,
+    ),
+)
+QUICK_DIVISOR = 50
+
+
+def steps(*, quick: bool) -> tuple[Step, ...]:
+    return tuple(step.smaller(QUICK_DIVISOR) for step in STEPS) if quick else STEPS
+
+
+def waiting_counts(chosen: tuple[Step, ...]) -> dict[str, str]:
+    """The counts that the rows' labels name, as "1 M"."""
+    counts = {step.suffix.strip("_"): min(step.counts.values()) for step in chosen if step.suffix}
+    return {name: count_text(count) for name, count in counts.items()}
+
+
+def count_text(count: float) -> str:
+    for size, unit in ((1_000_000, " M"), (1000, " k")):
+        if count >= size:
+            return f"{count / size:g}{unit}"
+    return f"{count:g}"
+
+
+def labels(chosen: tuple[Step, ...]) -> dict[str, str]:
+    counts = waiting_counts(chosen)
+    return {row.figure: row.label.format(**counts) for row in ROWS}
+
+
+FLOOR_NAMES = dict(zip(FLOORS, ("raw floor in C", "raw floor, pages reused"), strict=True))
