@@ -173,9 +173,12 @@ def as_text(report: Report, *, colour: bool = False) -> str:
 
 
 def heading(report: Report) -> str:
-    rounds = f"{report.rounds} round{'s' if report.rounds > 1 else ''}"
     kind = "smoke run, figures mean little" if report.quick else "interleaved, medians"
-    return f"{report.command}  ({rounds}, {kind})"
+    return f"{report.command}  ({rounds_text(report)}, {kind})"
+
+
+def rounds_text(report: Report) -> str:
+    return f"{report.rounds} round{'s' if report.rounds > 1 else ''}"
 
 
 def paint(line: str) -> str:
@@ -190,7 +193,7 @@ Made by one command on one machine, which rewrites this file::
 
     {command}
 
-{rounds} interleaved rounds, medians; every measurement runs in a fresh process and a fresh
+{rounds}, interleaved, medians; every measurement runs in a fresh process and a fresh
 directory, as plain Python loops in one thread. A slow system handles fewer messages: rates are per
 second of what it did. The spread is half the distance of the extremes. *Raw floor* is C that copies
 a body and its CRC32C into a mapped, preallocated file, reads it back, or (for sync rows) writes one
@@ -199,7 +202,7 @@ a body and its CRC32C into a mapped, preallocated file, reads it back, or (for s
 
 
 def as_rst(report: Report) -> str:
-    parts = [RST_INTRODUCTION.format(command=report.command, rounds=report.rounds)]
+    parts = [RST_INTRODUCTION.format(command=report.command, rounds=rounds_text(report))]
     parts += [f":{name}: {value}" for name, value in report.facts.items()]
     parts += [f":not installed, skipped: {name}" for name in report.missing]
     lines = target_table(report)
@@ -222,8 +225,9 @@ def rst_section(title: str) -> list[str]:
 
 
 def rst_table(lines: Sequence[Sequence[str]]) -> list[str]:
-    """A simple table; an empty cell is written as a backslash, which prints as nothing."""
-    cells = [[cell or "\\" for cell in line] for line in lines]
+    """A simple table. A lone dash would print as a list of one empty item; only the first column
+    must not be empty."""
+    cells = [["" if cell == NOTHING else cell for cell in line] for line in lines]
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     rule = "  ".join("=" * width for width in widths)
     header, *body = align(cells)
