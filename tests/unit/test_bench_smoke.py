@@ -17,6 +17,7 @@ import table  # noqa: E402
 import works  # noqa: E402
 from results import Results  # noqa: E402
 from systems import Sqlite  # noqa: E402
+from warm import WarmMemory  # noqa: E402
 
 
 def sqlite_job(directory: Path, work: str = "single", count: int = 300) -> works.Job:
@@ -89,7 +90,8 @@ def test_a_work_that_fails_is_named_and_the_rest_goes_on(
 ) -> None:
     bad = run.Measurement(plan.Step(("nonsense",), plan.is_any, {100: 10}), 100, "sqlite", 0)
     good = run.Measurement(plan.Step(("cycle",), plan.is_any, {100: 10}), 100, "sqlite", 0)
-    results = run.measure_all([bad, good], tmp_path, library="")
+    with WarmMemory(1) as memory:
+        results = run.measure_all([bad, good], tmp_path, library="", memory=memory)
     assert results.failures == ["sqlite nonsense 100: KeyError: 'nonsense'"]
     assert results.median("cycle", 100, "sqlite") is not None
     assert "FAILED sqlite nonsense 100" in capsys.readouterr().err

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from table import align
+from warm import WarmMemory
 from works import CYCLE_DEPTH, disk_bytes
 
 SIZES = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -105,12 +106,17 @@ def run_rounds(
 ) -> dict[tuple[int, str], dict[str, list[float]]]:
     samples: dict[tuple[int, str], dict[str, list[float]]] = {}
     fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=fresh, max_tasks_per_child=1) as processes:
+    with (
+        ProcessPoolExecutor(1, mp_context=fresh, max_tasks_per_child=1) as processes,
+        WarmMemory(1024) as memory,
+    ):
         for number, size, way in itertools.product(range(rounds), SIZES, WAYS):
             print(f"round {number + 1}/{rounds}: {size} B {way}", file=sys.stderr)
             with tempfile.TemporaryDirectory(prefix="qindex-embed-", dir=parent) as directory:
                 os.sync()
+                memory.release()
                 costs = processes.submit(measure, directory, size, way, quick).result()
+                memory.hold()
             for name, value in costs.items():
                 samples.setdefault((size, way), {}).setdefault(name, []).append(value)
     return samples

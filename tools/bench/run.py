@@ -25,10 +25,12 @@ import plan
 import table
 from results import Results
 from systems import System
+from warm import WarmMemory
 from works import FLOORS, Job
 
 WORKS = Path(__file__).with_name("works.py")
 JOB_SECONDS_MAX = 600
+WARM_MIB = 2048
 DISK_NEEDED_GB = 5  # ten million messages of 100 B, twice
 
 
@@ -109,8 +111,6 @@ def measure(chosen: Measurement, data: Path, library: str) -> dict[str, float]:
     directory = data / "work"
     directory.mkdir()
     figures: dict[str, float] = {}
-    # What others left to write must not slow this one.
-    os.sync()
     try:
         for work in chosen.step.works:
             job = Job(
@@ -130,7 +130,7 @@ def measure(chosen: Measurement, data: Path, library: str) -> dict[str, float]:
     return {figure + chosen.step.suffix: value for figure, value in figures.items()}
 
 
-def measure_all(todo: list[Measurement], data: Path, library: str) -> Results:
+def measure_all(todo: list[Measurement], data: Path, library: str, memory: WarmMemory) -> Results:
     results = Results()
     broken: set[str] = set()
     started = time.monotonic()
@@ -138,6 +138,9 @@ def measure_all(todo: list[Measurement], data: Path, library: str) -> Results:
         if chosen.label in broken:
             continue
         progress(number, len(todo), chosen, time.monotonic() - started)
+        # What others left to write, or took of the memory, must not slow this one.
+        os.sync()
+        memory.release()
         try:
             figures = measure(chosen, data, library)
         except WorkFailed as failure:
@@ -146,6 +149,8 @@ def measure_all(todo: list[Measurement], data: Path, library: str) -> Results:
             results.failures.append(f"{chosen.label}: {failure}")
             print(f"\nFAILED {chosen.label}: {failure}", file=sys.stderr)
             continue
+        finally:
+            memory.hold()
         results.add(chosen.round_number, chosen.body_bytes, chosen.system, figures)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
@@ -220,7 +225,8 @@ def main(arguments: list[str]) -> int:
         if options.list:
             print("\n".join(sorted({chosen.label for chosen in todo})))
             return 0
-        results = measure_all(todo, data, library)
+        with WarmMemory(WARM_MIB // 8 if options.quick else WARM_MIB) as memory:
+            results = measure_all(todo, data, library, memory)
     except KeyboardInterrupt:
         print("\nstopped; its data are removed", file=sys.stderr)
         return 130

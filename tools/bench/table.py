@@ -197,7 +197,9 @@ Made by one command on one machine, which rewrites this file::
 directory, as plain Python loops in one thread. A slow system handles fewer messages: rates are per
 second of what it did. The spread is half the distance of the extremes. *Raw floor* is C that copies
 a body and its CRC32C into a mapped, preallocated file, reads it back, or (for sync rows) writes one
-4 KiB block and calls fdatasync. *Best known before* was measured earlier, with other programs.
+4 KiB block and calls fdatasync. 2 GiB of touched memory are freed just before each measurement, as
+a virtual machine may have to fetch what it uses first from its host. *Best known before* was
+measured earlier, with other programs.
 """
 
 
