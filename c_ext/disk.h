@@ -1,0 +1,65 @@
+/* disk.h - the only door to the operating system.
+ *
+ * Nothing else in the core calls it, so a simulated disk that stands behind the same door sees every byte, every
+ * sync and every name (crash tests depend on that). Rules of the door:
+ *   - a call returns 0 (or a count) or -errno; it never retries a sync; EINTR and short transfers are finished inside;
+ *   - names are single path components, opened below a directory handle, never through a symbolic link;
+ *   - files are created 0600, directories 0700; only regular files are opened.
+ */
+#ifndef QI_DISK_H
+#define QI_DISK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum qi_open_mode {
+    QI_OPEN_READ,   /* must exist */
+    QI_OPEN_WRITE,  /* must exist, read and write */
+    QI_OPEN_CREATE, /* created or opened, read and write */
+    QI_OPEN_FRESH,  /* created or emptied, read and write */
+};
+
+typedef void (*qi_list_fn)(void *context, const char *name);
+
+struct qi_disk;
+
+struct qi_disk_ops {
+    int (*open_root)(struct qi_disk *, const char *path, bool create);
+    int (*open_dir)(struct qi_disk *, int parent, const char *name);
+    int (*make_dir)(struct qi_disk *, int parent, const char *name);
+    int (*remove_dir)(struct qi_disk *, int parent, const char *name);
+    int (*list)(struct qi_disk *, int dir, qi_list_fn each, void *context);
+    int (*open)(struct qi_disk *, int dir, const char *name, enum qi_open_mode mode);
+    int (*rename)(struct qi_disk *, int from_dir, const char *from, int to_dir, const char *to);
+    int (*unlink)(struct qi_disk *, int dir, const char *name);
+    int (*close)(struct qi_disk *, int file);
+    int (*size)(struct qi_disk *, int file, uint64_t *size);
+    int64_t (*read)(struct qi_disk *, int file, void *bytes, size_t length, uint64_t offset);
+    int (*write)(struct qi_disk *, int file, const void *bytes, size_t length, uint64_t offset);
+    int (*allocate)(struct qi_disk *, int file, uint64_t size); /* blocks up to size, the file grows to it */
+    int (*truncate)(struct qi_disk *, int file, uint64_t size);
+    int (*sync)(struct qi_disk *, int file); /* bytes and what is needed to find them */
+    int (*sync_dir)(struct qi_disk *, int dir);
+    int (*drop_cache)(struct qi_disk *, int file);
+    int (*map)(struct qi_disk *, int file, uint64_t length, uint8_t **memory); /* NULL file: plain memory */
+    void (*unmap)(struct qi_disk *, uint8_t *memory, uint64_t length);
+    int (*populate)(struct qi_disk *, uint8_t *memory, uint64_t length, bool for_write);
+    int (*lock)(struct qi_disk *, int file); /* exclusive, for the life of the handle; -EWOULDBLOCK if held */
+    int (*free_bytes)(struct qi_disk *, int dir, uint64_t *bytes);
+    bool (*mapping_is_safe)(struct qi_disk *, int dir); /* local file system that keeps allocated blocks */
+    uint64_t (*wall_us)(struct qi_disk *);
+    uint64_t (*monotonic_us)(struct qi_disk *);
+    void (*random)(struct qi_disk *, void *bytes, size_t length);
+};
+
+struct qi_disk {
+    const struct qi_disk_ops *ops;
+};
+
+extern struct qi_disk qi_disk_posix;
+
+/* A counter that a fork raises in the child: handles opened before are not the child's (H16). */
+unsigned qi_fork_generation(void);
+
+#endif

@@ -1,0 +1,298 @@
+/* disk_posix.c - the door to a POSIX system (Linux first).
+ *
+ * open() below directory handles with O_NOFOLLOW; fdatasync for files, fsync for directories; flock for the store's
+ * lock, because POSIX record locks are per process: a second open in the same process would succeed, and its close
+ * would drop the lock of the first.
+ */
+#define _GNU_SOURCE
+#include "disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static unsigned fork_count;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void count_fork(void) { fork_count++; }
+static void watch_forks(void) { pthread_atfork(NULL, NULL, count_fork); }
+
+unsigned qi_fork_generation(void) { return fork_count; }
+
+static int open_root(struct qi_disk *disk, const char *path, bool create) {
+    (void)disk;
+    pthread_once(&fork_once, watch_forks);
+    if (create && mkdir(path, 0700) != 0 && errno != EEXIST) return -errno;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static int open_dir(struct qi_disk *disk, int parent, const char *name) {
+    (void)disk;
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static int make_dir(struct qi_disk *disk, int parent, const char *name) {
+    (void)disk;
+    return mkdirat(parent, name, 0700) != 0 ? -errno : 0;
+}
+
+static int remove_dir(struct qi_disk *disk, int parent, const char *name) {
+    (void)disk;
+    return unlinkat(parent, name, AT_REMOVEDIR) != 0 ? -errno : 0;
+}
+
+static int list(struct qi_disk *disk, int dir, qi_list_fn each, void *context) {
+    (void)disk;
+    int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (copy < 0) return -errno;
+    DIR *stream = fdopendir(copy);
+    if (!stream) {
+        int error = errno;
+        close(copy);
+        return -error;
+    }
+    int result = 0;
+    for (;;) {
+        errno = 0;
+        struct dirent *entry = readdir(stream);
+        if (!entry) {
+            result = -errno;
+            break;
+        }
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) each(context, entry->d_name);
+    }
+    closedir(stream);
+    return result;
+}
+
+static int open_file(struct qi_disk *disk, int dir, const char *name, enum qi_open_mode mode) {
+    (void)disk;
+    static const int flags[] = {
+        [QI_OPEN_READ] = O_RDONLY,
+        [QI_OPEN_WRITE] = O_RDWR,
+        [QI_OPEN_CREATE] = O_RDWR | O_CREAT,
+        [QI_OPEN_FRESH] = O_RDWR | O_CREAT,
+    };
+    /* O_NONBLOCK: a FIFO planted under our name must not hang the open; regular files ignore it. */
+    int fd = openat(dir, name, flags[mode] | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+    if (fd < 0) return -errno;
+    struct stat status;
+    int error = 0;
+    if (fstat(fd, &status) != 0)
+        error = errno;
+    else if (!S_ISREG(status.st_mode))
+        error = EINVAL;
+    else if (mode == QI_OPEN_FRESH && status.st_size != 0 && ftruncate(fd, 0) != 0)
+        error = errno;
+    if (error) {
+        close(fd);
+        return -error;
+    }
+    return fd;
+}
+
+static int rename_file(struct qi_disk *disk, int from_dir, const char *from, int to_dir, const char *to) {
+    (void)disk;
+    return renameat(from_dir, from, to_dir, to) != 0 ? -errno : 0;
+}
+
+static int unlink_file(struct qi_disk *disk, int dir, const char *name) {
+    (void)disk;
+    return unlinkat(dir, name, 0) != 0 ? -errno : 0;
+}
+
+static int close_file(struct qi_disk *disk, int file) {
+    (void)disk;
+    return close(file) != 0 && errno != EINTR ? -errno : 0;
+}
+
+static int size_of(struct qi_disk *disk, int file, uint64_t *size) {
+    (void)disk;
+    struct stat status;
+    if (fstat(file, &status) != 0) return -errno;
+    *size = (uint64_t)status.st_size;
+    return 0;
+}
+
+static int64_t read_at(struct qi_disk *disk, int file, void *bytes, size_t length, uint64_t offset) {
+    (void)disk;
+    size_t done = 0;
+    while (done < length) {
+        ssize_t got = pread(file, (char *)bytes + done, length - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return -errno;
+        if (got == 0) break;
+        done += (size_t)got;
+    }
+    return (int64_t)done;
+}
+
+static int write_at(struct qi_disk *disk, int file, const void *bytes, size_t length, uint64_t offset) {
+    (void)disk;
+    size_t done = 0;
+    while (done < length) {
+        ssize_t put = pwrite(file, (const char *)bytes + done, length - done, (off_t)(offset + done));
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return -errno;
+        if (put == 0) return -EIO;
+        done += (size_t)put;
+    }
+    return 0;
+}
+
+static int allocate(struct qi_disk *disk, int file, uint64_t size) {
+    (void)disk;
+    int error;
+    do {
+        error = posix_fallocate(file, 0, (off_t)size);
+    } while (error == EINTR);
+    return -error;
+}
+
+static int truncate_file(struct qi_disk *disk, int file, uint64_t size) {
+    (void)disk;
+    int result;
+    do {
+        result = ftruncate(file, (off_t)size);
+    } while (result != 0 && errno == EINTR);
+    return result != 0 ? -errno : 0;
+}
+
+static int sync_file(struct qi_disk *disk, int file) {
+    (void)disk;
+    return fdatasync(file) != 0 ? -errno : 0;
+}
+
+static int sync_dir(struct qi_disk *disk, int dir) {
+    (void)disk;
+    return fsync(dir) != 0 ? -errno : 0;
+}
+
+static int drop_cache(struct qi_disk *disk, int file) {
+    (void)disk;
+    return -posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+static int map(struct qi_disk *disk, int file, uint64_t length, uint8_t **memory) {
+    (void)disk;
+    int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
+    void *address = mmap(NULL, length, PROT_READ | PROT_WRITE, flags, file, 0);
+    if (address == MAP_FAILED) return -errno;
+    *memory = address;
+    return 0;
+}
+
+static void unmap(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
+    (void)disk;
+    munmap(memory, length);
+}
+
+static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length, bool for_write) {
+    (void)disk;
+    /* An unreadable page is an error here; without this it would be a SIGBUS at the first touch. */
+    if (madvise(memory, length, for_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0) return 0;
+    return errno == EINVAL ? 0 : errno == EFAULT ? -EIO : -errno; /* EINVAL: a kernel before 5.14 */
+}
+
+static int lock(struct qi_disk *disk, int file) {
+    (void)disk;
+    return flock(file, LOCK_EX | LOCK_NB) != 0 ? -errno : 0;
+}
+
+static int free_bytes(struct qi_disk *disk, int dir, uint64_t *bytes) {
+    (void)disk;
+    struct statvfs status;
+    if (fstatvfs(dir, &status) != 0) return -errno;
+    *bytes = (uint64_t)status.f_bavail * status.f_frsize;
+    return 0;
+}
+
+static bool mapping_is_safe(struct qi_disk *disk, int dir) {
+    (void)disk;
+    struct statfs status;
+    if (fstatfs(dir, &status) != 0) return false;
+    switch ((unsigned long)status.f_type) {
+        case 0xEF53:     /* ext2, ext3, ext4 */
+        case 0x58465342: /* xfs */
+        case 0x01021994: /* tmpfs */
+            return true;
+        default: return false; /* copy-on-write, network and FUSE file systems may fail a store into allocated blocks */
+    }
+}
+
+static uint64_t microseconds(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+static uint64_t wall_us(struct qi_disk *disk) {
+    (void)disk;
+    return microseconds(CLOCK_REALTIME);
+}
+
+static uint64_t monotonic_us(struct qi_disk *disk) {
+    (void)disk;
+    return microseconds(CLOCK_BOOTTIME);
+}
+
+static void fill_random(struct qi_disk *disk, void *bytes, size_t length) {
+    (void)disk;
+    uint8_t *at = bytes;
+    while (length > 0) {
+        ssize_t got = getrandom(at, length, 0);
+        if (got <= 0) continue;
+        at += got;
+        length -= (size_t)got;
+    }
+}
+
+static const struct qi_disk_ops posix_ops = {
+    .open_root = open_root,
+    .open_dir = open_dir,
+    .make_dir = make_dir,
+    .remove_dir = remove_dir,
+    .list = list,
+    .open = open_file,
+    .rename = rename_file,
+    .unlink = unlink_file,
+    .close = close_file,
+    .size = size_of,
+    .read = read_at,
+    .write = write_at,
+    .allocate = allocate,
+    .truncate = truncate_file,
+    .sync = sync_file,
+    .sync_dir = sync_dir,
+    .drop_cache = drop_cache,
+    .map = map,
+    .unmap = unmap,
+    .populate = populate,
+    .lock = lock,
+    .free_bytes = free_bytes,
+    .mapping_is_safe = mapping_is_safe,
+    .wall_us = wall_us,
+    .monotonic_us = monotonic_us,
+    .random = fill_random,
+};
+
+struct qi_disk qi_disk_posix = {&posix_ops};

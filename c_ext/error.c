@@ -1,0 +1,31 @@
+/* error.c - what went wrong, told to the thread that asked. */
+#define _POSIX_C_SOURCE 200809L
+#include "error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local char last_text[512];
+
+int qi_fail(int code, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(last_text, sizeof last_text, format, arguments);
+    va_end(arguments);
+    return code;
+}
+
+int qi_fail_disk(int negative_errno, const char *doing, const char *name) {
+    int number = -negative_errno;
+    char reason[128] = "unknown error";
+    if (strerror_r(number, reason, sizeof reason) != 0)
+        snprintf(reason, sizeof reason, "error %d", number);
+    int code = number == ENOSPC || number == EDQUOT ? QI_E_FULL
+               : number == ENOMEM                   ? QI_E_MEMORY
+                                                    : QI_E_IO;
+    return qi_fail(code, "%s %s: %s (errno %d)", doing, name, reason, number);
+}
+
+const char *qi_error_text(void) { return last_text; }

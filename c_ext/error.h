@@ -1,0 +1,13 @@
+/* error.h - codes and the text of this thread's last error (as errno: one per thread, no other state). */
+#ifndef QI_ERROR_H
+#define QI_ERROR_H
+
+#include "qindex.h"
+
+/* Sets the text and returns the code, so that `return qi_fail(...)` reads well. */
+int qi_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same for a failed call of the disk: ENOSPC and EDQUOT become QI_E_FULL, the rest QI_E_IO. */
+int qi_fail_disk(int negative_errno, const char *doing, const char *name);
+
+#endif

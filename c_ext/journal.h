@@ -1,0 +1,69 @@
+/* journal.h - the truth about recent changes: one of a queue's two journal files.
+ *
+ * A queue owns two files, journal.jif (even epochs) and journal.alt (odd ones), and writes them in turn. The one with
+ * the highest epoch is appended to; the other holds the epoch before while that is flushed into the segments, and is
+ * free afterwards, to be recycled (its pages are in memory already). Because no file is ever renamed or replaced, there
+ * is no moment without a valid journal and no directory sync on the way; stale bytes of an older epoch can never pass
+ * as valid, because the epoch is in every frame's checksum.
+ *
+ * Layout: two copies of the header (a bad sector takes one), a MANIFEST frame, then frames as they come. Eight zero
+ * bytes follow the last frame, so that a clean end is told apart from a torn one. After a sync the next append begins
+ * with a MARK: "below this offset everything was durable". A bad frame with a MARK behind it that covers it is damage;
+ * one without is a torn tail.
+ */
+#ifndef QI_JOURNAL_H
+#define QI_JOURNAL_H
+
+#include "frame.h"
+#include "tape.h"
+
+struct qi_journal {
+    struct qi_tape tape; /* file == -1: closed */
+    uint64_t epoch;
+    uint32_t seed;
+    uint64_t tail;         /* offset of the next frame */
+    uint64_t synced;       /* bytes below this are durable */
+    uint64_t marked;       /* what the last MARK said */
+    uint64_t mark_time_us; /* wall clock of the sync that `synced` comes from */
+    uint64_t keep_free;    /* disk space that publishes leave to acks and flushes */
+};
+
+const char *qi_journal_name(uint64_t epoch);
+
+/* Begins an epoch in an open tape that holds nothing of value: header copies, then the caller appends the MANIFEST. */
+int qi_journal_begin(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch, uint64_t now_us);
+
+/* Reads the header of an open tape: true and the epoch if one copy is valid. `damaged` tells that the other is not. */
+bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *identity, uint64_t *epoch, bool *damaged);
+void qi_journal_use(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch);
+
+/* Makes room for a frame with that payload and says where the payload goes; nothing is changed before _append. An
+ * `urgent` frame (ack, flush) may use the space that publishes must leave free. Returns 0 or -errno. */
+int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, uint8_t **at);
+
+/* Seals the frame whose payload was written at `at`. On an error the journal is as it was before. */
+int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length);
+
+#define QI_MARK_SIZE (QI_FRAME_HEADER + 16u)
+
+/* What a walk over the journal found. */
+struct qi_journal_scan {
+    uint64_t end;          /* offset behind the last frame to keep */
+    uint64_t torn_bytes;   /* 0, or bytes behind `end` that were cut as a torn tail */
+    uint64_t damaged;      /* frames or gaps below a MARK that are bad: isolated, the rest is kept */
+    uint64_t damaged_bytes;
+    uint64_t first_damage; /* offset */
+    uint64_t time_us;      /* latest MARK's or CLOSE's clock */
+    uint64_t manifest;     /* offset of the last MANIFEST frame, 0: none */
+    bool closed;           /* the last frame is a CLOSE */
+};
+
+/* Checks every frame once and finds the end. Cost: one checksum over the journal's bytes. */
+void qi_journal_scan(const struct qi_journal *journal, struct qi_journal_scan *scan);
+
+/* The next valid frame at or behind *offset and below end, stepping over damage that the scan isolated; moves *offset
+ * behind it. Frames were checked by the scan, but are checked again only where damage was found. */
+bool qi_journal_next(const struct qi_journal *journal, const struct qi_journal_scan *scan, uint64_t *offset,
+                     struct qi_frame *frame);
+
+#endif

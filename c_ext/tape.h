@@ -1,0 +1,37 @@
+/* tape.h - a file whose bytes lie in memory: fill them, then tell.
+ *
+ * On a safe local file system the memory is a shared mapping of preallocated blocks: a store is the write, the kernel
+ * has the bytes, a killed process loses nothing and no system call was made. Elsewhere (and on a simulated disk) the
+ * memory is plain and qi_tape_wrote() passes the bytes on. The callers do the same in both cases.
+ */
+#ifndef QI_TAPE_H
+#define QI_TAPE_H
+
+#include "disk.h"
+
+struct qi_tape {
+    struct qi_disk *disk;
+    int file;           /* -1: closed */
+    uint8_t *memory;    /* `mapped` bytes of address space; valid below `allocated` */
+    uint64_t mapped;    /* the most that this tape can hold */
+    uint64_t allocated; /* bytes that the file has */
+    bool told;          /* writes must be passed on */
+};
+
+/* Takes over `file`; its bytes appear in memory. Returns 0 or -errno (the file is closed then). */
+int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped, bool use_mapping);
+void qi_tape_close(struct qi_tape *tape);
+
+/* Makes `size` bytes usable. With keep_free > 0 it refuses (-ENOSPC) when the disk would have less than that left:
+ * publishes leave room for acks and flushes (H14). -EFBIG when the tape cannot hold it. */
+int qi_tape_reserve(struct qi_tape *tape, uint64_t size, uint64_t keep_free);
+
+/* Cuts the file to `size` and gives up what lies behind: stale bytes must not come back. */
+int qi_tape_cut(struct qi_tape *tape, uint64_t size);
+
+static inline int qi_tape_wrote(struct qi_tape *tape, uint64_t offset, uint64_t length) {
+    if (__builtin_expect(!tape->told, 1)) return 0;
+    return tape->disk->ops->write(tape->disk, tape->file, tape->memory + offset, length, offset);
+}
+
+#endif
