@@ -78,6 +78,10 @@ class ErlangError(ValueError):
         self.offset = offset
 
 
+class TermCut(ErlangError):
+    """The bytes end inside the term; with more of them it may be whole."""
+
+
 _U16 = Struct(">H").unpack_from
 _U32 = Struct(">I").unpack_from
 _I32 = Struct(">i").unpack_from
@@ -115,7 +119,7 @@ def decode_prefix(
 
 def _inflate(data: bytes, pos: int) -> tuple[bytes, int]:
     if len(data) - pos < 4:
-        raise ErlangError("cut inside a compressed term", pos)
+        raise TermCut("cut inside a compressed term", pos)
     size: int = _U32(data, pos)[0]
     if size > INFLATED_BYTES_MAX:
         raise ErlangError(f"compressed term of {size} bytes, allowed {INFLATED_BYTES_MAX}", pos)
@@ -150,7 +154,7 @@ def _decode_at(data: bytes, pos: int, depth_max: int, nodes_max: int) -> tuple[T
                 pos += 1 + head_bytes
                 # An element takes a byte at least, so a count beyond the end is a lie.
                 if count > end - pos:
-                    raise ErlangError(f"container of {count} elements in {end - pos} bytes", pos)
+                    raise TermCut(f"container of {count} elements in {end - pos} bytes", pos)
                 stack.append((items, left, kind))
                 if len(stack) > depth_max:
                     raise ErlangError(f"nested deeper than {depth_max}", pos)
@@ -158,7 +162,7 @@ def _decode_at(data: bytes, pos: int, depth_max: int, nodes_max: int) -> tuple[T
             else:
                 value, pos = _SCALARS[data[pos]](data, pos + 1)
                 if pos > end:
-                    raise ErlangError("cut inside a value", end)
+                    raise TermCut("cut inside a value", end)
                 items.append(value)
                 left -= 1
                 if type(value) is list:
@@ -173,7 +177,7 @@ def _decode_at(data: bytes, pos: int, depth_max: int, nodes_max: int) -> tuple[T
     except KeyError:
         raise ErlangError(f"unknown tag {data[pos]}", pos) from None
     except (IndexError, struct.error):
-        raise ErlangError("cut inside a term", min(pos, end)) from None
+        raise TermCut("cut inside a term", min(pos, end)) from None
 
 
 def _close(kind: int, items: list[Term], pos: int) -> Term:

@@ -1,0 +1,221 @@
+"""The door to directories that somebody else wrote: a dead broker's, on a disk that may be dying.
+
+Rules of this file: nothing is written; below the directory that the user named no symbolic link is
+followed and only regular files are opened; a sector that cannot be read becomes zeros and a
+`Finding`, so that what stands behind it is still found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import weakref
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+Severity = Literal["damage", "note"]
+
+FINDINGS_PER_FILE_MAX: Final = 1000
+OPEN_FILES_MAX: Final = 16
+BLOCK_BYTES_MAX: Final = 1 << 20
+
+_SECTOR: Final = 4096
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+
+
+class UnknownFormat(ValueError):
+    """The directory is not one that qindex can read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about the directory that its owner should know: what, in which file, and where."""
+
+    kind: str
+    where: str  # the file, relative to the directory that was opened
+    offset: int
+    text: str
+    severity: Severity = "damage"
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.where} at byte {self.offset}: {self.text}"
+
+
+class Findings:
+    """A list that cannot be flooded; what is met again stands in it once."""
+
+    def __init__(self) -> None:
+        self.kept: list[Finding] = []
+        self._seen: set[Finding] = set()
+        self._count_by_file: Counter[str] = Counter()
+
+    def damage(self, kind: str, where: str, offset: int, text: str) -> None:
+        self._add(Finding(kind, where, offset, text, "damage"))
+
+    def note(self, kind: str, where: str, offset: int, text: str) -> None:
+        self._add(Finding(kind, where, offset, text, "note"))
+
+    def _add(self, finding: Finding) -> None:
+        count = self._count_by_file[finding.where]
+        if count > FINDINGS_PER_FILE_MAX or finding in self._seen:
+            return
+        self._count_by_file[finding.where] = count + 1
+        if count == FINDINGS_PER_FILE_MAX:
+            text = (
+                f"more than {FINDINGS_PER_FILE_MAX} findings in this file: the rest is not listed"
+            )
+            finding = Finding("too many", finding.where, finding.offset, text)
+        self._seen.add(finding)
+        self.kept.append(finding)
+
+
+class Source:
+    """One regular file, read at offsets. `size` is what it was when it was opened."""
+
+    __slots__ = ("__weakref__", "_close", "_fd", "_findings", "size", "where")
+
+    def __init__(self, fd: int, where: str, size: int, findings: Findings) -> None:
+        self._fd = fd
+        self._findings = findings
+        self._close = weakref.finalize(self, os.close, fd)
+        self.where = where
+        self.size = size
+
+    def close(self) -> None:
+        self._close()
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(self, offset: int, count: int) -> bytes:
+        """`count` bytes, fewer only at the end of the file."""
+        count = min(count, self.size - offset)
+        if count <= 0:
+            return b""
+        with contextlib.suppress(OSError):
+            data = os.pread(self._fd, count, offset)
+            if len(data) == count:
+                return data
+        return self._read_in_pieces(offset, count)
+
+    def blocks(self, offset: int, *, overlap: int = 0) -> Iterator[tuple[int, bytes]]:
+        """(offset, bytes) to the end of the file; each block shows `overlap` bytes of the next.
+
+        The first block is small and the next ones grow, so that looking for something near costs
+        little: a file with a thousand bad records is not read a thousand times.
+        """
+        size = _SECTOR
+        while offset < self.size:
+            yield offset, self.read(offset, size + overlap)
+            offset += size
+            size = min(size * 2, BLOCK_BYTES_MAX)
+
+    def _read_in_pieces(self, offset: int, count: int) -> bytes:
+        """After an error or a short read: sector by sector, zeros for what cannot be read."""
+        pieces = []
+        end = offset + count
+        while offset < end:
+            size = min(_SECTOR - offset % _SECTOR, end - offset)
+            try:
+                data = os.pread(self._fd, size, offset)
+            except OSError as error:
+                text = f"{size} bytes cannot be read: {error.strerror}"
+                self._findings.damage("unreadable", self.where, offset, text)
+                data = bytes(size)
+            if not data:
+                self.size = offset  # the file became shorter while it was read
+                break
+            pieces.append(data)
+            offset += len(data)
+        return b"".join(pieces)
+
+
+class Tree:
+    """A directory and what is below it; places in it are given as `a/b/c`."""
+
+    def __init__(self, path: str | os.PathLike[str], findings: Findings) -> None:
+        self.path = Path(path)
+        self.findings = findings
+        self._fd = os.open(self.path, _FOLDER)
+        self._close = weakref.finalize(self, os.close, self._fd)
+        self._open_files: OrderedDict[str, Source] = OrderedDict()
+
+    def close(self) -> None:
+        for source in self._open_files.values():
+            source.close()
+        self._open_files.clear()
+        self._close()
+
+    def folders(self, where: str = "") -> list[str]:
+        with self._folder_fd(where) as fd, os.scandir(fd) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+
+    def files(self, where: str = "") -> list[str]:
+        with self._folder_fd(where) as fd, os.scandir(fd) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+
+    @contextlib.contextmanager
+    def _folder_fd(self, where: str) -> Iterator[int]:
+        """Walks down name by name: O_NOFOLLOW guards only the last name of a path."""
+        fd = os.dup(self._fd)
+        try:
+            for name in filter(None, where.split("/")):
+                below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+                os.close(fd)
+                fd = below
+            yield fd
+        finally:
+            os.close(fd)
+
+    def open(self, where: str) -> Source:
+        folder, _, name = where.rpartition("/")
+        with self._folder_fd(folder) as folder_fd:
+            fd = os.open(name, _READ, dir_fd=folder_fd)
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "not a regular file", where)
+        return Source(fd, where, found.st_size, self.findings)
+
+    def try_open(self, where: str) -> Source | None:
+        """None, and a finding, if the file is there but cannot be opened."""
+        try:
+            return self.open(where)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self.findings.damage("unreadable", where, 0, f"cannot be opened: {error.strerror}")
+            return None
+
+    def read(self, where: str, bytes_max: int) -> bytes | None:
+        """A whole small file; None if it is not there."""
+        source = self.try_open(where)
+        if source is None:
+            return None
+        with source:
+            if source.size > bytes_max:
+                text = f"{source.size} bytes, more than {bytes_max}: the rest is not read"
+                self.findings.damage("too long", where, bytes_max, text)
+            return source.read(0, bytes_max)
+
+    def kept_open(self, where: str) -> Source | None:
+        """Like try_open(), for files that are read a little at a time; the tree closes them."""
+        source = self._open_files.get(where)
+        if source is None:
+            source = self.try_open(where)
+            if source is None:
+                return None
+            self._open_files[where] = source
+            if len(self._open_files) > OPEN_FILES_MAX:
+                self._open_files.popitem(last=False)[1].close()
+        self._open_files.move_to_end(where)
+        return source

@@ -1,0 +1,247 @@
+"""Opening a dead RabbitMQ node's directory: where its queues are, and what they are called.
+
+::
+
+    NODE/LATEST.LOG, rabbit_durable_queue.DCD   definitions (optional)
+    NODE/msg_stores/vhosts/VH/                  VH = base36(md5(vhost))
+       .vhost  .config  recovery.dets           name, slots per segment, terms of an orderly stop
+       msg_store_persistent/N.rdq               bodies
+       queues/Q/                                Q = base36(md5("queue" vhost queue))
+          .queue_name  journal.jif  N.idx
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from qindex.formats.foreign import Findings, Tree, UnknownFormat
+from qindex.formats.rabbitmq_definitions import (
+    Definition,
+    Definitions,
+    RecoveryTerms,
+    queue_folder,
+    read_definitions,
+    read_recovery_terms,
+    vhost_folder,
+)
+from qindex.formats.rabbitmq_index import SLOTS_MAX
+from qindex.formats.rabbitmq_message import text
+from qindex.formats.rabbitmq_node import Message, Node, Part, Queue, Vhost
+from qindex.formats.rabbitmq_queue import Counts
+from qindex.formats.rabbitmq_store import read_store
+
+__all__ = ["Counts", "Message", "Node", "Part", "Queue", "Vhost", "find_node", "open_node"]
+
+_VHOSTS: Final = "msg_stores/vhosts"
+_DEPTH_MAX: Final = 3  # /var/lib/rabbitmq/mnesia/rabbit@host is found from /var/lib
+_FOLDERS_MAX: Final = 10_000
+_NAME_BYTES_MAX: Final = 64 * 1024
+_HASHED: Final = re.compile(r"[0-9A-Z]{1,25}")
+_QUEUE_NAME: Final = (
+    re.compile(rb"VHOST: (.*?)\nQUEUE: (.*?)\n(?:INDEX: v2\n)?", re.DOTALL),
+    re.compile(rb"VHOST: (.*)\nQUEUE: (.*?)\n(?:INDEX: v2\n)?", re.DOTALL),
+)
+_SLOTS: Final = re.compile(rb"\{\s*segment_entry_count\s*,\s*([0-9]{1,5})\s*\}")
+
+
+def open_node(path: str | os.PathLike[str]) -> Node:
+    """Reads the indexes of the node at `path`, which may also be a directory around or inside it.
+
+    UnknownFormat: there is no RabbitMQ node, more than one, or one before 3.7. Damage never raises.
+    """
+    log = Findings()
+    place = find_node(path)
+    node = Node(place.name, Tree(place, log), log)
+    try:
+        definitions = read_definitions(node.tree, log)
+        node.has_definitions = definitions is not None
+        for folder in node.tree.folders(_VHOSTS):
+            if _HASHED.fullmatch(folder):
+                node.vhosts.append(_read_vhost(node, folder, definitions))
+    except BaseException:
+        node.close()
+        raise
+    node.vhosts.sort(key=lambda vhost: vhost.name)
+    return node
+
+
+def find_node(path: str | os.PathLike[str]) -> Path:
+    """The directory that holds msg_stores: `path`, one of its parents, or one below it."""
+    start = Path(path)
+    if not start.is_dir():
+        raise UnknownFormat(f"{start}: no such directory")
+    if start.name in ("msg_stores", "vhosts"):
+        start = start.resolve()
+        start = start.parent if start.name == "msg_stores" else start.parent.parent
+    found, level = [], [start]
+    for _ in range(_DEPTH_MAX + 1):
+        found = [folder for folder in level if _is_folder(folder / _VHOSTS)]
+        if found:
+            break
+        level = [below for folder in level for below in _folders_below(folder)][:_FOLDERS_MAX]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(sorted(folder.name for folder in found))
+        raise UnknownFormat(f"{start}: several RabbitMQ nodes ({names}): choose one")
+    if _is_folder(start / "msg_store_persistent"):
+        raise UnknownFormat(f"{start}: a node of RabbitMQ before 3.7, which is not read yet")
+    raise UnknownFormat(f"{start}: no RabbitMQ node, which would have {_VHOSTS} in it")
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir() and not path.is_symlink() and not path.parent.is_symlink()
+    except OSError:
+        return False
+
+
+def _folders_below(path: Path) -> list[Path]:
+    try:
+        with os.scandir(path) as entries:
+            return [path / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+
+
+def _read_vhost(node: Node, folder: str, definitions: Definitions | None) -> Vhost:
+    tree, log = node.tree, node.log
+    where = f"{_VHOSTS}/{folder}"
+    raw = tree.read(f"{where}/.vhost", _NAME_BYTES_MAX)
+    if raw is not None and vhost_folder(raw) != folder:
+        log.damage("name", f"{where}/.vhost", 0, "the name is not the one of this directory")
+        raw = None
+    if raw is None:
+        raw = _defined_vhost(folder, definitions)
+    name = folder if raw is None else text(raw)
+    vhost = Vhost(name, node, folder, where, _slots(tree, where, log))
+    vhost.store = read_store(tree, f"{where}/msg_store_persistent", log)
+    terms = read_recovery_terms(tree, f"{where}/recovery.dets", log)
+    _add_queues(vhost, raw, terms, definitions)
+    _count(vhost)
+    return vhost
+
+
+def _defined_vhost(folder: str, definitions: Definitions | None) -> bytes | None:
+    for vhost, _ in definitions or ():
+        if vhost_folder(vhost) == folder:
+            return vhost
+    return None
+
+
+def _slots(tree: Tree, where: str, log: Findings) -> int:
+    """Entries per segment, fixed when the virtual host was made; without a file RabbitMQ's own."""
+    config = tree.read(f"{where}/.config", _NAME_BYTES_MAX)
+    if config is None:
+        return SLOTS_MAX
+    found = _SLOTS.search(config)
+    slots = int(found[1]) if found else 0
+    if not 0 < slots <= SLOTS_MAX:
+        report = f"no segment_entry_count from 1 to {SLOTS_MAX}: {SLOTS_MAX} is taken"
+        log.damage("config", f"{where}/.config", 0, report)
+        return SLOTS_MAX
+    return slots
+
+
+def _add_queues(
+    vhost: Vhost,
+    raw_vhost: bytes | None,
+    terms: dict[str, RecoveryTerms],
+    definitions: Definitions | None,
+) -> None:
+    """One queue for each name, made of its directories; and those that are only defined."""
+    tree, log = vhost.node.tree, vhost.node.log
+    defined = {name: d for (vh, name), d in (definitions or {}).items() if vh == raw_vhost}
+    queues: dict[bytes, Queue] = {}
+
+    def queue(name: bytes) -> Queue:
+        if name not in queues:
+            queues[name] = Queue(text(name), vhost)
+            queues[name].durable = None if definitions is None else name in defined
+        return queues[name]
+
+    for name, definition in defined.items():
+        if definition.type == "rabbit_classic_queue":
+            queue(name).arguments = definition.arguments
+    try:
+        folders = tree.folders(f"{vhost.where}/queues")
+    except OSError as error:
+        folders = []
+        log.damage("missing", f"{vhost.where}/queues", 0, f"cannot be listed: {error.strerror}")
+    by_folder = _names_by_folder(raw_vhost or b"", defined.values())
+    for folder in filter(_HASHED.fullmatch, folders):
+        name, priority = _queue_name(vhost, folder, raw_vhost, by_folder)
+        where = f"{vhost.where}/queues/{folder}"
+        part = Part(folder, where, priority, _index_version(vhost, folder), terms.get(folder))
+        queue(name).parts.append(part)
+    for each in queues.values():
+        each.parts.sort(key=lambda part: 1 if part.priority is None else -part.priority)
+    vhost.queues = sorted(queues.values(), key=lambda each: each.name)
+
+
+def _names_by_folder(vhost: bytes, definitions: Iterable[Definition]) -> dict[str, bytes]:
+    """What directories would be called if each defined queue had all it can have."""
+    names = {}
+    for definition in definitions:
+        priorities = definition.arguments.get("x-max-priority")
+        levels = range(min(priorities, 255) + 1) if isinstance(priorities, int) else ()
+        for name in (definition.name, *(definition.name + bytes([0, p]) for p in levels)):
+            names[queue_folder(vhost, name)] = name
+    return names
+
+
+def _queue_name(
+    vhost: Vhost, folder: str, raw_vhost: bytes | None, by_folder: dict[str, bytes]
+) -> tuple[bytes, int | None]:
+    """The queue's name, and the priority if the directory holds only the messages of one.
+
+    The name is right if it leads to this directory; a name or a virtual host may have any bytes in
+    it, so that the file may be understood in two ways.
+    """
+    file = f"{vhost.where}/queues/{folder}/.queue_name"
+    raw = vhost.node.tree.read(file, _NAME_BYTES_MAX)
+    name = by_folder.get(folder)
+    for pattern in _QUEUE_NAME:
+        found = pattern.fullmatch(raw or b"")
+        if found and queue_folder(found[1], found[2]) == folder:
+            name = found[2]
+            if raw_vhost is not None and found[1] != raw_vhost:
+                report = "the virtual host is not the one of this directory"
+                vhost.node.log.damage("name", file, 0, report)
+    if name is None or raw is None:
+        report = "missing" if raw is None else "the name is not the one of this directory"
+        vhost.node.log.damage(
+            "name", file, 0, f"{report}: {text(name or folder.encode())} is taken"
+        )
+    if name is None:
+        return folder.encode(), None
+    if len(name) >= 2 and name[-2] == 0:
+        return name[:-2], name[-1]
+    return name, None
+
+
+def _index_version(vhost: Vhost, folder: str) -> int:
+    where = f"{vhost.where}/queues/{folder}"
+    try:
+        names = vhost.node.tree.files(where)
+    except OSError as error:
+        vhost.node.log.damage("missing", where, 0, f"cannot be listed: {error.strerror}")
+        return 1
+    return 2 if any(name.endswith((".qi", ".qs")) for name in names) else 1
+
+
+def _count(vhost: Vhost) -> None:
+    """Reads every index once, for the counts, the findings, and to know which bodies are wanted."""
+    wanted = set()
+    for queue in vhost.queues:
+        for part in queue.parts:
+            for _, _, _, entry in vhost.live(part, part.counts):
+                if not entry[3]:
+                    wanted.add(entry[0])
+    orphans = vhost.store.places.keys() - wanted
+    vhost.orphan_bodies = len(orphans)
+    vhost.orphan_bytes = sum(vhost.store.places[msg_id].size for msg_id in orphans)

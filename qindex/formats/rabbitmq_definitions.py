@@ -1,0 +1,143 @@
+"""What a RabbitMQ node knew about its queues, beside the messages: mnesia's tables and dets.
+
+All of it is optional: queue directories name their queue themselves. The definitions add the queues
+that hold nothing, and the arguments; the recovery terms tell which messages had been delivered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from qindex.formats.erlang_files import dets_objects, log_terms
+from qindex.formats.field_table import AmqpError, FieldValue, decode_table
+from qindex.formats.foreign import Findings, Tree
+from qindex.formats.rabbitmq_message import encode_typed_table
+
+# In the order in which mnesia applies them: snapshot, changes since, the latest changes.
+_TABLE_FILES = (
+    "rabbit_durable_queue.DCD",
+    "rabbit_durable_queue.DCL",
+    "PREVIOUS.LOG",
+    "LATEST.LOG",
+)
+
+
+@dataclass(slots=True)
+class Definition:
+    """A durable queue. `type` is rabbit_classic_queue, or one that keeps its messages elsewhere."""
+
+    vhost: bytes
+    name: bytes
+    arguments: dict[str, FieldValue] = field(default_factory=dict)
+    type: str = "rabbit_classic_queue"
+
+
+Definitions = dict[tuple[bytes, bytes], Definition]
+
+
+def read_definitions(tree: Tree, findings: Findings) -> Definitions | None:
+    """The durable queues by (vhost, name); None if the node's tables are not there."""
+    definitions: Definitions = {}
+    found = False
+    for name in _TABLE_FILES:
+        source = tree.try_open(name)
+        if source is None:
+            continue
+        found = True
+        with source:
+            for term in log_terms(source, findings):
+                _apply(term, definitions)
+    return definitions if found else None
+
+
+def _apply(term: Any, definitions: Definitions) -> None:
+    """One item of a log: a record, an operation on one, or a transaction of many operations."""
+    match term:
+        case ("amqqueue", *_):
+            _write(term, definitions)
+        case (("rabbit_durable_queue", _), record, str(verb)):
+            _operate(record, verb, definitions)
+        case ("commit", _, _, _, [*operations], *_):
+            for operation in operations:
+                match operation:
+                    case (("rabbit_durable_queue", _), record, str(verb)):
+                        _operate(record, verb, definitions)
+
+
+def _operate(record: Any, verb: str, definitions: Definitions) -> None:
+    if verb == "write":
+        _write(record, definitions)
+    elif verb == "clear_table":
+        definitions.clear()
+    elif verb in ("delete", "delete_object"):
+        match record:
+            case (_, ("resource", bytes(vhost), "queue", bytes(name))) | (
+                "amqqueue", ("resource", bytes(vhost), "queue", bytes(name)), *_
+            ):  # fmt: skip
+                definitions.pop((vhost, name), None)
+
+
+def _write(record: Any, definitions: Definitions) -> None:
+    match record:
+        case ("amqqueue", ("resource", bytes(vhost), "queue", bytes(name)), _, _, _, [*arguments],
+              *rest):  # fmt: skip
+            types = [r for r in rest if r in ("rabbit_quorum_queue", "rabbit_stream_queue")]
+            definition = Definition(vhost, name)
+            if types:
+                definition.type = str(types[0])
+            try:
+                definition.arguments = decode_table(encode_typed_table(arguments))
+            except (AmqpError, TypeError, ValueError):
+                definition.arguments = {}
+            definitions[vhost, name] = definition
+
+
+@dataclass(slots=True)
+class RecoveryTerms:
+    """What a queue wrote when it was stopped in order. After a crash there is nothing."""
+
+    next_deliver_seq: int | None
+    """Messages below had been delivered. None before RabbitMQ 3.10, which kept a bit for each."""
+
+
+def read_recovery_terms(tree: Tree, where: str, findings: Findings) -> dict[str, RecoveryTerms]:
+    """By the name of the queue's directory."""
+    terms: dict[str, RecoveryTerms] = {}
+    source = tree.try_open(where)
+    if source is None:
+        return terms
+    with source:
+        for item in dets_objects(source, findings):
+            match item:
+                case ([*key], [*pairs]):
+                    folder = "".join(chr(byte) for byte in key if isinstance(byte, int))
+                    terms[folder] = RecoveryTerms(_next_deliver_seq(pairs))
+    return terms
+
+
+def _next_deliver_seq(pairs: list[Any]) -> int | None:
+    for pair in pairs:
+        match pair:
+            case ("next_deliver_seq_id", int(seq)):
+                return seq
+    return None
+
+
+def queue_folder(vhost: bytes, name: bytes) -> str:
+    """The name of a queue's directory."""
+    return _base36(b"queue" + vhost + name)
+
+
+def vhost_folder(vhost: bytes) -> str:
+    return _base36(vhost)
+
+
+def _base36(data: bytes) -> str:
+    number = int.from_bytes(hashlib.md5(data, usedforsecurity=False).digest(), "big")
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"[digit] + digits
+    return digits

@@ -1,0 +1,240 @@
+"""RabbitMQ's message terms: from the Erlang record to exchange, routing keys, properties, body.
+
+::
+
+    {basic_message, {resource, VHost, exchange, Exchange}, [RoutingKey], Content, Id, Persistent}
+    {mc, mc_amqpl, Content, #{x => Exchange, rk => [RoutingKey], id => Id, d => false if transient}}
+    Content = {content, 60, Decoded | none, Raw | none, Protocol, [Fragment]}   last fragment first
+
+The properties are raw as the publisher sent them, or decoded if the broker changed them (a message
+that was dead-lettered). Decoded ones are encoded again here, by the types that stand beside each
+value, so that every message has its properties raw and exactly as a consumer would get them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final
+
+from qindex.formats import erlang
+from qindex.formats.amqp import PROPERTY_NAMES, join_properties
+from qindex.formats.erlang import Atom
+
+_U32: Final = Struct(">I")
+
+
+class MessageError(ValueError):
+    """The term is not a message that this module knows."""
+
+
+@dataclass(slots=True)
+class Content:
+    """What a message term says. Text that is not UTF-8 keeps its bytes as lone surrogates."""
+
+    exchange: str
+    routing_keys: list[str]
+    properties: bytes
+    body: bytes
+    msg_id: bytes
+    persistent: bool
+
+
+def read_message(data: bytes) -> Content:
+    """The message that the term `data` holds. MessageError says what else it is."""
+    for shape in _SHAPES:
+        content = shape.read(data)
+        if content is not None:
+            return content
+    return _read_term(data)
+
+
+def _read_term(data: bytes) -> Content:
+    try:
+        term: Any = erlang.decode(data)
+    except erlang.ErlangError as error:
+        raise MessageError(f"no Erlang term: {error}") from None
+    match term:
+        case ("basic_message", ("resource", _, "exchange", bytes(exchange)), [*keys], content,
+              bytes(msg_id), persistent):  # fmt: skip
+            durable = persistent == "true"
+        case ("mc", "mc_amqpl", content, {"x": bytes(exchange), "rk": [*keys], **rest}):
+            msg_id = rest.get("id", b"")  # type: ignore[assignment]
+            durable = rest.get("d", "true") == "true"
+        case ("mc", str(protocol), _, _):
+            raise MessageError(f"a message of the protocol {protocol} cannot be read yet")
+        case _:
+            raise MessageError("a term that is no message")
+    if not all(isinstance(key, bytes) for key in keys) or not isinstance(msg_id, bytes):
+        raise MessageError("a message whose routing keys or id are no binaries")
+    properties, body = _read_content(content)
+    routing_keys = [text(key) for key in keys if isinstance(key, bytes)]
+    return Content(text(exchange), routing_keys, properties, body, msg_id, durable)
+
+
+def text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _read_content(content: Any) -> tuple[bytes, bytes]:
+    match content:
+        case ("content", 60, decoded, raw, _, [*fragments]):
+            pass
+        case _:
+            raise MessageError("a message without content")
+    if not all(isinstance(fragment, bytes) for fragment in fragments):
+        raise MessageError("a body of something else than binaries")
+    body = b"".join(f for f in reversed(fragments) if isinstance(f, bytes))
+    match decoded, raw:
+        case _, bytes(properties):
+            return properties, body
+        case ("P_basic", *values), _ if len(values) == len(PROPERTY_NAMES):
+            return encode_basic(values), body
+    raise MessageError("a message without properties")
+
+
+# --- the usual shape, without a term in between ------------------------------------------------
+
+
+class _Shape:
+    """The constant parts of nearly every message: one routing key, one fragment, raw properties.
+
+    Reads such a term ten times as fast as the decoder, and none that differs in a single byte.
+    """
+
+    def __init__(self, atom: Callable[[bytes], bytes]) -> None:
+        self.start = b"\x83h\x06" + atom(b"basic_message") + b"h\x04" + atom(b"resource") + b"m"
+        self.exchange = atom(b"exchange") + b"m"
+        self.key = b"l\0\0\0\x01m"
+        self.content = b"jh\x06" + atom(b"content") + b"a\x3c" + atom(b"none") + b"m"
+        self.body = atom(b"rabbit_framing_amqp_0_9_1") + b"l\0\0\0\x01m"
+        self.msg_id = b"jm\0\0\0\x10"
+        self.ends = {atom(b"true"): True, atom(b"false"): False}
+
+    def read(self, data: bytes) -> Content | None:
+        try:
+            if not data.startswith(self.start):
+                return None
+            _, pos = self._binary(data, len(self.start), self.exchange)
+            exchange, pos = self._binary(data, pos, self.key)
+            key, pos = self._binary(data, pos, self.content)
+            properties, pos = self._binary(data, pos, self.body)
+            body, pos = self._binary(data, pos, self.msg_id)
+            persistent = self.ends[data[pos + 16 :]]
+            msg_id = data[pos : pos + 16]
+        except (LookupError, struct_error):
+            return None
+        return Content(text(exchange), [text(key)], properties, body, msg_id, persistent)
+
+    def _binary(self, data: bytes, pos: int, follows: bytes) -> tuple[bytes, int]:
+        """The binary whose length stands at `pos`, and the offset behind what follows it."""
+        start = pos + 4
+        end = start + _U32.unpack_from(data, pos)[0]
+        if not data.startswith(follows, end):
+            raise LookupError
+        return data[start:end], end + len(follows)
+
+
+_SHAPES: Final = (
+    _Shape(lambda name: b"d" + len(name).to_bytes(2, "big") + name),  # up to Erlang/OTP 25
+    _Shape(lambda name: b"w" + len(name).to_bytes(1, "big") + name),  # from 26 on
+)
+
+
+# --- properties that the broker decoded --------------------------------------------------------
+
+
+def encode_basic(values: list[Any]) -> bytes:
+    """The raw property list of a P_basic record's fourteen values."""
+    parts: list[bytes | None] = []
+    for name, value in zip(PROPERTY_NAMES, values, strict=True):
+        try:
+            parts.append(None if value == "undefined" else _encode_basic_value(name, value))
+        except (struct_error, TypeError, ValueError, OverflowError) as error:
+            raise MessageError(f"the property {name} cannot be written: {error}") from None
+    return join_properties(parts)
+
+
+def _encode_basic_value(name: str, value: Any) -> bytes:
+    if name == "headers":
+        return encode_typed_table(value)
+    if name in ("delivery_mode", "priority"):
+        return _packer("B")(value)
+    if name == "timestamp":
+        return _packer("Q")(value)
+    return _shortstr(value)
+
+
+def encode_typed_table(table: list[Any]) -> bytes:
+    """A field table from ``[{Key, Type, Value}]``, its length in front. Iterative."""
+    out = bytearray(4)
+    # As in field_table.encode_table: the container being written, its parents on `stack`.
+    items: Iterator[Any] = iter(table)
+    keyed, length_at = True, 0
+    stack: list[tuple[Iterator[Any], bool, int]] = []
+    while True:
+        for item in items:
+            if keyed:
+                key, kind, value = item
+                out += _shortstr(key)
+            else:
+                kind, value = item
+            if kind in ("table", "array"):
+                out += b"F" if kind == "table" else b"A"
+                stack.append((items, keyed, length_at))
+                items, keyed, length_at = iter(value), kind == "table", len(out)
+                out += bytes(4)
+                break
+            encoder = _TYPED.get(kind)
+            if encoder is None:
+                raise ValueError(f"a header of the unknown type {kind}")
+            out += encoder(value)
+        else:
+            _U32.pack_into(out, length_at, len(out) - length_at - 4)
+            if not stack:
+                return bytes(out)
+            items, keyed, length_at = stack.pop()
+
+
+def _packer(layout: str, tag: bytes = b"") -> Callable[[Any], bytes]:
+    pack = Struct(">" + layout).pack
+    return lambda value: tag + pack(value)
+
+
+def _string(tag: bytes) -> Callable[[Any], bytes]:
+    def encode(value: Any) -> bytes:
+        raw = bytes(value)  # a binary, or a list of its bytes
+        return tag + _U32.pack(len(raw)) + raw
+
+    return encode
+
+
+def _shortstr(value: Any) -> bytes:
+    raw = bytes(value)
+    return bytes([len(raw)]) + raw
+
+
+def _decimal(value: Any) -> bytes:
+    scale, number = value
+    return b"D" + Struct(">BI").pack(scale, number)
+
+
+_TYPED: Final[dict[str, Callable[[Any], bytes]]] = {
+    "longstr": _string(b"S"),
+    "signedint": _packer("i", b"I"),
+    "decimal": _decimal,
+    "timestamp": _packer("Q", b"T"),
+    "byte": _packer("b", b"b"),
+    "double": _packer("d", b"d"),
+    "float": _packer("f", b"f"),
+    "long": _packer("q", b"l"),
+    "short": _packer("h", b"s"),
+    "bool": lambda value: b"t\x01" if value == Atom("true") else b"t\x00",
+    "binary": _string(b"x"),
+    "unsignedbyte": _packer("B", b"B"),
+    "unsignedshort": _packer("H", b"u"),
+    "unsignedint": _packer("I", b"i"),
+    "void": lambda _: b"V",
+}

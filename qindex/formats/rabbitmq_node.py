@@ -1,0 +1,206 @@
+"""A dead RabbitMQ node's directory as virtual hosts, queues and messages.
+
+    node = open_node("/var/lib/rabbitmq/mnesia/rabbit@host")
+    for vhost in node.vhosts:
+        for queue in vhost.queues:
+            for message in queue.messages():
+                ...
+
+It shows what the node itself would give back if it were booted: live messages in the order in which
+consumers would get them, transient ones left out, `redelivered` as the node would set it. Beyond
+that it goes on behind damage that stops a node, and says in `node.findings` what it met.
+
+Opening reads the indexes and the heads of the stored messages; bodies are read while iterating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from qindex.formats.field_table import FieldValue
+from qindex.formats.foreign import Finding, Findings, Tree
+from qindex.formats.rabbitmq_definitions import RecoveryTerms
+from qindex.formats.rabbitmq_index import Entry
+from qindex.formats.rabbitmq_message import Content, MessageError, read_message
+from qindex.formats.rabbitmq_queue import Counts, Live, scan_queue
+from qindex.formats.rabbitmq_store import MessageStore
+
+
+@dataclass(slots=True)
+class Message:
+    """A live message. `file` and `offset` tell where its term is."""
+
+    seq: int
+    msg_id: bytes
+    persistent: bool
+    expiry_us: int | None  # microseconds since 1970
+    redelivered: bool
+    exchange: str
+    routing_keys: list[str]
+    properties: bytes  # a raw property list: qindex.formats.amqp.decode_properties()
+    body: bytes
+    priority: int | None
+    stored: bool  # in the message store; else in the index
+    file: str
+    offset: int
+
+
+@dataclass(slots=True)
+class Part:
+    """One directory of a queue: all of it, or what it holds of one priority."""
+
+    folder: str
+    where: str
+    priority: int | None
+    index_version: int
+    terms: RecoveryTerms | None  # None: not stopped in order
+    counts: Counts = field(default_factory=Counts)
+
+
+@dataclass(slots=True)
+class Queue:
+    name: str
+    vhost: Vhost
+    parts: list[Part] = field(default_factory=list)  # the highest priority first
+    arguments: dict[str, FieldValue] = field(default_factory=dict)
+    durable: bool | None = None  # None: the node's definitions are not there
+    unreadable: int = 0  # messages that the last iteration could not read
+
+    @property
+    def counts(self) -> Counts:
+        total = Counts()
+        for part in self.parts:
+            total.add(part.counts)
+        return total
+
+    def messages(self) -> Iterator[Message]:
+        """The live messages in the order in which consumers would get them.
+
+        One whose term is damaged is left out, counted in `unreadable`, and becomes a finding.
+        """
+        self.unreadable = 0
+        for part in self.parts:
+            for seq, delivered, file, entry in self.vhost.live(part, Counts()):
+                message = self._message(part, seq, delivered, file, entry)
+                if message is not None:
+                    yield message
+
+    def _message(
+        self, part: Part, seq: int, delivered: bool, file: str, entry: Entry
+    ) -> Message | None:
+        msg_id, expiry_us, body_bytes, term_bytes, offset, _ = entry
+        stored = not term_bytes
+        if stored:
+            file, offset, term_bytes = self.vhost.store.places[msg_id]
+        content = self._content(seq, file, offset, term_bytes)
+        if content is None:
+            return None
+        if len(content.body) != body_bytes or content.msg_id != msg_id:
+            report = f"seq {seq}: the body or its id is not the one that the index names"
+            self.vhost.node.log.damage("mismatch", file, offset, report)
+        return Message(
+            seq=seq,
+            msg_id=msg_id,
+            persistent=True,
+            expiry_us=expiry_us or None,
+            redelivered=is_redelivered(part.terms, seq, delivered),
+            exchange=content.exchange,
+            routing_keys=content.routing_keys,
+            properties=content.properties,
+            body=content.body,
+            priority=part.priority,
+            stored=stored,
+            file=file,
+            offset=offset,
+        )
+
+    def _content(self, seq: int, file: str, offset: int, term_bytes: int) -> Content | None:
+        node = self.vhost.node
+        source = node.tree.kept_open(file)
+        try:
+            return read_message(source.read(offset, term_bytes) if source else b"")
+        except MessageError as error:
+            self.unreadable += 1
+            node.log.damage("message lost", file, offset, f"seq {seq}: {error}")
+            return None
+
+
+def is_redelivered(terms: RecoveryTerms | None, seq: int, delivered: bool) -> bool:
+    """After a crash nobody knows, so every message may have been seen."""
+    if terms is None:
+        return True
+    return delivered if terms.next_deliver_seq is None else seq < terms.next_deliver_seq
+
+
+@dataclass(slots=True)
+class Vhost:
+    name: str
+    node: Node
+    folder: str
+    where: str
+    segment_entry_count: int
+    queues: list[Queue] = field(default_factory=list)
+    store: MessageStore = field(default_factory=MessageStore)
+    orphan_bodies: int = 0  # stored, but no queue wants them
+    orphan_bytes: int = 0
+
+    def live(self, part: Part, counts: Counts) -> Iterator[Live]:
+        """The messages of one directory that the node would give back. Counts as it goes along."""
+        log = self.node.log
+        places = self.store.places
+        if part.index_version != 1:
+            log.damage("v2", part.where, 0, "v2 queue index: not read yet")
+            return
+        first_missing = -1
+        for live in scan_queue(self.node.tree, part.where, self.segment_entry_count, log, counts):
+            seq, delivered, _, (msg_id, expiry_us, body_bytes, term_bytes, _, persistent) = live
+            if not persistent:
+                counts.transient += 1
+                continue
+            if not term_bytes:
+                if msg_id not in places:
+                    first_missing = seq if counts.body_missing == 0 else first_missing
+                    counts.body_missing += 1
+                    continue
+                counts.stored += 1
+            counts.live += 1
+            counts.live_body_bytes += body_bytes
+            counts.expiring += expiry_us > 0
+            counts.redelivered += is_redelivered(part.terms, seq, delivered)
+            yield live
+        if counts.body_missing:
+            report = f"{counts.body_missing} messages whose body is in no file, seq {first_missing}"
+            log.damage("body missing", part.where, 0, f"{report} first")
+
+
+@dataclass(slots=True)
+class Node:
+    """Close it, or use it in `with`, to give its files back."""
+
+    name: str
+    tree: Tree
+    log: Findings
+    vhosts: list[Vhost] = field(default_factory=list)
+    has_definitions: bool = False
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self.log.kept
+
+    @property
+    def counts(self) -> Counts:
+        total = Counts()
+        for vhost in self.vhosts:
+            for queue in vhost.queues:
+                total.add(queue.counts)
+        return total
+
+    def close(self) -> None:
+        self.tree.close()
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

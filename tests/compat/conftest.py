@@ -1,0 +1,55 @@
+"""Real RabbitMQ nodes' directories, each with the truth about what is in it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "rabbitmq"
+
+
+@dataclass(frozen=True)
+class DeadNode:
+    """A node's directory, read-only by agreement, and what is known about it."""
+
+    path: Path
+    truth: dict[str, Any]
+
+    @property
+    def messages(self) -> dict[int, dict[str, Any]]:
+        """What was published, by message number (which is its message_id too)."""
+        fields = self.truth["fields"]
+        return {row[0]: dict(zip(fields, row, strict=True)) for row in self.truth["messages"]}
+
+    @property
+    def recovered(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """What a real node gave back, by (vhost, queue)."""
+        queues = self.truth["rabbitmq_recovers"]["queues"]
+        return {(queue["vhost"], queue["name"]): queue for queue in queues}
+
+
+@pytest.fixture(scope="session")
+def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], DeadNode]:
+    """The fixture of that name, unpacked once."""
+    unpacked: dict[str, DeadNode] = {}
+
+    def node(name: str) -> DeadNode:
+        archive = SHARED / f"{name}.tar.xz"
+        if not archive.exists():
+            pytest.skip("the directory of real nodes, ../shared/fixtures, is not here")
+        if name not in unpacked:
+            path = tmp_path_factory.mktemp(name)
+            with tarfile.open(archive) as tar:
+                tar.extractall(path, filter="data")
+            with gzip.open(SHARED / f"{name}.json.gz") as file:
+                unpacked[name] = DeadNode(path, json.load(file))
+        return unpacked[name]
+
+    return node
