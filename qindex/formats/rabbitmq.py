@@ -172,6 +172,10 @@ def _add_queues(
     except OSError as error:
         folders = []
         log.damage("missing", f"{vhost.where}/queues", 0, f"cannot be listed: {error.strerror}")
+    for folder in sorted(terms.keys() - set(folders)):
+        if count := terms[folder].persistent_count:
+            report = f"the directory is not there; the queue was stopped with {count} messages"
+            log.damage("missing", f"{vhost.where}/queues/{folder}", 0, report)
     by_folder = _names_by_folder(raw_vhost or b"", defined.values())
     for folder in filter(_HASHED.fullmatch, folders):
         name, priority = _queue_name(vhost, folder, raw_vhost, by_folder)

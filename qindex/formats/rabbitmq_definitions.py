@@ -100,6 +100,8 @@ class RecoveryTerms:
 
     next_deliver_seq: int | None
     """Messages below had been delivered. None before RabbitMQ 3.10, which kept a bit for each."""
+    persistent_count: int | None
+    """How many persistent messages the queue had."""
 
 
 def read_recovery_terms(tree: Tree, where: str, findings: Findings) -> dict[str, RecoveryTerms]:
@@ -113,15 +115,17 @@ def read_recovery_terms(tree: Tree, where: str, findings: Findings) -> dict[str,
             match item:
                 case ([*key], [*pairs]):
                     folder = "".join(chr(byte) for byte in key if isinstance(byte, int))
-                    terms[folder] = RecoveryTerms(_next_deliver_seq(pairs))
+                    terms[folder] = RecoveryTerms(
+                        _number(pairs, "next_deliver_seq_id"), _number(pairs, "persistent_count")
+                    )
     return terms
 
 
-def _next_deliver_seq(pairs: list[Any]) -> int | None:
+def _number(pairs: list[Any], key: str) -> int | None:
     for pair in pairs:
         match pair:
-            case ("next_deliver_seq_id", int(seq)):
-                return seq
+            case (str(name), int(number)) if name == key:
+                return number
     return None
 
 

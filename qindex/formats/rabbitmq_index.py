@@ -34,6 +34,7 @@ Entry: TypeAlias = tuple[bytes, int, int, int, int, bool]
 
 SLOTS_MAX: Final = 1 << 14
 SEQ_MAX: Final = (1 << 48) - 1  # more messages than a queue can have seen; two zero bytes to check
+EXPIRY_US_MAX: Final = 1 << 54  # in the year 2540; a TTL is 49 days at most
 
 _BLOCK_FIRST: Final = 1 << 12  # small, since damage may be near; see Source.blocks
 _SEQ: Final = (1 << 62) - 1
@@ -113,7 +114,9 @@ def _read_journal_records(source: Source, base: int, journal: Journal) -> tuple[
                 msg_id, expiry_us, body_bytes, term_bytes = _PUBLISH(block, pos + 8)
                 term_at = pos + _JOURNAL_HEAD
                 end = term_at + term_bytes
-                if end > left or msg_id == _NO_ID or (term_bytes and block[term_at] != _TERM):
+                if end > left or expiry_us > EXPIRY_US_MAX or msg_id == _NO_ID:
+                    break
+                if term_bytes and block[term_at] != _TERM:
                     break
                 published[seq] = (
                     msg_id, expiry_us, body_bytes, term_bytes, base + term_at, not head >> 62
@@ -195,7 +198,9 @@ def _read_segment_records(
                 msg_id, expiry_us, body_bytes, term_bytes = _PUBLISH(block, pos + 2)
                 term_at = pos + _SEGMENT_HEAD
                 end = term_at + term_bytes
-                if slot >= slots or end > left or (term_bytes and block[term_at] != _TERM):
+                if end > left or expiry_us > EXPIRY_US_MAX or slot >= slots:
+                    break
+                if term_bytes and block[term_at] != _TERM:
                     break
                 published[slot] = (
                     msg_id, expiry_us, body_bytes, term_bytes, base + term_at, head >= 0xC000

@@ -172,6 +172,11 @@ class Vhost:
         if counts.body_missing:
             report = f"{counts.body_missing} messages whose body is in no file, seq {first_missing}"
             log.damage("body missing", part.where, 0, f"{report} first")
+        told = part.terms.persistent_count if part.terms else None
+        found = counts.live + counts.body_missing
+        if told is not None and told != found:
+            report = f"the queue was stopped with {told} persistent messages, {found} are here"
+            log.damage("count", part.where, 0, report)
 
 
 @dataclass(slots=True)

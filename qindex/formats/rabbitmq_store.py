@@ -135,9 +135,10 @@ def _way_on(salvage: Salvage, pos: int, store: MessageStore, findings: Findings)
     if len(head) == _HEAD_BYTES:
         size, msg_id = _ENTRY(head)
         end = salvage.term_end(pos + _HEAD_BYTES)
-        if end is not None and source.read(end, 1) == b"\xff":
-            text = f"an entry says {size} bytes, its term ends after {end - pos - 8}"
-            findings.damage("length", source.where, pos, text)
+        mark = source.read(end, 1) if end is not None else b""
+        if end is not None and mark and (end == pos + 8 + size or mark == b"\xff"):
+            text = f"an entry of {size} bytes ends elsewhere, or not with 0xFF; its term is whole"
+            findings.damage("entry", source.where, pos, text)
             _remember(store, source, msg_id, pos + _HEAD_BYTES, end - pos - _HEAD_BYTES)
             return end + 1
     return _next_entry(salvage, pos + 1, pos, findings)
@@ -153,7 +154,7 @@ def _next_entry(salvage: Salvage, start: int, bad: int, findings: Findings) -> i
             findings.damage("entries lost", source.where, bad, text)
         return found
     rest = source.size - bad
-    if rest < _HEAD_BYTES or salvage.is_anchor(bad):
+    if rest < salvage.layout.anchor_bytes_max or salvage.is_anchor(bad):
         findings.note("torn tail", source.where, bad, f"the last {rest} bytes are cut")
     else:
         findings.damage("entries lost", source.where, bad, f"the last {rest} bytes make no sense")
