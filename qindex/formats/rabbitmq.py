@@ -71,12 +71,13 @@ def open_node(path: str | os.PathLike[str]) -> Node:
 
 def find_node(path: str | os.PathLike[str]) -> Path:
     """The directory that holds msg_stores: `path`, one of its parents, or one below it."""
-    start = Path(path)
+    start = Path(path).resolve()
     if not start.is_dir():
         raise UnknownFormat(f"{start}: no such directory")
-    if start.name in ("msg_stores", "vhosts"):
-        start = start.resolve()
-        start = start.parent if start.name == "msg_stores" else start.parent.parent
+    if start.name == "vhosts":
+        start = start.parent
+    if start.name == "msg_stores":
+        start = start.parent
     found, level = [], [start]
     for _ in range(_DEPTH_MAX + 1):
         found = [folder for folder in level if _is_folder(folder / _VHOSTS)]

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "rabbitmq"
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared" / "fixtures" / "rabbitmq"
+DEMO = ROOT / "qindex" / "cli" / "demo_node"
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,12 @@ class DeadNode:
         return {(queue["vhost"], queue["name"]): queue for queue in queues}
 
 
+def unpack(archive: Path, path: Path) -> Path:
+    with tarfile.open(archive) as tar:
+        tar.extractall(path, filter="data")
+    return path
+
+
 @pytest.fixture(scope="session")
 def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], DeadNode]:
     """The fixture of that name, unpacked once."""
@@ -45,11 +53,23 @@ def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Dea
         if not archive.exists():
             pytest.skip("the directory of real nodes, ../shared/fixtures, is not here")
         if name not in unpacked:
-            path = tmp_path_factory.mktemp(name)
-            with tarfile.open(archive) as tar:
-                tar.extractall(path, filter="data")
+            path = unpack(archive, tmp_path_factory.mktemp(name))
             with gzip.open(SHARED / f"{name}.json.gz") as file:
                 unpacked[name] = DeadNode(path, json.load(file))
         return unpacked[name]
 
     return node
+
+
+@pytest.fixture(scope="session")
+def demo_node(tmp_path_factory: pytest.TempPathFactory) -> DeadNode:
+    """The node that belongs to the project: it is here even where ../shared is not."""
+    path = unpack(DEMO.with_suffix(".tar.xz"), tmp_path_factory.mktemp("demo"))
+    return DeadNode(path, json.loads(DEMO.with_suffix(".json").read_text(encoding="utf-8")))
+
+
+@pytest.fixture
+def demo_copy(tmp_path: Path) -> DeadNode:
+    """A copy of the demo node for this test alone, to damage."""
+    path = unpack(DEMO.with_suffix(".tar.xz"), tmp_path / "demo")
+    return DeadNode(path, json.loads(DEMO.with_suffix(".json").read_text(encoding="utf-8")))
