@@ -22,6 +22,7 @@ from qindex.formats.field_table import FieldValue
 from qindex.formats.foreign import Finding, Findings, Tree
 from qindex.formats.rabbitmq_definitions import RecoveryTerms
 from qindex.formats.rabbitmq_index import Entry
+from qindex.formats.rabbitmq_index_v2 import read_stored_term
 from qindex.formats.rabbitmq_message import Content, MessageError, read_message
 from qindex.formats.rabbitmq_queue import Counts, Live, scan_queue
 from qindex.formats.rabbitmq_store import MessageStore
@@ -96,6 +97,7 @@ class Queue:
         content = self._content(seq, file, offset, term_bytes)
         if content is None:
             return None
+        msg_id = msg_id or content.msg_id  # version 2 has no id beside a message's place
         if len(content.body) != body_bytes or content.msg_id != msg_id:
             report = f"seq {seq}: the body or its id is not the one that the index names"
             self.vhost.node.log.damage("mismatch", file, offset, report)
@@ -119,7 +121,11 @@ class Queue:
         node = self.vhost.node
         source = node.tree.kept_open(file)
         try:
-            return read_message(source.read(offset, term_bytes) if source else b"")
+            if source is None:
+                raise MessageError("the file is not there")
+            if file.endswith(".qs"):
+                return read_message(read_stored_term(source, offset, term_bytes))
+            return read_message(source.read(offset, term_bytes))
         except MessageError as error:
             self.unreadable += 1
             node.log.damage("message lost", file, offset, f"seq {seq}: {error}")
@@ -149,9 +155,6 @@ class Vhost:
         """The messages of one directory that the node would give back. Counts as it goes along."""
         log = self.node.log
         places = self.store.places
-        if part.index_version != 1:
-            log.damage("v2", part.where, 0, "v2 queue index: not read yet")
-            return
         first_missing = -1
         for live in scan_queue(self.node.tree, part.where, self.segment_entry_count, log, counts):
             seq, delivered, _, (msg_id, expiry_us, body_bytes, term_bytes, _, persistent) = live

@@ -5,9 +5,11 @@ Memory holds the journal and one segment, however long the queue is.
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 from qindex.formats.foreign import Findings, Tree
@@ -20,6 +22,7 @@ from qindex.formats.rabbitmq_index import (
     read_journal,
     read_segment,
 )
+from qindex.formats.rabbitmq_index_v2 import index_files, read_index_file
 
 # seq, was it delivered (RabbitMQ before 3.10), the file that names it, its entry
 Live: TypeAlias = tuple[int, bool, str, Entry]
@@ -54,9 +57,46 @@ def scan_queue(
     tree: Tree, where: str, slots: int, findings: Findings, counts: Counts
 ) -> Iterator[Live]:
     """Every message that was published and not acked, by seq. Counts as it goes along."""
+    names = tree.files(where)
+    old = any(name == "journal.jif" or _SEGMENT_NAME.fullmatch(name) for name in names)
+    numbers = index_files(names)
+    if not numbers:
+        yield from _scan_v1(tree, where, names, slots, findings, counts)
+    elif not old:
+        yield from _scan_v2(tree, where, numbers, findings, counts)
+    else:
+        # An interrupted conversion: a message may have got to the one and still be in the other.
+        seen = -1
+        v1 = _scan_v1(tree, where, names, slots, findings, counts)
+        v2 = _scan_v2(tree, where, numbers, findings, counts)
+        for live in heapq.merge(v2, v1, key=itemgetter(0)):
+            if live[0] == seen:
+                counts.published -= 1
+            else:
+                seen = live[0]
+                yield live
+
+
+def _scan_v2(
+    tree: Tree, where: str, numbers: list[int], findings: Findings, counts: Counts
+) -> Iterator[Live]:
+    counts.segments += len(numbers)
+    for number in numbers:
+        for seq, file, entry in read_index_file(tree, where, number, findings):
+            counts.segment_records += 1
+            counts.published += 1
+            if entry is None:
+                counts.acked += 1
+            else:
+                yield seq, False, file, entry
+
+
+def _scan_v1(
+    tree: Tree, where: str, names: list[str], slots: int, findings: Findings, counts: Counts
+) -> Iterator[Live]:
     journal = Journal()
     numbers = set()
-    for name in tree.files(where):
+    for name in names:
         if name == "journal.jif":
             source = tree.try_open(f"{where}/{name}")
             if source is not None:

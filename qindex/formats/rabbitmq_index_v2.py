@@ -1,0 +1,142 @@
+"""RabbitMQ's queue index, version 2: the N.qi and N.qs files of one queue directory.
+
+::
+
+    N.qi   "RCQI" | version:8 = 2 | from_seq:64 | to_seq:64 | 43 zeros       64 bytes
+           entry of each seq, at 64 + 32 * (seq - from_seq):
+           status:8 | flags:8 | 0:8 | place:8 + 16 B | body_bytes:32 | expiry_us:64
+    N.qs   "RCQS" ...                                                        64 bytes
+           term_bytes:32 | flags:8 | crc:16 | 0:8 | term
+
+status: 1 live, 0 acked or never written. Lowest bit of flags: persistent; has a checksum. place: 0
+in memory only; 1 in the message store, the 16 bytes are the id; 2 in N.qs, they are offset:64 |
+term_bytes:32 | 0:32. The checksum is the low half of the term's CRC-32.
+
+Nothing is live in a file beyond its last whole entry. Files may be sparse, since what was acked
+before it was flushed was never written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, TypeAlias
+
+from qindex.formats.erlang import ErlangError, decode_prefix
+from qindex.formats.foreign import BLOCK_BYTES_MAX, Findings, Source, Tree
+from qindex.formats.rabbitmq_index import EXPIRY_US_MAX, SEQ_MAX, Entry
+from qindex.formats.rabbitmq_message import MessageError
+
+_HEADER: Final = Struct(">4sBQQ43x")
+_ENTRY: Final = Struct(">BBBB16sIQ")
+_PLACE: Final = Struct(">QII").unpack
+_STORED: Final = Struct(">IBHB").unpack
+_STORED_HEAD_BYTES: Final = 8
+_ENTRIES_DEFAULT: Final = 4096
+_BLOCK: Final = BLOCK_BYTES_MAX
+_FILE_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,14})\.qi")
+_IN_MEMORY, _IN_STORE, _IN_QUEUE = 0, 1, 2
+
+# status, flags, 0, kind of place, place, body_bytes, expiry_us
+_Fields: TypeAlias = tuple[int, int, int, int, bytes, int, int]
+
+
+def index_files(names: list[str]) -> list[int]:
+    """The numbers of the .qi files among the names."""
+    return sorted(int(name[:-3]) for name in names if _FILE_NAME.fullmatch(name))
+
+
+def read_index_file(
+    tree: Tree, where: str, number: int, findings: Findings
+) -> Iterator[tuple[int, str, Entry | None]]:
+    """(seq, the file with its body or the index, entry) of every slot in use; None: acked."""
+    source = tree.try_open(f"{where}/{number}.qi")
+    if source is None:
+        return
+    stored_bytes = _size(tree, f"{where}/{number}.qs")
+    with source:
+        from_seq, entries = _bounds(source, number, findings)
+        end = min(source.size, _HEADER.size + entries * _ENTRY.size)
+        for offset, slot in _slots(source, end):
+            status, flags, zero, place, at, body_bytes, expiry_us = slot
+            seq = from_seq + (offset - _HEADER.size) // _ENTRY.size
+            if status == 0:
+                yield seq, source.where, None
+                continue
+            sound = status == 1 and flags <= 1 and not zero and expiry_us <= EXPIRY_US_MAX
+            if not sound or not _IN_MEMORY <= place <= _IN_QUEUE or seq > SEQ_MAX:
+                findings.damage("records lost", source.where, offset, "an entry makes no sense")
+                continue
+            persistent = flags == 1
+            if place == _IN_STORE:
+                yield seq, source.where, (at, expiry_us, body_bytes, 0, 0, persistent)
+                continue
+            start, term_bytes, _ = _PLACE(at) if place == _IN_QUEUE else (0, 0, 0)
+            start += _STORED_HEAD_BYTES
+            if not term_bytes or start + term_bytes > stored_bytes:
+                start = term_bytes = 0  # nowhere: the empty id is in no store
+            entry = (b"", expiry_us, body_bytes, term_bytes, start, persistent)
+            yield seq, f"{where}/{number}.qs", entry
+        if (source.size - _HEADER.size) % _ENTRY.size and source.size < end + _ENTRY.size:
+            findings.note("torn tail", source.where, end, "the last entry is cut")
+
+
+def _size(tree: Tree, where: str) -> int:
+    source = tree.try_open(where)
+    if source is None:
+        return 0
+    with source:
+        return source.size
+
+
+def _bounds(source: Source, number: int, findings: Findings) -> tuple[int, int]:
+    """(seq of the first entry, how many entries there can be)"""
+    head = source.read(0, _HEADER.size)
+    if len(head) < _HEADER.size:
+        findings.note("torn tail", source.where, 0, "the header is cut")
+        return 0, 0
+    magic, version, from_seq, to_seq = _HEADER.unpack(head)
+    if magic == b"RCQI" and version == 2 and from_seq < to_seq <= SEQ_MAX:
+        return from_seq, to_seq - from_seq
+    text = f"the header makes no sense: {_ENTRIES_DEFAULT} entries per file are assumed"
+    findings.damage("header", source.where, 0, text)
+    return number * _ENTRIES_DEFAULT, _ENTRIES_DEFAULT
+
+
+def _slots(source: Source, end: int) -> Iterator[tuple[int, _Fields]]:
+    """(offset, fields) of every entry that is not all zeros."""
+    for start in range(_HEADER.size, end, _BLOCK):
+        block = source.read(start, min(_BLOCK, end - start))
+        whole = len(block) // _ENTRY.size * _ENTRY.size
+        zeros = bytes(_ENTRY.size)
+        for index, fields in enumerate(_ENTRY.iter_unpack(block[:whole])):
+            if fields[0] or block[index * 32 : index * 32 + 32] != zeros:
+                yield start + index * _ENTRY.size, fields
+
+
+def read_stored_term(source: Source, offset: int, term_bytes: int) -> bytes:
+    """The term at `offset` of a .qs file; MessageError if it is not what was written."""
+    head = source.read(offset - _STORED_HEAD_BYTES, _STORED_HEAD_BYTES)
+    if len(head) < _STORED_HEAD_BYTES:
+        raise MessageError("its place in the queue's store is cut")
+    size, flags, crc, _ = _STORED(head)
+    if size != term_bytes:
+        raise MessageError(f"the index says {term_bytes} bytes, the queue's store {size}")
+    data = source.read(offset, term_bytes)
+    term = _without_padding(data)
+    if flags & 1 and crc not in (zlib.crc32(data) & 0xFFFF, zlib.crc32(term) & 0xFFFF):
+        raise MessageError("its checksum is wrong")
+    return term
+
+
+def _without_padding(data: bytes) -> bytes:
+    """From RabbitMQ 3.12 on the size is an estimate, and zeros fill what the term does not need."""
+    if data.endswith(b"\0"):
+        with contextlib.suppress(ErlangError):
+            _, end = decode_prefix(data)
+            if not any(data[end:]):
+                return data[:end]
+    return data
