@@ -1,10 +1,10 @@
-"""Make qindex/cli/demo_node.tar.xz and .json: a real dead RabbitMQ node, cut to what a reader needs.
+"""Make qindex/cli/demo_node.tar.xz and .json: a dead RabbitMQ node, cut to what a reader needs.
 
     python tools/make_demo_node.py ../shared/fixtures/rabbitmq
 
-Takes the fixture a_v1_clean (see its README) and keeps the indexes, the persistent message store, the
-names, and the log with the queues' definitions; of the truth it keeps what a node gave back. The same
-input makes the same bytes.
+Takes the fixture a_v1_clean (see its README) and keeps the indexes, the persistent message store,
+the names, and the log with the queues' definitions; of the truth it keeps what a node gave back.
+The same input makes the same bytes.
 """
 
 import gzip

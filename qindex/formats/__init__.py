@@ -1,0 +1,18 @@
+"""Readers of what others wrote, and the AMQP field tables that the engine's headers are stored in.
+
+Start with `rabbitmq.open_node()` and `recover.recover_into()`. From there a RabbitMQ directory is
+read by these files, each of which opens with the layout it knows:
+
+=========================  =========================================================================
+foreign                    the door to the file system: read-only, no links, a dying disk
+rabbitmq, rabbitmq_node    where the queues are; Node, Vhost, Queue, Message
+rabbitmq_queue             one queue directory: journal and segments merged
+rabbitmq_index, _index_v2  journal.jif and N.idx; N.qi and N.qs
+rabbitmq_store             N.rdq, the bodies
+rabbitmq_salvage           the way on behind a damaged record
+rabbitmq_message           the Erlang record of a message
+rabbitmq_definitions       mnesia's log and dets: queues, arguments, terms of an orderly stop
+erlang, erlang_files       Erlang terms, and the files that hold them
+field_table, amqp          AMQP 0-9-1 tables and properties, both ways
+=========================  =========================================================================
+"""

@@ -29,6 +29,7 @@ from qindex.formats.rabbitmq_definitions import (
     vhost_folder,
 )
 from qindex.formats.rabbitmq_index import SLOTS_MAX
+from qindex.formats.rabbitmq_index_v2 import index_files
 from qindex.formats.rabbitmq_message import text
 from qindex.formats.rabbitmq_node import Message, Node, Part, Queue, Vhost
 from qindex.formats.rabbitmq_queue import Counts
@@ -230,13 +231,11 @@ def _queue_name(
 
 
 def _index_version(vhost: Vhost, folder: str) -> int:
-    where = f"{vhost.where}/queues/{folder}"
     try:
-        names = vhost.node.tree.files(where)
-    except OSError as error:
-        vhost.node.log.damage("missing", where, 0, f"cannot be listed: {error.strerror}")
-        return 1
-    return 2 if any(name.endswith((".qi", ".qs")) for name in names) else 1
+        names = vhost.node.tree.files(f"{vhost.where}/queues/{folder}")
+    except OSError:
+        return 1  # reading the queue reports it
+    return 2 if index_files(names) else 1
 
 
 def _count(vhost: Vhost) -> None:

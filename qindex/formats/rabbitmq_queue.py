@@ -57,7 +57,11 @@ def scan_queue(
     tree: Tree, where: str, slots: int, findings: Findings, counts: Counts
 ) -> Iterator[Live]:
     """Every message that was published and not acked, by seq. Counts as it goes along."""
-    names = tree.files(where)
+    try:
+        names = tree.files(where)
+    except OSError as error:
+        findings.damage("missing", where, 0, f"cannot be listed: {error.strerror}")
+        return
     old = any(name == "journal.jif" or _SEGMENT_NAME.fullmatch(name) for name in names)
     numbers = index_files(names)
     if not numbers:

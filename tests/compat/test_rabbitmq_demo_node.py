@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from qindex.formats.amqp import decode_properties
-from qindex.formats.foreign import UnknownFormat
+from qindex.formats.foreign import Tree, UnknownFormat
 from qindex.formats.rabbitmq import Message, open_node
 
 if TYPE_CHECKING:
@@ -193,3 +193,19 @@ def test_a_closed_node_holds_no_file(demo_node: DeadNode) -> None:
         messages = node.vhosts[0].queues[3].messages()
         next(messages)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_queue_that_may_not_be_listed_does_not_hide_the_others(
+    demo_copy: DeadNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Tree.files
+
+    def denied(tree: Tree, where: str = "") -> list[str]:
+        if where.endswith("8HKCHMCHLHJ9DDASIPO7XLLO6"):
+            raise PermissionError(13, "Permission denied")
+        return files(tree, where)
+
+    monkeypatch.setattr(Tree, "files", denied)
+    with open_node(demo_copy.path) as node:
+        assert node.counts.live == 339 - 65
+        assert {finding.kind for finding in node.findings} == {"missing", "count"}
