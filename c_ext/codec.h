@@ -21,7 +21,8 @@ struct qi_fields {
     uint8_t msg_id[QI_MSG_ID_SIZE];
     uint64_t expiry_us; /* since 1970; 0 = never */
     uint32_t size;      /* of the body */
-    uint32_t embedded;  /* bytes that follow: headers and body; 0 and a MsgId: they are in the message store */
+    uint32_t
+        embedded; /* bytes that follow: headers and body; 0 and a MsgId: they are in the message store */
 };
 
 static inline void qi_put_fields(uint8_t *at, const struct qi_fields *fields) {
@@ -53,7 +54,11 @@ bool qi_read_record(const uint8_t *at, uint64_t left, struct qi_record *record);
 
 /* Segment entries: publish '1' persistent:1 slot:14; deliver or ack '01' slot:14 (first, second); '00' slot:14 and a
  * 16-bit delivery count. */
-enum qi_entry_prefix { QI_ENTRY_PUB = 0x8000, QI_ENTRY_PERSISTENT = 0x4000, QI_ENTRY_EVENT = 0x4000 };
+enum qi_entry_prefix {
+    QI_ENTRY_PUB = 0x8000,
+    QI_ENTRY_PERSISTENT = 0x4000,
+    QI_ENTRY_EVENT = 0x4000
+};
 #define QI_ENTRY_SLOT_MASK 0x3FFFu
 
 struct qi_entry {

@@ -37,19 +37,24 @@ struct qi_disk_ops {
     int (*size)(struct qi_disk *, int file, uint64_t *size);
     int64_t (*read)(struct qi_disk *, int file, void *bytes, size_t length, uint64_t offset);
     int (*write)(struct qi_disk *, int file, const void *bytes, size_t length, uint64_t offset);
-    int (*allocate)(struct qi_disk *, int file, uint64_t size); /* blocks up to size, the file grows to it */
+    int (*allocate)(struct qi_disk *, int file,
+                    uint64_t size); /* blocks up to size, the file grows to it */
     int (*truncate)(struct qi_disk *, int file, uint64_t size);
     int (*sync)(struct qi_disk *, int file); /* bytes and what is needed to find them */
     int (*sync_dir)(struct qi_disk *, int dir);
     int (*drop_cache)(struct qi_disk *, int file);
-    int (*map)(struct qi_disk *, int file, uint64_t length, uint8_t **memory); /* NULL file: plain memory */
+    int (*map)(struct qi_disk *, int file, uint64_t length,
+               uint8_t **memory); /* NULL file: plain memory */
     void (*unmap)(struct qi_disk *, uint8_t *memory, uint64_t length);
     int (*populate)(struct qi_disk *, uint8_t *memory, uint64_t length, bool for_write);
-    int (*lock)(struct qi_disk *, int file); /* exclusive, for the life of the handle; -EWOULDBLOCK if held */
+    int (*lock)(struct qi_disk *,
+                int file); /* exclusive, for the life of the handle; -EWOULDBLOCK if held */
     int (*free_bytes)(struct qi_disk *, int dir, uint64_t *bytes);
-    bool (*mapping_is_safe)(struct qi_disk *, int dir); /* local file system that keeps allocated blocks */
+    bool (*mapping_is_safe)(struct qi_disk *,
+                            int dir); /* local file system that keeps allocated blocks */
     uint64_t (*wall_us)(struct qi_disk *);
     uint64_t (*monotonic_us)(struct qi_disk *);
+    void (*whoami)(struct qi_disk *, char *text, size_t room); /* process and host, for people */
     void (*random)(struct qi_disk *, void *bytes, size_t length);
 };
 

@@ -24,22 +24,29 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_READ  22
 #define MADV_POPULATE_WRITE 23
 #endif
 
 static unsigned fork_count;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
-static void count_fork(void) { fork_count++; }
-static void watch_forks(void) { pthread_atfork(NULL, NULL, count_fork); }
+static void count_fork(void) {
+    fork_count++;
+}
+static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, count_fork);
+}
 
-unsigned qi_fork_generation(void) { return fork_count; }
+unsigned qi_fork_generation(void) {
+    return fork_count;
+}
 
 static int open_root(struct qi_disk *disk, const char *path, bool create) {
     (void)disk;
     pthread_once(&fork_once, watch_forks);
-    if (create && mkdir(path, 0700) != 0 && errno != EEXIST) return -errno;
+    if (create && mkdir(path, 0700) != 0 && errno != EEXIST)
+        return -errno;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
 }
@@ -63,7 +70,8 @@ static int remove_dir(struct qi_disk *disk, int parent, const char *name) {
 static int list(struct qi_disk *disk, int dir, qi_list_fn each, void *context) {
     (void)disk;
     int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (copy < 0) return -errno;
+    if (copy < 0)
+        return -errno;
     DIR *stream = fdopendir(copy);
     if (!stream) {
         int error = errno;
@@ -78,7 +86,8 @@ static int list(struct qi_disk *disk, int dir, qi_list_fn each, void *context) {
             result = -errno;
             break;
         }
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) each(context, entry->d_name);
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            each(context, entry->d_name);
     }
     closedir(stream);
     return result;
@@ -94,7 +103,8 @@ static int open_file(struct qi_disk *disk, int dir, const char *name, enum qi_op
     };
     /* O_NONBLOCK: a FIFO planted under our name must not hang the open; regular files ignore it. */
     int fd = openat(dir, name, flags[mode] | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
-    if (fd < 0) return -errno;
+    if (fd < 0)
+        return -errno;
     struct stat status;
     int error = 0;
     if (fstat(fd, &status) != 0)
@@ -110,7 +120,8 @@ static int open_file(struct qi_disk *disk, int dir, const char *name, enum qi_op
     return fd;
 }
 
-static int rename_file(struct qi_disk *disk, int from_dir, const char *from, int to_dir, const char *to) {
+static int rename_file(struct qi_disk *disk, int from_dir, const char *from, int to_dir,
+                       const char *to) {
     (void)disk;
     return renameat(from_dir, from, to_dir, to) != 0 ? -errno : 0;
 }
@@ -128,32 +139,42 @@ static int close_file(struct qi_disk *disk, int file) {
 static int size_of(struct qi_disk *disk, int file, uint64_t *size) {
     (void)disk;
     struct stat status;
-    if (fstat(file, &status) != 0) return -errno;
+    if (fstat(file, &status) != 0)
+        return -errno;
     *size = (uint64_t)status.st_size;
     return 0;
 }
 
-static int64_t read_at(struct qi_disk *disk, int file, void *bytes, size_t length, uint64_t offset) {
+static int64_t read_at(struct qi_disk *disk, int file, void *bytes, size_t length,
+                       uint64_t offset) {
     (void)disk;
     size_t done = 0;
     while (done < length) {
         ssize_t got = pread(file, (char *)bytes + done, length - done, (off_t)(offset + done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return -errno;
-        if (got == 0) break;
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -errno;
+        if (got == 0)
+            break;
         done += (size_t)got;
     }
     return (int64_t)done;
 }
 
-static int write_at(struct qi_disk *disk, int file, const void *bytes, size_t length, uint64_t offset) {
+static int write_at(struct qi_disk *disk, int file, const void *bytes, size_t length,
+                    uint64_t offset) {
     (void)disk;
     size_t done = 0;
     while (done < length) {
-        ssize_t put = pwrite(file, (const char *)bytes + done, length - done, (off_t)(offset + done));
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return -errno;
-        if (put == 0) return -EIO;
+        ssize_t put =
+            pwrite(file, (const char *)bytes + done, length - done, (off_t)(offset + done));
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return -errno;
+        if (put == 0)
+            return -EIO;
         done += (size_t)put;
     }
     return 0;
@@ -196,7 +217,8 @@ static int map(struct qi_disk *disk, int file, uint64_t length, uint8_t **memory
     (void)disk;
     int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
     void *address = mmap(NULL, length, PROT_READ | PROT_WRITE, flags, file, 0);
-    if (address == MAP_FAILED) return -errno;
+    if (address == MAP_FAILED)
+        return -errno;
     *memory = address;
     return 0;
 }
@@ -209,7 +231,8 @@ static void unmap(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
 static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length, bool for_write) {
     (void)disk;
     /* An unreadable page is an error here; without this it would be a SIGBUS at the first touch. */
-    if (madvise(memory, length, for_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0) return 0;
+    if (madvise(memory, length, for_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0)
+        return 0;
     return errno == EINVAL ? 0 : errno == EFAULT ? -EIO : -errno; /* EINVAL: a kernel before 5.14 */
 }
 
@@ -221,7 +244,8 @@ static int lock(struct qi_disk *disk, int file) {
 static int free_bytes(struct qi_disk *disk, int dir, uint64_t *bytes) {
     (void)disk;
     struct statvfs status;
-    if (fstatvfs(dir, &status) != 0) return -errno;
+    if (fstatvfs(dir, &status) != 0)
+        return -errno;
     *bytes = (uint64_t)status.f_bavail * status.f_frsize;
     return 0;
 }
@@ -229,13 +253,15 @@ static int free_bytes(struct qi_disk *disk, int dir, uint64_t *bytes) {
 static bool mapping_is_safe(struct qi_disk *disk, int dir) {
     (void)disk;
     struct statfs status;
-    if (fstatfs(dir, &status) != 0) return false;
+    if (fstatfs(dir, &status) != 0)
+        return false;
     switch ((unsigned long)status.f_type) {
-        case 0xEF53:     /* ext2, ext3, ext4 */
-        case 0x58465342: /* xfs */
-        case 0x01021994: /* tmpfs */
-            return true;
-        default: return false; /* copy-on-write, network and FUSE file systems may fail a store into allocated blocks */
+    case 0xEF53:     /* ext2, ext3, ext4 */
+    case 0x58465342: /* xfs */
+    case 0x01021994: /* tmpfs */
+        return true;
+    default:
+        return false; /* copy-on-write, network and FUSE file systems may fail a store into allocated blocks */
     }
 }
 
@@ -255,12 +281,20 @@ static uint64_t monotonic_us(struct qi_disk *disk) {
     return microseconds(CLOCK_BOOTTIME);
 }
 
+static void whoami(struct qi_disk *disk, char *text, size_t room) {
+    (void)disk;
+    char host[64] = "?";
+    gethostname(host, sizeof host - 1);
+    snprintf(text, room, "pid %ld on %s\n", (long)getpid(), host);
+}
+
 static void fill_random(struct qi_disk *disk, void *bytes, size_t length) {
     (void)disk;
     uint8_t *at = bytes;
     while (length > 0) {
         ssize_t got = getrandom(at, length, 0);
-        if (got <= 0) continue;
+        if (got <= 0)
+            continue;
         at += got;
         length -= (size_t)got;
     }
@@ -292,6 +326,7 @@ static const struct qi_disk_ops posix_ops = {
     .mapping_is_safe = mapping_is_safe,
     .wall_us = wall_us,
     .monotonic_us = monotonic_us,
+    .whoami = whoami,
     .random = fill_random,
 };
 

@@ -28,4 +28,6 @@ int qi_fail_disk(int negative_errno, const char *doing, const char *name) {
     return qi_fail(code, "%s %s: %s (errno %d)", doing, name, reason, number);
 }
 
-const char *qi_error_text(void) { return last_text; }
+const char *qi_error_text(void) {
+    return last_text;
+}

@@ -13,74 +13,83 @@
 #define QI_FORMAT_VERSION 1
 
 /* A ReqId has 62 bits: lane (10) and sequence (52). Lane 0 is the plain queue. */
-#define QI_REQ_ID_BITS 62
-#define QI_REQ_ID_MASK ((UINT64_C(1) << QI_REQ_ID_BITS) - 1)
+#define QI_REQ_ID_BITS         62
+#define QI_REQ_ID_MASK         ((UINT64_C(1) << QI_REQ_ID_BITS) - 1)
 #define QI_SEGMENT_ENTRIES_MAX 16384u
 
 #define QI_IDENTITY_SIZE 16
-#define QI_MSG_ID_SIZE 16
+#define QI_MSG_ID_SIZE   16
 
 /* Frames: word (type 4 bits, length 28 bits), crc32c, payload. Used in journals, segments. */
-#define QI_FRAME_HEADER 8u
+#define QI_FRAME_HEADER     8u
 #define QI_FRAME_LENGTH_MAX ((UINT32_C(1) << 28) - 1)
 enum qi_frame_type {
     QI_FRAME_RECORDS = 1,  /* journal: bit-packed publish, deliver, ack records */
     QI_FRAME_MARK = 2,     /* journal: bytes below this offset were durable; the time */
     QI_FRAME_MANIFEST = 3, /* journal: flushed epoch, lanes, segments and their durable lengths */
-    QI_FRAME_SESSION = 4,  /* journal: a process opened the queue: session, floor, reserved ReqIds */
-    QI_FRAME_CLOSE = 5,    /* journal: clean end: the exact next ReqIds */
-    QI_FRAME_PURGE = 6,    /* journal: all below a ReqId are acked, but for a list */
-    QI_FRAME_ENTRIES = 7,  /* segment: bit-packed entries */
-    QI_FRAME_SUMMARY = 8,  /* segment: closes a batch */
+    QI_FRAME_SESSION = 4, /* journal: a process opened the queue: session, floor, reserved ReqIds */
+    QI_FRAME_CLOSE = 5,   /* journal: clean end: the exact next ReqIds */
+    QI_FRAME_PURGE = 6,   /* journal: all below a ReqId are acked, but for a list */
+    QI_FRAME_ENTRIES = 7, /* segment: bit-packed entries */
+    QI_FRAME_SUMMARY = 8, /* segment: closes a batch */
 };
 
 /* Record kinds, the two high bits of a journal record's first byte. */
 enum qi_record_kind { QI_PUB_PERSISTENT = 0, QI_PUB_TRANSIENT = 1, QI_DELIVER = 2, QI_ACK = 3 };
 
 /* MsgId 16, Expiry 8, Size 4, EmbeddedSize 4: the same bytes in the journal and in a segment. */
-#define QI_RECORD_ID 8u
-#define QI_ENTRY_ID 2u
-#define QI_PUB_FIELDS 32u
-#define QI_PUB_MSG_ID 0u
-#define QI_PUB_EXPIRY 16u
-#define QI_PUB_SIZE 24u
+#define QI_RECORD_ID    8u
+#define QI_ENTRY_ID     2u
+#define QI_PUB_FIELDS   32u
+#define QI_PUB_MSG_ID   0u
+#define QI_PUB_EXPIRY   16u
+#define QI_PUB_SIZE     24u
 #define QI_PUB_EMBEDDED 28u
 
 /* Journal file: two copies of the header, in pages of their own, then frames. */
 #define QI_JOURNAL_HEADER_COPY 4096u
-#define QI_JOURNAL_START 8192u
-#define QI_JOURNAL_MAGIC "QIJRNL\r\n"
-#define QI_JH_VERSION 8u
-#define QI_JH_IDENTITY 16u
-#define QI_JH_EPOCH 32u
-#define QI_JH_CREATED 40u
-#define QI_JH_CRC 60u
-#define QI_JH_SIZE 64u
+#define QI_JOURNAL_START       8192u
+#define QI_JOURNAL_MAGIC       "QIJRNL\r\n"
+#define QI_JH_VERSION          8u
+#define QI_JH_IDENTITY         16u
+#define QI_JH_EPOCH            32u
+#define QI_JH_CREATED          40u
+#define QI_JH_CRC              60u
+#define QI_JH_SIZE             64u
 
 /* Segment file: a header of 64 bytes, then batches: ENTRIES frames closed by one SUMMARY frame. */
 #define QI_SEGMENT_START 64u
 #define QI_SEGMENT_MAGIC "QISEGM\r\n"
-#define QI_SH_VERSION 8u
-#define QI_SH_ENTRIES 12u
-#define QI_SH_IDENTITY 16u
-#define QI_SH_NUMBER 32u
-#define QI_SH_EPOCH 40u
-#define QI_SH_CRC 60u
-#define QI_SH_SIZE 64u
+#define QI_SH_VERSION    8u
+#define QI_SH_ENTRIES    12u
+#define QI_SH_IDENTITY   16u
+#define QI_SH_NUMBER     32u
+#define QI_SH_EPOCH      40u
+#define QI_SH_CRC        60u
+#define QI_SH_SIZE       64u
+
+/* SUMMARY payload: unacked 4, transient 4, earliest expiry 8, files 4, then per message file: number 4, count 4, bytes
+ * 8; at the very end the size of the whole frame 4, so that the summary is found from the file's durable end. */
+#define QI_SUMMARY_UNACKED   0u
+#define QI_SUMMARY_TRANSIENT 4u
+#define QI_SUMMARY_EXPIRY    8u
+#define QI_SUMMARY_FILES     16u
+#define QI_SUMMARY_FIXED     24u /* the fields and the closing size */
+#define QI_SUMMARY_FILE      16u
 
 /* Message file: a header of 64 bytes, then frames: length, crc, MsgId, payload, 0xFF. */
-#define QI_MESSAGES_START 64u
-#define QI_MESSAGES_MAGIC "QIMSGS\r\n"
-#define QI_MH_VERSION 8u
-#define QI_MH_KIND 12u
-#define QI_MH_IDENTITY 16u
-#define QI_MH_NUMBER 32u
-#define QI_MH_FRAMES 40u /* compacted files: frames, bytes; birth files follow the frames */
-#define QI_MH_BYTES 48u
-#define QI_MH_CRC 60u
-#define QI_MH_SIZE 64u
-#define QI_MESSAGE_HEADER 24u
-#define QI_MESSAGE_END 0xFFu
+#define QI_MESSAGES_START   64u
+#define QI_MESSAGES_MAGIC   "QIMSGS\r\n"
+#define QI_MH_VERSION       8u
+#define QI_MH_KIND          12u
+#define QI_MH_IDENTITY      16u
+#define QI_MH_NUMBER        32u
+#define QI_MH_FRAMES        40u /* compacted files: frames, bytes; birth files follow the frames */
+#define QI_MH_BYTES         48u
+#define QI_MH_CRC           60u
+#define QI_MH_SIZE          64u
+#define QI_MESSAGE_HEADER   24u
+#define QI_MESSAGE_END      0xFFu
 #define QI_MESSAGE_OVERHEAD 25u
 
 static inline uint16_t qi_get16(const uint8_t *p) {

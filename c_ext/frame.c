@@ -3,7 +3,8 @@
 
 #include "crc32c.h"
 
-static uint32_t checksum(uint32_t seed, uint64_t offset, uint32_t word, const uint8_t *payload, uint32_t length) {
+static uint32_t checksum(uint32_t seed, uint64_t offset, uint32_t word, const uint8_t *payload,
+                         uint32_t length) {
     uint8_t place[12];
     qi_put64(place, offset);
     qi_put32(place + 8, word);
@@ -18,38 +19,48 @@ uint32_t qi_frame_seed(const uint8_t identity[QI_IDENTITY_SIZE], uint64_t number
     return qi_crc32c(0, bytes, sizeof bytes);
 }
 
-void qi_frame_seal(uint32_t seed, uint8_t *header, uint64_t offset, uint32_t type, uint32_t length) {
+void qi_frame_seal(uint32_t seed, uint8_t *header, uint64_t offset, uint32_t type,
+                   uint32_t length) {
     uint32_t word = type << 28 | length;
     qi_put32(header, word);
     qi_put32(header + 4, checksum(seed, offset, word, header + QI_FRAME_HEADER, length));
 }
 
-enum qi_frame_state qi_frame_read(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t offset, uint64_t base,
-                                  struct qi_frame *frame) {
-    if (offset >= size || size - offset < QI_FRAME_HEADER) return QI_FRAME_END;
+enum qi_frame_state qi_frame_read(uint32_t seed, const uint8_t *bytes, uint64_t size,
+                                  uint64_t offset, uint64_t base, struct qi_frame *frame) {
+    if (offset >= size || size - offset < QI_FRAME_HEADER)
+        return QI_FRAME_END;
     const uint8_t *header = bytes + offset;
-    if (qi_get64(header) == 0) return QI_FRAME_END;
+    if (qi_get64(header) == 0)
+        return QI_FRAME_END;
     uint32_t word = qi_get32(header);
     uint32_t type = word >> 28, length = word & QI_FRAME_LENGTH_MAX;
-    if (type < QI_FRAME_RECORDS || type > QI_FRAME_SUMMARY || length == 0) return QI_FRAME_BAD;
-    if (length > size - offset - QI_FRAME_HEADER) return QI_FRAME_BAD;
+    if (type < QI_FRAME_RECORDS || type > QI_FRAME_SUMMARY || length == 0)
+        return QI_FRAME_BAD;
+    if (length > size - offset - QI_FRAME_HEADER)
+        return QI_FRAME_BAD;
     const uint8_t *payload = header + QI_FRAME_HEADER;
-    if (checksum(seed, base + offset, word, payload, length) != qi_get32(header + 4)) return QI_FRAME_BAD;
+    if (checksum(seed, base + offset, word, payload, length) != qi_get32(header + 4))
+        return QI_FRAME_BAD;
     *frame = (struct qi_frame){base + offset, type, length, payload};
     return QI_FRAME_VALID;
 }
 
-bool qi_frame_find(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t offset, uint64_t base,
-                   struct qi_frame *frame) {
+bool qi_frame_find(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t offset,
+                   uint64_t base, struct qi_frame *frame) {
     uint64_t budget = 4 * size;
     for (; offset + QI_FRAME_HEADER <= size; offset++) {
         uint32_t word = qi_get32(bytes + offset);
         uint32_t type = word >> 28, length = word & QI_FRAME_LENGTH_MAX;
-        if (type < QI_FRAME_RECORDS || type > QI_FRAME_SUMMARY || length == 0) continue;
-        if (length > size - offset - QI_FRAME_HEADER) continue;
-        if (length > budget) return false;
+        if (type < QI_FRAME_RECORDS || type > QI_FRAME_SUMMARY || length == 0)
+            continue;
+        if (length > size - offset - QI_FRAME_HEADER)
+            continue;
+        if (length > budget)
+            return false;
         budget -= length;
-        if (qi_frame_read(seed, bytes, size, offset, base, frame) == QI_FRAME_VALID) return true;
+        if (qi_frame_read(seed, bytes, size, offset, base, frame) == QI_FRAME_VALID)
+            return true;
     }
     return false;
 }

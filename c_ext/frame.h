@@ -31,12 +31,12 @@ uint32_t qi_frame_seed(const uint8_t identity[QI_IDENTITY_SIZE], uint64_t number
 void qi_frame_seal(uint32_t seed, uint8_t *header, uint64_t offset, uint32_t type, uint32_t length);
 
 /* Looks at the frame at bytes + offset; `base` is the file offset of bytes[0]. */
-enum qi_frame_state qi_frame_read(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t offset, uint64_t base,
-                                  struct qi_frame *frame);
+enum qi_frame_state qi_frame_read(uint32_t seed, const uint8_t *bytes, uint64_t size,
+                                  uint64_t offset, uint64_t base, struct qi_frame *frame);
 
 /* Searches the next valid frame at or behind `offset`; checks at most 4 x size bytes, so hostile bytes cost linear
  * time. Returns false if there is none. */
-bool qi_frame_find(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t offset, uint64_t base,
-                   struct qi_frame *frame);
+bool qi_frame_find(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t offset,
+                   uint64_t base, struct qi_frame *frame);
 
 #endif

@@ -10,11 +10,15 @@
 
 #include "crc32c.h"
 
-const char *qi_journal_name(uint64_t epoch) { return epoch % 2 == 0 ? "journal.jif" : "journal.alt"; }
+const char *qi_journal_name(uint64_t epoch) {
+    return epoch % 2 == 0 ? "journal.jif" : "journal.alt";
+}
 
-int qi_journal_begin(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch, uint64_t now_us) {
+int qi_journal_begin(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch,
+                     uint64_t now_us) {
     int error = qi_tape_reserve(&journal->tape, QI_JOURNAL_START + QI_FRAME_HEADER, 0);
-    if (error) return error;
+    if (error)
+        return error;
     uint8_t *header = journal->tape.memory;
     memset(header, 0, QI_JH_SIZE);
     memcpy(header, QI_JOURNAL_MAGIC, 8);
@@ -25,9 +29,12 @@ int qi_journal_begin(struct qi_journal *journal, const uint8_t *identity, uint64
     qi_put32(header + QI_JH_CRC, qi_crc32c(0, header, QI_JH_CRC));
     memcpy(header + QI_JOURNAL_HEADER_COPY, header, QI_JH_SIZE);
     memset(header + QI_JOURNAL_START, 0, QI_FRAME_HEADER);
-    error = qi_tape_wrote(&journal->tape, QI_JOURNAL_HEADER_COPY, QI_JOURNAL_START + QI_FRAME_HEADER - QI_JOURNAL_HEADER_COPY);
-    if (!error) error = qi_tape_wrote(&journal->tape, 0, QI_JH_SIZE);
-    if (error) return error;
+    error = qi_tape_wrote(&journal->tape, QI_JOURNAL_HEADER_COPY,
+                          QI_JOURNAL_START + QI_FRAME_HEADER - QI_JOURNAL_HEADER_COPY);
+    if (!error)
+        error = qi_tape_wrote(&journal->tape, 0, QI_JH_SIZE);
+    if (error)
+        return error;
     qi_journal_use(journal, identity, epoch);
     return 0;
 }
@@ -40,18 +47,33 @@ void qi_journal_use(struct qi_journal *journal, const uint8_t *identity, uint64_
     journal->marked = 0;
 }
 
+int qi_journal_retire(struct qi_journal *journal) {
+    if (journal->tape.file < 0)
+        return 0;
+    memset(journal->tape.memory, 0, QI_JH_SIZE);
+    memset(journal->tape.memory + QI_JOURNAL_HEADER_COPY, 0, QI_JH_SIZE);
+    int error = qi_tape_wrote(&journal->tape, 0, QI_JH_SIZE);
+    return error ? error : qi_tape_wrote(&journal->tape, QI_JOURNAL_HEADER_COPY, QI_JH_SIZE);
+}
+
 static bool header_is_valid(const uint8_t *header, const uint8_t *identity) {
-    return memcmp(header, QI_JOURNAL_MAGIC, 8) == 0 && qi_get32(header + QI_JH_VERSION) == QI_FORMAT_VERSION &&
+    return memcmp(header, QI_JOURNAL_MAGIC, 8) == 0 &&
+           qi_get32(header + QI_JH_VERSION) == QI_FORMAT_VERSION &&
            memcmp(header + QI_JH_IDENTITY, identity, QI_IDENTITY_SIZE) == 0 &&
            qi_get32(header + QI_JH_CRC) == qi_crc32c(0, header, QI_JH_CRC);
 }
 
-bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *identity, uint64_t *epoch, bool *damaged) {
-    if (journal->tape.allocated < QI_JOURNAL_START) return false;
+bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *identity,
+                            uint64_t *epoch, bool *damaged) {
+    if (journal->tape.allocated < QI_JOURNAL_START)
+        return false;
     const uint8_t *first = journal->tape.memory, *second = first + QI_JOURNAL_HEADER_COPY;
-    bool first_valid = header_is_valid(first, identity), second_valid = header_is_valid(second, identity);
-    if (!first_valid && !second_valid) return false;
-    uint64_t epochs[2] = {first_valid ? qi_get64(first + QI_JH_EPOCH) : 0, second_valid ? qi_get64(second + QI_JH_EPOCH) : 0};
+    bool first_valid = header_is_valid(first, identity),
+         second_valid = header_is_valid(second, identity);
+    if (!first_valid && !second_valid)
+        return false;
+    uint64_t epochs[2] = {first_valid ? qi_get64(first + QI_JH_EPOCH) : 0,
+                          second_valid ? qi_get64(second + QI_JH_EPOCH) : 0};
     *damaged = !first_valid || !second_valid;
     /* Two epochs: a recycled file whose new header reached the medium by half. The frames of the older one were
      * flushed before the file was recycled, so the newer is the only one that can matter. */
@@ -59,14 +81,18 @@ bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *ide
     return true;
 }
 
-static uint8_t *frame_at(struct qi_journal *journal) { return journal->tape.memory + journal->tail; }
+static uint8_t *frame_at(struct qi_journal *journal) {
+    return journal->tape.memory + journal->tail;
+}
 
 int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, uint8_t **at) {
-    if (payload > QI_FRAME_LENGTH_MAX) return -EFBIG;
+    if (payload > QI_FRAME_LENGTH_MAX)
+        return -EFBIG;
     uint64_t need = journal->tail + QI_MARK_SIZE + QI_FRAME_HEADER + payload + QI_FRAME_HEADER;
     if (__builtin_expect(need > journal->tape.allocated, 0)) {
         int error = qi_tape_reserve(&journal->tape, need, urgent ? 0 : journal->keep_free);
-        if (error) return error;
+        if (error)
+            return error;
     }
     if (__builtin_expect(journal->synced > journal->marked, 0)) {
         uint8_t *mark = frame_at(journal) + QI_FRAME_HEADER;
@@ -74,7 +100,8 @@ int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, u
         qi_put64(mark + 8, journal->mark_time_us);
         uint64_t says = journal->synced;
         int error = qi_journal_append(journal, QI_FRAME_MARK, 16);
-        if (error) return error;
+        if (error)
+            return error;
         journal->marked = says;
     }
     *at = frame_at(journal) + QI_FRAME_HEADER;
@@ -98,10 +125,12 @@ int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length
 static void note_frame(struct qi_journal_scan *scan, const struct qi_frame *frame) {
     scan->end = frame->offset + QI_FRAME_HEADER + frame->length;
     scan->closed = frame->type == QI_FRAME_CLOSE;
-    if (frame->type == QI_FRAME_MANIFEST) scan->manifest = frame->offset;
+    if (frame->type == QI_FRAME_MANIFEST)
+        scan->manifest = frame->offset;
     if ((frame->type == QI_FRAME_MARK || frame->type == QI_FRAME_CLOSE) && frame->length >= 16) {
         uint64_t time_us = qi_get64(frame->payload + 8);
-        if (time_us > scan->time_us) scan->time_us = time_us;
+        if (time_us > scan->time_us)
+            scan->time_us = time_us;
     }
 }
 
@@ -112,8 +141,8 @@ static uint64_t mark_behind(const struct qi_journal *journal, uint64_t offset) {
     struct qi_frame frame;
     while (qi_frame_find(journal->seed, bytes, size, offset, 0, &frame)) {
         do {
-            if ((frame.type == QI_FRAME_MARK || frame.type == QI_FRAME_CLOSE) && frame.length >= 16 &&
-                qi_get64(frame.payload) > mark)
+            if ((frame.type == QI_FRAME_MARK || frame.type == QI_FRAME_CLOSE) &&
+                frame.length >= 16 && qi_get64(frame.payload) > mark)
                 mark = qi_get64(frame.payload);
             offset = frame.offset + QI_FRAME_HEADER + frame.length;
         } while (qi_frame_read(journal->seed, bytes, size, offset, 0, &frame) == QI_FRAME_VALID);
@@ -124,7 +153,8 @@ static uint64_t mark_behind(const struct qi_journal *journal, uint64_t offset) {
 
 static uint64_t last_nonzero(const struct qi_journal *journal, uint64_t from) {
     uint64_t at = journal->tape.allocated;
-    while (at > from && journal->tape.memory[at - 1] == 0) at--;
+    while (at > from && journal->tape.memory[at - 1] == 0)
+        at--;
     return at;
 }
 
@@ -140,27 +170,36 @@ void qi_journal_scan(const struct qi_journal *journal, struct qi_journal_scan *s
             offset = scan->end;
             continue;
         }
-        if (state == QI_FRAME_END && offset + QI_FRAME_HEADER <= size && mark_behind(journal, offset) <= offset) return;
-        if (offset + QI_FRAME_HEADER > size) return;
-        if (mark_behind(journal, offset) <= offset) { /* nothing says that this was ever durable: a torn tail */
+        if (state == QI_FRAME_END && offset + QI_FRAME_HEADER <= size &&
+            mark_behind(journal, offset) <= offset)
+            return;
+        if (offset + QI_FRAME_HEADER > size)
+            return;
+        if (mark_behind(journal, offset) <=
+            offset) { /* nothing says that this was ever durable: a torn tail */
             scan->torn_bytes = last_nonzero(journal, offset) - offset;
             return;
         }
-        if (scan->damaged++ == 0) scan->first_damage = offset;
-        if (!qi_frame_find(journal->seed, bytes, size, offset + 1, 0, &frame)) return;
+        if (scan->damaged++ == 0)
+            scan->first_damage = offset;
+        if (!qi_frame_find(journal->seed, bytes, size, offset + 1, 0, &frame))
+            return;
         scan->damaged_bytes += frame.offset - offset;
         offset = frame.offset;
     }
 }
 
-bool qi_journal_next(const struct qi_journal *journal, const struct qi_journal_scan *scan, uint64_t *offset,
-                     struct qi_frame *frame) {
+bool qi_journal_next(const struct qi_journal *journal, const struct qi_journal_scan *scan,
+                     uint64_t *offset, struct qi_frame *frame) {
     const uint8_t *bytes = journal->tape.memory;
-    if (*offset >= scan->end) return false;
+    if (*offset >= scan->end)
+        return false;
     if (scan->damaged == 0) { /* every frame below end was checked: read the header only */
         uint32_t word = qi_get32(bytes + *offset);
-        *frame = (struct qi_frame){*offset, word >> 28, word & QI_FRAME_LENGTH_MAX, bytes + *offset + QI_FRAME_HEADER};
-    } else if (qi_frame_read(journal->seed, bytes, scan->end, *offset, 0, frame) != QI_FRAME_VALID &&
+        *frame = (struct qi_frame){*offset, word >> 28, word & QI_FRAME_LENGTH_MAX,
+                                   bytes + *offset + QI_FRAME_HEADER};
+    } else if (qi_frame_read(journal->seed, bytes, scan->end, *offset, 0, frame) !=
+                   QI_FRAME_VALID &&
                !qi_frame_find(journal->seed, bytes, scan->end, *offset, 0, frame)) {
         return false;
     }

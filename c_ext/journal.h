@@ -31,10 +31,15 @@ struct qi_journal {
 const char *qi_journal_name(uint64_t epoch);
 
 /* Begins an epoch in an open tape that holds nothing of value: header copies, then the caller appends the MANIFEST. */
-int qi_journal_begin(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch, uint64_t now_us);
+int qi_journal_begin(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch,
+                     uint64_t now_us);
 
 /* Reads the header of an open tape: true and the epoch if one copy is valid. `damaged` tells that the other is not. */
-bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *identity, uint64_t *epoch, bool *damaged);
+bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *identity,
+                            uint64_t *epoch, bool *damaged);
+/* Wipes the headers of a journal whose epoch is flushed: if both copies of the current one were damaged later, this one
+ * must not pass for the truth. */
+int qi_journal_retire(struct qi_journal *journal);
 void qi_journal_use(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch);
 
 /* Makes room for a frame with that payload and says where the payload goes; nothing is changed before _append. An
@@ -48,9 +53,9 @@ int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length
 
 /* What a walk over the journal found. */
 struct qi_journal_scan {
-    uint64_t end;          /* offset behind the last frame to keep */
-    uint64_t torn_bytes;   /* 0, or bytes behind `end` that were cut as a torn tail */
-    uint64_t damaged;      /* frames or gaps below a MARK that are bad: isolated, the rest is kept */
+    uint64_t end;        /* offset behind the last frame to keep */
+    uint64_t torn_bytes; /* 0, or bytes behind `end` that were cut as a torn tail */
+    uint64_t damaged;    /* frames or gaps below a MARK that are bad: isolated, the rest is kept */
     uint64_t damaged_bytes;
     uint64_t first_damage; /* offset */
     uint64_t time_us;      /* latest MARK's or CLOSE's clock */
@@ -63,7 +68,7 @@ void qi_journal_scan(const struct qi_journal *journal, struct qi_journal_scan *s
 
 /* The next valid frame at or behind *offset and below end, stepping over damage that the scan isolated; moves *offset
  * behind it. Frames were checked by the scan, but are checked again only where damage was found. */
-bool qi_journal_next(const struct qi_journal *journal, const struct qi_journal_scan *scan, uint64_t *offset,
-                     struct qi_frame *frame);
+bool qi_journal_next(const struct qi_journal *journal, const struct qi_journal_scan *scan,
+                     uint64_t *offset, struct qi_frame *frame);
 
 #endif

@@ -19,8 +19,16 @@
 struct qi_msg_id {
     uint32_t file;   /* birth file */
     uint32_t offset; /* of the frame in it */
-    uint64_t stamp;  /* never 0 */
+    uint64_t stamp;  /* payload length (32 bits), then a number that the frame repeats; never 0 */
 };
+
+/* What the message takes of its file, known from the id alone. */
+static inline uint32_t qi_payload_length(struct qi_msg_id id) {
+    return (uint32_t)(id.stamp >> 32);
+}
+static inline uint32_t qi_stored_bytes(struct qi_msg_id id) {
+    return qi_payload_length(id) + QI_MESSAGE_OVERHEAD;
+}
 
 static inline void qi_put_msg_id(uint8_t *at, struct qi_msg_id id) {
     qi_put32(at, id.file);
@@ -35,13 +43,19 @@ static inline struct qi_msg_id qi_get_msg_id(const uint8_t *at) {
 /* One file on disk. Freed when no birth file that lives in it has references. */
 struct qi_message_file {
     uint32_t number;
-    uint64_t size;     /* bytes of the file */
-    int handle;        /* -1: closed; a few are kept open, least recently used are closed */
-    uint64_t used;     /* for that */
-    bool compacted;    /* its frames were born elsewhere: its birth table is read when needed */
-    bool unsynced;     /* rolled, not yet synced */
-    struct qi_birth *births; /* compacted: where each survivor went, sorted by (file, old offset) */
+    uint32_t pinned;     /* syncs that run on its handle now: not to be closed */
+    uint64_t size;       /* bytes of the file */
+    uint64_t frames_end; /* of a compacted file: the birth table follows */
+    int handle;          /* -1: closed; a few are kept open, least recently used are closed */
+    uint64_t used;       /* for that */
+    bool compacted;      /* its frames were born elsewhere: its birth table is read when needed */
+    bool unsynced;       /* rolled, not yet synced */
+    bool alien;  /* not understood (damaged header, other store): never removed, never compacted */
+    bool victim; /* being compacted: not to be removed */
+    struct qi_birth *
+        births; /* compacted: where each survivor went, sorted by (file, old offset); NULL: not read */
     uint32_t births_count;
+    uint64_t references, live; /* sums over its births, as of the last qi_messages_weigh */
 };
 
 struct qi_birth {
@@ -62,17 +76,27 @@ struct qi_messages {
     uint64_t file_size_max;
     uint64_t keep_free;
     bool use_mapping;
+    bool read_only;
     bool dir_unsynced;
-    bool counted;     /* every queue has reported its references: only then files may be freed or picked */
+    bool
+        counted; /* set by the store when every queue has reported its references: only then files are freed */
+    bool
+        miscounted; /* a count was lost (no memory) or went below zero: nothing is freed until the next open */
+    bool failed;          /* a sync failed: never again (H13) */
+    uint32_t dir_changes; /* tells whether a change came while a sync ran */
     uint64_t stamp_next;
-    uint32_t number_next;  /* never goes back, also not over reopen */
+    uint32_t number_next;          /* never goes back, also not over reopen */
     struct qi_message_file *files; /* sorted by number */
     uint32_t files_count, files_room;
+    uint32_t files_unsynced, files_open;
+    uint64_t uses; /* grows with every use of a handle */
+    uint64_t scanned_us;
     struct qi_birth_file *births; /* sorted by number */
     uint32_t births_count, births_room;
     struct qi_tape tape; /* the newest file, file == -1: none yet in this session */
     uint32_t tape_number;
     uint32_t tape_seed;
+    uint32_t tape_pinned;
     uint64_t tail;
     uint64_t written, synced; /* counters of bytes ever appended, to compare in waits */
     uint8_t *window;          /* 256 KiB read-ahead over one sealed file */
@@ -80,27 +104,37 @@ struct qi_messages {
     uint64_t window_offset, window_length;
 };
 
-/* Reads the directory: file headers and sizes, not frames. Removes unfinished output of a compaction that was cut off
- * (a compacted file without its final header) and, of two files that hold the same births, the older. Unknown names
- * are left alone. The newest file is never appended to again: a fresh one is begun when needed (H4), with a number
+/* Reads the directory: file headers and sizes, not frames. `dir` stays the caller's, to be closed after
+ * qi_messages_close; -1 (only with read_only): there is none. Sets all fields: keep_free and counted are set afterwards.
+ * Removes unfinished output of a compaction that was cut off (N.new). Of two files that hold the same births the newer
+ * one has them; the older then has no references, so it is freed like any other. Names that are not ours are left
+ * alone; our names with bytes that are not understood are listed with `alien` set. The newest file is never appended to again: a fresh one is begun when needed (H4), with a number
  * above every number that exists; the newest existing file is never removed before a newer one exists (H15: numbers
  * are not reused). */
-int qi_messages_open(struct qi_messages *messages, struct qi_disk *disk, int dir, const uint8_t *identity,
-                     uint64_t file_size_max, bool use_mapping, bool read_only);
+int qi_messages_open(struct qi_messages *messages, struct qi_disk *disk, int dir,
+                     const uint8_t *identity, uint64_t file_size_max, bool use_mapping,
+                     bool read_only);
 void qi_messages_close(struct qi_messages *messages);
 
-/* Appends one payload = headers then body; gives its id. `reserve` makes sure beforehand that the append cannot fail for
- * want of room (rolls or grows). The body is on the medium when qi_messages_sync has passed it. */
-int qi_messages_append(struct qi_messages *messages, const void *headers, uint32_t headers_size, const void *body,
-                       uint32_t body_size, struct qi_msg_id *id);
+/* After an unclean end, before anything is shown (H12): syncs the files from this number on and drops them from the
+ * cache. Bodies named by segments were durable before those were written, so the lowest file that a journal names is
+ * enough. */
+int qi_messages_barrier(struct qi_messages *messages, uint32_t from);
 
-/* Reads a payload of exactly `length` bytes; checks marker, stamp and checksum (QI_E_CORRUPT with file and offset). */
-int qi_messages_read(struct qi_messages *messages, struct qi_msg_id id, void *payload, uint32_t length);
-/* The payload's length, from the frame. */
+/* Appends one payload = headers then body; gives its id. After any error nothing is changed. QI_E_FULL: the disk has no
+ * room; QI_E_FAILED: a sync has failed. The body is on the medium when qi_messages_sync has passed it. */
+int qi_messages_append(struct qi_messages *messages, const void *headers, uint32_t headers_size,
+                       const void *body, uint32_t body_size, struct qi_msg_id *id);
+
+/* Reads a payload of exactly `length` bytes, to be trusted only if 0 is returned; checks marker, stamp and checksum (QI_E_CORRUPT with file and offset). */
+int qi_messages_read(struct qi_messages *messages, struct qi_msg_id id, void *payload,
+                     uint32_t length);
+/* The payload's length, from the frame: not more than the file has, but not covered by a check yet. */
 int qi_messages_length(struct qi_messages *messages, struct qi_msg_id id, uint32_t *length);
 
-/* References that come (+1) and go (-1); bytes is the payload's length. */
-void qi_messages_count(struct qi_messages *messages, uint32_t birth_file, int64_t references, int64_t bytes);
+/* References that come (+1) and go (-1); bytes is what the frame takes (qi_stored_bytes), with the same sign. */
+void qi_messages_count(struct qi_messages *messages, uint32_t birth_file, int64_t references,
+                       int64_t bytes);
 
 /* Sync in two halves, so that the I/O runs without the lock: begin collects up to `room` handles (duplicated or
  * pinned) and what to do; run (no lock) syncs them; end notes the result. All return 0 or an error. */
@@ -109,32 +143,65 @@ struct qi_messages_sync {
     uint32_t numbers[16];
     uint32_t count;
     bool dir;
-    bool more; /* there were more than fit: sync again */
-    uint64_t upto;
+    bool more; /* there were more than fit: sync again, `upto` has not moved */
+    bool tape; /* the last handle is the current tape's: it may roll while the sync runs */
+    bool failed;
+    uint32_t dir_changes;
+    uint64_t upto; /* messages->synced after this */
 };
 void qi_messages_sync_begin(struct qi_messages *messages, struct qi_messages_sync *sync);
 int qi_messages_sync_run(struct qi_messages *messages, struct qi_messages_sync *sync);
 void qi_messages_sync_end(struct qi_messages *messages, struct qi_messages_sync *sync, int error);
 
 /* Unlinks files without references, except the newest. The caller has made the acks that emptied them durable (H9):
- * `candidates` was filled by qi_messages_empty before those syncs began. Returns the bytes freed. */
+ * `numbers` was filled by qi_messages_empty before those syncs began. Returns the bytes freed or an error. */
 uint32_t qi_messages_empty(struct qi_messages *messages, uint32_t *numbers, uint32_t room);
 int64_t qi_messages_free(struct qi_messages *messages, const uint32_t *numbers, uint32_t count);
 
-/* Compaction (compact.c): `live` are the ids of all survivors of `victims`, sorted; copy (no lock needed: victims are
- * immutable and pinned by the caller's compacting flag) writes and syncs the new file and the directory; commit
- * switches homes and unlinks the victims (H15). */
+/* Sums up references and live bytes per file, from the birth files. */
+void qi_messages_weigh(struct qi_messages *messages);
+
+/* Compaction (compact.c), in four steps:
+ *   pick     chooses victims and marks them, so that nobody else removes them;
+ *   (caller) fills `live`: the ids of all messages of the victims (qi_compaction_holds) that any queue still refers to,
+ *            sorted by (file, offset), duplicates allowed; then makes the acks that it counted on durable (H9);
+ *   copy     without the lock: writes and syncs the output, renames it into place, syncs the directory. Victims with a
+ *            damaged survivor are left out (`damaged`);
+ *   commit   switches homes and unlinks the victims (H15); returns the bytes freed or an error; or abandon.
+ * `live` is the caller's, to be freed after commit or abandon. */
+#define QI_VICTIMS_MAX 16
 struct qi_compaction {
-    uint32_t victims[16];
+    uint32_t victims[QI_VICTIMS_MAX];
     uint32_t victims_count;
     struct qi_msg_id *live;
     uint64_t live_count;
-    uint32_t number; /* of the output */
-    uint64_t size;
+    uint32_t number; /* of the output; 0: none, because nothing survives */
+    uint64_t size;   /* of the output */
     struct qi_birth *births;
+    uint64_t damaged;            /* survivors that cannot be read, */
+    struct qi_msg_id damaged_id; /* the first of them */
+
+    /* What copy needs and may not look up without the lock. */
+    struct qi_disk *disk;
+    int dir;
+    uint8_t identity[QI_IDENTITY_SIZE];
+    uint64_t keep_free;
+    struct qi_message_file
+        files[QI_VICTIMS_MAX]; /* the victims as of pick, with handles of copy's own */
+    struct qi_birth_home {
+        uint32_t birth; /* number of a birth file */
+        uint32_t file;  /* index in files */
+        bool survives;  /* it has frames in the output */
+    } *homes;           /* sorted by birth */
+    uint32_t homes_count;
+    uint64_t births_count;
+    uint64_t frames_end; /* of the output */
 };
-/* Picks sealed files whose garbage share is at least `garbage_percent`, as many as fit into one output. */
-uint32_t qi_compact_pick(struct qi_messages *messages, uint32_t garbage_percent, struct qi_compaction *compaction);
+/* Picks sealed files whose garbage share is at least `garbage_percent`, as many as fit into one output. Returns their
+ * count; with 0 there is nothing to do or to abandon. */
+uint32_t qi_compact_pick(struct qi_messages *messages, uint32_t garbage_percent,
+                         struct qi_compaction *compaction);
+bool qi_compaction_holds(const struct qi_compaction *compaction, uint32_t birth_file);
 int qi_compact_copy(struct qi_messages *messages, struct qi_compaction *compaction);
 int64_t qi_compact_commit(struct qi_messages *messages, struct qi_compaction *compaction);
 void qi_compact_abandon(struct qi_messages *messages, struct qi_compaction *compaction);

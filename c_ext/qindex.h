@@ -3,6 +3,7 @@
 #ifndef QI_QINDEX_H
 #define QI_QINDEX_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,13 +11,13 @@
 /* Every call returns 0, a count or an id (>= 0), or one of these codes. qi_error_text() then says
  * more, to the same thread. */
 enum {
-    QI_EMPTY = -1,      /* nothing to get */
-    QI_E_IO = -2,       /* the disk failed a call */
-    QI_E_CORRUPT = -3,  /* damaged bytes */
-    QI_E_LOCKED = -4,   /* another writer has the store */
-    QI_E_FORMAT = -5,   /* another version or other settings */
-    QI_E_FULL = -6,     /* disk full: nothing was changed */
-    QI_E_FAILED = -7,   /* an earlier write or sync failed: only close is allowed */
+    QI_EMPTY = -1,     /* nothing to get */
+    QI_E_IO = -2,      /* the disk failed a call */
+    QI_E_CORRUPT = -3, /* damaged bytes */
+    QI_E_LOCKED = -4,  /* another writer has the store */
+    QI_E_FORMAT = -5,  /* another version or other settings */
+    QI_E_FULL = -6,    /* disk full: nothing was changed */
+    QI_E_FAILED = -7,  /* an earlier write or sync failed: only close is allowed */
     QI_E_CLOSED = -8,
     QI_E_READ_ONLY = -9,
     QI_E_UNKNOWN = -10, /* no such message, or not delivered */
@@ -32,6 +33,107 @@ const char *qi_error_text(void);
 
 uint32_t qi_crc32c(uint32_t crc, const void *bytes, size_t length);
 uint32_t qi_crc32c_portable(uint32_t crc, const void *bytes, size_t length);
+
+typedef struct qi_store qi_store;
+typedef struct qi_queue qi_queue;
+
+typedef struct {
+    uint32_t segment_entries;     /* fixed at creation, 8 to 16384; 0: as it is, or 16384 */
+    uint32_t max_journal_entries; /* dirty_count above this: flush */
+    uint64_t max_journal_bytes;
+    uint32_t embed_below; /* headers and body together, bytes */
+    uint64_t message_file_size;
+    uint64_t sync_interval_us; /* group commit; 0: only explicit syncs */
+    uint64_t idle_us;          /* unused for so long: flush, then close files and mappings */
+    int io;                    /* 0 auto, 1 mmap, 2 pwrite */
+    bool read_only, create, index_only, worker;
+} qi_options;
+
+/* A message as it is handed out; its payload (headers, then body) lies in the caller's buffer. */
+typedef struct {
+    uint64_t req_id;
+    uint64_t expiry_us;
+    uint8_t msg_id[16];
+    uint32_t payload_size, body_size;
+    uint32_t delivery_count;
+    uint32_t flags; /* QI_REDELIVERED ... */
+} qi_message;
+
+enum {
+    QI_REDELIVERED = 1,
+    QI_TRANSIENT = 2,
+    QI_UNACKED = 4, /* delivered by this process */
+    QI_STORED = 8,  /* the body is in the message store */
+    QI_DELIVERED = 16,
+};
+
+typedef struct {
+    uint64_t depth, ready, unacked, next_req_id, dirty_count, floor;
+    uint64_t epoch, journal_bytes, segments, hot_segments, segment_bytes;
+    bool loaded;
+} qi_queue_stats;
+
+typedef struct {
+    uint64_t queues, message_files, message_bytes, live_bytes, live_references;
+    uint64_t session, unclean_session, findings;
+    uint32_t segment_entries, embed_below;
+    bool mapped, counted;
+} qi_store_stats;
+
+/* store.c */
+int qi_store_open(const char *path, const qi_options *options, qi_store **store);
+int qi_store_close(qi_store *store); /* syncs and marks the end as clean */
+void qi_store_free(qi_store *store); /* without close: as a crash would leave it */
+int qi_store_sync(qi_store *store);
+int64_t qi_store_compact(qi_store *store, uint32_t garbage_percent);
+int qi_store_stats_of(qi_store *store, qi_store_stats *stats);
+int qi_store_queues(qi_store *store); /* finds all queues on disk; their number */
+int qi_store_queue_name(qi_store *store, uint32_t index, char *name, size_t room, char *directory);
+int qi_store_finding(qi_store *store, uint32_t index, bool *damage, const char **where,
+                     uint64_t *offset, const char **text);
+int qi_store_check(qi_store *store); /* adds findings; their number */
+int qi_store_publish(qi_store *store, qi_queue **queues, uint32_t count, const void *headers,
+                     uint32_t headers_size, const void *body, uint32_t body_size, uint32_t flags,
+                     uint64_t expiry_us, uint64_t *req_ids);
+
+/* queue.c; `directory` is 32 hex digits that stand for the name */
+int qi_queue_open(qi_store *store, const char *name, size_t name_size, const char *directory,
+                  bool create, qi_queue **queue);
+int qi_queue_delete(qi_queue *queue);
+int64_t qi_publish(qi_queue *queue, const void *body, size_t body_size);
+int64_t qi_publish_with(qi_queue *queue, const void *headers, uint32_t headers_size,
+                        const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us);
+/* Bodies lie end to end; headers too, headers_sizes may be NULL; flags and expiry one for all (NULL: per_flags none). */
+int64_t qi_publish_many(qi_queue *queue, uint32_t count, const void *bodies,
+                        const uint32_t *body_sizes, const void *headers,
+                        const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
+                        const uint8_t *per_flags, const uint64_t *per_expiry_us);
+/* The payload's length (and flags << 32), or an error; QI_E_ROOM: message->payload_size says how much is needed. */
+int64_t qi_get(qi_queue *queue, qi_message *message, void *payload, size_t room);
+/* Twice the number of messages, plus one if none of them has anything special (then req_ids and sizes say it all). */
+int64_t qi_get_many(qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,
+                    size_t room, uint64_t *req_ids, uint32_t *sizes);
+/* The first message at or behind from_req_id, in any state but acked; changes nothing. */
+int64_t qi_browse(qi_queue *queue, uint64_t from_req_id, bool ready_only, qi_message *message,
+                  void *payload, size_t room);
+int64_t qi_ack(qi_queue *queue, uint64_t req_id);
+int64_t qi_ack_many(qi_queue *queue, const uint64_t *req_ids, uint32_t count);
+int64_t qi_nack_many(qi_queue *queue, const uint64_t *req_ids, uint32_t count);
+int64_t qi_purge(qi_queue *queue);
+int qi_queue_sync(qi_queue *queue);
+int qi_flush(qi_queue *queue);
+int qi_queue_stats_of(qi_queue *queue, qi_queue_stats *stats);
+
+/* The index alone: bodies are elsewhere, the caller's 16-byte MsgIds are kept. */
+int64_t qi_index_publish(qi_queue *queue, uint32_t count, const void *msg_ids,
+                         const uint32_t *sizes, uint32_t flags);
+int64_t qi_index_deliver(qi_queue *queue, const uint64_t *req_ids, uint32_t count, uint64_t first);
+int64_t qi_index_ack(qi_queue *queue, const uint64_t *req_ids, uint32_t count, uint64_t first);
+int64_t qi_index_read(qi_queue *queue, uint64_t start, uint64_t stop, qi_message *messages,
+                      uint32_t room);
+
+/* dump.c: one line of text per record, from raw bytes of a journal or segment file (no store needed). */
+int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, size_t room);
 /* cffi: end */
 
 #endif

@@ -7,58 +7,79 @@
 #define GROW_MIN (UINT64_C(64) << 10)
 #define GROW_MAX (UINT64_C(8) << 20)
 
-int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped, bool use_mapping) {
+int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped,
+                 bool use_mapping) {
     uint64_t size = 0;
     int error = disk->ops->size(disk, file, &size);
-    if (mapped < size) mapped = size;
+    if (mapped < size)
+        mapped = size;
     mapped = (mapped + 4095) & ~UINT64_C(4095);
-    *tape = (struct qi_tape){.disk = disk, .file = file, .mapped = mapped, .allocated = size, .told = !use_mapping};
-    if (!error) error = disk->ops->map(disk, use_mapping ? file : -1, mapped, &tape->memory);
-    if (!error && size > 0 && use_mapping) error = disk->ops->populate(disk, tape->memory, size, false);
+    *tape = (struct qi_tape){
+        .disk = disk, .file = file, .mapped = mapped, .allocated = size, .told = !use_mapping};
+    if (!error)
+        error = disk->ops->map(disk, use_mapping ? file : -1, mapped, &tape->memory);
+    if (!error && size > 0 && use_mapping)
+        error = disk->ops->populate(disk, tape->memory, size, false);
     if (!error && size > 0 && !use_mapping) {
         int64_t got = disk->ops->read(disk, file, tape->memory, size, 0);
-        if (got < 0) error = (int)got;
+        if (got < 0)
+            error = (int)got;
     }
-    if (error) qi_tape_close(tape);
+    if (error)
+        qi_tape_close(tape);
     return error;
 }
 
 void qi_tape_close(struct qi_tape *tape) {
-    if (tape->memory) tape->disk->ops->unmap(tape->disk, tape->memory, tape->mapped);
-    if (tape->disk && tape->file >= 0) tape->disk->ops->close(tape->disk, tape->file);
+    if (tape->memory)
+        tape->disk->ops->unmap(tape->disk, tape->memory, tape->mapped);
+    if (tape->disk && tape->file >= 0)
+        tape->disk->ops->close(tape->disk, tape->file);
     *tape = (struct qi_tape){.file = -1};
 }
 
 int qi_tape_reserve(struct qi_tape *tape, uint64_t size, uint64_t keep_free) {
-    if (size <= tape->allocated) return 0;
-    if (size > tape->mapped) return -EFBIG;
-    uint64_t step = tape->allocated < GROW_MIN ? GROW_MIN : tape->allocated > GROW_MAX ? GROW_MAX : tape->allocated;
+    if (size <= tape->allocated)
+        return 0;
+    if (size > tape->mapped)
+        return -EFBIG;
+    uint64_t step = tape->allocated < GROW_MIN   ? GROW_MIN
+                    : tape->allocated > GROW_MAX ? GROW_MAX
+                                                 : tape->allocated;
     uint64_t target = tape->allocated + step;
-    if (target < size) target = size;
-    if (target > tape->mapped) target = tape->mapped;
+    if (target < size)
+        target = size;
+    if (target > tape->mapped)
+        target = tape->mapped;
     target = (target + 4095) & ~UINT64_C(4095);
     if (keep_free > 0) {
         uint64_t left = 0;
         int error = tape->disk->ops->free_bytes(tape->disk, tape->file, &left);
-        if (error) return error;
-        if (left < keep_free + (target - tape->allocated)) return -ENOSPC;
+        if (error)
+            return error;
+        if (left < keep_free + (target - tape->allocated))
+            return -ENOSPC;
     }
     int error = tape->disk->ops->allocate(tape->disk, tape->file, target);
     if (error && target > size) { /* a nearly full disk may still have what is needed now */
         target = (size + 4095) & ~UINT64_C(4095);
         error = tape->disk->ops->allocate(tape->disk, tape->file, target);
     }
-    if (error) return error;
+    if (error)
+        return error;
     tape->allocated = target;
     return 0;
 }
 
 int qi_tape_cut(struct qi_tape *tape, uint64_t size) {
-    if (size >= tape->allocated) return 0;
+    if (size >= tape->allocated)
+        return 0;
     int error = tape->disk->ops->truncate(tape->disk, tape->file, size);
-    if (error) return error;
+    if (error)
+        return error;
     /* A mapped page that holds the new end is zeroed by the kernel; plain memory is ours to clean. */
-    if (tape->told) memset(tape->memory + size, 0, tape->allocated - size);
+    if (tape->told)
+        memset(tape->memory + size, 0, tape->allocated - size);
     tape->allocated = size;
     return 0;
 }

@@ -19,7 +19,8 @@ struct qi_tape {
 };
 
 /* Takes over `file`; its bytes appear in memory. Returns 0 or -errno (the file is closed then). */
-int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped, bool use_mapping);
+int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped,
+                 bool use_mapping);
 void qi_tape_close(struct qi_tape *tape);
 
 /* Makes `size` bytes usable. With keep_free > 0 it refuses (-ENOSPC) when the disk would have less than that left:
@@ -30,7 +31,8 @@ int qi_tape_reserve(struct qi_tape *tape, uint64_t size, uint64_t keep_free);
 int qi_tape_cut(struct qi_tape *tape, uint64_t size);
 
 static inline int qi_tape_wrote(struct qi_tape *tape, uint64_t offset, uint64_t length) {
-    if (__builtin_expect(!tape->told, 1)) return 0;
+    if (__builtin_expect(!tape->told, 1))
+        return 0;
     return tape->disk->ops->write(tape->disk, tape->file, tape->memory + offset, length, offset);
 }
 

@@ -1,1 +1,63 @@
-"""An embedded, crash-safe storage engine for message queues."""
+"""An embedded, crash-safe storage engine for message queues.
+
+    store = qindex.open("data")
+    orders = store.queue("orders")
+    orders.publish(b"one dozen")
+    message = orders.get()
+    orders.ack(message)
+"""
+
+from qindex.errors import (
+    AlreadyAcked,
+    DiskError,
+    DiskFull,
+    FormatError,
+    MessageError,
+    OutcomeUnknown,
+    QindexError,
+    QueueMissing,
+    ReadOnly,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StoreFailed,
+    StoreForked,
+    StoreLocked,
+    StoreMissing,
+    UnknownMessage,
+)
+from qindex.index import IndexEntry, QueueIndex
+from qindex.message import Finding, Message
+from qindex.queue import Queue, QueueStats
+from qindex.store import Store, StoreStats, open
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyAcked",
+    "DiskError",
+    "DiskFull",
+    "Finding",
+    "FormatError",
+    "IndexEntry",
+    "Message",
+    "MessageError",
+    "OutcomeUnknown",
+    "QindexError",
+    "Queue",
+    "QueueIndex",
+    "QueueMissing",
+    "QueueStats",
+    "ReadOnly",
+    "Store",
+    "StoreClosed",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFailed",
+    "StoreForked",
+    "StoreLocked",
+    "StoreMissing",
+    "StoreStats",
+    "UnknownMessage",
+    "open",
+]

@@ -1,0 +1,219 @@
+/* batch.c - encodes a batch: ENTRIES frames of about 32 KiB (the damage radius of a bad sector), then a SUMMARY.
+ *
+ * Entries stand in slot order; a slot's publish, deliver and ack follow each other, as in RabbitMQ's segment files.
+ */
+#include "batch.h"
+
+#include <stdlib.h>
+
+#include "crc32c.h"
+
+#define FRAME_SIZE  (32u << 10)
+#define BUFFER_SIZE (1u << 20)
+
+struct batch {
+    struct qi_disk *disk;
+    int file;
+    uint32_t seed;
+    uint8_t *bytes;               /* not yet written; bytes[0] belongs at `base` */
+    uint32_t length, room, frame; /* frame: offset of the open frame's header in bytes */
+    uint64_t base;
+    bool open;
+    int error;
+};
+
+static void seal(struct batch *batch, uint32_t type) {
+    uint32_t length = batch->length - batch->frame - QI_FRAME_HEADER;
+    qi_frame_seal(batch->seed, batch->bytes + batch->frame, batch->base + batch->frame, type,
+                  length);
+    batch->open = false;
+}
+
+static void drain(struct batch *batch) {
+    if (batch->error || batch->length == 0)
+        return;
+    batch->error =
+        batch->disk->ops->write(batch->disk, batch->file, batch->bytes, batch->length, batch->base);
+    batch->base += batch->length;
+    batch->length = 0;
+}
+
+/* Room for one entry inside a frame; NULL after an error. */
+static uint8_t *emit(struct batch *batch, uint32_t size) {
+    if (batch->open && batch->length - batch->frame + size > FRAME_SIZE)
+        seal(batch, QI_FRAME_ENTRIES);
+    if (!batch->open && batch->length > BUFFER_SIZE / 2)
+        drain(batch);
+    if (batch->error)
+        return NULL;
+    if (batch->length + QI_FRAME_HEADER + size > batch->room) {
+        uint32_t room = batch->length + QI_FRAME_HEADER + size + BUFFER_SIZE;
+        uint8_t *bytes = realloc(batch->bytes, room);
+        if (!bytes) {
+            batch->error = -12; /* ENOMEM */
+            return NULL;
+        }
+        batch->bytes = bytes;
+        batch->room = room;
+    }
+    if (!batch->open) {
+        batch->frame = batch->length;
+        batch->length += QI_FRAME_HEADER;
+        batch->open = true;
+    }
+    uint8_t *at = batch->bytes + batch->length;
+    batch->length += size;
+    return at;
+}
+
+static void emit_event(struct batch *batch, uint32_t slot) {
+    uint8_t *at = emit(batch, QI_ENTRY_ID);
+    if (at)
+        qi_put16(at, (uint16_t)(QI_ENTRY_EVENT | slot));
+}
+
+static void emit_publish(struct batch *batch, const uint8_t *record, uint32_t slot, bool persistent,
+                         uint32_t *loc) {
+    uint32_t size = QI_PUB_FIELDS + qi_get32(record + QI_RECORD_ID + QI_PUB_EMBEDDED);
+    uint8_t *at = emit(batch, QI_ENTRY_ID + size);
+    if (!at)
+        return;
+    qi_put16(at, (uint16_t)(QI_ENTRY_PUB | (persistent ? QI_ENTRY_PERSISTENT : 0) | slot));
+    memcpy(at + QI_ENTRY_ID, record + QI_RECORD_ID, size);
+    *loc = QI_LOC_SEGMENT | (uint32_t)(batch->base + (uint64_t)(at - batch->bytes));
+}
+
+static void emit_count(struct batch *batch, uint32_t slot, uint16_t count) {
+    uint8_t *at = emit(batch, QI_ENTRY_ID + 2);
+    if (!at)
+        return;
+    qi_put16(at, (uint16_t)slot);
+    qi_put16(at + QI_ENTRY_ID, count);
+}
+
+/* One slot's news: what happened since the last flush and is not over within it. The first '01' of a slot is read as
+ * its delivery and the second as its ack, so a delivery that the file has already is never written again. */
+static void emit_slot(struct batch *batch, struct qi_flush_segment *segment, const uint8_t *journal,
+                      uint32_t slot, uint32_t words, uint64_t *earliest_us) {
+    const uint64_t *jpub = segment->maps, *jdel = jpub + words, *jack = jdel + words,
+                   *jcount = jack + words;
+    const uint64_t *del = jcount + words, *ack = del + words, *transient = ack + words;
+    bool published = qi_bit(jpub, slot);
+    if (published && qi_bit(ack, slot))
+        return;
+    if (published) {
+        const uint8_t *record = journal + (segment->loc[slot] & QI_LOC_OFFSET_MAX);
+        uint64_t expiry_us = qi_get64(record + QI_RECORD_ID + QI_PUB_EXPIRY);
+        if (expiry_us && (*earliest_us == 0 || expiry_us < *earliest_us))
+            *earliest_us = expiry_us;
+        emit_publish(batch, record, slot, !qi_bit(transient, slot), &segment->placed[slot]);
+    }
+    bool first_delivery = published ? qi_bit(del, slot) : qi_bit(jdel, slot);
+    if (qi_bit(jack, slot)) {
+        if (first_delivery || !qi_bit(del, slot))
+            emit_event(batch, slot); /* a purge acks without delivery */
+        emit_event(batch, slot);
+        return;
+    }
+    if (first_delivery)
+        emit_event(batch, slot);
+    if (segment->delivered[slot] > 1 && (first_delivery || qi_bit(jcount, slot)))
+        emit_count(batch, slot, segment->delivered[slot]);
+}
+
+static void emit_summary(struct batch *batch, const struct qi_flush_segment *segment,
+                         uint64_t earliest_us) {
+    if (batch->open)
+        seal(batch, QI_FRAME_ENTRIES);
+    uint32_t size = QI_SUMMARY_FIXED + segment->uses_count * QI_SUMMARY_FILE;
+    uint8_t *at = emit(batch, size);
+    if (!at)
+        return;
+    qi_put32(at + QI_SUMMARY_UNACKED, segment->unacked);
+    qi_put32(at + QI_SUMMARY_TRANSIENT, segment->transient);
+    qi_put64(at + QI_SUMMARY_EXPIRY, earliest_us);
+    qi_put32(at + QI_SUMMARY_FILES, segment->uses_count);
+    uint8_t *file = at + QI_SUMMARY_FILES + 4;
+    for (uint32_t i = 0; i < segment->uses_count; i++, file += QI_SUMMARY_FILE) {
+        qi_put32(file, segment->uses[i].file);
+        qi_put32(file + 4, segment->uses[i].count);
+        qi_put64(file + 8, segment->uses[i].bytes);
+    }
+    qi_put32(file, QI_FRAME_HEADER + size);
+    seal(batch, QI_FRAME_SUMMARY);
+}
+
+/* A new file begins with its header; an old one is opened and its header checked for the seed (H4). */
+static int open_file(struct qi_queue *queue, const struct qi_flush *flush,
+                     struct qi_flush_segment *segment, struct batch *batch) {
+    struct qi_disk *disk = queue->store->disk;
+    char name[32];
+    qi_segment_name(segment->number, name);
+    if (segment->length > 0) {
+        struct qi_segment is = {.number = segment->number, .length = segment->length};
+        int file = qi_segment_open(queue, &is, &batch->seed);
+        if (file < 0)
+            return file;
+        disk->ops->close(disk, file);
+        batch->file = disk->ops->open(disk, queue->dir, name, QI_OPEN_WRITE);
+        if (batch->file < 0)
+            return qi_fail_disk(batch->file, "cannot open segment", name);
+        batch->base = segment->length;
+        return 0;
+    }
+    batch->file = disk->ops->open(disk, queue->dir, name, QI_OPEN_FRESH);
+    if (batch->file < 0)
+        return qi_fail_disk(batch->file, "cannot create segment", name);
+    uint8_t header[QI_SH_SIZE] = {0};
+    memcpy(header, QI_SEGMENT_MAGIC, 8);
+    qi_put32(header + QI_SH_VERSION, QI_FORMAT_VERSION);
+    qi_put32(header + QI_SH_ENTRIES, queue->store->options.segment_entries);
+    memcpy(header + QI_SH_IDENTITY, queue->identity, QI_IDENTITY_SIZE);
+    qi_put64(header + QI_SH_NUMBER, segment->number);
+    qi_put64(header + QI_SH_EPOCH, flush->epoch);
+    qi_put32(header + QI_SH_CRC, qi_crc32c(0, header, QI_SH_CRC));
+    batch->seed = qi_frame_seed(queue->identity, segment->number, flush->epoch);
+    batch->base = QI_SEGMENT_START;
+    int error = disk->ops->write(disk, batch->file, header, sizeof header, 0);
+    return error ? qi_fail_disk(error, "cannot write segment", name) : 0;
+}
+
+int qi_batch_write(struct qi_queue *queue, const struct qi_flush *flush,
+                   struct qi_flush_segment *segment) {
+    struct qi_disk *disk = queue->store->disk;
+    struct batch batch = {.disk = disk, .file = -1};
+    uint32_t words = queue->store->segment_words;
+    int error = open_file(queue, flush, segment, &batch);
+    const uint8_t *journal = queue->journals[flush->epoch & 1].tape.memory;
+    uint64_t earliest_us = 0;
+    for (uint32_t word = 0; word < words && !error; word++) {
+        uint64_t news = 0;
+        for (uint32_t map = 0; map < 4; map++)
+            news |= segment->maps[map * words + word];
+        for (; news; news &= news - 1)
+            emit_slot(&batch, segment, journal, word * 64 + (uint32_t)__builtin_ctzll(news), words,
+                      &earliest_us);
+    }
+    if (!error)
+        emit_summary(&batch, segment, earliest_us);
+    if (!error)
+        drain(&batch);
+    if (!error && batch.error)
+        error = qi_fail_disk(batch.error, "cannot write a segment of", queue->directory);
+    if (!error && batch.base > QI_LOC_OFFSET_MAX)
+        error = qi_fail(QI_E_FULL, "a segment of %s would pass 1 GiB", queue->directory);
+    if (!error) {
+        error = disk->ops->sync(disk, batch.file);
+        if (error) {
+            error = qi_fail_disk(error, "cannot sync a segment of", queue->directory);
+            qi_lock(queue->store);
+            qi_store_fail(queue->store, error);
+            qi_unlock(queue->store);
+        }
+    }
+    segment->new_length = (uint32_t)batch.base;
+    if (batch.file >= 0)
+        disk->ops->close(disk, batch.file);
+    free(batch.bytes);
+    return error;
+}

@@ -1,0 +1,357 @@
+/* deliver.c - get, browse, nack, purge: taking messages in order, or only looking.
+ *
+ * Ready = published, not acked, not out. The cursor is a lower bound of the first ready ReqId, so a get looks at one
+ * word of a bitmap in the usual case; a nack moves it back.
+ */
+#include <stdlib.h>
+
+#include "store.h"
+
+/* The first slot at or behind `slot` whose message is wanted. */
+static bool find_slot(struct qi_queue *queue, const struct qi_hot *hot, bool ready_only,
+                      uint32_t *slot) {
+    uint32_t words = queue->store->segment_words;
+    for (uint32_t word = *slot / 64; word < words; word++) {
+        uint64_t bits = hot->pub[word] & ~hot->ack[word];
+        if (ready_only)
+            bits &= ~hot->out[word];
+        if (word == *slot / 64)
+            bits &= ~UINT64_C(0) << (*slot & 63);
+        if (!bits)
+            continue;
+        *slot = word * 64 + (uint32_t)__builtin_ctzll(bits);
+        return true;
+    }
+    return false;
+}
+
+/* The first message at or behind req_id; QI_EMPTY if there is none. */
+static int find_message(struct qi_queue *queue, uint64_t req_id, bool ready_only,
+                        struct qi_segment **found, uint32_t *slot) {
+    uint64_t entries = queue->store->options.segment_entries;
+    struct qi_segments *segments = &queue->segments;
+    struct qi_segment *segment = qi_segment_from(segments, req_id / entries);
+    for (; segment && segment < segments->items + segments->start + segments->count; segment++) {
+        *slot = segment->number == req_id / entries ? (uint32_t)(req_id % entries) : 0;
+        if (segment->unacked == 0)
+            continue;
+        if (ready_only && segment->hot && segment->hot->out_count >= segment->unacked)
+            continue;
+        int error = qi_segment_load(queue, segment);
+        if (error)
+            return error;
+        if (!find_slot(queue, segment->hot, ready_only, slot))
+            continue;
+        *found = segment;
+        return 0;
+    }
+    return QI_EMPTY;
+}
+
+static uint32_t delivery_count(const struct qi_hot *hot, uint32_t slot) {
+    if (!qi_bit(hot->del, slot))
+        return 0;
+    return hot->count && hot->count[slot] ? hot->count[slot] : 1;
+}
+
+/* Fills in the message and copies its payload. Nothing is changed. */
+static int read_message(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                        qi_message *message, uint8_t *payload, size_t room) {
+    const uint8_t *record;
+    int error = qi_segment_record(queue, segment, slot, &record);
+    if (error)
+        return error;
+    struct qi_fields fields;
+    qi_get_fields(record, &fields);
+    struct qi_hot *hot = segment->hot;
+    message->req_id = segment->number * queue->store->options.segment_entries + slot;
+    message->expiry_us = fields.expiry_us;
+    memcpy(message->msg_id, fields.msg_id, QI_MSG_ID_SIZE);
+    message->body_size = fields.size;
+    message->delivery_count = delivery_count(hot, slot);
+    bool stored = qi_bit(hot->stored, slot);
+    message->flags = (qi_bit(hot->del, slot) ? QI_DELIVERED : 0) |
+                     (qi_bit(hot->transient, slot) ? QI_TRANSIENT : 0) |
+                     (qi_bit(hot->out, slot) ? QI_UNACKED : 0) | (stored ? QI_STORED : 0);
+    if (message->delivery_count > 0 || message->req_id < queue->floor)
+        message->flags |= QI_REDELIVERED;
+    struct qi_msg_id id = qi_get_msg_id(fields.msg_id);
+    message->payload_size = stored ? qi_payload_length(id) : fields.embedded;
+    if (queue->store->options.index_only)
+        return 0;
+    if (message->payload_size < fields.size)
+        return qi_fail(QI_E_CORRUPT, "message %llu of %s has a damaged record",
+                       (unsigned long long)message->req_id, queue->name);
+    if (message->payload_size > room)
+        return qi_fail(QI_E_ROOM, "the message needs %u bytes", message->payload_size);
+    if (stored)
+        return qi_messages_read(&queue->store->messages, id, payload, message->payload_size);
+    memcpy(payload, record + QI_PUB_FIELDS, fields.embedded);
+    return 0;
+}
+
+/* A message nobody may have any more leaves with a deliver and an ack, like any other. */
+static int drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                uint64_t req_id) {
+    int error = qi_append_event(queue, QI_DELIVER, req_id);
+    if (!error)
+        error = qi_append_event(queue, QI_ACK, req_id);
+    if (error)
+        return error;
+    qi_segment_deliver(queue, segment, slot);
+    qi_segment_ack(queue, segment, slot);
+    return 0;
+}
+
+static bool is_expired(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
+    const uint8_t *record;
+    if (qi_segment_record(queue, segment, slot, &record) != 0)
+        return false;
+    uint64_t expiry_us = qi_get64(record + QI_PUB_EXPIRY);
+    return expiry_us != 0 && expiry_us <= qi_now_us(queue->store);
+}
+
+/* The next ready message that has not expired; the cursor stands on it. Expired ones on the way are dropped. */
+static int next_ready(struct qi_queue *queue, uint64_t from, bool drop_expired,
+                      struct qi_segment **segment, uint32_t *slot) {
+    uint32_t entries = queue->store->options.segment_entries;
+    for (;;) {
+        int error = find_message(queue, from, true, segment, slot);
+        if (error)
+            return error;
+        if (!is_expired(queue, *segment, *slot))
+            return 0;
+        from = (*segment)->number * entries + *slot;
+        if (drop_expired)
+            error = drop(queue, *segment, *slot, from);
+        if (error)
+            return error;
+        from++;
+    }
+}
+
+static void mark_out(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
+    qi_segment_deliver(queue, segment, slot);
+    qi_set_bit(segment->hot->out, slot);
+    segment->hot->out_count++;
+    queue->out++;
+}
+
+/* A message whose body is damaged must not block the queue: it is delivered to nobody, stays unacked and is told about;
+ * the caller may ack it by its ReqId to give it up. */
+static int set_aside(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                     uint64_t req_id) {
+    char text[256];
+    strncpy(text, qi_error_text(), sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    qi_report(queue->store, true, queue->directory, "", 0, "message %llu: %s",
+              (unsigned long long)req_id, text);
+    int error = qi_append_event(queue, QI_DELIVER, req_id);
+    if (error)
+        return error;
+    mark_out(queue, segment, slot);
+    queue->cursor = req_id + 1;
+    return qi_fail(QI_E_CORRUPT,
+                   "message %llu is damaged and was set aside (ack it to drop it): %s",
+                   (unsigned long long)req_id, text);
+}
+
+static int64_t get_locked(struct qi_queue *queue, qi_message *message, void *payload, size_t room) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    int error = qi_make_room(queue, 4 * QI_RECORD_ID, 0);
+    if (!error)
+        error = next_ready(queue, queue->cursor, true, &segment, &slot);
+    if (error == QI_EMPTY)
+        queue->cursor = queue->next;
+    if (error)
+        return error;
+    uint64_t req_id = segment->number * queue->store->options.segment_entries + slot;
+    error = read_message(queue, segment, slot, message, payload, room);
+    if (error == QI_E_CORRUPT)
+        return set_aside(queue, segment, slot, req_id);
+    if (!error)
+        error = qi_append_event(queue, QI_DELIVER, req_id);
+    if (error)
+        return error;
+    mark_out(queue, segment, slot);
+    message->delivery_count++;
+    queue->cursor = req_id + 1;
+    qi_flush_if_due(queue);
+    return 0;
+}
+
+/* What is out of the ordinary, so that the caller need not look at the message. */
+static uint32_t special(const qi_message *message) {
+    return (message->flags & (QI_REDELIVERED | QI_TRANSIENT)) | (message->expiry_us ? 32u : 0u) |
+           (message->payload_size != message->body_size ? 64u : 0u);
+}
+
+int64_t qi_get(struct qi_queue *queue, qi_message *message, void *payload, size_t room) {
+    qi_lock(queue->store);
+    int64_t result = qi_queue_ready(queue, true);
+    if (result == 0)
+        result = get_locked(queue, message, payload, room);
+    qi_unlock(queue->store);
+    return result < 0 ? result
+                      : (int64_t)((uint64_t)special(message) << 32 | message->payload_size);
+}
+
+/* One deliver frame for all of them. */
+static int64_t get_many_locked(struct qi_queue *queue, uint32_t count, qi_message *messages,
+                               uint8_t *payloads, size_t room, uint64_t *req_ids, uint32_t *sizes) {
+    uint32_t entries = queue->store->options.segment_entries, got = 0, slot, specials = 0;
+    struct qi_segment *segment;
+    int error = qi_make_room(queue, QI_RECORD_ID * ((uint64_t)count + 4), 0);
+    uint64_t from = queue->cursor;
+    while (!error && got < count) {
+        error = next_ready(queue, from, true, &segment, &slot);
+        if (error)
+            break;
+        error = read_message(queue, segment, slot, &messages[got], payloads, room);
+        if (error)
+            break;
+        payloads += messages[got].payload_size;
+        room -= messages[got].payload_size;
+        req_ids[got] = messages[got].req_id;
+        sizes[got] = messages[got].payload_size;
+        specials |= special(&messages[got]);
+        messages[got].delivery_count++;
+        from = req_ids[got++] + 1;
+    }
+    if (got == 0 && error == QI_E_CORRUPT)
+        return set_aside(queue, segment, slot, segment->number * entries + slot);
+    if (got == 0 && error == QI_EMPTY)
+        queue->cursor = queue->next;
+    if (got == 0)
+        return error;
+    error = qi_append_events(queue, QI_DELIVER, req_ids,
+                             got); /* what stopped the loop comes up next time */
+    if (error)
+        return error;
+    for (uint32_t i = 0; i < got; i++) {
+        if (i == 0 || segment->number != req_ids[i] / entries)
+            segment = qi_segment_find(&queue->segments, req_ids[i] / entries);
+        mark_out(queue, segment, (uint32_t)(req_ids[i] % entries));
+    }
+    queue->cursor = from;
+    qi_flush_if_due(queue);
+    return 2 * (int64_t)got + (specials == 0);
+}
+
+int64_t qi_get_many(struct qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,
+                    size_t room, uint64_t *req_ids, uint32_t *sizes) {
+    qi_lock(queue->store);
+    int64_t result = qi_queue_ready(queue, true);
+    if (result == 0)
+        result = get_many_locked(queue, count, messages, payloads, room, req_ids, sizes);
+    qi_unlock(queue->store);
+    return result;
+}
+
+/* A browser that walks through a backlog leaves no trail of maps in memory. */
+static void cool_behind(struct qi_queue *queue, uint64_t number, bool was_cold) {
+    uint64_t entries = queue->store->options.segment_entries;
+    if (queue->browsed != number && queue->browsed != UINT64_MAX) {
+        struct qi_segment *behind = qi_segment_find(&queue->segments, queue->browsed);
+        struct qi_hot *hot = behind ? behind->hot : NULL;
+        if (hot && behind->length && !hot->dirty && !hot->out_count && !hot->in_flush &&
+            behind->number != queue->next / entries && behind->number != queue->cursor / entries)
+            qi_segment_cool(behind);
+        queue->browsed = UINT64_MAX;
+    }
+    if (was_cold)
+        queue->browsed = number;
+}
+
+int64_t qi_browse(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
+                  qi_message *message, void *payload, size_t room) {
+    struct qi_segment *segment = NULL;
+    uint32_t slot = 0;
+    qi_lock(queue->store);
+    int64_t result = qi_queue_ready(queue, false);
+    if (result == 0 && ready_only)
+        result = next_ready(queue, from_req_id > queue->cursor ? from_req_id : queue->cursor, false,
+                            &segment, &slot);
+    if (result == 0 && !ready_only)
+        result = find_message(queue, from_req_id, false, &segment, &slot);
+    if (result == 0) {
+        cool_behind(queue, segment->number, true);
+        message->req_id = segment->number * queue->store->options.segment_entries + slot;
+        result = read_message(queue, segment, slot, message, payload, room);
+    }
+    if (result == 0)
+        result = message->payload_size;
+    qi_unlock(queue->store);
+    return result;
+}
+
+int64_t qi_nack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count) {
+    struct qi_segment *segment;
+    uint32_t slot, i;
+    qi_lock(queue->store);
+    int error = qi_queue_ready(queue, true);
+    for (i = 0; !error && i < count; i++) {
+        error = qi_find_live(queue, req_ids[i], &segment, &slot);
+        if (!error && !qi_bit(segment->hot->out, slot))
+            error = qi_fail(
+                QI_E_UNKNOWN,
+                "message %llu is ready, not delivered: only a delivered message can be nacked",
+                (unsigned long long)req_ids[i]);
+    }
+    for (i = 0; !error && i < count; i++) { /* back to its own place: the record never moved */
+        qi_find_live(queue, req_ids[i], &segment, &slot);
+        if (!qi_bit(segment->hot->out, slot))
+            continue; /* twice in the list */
+        qi_clear_bit(segment->hot->out, slot);
+        segment->hot->out_count--;
+        queue->out--;
+        if (req_ids[i] < queue->cursor)
+            queue->cursor = req_ids[i];
+    }
+    qi_unlock(queue->store);
+    return error;
+}
+
+static int append_purge(struct qi_queue *queue, uint64_t *purged) {
+    uint32_t entries = queue->store->options.segment_entries, words = queue->store->segment_words;
+    uint8_t *at;
+    int error = qi_make_room(queue, 8 + 8 * queue->out, 0);
+    if (!error) {
+        error = qi_journal_room(qi_current(queue), 8 + 8 * queue->out, true, &at);
+        if (error)
+            error = qi_append_failed(queue, error);
+    }
+    if (error)
+        return error;
+    uint8_t *list = at + 8, *next = list;
+    qi_put64(at, queue->next);
+    for (uint32_t i = 0; i < queue->segments.count; i++) {
+        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        for (uint32_t word = 0; segment->hot && word < words; word++)
+            for (uint64_t bits = segment->hot->out[word]; bits; bits &= bits - 1, next += 8)
+                qi_put64(next,
+                         segment->number * entries + word * 64 + (uint32_t)__builtin_ctzll(bits));
+    }
+    uint32_t count = (uint32_t)((next - list) / 8);
+    error = qi_journal_append(qi_current(queue), QI_FRAME_PURGE, 8 + 8 * count);
+    if (error)
+        return qi_append_failed(queue, error);
+    uint64_t before = queue->depth;
+    qi_apply_purge(queue, queue->next, list, count);
+    *purged = before - queue->depth;
+    queue->cursor = queue->next;
+    return 0;
+}
+
+int64_t qi_purge(struct qi_queue *queue) {
+    uint64_t purged = 0;
+    qi_lock(queue->store);
+    int error = qi_queue_ready(queue, true);
+    if (!error)
+        error = append_purge(queue, &purged);
+    if (!error)
+        qi_flush_if_due(queue);
+    qi_unlock(queue->store);
+    return error ? error : (int64_t)purged;
+}

@@ -1,0 +1,120 @@
+/* dump.c - raw bytes of a journal or a segment as lines of text, one per record. For people; needs no store.
+ *
+ * Checksums are checked where the file itself says with what: both headers carry identity and epoch.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "codec.h"
+#include "error.h"
+#include "frame.h"
+
+struct dump {
+    const uint8_t *bytes;
+    uint64_t size;
+    bool journal;
+    uint32_t seed;
+    char *line;
+    size_t room;
+};
+
+static const char *const frame_names[] = {"",      "records", "mark",    "manifest", "session",
+                                          "close", "purge",   "entries", "summary"};
+
+static void dump_publish(struct dump *dump, uint64_t offset, const char *kind, uint64_t id,
+                         const uint8_t *at) {
+    struct qi_fields fields;
+    qi_get_fields(at, &fields);
+    char msg_id[33] = "-";
+    if (qi_msg_id_is_set(fields.msg_id))
+        for (int i = 0; i < 16; i++)
+            snprintf(msg_id + 2 * i, 3, "%02x", fields.msg_id[i]);
+    snprintf(dump->line, dump->room,
+             "%10" PRIu64 "  publish  %-10s %12" PRIu64
+             "  size %u  embedded %u  msg_id %s  expiry_us %" PRIu64,
+             offset, kind, id, fields.size, fields.embedded, msg_id, fields.expiry_us);
+}
+
+/* One record inside a frame; returns its size, 0 at the end. */
+static uint64_t dump_record(struct dump *dump, const struct qi_frame *frame, uint64_t at) {
+    uint64_t offset = frame->offset + QI_FRAME_HEADER + at, left = frame->length - at;
+    if (dump->journal) {
+        struct qi_record record;
+        if (!qi_read_record(frame->payload + at, left, &record))
+            return 0;
+        if (record.kind <= QI_PUB_TRANSIENT)
+            dump_publish(dump, offset,
+                         record.kind == QI_PUB_PERSISTENT ? "persistent" : "transient",
+                         record.req_id, record.fields);
+        else
+            snprintf(dump->line, dump->room, "%10" PRIu64 "  %-8s %-10s %12" PRIu64, offset,
+                     record.kind == QI_DELIVER ? "deliver" : "ack", "", record.req_id);
+        return record.size;
+    }
+    struct qi_entry entry;
+    if (!qi_read_entry(frame->payload + at, left, &entry))
+        return 0;
+    if (entry.is == QI_ENTRY_IS_PUB)
+        dump_publish(dump, offset, entry.persistent ? "persistent" : "transient", entry.slot,
+                     entry.fields);
+    else if (entry.is == QI_ENTRY_IS_EVENT)
+        snprintf(dump->line, dump->room,
+                 "%10" PRIu64 "  event    %-10s %12u  (first: deliver, second: ack)", offset, "",
+                 entry.slot);
+    else
+        snprintf(dump->line, dump->room, "%10" PRIu64 "  count    %-10s %12u  delivered %u times",
+                 offset, "", entry.slot, entry.count);
+    return entry.size;
+}
+
+static bool begin(struct dump *dump, uint64_t *start) {
+    if (dump->size >= QI_JOURNAL_START && memcmp(dump->bytes, QI_JOURNAL_MAGIC, 8) == 0) {
+        dump->journal = true;
+        dump->seed =
+            qi_frame_seed(dump->bytes + QI_JH_IDENTITY, 0, qi_get64(dump->bytes + QI_JH_EPOCH));
+        *start = QI_JOURNAL_START;
+        return true;
+    }
+    if (dump->size >= QI_SEGMENT_START && memcmp(dump->bytes, QI_SEGMENT_MAGIC, 8) == 0) {
+        dump->seed =
+            qi_frame_seed(dump->bytes + QI_SH_IDENTITY, qi_get64(dump->bytes + QI_SH_NUMBER),
+                          qi_get64(dump->bytes + QI_SH_EPOCH));
+        *start = QI_SEGMENT_START;
+        return true;
+    }
+    return false;
+}
+
+/* `offset` is where the next frame stands (0 at first) in its low 40 bits, and in the high bits how far inside it. */
+int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, size_t room) {
+    struct dump dump = {.bytes = bytes, .size = size, .line = line, .room = room};
+    uint64_t start, inside = *offset >> 40, at = *offset & ((UINT64_C(1) << 40) - 1);
+    if (!begin(&dump, &start))
+        return qi_fail(QI_E_FORMAT, "neither a journal nor a segment of qindex (a journal whose "
+                                    "epoch is flushed has no header)");
+    if (at == 0)
+        at = start;
+    struct qi_frame frame;
+    enum qi_frame_state state = qi_frame_read(dump.seed, bytes, size, at, 0, &frame);
+    if (state == QI_FRAME_END)
+        return 0;
+    if (state == QI_FRAME_BAD) {
+        bool found = qi_frame_find(dump.seed, bytes, size, at + 1, 0, &frame);
+        snprintf(line, room, "%10" PRIu64 "  BAD      %" PRIu64 " bytes are no frame: %s", at,
+                 (found ? frame.offset : size) - at,
+                 found ? "damage" : "a torn tail, stale bytes or damage");
+        *offset = found ? frame.offset : size;
+        return 1;
+    }
+    uint64_t next = frame.offset + QI_FRAME_HEADER + frame.length;
+    bool plain = frame.type != QI_FRAME_RECORDS && frame.type != QI_FRAME_ENTRIES;
+    uint64_t step = plain ? 0 : dump_record(&dump, &frame, inside);
+    if (plain || step == 0) {
+        snprintf(line, room, "%10" PRIu64 "  %-8s %u bytes", frame.offset, frame_names[frame.type],
+                 frame.length);
+        *offset = next;
+    } else {
+        *offset = inside + step >= frame.length ? next : (inside + step) << 40 | frame.offset;
+    }
+    return 1;
+}

@@ -1,0 +1,270 @@
+/* flush.c - moves truth from the journal to the segments: write, sync, then clear (rules H1, H2, H7, H9).
+ *
+ * begin (short, under the lock): the other journal file becomes current, and what the old one changed is copied: a few
+ * bitmaps and locations per dirty segment. run (the I/O, without the lock): publishes go on in the new journal
+ * meanwhile. Until the MANIFEST in the new journal says that the old epoch is flushed and is durable, recovery replays
+ * the old journal on the segments as they were; so an error at any step leaves the truth untouched.
+ *
+ * A publish, deliver and ack that all stand in the old journal leave no trace in a segment file.
+ */
+#include "flush.h"
+
+#include <stdlib.h>
+
+#include "batch.h"
+
+static void free_flush(struct qi_flush *flush) {
+    for (uint32_t i = 0; i < flush->count; i++) {
+        free(flush->segments[i].maps);
+        free(flush->segments[i].uses);
+    }
+    free(flush->segments);
+    free(flush);
+}
+
+void qi_flush_forget(struct qi_queue *queue) {
+    if (queue->flush)
+        free_flush(queue->flush);
+    queue->flush = NULL;
+}
+
+/* Opens the journal file of the next epoch (or recycles it) and makes it current. */
+int qi_rotate(struct qi_queue *queue, uint64_t room) {
+    struct qi_store *store = queue->store;
+    struct qi_journal *next = qi_previous(queue);
+    uint64_t want =
+        2 * store->options.max_journal_bytes + (UINT64_C(8) << 20) + QI_JOURNAL_START + room;
+    if (want > QI_LOC_OFFSET_MAX)
+        want = QI_LOC_OFFSET_MAX;
+    if (next->tape.file >= 0 && next->tape.mapped < room + store->options.max_journal_bytes)
+        qi_tape_close(&next->tape);
+    int error = 0;
+    if (next->tape.file < 0) {
+        const char *name = qi_journal_name(queue->epoch + 1);
+        int file = store->disk->ops->open(store->disk, queue->dir, name, QI_OPEN_CREATE);
+        error = file < 0 ? file
+                         : qi_tape_open(&next->tape, store->disk, file, want, store->use_mapping);
+        queue->dir_unsynced = true;
+    }
+    if (error)
+        return qi_fail_disk(error, "cannot open the next journal of", queue->directory);
+    uint64_t reserved =
+        queue->next + 2 * (uint64_t)store->options.max_journal_entries + room / QI_RECORD_ID;
+    uint64_t before = queue->reserved;
+    if (reserved > before)
+        queue->reserved = reserved;
+    error = qi_journal_begin(next, queue->identity, queue->epoch + 1, qi_now_us(store));
+    if (!error)
+        error = qi_append_manifest(queue, next, queue->flushed_epoch);
+    if (error) {
+        queue->reserved = before;
+        return qi_fail_disk(error, "cannot begin the next journal of", queue->directory);
+    }
+    next->keep_free = store->keep_free;
+    queue->lsn_base += qi_current(queue)->tail;
+    queue->old_unsynced = true;
+    queue->epoch++;
+    return 0;
+}
+
+/* Copies what the flush needs of one segment and marks it clean. */
+static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
+                            struct qi_flush_segment *copy) {
+    struct qi_hot *hot = segment->hot;
+    uint32_t words = queue->store->segment_words;
+    *copy = (struct qi_flush_segment){.number = segment->number,
+                                      .length = segment->length,
+                                      .unacked = segment->unacked,
+                                      .transient = segment->transient};
+    if (segment->unacked > 0) {
+        size_t bytes =
+            (size_t)words * (QI_FLUSH_MAPS * 8 + 2 * 64 * sizeof(uint32_t) + 64 * sizeof(uint16_t));
+        copy->maps = malloc(bytes);
+        copy->uses = malloc((hot->uses_count + 1) * sizeof *copy->uses);
+        if (!copy->maps || !copy->uses)
+            return qi_fail(QI_E_MEMORY, "no memory to flush");
+        const uint64_t *from[] = {hot->jpub, hot->jdel, hot->jack,     hot->jcount,
+                                  hot->del,  hot->ack,  hot->transient};
+        for (int i = 0; i < QI_FLUSH_MAPS; i++)
+            memcpy(copy->maps + (size_t)i * words, from[i], words * 8);
+        copy->loc = (uint32_t *)(copy->maps + QI_FLUSH_MAPS * (size_t)words);
+        copy->placed = copy->loc + 64 * (size_t)words;
+        copy->delivered = (uint16_t *)(copy->placed + 64 * (size_t)words);
+        memcpy(copy->loc, hot->loc, words * 64 * sizeof *copy->loc);
+        if (hot->count)
+            memcpy(copy->delivered, hot->count, words * 64 * sizeof *copy->delivered);
+        else
+            memset(copy->delivered, 0, words * 64 * sizeof *copy->delivered);
+        if (hot->uses_count)
+            memcpy(copy->uses, hot->uses, hot->uses_count * sizeof *copy->uses);
+        copy->uses_count = hot->uses_count;
+    }
+    return 0;
+}
+
+int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch) {
+    struct qi_segments *segments = &queue->segments;
+    struct qi_flush *flush = calloc(1, sizeof *flush);
+    if (flush)
+        flush->segments = calloc(segments->count + 1, sizeof *flush->segments);
+    if (!flush || !flush->segments) {
+        free(flush);
+        return qi_fail(QI_E_MEMORY, "no memory to flush");
+    }
+    flush->epoch = epoch;
+    uint32_t words = queue->store->segment_words;
+    for (uint32_t i = 0; i < segments->count; i++) {
+        struct qi_segment *segment = segments->items + segments->start + i;
+        if (!segment->hot || segment->hot->dirty == 0)
+            continue;
+        int error = snapshot_segment(queue, segment, &flush->segments[flush->count++]);
+        if (error) {
+            free_flush(flush);
+            return error;
+        }
+    }
+    for (uint32_t i = 0; i < flush->count; i++) {
+        struct qi_hot *hot = qi_segment_find(segments, flush->segments[i].number)->hot;
+        memset(hot->jpub, 0, words * 8);
+        memset(hot->jdel, 0, words * 8);
+        memset(hot->jack, 0, words * 8);
+        memset(hot->jcount, 0, words * 8);
+        hot->dirty = 0;
+        hot->in_flush = true;
+    }
+    queue->dirty_count = 0;
+    queue->flush = flush;
+    return 0;
+}
+
+int qi_flush_begin(struct qi_queue *queue, uint64_t room) {
+    if (queue->flush)
+        return 0;
+    struct qi_segments *segments = &queue->segments;
+    for (uint32_t i = 0; i < segments->count;
+         i++) { /* an ack that recovery replayed on a segment not read yet */
+        struct qi_segment *segment = segments->items + segments->start + i;
+        if (!segment->hot || segment->hot->dirty == 0 || segment->unacked == 0)
+            continue;
+        int error = qi_segment_load(queue, segment);
+        if (error)
+            return error;
+    }
+    int error = qi_rotate(queue, room);
+    if (error)
+        return error;
+    error = qi_flush_snapshot(queue, queue->epoch - 1);
+    /* The old journal is no longer current but its changes were not copied: nothing may be appended any more. */
+    return error ? qi_store_fail(queue->store, error) : 0;
+}
+
+static int write_live_segments(struct qi_queue *queue, struct qi_flush *flush) {
+    for (uint32_t i = 0; i < flush->count; i++) {
+        if (flush->segments[i].unacked == 0)
+            continue;
+        int error = qi_batch_write(queue, flush, &flush->segments[i]);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+static int unlink_dead_segments(struct qi_queue *queue, struct qi_flush *flush) {
+    struct qi_disk *disk = queue->store->disk;
+    for (uint32_t i = 0; i < flush->count; i++) {
+        if (flush->segments[i].unacked != 0 || flush->segments[i].length == 0)
+            continue;
+        char name[32];
+        qi_segment_name(flush->segments[i].number, name);
+        int error = disk->ops->unlink(disk, queue->dir, name);
+        if (error && error != -2 /* ENOENT: an earlier try */)
+            return qi_fail_disk(error, "cannot remove segment", name);
+    }
+    return 0;
+}
+
+static int sync_directory(struct qi_queue *queue) {
+    int error = queue->store->disk->ops->sync_dir(queue->store->disk, queue->dir);
+    return error ? qi_store_fail(queue->store,
+                                 qi_fail_disk(error, "cannot sync the directory", queue->directory))
+                 : 0;
+}
+
+/* The maps learn where their records stand now; segments that died leave the table. */
+static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
+    struct qi_segment *segment = qi_segment_find(&queue->segments, flushed->number);
+    if (!segment)
+        return;
+    uint32_t words = queue->store->segment_words;
+    segment->length = flushed->unacked ? flushed->new_length : 0;
+    segment->flushed_unacked = (uint16_t)flushed->unacked;
+    segment->flushed_transient = (uint16_t)flushed->transient;
+    struct qi_hot *hot = segment->hot;
+    if (!hot)
+        return;
+    hot->in_flush = false;
+    for (uint32_t slot = 0; flushed->unacked && slot < words * 64; slot++)
+        if (qi_bit(flushed->maps, slot) && !qi_bit(flushed->maps + 5 * (size_t)words, slot))
+            hot->loc[slot] = flushed->placed[slot];
+    bool tail = segment->number >= queue->next / queue->store->options.segment_entries;
+    if (segment->unacked == 0 && segment->length == 0 && hot->dirty == 0 && !tail)
+        qi_segment_remove(&queue->segments, flushed->number);
+}
+
+/* Maps that nobody uses leave the memory; the tail and the head stay. */
+static void cool_unused(struct qi_queue *queue) {
+    uint64_t entries = queue->store->options.segment_entries;
+    for (uint32_t i = 0; i < queue->segments.count; i++) {
+        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_hot *hot = segment->hot;
+        if (!hot || hot->dirty || hot->out_count || hot->in_flush || segment->length == 0)
+            continue;
+        if (segment->number == queue->next / entries || segment->number == queue->cursor / entries)
+            continue;
+        qi_segment_cool(segment);
+    }
+}
+
+static int commit(struct qi_queue *queue, struct qi_flush *flush) {
+    for (uint32_t i = 0; i < flush->count; i++)
+        adopt(queue, &flush->segments[i]);
+    queue->window_length = 0;
+    int error = qi_append_manifest(queue, qi_current(queue), flush->epoch);
+    if (error)
+        return qi_store_fail(
+            queue->store, qi_fail_disk(error, "cannot append the manifest of", queue->directory));
+    return qi_sync_to(queue, qi_lsn(queue));
+}
+
+/* H1, line by line. The journal that follows lies beside the old one since begin; its MANIFEST is the commit point. */
+int qi_flush_run(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    struct qi_flush *flush = queue->flush;
+    if (!flush || queue->flushing)
+        return 0;
+    queue->flushing = true;
+    int error =
+        qi_sync_to(queue, queue->lsn_base); /* message files, the old journal, the names of both */
+    qi_unlock(store);
+    if (!error)
+        error = write_live_segments(queue, flush); /* each is synced */
+    if (!error)
+        error = unlink_dead_segments(queue, flush);
+    if (!error)
+        error = sync_directory(queue);
+    qi_lock(store);
+    if (!error)
+        error = commit(queue, flush); /* the new journal says so, synced */
+    if (!error) {
+        queue->flushed_epoch = flush->epoch;
+        error = qi_journal_retire(qi_previous(queue));
+        if (error)
+            qi_store_fail(store,
+                          qi_fail_disk(error, "cannot retire a journal of", queue->directory));
+        qi_flush_forget(queue);
+        cool_unused(queue);
+    }
+    queue->flushing = false;
+    pthread_cond_broadcast(&store->changed);
+    return error;
+}

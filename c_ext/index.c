@@ -1,0 +1,136 @@
+/* index.c - the index alone, for brokers that keep bodies elsewhere (QueueIndex): bulk publish, deliver, ack, read.
+ *
+ * The same journal, segments and rules as a queue; the caller's 16-byte MsgIds are kept as they are, and a message may
+ * be acked whether or not it was delivered.
+ */
+#include <stdlib.h>
+
+#include "store.h"
+
+int64_t qi_index_publish(struct qi_queue *queue, uint32_t count, const void *msg_ids,
+                         const uint32_t *sizes, uint32_t flags) {
+    const uint64_t size = (QI_RECORD_ID + QI_PUB_FIELDS) * (uint64_t)count;
+    uint32_t entries = queue->store->options.segment_entries;
+    qi_lock(queue->store);
+    int error = qi_queue_ready(queue, true);
+    if (!error && size > QI_FRAME_LENGTH_MAX)
+        error =
+            qi_fail(QI_E_ARGUMENT, "a batch has at most 256 MiB of records; publish it in parts");
+    if (!error)
+        error = qi_make_room(queue, size, count);
+    uint64_t first = queue->next;
+    struct qi_segment *segment = NULL;
+    for (uint64_t n = first / entries; !error && count && n <= (first + count - 1) / entries; n++) {
+        segment = qi_segment_make(&queue->segments, n);
+        error = segment ? qi_segment_heat(queue, segment)
+                        : qi_fail(QI_E_MEMORY, "no memory for the table of segments");
+        if (!error)
+            segment->counted = true;
+    }
+    struct qi_journal *journal = qi_current(queue);
+    uint8_t *at = NULL;
+    if (!error && count && (error = qi_journal_room(journal, size, false, &at)))
+        error = qi_append_failed(queue, error);
+    if (!error && count) {
+        const struct qi_msg_id none = {0, 0, 0};
+        uint8_t *next = at;
+        enum qi_record_kind kind = flags & QI_TRANSIENT ? QI_PUB_TRANSIENT : QI_PUB_PERSISTENT;
+        for (uint32_t i = 0; i < count; i++, next += QI_PUB_FIELDS) {
+            qi_put_record_id(next, kind, first + i);
+            next += QI_RECORD_ID;
+            qi_put_msg_id(next, none);
+            if (msg_ids)
+                memcpy(next, (const uint8_t *)msg_ids + (size_t)i * QI_MSG_ID_SIZE, QI_MSG_ID_SIZE);
+            qi_put64(next + QI_PUB_EXPIRY, 0);
+            qi_put32(next + QI_PUB_SIZE, sizes ? sizes[i] : 0);
+            qi_put32(next + QI_PUB_EMBEDDED, 0);
+        }
+        error = qi_journal_append(journal, QI_FRAME_RECORDS, (uint32_t)size);
+        if (error)
+            error = qi_append_failed(queue, error);
+    }
+    if (!error && count) {
+        uint32_t tag = queue->epoch % 2 ? QI_LOC_JOURNAL_ODD : QI_LOC_JOURNAL_EVEN;
+        uint32_t offset = (uint32_t)(at - journal->tape.memory);
+        for (uint32_t i = 0; i < count; i++, offset += QI_RECORD_ID + QI_PUB_FIELDS) {
+            if (segment->number != (first + i) / entries || i == 0)
+                segment = qi_segment_find(&queue->segments, (first + i) / entries);
+            qi_segment_publish(queue, segment, (uint32_t)((first + i) % entries), tag | offset,
+                               (flags & QI_TRANSIENT) != 0);
+        }
+        queue->next = first + count;
+        qi_flush_if_due(queue);
+    }
+    qi_unlock(queue->store);
+    return error ? error : (int64_t)first;
+}
+
+static uint64_t id_at(const uint64_t *req_ids, uint64_t first, uint32_t i) {
+    return req_ids ? req_ids[i] : first + i;
+}
+
+/* A change of all or none: checked first, then one frame, then the bits. */
+static int64_t change(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count,
+                      uint64_t first, enum qi_record_kind kind) {
+    struct qi_segment *segment = NULL;
+    uint32_t entries = queue->store->options.segment_entries, slot;
+    qi_lock(queue->store);
+    int error = qi_queue_ready(queue, true);
+    if (!error)
+        error = qi_make_room(queue, QI_RECORD_ID * (uint64_t)count, 0);
+    for (uint32_t i = 0; i < count && !error; i++)
+        error = qi_find_live(queue, id_at(req_ids, first, i), &segment, &slot);
+    struct qi_journal *journal = qi_current(queue);
+    uint8_t *at = NULL;
+    if (!error && count &&
+        (error = qi_journal_room(journal, QI_RECORD_ID * (uint64_t)count, true, &at)))
+        error = qi_append_failed(queue, error);
+    if (!error && count) {
+        for (uint32_t i = 0; i < count; i++)
+            qi_put_record_id(at + (size_t)i * QI_RECORD_ID, kind, id_at(req_ids, first, i));
+        error = qi_journal_append(journal, QI_FRAME_RECORDS, QI_RECORD_ID * count);
+        if (error)
+            error = qi_append_failed(queue, error);
+    }
+    for (uint32_t i = 0; i < count && !error; i++) {
+        uint64_t req_id = id_at(req_ids, first, i);
+        if (!segment || segment->number != req_id / entries || i == 0)
+            segment = qi_segment_find(&queue->segments, req_id / entries);
+        slot = (uint32_t)(req_id % entries);
+        if (kind == QI_DELIVER)
+            qi_segment_deliver(queue, segment, slot);
+        else if (!qi_bit(segment->hot->ack, slot)) /* the same id twice in one list */
+            qi_segment_ack(queue, segment, slot);
+    }
+    if (!error && count)
+        qi_flush_if_due(queue);
+    qi_unlock(queue->store);
+    return error;
+}
+
+int64_t qi_index_deliver(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count,
+                         uint64_t first) {
+    return change(queue, req_ids, count, first, QI_DELIVER);
+}
+
+int64_t qi_index_ack(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count,
+                     uint64_t first) {
+    return change(queue, req_ids, count, first, QI_ACK);
+}
+
+int64_t qi_index_read(struct qi_queue *queue, uint64_t start, uint64_t stop, qi_message *messages,
+                      uint32_t room) {
+    uint32_t got = 0;
+    uint64_t from = start;
+    while (got < room && from < stop) {
+        int64_t result = qi_browse(queue, from, false, &messages[got], NULL, 0);
+        if (result == QI_EMPTY)
+            break;
+        if (result < 0)
+            return result;
+        if (messages[got].req_id >= stop)
+            break;
+        from = messages[got++].req_id + 1;
+    }
+    return got;
+}

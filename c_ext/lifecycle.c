@@ -1,0 +1,429 @@
+/* lifecycle.c - a queue's life: created, opened, woken, idle, closed, deleted.
+ *
+ * An idle queue holds no file and no mapping: its journal ends with a CLOSE frame. Before anything is appended again a
+ * SESSION frame is durable, because a CLOSE promises the exact next ReqId, and a power cut could bring that promise back
+ * after ids had been handed out (H10).
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "store.h"
+
+#define FIRST_EPOCH 2u
+
+static int open_current(struct qi_queue *queue, enum qi_open_mode mode) {
+    struct qi_store *store = queue->store;
+    struct qi_journal *journal = qi_current(queue);
+    uint64_t mapped = 2 * store->options.max_journal_bytes + (UINT64_C(8) << 20) + QI_JOURNAL_START;
+    if (mapped > QI_LOC_OFFSET_MAX)
+        mapped = QI_LOC_OFFSET_MAX;
+    int file = store->disk->ops->open(store->disk, queue->dir, qi_journal_name(queue->epoch), mode);
+    int error = file < 0
+                    ? file
+                    : qi_tape_open(&journal->tape, store->disk, file, mapped, store->use_mapping);
+    return error ? qi_fail_disk(error, "cannot open the journal of", queue->directory) : 0;
+}
+
+/* Under a name that nobody reads, then renamed: a crash leaves a whole queue or none. */
+static int create_files(struct qi_queue *queue, const char *draft) {
+    struct qi_store *store = queue->store;
+    struct qi_disk *disk = store->disk;
+    int error = disk->ops->make_dir(disk, store->queues_dir, draft);
+    if (error && error != -EEXIST)
+        return qi_fail_disk(error, "cannot create", draft);
+    queue->dir = disk->ops->open_dir(disk, store->queues_dir, draft);
+    if (queue->dir < 0)
+        return qi_fail_disk(queue->dir, "cannot open", draft);
+    disk->ops->random(disk, queue->identity, QI_IDENTITY_SIZE);
+    queue->epoch = FIRST_EPOCH;
+    queue->flushed_epoch = FIRST_EPOCH - 1;
+    queue->session = store->session;
+    queue->reserved = 2 * (uint64_t)store->options.max_journal_entries;
+    error = qi_queue_meta_write(queue);
+    if (!error)
+        error = open_current(queue, QI_OPEN_FRESH);
+    if (error)
+        return error;
+    struct qi_journal *journal = qi_current(queue);
+    error = qi_journal_begin(journal, queue->identity, queue->epoch, qi_now_us(store));
+    if (!error)
+        error = qi_append_manifest(queue, journal, queue->flushed_epoch);
+    if (error)
+        return qi_fail_disk(error, "cannot create the journal of", queue->directory);
+    error = disk->ops->sync(disk, journal->tape.file);
+    if (!error)
+        error = disk->ops->sync_dir(disk, queue->dir);
+    if (!error)
+        error =
+            disk->ops->rename(disk, store->queues_dir, draft, store->queues_dir, queue->directory);
+    if (!error)
+        error = disk->ops->sync_dir(disk, store->queues_dir);
+    return error ? qi_store_fail(store, qi_fail_disk(error, "cannot create queue", queue->name))
+                 : 0;
+}
+
+int qi_queue_create(struct qi_queue *queue) {
+    char draft[40];
+    snprintf(draft, sizeof draft, "%s.new", queue->directory);
+    int error = create_files(queue, draft);
+    if (error) {
+        qi_queue_reset(queue);
+        return error;
+    }
+    struct qi_journal *journal = qi_current(queue);
+    journal->keep_free = queue->store->keep_free;
+    journal->synced = journal->tail;
+    queue->lsn_synced = qi_lsn(queue);
+    queue->recovered = true;
+    return 0;
+}
+
+/* Opens what an idle queue closed. */
+static int wake(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    queue->dir = store->disk->ops->open_dir(store->disk, store->queues_dir, queue->directory);
+    if (queue->dir < 0)
+        return qi_fail_disk(queue->dir, "cannot open the directory of queue", queue->name);
+    if (store->options.read_only)
+        return 0;
+    int error = open_current(queue, QI_OPEN_WRITE);
+    if (!error) {
+        error = qi_append_session(queue);
+        if (error)
+            error = qi_fail_disk(error, "cannot append to the journal of", queue->directory);
+    }
+    if (!error)
+        return qi_sync_to(queue, qi_lsn(queue));
+    store->disk->ops->close(store->disk, queue->dir);
+    queue->dir = -1;
+    return error;
+}
+
+int qi_queue_ready(struct qi_queue *queue, bool to_write) {
+    struct qi_store *store = queue->store;
+    int error = qi_store_usable(store, to_write);
+    if (error)
+        return error;
+    while (__builtin_expect(queue->recovering, 0))
+        pthread_cond_wait(&store->changed, &store->lock);
+    if (queue->deleted)
+        return qi_fail(QI_E_CLOSED, "queue %s was deleted; ask the store for it again",
+                       queue->name);
+    if (__builtin_expect(queue->recovered && queue->dir >= 0, 1))
+        return 0;
+    queue->recovering = true;
+    error = queue->recovered ? wake(queue) : qi_recover(queue);
+    queue->recovering = false;
+    queue->used = true;
+    qi_store_dirty(store);
+    pthread_cond_broadcast(&store->changed);
+    return error;
+}
+
+static void close_files(struct qi_queue *queue) {
+    struct qi_disk *disk = queue->store->disk;
+    qi_tape_close(&queue->journals[0].tape);
+    qi_tape_close(&queue->journals[1].tape);
+    if (queue->dir >= 0)
+        disk->ops->close(disk, queue->dir);
+    queue->dir = -1;
+    free(queue->window);
+    queue->window = NULL;
+    queue->window_room = queue->window_length = 0;
+}
+
+void qi_queue_reset(struct qi_queue *queue) {
+    close_files(queue);
+    qi_flush_forget(queue);
+    qi_segments_clear(&queue->segments);
+    queue->depth = queue->out = queue->next = queue->reserved = queue->floor = 0;
+    queue->dirty_count = 0;
+    queue->recovered = false;
+}
+
+/* Everything durable, then a MARK and a CLOSE, durable too. */
+static int append_end(struct qi_queue *queue, bool cut) {
+    int error = qi_sync_to(queue, qi_lsn(queue));
+    if (error)
+        return error;
+    error = qi_append_close(queue);
+    if (!error && cut)
+        error = qi_tape_cut(&qi_current(queue)->tape, qi_current(queue)->tail);
+    if (error)
+        return qi_append_failed(queue, error);
+    return qi_sync_to(queue, qi_lsn(queue));
+}
+
+static void cool_all(struct qi_queue *queue) {
+    for (uint32_t i = 0; i < queue->segments.count; i++) {
+        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        if (!segment->hot || segment->hot->dirty || segment->hot->out_count ||
+            segment->hot->in_flush)
+            continue;
+        if (segment->length > 0)
+            qi_segment_cool(segment);
+        else if (segment->unacked == 0)
+            qi_segment_remove(&queue->segments, segment->number), i--;
+    }
+}
+
+int qi_queue_unload(struct qi_queue *queue) {
+    if (!queue->recovered || queue->dir < 0 || queue->recovering || queue->flushing ||
+        queue->syncing)
+        return 0;
+    queue->used = false;
+    int error = 0;
+    if (queue->dirty_count > 0 && !queue->flush)
+        error = qi_flush_begin(queue, 0);
+    if (!error && queue->flush)
+        error = qi_flush_run(queue);
+    if (!error && !queue->used && queue->dirty_count == 0)
+        error = append_end(queue, true);
+    if (error || queue->used || queue->dirty_count || queue->flush || queue->flushing ||
+        queue->syncing)
+        return error;
+    struct qi_disk *disk = queue->store->disk;
+    qi_tape_close(&qi_previous(queue)->tape);
+    disk->ops->unlink(disk, queue->dir,
+                      qi_journal_name(queue->epoch + 1)); /* retired; its name does not matter */
+    cool_all(queue);
+    close_files(queue);
+    return 0;
+}
+
+int qi_queue_close(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    while (queue->flushing || queue->syncing || queue->recovering)
+        pthread_cond_wait(&store->changed, &store->lock);
+    if (!queue->recovered || queue->dir < 0 || queue->deleted)
+        return 0;
+    int error = queue->flush ? qi_flush_run(queue) : 0;
+    if (!error)
+        error = append_end(queue, true);
+    return error;
+}
+
+static struct qi_queue *find_queue(struct qi_store *store, const char *directory) {
+    for (uint32_t i = 0; i < store->queues_count; i++)
+        if (!store->queues[i]->deleted && memcmp(store->queues[i]->directory, directory, 32) == 0)
+            return store->queues[i];
+    return NULL;
+}
+
+/* Adds the handle; handles live as long as the store, so that a pointer in Python never dangles. */
+static struct qi_queue *add_queue(struct qi_store *store, const char *name, size_t size,
+                                  const char *directory) {
+    if (store->queues_count == store->queues_room) {
+        uint32_t room = store->queues_room ? store->queues_room * 2 : 16;
+        struct qi_queue **queues = realloc(store->queues, room * sizeof *queues);
+        if (!queues)
+            return NULL;
+        store->queues = queues;
+        store->queues_room = room;
+    }
+    struct qi_queue *queue = calloc(1, sizeof *queue);
+    char *copy = malloc(size + 1);
+    if (!queue || !copy) {
+        free(queue);
+        free(copy);
+        return NULL;
+    }
+    memcpy(copy, name, size);
+    copy[size] = 0;
+    *queue = (struct qi_queue){.store = store,
+                               .name = copy,
+                               .name_size = (uint32_t)size,
+                               .dir = -1,
+                               .browsed = UINT64_MAX};
+    memcpy(queue->directory, directory, 32);
+    queue->journals[0].tape.file = queue->journals[1].tape.file = -1;
+    return store->queues[store->queues_count++] = queue;
+}
+
+static bool directory_is_hex(const char *directory) {
+    return strlen(directory) == 32 && strspn(directory, "0123456789abcdef") == 32;
+}
+
+int qi_queue_open(struct qi_store *store, const char *name, size_t name_size, const char *directory,
+                  bool create, struct qi_queue **result) {
+    if (!directory_is_hex(directory) || name_size > 65535)
+        return qi_fail(QI_E_ARGUMENT, "a queue's name has at most 65535 bytes in UTF-8");
+    qi_lock(store);
+    int error = qi_store_usable(store, false);
+    struct qi_queue *queue = error ? NULL : find_queue(store, directory);
+    bool exists = queue != NULL;
+    if (!error && !exists) {
+        int dir = store->disk->ops->open_dir(store->disk, store->queues_dir, directory);
+        exists = dir >= 0;
+        if (exists)
+            store->disk->ops->close(store->disk, dir);
+        if (!exists && (!create || store->options.read_only))
+            error =
+                qi_fail(QI_E_MISSING, "there is no queue %.*s in this store", (int)name_size, name);
+        if (!error && !(queue = add_queue(store, name, name_size, directory)))
+            error = qi_fail(QI_E_MEMORY, "no memory for a queue");
+        if (!error && !exists) {
+            queue->recovering = true;
+            error = qi_queue_create(queue);
+            queue->recovering = false;
+            pthread_cond_broadcast(&store->changed);
+            if (error)
+                queue->deleted = true;
+        }
+    }
+    if (!error)
+        error = qi_queue_ready(queue, false);
+    if (!error)
+        *result = queue;
+    qi_unlock(store);
+    return error;
+}
+
+static void collect_name(void *context, const char *name) {
+    struct qi_store *store = context;
+    if (!directory_is_hex(name) || find_queue(store, name))
+        return;
+    add_queue(store, "", 0, name);
+}
+
+int qi_store_queues(struct qi_store *store) {
+    qi_lock(store);
+    int error = qi_store_usable(store, false);
+    if (!error) {
+        error = store->disk->ops->list(store->disk, store->queues_dir, collect_name, store);
+        if (error)
+            error = qi_fail_disk(error, "cannot list", "queues");
+    }
+    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (queue->name_size || queue->deleted || queue->recovered)
+            continue;
+        int dir = store->disk->ops->open_dir(store->disk, store->queues_dir, queue->directory);
+        if (dir < 0)
+            continue;
+        queue->dir = dir;
+        qi_queue_meta_read(
+            queue); /* what cannot be read keeps an empty name; opening it says why */
+        store->disk->ops->close(store->disk, dir);
+        queue->dir = -1;
+    }
+    int count = (int)store->queues_count;
+    qi_unlock(store);
+    return error ? error : count;
+}
+
+int qi_store_queue_name(struct qi_store *store, uint32_t index, char *name, size_t room,
+                        char *directory) {
+    qi_lock(store);
+    struct qi_queue *queue = index < store->queues_count ? store->queues[index] : NULL;
+    int result = QI_E_MISSING;
+    if (queue && !queue->deleted && queue->name_size <= room) {
+        memcpy(name, queue->name, queue->name_size);
+        memcpy(directory, queue->directory, 33);
+        result = (int)queue->name_size;
+    }
+    qi_unlock(store);
+    return result;
+}
+
+static int forget_references(struct qi_queue *queue) {
+    for (uint32_t i = 0; i < queue->segments.count; i++) {
+        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_file_use *uses;
+        uint32_t count;
+        if (!segment->counted || qi_segment_uses(queue, segment, &uses, &count) != 0)
+            continue;
+        for (uint32_t k = 0; k < count; k++)
+            qi_messages_count(&queue->store->messages, uses[k].file, -(int64_t)uses[k].count,
+                              -(int64_t)uses[k].bytes);
+        free(uses);
+    }
+    return 0;
+}
+
+struct removal {
+    struct qi_disk *disk;
+    int dir;
+};
+
+static void remove_one(void *context, const char *name) {
+    struct removal *removal = context;
+    removal->disk->ops->unlink(removal->disk, removal->dir, name);
+}
+
+/* Removes `<directory>.del`, also what a crash left of it. Only files: a foreign folder in it stops the removal. */
+void qi_remove_deleted(struct qi_store *store, const char *gone) {
+    struct removal removal = {store->disk,
+                              store->disk->ops->open_dir(store->disk, store->queues_dir, gone)};
+    if (removal.dir < 0)
+        return;
+    store->disk->ops->list(store->disk, removal.dir, remove_one, &removal);
+    store->disk->ops->close(store->disk, removal.dir);
+    store->disk->ops->remove_dir(store->disk, store->queues_dir, gone);
+}
+
+int qi_queue_delete(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    struct qi_disk *disk = store->disk;
+    char gone[40];
+    snprintf(gone, sizeof gone, "%s.del", queue->directory);
+    qi_lock(store);
+    int error = qi_queue_ready(queue, true);
+    while (!error && (queue->flushing || queue->syncing))
+        pthread_cond_wait(&store->changed, &store->lock);
+    if (!error && queue->deleted)
+        error = qi_fail(QI_E_CLOSED, "queue %s was deleted before", queue->name);
+    if (!error) {
+        forget_references(queue);
+        queue->deleted = true;
+        error =
+            disk->ops->rename(disk, store->queues_dir, queue->directory, store->queues_dir, gone);
+        if (!error)
+            error = disk->ops->sync_dir(disk, store->queues_dir);
+        if (error)
+            error = qi_store_fail(store, qi_fail_disk(error, "cannot delete queue", queue->name));
+        qi_queue_reset(queue);
+        if (!error)
+            qi_remove_deleted(store, gone);
+        pthread_cond_broadcast(&store->changed);
+    }
+    qi_unlock(store);
+    return error;
+}
+
+int qi_queue_sync(struct qi_queue *queue) {
+    qi_lock(queue->store);
+    int error = qi_queue_ready(queue, true);
+    if (!error)
+        error = qi_sync_to(queue, qi_lsn(queue));
+    qi_unlock(queue->store);
+    return error;
+}
+
+int qi_flush(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    qi_lock(store);
+    int error = qi_queue_ready(queue, true);
+    while (!error && queue->flush) { /* one that began earlier does not cover what came since */
+        if (queue->flushing)
+            pthread_cond_wait(&store->changed, &store->lock);
+        else
+            error = qi_flush_run(queue);
+        if (!error)
+            error = qi_store_usable(store, true);
+    }
+    if (!error && queue->dirty_count > 0) {
+        error = qi_flush_begin(queue, 0);
+        while (!error && queue->flush) {
+            if (queue->flushing)
+                pthread_cond_wait(&store->changed, &store->lock);
+            else
+                error = qi_flush_run(queue);
+            if (!error)
+                error = qi_store_usable(store, true);
+        }
+    }
+    qi_unlock(store);
+    return error;
+}

@@ -1,0 +1,166 @@
+/* meta.c - store.meta and queue.meta: small files, replaced as a whole (draft, sync, rename, sync the directory). */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "crc32c.h"
+#include "store.h"
+
+/* store.meta: magic 8, version 4, segment entries 4, identity 16, session 8, unclean session 8, time 8, index only 1,
+ * clean 1, 2 zero, crc 4 */
+#define STORE_MAGIC "QISTOR\r\n"
+#define STORE_SIZE  64u
+/* queue.meta: magic 8, version 4, name size 4, identity 16, name, crc 4 */
+#define QUEUE_MAGIC "QIQUEU\r\n"
+#define QUEUE_FIXED 32u
+
+static int replace_file(struct qi_disk *disk, int dir, const char *name, const char *draft,
+                        const uint8_t *bytes, uint32_t size) {
+    int file = disk->ops->open(disk, dir, draft, QI_OPEN_FRESH);
+    int error = file < 0 ? file : disk->ops->write(disk, file, bytes, size, 0);
+    if (!error)
+        error = disk->ops->sync(disk, file);
+    if (file >= 0)
+        disk->ops->close(disk, file);
+    if (!error)
+        error = disk->ops->rename(disk, dir, draft, dir, name);
+    if (!error)
+        error = disk->ops->sync_dir(disk, dir);
+    return error ? qi_fail_disk(error, "cannot write", name) : 0;
+}
+
+/* Reads up to `room` bytes; the size, or an error. */
+static int64_t read_file(struct qi_disk *disk, int dir, const char *name, uint8_t *bytes,
+                         size_t room) {
+    int file = disk->ops->open(disk, dir, name, QI_OPEN_READ);
+    if (file < 0)
+        return file;
+    int64_t got = disk->ops->read(disk, file, bytes, room, 0);
+    disk->ops->close(disk, file);
+    return got;
+}
+
+int qi_meta_write(struct qi_store *store, bool clean) {
+    uint8_t bytes[STORE_SIZE] = {0};
+    memcpy(bytes, STORE_MAGIC, 8);
+    qi_put32(bytes + 8, QI_FORMAT_VERSION);
+    qi_put32(bytes + 12, store->options.segment_entries);
+    memcpy(bytes + 16, store->identity, QI_IDENTITY_SIZE);
+    qi_put64(bytes + 32, store->session);
+    qi_put64(bytes + 40, store->unclean_session);
+    qi_put64(bytes + 48, qi_now_us(store));
+    bytes[56] = store->options.index_only;
+    bytes[57] = clean;
+    qi_put32(bytes + 60, qi_crc32c(0, bytes, 60));
+    return replace_file(store->disk, store->root, "store.meta", "store.meta.new", bytes,
+                        sizeof bytes);
+}
+
+static int check_meta(struct qi_store *store, const uint8_t *bytes, int64_t size) {
+    if (size < 12 || memcmp(bytes, STORE_MAGIC, 8) != 0)
+        return qi_fail(
+            QI_E_CORRUPT,
+            "store.meta is damaged or not qindex's: restore it, or salvage the queues from a copy");
+    if (qi_get32(bytes + 8) != QI_FORMAT_VERSION)
+        return qi_fail(
+            QI_E_FORMAT,
+            "the store has format version %u, this qindex reads version %u: use a matching release",
+            qi_get32(bytes + 8), QI_FORMAT_VERSION);
+    if (size != STORE_SIZE || qi_get32(bytes + 60) != qi_crc32c(0, bytes, 60))
+        return qi_fail(QI_E_CORRUPT,
+                       "store.meta is damaged: restore it, or salvage the queues from a copy");
+    if (store->options.segment_entries == 0)
+        store->options.segment_entries = qi_get32(bytes + 12);
+    if (qi_get32(bytes + 12) != store->options.segment_entries)
+        return qi_fail(
+            QI_E_FORMAT,
+            "the store was created with segment_entries=%u, not %u: open it without that option",
+            qi_get32(bytes + 12), store->options.segment_entries);
+    if (bytes[56] != store->options.index_only)
+        return qi_fail(
+            QI_E_FORMAT,
+            bytes[56]
+                ? "this is a directory of QueueIndex, not a store: open it with qindex.QueueIndex"
+                : "this is a store, not an index alone: open it with qindex.open");
+    return 0;
+}
+
+static bool entries_are_valid(uint32_t entries) {
+    return entries >= 8 && entries <= QI_SEGMENT_ENTRIES_MAX;
+}
+
+int qi_meta_open(struct qi_store *store, bool create) {
+    uint8_t bytes[STORE_SIZE + 1];
+    struct qi_disk *disk = store->disk;
+    int64_t size = read_file(disk, store->root, "store.meta", bytes, sizeof bytes);
+    if (size == -ENOENT && create) {
+        if (store->options.segment_entries == 0)
+            store->options.segment_entries = QI_SEGMENT_ENTRIES_MAX;
+        if (!entries_are_valid(store->options.segment_entries))
+            return qi_fail(QI_E_ARGUMENT, "segment_entries must be 8 to 16384");
+        disk->ops->random(disk, store->identity, QI_IDENTITY_SIZE);
+        return 0;
+    }
+    if (size == -ENOENT)
+        return qi_fail(QI_E_MISSING, "there is no store here (no store.meta)");
+    if (size < 0)
+        return qi_fail_disk((int)size, "cannot read", "store.meta");
+    int error = check_meta(store, bytes, size);
+    if (error)
+        return error;
+    memcpy(store->identity, bytes + 16, QI_IDENTITY_SIZE);
+    store->session = qi_get64(bytes + 32);
+    store->unclean_session = qi_get64(bytes + 40);
+    if (!bytes[57])
+        store->unclean_session = store->session;
+    if (qi_get64(bytes + 48) > store->wall_base_us)
+        store->wall_base_us = qi_get64(bytes + 48);
+    return 0;
+}
+
+int qi_queue_meta_write(struct qi_queue *queue) {
+    uint32_t size = QUEUE_FIXED + queue->name_size + 4;
+    uint8_t *bytes = calloc(1, size);
+    if (!bytes)
+        return qi_fail(QI_E_MEMORY, "no memory to create a queue");
+    memcpy(bytes, QUEUE_MAGIC, 8);
+    qi_put32(bytes + 8, QI_FORMAT_VERSION);
+    qi_put32(bytes + 12, queue->name_size);
+    memcpy(bytes + 16, queue->identity, QI_IDENTITY_SIZE);
+    memcpy(bytes + QUEUE_FIXED, queue->name, queue->name_size);
+    qi_put32(bytes + size - 4, qi_crc32c(0, bytes, size - 4));
+    int error =
+        replace_file(queue->store->disk, queue->dir, "queue.meta", "queue.meta.new", bytes, size);
+    free(bytes);
+    return error;
+}
+
+int qi_queue_meta_read(struct qi_queue *queue) {
+    uint32_t room = QUEUE_FIXED + 65535 + 4 + 1;
+    uint8_t *bytes = malloc(room);
+    char *name = malloc(65536);
+    int64_t size = bytes && name
+                       ? read_file(queue->store->disk, queue->dir, "queue.meta", bytes, room)
+                       : -ENOMEM;
+    int error = 0;
+    if (size < 0)
+        error = qi_fail_disk((int)size, "cannot read queue.meta of", queue->directory);
+    else if (size < QUEUE_FIXED + 4 || memcmp(bytes, QUEUE_MAGIC, 8) != 0 ||
+             qi_get32(bytes + 12) != size - QUEUE_FIXED - 4 ||
+             qi_get32(bytes + size - 4) != qi_crc32c(0, bytes, (size_t)size - 4))
+        error = qi_fail(QI_E_CORRUPT, "queues/%s/queue.meta is damaged", queue->directory);
+    else if (qi_get32(bytes + 8) != QI_FORMAT_VERSION)
+        error = qi_fail(QI_E_FORMAT, "queue %s has format version %u", queue->directory,
+                        qi_get32(bytes + 8));
+    if (!error) {
+        memcpy(queue->identity, bytes + 16, QI_IDENTITY_SIZE);
+        queue->name_size = qi_get32(bytes + 12);
+        memcpy(name, bytes + QUEUE_FIXED, queue->name_size);
+        name[queue->name_size] = 0;
+        free(queue->name);
+        queue->name = name;
+        name = NULL;
+    }
+    free(name);
+    free(bytes);
+    return error;
+}

@@ -1,0 +1,426 @@
+/* queue.c - what a broker calls: publish and ack. (deliver.c: get, browse, nack, purge.)
+ *
+ * A publish walks four rooms: Queue.publish in Python, this file, journal.c (the record), segment.c (the bits); a body
+ * that is not embedded stops at messages.c on the way. State changes after the append succeeded, never before (H20), so
+ * an error leaves everything as it was.
+ */
+#include "queue.h"
+
+#include <stdlib.h>
+
+#include "store.h"
+
+/* Appends of deliveries and acks behind a publish must always fit (H14): this much is kept from publishes. */
+#define ACK_ROOM (UINT64_C(4) << 20)
+
+int qi_append_failed(struct qi_queue *queue, int error) {
+    if (error == -28 /* ENOSPC */)
+        return qi_fail(
+            QI_E_FULL,
+            "the disk is full: nothing was changed; ack messages or free space, then try again");
+    if (error == -27 /* EFBIG */)
+        return qi_fail(QI_E_FULL, "the journal of %s is full: nothing was changed",
+                       queue->directory);
+    return qi_store_fail(queue->store,
+                         qi_fail_disk(error, "cannot append to the journal of", queue->directory));
+}
+
+/* The usual case is one comparison each; the rest waits for a flush, its own or one that is under way. */
+int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
+    struct qi_store *store = queue->store;
+    uint64_t dirty_max = 8 * (uint64_t)store->options.max_journal_entries;
+    for (int attempt = 0;; attempt++) {
+        struct qi_journal *journal = qi_current(queue);
+        if (__builtin_expect(queue->next + ids <= queue->reserved &&
+                                 journal->tail + bytes + ACK_ROOM <= journal->tape.mapped &&
+                                 queue->dirty_count <= dirty_max,
+                             1))
+            return 0;
+        int error = 0;
+        if (queue->flush && queue->flushing)
+            pthread_cond_wait(&store->changed, &store->lock);
+        else if (queue->flush)
+            error = qi_flush_run(queue);
+        else if (attempt > 100)
+            error = qi_fail(QI_E_ARGUMENT,
+                            "a batch of %llu bytes is too big for one frame; publish it in parts",
+                            (unsigned long long)bytes);
+        else
+            error = qi_flush_begin(queue, bytes + ACK_ROOM);
+        if (!error)
+            error = qi_store_usable(store, true);
+        if (!error && queue->deleted)
+            error = qi_fail(QI_E_CLOSED, "queue %s was deleted", queue->name);
+        if (error)
+            return error;
+    }
+}
+
+void qi_flush_if_due(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    queue->used = true;
+    qi_store_dirty(store);
+    if (__builtin_expect(queue->dirty_count <= store->options.max_journal_entries &&
+                             qi_current(queue)->tail <= store->options.max_journal_bytes,
+                         1))
+        return;
+    if (queue->flush || qi_flush_begin(queue, 0) != 0)
+        return; /* not now: the next append asks again */
+    if (store->has_worker) {
+        store->flush_due = true;
+        pthread_cond_signal(&store->work);
+    } else {
+        qi_flush_run(queue);
+    }
+}
+
+/* The segment that a new ReqId goes to, with maps. */
+static struct qi_segment *tail_segment(struct qi_queue *queue, uint64_t number) {
+    struct qi_segments *segments = &queue->segments;
+    struct qi_segment *last =
+        segments->count ? segments->items + segments->start + segments->count - 1 : NULL;
+    if (!last || last->number != number) {
+        last = qi_segment_make(segments, number);
+        if (last && last->length == 0)
+            last->counted = true;
+    }
+    if (!last) {
+        qi_fail(QI_E_MEMORY, "no memory for the table of segments");
+        return NULL;
+    }
+    if (!last->hot && qi_segment_heat(queue, last) != 0)
+        return NULL;
+    return last;
+}
+
+struct publish {
+    const void *headers, *body;
+    uint32_t headers_size, body_size;
+    uint32_t flags; /* QI_TRANSIENT, QI_REDELIVERED */
+    uint64_t expiry_us;
+    struct qi_msg_id id; /* in the message store; stamp 0: embedded */
+};
+
+static inline uint8_t *put_publish(uint8_t *at, uint64_t req_id, const struct publish *publish) {
+    uint32_t payload = publish->headers_size + publish->body_size;
+    bool stored = publish->id.stamp != 0;
+    qi_put_record_id(at, publish->flags & QI_TRANSIENT ? QI_PUB_TRANSIENT : QI_PUB_PERSISTENT,
+                     req_id);
+    at += QI_RECORD_ID;
+    qi_put_msg_id(at + QI_PUB_MSG_ID, publish->id);
+    qi_put64(at + QI_PUB_EXPIRY, publish->expiry_us);
+    qi_put32(at + QI_PUB_SIZE, publish->body_size);
+    qi_put32(at + QI_PUB_EMBEDDED, stored ? 0 : payload);
+    at += QI_PUB_FIELDS;
+    if (!stored) {
+        if (publish->headers_size)
+            memcpy(at, publish->headers, publish->headers_size);
+        memcpy(at + publish->headers_size, publish->body, publish->body_size);
+        at += payload;
+    }
+    if (publish->flags & QI_REDELIVERED) {
+        qi_put_record_id(at, QI_DELIVER, req_id);
+        at += QI_RECORD_ID;
+    }
+    return at;
+}
+
+static inline uint64_t record_size(const struct publish *publish) {
+    uint64_t embedded =
+        publish->id.stamp ? 0 : (uint64_t)publish->headers_size + publish->body_size;
+    return QI_RECORD_ID + QI_PUB_FIELDS + embedded +
+           (publish->flags & QI_REDELIVERED ? QI_RECORD_ID : 0);
+}
+
+/* The bits of a publish whose record stands at journal offset `offset`. */
+static inline void mark_published(struct qi_queue *queue, struct qi_segment *segment,
+                                  uint64_t req_id, uint64_t offset, const struct publish *publish) {
+    uint32_t slot = (uint32_t)(req_id % queue->store->options.segment_entries);
+    uint32_t tag = queue->epoch % 2 ? QI_LOC_JOURNAL_ODD : QI_LOC_JOURNAL_EVEN;
+    if (publish->id.stamp) {
+        qi_set_bit(segment->hot->stored, slot);
+        qi_segment_use(segment->hot, publish->id.file, 1, qi_stored_bytes(publish->id));
+        if (segment->counted)
+            qi_messages_count(&queue->store->messages, publish->id.file, 1,
+                              qi_stored_bytes(publish->id));
+    }
+    qi_segment_publish(queue, segment, slot, tag | (uint32_t)offset,
+                       (publish->flags & QI_TRANSIENT) != 0);
+    if (publish->flags & QI_REDELIVERED)
+        qi_segment_deliver(queue, segment, slot);
+}
+
+static int store_body(struct qi_store *store, struct publish *publish) {
+    if (publish->headers_size + (uint64_t)publish->body_size < store->options.embed_below)
+        return 0;
+    if (publish->headers_size + (uint64_t)publish->body_size > UINT32_MAX - 64)
+        return qi_fail(QI_E_ARGUMENT, "a message of 4 GiB or more cannot be published");
+    return qi_messages_append(&store->messages, publish->headers, publish->headers_size,
+                              publish->body, publish->body_size, &publish->id);
+}
+
+static int64_t publish_one(struct qi_queue *queue, struct publish *publish) {
+    uint64_t size = record_size(publish);
+    int error = qi_make_room(queue, size, 1);
+    if (error)
+        return error;
+    uint64_t req_id = queue->next;
+    struct qi_segment *segment =
+        tail_segment(queue, req_id / queue->store->options.segment_entries);
+    if (!segment)
+        return QI_E_MEMORY;
+    struct qi_journal *journal = qi_current(queue);
+    uint8_t *at;
+    error = qi_journal_room(journal, size, false, &at);
+    if (error)
+        return qi_append_failed(queue, error);
+    put_publish(at, req_id, publish);
+    error = qi_journal_append(journal, QI_FRAME_RECORDS, (uint32_t)size);
+    if (error)
+        return qi_append_failed(queue, error);
+    mark_published(queue, segment, req_id, (uint64_t)(at - journal->tape.memory), publish);
+    queue->next = req_id + 1;
+    qi_flush_if_due(queue);
+    return (int64_t)req_id;
+}
+
+static int64_t publish_locked(struct qi_queue *queue, struct publish *publish) {
+    struct qi_store *store = queue->store;
+    qi_lock(store);
+    int64_t result = qi_queue_ready(queue, true);
+    if (result == 0)
+        result = store_body(store, publish);
+    if (result == 0)
+        result = publish_one(queue, publish);
+    qi_unlock(store);
+    return result;
+}
+
+int64_t qi_publish(struct qi_queue *queue, const void *body, size_t body_size) {
+    if (body_size > UINT32_MAX - 64)
+        return qi_fail(QI_E_ARGUMENT, "a message of 4 GiB or more cannot be published");
+    struct publish publish = {.body = body, .body_size = (uint32_t)body_size};
+    return publish_locked(queue, &publish);
+}
+
+int64_t qi_publish_with(struct qi_queue *queue, const void *headers, uint32_t headers_size,
+                        const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us) {
+    struct publish publish = {headers, body, headers_size, body_size, flags, expiry_us, {0, 0, 0}};
+    return publish_locked(queue, &publish);
+}
+
+int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t count,
+                     const void *headers, uint32_t headers_size, const void *body,
+                     uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t *req_ids) {
+    struct publish publish = {headers, body, headers_size, body_size, flags, expiry_us, {0, 0, 0}};
+    qi_lock(store);
+    int error = 0;
+    for (uint32_t i = 0; i < count && !error;
+         i++) { /* what can fail fails before the first record */
+        error = qi_queue_ready(queues[i], true);
+        if (!error)
+            error = qi_make_room(queues[i], headers_size + (uint64_t)body_size + 64, 1);
+    }
+    if (!error)
+        error = store_body(store, &publish);
+    for (uint32_t i = 0; i < count && !error; i++) {
+        int64_t req_id = qi_queue_ready(queues[i], true);
+        if (req_id == 0)
+            req_id = publish_one(queues[i], &publish);
+        if (req_id < 0)
+            error = (int)req_id;
+        else
+            req_ids[i] = (uint64_t)req_id;
+    }
+    qi_unlock(store);
+    return error;
+}
+
+/* One message of a batch, as the arrays say. */
+struct batch_input {
+    const uint8_t *bodies, *headers;
+    const uint32_t *body_sizes, *headers_sizes;
+    uint32_t flags;
+    uint64_t expiry_us;
+    const uint8_t *per_flags;
+    const uint64_t *per_expiry_us;
+};
+
+static void batch_item(struct batch_input *input, uint32_t i, struct publish *publish) {
+    *publish = (struct publish){
+        .headers = input->headers,
+        .body = input->bodies,
+        .headers_size = input->headers_sizes ? input->headers_sizes[i] : 0,
+        .body_size = input->body_sizes[i],
+        .flags = input->flags | (input->per_flags ? input->per_flags[i] : 0u),
+        .expiry_us = input->per_expiry_us ? input->per_expiry_us[i] : input->expiry_us};
+    input->headers += publish->headers_size;
+    input->bodies += publish->body_size;
+}
+
+/* All records in one frame: all of it or nothing (H11). */
+static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint32_t count) {
+    uint64_t size = 0;
+    int error = 0;
+    for (uint32_t i = 0; i < count && !error; i++) {
+        error = store_body(queue->store, &items[i]);
+        size += record_size(&items[i]);
+    }
+    if (!error && size > QI_FRAME_LENGTH_MAX)
+        error =
+            qi_fail(QI_E_ARGUMENT, "a batch has at most 256 MiB of records; publish it in parts");
+    if (!error)
+        error = qi_make_room(queue, size, count);
+    if (error)
+        return error;
+    uint32_t entries = queue->store->options.segment_entries;
+    uint64_t first = queue->next;
+    for (uint64_t number = first / entries; number <= (first + count - 1) / entries; number++)
+        if (!tail_segment(queue, number))
+            return QI_E_MEMORY;
+    struct qi_journal *journal = qi_current(queue);
+    uint8_t *at, *next;
+    error = qi_journal_room(journal, size, false, &at);
+    if (error)
+        return qi_append_failed(queue, error);
+    next = at;
+    for (uint32_t i = 0; i < count; i++)
+        next = put_publish(next, first + i, &items[i]);
+    error = qi_journal_append(journal, QI_FRAME_RECORDS, (uint32_t)size);
+    if (error)
+        return qi_append_failed(queue, error);
+    uint64_t offset = (uint64_t)(at - journal->tape.memory);
+    struct qi_segment *segment = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t number = (first + i) / entries;
+        if (!segment || segment->number != number)
+            segment = qi_segment_find(&queue->segments, number);
+        mark_published(queue, segment, first + i, offset, &items[i]);
+        offset += record_size(&items[i]);
+    }
+    queue->next = first + count;
+    qi_flush_if_due(queue);
+    return (int64_t)first;
+}
+
+int64_t qi_publish_many(struct qi_queue *queue, uint32_t count, const void *bodies,
+                        const uint32_t *body_sizes, const void *headers,
+                        const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
+                        const uint8_t *per_flags, const uint64_t *per_expiry_us) {
+    struct publish few[128], *items = count <= 128 ? few : malloc(count * sizeof *items);
+    if (!items)
+        return qi_fail(QI_E_MEMORY, "no memory for a batch of %u messages", count);
+    struct batch_input input = {bodies, headers,   body_sizes, headers_sizes,
+                                flags,  expiry_us, per_flags,  per_expiry_us};
+    for (uint32_t i = 0; i < count; i++)
+        batch_item(&input, i, &items[i]);
+    qi_lock(queue->store);
+    int64_t result = qi_queue_ready(queue, true);
+    if (result == 0)
+        result = count ? publish_batch(queue, items, count) : (int64_t)queue->next;
+    qi_unlock(queue->store);
+    if (items != few)
+        free(items);
+    return result;
+}
+
+int qi_find_live(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
+                 uint32_t *slot) {
+    uint32_t entries = queue->store->options.segment_entries;
+    if (req_id >= queue->next)
+        return qi_fail(QI_E_UNKNOWN, "message %llu was never published",
+                       (unsigned long long)req_id);
+    *slot = (uint32_t)(req_id % entries);
+    *segment = qi_segment_find(&queue->segments, req_id / entries);
+    if (!*segment || (*segment)->unacked == 0)
+        return qi_fail(QI_E_ACKED,
+                       "message %llu is not in the queue any more: acked, expired or purged",
+                       (unsigned long long)req_id);
+    int error = qi_segment_load(queue, *segment);
+    if (error)
+        return error;
+    if (!qi_bit((*segment)->hot->pub, *slot) || qi_bit((*segment)->hot->ack, *slot))
+        return qi_fail(QI_E_ACKED,
+                       "message %llu is not in the queue any more: acked, expired or purged",
+                       (unsigned long long)req_id);
+    return 0;
+}
+
+int qi_append_event(struct qi_queue *queue, enum qi_record_kind kind, uint64_t req_id) {
+    struct qi_journal *journal = qi_current(queue);
+    uint8_t *at;
+    int error = qi_journal_room(journal, QI_RECORD_ID, true, &at);
+    if (error)
+        return qi_append_failed(queue, error);
+    qi_put_record_id(at, kind, req_id);
+    error = qi_journal_append(journal, QI_FRAME_RECORDS, QI_RECORD_ID);
+    return error ? qi_append_failed(queue, error) : 0;
+}
+
+int qi_append_events(struct qi_queue *queue, enum qi_record_kind kind, const uint64_t *req_ids,
+                     uint32_t count) {
+    struct qi_journal *journal = qi_current(queue);
+    uint8_t *at;
+    int error = qi_journal_room(journal, QI_RECORD_ID * (uint64_t)count, true, &at);
+    if (error)
+        return qi_append_failed(queue, error);
+    for (uint32_t i = 0; i < count; i++)
+        qi_put_record_id(at + (size_t)i * QI_RECORD_ID, kind, req_ids[i]);
+    error = qi_journal_append(journal, QI_FRAME_RECORDS, QI_RECORD_ID * count);
+    return error ? qi_append_failed(queue, error) : 0;
+}
+
+/* Delivered by this process and not acked: that is what may be acked or nacked. */
+static int find_unacked(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
+                        uint32_t *slot) {
+    int error = qi_find_live(queue, req_id, segment, slot);
+    if (error || qi_bit((*segment)->hot->out, *slot))
+        return error;
+    return qi_fail(QI_E_UNKNOWN, "message %llu is ready, not delivered: get it before you ack it",
+                   (unsigned long long)req_id);
+}
+
+int64_t qi_ack(struct qi_queue *queue, uint64_t req_id) {
+    qi_lock(queue->store);
+    struct qi_segment *segment;
+    uint32_t slot;
+    int error = qi_queue_ready(queue, true);
+    if (!error)
+        error = find_unacked(queue, req_id, &segment, &slot);
+    if (!error)
+        error = qi_append_event(queue, QI_ACK, req_id);
+    if (!error) {
+        qi_segment_ack(queue, segment, slot);
+        qi_flush_if_due(queue);
+    }
+    qi_unlock(queue->store);
+    return error;
+}
+
+int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count) {
+    struct qi_segment *segment;
+    uint32_t slot, checked = 0;
+    qi_lock(queue->store);
+    int error = qi_queue_ready(queue, true);
+    for (; !error && checked < count;
+         checked++) { /* a cleared bit finds the second of two equal ids */
+        error = find_unacked(queue, req_ids[checked], &segment, &slot);
+        if (error)
+            break;
+        qi_clear_bit(segment->hot->out, slot);
+    }
+    for (uint32_t i = 0; i < checked; i++)
+        if (qi_find_live(queue, req_ids[i], &segment, &slot) == 0)
+            qi_set_bit(segment->hot->out, slot);
+    if (!error && count)
+        error = qi_append_events(queue, QI_ACK, req_ids, count);
+    for (uint32_t i = 0; !error && i < count; i++) {
+        error = qi_find_live(queue, req_ids[i], &segment, &slot);
+        if (!error)
+            qi_segment_ack(queue, segment, slot);
+    }
+    if (!error)
+        qi_flush_if_due(queue);
+    qi_unlock(queue->store);
+    return error;
+}

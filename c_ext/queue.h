@@ -1,0 +1,126 @@
+/* queue.h - a queue: its index (journal and segments) and the way to its bodies. */
+#ifndef QI_QUEUE_H
+#define QI_QUEUE_H
+
+#include "journal.h"
+#include "segment.h"
+
+struct qi_store;
+struct qi_flush;
+
+struct qi_queue {
+    struct qi_store *store;
+    char *name; /* UTF-8, name_size bytes and a 0 */
+    uint32_t name_size;
+    char directory[33]; /* 32 hex digits: a name never becomes a path */
+    uint8_t identity[QI_IDENTITY_SIZE];
+
+    bool recovered; /* the index below is in memory */
+    bool recovering;
+    bool deleted;
+    int dir; /* -1: idle, nothing open */
+
+    struct qi_journal journals[2]; /* journals[epoch % 2] is appended to */
+    uint64_t epoch;
+    uint64_t flushed_epoch; /* epochs up to this one are in the segments */
+    uint64_t session;       /* of the last SESSION frame */
+    uint64_t next;          /* the next ReqId */
+    uint64_t reserved;      /* ReqIds below this may be handed out (H10) */
+    uint64_t
+        floor; /* older ones lived through an unclean end: transients dead, the rest redelivered */
+    struct qi_segments segments;
+    uint64_t cursor; /* no ready message has a lower ReqId */
+    uint64_t depth;  /* published and not acked */
+    uint64_t out;    /* of these, delivered by this process */
+    uint32_t dirty_count;
+
+    uint64_t lsn_base;   /* journal bytes of earlier epochs: lsn = lsn_base + tail grows for ever */
+    uint64_t lsn_synced; /* everything below is durable */
+    bool old_unsynced;   /* the journal of the epoch before is not durable yet */
+    bool dir_unsynced;   /* a name in the directory is not durable yet */
+    bool syncing;
+    struct qi_flush *flush; /* running or due, NULL: none */
+    bool flushing;          /* somebody works on it */
+
+    uint8_t *window; /* read-ahead over one segment file */
+    uint32_t window_room, window_length;
+    uint64_t window_number, window_offset;
+    uint64_t browsed; /* segment that browsing heated */
+    bool used;        /* since the worker looked last */
+    uint64_t idle_since_us;
+};
+
+static inline struct qi_journal *qi_current(struct qi_queue *queue) {
+    return &queue->journals[queue->epoch & 1];
+}
+static inline struct qi_journal *qi_previous(struct qi_queue *queue) {
+    return &queue->journals[~queue->epoch & 1];
+}
+static inline uint64_t qi_lsn(struct qi_queue *queue) {
+    return queue->lsn_base + qi_current(queue)->tail;
+}
+
+/* recover.c: brings the index of a queue into memory (H4, H10, H12, H18, H19). */
+int qi_recover(struct qi_queue *queue);
+/* Makes a new queue's directory, meta and first journal, durably. */
+int qi_queue_create(struct qi_queue *queue);
+
+/* replay.c: applies a journal's frames to the maps; idempotent (H3). `orphans` counts records without a publish. */
+int qi_replay(struct qi_queue *queue, struct qi_journal *journal,
+              const struct qi_journal_scan *scan, uint64_t *orphans);
+void qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *except, uint32_t count);
+
+/* state.c: MANIFEST, SESSION and CLOSE frames. */
+struct qi_manifest {
+    uint64_t flushed_epoch, session, floor, reserved;
+    uint32_t count;
+    const uint8_t *segments; /* count times 16 bytes */
+};
+#define QI_MANIFEST_FIXED   40u
+#define QI_MANIFEST_SEGMENT 16u
+bool qi_read_manifest(const struct qi_frame *frame, struct qi_manifest *manifest);
+int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint64_t flushed_epoch);
+int qi_append_session(struct qi_queue *queue);
+int qi_append_close(struct qi_queue *queue);
+bool qi_read_session(const struct qi_frame *frame, uint64_t *session, uint64_t *floor,
+                     uint64_t *reserved);
+bool qi_read_close(const struct qi_frame *frame, uint64_t *next);
+
+/* flush.c: moves truth from the journal to the segments. begin needs the store's lock; run does the I/O without it and
+ * takes it at the end. */
+int qi_flush_begin(struct qi_queue *queue, uint64_t room);
+int qi_flush_run(struct qi_queue *queue);
+int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch);
+void qi_flush_forget(struct qi_queue *queue);
+
+/* Raises the floor: transients below it are dead (an unclean end came between). */
+void qi_raise_floor(struct qi_queue *queue, uint64_t floor);
+int qi_rotate(struct qi_queue *queue, uint64_t room);
+
+/* sync.c: returns when everything below lsn survives a power cut (H8, H13). Called with the lock; gives it up. */
+int qi_sync_to(struct qi_queue *queue, uint64_t lsn);
+
+int qi_sync_messages(struct qi_store *store);
+
+/* lifecycle.c: usable, recovered and awake: 0 or the error. Called first by every verb, with the lock. */
+int qi_queue_ready(struct qi_queue *queue, bool to_write);
+int qi_queue_unload(
+    struct qi_queue *queue); /* idle: flushed, closed cleanly, no file or mapping left */
+int qi_queue_close(struct qi_queue *queue);  /* at the end of a session */
+void qi_queue_reset(struct qi_queue *queue); /* forgets the index; files are closed as they are */
+
+/* queue.c */
+/* Room for `bytes` of records and `ids` ReqIds in the current journal; flushes if there is none. */
+int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids);
+/* After an append: is it time to flush? */
+void qi_flush_if_due(struct qi_queue *queue);
+/* The segment with its maps, for a message that was published and not acked; or why not. */
+int qi_find_live(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
+                 uint32_t *slot);
+int qi_append_failed(struct qi_queue *queue, int error);
+/* Events of one kind for `count` ReqIds, as one frame. */
+int qi_append_events(struct qi_queue *queue, enum qi_record_kind kind, const uint64_t *req_ids,
+                     uint32_t count);
+int qi_append_event(struct qi_queue *queue, enum qi_record_kind kind, uint64_t req_id);
+
+#endif

@@ -1,0 +1,194 @@
+/* replay.c - a journal's frames, applied to the maps in their order.
+ *
+ * Bits only ever go from 0 to 1 (H3): a record seen twice changes nothing. A segment whose file was not read yet takes
+ * the news in jdel, jack and count alone; qi_segment_load merges them with what the file says.
+ */
+#include <stdlib.h>
+
+#include "store.h"
+
+static int replay_publish(struct qi_queue *queue, const struct qi_journal *journal,
+                          const struct qi_record *record) {
+    uint32_t entries = queue->store->options.segment_entries,
+             slot = (uint32_t)(record->req_id % entries);
+    struct qi_segment *segment = qi_segment_make(&queue->segments, record->req_id / entries);
+    if (!segment)
+        return qi_fail(QI_E_MEMORY, "no memory for the table of segments");
+    int error = qi_segment_heat(queue, segment);
+    if (error || qi_bit(segment->hot->pub, slot))
+        return error;
+    struct qi_fields fields;
+    qi_get_fields(record->fields, &fields);
+    if (qi_msg_id_is_set(fields.msg_id) && !queue->store->options.index_only) {
+        qi_set_bit(segment->hot->stored, slot);
+        struct qi_msg_id id = qi_get_msg_id(fields.msg_id);
+        error = qi_segment_use(segment->hot, id.file, 1, qi_stored_bytes(id));
+        if (error)
+            return error;
+    }
+    uint64_t offset = (uint64_t)(record->fields - QI_RECORD_ID - journal->tape.memory);
+    uint32_t tag = journal->epoch % 2 ? QI_LOC_JOURNAL_ODD : QI_LOC_JOURNAL_EVEN;
+    qi_segment_publish(queue, segment, slot, tag | (uint32_t)offset,
+                       record->kind == QI_PUB_TRANSIENT);
+    if (record->req_id >= queue->next)
+        queue->next = record->req_id + 1;
+    return 0;
+}
+
+static int replay_event(struct qi_queue *queue, const struct qi_record *record, uint64_t *orphans) {
+    uint32_t entries = queue->store->options.segment_entries,
+             slot = (uint32_t)(record->req_id % entries);
+    struct qi_segment *segment = qi_segment_find(&queue->segments, record->req_id / entries);
+    if (!segment) {
+        ++*orphans;
+        return 0;
+    }
+    int error = qi_segment_heat(queue, segment);
+    if (error)
+        return error;
+    struct qi_hot *hot = segment->hot;
+    if (qi_bit(hot->pub, slot)) {
+        if (record->kind == QI_DELIVER)
+            qi_segment_deliver(queue, segment, slot);
+        else if (!qi_bit(hot->ack, slot))
+            qi_segment_ack(queue, segment, slot);
+        return 0;
+    }
+    if (hot->loaded || segment->unacked == 0) {
+        ++*orphans;
+        return 0;
+    }
+    queue->dirty_count++;
+    hot->dirty++;
+    if (record->kind == QI_DELIVER) {
+        qi_set_bit(hot->jdel, slot);
+        if (!hot->count)
+            hot->count = calloc(queue->store->segment_words * 64, sizeof *hot->count);
+        if (!hot->count)
+            return qi_fail(QI_E_MEMORY, "no memory for delivery counts");
+        if (hot->count[slot] < UINT16_MAX)
+            hot->count[slot]++;
+    } else if (!qi_bit(hot->jack, slot)) {
+        qi_set_bit(hot->jack, slot);
+        segment->unacked--;
+        queue->depth--;
+    }
+    return 0;
+}
+
+static int replay_records(struct qi_queue *queue, struct qi_journal *journal,
+                          const struct qi_frame *frame, uint64_t *orphans) {
+    struct qi_record record;
+    for (uint64_t at = 0; at < frame->length; at += record.size) {
+        if (!qi_read_record(frame->payload + at, frame->length - at, &record)) {
+            qi_report(queue->store, true, queue->directory, qi_journal_name(journal->epoch),
+                      frame->offset + at,
+                      "a record does not fit into its frame; the rest of the frame is ignored");
+            return 0;
+        }
+        int error = record.kind <= QI_PUB_TRANSIENT ? replay_publish(queue, journal, &record)
+                                                    : replay_event(queue, &record, orphans);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+static bool is_listed(const uint8_t *list, uint32_t count, uint64_t req_id) {
+    uint32_t low = 0, high = count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        uint64_t value = qi_get64(list + 8 * (size_t)middle);
+        if (value == req_id)
+            return true;
+        if (value < req_id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return false;
+}
+
+/* All published below a ReqId are acked, but for a sorted list (those that were with consumers). */
+void qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *except, uint32_t count) {
+    uint32_t entries = queue->store->options.segment_entries;
+    for (uint32_t i = 0; i < queue->segments.count; i++) {
+        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        uint64_t first = segment->number * entries;
+        if (first >= below || segment->unacked == 0)
+            continue;
+        /* Without the maps nobody knows which slots to ack; the file is read. A failed read is reported there. */
+        if (qi_segment_load(queue, segment) != 0)
+            continue;
+        struct qi_hot *hot = segment->hot;
+        for (uint32_t slot = 0; slot < entries && first + slot < below; slot++)
+            if (qi_bit(hot->pub, slot) && !qi_bit(hot->ack, slot) &&
+                !is_listed(except, count, first + slot))
+                qi_segment_ack(queue, segment, slot);
+    }
+}
+
+int qi_replay(struct qi_queue *queue, struct qi_journal *journal,
+              const struct qi_journal_scan *scan, uint64_t *orphans) {
+    uint64_t offset = QI_JOURNAL_START, session, floor, reserved;
+    struct qi_frame frame;
+    while (qi_journal_next(journal, scan, &offset, &frame)) {
+        struct qi_manifest manifest;
+        int error = 0;
+        if (frame.type == QI_FRAME_RECORDS) {
+            error = replay_records(queue, journal, &frame, orphans);
+        } else if (qi_read_session(&frame, &session, &floor, &reserved)) {
+            queue->session = session;
+            if (reserved > queue->reserved)
+                queue->reserved = reserved;
+            qi_raise_floor(queue, floor);
+        } else if (qi_read_manifest(&frame, &manifest)) {
+            if (manifest.reserved > queue->reserved)
+                queue->reserved = manifest.reserved;
+        } else if (frame.type == QI_FRAME_PURGE && frame.length >= 8) {
+            qi_apply_purge(queue, qi_get64(frame.payload), frame.payload + 8,
+                           (frame.length - 8) / 8);
+        }
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+/* Transients below the floor died with the process that held them (an unclean end). */
+void qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
+    uint32_t entries = queue->store->options.segment_entries;
+    if (floor <= queue->floor)
+        return;
+    uint64_t before = queue->floor;
+    queue->floor = floor;
+    for (uint32_t i = 0; i < queue->segments.count; i++) {
+        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        if (segment->number * entries >= floor || (segment->number + 1) * entries <= before)
+            continue;
+        if (segment->transient == 0 && segment->flushed_transient == 0)
+            continue;
+        struct qi_hot *hot = segment->hot;
+        if (hot && hot->loaded) {
+            for (uint32_t slot = 0; slot < entries; slot++)
+                if (qi_bit(hot->transient, slot) && qi_bit(hot->pub, slot) &&
+                    !qi_bit(hot->ack, slot))
+                    qi_segment_ack(queue, segment, slot);
+        } else if (hot &&
+                   hot->dirty) { /* which of the acked were transient? Only the file knows. */
+            queue->floor = before;
+            int error = qi_segment_load(queue, segment);
+            queue->floor = floor;
+            if (!error)
+                i--; /* once more, with its maps */
+            continue;
+        } else {
+            segment->unacked -= segment->transient;
+            queue->depth -= segment->transient;
+            segment->transient = 0;
+        }
+        segment->flushed_unacked =
+            (uint16_t)(segment->flushed_unacked - segment->flushed_transient);
+        segment->flushed_transient = 0;
+    }
+}

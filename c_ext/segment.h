@@ -1,0 +1,124 @@
+/* segment.h - the truth about everything older: 16384 ReqIds, their maps in memory and their file N.idx.
+ *
+ * A segment in memory, three messages published, the first acked, the second delivered and flushed:
+ *
+ *     slot      0 1 2 3 ...
+ *     pub       1 1 1 0        published
+ *     del       1 1 0 0        delivered at least once
+ *     ack       1 0 0 0        acked: together the three monotone bits of rule H3
+ *     out       0 1 0 0        delivered by this process and not yet acked: never on disk
+ *     jpub      0 0 1 0        of pub, del, ack: what stands in the journal only (dirty)
+ *     unacked = 2              popcount(pub & ~ack), exact at any time, also while the maps are not in memory
+ *
+ * Only segments that somebody uses have their maps in memory ("hot"); a cold one costs sizeof(struct qi_segment).
+ */
+#ifndef QI_SEGMENT_H
+#define QI_SEGMENT_H
+
+#include "codec.h"
+
+struct qi_queue;
+
+/* Where a publish record stands: 30 bits of offset and 2 bits of file. */
+#define QI_LOC_SEGMENT      0u
+#define QI_LOC_JOURNAL_EVEN (1u << 30)
+#define QI_LOC_JOURNAL_ODD  (2u << 30)
+#define QI_LOC_FILE         (3u << 30)
+#define QI_LOC_OFFSET_MAX   ((1u << 30) - 1)
+
+/* Live references of a segment to one message file. */
+struct qi_file_use {
+    uint32_t file;
+    uint32_t count;
+    uint64_t bytes;
+};
+
+struct qi_hot {
+    uint64_t *pub, *del, *ack, *out;
+    uint64_t *jpub, *jdel, *jack;
+    uint64_t *jcount;    /* delivered again: the count has to reach the file */
+    uint64_t *stored;    /* body in the message store */
+    uint64_t *transient; /* not persistent */
+    uint32_t *loc;
+    uint16_t *count; /* deliveries, for those delivered more than once; NULL while there are none */
+    struct qi_file_use *uses;
+    uint32_t uses_count, uses_room;
+    uint32_t dirty;     /* changes since the last flush */
+    uint32_t out_count; /* bits set in out */
+    bool loaded;        /* the file's entries are in the maps */
+    bool in_flush;      /* a running flush will report new locations */
+};
+
+struct qi_segment {
+    uint64_t number;
+    struct qi_hot *hot;
+    uint32_t length;    /* durable bytes of the file; 0: no file */
+    uint32_t unacked;   /* published and not acked */
+    uint32_t transient; /* of these, not persistent */
+    uint16_t flushed_unacked,
+        flushed_transient; /* as of the durable length: what the MANIFEST says */
+    bool counted;          /* its references to message files are in the store's account */
+};
+
+/* Sorted by number; taken away mostly at the front, added mostly at the end. */
+struct qi_segments {
+    struct qi_segment *items;
+    uint32_t start, count, room;
+};
+
+static inline bool qi_bit(const uint64_t *map, uint32_t slot) {
+    return map[slot >> 6] >> (slot & 63) & 1;
+}
+static inline void qi_set_bit(uint64_t *map, uint32_t slot) {
+    map[slot >> 6] |= UINT64_C(1) << (slot & 63);
+}
+static inline void qi_clear_bit(uint64_t *map, uint32_t slot) {
+    map[slot >> 6] &= ~(UINT64_C(1) << (slot & 63));
+}
+
+/* NULL if there is none with that number. */
+struct qi_segment *qi_segment_find(struct qi_segments *segments, uint64_t number);
+/* The first with that number or a higher one; NULL: none. */
+struct qi_segment *qi_segment_from(struct qi_segments *segments, uint64_t number);
+/* Found or made; NULL: no memory. Pointers into the table are valid until the next make or remove. */
+struct qi_segment *qi_segment_make(struct qi_segments *segments, uint64_t number);
+void qi_segment_remove(struct qi_segments *segments, uint64_t number);
+void qi_segments_clear(struct qi_segments *segments);
+
+/* Gives the segment maps (empty ones: of a file only qi_segment_load fills them in). 0 or QI_E_MEMORY. */
+int qi_segment_heat(struct qi_queue *queue, struct qi_segment *segment);
+void qi_segment_cool(struct qi_segment *segment);
+
+/* Reads the file's entries into the maps, once. Damage is isolated frame by frame, reported in the store's findings and
+ * the counters follow what was found. Cost: reads the file once, O(its size). */
+int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment);
+
+/* The three changes of state, after the journal has the record (H20). */
+void qi_segment_publish(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                        uint32_t loc, bool transient);
+void qi_segment_deliver(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
+void qi_segment_ack(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
+
+/* References to message files. */
+int qi_segment_use(struct qi_hot *hot, uint32_t file, int32_t count, int64_t bytes);
+
+/* The publish record of a slot: its fields and the embedded bytes behind them. The pointer is valid until the next call
+ * for this queue. */
+int qi_segment_record(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                      const uint8_t **fields);
+
+/* The references of a cold segment, from its last summary; reads one frame. 0 or an error; `uses` is malloc'd. */
+int qi_segment_summary(struct qi_queue *queue, const struct qi_segment *segment,
+                       struct qi_file_use **uses, uint32_t *count, uint32_t *transient);
+
+/* The references of any segment, hot or cold; exact. `uses` is malloc'd. */
+int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct qi_file_use **uses,
+                    uint32_t *count);
+
+/* Opens N.idx for reading and checks its header: a handle (>= 0) and the seed of its frames, or an error. */
+int qi_segment_open(struct qi_queue *queue, const struct qi_segment *segment, uint32_t *seed);
+void qi_segment_name(uint64_t number, char name[32]);
+
+uint32_t qi_count_bits(const uint64_t *map, uint32_t words);
+
+#endif

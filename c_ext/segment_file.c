@@ -1,0 +1,345 @@
+/* segment_file.c - reading N.idx: the whole file into maps, one record, the last summary.
+ *
+ * Only the bytes below the durable length of the manifest count; what a flush that was cut off left behind them is
+ * never looked at. A bad frame costs its own entries and nothing else (damage is reported, the rest is served).
+ */
+#include <stdlib.h>
+
+#include "crc32c.h"
+#include "store.h"
+
+#define WINDOW (256u << 10)
+
+int qi_segment_open(struct qi_queue *queue, const struct qi_segment *segment, uint32_t *seed) {
+    struct qi_store *store = queue->store;
+    struct qi_disk *disk = store->disk;
+    char name[32];
+    qi_segment_name(segment->number, name);
+    int file = disk->ops->open(disk, queue->dir, name, QI_OPEN_READ);
+    if (file < 0)
+        return qi_fail_disk(file, "cannot open segment", name);
+    uint8_t header[QI_SH_SIZE];
+    int64_t got = disk->ops->read(disk, file, header, sizeof header, 0);
+    bool valid = got == sizeof header && memcmp(header, QI_SEGMENT_MAGIC, 8) == 0 &&
+                 qi_get32(header + QI_SH_VERSION) == QI_FORMAT_VERSION &&
+                 qi_get64(header + QI_SH_NUMBER) == segment->number &&
+                 memcmp(header + QI_SH_IDENTITY, queue->identity, QI_IDENTITY_SIZE) == 0 &&
+                 qi_get32(header + QI_SH_CRC) == qi_crc32c(0, header, QI_SH_CRC);
+    if (!valid) {
+        disk->ops->close(disk, file);
+        if (got < 0)
+            return qi_fail_disk((int)got, "cannot read segment", name);
+        return qi_fail(QI_E_CORRUPT, "%s: the header is damaged; its messages cannot be read",
+                       name);
+    }
+    *seed = qi_frame_seed(queue->identity, segment->number, qi_get64(header + QI_SH_EPOCH));
+    return file;
+}
+
+/* What a load carries from entry to entry: which file a stored body is in, until its ack has been seen. */
+struct loading {
+    struct qi_queue *queue;
+    struct qi_segment *segment;
+    uint32_t (*stored)[2]; /* file, bytes in it; NULL until the first stored body */
+    uint16_t *deliveries;  /* per slot, as the file says */
+    uint32_t orphans;
+};
+
+static bool load_publish(struct loading *loading, const struct qi_entry *entry, uint32_t offset) {
+    struct qi_hot *hot = loading->segment->hot;
+    uint32_t slot = entry->slot;
+    if (qi_bit(hot->pub, slot) && !qi_bit(hot->jpub, slot))
+        return true; /* twice: the first counts */
+    qi_set_bit(hot->pub, slot);
+    hot->loc[slot] = QI_LOC_SEGMENT | offset;
+    if (!entry->persistent)
+        qi_set_bit(hot->transient, slot);
+    if (!qi_msg_id_is_set(entry->fields) || loading->queue->store->options.index_only)
+        return true;
+    if (!loading->stored)
+        loading->stored =
+            calloc(loading->queue->store->segment_words * 64, sizeof *loading->stored);
+    if (!loading->stored)
+        return false;
+    qi_set_bit(hot->stored, slot);
+    struct qi_msg_id id = qi_get_msg_id(entry->fields + QI_PUB_MSG_ID);
+    loading->stored[slot][0] = id.file;
+    loading->stored[slot][1] = qi_stored_bytes(id);
+    return true;
+}
+
+static bool load_entries(struct loading *loading, const struct qi_frame *frame) {
+    struct qi_hot *hot = loading->segment->hot;
+    uint32_t slots = loading->queue->store->segment_words * 64;
+    struct qi_entry entry;
+    for (uint32_t at = 0; at < frame->length; at += (uint32_t)entry.size) {
+        if (!qi_read_entry(frame->payload + at, frame->length - at, &entry))
+            return true;
+        if (entry.slot >= slots)
+            continue;
+        uint64_t offset = frame->offset + QI_FRAME_HEADER + at;
+        if (entry.is == QI_ENTRY_IS_PUB) {
+            if (!load_publish(loading, &entry, (uint32_t)offset))
+                return false;
+        } else if (!qi_bit(hot->pub, entry.slot)) {
+            loading->orphans++;
+        } else if (entry.is == QI_ENTRY_IS_COUNT) {
+            loading->deliveries[entry.slot] = (uint16_t)entry.count;
+        } else if (!qi_bit(hot->del, entry.slot)) {
+            qi_set_bit(hot->del, entry.slot);
+            loading->deliveries[entry.slot] = 1;
+        } else {
+            qi_set_bit(hot->ack, entry.slot);
+        }
+    }
+    return true;
+}
+
+/* The file's count and what the journal counted on top of it (see replay.c). */
+static bool add_deliveries(struct loading *loading, uint32_t slot) {
+    struct qi_hot *hot = loading->segment->hot;
+    uint32_t sum = loading->deliveries[slot] + (hot->count ? hot->count[slot] : 0u);
+    if (sum > 1 && !hot->count)
+        hot->count = calloc(loading->queue->store->segment_words * 64, sizeof *hot->count);
+    if (sum > 1 && !hot->count)
+        return false;
+    if (hot->count)
+        hot->count[slot] = (uint16_t)(sum > UINT16_MAX ? UINT16_MAX : sum > 1 ? sum : 0);
+    return true;
+}
+
+/* Transients from before an unclean end are dead; the references of the living are added up. */
+static int finish_load(struct loading *loading) {
+    struct qi_queue *queue = loading->queue;
+    struct qi_segment *segment = loading->segment;
+    struct qi_hot *hot = segment->hot;
+    uint32_t entries = queue->store->options.segment_entries, words = queue->store->segment_words,
+             transient = 0;
+    uint64_t first = segment->number * entries;
+    for (uint32_t slot = 0; slot < entries; slot++) {
+        if (qi_bit(hot->transient, slot) && first + slot < queue->floor)
+            qi_set_bit(hot->ack, slot);
+        if (!add_deliveries(loading, slot))
+            return qi_fail(QI_E_MEMORY, "no memory for delivery counts");
+        bool alive = qi_bit(hot->pub, slot) && !qi_bit(hot->ack, slot);
+        transient += alive && qi_bit(hot->transient, slot);
+        if (!alive || !loading->stored || !loading->stored[slot][1] || qi_bit(hot->jpub, slot))
+            continue;
+        int error = qi_segment_use(hot, loading->stored[slot][0], 1, loading->stored[slot][1]);
+        if (error)
+            return error;
+    }
+    uint32_t unacked = 0;
+    for (uint32_t i = 0; i < words; i++)
+        unacked += (uint32_t)__builtin_popcountll(hot->pub[i] & ~hot->ack[i]);
+    if (unacked != segment->unacked) {
+        char name[32];
+        qi_segment_name(segment->number, name);
+        qi_report(queue->store, true, queue->directory, name, 0,
+                  "%u messages should be here, %u were found", segment->unacked, unacked);
+        queue->depth = queue->depth + unacked - segment->unacked;
+        segment->unacked = unacked;
+    }
+    segment->transient = transient;
+    return 0;
+}
+
+static int walk_frames(struct loading *loading, const uint8_t *bytes, uint32_t seed) {
+    struct qi_segment *segment = loading->segment;
+    struct qi_frame frame;
+    char name[32];
+    qi_segment_name(segment->number, name);
+    uint64_t offset = QI_SEGMENT_START;
+    while (offset < segment->length) {
+        if (qi_frame_read(seed, bytes, segment->length, offset, 0, &frame) != QI_FRAME_VALID) {
+            uint64_t bad = offset;
+            bool found = qi_frame_find(seed, bytes, segment->length, offset + 1, 0, &frame);
+            offset = found ? frame.offset : segment->length;
+            qi_report(loading->queue->store, true, loading->queue->directory, name, bad,
+                      "%llu damaged bytes; the frames behind them are read",
+                      (unsigned long long)(offset - bad));
+            if (!found)
+                break;
+        }
+        if (frame.type == QI_FRAME_ENTRIES && !load_entries(loading, &frame))
+            return qi_fail(QI_E_MEMORY, "no memory to load a segment");
+        offset = frame.offset + QI_FRAME_HEADER + frame.length;
+    }
+    if (loading->orphans)
+        qi_report(loading->queue->store, true, loading->queue->directory, name, 0,
+                  "%u deliveries or acks without a publish were ignored", loading->orphans);
+    return 0;
+}
+
+int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
+    int error = qi_segment_heat(queue, segment);
+    if (error || segment->hot->loaded)
+        return error;
+    struct qi_hot *hot = segment->hot;
+    struct qi_disk *disk = queue->store->disk;
+    uint32_t seed = 0;
+    int file = qi_segment_open(queue, segment, &seed);
+    if (file == QI_E_IO || file == QI_E_MEMORY)
+        return file;
+    uint32_t words = queue->store->segment_words;
+    struct loading loading = {.queue = queue, .segment = segment};
+    loading.deliveries = calloc(words * 64, sizeof *loading.deliveries);
+    if (!loading.deliveries)
+        error = qi_fail(QI_E_MEMORY, "no memory to load a segment");
+    uint8_t *bytes = NULL;
+    if (file >= 0) {
+        if (!error)
+            error = disk->ops->map(disk, -1, segment->length, &bytes);
+        int64_t got = error ? error : disk->ops->read(disk, file, bytes, segment->length, 0);
+        disk->ops->close(disk, file);
+        if (got < 0)
+            error = qi_fail_disk((int)got, "cannot read a segment of", queue->directory);
+        if (!error)
+            error = walk_frames(&loading, bytes, seed);
+    } else {
+        qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
+    }
+    for (uint32_t i = 0; i < words && !error; i++) { /* the journal's acks of what the file holds */
+        uint64_t again = hot->jdel[i] & hot->del[i] & ~hot->jpub[i];
+        hot->jcount[i] |= again; /* a second '01' would be an ack: what is new is the count */
+        hot->jdel[i] &= ~again;
+        hot->ack[i] |= hot->jack[i] & hot->pub[i];
+        hot->del[i] |= hot->jdel[i] & hot->pub[i];
+    }
+    hot->loaded = !error;
+    if (!error)
+        error = finish_load(&loading);
+    if (bytes)
+        disk->ops->unmap(disk, bytes, segment->length);
+    free(loading.stored);
+    free(loading.deliveries);
+    return error;
+}
+
+/* Bytes of a segment file through the queue's read-ahead window. */
+static int window(struct qi_queue *queue, struct qi_segment *segment, uint32_t offset,
+                  uint32_t length, const uint8_t **bytes) {
+    bool inside = queue->window_length && queue->window_number == segment->number &&
+                  offset >= queue->window_offset &&
+                  offset + (uint64_t)length <= queue->window_offset + queue->window_length;
+    if (!inside) {
+        struct qi_disk *disk = queue->store->disk;
+        uint32_t want = length > WINDOW ? length : WINDOW;
+        if (want > queue->window_room) {
+            uint8_t *room = realloc(queue->window, want);
+            if (!room)
+                return qi_fail(QI_E_MEMORY, "no memory to read a segment");
+            queue->window = room;
+            queue->window_room = want;
+        }
+        uint32_t seed;
+        int file = qi_segment_open(queue, segment, &seed);
+        if (file < 0)
+            return file;
+        queue->window_length = 0;
+        int64_t got = disk->ops->read(disk, file, queue->window, want, offset);
+        disk->ops->close(disk, file);
+        if (got < 0)
+            return qi_fail_disk((int)got, "cannot read a segment of", queue->directory);
+        queue->window_number = segment->number;
+        queue->window_offset = offset;
+        queue->window_length = (uint32_t)got;
+        if (got < length)
+            return qi_fail(QI_E_CORRUPT, "a segment of %s ends too early", queue->directory);
+    }
+    *bytes = queue->window + (offset - queue->window_offset);
+    return 0;
+}
+
+int qi_segment_record(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                      const uint8_t **fields) {
+    uint32_t loc = segment->hot->loc[slot], offset = loc & QI_LOC_OFFSET_MAX;
+    if ((loc & QI_LOC_FILE) != QI_LOC_SEGMENT) {
+        const struct qi_journal *journal =
+            &queue->journals[(loc & QI_LOC_FILE) == QI_LOC_JOURNAL_ODD];
+        *fields = journal->tape.memory + offset + QI_RECORD_ID;
+        return 0;
+    }
+    int error = window(queue, segment, offset + QI_ENTRY_ID, QI_PUB_FIELDS, fields);
+    if (error)
+        return error;
+    uint32_t embedded = qi_get32(*fields + QI_PUB_EMBEDDED);
+    if (embedded > segment->length)
+        return qi_fail(QI_E_CORRUPT, "a segment of %s holds an impossible length",
+                       queue->directory);
+    return embedded ? window(queue, segment, offset + QI_ENTRY_ID, QI_PUB_FIELDS + embedded, fields)
+                    : 0;
+}
+
+int qi_segment_summary(struct qi_queue *queue, const struct qi_segment *segment,
+                       struct qi_file_use **uses, uint32_t *count, uint32_t *transient) {
+    *uses = NULL;
+    *count = 0;
+    struct qi_disk *disk = queue->store->disk;
+    uint32_t seed;
+    int file = qi_segment_open(queue, segment, &seed);
+    if (file < 0)
+        return file;
+    uint8_t tail[4], *bytes = NULL;
+    int64_t got = disk->ops->read(disk, file, tail, 4, segment->length - 4);
+    uint32_t size = got == 4 ? qi_get32(tail) : 0;
+    int error =
+        size < QI_FRAME_HEADER + QI_SUMMARY_FIXED || size > segment->length - QI_SEGMENT_START
+            ? QI_E_CORRUPT
+            : 0;
+    if (!error && !(bytes = malloc(size)))
+        error = QI_E_MEMORY;
+    if (!error && disk->ops->read(disk, file, bytes, size, segment->length - size) != size)
+        error = QI_E_CORRUPT;
+    disk->ops->close(disk, file);
+    struct qi_frame frame;
+    if (!error &&
+        (qi_frame_read(seed, bytes, size, 0, segment->length - size, &frame) != QI_FRAME_VALID ||
+         frame.type != QI_FRAME_SUMMARY))
+        error = QI_E_CORRUPT;
+    if (!error) {
+        uint32_t files = qi_get32(frame.payload + QI_SUMMARY_FILES);
+        if (files > (frame.length - QI_SUMMARY_FIXED) / QI_SUMMARY_FILE)
+            error = QI_E_CORRUPT;
+        if (!error && files && !(*uses = malloc(files * sizeof **uses)))
+            error = QI_E_MEMORY;
+        for (uint32_t i = 0; i < files && !error; i++) {
+            const uint8_t *at = frame.payload + QI_SUMMARY_FIXED - 4 + i * QI_SUMMARY_FILE;
+            (*uses)[i] = (struct qi_file_use){qi_get32(at), qi_get32(at + 4), qi_get64(at + 8)};
+        }
+        *count = error ? 0 : files;
+        *transient = qi_get32(frame.payload + QI_SUMMARY_TRANSIENT);
+    }
+    free(bytes);
+    return error ? qi_fail(error, "segment %llu: the summary is damaged",
+                           (unsigned long long)segment->number)
+                 : 0;
+}
+
+int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct qi_file_use **uses,
+                    uint32_t *count) {
+    *uses = NULL;
+    *count = 0;
+    if (!segment->hot && segment->length > 0) {
+        uint32_t transient = 0;
+        int error = qi_segment_summary(queue, segment, uses, count, &transient);
+        /* Transients may have died since (the floor): then, or if the summary is damaged, the entries are read. */
+        if (!error && (transient == 0 ||
+                       segment->number * queue->store->options.segment_entries >= queue->floor))
+            return 0;
+        if (error && error != QI_E_CORRUPT)
+            return error;
+        free(*uses);
+        *uses = NULL;
+        *count = 0;
+    }
+    int error = qi_segment_load(queue, segment);
+    if (error || segment->hot->uses_count == 0)
+        return error;
+    *uses = malloc(segment->hot->uses_count * sizeof **uses);
+    if (!*uses)
+        return qi_fail(QI_E_MEMORY, "no memory for a segment's list of message files");
+    memcpy(*uses, segment->hot->uses, segment->hot->uses_count * sizeof **uses);
+    *count = segment->hot->uses_count;
+    return 0;
+}

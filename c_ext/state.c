@@ -1,0 +1,104 @@
+/* state.c - the journal frames that describe the queue itself: MANIFEST, SESSION, CLOSE.
+ *
+ * Each ends the reign of what stood before it of its kind. The lane table has one row in this version (lane 0); the
+ * count stands in the bytes so that more lanes need no other layout.
+ */
+#include <errno.h>
+
+#include "store.h"
+
+#define LANES     1u
+#define LANE_SIZE 10u
+
+static uint8_t *put_lane(uint8_t *at, uint64_t req_id) {
+    qi_put16(at, LANES);
+    qi_put16(at + 2, 0);
+    qi_put64(at + 4, req_id);
+    return at + 2 + LANE_SIZE;
+}
+
+static bool get_lane(const uint8_t *at, uint64_t *req_id) {
+    if (qi_get16(at) != LANES || qi_get16(at + 2) != 0)
+        return false;
+    *req_id = qi_get64(at + 4);
+    return true;
+}
+
+int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint64_t flushed_epoch) {
+    const struct qi_segment *items = queue->segments.items + queue->segments.start;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < queue->segments.count; i++)
+        count += items[i].length > 0;
+    uint64_t size = QI_MANIFEST_FIXED + (uint64_t)count * QI_MANIFEST_SEGMENT;
+    uint8_t *at;
+    int error = qi_journal_room(journal, size, true, &at);
+    if (error)
+        return error;
+    qi_put64(at, flushed_epoch);
+    qi_put64(at + 8, queue->session);
+    qi_put64(at + 16, queue->floor);
+    at = put_lane(at + 24, queue->reserved);
+    qi_put32(at, count);
+    at += 4;
+    for (uint32_t i = 0; i < queue->segments.count; i++) {
+        if (items[i].length == 0)
+            continue;
+        qi_put64(at, items[i].number);
+        qi_put32(at + 8, items[i].length);
+        qi_put16(at + 12, items[i].flushed_unacked);
+        qi_put16(at + 14, items[i].flushed_transient);
+        at += QI_MANIFEST_SEGMENT;
+    }
+    return qi_journal_append(journal, QI_FRAME_MANIFEST, (uint32_t)size);
+}
+
+bool qi_read_manifest(const struct qi_frame *frame, struct qi_manifest *manifest) {
+    if (frame->type != QI_FRAME_MANIFEST || frame->length < QI_MANIFEST_FIXED)
+        return false;
+    const uint8_t *at = frame->payload;
+    manifest->flushed_epoch = qi_get64(at);
+    manifest->session = qi_get64(at + 8);
+    manifest->floor = qi_get64(at + 16);
+    if (!get_lane(at + 24, &manifest->reserved))
+        return false;
+    manifest->count = qi_get32(at + 36);
+    manifest->segments = at + QI_MANIFEST_FIXED;
+    return manifest->count == (frame->length - QI_MANIFEST_FIXED) / QI_MANIFEST_SEGMENT;
+}
+
+int qi_append_session(struct qi_queue *queue) {
+    uint8_t *at;
+    int error = qi_journal_room(qi_current(queue), 28, true, &at);
+    if (error)
+        return error;
+    qi_put64(at, queue->session);
+    qi_put64(at + 8, queue->floor);
+    put_lane(at + 16, queue->reserved);
+    return qi_journal_append(qi_current(queue), QI_FRAME_SESSION, 28);
+}
+
+bool qi_read_session(const struct qi_frame *frame, uint64_t *session, uint64_t *floor,
+                     uint64_t *reserved) {
+    if (frame->type != QI_FRAME_SESSION || frame->length != 28)
+        return false;
+    *session = qi_get64(frame->payload);
+    *floor = qi_get64(frame->payload + 8);
+    return get_lane(frame->payload + 16, reserved);
+}
+
+int qi_append_close(struct qi_queue *queue) {
+    struct qi_journal *journal = qi_current(queue);
+    uint8_t *at;
+    int error = qi_journal_room(journal, 28, true, &at);
+    if (error)
+        return error;
+    qi_put64(at, journal->synced);
+    qi_put64(at + 8, qi_now_us(queue->store));
+    put_lane(at + 16, queue->next);
+    return qi_journal_append(journal, QI_FRAME_CLOSE, 28);
+}
+
+bool qi_read_close(const struct qi_frame *frame, uint64_t *next) {
+    return frame->type == QI_FRAME_CLOSE && frame->length == 28 &&
+           get_lane(frame->payload + 16, next);
+}

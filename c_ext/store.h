@@ -1,0 +1,93 @@
+/* store.h - one directory, one writer: settings, lock, clock, queues, message store, worker. */
+#ifndef QI_STORE_H
+#define QI_STORE_H
+
+#include <pthread.h>
+
+#include "error.h"
+#include "messages.h"
+#include "queue.h"
+
+struct qi_finding {
+    bool damage; /* else a note */
+    char *where; /* file, relative to the store */
+    uint64_t offset;
+    char *text;
+};
+
+struct qi_store {
+    struct qi_disk *disk;
+    int root, queues_dir, lock_file;
+    qi_options options;
+    bool use_mapping;
+    uint64_t keep_free;
+    uint32_t segment_words; /* of a bitmap */
+    unsigned fork_generation;
+
+    uint8_t identity[QI_IDENTITY_SIZE];
+    uint64_t session;
+    uint64_t unclean_session; /* the last session that did not end with close */
+    uint64_t wall_base_us, monotonic_base_us;
+
+    pthread_mutex_t lock;   /* protects everything below and all queues */
+    pthread_cond_t changed; /* a sync or a flush ended */
+    pthread_cond_t work;    /* the worker has something to do */
+    pthread_t worker;
+    bool has_worker, stopping, closed;
+    int failed; /* H13: set once, never cleared */
+    bool dirty; /* something is not synced yet */
+    bool flush_due;
+    bool compacting;
+    bool messages_syncing;
+
+    struct qi_messages messages;
+    struct qi_queue **queues;
+    uint32_t queues_count, queues_room;
+    uint32_t census; /* queues before this one are counted */
+
+    struct qi_finding *findings;
+    uint32_t findings_count, findings_room;
+};
+
+static inline void qi_lock(struct qi_store *store) {
+    pthread_mutex_lock(&store->lock);
+}
+static inline void qi_unlock(struct qi_store *store) {
+    pthread_mutex_unlock(&store->lock);
+}
+
+/* Microseconds since 1970 that never run backwards, also not over a reopen (H17). */
+uint64_t qi_now_us(struct qi_store *store);
+
+/* Closed, forked, failed, read only: 0 or the error. */
+int qi_store_usable(struct qi_store *store, bool to_write);
+
+/* Poisons the store: the outcome of what was not durable is unknown, only close is allowed (H13). Returns `code`. */
+int qi_store_fail(struct qi_store *store, int code);
+
+/* Adds to the findings; at most 10,000 are kept, the last says so. */
+void qi_report(struct qi_store *store, bool damage, const char *directory, const char *file,
+               uint64_t offset, const char *format, ...) __attribute__((format(printf, 6, 7)));
+
+/* Wakes the worker if it sleeps. */
+static inline void qi_store_dirty(struct qi_store *store) {
+    if (__builtin_expect(!store->dirty, 0)) {
+        store->dirty = true;
+        pthread_cond_signal(&store->work);
+    }
+}
+
+/* meta.c */
+int qi_meta_open(struct qi_store *store, bool create);
+int qi_meta_write(struct qi_store *store, bool clean);
+int qi_queue_meta_write(struct qi_queue *queue);
+int qi_queue_meta_read(struct qi_queue *queue);
+
+/* worker.c */
+int qi_worker_start(struct qi_store *store);
+void qi_worker_stop(struct qi_store *store);
+void qi_remove_deleted(struct qi_store *store, const char *gone);
+int qi_census(struct qi_store *store, bool all);
+int qi_compact(struct qi_store *store, uint32_t garbage_percent, int64_t *freed);
+
+#endif

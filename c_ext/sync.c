@@ -1,0 +1,94 @@
+/* sync.c - making things durable: the body first, then the index, then the word that it is so (H8).
+ *
+ * One thread syncs a queue at a time; others that wait for the same bytes wait for it and look again (group commit). A
+ * caller that finds nobody syncing does it itself: a hand-over to another thread costs a tenth of an fdatasync here.
+ * A failed sync is never repeated: the kernel may have dropped the pages and would report success (H13).
+ */
+#include "store.h"
+
+int qi_sync_messages(struct qi_store *store) {
+    struct qi_messages_sync sync;
+    do {
+        while (store->messages_syncing && !store->failed)
+            pthread_cond_wait(&store->changed, &store->lock);
+        if (store->failed)
+            return qi_store_usable(store, true);
+        qi_messages_sync_begin(&store->messages, &sync);
+        if (sync.count == 0 && !sync.dir)
+            return 0;
+        store->messages_syncing = true;
+        qi_unlock(store);
+        int error = qi_messages_sync_run(&store->messages, &sync);
+        qi_lock(store);
+        store->messages_syncing = false;
+        qi_messages_sync_end(&store->messages, &sync, error);
+        pthread_cond_broadcast(&store->changed);
+        if (error)
+            return qi_store_fail(store, error);
+    } while (sync.more);
+    return 0;
+}
+
+/* The I/O of one sync, without the lock. */
+static int sync_files(struct qi_disk *disk, int old_file, int dir, int file) {
+    int error = 0;
+    if (old_file >= 0)
+        error = disk->ops->sync(disk, old_file);
+    if (!error && dir >= 0)
+        error = disk->ops->sync_dir(disk, dir);
+    if (!error)
+        error = disk->ops->sync(disk, file);
+    return error;
+}
+
+static int sync_once(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    queue->syncing = true;
+    struct qi_journal *journal = qi_current(queue);
+    uint64_t upto = qi_lsn(queue), tail = journal->tail, epoch = queue->epoch,
+             now = qi_now_us(store);
+    int old_file = queue->old_unsynced ? qi_previous(queue)->tape.file : -1;
+    int dir = queue->dir_unsynced ? queue->dir : -1;
+    queue->dir_unsynced = false;
+    int error = qi_sync_messages(store);
+    if (!error) {
+        qi_unlock(store);
+        error = sync_files(store->disk, old_file, dir, journal->tape.file);
+        qi_lock(store);
+        if (error)
+            error = qi_store_fail(
+                store, qi_fail_disk(error, "cannot sync the journal of", queue->directory));
+    }
+    queue->syncing = false;
+    if (!error) {
+        queue->lsn_synced = upto;
+        if (queue->epoch == epoch) {
+            queue->old_unsynced = false;
+            journal->synced = tail;
+            journal->mark_time_us = now;
+        }
+    }
+    pthread_cond_broadcast(&store->changed);
+    return error;
+}
+
+int qi_sync_to(struct qi_queue *queue, uint64_t lsn) {
+    struct qi_store *store = queue->store;
+    while (queue->lsn_synced < lsn) {
+        if (store->failed)
+            return qi_fail(
+                QI_E_OUTCOME,
+                "a sync failed: nobody knows whether this is durable; close and reopen the store");
+        if (queue->syncing) {
+            pthread_cond_wait(&store->changed, &store->lock);
+            continue;
+        }
+        int error = sync_once(queue);
+        if (error)
+            return error == QI_E_IO
+                       ? qi_fail(QI_E_OUTCOME, "%s; nobody knows whether this is durable",
+                                 qi_error_text())
+                       : error;
+    }
+    return 0;
+}

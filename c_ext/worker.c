@@ -1,0 +1,358 @@
+/* worker.c - the one background thread: group commit, flushes, idle queues, the census, freeing and compaction.
+ *
+ * It sleeps until somebody makes something dirty and never polls a store at rest. Everything it does can be done by the
+ * callers as well (sync, flush, compact); without a worker a store is only slower.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <time.h>
+
+#include "store.h"
+
+#define GARBAGE_PERCENT 50u
+
+static bool is_open(const struct qi_queue *queue) {
+    return queue->recovered && !queue->deleted && !queue->recovering && queue->dir >= 0;
+}
+
+/* Files emptied before the syncs began may go after them: the acks that emptied them are durable (H9). */
+static int commit_group(struct qi_store *store) {
+    uint32_t empty[64], count = qi_messages_empty(&store->messages, empty, 64);
+    store->dirty = false;
+    int error = 0;
+    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (is_open(queue) && queue->lsn_synced < qi_lsn(queue))
+            error = qi_sync_to(queue, qi_lsn(queue));
+    }
+    if (!error)
+        error = qi_sync_messages(store);
+    if (!error && count) {
+        int64_t freed = qi_messages_free(&store->messages, empty, count);
+        if (freed < 0)
+            error = (int)freed;
+    }
+    return error;
+}
+
+static int run_flushes(struct qi_store *store) {
+    store->flush_due = false;
+    int error = 0;
+    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (is_open(queue) && queue->flush && !queue->flushing)
+            error = qi_flush_run(queue);
+    }
+    return error == QI_E_FULL
+               ? 0
+               : error; /* disk full: the old journal stays the truth, the next round tries again */
+}
+
+/* Returns how many queues are still open. */
+static uint32_t unload_idle(struct qi_store *store) {
+    uint64_t now = store->disk->ops->monotonic_us(store->disk);
+    uint32_t open = 0;
+    for (uint32_t i = 0; i < store->queues_count; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (!is_open(queue))
+            continue;
+        if (queue->used) {
+            queue->used = false;
+            queue->idle_since_us = now;
+        } else if (now - queue->idle_since_us >= store->options.idle_us) {
+            qi_queue_unload(queue);
+        }
+        open += queue->dir >= 0;
+    }
+    return open;
+}
+
+/* Adds every segment's references to the store's account; until all are in, nothing is freed. One queue per call. */
+int qi_census(struct qi_store *store, bool all) {
+    int error = 0;
+    while (!store->messages.counted && !error) {
+        if (store->census == 0) {
+            qi_unlock(store);
+            error = qi_store_queues(store); /* also the queues that nobody has asked for */
+            qi_lock(store);
+            if (error > 0)
+                error = 0;
+        }
+        if (error)
+            break;
+        if (store->census == store->queues_count) {
+            store->messages.counted = true;
+            break;
+        }
+        struct qi_queue *queue = store->queues[store->census];
+        if (!queue->deleted)
+            error = qi_queue_ready(queue, false);
+        for (uint32_t i = 0; !error && !queue->deleted && i < queue->segments.count; i++) {
+            struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+            struct qi_file_use *uses;
+            uint32_t count;
+            if (segment->counted)
+                continue;
+            error = qi_segment_uses(queue, segment, &uses, &count);
+            if (error)
+                break;
+            for (uint32_t k = 0; k < count; k++)
+                qi_messages_count(&store->messages, uses[k].file, uses[k].count,
+                                  (int64_t)uses[k].bytes);
+            segment->counted = true;
+            free(uses);
+        }
+        store->census++;
+        if (!all)
+            break;
+    }
+    return error;
+}
+
+/* Collects the ids of all living messages that were born in (or moved to) the victims. */
+struct marking {
+    struct qi_store *store;
+    struct qi_compaction *compaction;
+    uint64_t room;
+};
+
+static uint32_t home_of(const struct qi_messages *messages, uint32_t birth) {
+    for (uint32_t i = 0; i < messages->births_count; i++)
+        if (messages->births[i].number == birth)
+            return messages->births[i].home;
+    return birth;
+}
+
+static bool is_victim(const struct marking *marking, uint32_t birth) {
+    uint32_t home = home_of(&marking->store->messages, birth);
+    for (uint32_t i = 0; i < marking->compaction->victims_count; i++)
+        if (marking->compaction->victims[i] == home)
+            return true;
+    return false;
+}
+
+static int mark(struct marking *marking, struct qi_msg_id id) {
+    struct qi_compaction *compaction = marking->compaction;
+    if (!is_victim(marking, id.file))
+        return 0;
+    if (compaction->live_count == marking->room) {
+        uint64_t room = marking->room ? marking->room * 2 : 256;
+        struct qi_msg_id *live = realloc(compaction->live, room * sizeof *live);
+        if (!live)
+            return qi_fail(QI_E_MEMORY, "no memory to compact");
+        compaction->live = live;
+        marking->room = room;
+    }
+    compaction->live[compaction->live_count++] = id;
+    return 0;
+}
+
+static int mark_segment(struct marking *marking, struct qi_queue *queue,
+                        struct qi_segment *segment) {
+    struct qi_file_use *uses;
+    uint32_t count, words = marking->store->segment_words;
+    int error = qi_segment_uses(queue, segment, &uses, &count);
+    bool concerned = false;
+    for (uint32_t i = 0; !error && i < count; i++)
+        concerned = concerned || is_victim(marking, uses[i].file);
+    if (!error)
+        free(uses);
+    if (error || !concerned)
+        return error;
+    bool was_cold = !segment->hot;
+    error = qi_segment_load(queue, segment);
+    for (uint32_t word = 0; !error && word < words; word++) {
+        struct qi_hot *hot = segment->hot;
+        for (uint64_t bits = hot->pub[word] & ~hot->ack[word] & hot->stored[word]; bits && !error;
+             bits &= bits - 1) {
+            const uint8_t *record;
+            error = qi_segment_record(queue, segment, word * 64 + (uint32_t)__builtin_ctzll(bits),
+                                      &record);
+            if (!error)
+                error = mark(marking, qi_get_msg_id(record + QI_PUB_MSG_ID));
+        }
+    }
+    if (was_cold && segment->hot && !segment->hot->dirty && !segment->hot->out_count)
+        qi_segment_cool(segment);
+    return error;
+}
+
+static int compare_ids(const void *a, const void *b) {
+    const struct qi_msg_id *x = a, *y = b;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static int mark_all(struct qi_store *store, struct qi_compaction *compaction) {
+    struct marking marking = {store, compaction, 0};
+    int error = 0;
+    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (queue->deleted)
+            continue;
+        error = qi_queue_ready(queue, false);
+        for (uint32_t k = 0; !error && k < queue->segments.count; k++)
+            error =
+                mark_segment(&marking, queue, queue->segments.items + queue->segments.start + k);
+    }
+    if (compaction->live_count)
+        qsort(compaction->live, compaction->live_count, sizeof *compaction->live, compare_ids);
+    uint64_t kept = 0; /* a fan-out message is marked once per queue */
+    for (uint64_t i = 0; i < compaction->live_count; i++)
+        if (kept == 0 || compare_ids(&compaction->live[kept - 1], &compaction->live[i]) != 0)
+            compaction->live[kept++] = compaction->live[i];
+    compaction->live_count = kept;
+    return error;
+}
+
+/* H15: copy, sync, record, then unlink. The acks of what is not copied are made durable before anything is unlinked:
+ * otherwise a power cut would bring back messages without bodies. */
+static int compact_once(struct qi_store *store, uint32_t garbage_percent, int64_t *freed) {
+    struct qi_compaction compaction = {0};
+    *freed = 0;
+    if (qi_compact_pick(&store->messages, garbage_percent, &compaction) == 0)
+        return QI_EMPTY;
+    int error = mark_all(store, &compaction);
+    if (!error) {
+        qi_unlock(store);
+        error = qi_compact_copy(&store->messages, &compaction);
+        qi_lock(store);
+    }
+    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (is_open(queue))
+            error = qi_sync_to(queue, qi_lsn(queue));
+    }
+    if (!error)
+        *freed = qi_compact_commit(&store->messages, &compaction);
+    if (*freed < 0)
+        error = (int)*freed;
+    if (error)
+        qi_compact_abandon(&store->messages, &compaction);
+    return error;
+}
+
+int qi_compact(struct qi_store *store, uint32_t garbage_percent, int64_t *freed) {
+    while (store->compacting)
+        pthread_cond_wait(&store->changed, &store->lock);
+    store->compacting = true;
+    int error = 0;
+    *freed = 0;
+    while (!error && !store->stopping) {
+        int64_t bytes;
+        error = compact_once(store, garbage_percent, &bytes);
+        if (!error)
+            *freed += bytes;
+        if (!error && bytes <= 0)
+            break;
+    }
+    store->compacting = false;
+    pthread_cond_broadcast(&store->changed);
+    return error == QI_EMPTY ? 0 : error;
+}
+
+int64_t qi_store_compact(struct qi_store *store, uint32_t garbage_percent) {
+    qi_lock(store);
+    int64_t freed = 0, before = 0;
+    int error = qi_store_usable(store, true);
+    if (!error)
+        error = qi_census(store, true);
+    if (!error) {
+        for (uint32_t i = 0; i < store->messages.files_count; i++)
+            before += (int64_t)store->messages.files[i].size;
+        error = commit_group(store); /* frees what is empty */
+        for (uint32_t i = 0; i < store->messages.files_count; i++)
+            before -= (int64_t)store->messages.files[i].size;
+    }
+    if (!error)
+        error = qi_compact(store, garbage_percent, &freed);
+    qi_unlock(store);
+    return error ? error : freed + (before > 0 ? before : 0);
+}
+
+/* Waits for work, at most until the time is over (0: for ever). */
+static void wait_for_work(struct qi_store *store, uint64_t us) {
+    if (us == 0) {
+        pthread_cond_wait(&store->work, &store->lock);
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + us % 1000000 * 1000;
+    until.tv_sec += (time_t)(us / 1000000 + ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    pthread_cond_timedwait(&store->work, &store->lock, &until);
+}
+
+static int one_round(struct qi_store *store, uint64_t *compacted_us) {
+    int error = store->flush_due ? run_flushes(store) : 0;
+    if (!error && store->dirty && store->options.sync_interval_us)
+        error = commit_group(store);
+    store->dirty = false;
+    if (!error && !store->messages.counted) {
+        error = qi_census(store, false);
+        if (error) { /* a queue that cannot be read: nothing is freed in this session, and open told why */
+            qi_report(store, true, "", "", 0, "the census stopped: %s", qi_error_text());
+            store->messages.counted = false;
+            store->census = UINT32_MAX;
+            error = 0;
+        }
+    }
+    uint64_t now = store->disk->ops->monotonic_us(store->disk);
+    if (!error && store->messages.counted && now - *compacted_us > 1000000) {
+        int64_t freed;
+        *compacted_us = now;
+        error = qi_compact(store, GARBAGE_PERCENT, &freed);
+        if (error == QI_E_FULL || error == QI_E_CORRUPT)
+            error = 0;
+    }
+    return error;
+}
+
+static void *work(void *argument) {
+    struct qi_store *store = argument;
+    uint64_t looked_us = 0, compacted_us = 0;
+    uint32_t open = 1;
+    qi_lock(store);
+    while (!store->stopping && !store->failed) {
+        bool census_due = !store->messages.counted && store->census != UINT32_MAX;
+        if (!store->dirty && !store->flush_due && !census_due)
+            wait_for_work(store, open ? store->options.idle_us / 2 + 1 : 0);
+        /* Group commit: what comes within the interval is synced together. */
+        if (!store->stopping && store->dirty && !store->flush_due &&
+            store->options.sync_interval_us)
+            wait_for_work(store, store->options.sync_interval_us);
+        if (store->stopping)
+            break;
+        if (one_round(store, &compacted_us) != 0)
+            break;
+        uint64_t now = store->disk->ops->monotonic_us(store->disk);
+        if (now - looked_us >= store->options.idle_us / 2) {
+            open = unload_idle(store);
+            looked_us = now;
+        } else {
+            open = 1;
+        }
+    }
+    qi_unlock(store);
+    return NULL;
+}
+
+int qi_worker_start(struct qi_store *store) {
+    int error = pthread_create(&store->worker, NULL, work, store);
+    store->has_worker = error == 0;
+    return error ? qi_fail(QI_E_MEMORY, "cannot start the worker thread (errno %d)", error) : 0;
+}
+
+void qi_worker_stop(struct qi_store *store) {
+    if (!store->has_worker)
+        return;
+    qi_lock(store);
+    store->stopping = true;
+    pthread_cond_broadcast(&store->work);
+    qi_unlock(store);
+    pthread_join(store->worker, NULL);
+    store->has_worker = false;
+    store->stopping = false;
+}

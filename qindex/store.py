@@ -1,0 +1,367 @@
+"""A store: one directory of queues that share a message store, opened by one writer at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from qindex._core import ffi, lib
+from qindex.errors import QueueMissing, StoreClosed, StoreMissing, raise_error
+from qindex.message import Finding
+from qindex.queue import Queue, _encode_headers, _expiry_us, as_bytes
+
+EMBED_BELOW: Final = 4096  # measured, see tools/bench/embed.py
+MESSAGE_FILE_SIZE: Final = 16 * 1024 * 1024
+MAX_JOURNAL_ENTRIES: Final = 65536
+MAX_JOURNAL_BYTES: Final = 32 * 1024 * 1024
+IDLE_SECONDS: Final = 1.0
+COMPACT_PERCENT: Final = 20  # what compact() asks for: files with at least this share of garbage
+
+SyncPolicy = Literal["group", "always", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Figures of a store; O(number of message files) to collect."""
+
+    queues: int
+    message_files: int
+    message_bytes: int
+    live_bytes: int  # a fan-out message counts once per queue
+    live_references: int
+    session: int
+    unclean_session: int  # the last session that did not end with close(); 0: none
+    findings: int
+    segment_entries: int
+    embed_below: int
+    mapped: bool  # False: appends go through pwrite
+    counted: bool  # True: the account of live bytes is complete
+
+
+def _check(name: str, value: int, low: int, high: int) -> int:
+    if not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
+    return value
+
+
+def _options(
+    sync: SyncPolicy,
+    sync_interval: float,
+    embed_below: int,
+    message_file_size: int,
+    max_journal_entries: int,
+    max_journal_bytes: int,
+    segment_entries: int,
+    idle: float,
+    read_only: bool,
+    create: bool,
+    io: str,
+    index_only: bool,
+) -> Any:
+    if sync not in ("group", "always", "never"):
+        raise ValueError(f"sync must be 'group', 'always' or 'never', not {sync!r}")
+    if io not in ("auto", "mmap", "pwrite"):
+        raise ValueError(f"io must be 'auto', 'mmap' or 'pwrite', not {io!r}")
+    if not 0 < sync_interval <= 3600:
+        raise ValueError(f"sync_interval must be seconds, above 0, not {sync_interval!r}")
+    if not 0 < idle <= 3600:
+        raise ValueError(f"idle must be seconds, above 0, not {idle!r}")
+    options = ffi.new("qi_options *")
+    options.segment_entries = _check("segment_entries", segment_entries, 0, 16384)
+    options.max_journal_entries = _check("max_journal_entries", max_journal_entries, 1, 1 << 24)
+    options.max_journal_bytes = _check("max_journal_bytes", max_journal_bytes, 4096, 256 << 20)
+    options.embed_below = _check("embed_below", embed_below, 0, 65536)
+    options.message_file_size = _check("message_file_size", message_file_size, 4096, 1 << 30)
+    options.sync_interval_us = 0 if sync == "never" else max(1, int(sync_interval * 1e6))
+    options.idle_us = int(idle * 1e6)
+    options.io = ("auto", "mmap", "pwrite").index(io)
+    options.read_only = read_only
+    options.create = create
+    options.index_only = index_only
+    options.worker = not read_only
+    return options
+
+
+def _close_handle(handle: Any) -> None:
+    """For stores that nobody closed: at interpreter exit, or when the last reference goes."""
+    lib.qi_store_close(handle)
+    lib.qi_store_free(handle)
+
+
+def _directory(name: str) -> bytes:
+    encoded = name.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(encoded, digest_size=16).hexdigest().encode("ascii")
+
+
+class Store:
+    """An open store. Made by qindex.open(); a context manager; safe to use from threads."""
+
+    def __init__(self, path: str, handle: Any, *, read_only: bool, sync_policy: SyncPolicy) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.sync_policy = sync_policy
+        self._handle = handle
+        self._finalizer = weakref.finalize(self, _close_handle, handle)
+        self._queues: dict[str, Queue] = {}
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "read-only" if self.read_only else "open"
+        return f"<qindex.Store {self.path!r} {state}>"
+
+    def _open_handle(self) -> Any:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        return self._handle
+
+    def queue(self, name: str, *, create: bool = True) -> Queue:
+        """The queue of this name, created durably on first use (some fsyncs; later calls: O(1)).
+
+        Raises QueueMissing if it is not there and may not be created, StoreCorrupt if it is beyond
+        reading (what is damaged but readable is served, and told in `findings`).
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
+        with self._lock:
+            handle = self._open_handle()
+            found = self._queues.get(name)
+            if found is not None:
+                return found
+            encoded = name.encode("utf-8", "surrogatepass")
+            result = ffi.new("qi_queue **")
+            code = lib.qi_queue_open(
+                handle, encoded, len(encoded), _directory(name), create, result
+            )
+            if code == lib.QI_E_MISSING:
+                raise QueueMissing(f"there is no queue {name!r} in this store")
+            if code < 0:
+                raise_error(code)
+            queue = self._queues[name] = Queue(self, name, result[0])
+            return queue
+
+    def queues(self) -> list[str]:
+        """The names of all queues, sorted; reads one small file per queue not opened yet."""
+        handle = self._open_handle()
+        count = lib.qi_store_queues(handle)
+        if count < 0:
+            raise_error(count)
+        name = ffi.new("char[]", 65536)
+        directory = ffi.new("char[33]")
+        names = []
+        for index in range(count):
+            size = lib.qi_store_queue_name(handle, index, name, 65536, directory)
+            if size >= 0:
+                decoded = ffi.unpack(name, size).decode("utf-8", "surrogatepass") if size else ""
+                if _directory(decoded) == ffi.string(directory):  # else: its meta is unreadable
+                    names.append(decoded)
+        return sorted(names)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.queues()
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue with all its messages. Raises QueueMissing."""
+        queue = self.queue(name, create=False)
+        with self._lock:
+            self._queues.pop(name, None)
+        code = lib.qi_queue_delete(queue._handle)
+        if code < 0:
+            raise_error(code)
+
+    def publish(
+        self,
+        queues: Iterable[str],
+        body: bytes | bytearray | memoryview,
+        *,
+        headers: Mapping[str, Any] | None = None,
+        persistent: bool = True,
+        ttl: float | None = None,
+        expires_at: float | None = None,
+        confirm: bool = False,
+    ) -> list[int]:
+        """Publish one body to several queues; return its ReqId in each, in the same order.
+
+        A body of embed_below bytes or more is stored once and freed after the last ack. Each queue
+        gets its record whole or not at all; a crash in the middle may leave it in some of them only.
+        Errors as Queue.publish.
+        """
+        if isinstance(queues, str):
+            raise TypeError("queues is a list of names; for one queue use store.queue(name).publish")
+        targets = [self.queue(name) for name in queues]
+        data = as_bytes(body)
+        table = _encode_headers(headers)
+        handles = ffi.new("qi_queue *[]", [queue._handle for queue in targets])
+        req_ids = ffi.new("uint64_t[]", len(targets))
+        code = lib.qi_store_publish(
+            self._open_handle(),
+            handles,
+            len(targets),
+            table,
+            len(table),
+            data,
+            len(data),
+            0 if persistent else lib.QI_TRANSIENT,
+            _expiry_us(ttl, expires_at),
+            req_ids,
+        )
+        if code < 0:
+            raise_error(code)
+        if confirm or self.sync_policy == "always":
+            for queue in targets:
+                queue.sync()
+        result: list[int] = ffi.unpack(req_ids, len(targets)) if targets else []
+        return result
+
+    def sync(self) -> None:
+        """Return when everything before this call, in all queues, survives a power cut."""
+        code = lib.qi_store_sync(self._open_handle())
+        if code < 0:
+            raise_error(code)
+
+    def compact(self) -> int:
+        """Free the space of acked bodies now; return the bytes freed. Background work does the same.
+
+        Cost: reads the survivors of files with garbage, and the index of the queues they are in.
+        """
+        freed = lib.qi_store_compact(self._open_handle(), COMPACT_PERCENT)
+        if freed < 0:
+            raise_error(freed)
+        return int(freed)
+
+    def check(self) -> list[Finding]:
+        """Read everything, recount every counter, check every checksum; return all findings.
+
+        Changes nothing. Cost: reads the whole store once.
+        """
+        code = lib.qi_store_check(self._open_handle())
+        if code < 0:
+            raise_error(code)
+        return self.findings
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What recovery (and check) found since open: damage, and notes that explain themselves."""
+        handle = self._open_handle()
+        damage, offset = ffi.new("bool *"), ffi.new("uint64_t *")
+        where, text = ffi.new("char **"), ffi.new("char **")
+        found = []
+        while lib.qi_store_finding(handle, len(found), damage, where, offset, text) == 0:
+            found.append(
+                Finding(
+                    "damage" if damage[0] else "note",
+                    ffi.string(where[0]).decode("utf-8", "replace"),
+                    offset[0],
+                    ffi.string(text[0]).decode("utf-8", "replace"),
+                )
+            )
+        return found
+
+    def stats(self) -> StoreStats:
+        """All figures of the store at one moment."""
+        s = ffi.new("qi_store_stats *")
+        code = lib.qi_store_stats_of(self._open_handle(), s)
+        if code < 0:
+            raise_error(code)
+        return StoreStats(
+            s.queues,
+            s.message_files,
+            s.message_bytes,
+            s.live_bytes,
+            s.live_references,
+            s.session,
+            s.unclean_session,
+            s.findings,
+            s.segment_entries,
+            s.embed_below,
+            s.mapped,
+            s.counted,
+        )
+
+    def close(self) -> None:
+        """Sync everything and mark the end as clean. Closing twice is allowed.
+
+        Unacked messages are ready again at the next open, and say so (redelivered).
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            code = lib.qi_store_close(self._handle)
+        if code < 0:
+            raise_error(code)
+
+
+def open_handle(path: str | os.PathLike[str], options: Any) -> tuple[str, Any]:
+    """Open the core's store; the path as text and the handle."""
+    text = os.fspath(path)
+    result = ffi.new("qi_store **")
+    code = lib.qi_store_open(os.fsencode(text), options, result)
+    if code == lib.QI_E_MISSING:
+        raise StoreMissing(f"there is no store at {text!r}")
+    if code < 0:
+        raise_error(code)
+    return text, result[0]
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    sync: SyncPolicy = "group",
+    sync_interval: float = 0.005,
+    embed_below: int = EMBED_BELOW,
+    message_file_size: int = MESSAGE_FILE_SIZE,
+    max_journal_entries: int = MAX_JOURNAL_ENTRIES,
+    max_journal_bytes: int = MAX_JOURNAL_BYTES,
+    segment_entries: int = 0,
+    idle: float = IDLE_SECONDS,
+    read_only: bool = False,
+    create: bool = True,
+    io: Literal["auto", "mmap", "pwrite"] = "auto",
+) -> Store:
+    """Open a store directory; create it (not its parents) if it is not there.
+
+    sync: "group" (default) syncs in the background every `sync_interval` seconds; "always" before
+    each publish and ack returns; "never" only on sync() and close(). embed_below: headers and body
+    below this many bytes stand in the index itself, bigger ones in the message store.
+    segment_entries is fixed at creation (0: 16384, or as the store has it). After `idle` seconds
+    without use a queue closes its files. read_only looks at a store, also one that a process has
+    open, and changes nothing. io: "auto" maps files on local file systems that keep what they
+    allocated, and uses pwrite elsewhere.
+
+    Raises StoreLocked, FormatError, StoreCorrupt, StoreMissing, DiskError, DiskFull, ValueError.
+    Cost: a few small files; queues are read when they are asked for.
+    """
+    options = _options(
+        sync,
+        sync_interval,
+        embed_below,
+        message_file_size,
+        max_journal_entries,
+        max_journal_bytes,
+        segment_entries,
+        idle,
+        read_only,
+        create,
+        io,
+        index_only=False,
+    )
+    text, handle = open_handle(path, options)
+    return Store(text, handle, read_only=read_only, sync_policy=sync)
