@@ -13,7 +13,7 @@
 
 static bool may_be_victim(const struct qi_messages *messages, const struct qi_message_file *file,
                           uint32_t percent) {
-    if (file->unsynced || file->alien || file->victim || file->pinned > 0)
+    if (file->unsynced || file->alien || file->damaged || file->victim || file->pinned > 0)
         return false;
     if (qi_message_file_is_newest(messages, file->number) || file->frames_end <= QI_MESSAGES_START)
         return false;
@@ -100,11 +100,17 @@ bool qi_compaction_holds(const struct qi_compaction *compaction, uint32_t birth_
 static void release(struct qi_messages *messages, struct qi_compaction *compaction) {
     for (uint32_t i = 0; i < compaction->victims_count; i++) {
         struct qi_message_file *file = qi_message_file_find(messages, compaction->victims[i]);
-        if (file)
-            file->victim = false;
+        if (!file)
+            continue;
+        file->victim = false;
+        if (!compaction->files[i].victim)
+            file->damaged = true;
     }
+    free(compaction->live);
     free(compaction->births);
     free(compaction->homes);
+    compaction->live = NULL;
+    compaction->live_count = 0;
     compaction->births = NULL;
     compaction->homes = NULL;
     compaction->homes_count = compaction->victims_count = 0;
@@ -159,8 +165,7 @@ static int list_output(struct qi_messages *messages, const struct qi_compaction 
 int64_t qi_compact_commit(struct qi_messages *messages, struct qi_compaction *compaction) {
     int error = 0;
     if (would_lose_messages(messages, compaction))
-        error =
-            qi_fail(QI_E_ARGUMENT, "compaction was not told all survivors: nothing was changed");
+        error = qi_fail(QI_E_CORRUPT, "compaction was not told all survivors: nothing was changed");
     if (!error)
         error = list_output(messages, compaction);
     if (error) {

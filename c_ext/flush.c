@@ -29,7 +29,7 @@ void qi_flush_forget(struct qi_queue *queue) {
 }
 
 /* Opens the journal file of the next epoch (or recycles it) and makes it current. */
-int qi_rotate(struct qi_queue *queue, uint64_t room) {
+int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     struct qi_store *store = queue->store;
     struct qi_journal *next = qi_previous(queue);
     uint64_t want =
@@ -49,7 +49,7 @@ int qi_rotate(struct qi_queue *queue, uint64_t room) {
     if (error)
         return qi_fail_disk(error, "cannot open the next journal of", queue->directory);
     uint64_t reserved =
-        queue->next + 2 * (uint64_t)store->options.max_journal_entries + room / QI_RECORD_ID;
+        queue->next + 2 * (uint64_t)store->options.max_journal_entries + ids;
     uint64_t before = queue->reserved;
     if (reserved > before)
         queue->reserved = reserved;
@@ -102,8 +102,24 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
     return 0;
 }
 
+/* Acks that recovery replayed on a segment that was not read yet: what to write is known when it was. */
+static int load_dirty(struct qi_queue *queue) {
+    for (uint32_t i = 0; i < queue->segments.count; i++) {
+        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        if (!segment->hot || segment->hot->dirty == 0 || segment->unacked == 0)
+            continue;
+        int error = qi_segment_load(queue, segment);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
 int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch) {
     struct qi_segments *segments = &queue->segments;
+    int error = load_dirty(queue);
+    if (error)
+        return error;
     struct qi_flush *flush = calloc(1, sizeof *flush);
     if (flush)
         flush->segments = calloc(segments->count + 1, sizeof *flush->segments);
@@ -115,9 +131,11 @@ int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch) {
     uint32_t words = queue->store->segment_words;
     for (uint32_t i = 0; i < segments->count; i++) {
         struct qi_segment *segment = segments->items + segments->start + i;
-        if (!segment->hot || segment->hot->dirty == 0)
+        bool dirty = segment->hot && segment->hot->dirty > 0;
+        bool dead = segment->unacked == 0 && segment->length > 0; /* also by the floor alone */
+        if (!dirty && !dead)
             continue;
-        int error = snapshot_segment(queue, segment, &flush->segments[flush->count++]);
+        error = snapshot_segment(queue, segment, &flush->segments[flush->count++]);
         if (error) {
             free_flush(flush);
             return error;
@@ -125,32 +143,28 @@ int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch) {
     }
     for (uint32_t i = 0; i < flush->count; i++) {
         struct qi_hot *hot = qi_segment_find(segments, flush->segments[i].number)->hot;
+        if (!hot)
+            continue;
         memset(hot->jpub, 0, words * 8);
         memset(hot->jdel, 0, words * 8);
         memset(hot->jack, 0, words * 8);
         memset(hot->jcount, 0, words * 8);
         hot->dirty = 0;
         hot->in_flush = true;
+        if (flush->segments[i].unacked == 0) /* whatever its file says is over */
+            hot->loaded = true;
     }
     queue->dirty_count = 0;
     queue->flush = flush;
     return 0;
 }
 
-int qi_flush_begin(struct qi_queue *queue, uint64_t room) {
+int qi_flush_begin(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     if (queue->flush)
         return 0;
-    struct qi_segments *segments = &queue->segments;
-    for (uint32_t i = 0; i < segments->count;
-         i++) { /* an ack that recovery replayed on a segment not read yet */
-        struct qi_segment *segment = segments->items + segments->start + i;
-        if (!segment->hot || segment->hot->dirty == 0 || segment->unacked == 0)
-            continue;
-        int error = qi_segment_load(queue, segment);
-        if (error)
-            return error;
-    }
-    int error = qi_rotate(queue, room);
+    int error = load_dirty(queue);
+    if (!error)
+        error = qi_rotate(queue, room, ids);
     if (error)
         return error;
     error = qi_flush_snapshot(queue, queue->epoch - 1);
@@ -200,8 +214,11 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
     segment->flushed_unacked = (uint16_t)flushed->unacked;
     segment->flushed_transient = (uint16_t)flushed->transient;
     struct qi_hot *hot = segment->hot;
-    if (!hot)
+    if (!hot) {
+        if (segment->unacked == 0 && segment->length == 0)
+            qi_segment_remove(&queue->segments, flushed->number);
         return;
+    }
     hot->in_flush = false;
     for (uint32_t slot = 0; flushed->unacked && slot < words * 64; slot++)
         if (qi_bit(flushed->maps, slot) && !qi_bit(flushed->maps + 5 * (size_t)words, slot))

@@ -175,7 +175,7 @@ int qi_queue_unload(struct qi_queue *queue) {
     queue->used = false;
     int error = 0;
     if (queue->dirty_count > 0 && !queue->flush)
-        error = qi_flush_begin(queue, 0);
+        error = qi_flush_begin(queue, 0, 0);
     if (!error && queue->flush)
         error = qi_flush_run(queue);
     if (!error && !queue->used && queue->dirty_count == 0)
@@ -414,7 +414,7 @@ int qi_flush(struct qi_queue *queue) {
             error = qi_store_usable(store, true);
     }
     if (!error && queue->dirty_count > 0) {
-        error = qi_flush_begin(queue, 0);
+        error = qi_flush_begin(queue, 0, 0);
         while (!error && queue->flush) {
             if (queue->flushing)
                 pthread_cond_wait(&store->changed, &store->lock);

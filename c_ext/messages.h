@@ -50,10 +50,10 @@ struct qi_message_file {
     uint64_t used;       /* for that */
     bool compacted;      /* its frames were born elsewhere: its birth table is read when needed */
     bool unsynced;       /* rolled, not yet synced */
-    bool alien;  /* not understood (damaged header, other store): never removed, never compacted */
-    bool victim; /* being compacted: not to be removed */
-    struct qi_birth *
-        births; /* compacted: where each survivor went, sorted by (file, old offset); NULL: not read */
+    bool alien;   /* not understood (damaged header, other store): never removed, never compacted */
+    bool damaged; /* a survivor could not be copied: not compacted again, so that nothing is lost */
+    bool victim;  /* being compacted: not to be removed */
+    struct qi_birth *births; /* compacted: where each frame went, sorted; NULL: not read */
     uint32_t births_count;
     uint64_t references, live; /* sums over its births, as of the last qi_messages_weigh */
 };
@@ -78,11 +78,9 @@ struct qi_messages {
     bool use_mapping;
     bool read_only;
     bool dir_unsynced;
-    bool
-        counted; /* set by the store when every queue has reported its references: only then files are freed */
-    bool
-        miscounted; /* a count was lost (no memory) or went below zero: nothing is freed until the next open */
-    bool failed;          /* a sync failed: never again (H13) */
+    bool counted;    /* set by the store when every queue has told its references: may free files */
+    bool miscounted; /* a count was lost or went below zero: nothing is freed until the next open */
+    bool failed;     /* a sync failed: never again (H13) */
     uint32_t dir_changes; /* tells whether a change came while a sync ran */
     uint64_t stamp_next;
     uint32_t number_next;          /* never goes back, also not over reopen */
@@ -104,11 +102,12 @@ struct qi_messages {
     uint64_t window_offset, window_length;
 };
 
-/* Reads the directory: file headers and sizes, not frames. `dir` stays the caller's, to be closed after
- * qi_messages_close; -1 (only with read_only): there is none. Sets all fields: keep_free and counted are set afterwards.
+/* Reads the directory: file headers and sizes, not frames. Takes over `dir`, also if it fails; -1 (only
+ * with read_only): there is none. Sets all fields but keep_free, which the caller sets before or after.
  * Removes unfinished output of a compaction that was cut off (N.new). Of two files that hold the same births the newer
  * one has them; the older then has no references, so it is freed like any other. Names that are not ours are left
- * alone; our names with bytes that are not understood are listed with `alien` set. The newest file is never appended to again: a fresh one is begun when needed (H4), with a number
+ * alone; our names with bytes that are not understood are listed with `alien` set. The newest file is never appended to
+ * again: a fresh one is begun when needed (H4), with a number
  * above every number that exists; the newest existing file is never removed before a newer one exists (H15: numbers
  * are not reused). */
 int qi_messages_open(struct qi_messages *messages, struct qi_disk *disk, int dir,
@@ -126,7 +125,8 @@ int qi_messages_barrier(struct qi_messages *messages, uint32_t from);
 int qi_messages_append(struct qi_messages *messages, const void *headers, uint32_t headers_size,
                        const void *body, uint32_t body_size, struct qi_msg_id *id);
 
-/* Reads a payload of exactly `length` bytes, to be trusted only if 0 is returned; checks marker, stamp and checksum (QI_E_CORRUPT with file and offset). */
+/* Reads a payload of exactly `length` bytes, to be trusted only if 0 is returned; checks marker, stamp and checksum
+ * (QI_E_CORRUPT with file and offset). */
 int qi_messages_read(struct qi_messages *messages, struct qi_msg_id id, void *payload,
                      uint32_t length);
 /* The payload's length, from the frame: not more than the file has, but not covered by a check yet. */
@@ -168,7 +168,7 @@ void qi_messages_weigh(struct qi_messages *messages);
  *   copy     without the lock: writes and syncs the output, renames it into place, syncs the directory. Victims with a
  *            damaged survivor are left out (`damaged`);
  *   commit   switches homes and unlinks the victims (H15); returns the bytes freed or an error; or abandon.
- * `live` is the caller's, to be freed after commit or abandon. */
+ * `live` comes from malloc; commit and abandon free it. After either, abandon does nothing. */
 #define QI_VICTIMS_MAX 16
 struct qi_compaction {
     uint32_t victims[QI_VICTIMS_MAX];
@@ -186,8 +186,7 @@ struct qi_compaction {
     int dir;
     uint8_t identity[QI_IDENTITY_SIZE];
     uint64_t keep_free;
-    struct qi_message_file
-        files[QI_VICTIMS_MAX]; /* the victims as of pick, with handles of copy's own */
+    struct qi_message_file files[QI_VICTIMS_MAX]; /* `victim` cleared: left out, it stays */
     struct qi_birth_home {
         uint32_t birth; /* number of a birth file */
         uint32_t file;  /* index in files */

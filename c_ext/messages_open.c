@@ -210,14 +210,18 @@ int qi_messages_open(struct qi_messages *messages, struct qi_disk *disk, int dir
     *messages = (struct qi_messages){.disk = disk,
                                      .dir = dir,
                                      .file_size_max = file_size_max,
+                                     .keep_free = messages->keep_free,
                                      .use_mapping = use_mapping,
                                      .read_only = read_only,
                                      .tape = {.file = -1},
                                      .window_file = UINT32_MAX};
     memcpy(messages->identity, identity, QI_IDENTITY_SIZE);
-    if (file_size_max < QI_MESSAGES_START + QI_MESSAGE_OVERHEAD || file_size_max > UINT32_MAX)
-        return qi_fail(QI_E_ARGUMENT, "message_file_size must be from %u to %u",
-                       QI_MESSAGES_START + QI_MESSAGE_OVERHEAD, UINT32_MAX);
+    const uint32_t size_min = QI_MESSAGES_START + QI_MESSAGE_OVERHEAD;
+    if (file_size_max < size_min || file_size_max > UINT32_MAX) {
+        qi_messages_close(messages);
+        return qi_fail(QI_E_ARGUMENT, "message_file_size must be from %u to %u", size_min,
+                       UINT32_MAX);
+    }
     disk->ops->random(disk, &messages->stamp_next, sizeof messages->stamp_next);
     if ((uint32_t)messages->stamp_next == 0)
         messages->stamp_next = 1;
@@ -237,6 +241,8 @@ void qi_messages_close(struct qi_messages *messages) {
         qi_tape_cut(&messages->tape, messages->tail);
     qi_tape_close(&messages->tape);
     forget_files(messages);
+    if (messages->dir >= 0)
+        messages->disk->ops->close(messages->disk, messages->dir);
     free(messages->files);
     free(messages->births);
     free(messages->window);

@@ -46,7 +46,7 @@ int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
                             "a batch of %llu bytes is too big for one frame; publish it in parts",
                             (unsigned long long)bytes);
         else
-            error = qi_flush_begin(queue, bytes + ACK_ROOM);
+            error = qi_flush_begin(queue, bytes + ACK_ROOM, ids);
         if (!error)
             error = qi_store_usable(store, true);
         if (!error && queue->deleted)
@@ -64,7 +64,7 @@ void qi_flush_if_due(struct qi_queue *queue) {
                              qi_current(queue)->tail <= store->options.max_journal_bytes,
                          1))
         return;
-    if (queue->flush || qi_flush_begin(queue, 0) != 0)
+    if (queue->flush || qi_flush_begin(queue, 0, 0) != 0)
         return; /* not now: the next append asks again */
     if (store->has_worker) {
         store->flush_due = true;

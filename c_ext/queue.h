@@ -88,14 +88,14 @@ bool qi_read_close(const struct qi_frame *frame, uint64_t *next);
 
 /* flush.c: moves truth from the journal to the segments. begin needs the store's lock; run does the I/O without it and
  * takes it at the end. */
-int qi_flush_begin(struct qi_queue *queue, uint64_t room);
+int qi_flush_begin(struct qi_queue *queue, uint64_t room, uint64_t ids);
 int qi_flush_run(struct qi_queue *queue);
 int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch);
 void qi_flush_forget(struct qi_queue *queue);
 
 /* Raises the floor: transients below it are dead (an unclean end came between). */
 void qi_raise_floor(struct qi_queue *queue, uint64_t floor);
-int qi_rotate(struct qi_queue *queue, uint64_t room);
+int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids);
 
 /* sync.c: returns when everything below lsn survives a power cut (H8, H13). Called with the lock; gives it up. */
 int qi_sync_to(struct qi_queue *queue, uint64_t lsn);

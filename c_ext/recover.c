@@ -130,13 +130,9 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
         segment->length = qi_get32(at + 8);
         segment->flushed_unacked = qi_get16(at + 12);
         segment->flushed_transient = qi_get16(at + 14);
-        if (segment->number * entries < queue->floor) {
-            segment->flushed_unacked =
-                (uint16_t)(segment->flushed_unacked - segment->flushed_transient);
-            segment->flushed_transient = 0;
-        }
-        segment->unacked = segment->flushed_unacked;
-        segment->transient = segment->flushed_transient;
+        bool below = segment->number * entries < queue->floor; /* its transients died */
+        segment->unacked = segment->flushed_unacked - (below ? segment->flushed_transient : 0u);
+        segment->transient = below ? 0 : segment->flushed_transient;
         queue->depth += segment->unacked;
         if (queue->next < (segment->number + 1) * entries)
             queue->next = (segment->number + 1) * entries;

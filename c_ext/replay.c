@@ -17,6 +17,14 @@ static int replay_publish(struct qi_queue *queue, const struct qi_journal *journ
     int error = qi_segment_heat(queue, segment);
     if (error || qi_bit(segment->hot->pub, slot))
         return error;
+    if (record->req_id >= queue->next)
+        queue->next = record->req_id + 1;
+    if (record->kind == QI_PUB_TRANSIENT && record->req_id < queue->floor) {
+        /* Dead already: the floor comes from a later frame. The bits are for the events that follow. */
+        qi_set_bit(segment->hot->pub, slot);
+        qi_set_bit(segment->hot->ack, slot);
+        return 0;
+    }
     struct qi_fields fields;
     qi_get_fields(record->fields, &fields);
     if (qi_msg_id_is_set(fields.msg_id) && !queue->store->options.index_only) {
@@ -30,8 +38,6 @@ static int replay_publish(struct qi_queue *queue, const struct qi_journal *journ
     uint32_t tag = journal->epoch % 2 ? QI_LOC_JOURNAL_ODD : QI_LOC_JOURNAL_EVEN;
     qi_segment_publish(queue, segment, slot, tag | (uint32_t)offset,
                        record->kind == QI_PUB_TRANSIENT);
-    if (record->req_id >= queue->next)
-        queue->next = record->req_id + 1;
     return 0;
 }
 
@@ -47,10 +53,18 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
     if (error)
         return error;
     struct qi_hot *hot = segment->hot;
+    /* An ack of a transient that is dead already must not be counted again: only the file knows which those are. */
+    if (!hot->loaded && segment->flushed_transient > 0 && !qi_bit(hot->pub, slot)) {
+        error = qi_segment_load(queue, segment);
+        if (error)
+            return error;
+    }
+    if (qi_bit(hot->ack, slot))
+        return 0;
     if (qi_bit(hot->pub, slot)) {
         if (record->kind == QI_DELIVER)
             qi_segment_deliver(queue, segment, slot);
-        else if (!qi_bit(hot->ack, slot))
+        else
             qi_segment_ack(queue, segment, slot);
         return 0;
     }
@@ -166,7 +180,7 @@ void qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
         if (segment->number * entries >= floor || (segment->number + 1) * entries <= before)
             continue;
-        if (segment->transient == 0 && segment->flushed_transient == 0)
+        if (segment->transient == 0)
             continue;
         struct qi_hot *hot = segment->hot;
         if (hot && hot->loaded) {
@@ -187,8 +201,5 @@ void qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
             queue->depth -= segment->transient;
             segment->transient = 0;
         }
-        segment->flushed_unacked =
-            (uint16_t)(segment->flushed_unacked - segment->flushed_transient);
-        segment->flushed_transient = 0;
     }
 }

@@ -3,6 +3,7 @@
  * Only the bytes below the durable length of the manifest count; what a flush that was cut off left behind them is
  * never looked at. A bad frame costs its own entries and nothing else (damage is reported, the rest is served).
  */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "crc32c.h"
@@ -16,6 +17,8 @@ int qi_segment_open(struct qi_queue *queue, const struct qi_segment *segment, ui
     char name[32];
     qi_segment_name(segment->number, name);
     int file = disk->ops->open(disk, queue->dir, name, QI_OPEN_READ);
+    if (file == -ENOENT)
+        return qi_fail(QI_E_CORRUPT, "%s: the file is missing", name);
     if (file < 0)
         return qi_fail_disk(file, "cannot open segment", name);
     uint8_t header[QI_SH_SIZE];
@@ -176,6 +179,10 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
     if (error || segment->hot->loaded)
         return error;
     struct qi_hot *hot = segment->hot;
+    if (segment->unacked == 0) { /* nothing in the file is alive: no need to know what it was */
+        hot->loaded = true;
+        return 0;
+    }
     struct qi_disk *disk = queue->store->disk;
     uint32_t seed = 0;
     int file = qi_segment_open(queue, segment, &seed);

@@ -1,10 +1,10 @@
 """An embedded, crash-safe storage engine for message queues.
 
-    store = qindex.open("data")
-    orders = store.queue("orders")
-    orders.publish(b"one dozen")
-    message = orders.get()
-    orders.ack(message)
+store = qindex.open("data")
+orders = store.queue("orders")
+orders.publish(b"one dozen")
+message = orders.get()
+orders.ack(message)
 """
 
 from qindex.errors import (

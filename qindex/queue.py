@@ -53,7 +53,9 @@ class QueueStats:
 def _expiry_us(ttl: float | None, expires_at: float | None) -> int:
     if ttl is not None:
         if expires_at is not None:
-            raise ValueError("give ttl (seconds from now) or expires_at (seconds since 1970), not both")
+            raise ValueError(
+                "give ttl (seconds from now) or expires_at (seconds since 1970), not both"
+            )
         if not ttl >= 0:
             raise ValueError(f"ttl must be 0 or more seconds, not {ttl!r}")
         expires_at = time.time() + ttl
@@ -138,7 +140,8 @@ class Queue:
                 len(table),
                 body,
                 len(body),
-                (0 if persistent else lib.QI_TRANSIENT) | (lib.QI_REDELIVERED if redelivered else 0),
+                (0 if persistent else lib.QI_TRANSIENT)
+                | (lib.QI_REDELIVERED if redelivered else 0),
                 _expiry_us(ttl, expires_at),
             )
         if req_id < 0:
@@ -256,7 +259,9 @@ class Queue:
             return message
 
     def _get_with(self, limit: int) -> Message | None:
-        while (size := _get(self._handle, self._message, self._buffer, self._room)) == lib.QI_E_ROOM:
+        while (
+            size := _get(self._handle, self._message, self._buffer, self._room)
+        ) == lib.QI_E_ROOM:
             self._grow(min(limit, 2 * self._message.payload_size))
         if size < 0:
             raise_error(size)
@@ -301,9 +306,7 @@ class Queue:
             while True:
                 payloads = ffi.new("char[]", room) if room > self._room else self._buffer
                 room = max(room, self._room)
-                got = lib.qi_get_many(
-                    self._handle, count, messages, payloads, room, req_ids, sizes
-                )
+                got = lib.qi_get_many(self._handle, count, messages, payloads, room, req_ids, sizes)
                 if got != lib.QI_E_ROOM:
                     break
                 room = messages[0].payload_size
@@ -378,9 +381,7 @@ class Queue:
     def ack_many(self, messages: Iterable[Message | int]) -> None:
         """Settle several messages at once, all or none. Errors as ack()."""
         req_ids = _req_ids(messages)
-        code = lib.qi_ack_many(
-            self._handle, ffi.from_buffer("uint64_t[]", req_ids), len(req_ids)
-        )
+        code = lib.qi_ack_many(self._handle, ffi.from_buffer("uint64_t[]", req_ids), len(req_ids))
         if code < 0:
             raise_error(code)
         if self._confirm_all:
@@ -396,9 +397,7 @@ class Queue:
             self.ack_many(messages)
             return
         req_ids = _req_ids(messages)
-        code = lib.qi_nack_many(
-            self._handle, ffi.from_buffer("uint64_t[]", req_ids), len(req_ids)
-        )
+        code = lib.qi_nack_many(self._handle, ffi.from_buffer("uint64_t[]", req_ids), len(req_ids))
         if code < 0:
             raise_error(code)
 

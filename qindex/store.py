@@ -204,7 +204,9 @@ class Store:
         Errors as Queue.publish.
         """
         if isinstance(queues, str):
-            raise TypeError("queues is a list of names; for one queue use store.queue(name).publish")
+            raise TypeError(
+                "queues is a list of names; for one queue use store.queue(name).publish"
+            )
         targets = [self.queue(name) for name in queues]
         data = as_bytes(body)
         table = _encode_headers(headers)
