@@ -169,8 +169,9 @@ static void cool_all(struct qi_queue *queue) {
 }
 
 int qi_queue_unload(struct qi_queue *queue) {
-    if (!queue->recovered || queue->dir < 0 || queue->recovering || queue->flushing ||
-        queue->syncing)
+    struct qi_store *store = queue->store;
+    struct qi_disk *disk = store->disk;
+    if (!queue->recovered || queue->dir < 0 || queue->recovering || queue->flushing)
         return 0;
     queue->used = false;
     int error = 0;
@@ -178,18 +179,22 @@ int qi_queue_unload(struct qi_queue *queue) {
         error = qi_flush_begin(queue, 0, 0);
     if (!error && queue->flush)
         error = qi_flush_run(queue);
-    if (!error && !queue->used && queue->dirty_count == 0)
-        error = append_end(queue, true);
-    if (error || queue->used || queue->dirty_count || queue->flush || queue->flushing ||
-        queue->syncing)
+    if (error || queue->used || queue->dirty_count || queue->flush || queue->flushing)
         return error;
-    struct qi_disk *disk = queue->store->disk;
-    qi_tape_close(&qi_previous(queue)->tape);
-    disk->ops->unlink(disk, queue->dir,
-                      qi_journal_name(queue->epoch + 1)); /* retired; its name does not matter */
-    cool_all(queue);
-    close_files(queue);
-    return 0;
+    queue->recovering = true; /* nobody may append behind the CLOSE */
+    error = append_end(queue, true);
+    while (queue->syncing)
+        pthread_cond_wait(&store->changed, &store->lock);
+    if (!error) {
+        qi_tape_close(&qi_previous(queue)->tape);
+        /* Retired: whether its name comes back after a power cut does not matter. */
+        disk->ops->unlink(disk, queue->dir, qi_journal_name(queue->epoch + 1));
+        cool_all(queue);
+        close_files(queue);
+    }
+    queue->recovering = false;
+    pthread_cond_broadcast(&store->changed);
+    return error;
 }
 
 int qi_queue_close(struct qi_queue *queue) {
@@ -411,7 +416,7 @@ int qi_flush(struct qi_queue *queue) {
         else
             error = qi_flush_run(queue);
         if (!error)
-            error = qi_store_usable(store, true);
+            error = qi_queue_ready(queue, true);
     }
     if (!error && queue->dirty_count > 0) {
         error = qi_flush_begin(queue, 0, 0);

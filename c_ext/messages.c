@@ -43,8 +43,7 @@ static int relieve(struct qi_messages *messages) {
         qi_fail_disk(error, "sync", qi_message_name(file->number, false).shown);
         return QI_E_FAILED;
     }
-    file->unsynced = false;
-    messages->files_unsynced--;
+    qi_message_file_synced(messages, file);
     return 0;
 }
 
@@ -412,8 +411,7 @@ void qi_messages_sync_end(struct qi_messages *messages, struct qi_messages_sync 
         /* A tape that rolled meanwhile may have got bytes after this sync. */
         if (error || was_tape || !file->unsynced)
             continue;
-        file->unsynced = false;
-        messages->files_unsynced--;
+        qi_message_file_synced(messages, file);
     }
     if (error) {
         messages->failed = true;

@@ -103,7 +103,14 @@ void qi_message_file_close(struct qi_messages *messages, struct qi_message_file 
     messages->files_open--;
 }
 
-static void close_oldest(struct qi_messages *messages) {
+void qi_message_file_synced(struct qi_messages *messages, struct qi_message_file *file) {
+    file->unsynced = false;
+    messages->files_unsynced--;
+    if (file->pinned == 0 && messages->files_open > QI_MESSAGES_HANDLES_MAX)
+        qi_message_file_close(messages, file);
+}
+
+static bool close_oldest(struct qi_messages *messages) {
     struct qi_message_file *oldest = NULL;
     for (uint32_t i = 0; i < messages->files_count; i++) {
         struct qi_message_file *file = &messages->files[i];
@@ -114,14 +121,15 @@ static void close_oldest(struct qi_messages *messages) {
     }
     if (oldest)
         qi_message_file_close(messages, oldest);
+    return oldest != NULL;
 }
 
 int qi_message_file_open(struct qi_messages *messages, struct qi_message_file *file) {
     file->used = ++messages->uses;
     if (file->handle >= 0)
         return 0;
-    if (messages->files_open >= QI_MESSAGES_HANDLES_MAX)
-        close_oldest(messages);
+    while (messages->files_open >= QI_MESSAGES_HANDLES_MAX && close_oldest(messages)) {
+    }
     struct qi_message_name name = qi_message_name(file->number, false);
     int handle = messages->disk->ops->open(messages->disk, messages->dir, name.file, QI_OPEN_READ);
     if (handle == -ENOENT)

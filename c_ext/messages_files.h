@@ -37,6 +37,8 @@ bool qi_message_file_is_newest(const struct qi_messages *messages, uint32_t numb
 /* Makes file->handle usable; may close the handle that was not used for the longest time. */
 int qi_message_file_open(struct qi_messages *messages, struct qi_message_file *file);
 void qi_message_file_close(struct qi_messages *messages, struct qi_message_file *file);
+/* It needs its handle no longer for a sync. */
+void qi_message_file_synced(struct qi_messages *messages, struct qi_message_file *file);
 /* Closes and unlinks, forgets the window; the entry stays. */
 int qi_message_file_unlink(struct qi_messages *messages, struct qi_message_file *file);
 

@@ -48,9 +48,7 @@ int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
         else
             error = qi_flush_begin(queue, bytes + ACK_ROOM, ids);
         if (!error)
-            error = qi_store_usable(store, true);
-        if (!error && queue->deleted)
-            error = qi_fail(QI_E_CLOSED, "queue %s was deleted", queue->name);
+            error = qi_queue_ready(queue, true); /* the wait may have been long */
         if (error)
             return error;
     }
@@ -125,10 +123,14 @@ static inline uint8_t *put_publish(uint8_t *at, uint64_t req_id, const struct pu
     return at;
 }
 
-static inline uint64_t record_size(const struct publish *publish) {
-    uint64_t embedded =
-        publish->id.stamp ? 0 : (uint64_t)publish->headers_size + publish->body_size;
-    return QI_RECORD_ID + QI_PUB_FIELDS + embedded +
+/* Embedded in the index, or in the message store? */
+static inline bool is_embedded(const struct qi_store *store, const struct publish *publish) {
+    return publish->headers_size + (uint64_t)publish->body_size < store->options.embed_below;
+}
+
+static inline uint64_t record_size(const struct qi_store *store, const struct publish *publish) {
+    uint64_t payload = publish->headers_size + (uint64_t)publish->body_size;
+    return QI_RECORD_ID + QI_PUB_FIELDS + (is_embedded(store, publish) ? payload : 0) +
            (publish->flags & QI_REDELIVERED ? QI_RECORD_ID : 0);
 }
 
@@ -150,8 +152,10 @@ static inline void mark_published(struct qi_queue *queue, struct qi_segment *seg
         qi_segment_deliver(queue, segment, slot);
 }
 
+/* Called when there is room in the journal: from here to the reference in the index the lock is never given up, so
+ * that nobody sees a body without references and frees it. */
 static int store_body(struct qi_store *store, struct publish *publish) {
-    if (publish->headers_size + (uint64_t)publish->body_size < store->options.embed_below)
+    if (is_embedded(store, publish) || publish->id.stamp)
         return 0;
     if (publish->headers_size + (uint64_t)publish->body_size > UINT32_MAX - 64)
         return qi_fail(QI_E_ARGUMENT, "a message of 4 GiB or more cannot be published");
@@ -160,8 +164,10 @@ static int store_body(struct qi_store *store, struct publish *publish) {
 }
 
 static int64_t publish_one(struct qi_queue *queue, struct publish *publish) {
-    uint64_t size = record_size(publish);
+    uint64_t size = record_size(queue->store, publish);
     int error = qi_make_room(queue, size, 1);
+    if (!error)
+        error = store_body(queue->store, publish);
     if (error)
         return error;
     uint64_t req_id = queue->next;
@@ -189,8 +195,6 @@ static int64_t publish_locked(struct qi_queue *queue, struct publish *publish) {
     qi_lock(store);
     int64_t result = qi_queue_ready(queue, true);
     if (result == 0)
-        result = store_body(store, publish);
-    if (result == 0)
         result = publish_one(queue, publish);
     qi_unlock(store);
     return result;
@@ -213,16 +217,14 @@ int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t 
                      const void *headers, uint32_t headers_size, const void *body,
                      uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t *req_ids) {
     struct publish publish = {headers, body, headers_size, body_size, flags, expiry_us, {0, 0, 0}};
+    struct qi_msg_id held = {0, 0, 0};
     qi_lock(store);
     int error = 0;
-    for (uint32_t i = 0; i < count && !error;
-         i++) { /* what can fail fails before the first record */
+    for (uint32_t i = 0; i < count && !error; i++) { /* what can fail fails before a record */
         error = qi_queue_ready(queues[i], true);
         if (!error)
             error = qi_make_room(queues[i], headers_size + (uint64_t)body_size + 64, 1);
     }
-    if (!error)
-        error = store_body(store, &publish);
     for (uint32_t i = 0; i < count && !error; i++) {
         int64_t req_id = qi_queue_ready(queues[i], true);
         if (req_id == 0)
@@ -231,7 +233,13 @@ int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t 
             error = (int)req_id;
         else
             req_ids[i] = (uint64_t)req_id;
+        if (!held.stamp && publish.id.stamp) { /* may be acked before the last queue has it */
+            held = publish.id;
+            qi_messages_count(&store->messages, held.file, 1, 0);
+        }
     }
+    if (held.stamp)
+        qi_messages_count(&store->messages, held.file, -1, 0);
     qi_unlock(store);
     return error;
 }
@@ -261,16 +269,14 @@ static void batch_item(struct batch_input *input, uint32_t i, struct publish *pu
 /* All records in one frame: all of it or nothing (H11). */
 static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint32_t count) {
     uint64_t size = 0;
-    int error = 0;
-    for (uint32_t i = 0; i < count && !error; i++) {
+    for (uint32_t i = 0; i < count; i++)
+        size += record_size(queue->store, &items[i]);
+    if (size > QI_FRAME_LENGTH_MAX)
+        return qi_fail(QI_E_ARGUMENT,
+                       "a batch has at most 256 MiB of records; publish it in parts");
+    int error = qi_make_room(queue, size, count);
+    for (uint32_t i = 0; i < count && !error; i++)
         error = store_body(queue->store, &items[i]);
-        size += record_size(&items[i]);
-    }
-    if (!error && size > QI_FRAME_LENGTH_MAX)
-        error =
-            qi_fail(QI_E_ARGUMENT, "a batch has at most 256 MiB of records; publish it in parts");
-    if (!error)
-        error = qi_make_room(queue, size, count);
     if (error)
         return error;
     uint32_t entries = queue->store->options.segment_entries;
@@ -296,7 +302,7 @@ static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint
         if (!segment || segment->number != number)
             segment = qi_segment_find(&queue->segments, number);
         mark_published(queue, segment, first + i, offset, &items[i]);
-        offset += record_size(&items[i]);
+        offset += record_size(queue->store, &items[i]);
     }
     queue->next = first + count;
     qi_flush_if_due(queue);

@@ -257,6 +257,8 @@ int qi_store_sync(struct qi_store *store) {
     int error = qi_store_usable(store, true);
     for (uint32_t i = 0; i < store->queues_count && !error; i++) {
         struct qi_queue *queue = store->queues[i];
+        while (queue->recovering)
+            pthread_cond_wait(&store->changed, &store->lock);
         if (queue->recovered && queue->dir >= 0 && !queue->deleted)
             error = qi_sync_to(queue, qi_lsn(queue));
     }
