@@ -54,7 +54,7 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
         queue->reserved = reserved;
     error = qi_journal_begin(next, queue->identity, queue->epoch + 1, qi_now_us(store));
     if (!error)
-        error = qi_append_manifest(queue, next, queue->flushed_epoch);
+        error = qi_append_manifest(queue, next, queue->flushed_epoch, qi_current(queue)->tail);
     if (error) {
         queue->reserved = before;
         return qi_fail_disk(error, "cannot begin the next journal of", queue->directory);
@@ -245,7 +245,7 @@ static int commit(struct qi_queue *queue, struct qi_flush *flush) {
     for (uint32_t i = 0; i < flush->count; i++)
         adopt(queue, &flush->segments[i]);
     queue->window_length = 0;
-    int error = qi_append_manifest(queue, qi_current(queue), flush->epoch);
+    int error = qi_append_manifest(queue, qi_current(queue), flush->epoch, 0);
     if (error)
         return qi_store_fail(
             queue->store, qi_fail_disk(error, "cannot append the manifest of", queue->directory));

@@ -128,7 +128,9 @@ static void note_frame(struct qi_journal_scan *scan, const struct qi_frame *fram
     if (frame->type == QI_FRAME_MANIFEST)
         scan->manifest = frame->offset;
     if ((frame->type == QI_FRAME_MARK || frame->type == QI_FRAME_CLOSE) && frame->length >= 16) {
-        uint64_t time_us = qi_get64(frame->payload + 8);
+        uint64_t mark = qi_get64(frame->payload), time_us = qi_get64(frame->payload + 8);
+        if (mark > scan->mark)
+            scan->mark = mark;
         if (time_us > scan->time_us)
             scan->time_us = time_us;
     }

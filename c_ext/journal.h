@@ -58,6 +58,7 @@ struct qi_journal_scan {
     uint64_t damaged;    /* frames or gaps below a MARK that are bad: isolated, the rest is kept */
     uint64_t damaged_bytes;
     uint64_t first_damage; /* offset */
+    uint64_t mark;         /* bytes below it were durable, by the last MARK */
     uint64_t time_us;      /* latest MARK's or CLOSE's clock */
     uint64_t manifest;     /* offset of the last MANIFEST frame, 0: none */
     bool closed;           /* the last frame is a CLOSE */

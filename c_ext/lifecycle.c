@@ -48,7 +48,7 @@ static int create_files(struct qi_queue *queue, const char *draft) {
     struct qi_journal *journal = qi_current(queue);
     error = qi_journal_begin(journal, queue->identity, queue->epoch, qi_now_us(store));
     if (!error)
-        error = qi_append_manifest(queue, journal, queue->flushed_epoch);
+        error = qi_append_manifest(queue, journal, queue->flushed_epoch, 0);
     if (error)
         return qi_fail_disk(error, "cannot create the journal of", queue->directory);
     error = disk->ops->sync(disk, journal->tape.file);
@@ -133,12 +133,16 @@ static void close_files(struct qi_queue *queue) {
     queue->window_room = queue->window_length = 0;
 }
 
-void qi_queue_reset(struct qi_queue *queue) {
-    close_files(queue);
+void qi_forget_index(struct qi_queue *queue) {
     qi_flush_forget(queue);
     qi_segments_clear(&queue->segments);
     queue->depth = queue->out = queue->next = queue->reserved = queue->floor = 0;
     queue->dirty_count = 0;
+}
+
+void qi_queue_reset(struct qi_queue *queue) {
+    close_files(queue);
+    qi_forget_index(queue);
     queue->recovered = false;
 }
 

@@ -73,13 +73,15 @@ void qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *excep
 /* state.c: MANIFEST, SESSION and CLOSE frames. */
 struct qi_manifest {
     uint64_t flushed_epoch, session, floor, reserved;
+    uint64_t previous_tail; /* of the epoch before: its true end; 0 if that is flushed */
     uint32_t count;
     const uint8_t *segments; /* count times 16 bytes */
 };
-#define QI_MANIFEST_FIXED   40u
+#define QI_MANIFEST_FIXED   48u
 #define QI_MANIFEST_SEGMENT 16u
 bool qi_read_manifest(const struct qi_frame *frame, struct qi_manifest *manifest);
-int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint64_t flushed_epoch);
+int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint64_t flushed_epoch,
+                       uint64_t previous_tail);
 int qi_append_session(struct qi_queue *queue);
 int qi_append_close(struct qi_queue *queue);
 bool qi_read_session(const struct qi_frame *frame, uint64_t *session, uint64_t *floor,
@@ -106,7 +108,8 @@ int qi_sync_messages(struct qi_store *store);
 int qi_queue_ready(struct qi_queue *queue, bool to_write);
 int qi_queue_unload(
     struct qi_queue *queue); /* idle: flushed, closed cleanly, no file or mapping left */
-int qi_queue_close(struct qi_queue *queue);  /* at the end of a session */
+int qi_queue_close(struct qi_queue *queue); /* at the end of a session */
+void qi_forget_index(struct qi_queue *queue);
 void qi_queue_reset(struct qi_queue *queue); /* forgets the index; files are closed as they are */
 
 /* queue.c */

@@ -153,31 +153,183 @@ static void report_scan(struct qi_queue *queue, const struct qi_journal *journal
                   (unsigned long long)scan->damaged, (unsigned long long)scan->damaged_bytes);
 }
 
-static int replay_both(struct qi_queue *queue, const struct qi_journal_scan *scan) {
-    uint64_t orphans = 0;
-    int error = 0;
-    if (queue->flushed_epoch + 1 < queue->epoch) { /* the epoch before was not (wholly) flushed */
-        struct qi_journal *old = qi_previous(queue);
-        if (old->tape.file >= 0 && old->epoch + 1 == queue->epoch) {
-            struct qi_journal_scan old_scan;
-            qi_journal_scan(old, &old_scan);
-            report_scan(queue, old, &old_scan);
-            error = qi_replay(queue, old, &old_scan, &orphans);
-            old->tail = old_scan.end;
-            if (!error && !queue->store->options.read_only)
-                error = qi_flush_snapshot(queue, old->epoch);
-        } else {
-            qi_report(queue->store, true, queue->directory, qi_journal_name(queue->epoch - 1), 0,
-                      "the journal of the epoch before is missing or damaged; what it alone held "
-                      "is lost");
+/* A stored body named by a publish record: false for other records. */
+static bool stored_body(const struct qi_queue *queue, const struct qi_record *record,
+                        struct qi_msg_id *id) {
+    if (record->kind > QI_PUB_TRANSIENT || queue->store->options.index_only ||
+        !qi_msg_id_is_set(record->fields))
+        return false;
+    *id = qi_get_msg_id(record->fields + QI_PUB_MSG_ID);
+    return true;
+}
+
+static uint32_t lowest_file(const struct qi_queue *queue, const struct qi_journal *journal,
+                            const struct qi_journal_scan *scan) {
+    uint64_t offset = QI_JOURNAL_START;
+    uint32_t lowest = UINT32_MAX;
+    struct qi_frame frame;
+    while (qi_journal_next(journal, scan, &offset, &frame)) {
+        struct qi_record record;
+        struct qi_msg_id id;
+        for (uint64_t at = 0; frame.type == QI_FRAME_RECORDS && at < frame.length;
+             at += record.size) {
+            if (!qi_read_record(frame.payload + at, frame.length - at, &record))
+                break;
+            if (stored_body(queue, &record, &id) && id.file < lowest)
+                lowest = id.file;
         }
     }
+    return lowest;
+}
+
+/* Every message of the frame that is alive after the replay has its body. */
+static bool bodies_are_there(struct qi_queue *queue, const struct qi_frame *frame) {
+    uint32_t entries = queue->store->options.segment_entries;
+    struct qi_record record;
+    struct qi_msg_id id;
+    bool there = true;
+    for (uint64_t at = 0; there && at < frame->length; at += record.size) {
+        if (!qi_read_record(frame->payload + at, frame->length - at, &record))
+            break;
+        if (!stored_body(queue, &record, &id))
+            continue;
+        struct qi_segment *segment = qi_segment_find(&queue->segments, record.req_id / entries);
+        uint32_t slot = (uint32_t)(record.req_id % entries);
+        if (!segment || !segment->hot || qi_bit(segment->hot->ack, slot))
+            continue;
+        uint8_t *payload = malloc(qi_payload_length(id) + 1u);
+        there = payload &&
+                qi_messages_read(&queue->store->messages, id, payload, qi_payload_length(id)) == 0;
+        free(payload);
+    }
+    return there;
+}
+
+/* A power cut may keep a record whose body it took. Records that no MARK covers were never confirmed: the journal ends
+ * before the first one that lacks its body, so that what survives is a prefix of what was published (H8). Returns the
+ * end, or 0 if nothing is to be cut. */
+static uint64_t find_bodiless(struct qi_queue *queue, struct qi_journal *journal,
+                              const struct qi_journal_scan *scan) {
+    uint64_t offset = scan->mark > QI_JOURNAL_START ? scan->mark : QI_JOURNAL_START;
+    struct qi_frame frame;
+    while (scan->damaged == 0 && qi_journal_next(journal, scan, &offset, &frame))
+        if (frame.type == QI_FRAME_RECORDS && !bodies_are_there(queue, &frame))
+            return frame.offset;
+    return 0;
+}
+
+static void cut_scan(struct qi_journal_scan *scan, uint64_t end) {
+    if (scan->end <= end)
+        return;
+    scan->torn_bytes += scan->end - end;
+    scan->end = end;
+    scan->closed = false;
+}
+
+/* H12 for bodies: once per store and file, not once per queue. */
+static int make_bodies_durable(struct qi_queue *queue, uint32_t from) {
+    struct qi_store *store = queue->store;
+    if (from >= store->barrier_from)
+        return 0;
+    int error = qi_messages_barrier(&store->messages, from);
     if (!error)
-        error = qi_replay(queue, qi_current(queue), scan, &orphans);
+        store->barrier_from = from;
+    return error;
+}
+
+/* The journal of the epoch before, if it is needed; its scan, or an empty one. */
+static bool old_is_there(struct qi_queue *queue, struct qi_journal_scan *scan) {
+    struct qi_journal *old = qi_previous(queue);
+    *scan = (struct qi_journal_scan){.end = QI_JOURNAL_START};
+    if (old->tape.file < 0 || old->epoch + 1 != queue->epoch) {
+        qi_report(
+            queue->store, true, queue->directory, qi_journal_name(queue->epoch - 1), 0,
+            "the journal of the epoch before is missing or damaged; what it alone held is lost");
+        return false;
+    }
+    qi_journal_scan(old, scan);
+    return true;
+}
+
+/* If the old journal lost its tail, nothing behind it in the current one counts, unless a MARK there says that the old
+ * one had been durable: then it is damage. */
+static void trim(struct qi_queue *queue, const struct qi_manifest *manifest,
+                 const struct qi_journal_scan *old, struct qi_journal_scan *scan) {
+    if (old->end >= manifest->previous_tail)
+        return;
+    if (scan->mark > 0)
+        qi_report(queue->store, true, queue->directory, qi_journal_name(queue->epoch - 1), old->end,
+                  "%llu durable bytes at its end are gone",
+                  (unsigned long long)(manifest->previous_tail - old->end));
+    else
+        cut_scan(scan, scan->manifest + QI_FRAME_HEADER + QI_MANIFEST_FIXED +
+                           (uint64_t)manifest->count * QI_MANIFEST_SEGMENT);
+}
+
+/* What recovery works on. */
+struct recovery {
+    struct qi_manifest manifest;
+    struct qi_journal_scan scan, old;
+    bool has_old;
+};
+
+static int replay_both(struct qi_queue *queue, struct recovery *recovery) {
+    uint64_t orphans = 0;
+    int error = take_manifest(queue, &recovery->manifest);
+    if (!error && recovery->has_old) {
+        error = qi_replay(queue, qi_previous(queue), &recovery->old, &orphans);
+        qi_previous(queue)->tail = recovery->old.end;
+        if (!error && !queue->store->options.read_only)
+            error = qi_flush_snapshot(queue, queue->epoch - 1);
+    }
+    if (!error)
+        error = qi_replay(queue, qi_current(queue), &recovery->scan, &orphans);
     if (orphans)
         qi_report(queue->store, true, queue->directory, qi_journal_name(queue->epoch), 0,
                   "%llu deliveries or acks without a publish were ignored",
                   (unsigned long long)orphans);
+    return error;
+}
+
+/* After an unclean end: bodies are made durable (H12) and looked for. True if a journal was cut. */
+static int settle_bodies(struct qi_queue *queue, struct recovery *recovery, bool *cut) {
+    struct qi_journal *current = qi_current(queue), *previous = qi_previous(queue);
+    *cut = false;
+    if (queue->store->options.read_only ||
+        queue->store->unclean_session + 1 != queue->store->session)
+        return 0;
+    uint32_t from = lowest_file(queue, current, &recovery->scan);
+    uint32_t from_old = recovery->has_old ? lowest_file(queue, previous, &recovery->old) : from;
+    int error = make_bodies_durable(queue, from < from_old ? from : from_old);
+    if (error)
+        return error;
+    uint64_t end = recovery->has_old && recovery->scan.mark == 0
+                       ? find_bodiless(queue, previous, &recovery->old)
+                       : 0;
+    if (end)
+        cut_scan(&recovery->old, end);
+    else if ((end = find_bodiless(queue, current, &recovery->scan)))
+        cut_scan(&recovery->scan, end);
+    *cut = end != 0;
+    return 0;
+}
+
+static int replay(struct qi_queue *queue, struct recovery *recovery) {
+    bool cut = false, needs_old = recovery->manifest.flushed_epoch + 1 < queue->epoch;
+    recovery->has_old = needs_old && old_is_there(queue, &recovery->old);
+    int error;
+    do {
+        if (recovery->has_old)
+            trim(queue, &recovery->manifest, &recovery->old, &recovery->scan);
+        error = replay_both(queue, recovery);
+        if (!error)
+            error = settle_bodies(queue, recovery, &cut);
+        if (!error && cut)
+            qi_forget_index(queue);
+    } while (!error && cut);
+    report_scan(queue, qi_current(queue), &recovery->scan);
+    if (recovery->has_old)
+        report_scan(queue, qi_previous(queue), &recovery->old);
     return error;
 }
 
@@ -302,26 +454,21 @@ int qi_recover(struct qi_queue *queue) {
         queue->dir = disk->ops->open_dir(disk, store->queues_dir, queue->directory);
     if (queue->dir < 0)
         return qi_fail_disk(queue->dir, "cannot open the directory of queue", queue->name);
-    struct qi_journal_scan scan;
-    struct qi_manifest manifest;
+    struct recovery recovery = {0};
     int error = qi_queue_meta_read(queue);
     if (!error)
         error = open_journals(queue);
     if (!error)
-        error = choose(queue, &scan, &manifest);
+        error = choose(queue, &recovery.scan, &recovery.manifest);
     if (!error)
-        error = take_manifest(queue, &manifest);
-    if (!error) {
-        report_scan(queue, qi_current(queue), &scan);
-        error = replay_both(queue, &scan);
-    }
+        error = replay(queue, &recovery);
     if (!error) {
         check_segments(queue);
         if (!store->options.read_only)
             remove_strays(queue);
-        if (scan.time_us > qi_now_us(store))
-            store->wall_base_us += scan.time_us - qi_now_us(store);
-        error = begin_session(queue, &scan);
+        if (recovery.scan.time_us > qi_now_us(store))
+            store->wall_base_us += recovery.scan.time_us - qi_now_us(store);
+        error = begin_session(queue, &recovery.scan);
     }
     if (error) {
         qi_queue_reset(queue);

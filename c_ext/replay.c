@@ -69,7 +69,7 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
         return 0;
     }
     if (hot->loaded || segment->unacked == 0) {
-        ++*orphans;
+        *orphans += segment->flushed_transient == 0; /* else it may be about a dead transient */
         return 0;
     }
     queue->dirty_count++;

@@ -24,7 +24,8 @@ static bool get_lane(const uint8_t *at, uint64_t *req_id) {
     return true;
 }
 
-int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint64_t flushed_epoch) {
+int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint64_t flushed_epoch,
+                       uint64_t previous_tail) {
     const struct qi_segment *items = queue->segments.items + queue->segments.start;
     uint32_t count = 0;
     for (uint32_t i = 0; i < queue->segments.count; i++)
@@ -37,7 +38,8 @@ int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint6
     qi_put64(at, flushed_epoch);
     qi_put64(at + 8, queue->session);
     qi_put64(at + 16, queue->floor);
-    at = put_lane(at + 24, queue->reserved);
+    qi_put64(at + 24, previous_tail);
+    at = put_lane(at + 32, queue->reserved);
     qi_put32(at, count);
     at += 4;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
@@ -59,9 +61,10 @@ bool qi_read_manifest(const struct qi_frame *frame, struct qi_manifest *manifest
     manifest->flushed_epoch = qi_get64(at);
     manifest->session = qi_get64(at + 8);
     manifest->floor = qi_get64(at + 16);
-    if (!get_lane(at + 24, &manifest->reserved))
+    manifest->previous_tail = qi_get64(at + 24);
+    if (!get_lane(at + 32, &manifest->reserved))
         return false;
-    manifest->count = qi_get32(at + 36);
+    manifest->count = qi_get32(at + 44);
     manifest->segments = at + QI_MANIFEST_FIXED;
     return manifest->count == (frame->length - QI_MANIFEST_FIXED) / QI_MANIFEST_SEGMENT;
 }

@@ -189,6 +189,7 @@ int qi_store_open(const char *path, const qi_options *options, struct qi_store *
     store->wall_base_us = disk->ops->wall_us(disk);
     store->monotonic_base_us = disk->ops->monotonic_us(disk);
     store->keep_free = KEEP_FREE;
+    store->barrier_from = UINT32_MAX;
     init_threads(store);
     store->root = disk->ops->open_root(disk, path, options->create && !options->read_only);
     int error = store->root < 0 ? qi_fail_disk(store->root, "cannot open the store", path) : 0;

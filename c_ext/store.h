@@ -26,6 +26,7 @@ struct qi_store {
 
     uint8_t identity[QI_IDENTITY_SIZE];
     uint64_t session;
+    uint32_t barrier_from;    /* message files from this number on are known to be durable */
     uint64_t unclean_session; /* the last session that did not end with close */
     uint64_t wall_base_us, monotonic_base_us;
 
