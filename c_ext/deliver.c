@@ -187,11 +187,13 @@ static uint32_t special(const qi_message *message) {
            (message->payload_size != message->body_size ? 64u : 0u);
 }
 
-int64_t qi_get(struct qi_queue *queue, qi_message *message, void *payload, size_t room) {
+int64_t qi_get(qi_reader *reader) {
+    struct qi_queue *queue = reader->queue;
+    qi_message *message = &reader->message;
     qi_lock(queue->store);
     int64_t result = qi_queue_ready(queue, true);
     if (result == 0)
-        result = get_locked(queue, message, payload, room);
+        result = get_locked(queue, message, reader->payload, reader->room);
     qi_unlock(queue->store);
     return result < 0 ? result
                       : (int64_t)((uint64_t)special(message) << 32 | message->payload_size);

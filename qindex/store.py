@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from qindex._core import ffi, lib
+from qindex.arguments import as_bytes, encode_headers, to_expiry_us
 from qindex.errors import QueueMissing, StoreClosed, StoreMissing, raise_error
 from qindex.message import Finding
-from qindex.queue import Queue, _encode_headers, _expiry_us, as_bytes
+from qindex.queue import Queue
 
 EMBED_BELOW: Final = 4096  # measured, see tools/bench/embed.py
 MESSAGE_FILE_SIZE: Final = 16 * 1024 * 1024
@@ -200,7 +201,7 @@ class Store:
         """Publish one body to several queues; return its ReqId in each, in the same order.
 
         A body of embed_below bytes or more is stored once and freed after the last ack. Each queue
-        gets its record whole or not at all; a crash in the middle may leave it in some of them only.
+        gets its record whole or not at all; a crash in between may leave it in some of them.
         Errors as Queue.publish.
         """
         if isinstance(queues, str):
@@ -209,7 +210,7 @@ class Store:
             )
         targets = [self.queue(name) for name in queues]
         data = as_bytes(body)
-        table = _encode_headers(headers)
+        table = encode_headers(headers)
         handles = ffi.new("qi_queue *[]", [queue._handle for queue in targets])
         req_ids = ffi.new("uint64_t[]", len(targets))
         code = lib.qi_store_publish(
@@ -221,7 +222,7 @@ class Store:
             data,
             len(data),
             0 if persistent else lib.QI_TRANSIENT,
-            _expiry_us(ttl, expires_at),
+            to_expiry_us(ttl, expires_at),
             req_ids,
         )
         if code < 0:
@@ -239,7 +240,7 @@ class Store:
             raise_error(code)
 
     def compact(self) -> int:
-        """Free the space of acked bodies now; return the bytes freed. Background work does the same.
+        """Free the space of acked bodies now; return the bytes freed. The background does it too.
 
         Cost: reads the survivors of files with garbage, and the index of the queues they are in.
         """
@@ -264,7 +265,7 @@ class Store:
         handle = self._open_handle()
         damage, offset = ffi.new("bool *"), ffi.new("uint64_t *")
         where, text = ffi.new("char **"), ffi.new("char **")
-        found = []
+        found: list[Finding] = []
         while lib.qi_store_finding(handle, len(found), damage, where, offset, text) == 0:
             found.append(
                 Finding(
@@ -323,7 +324,7 @@ def open_handle(path: str | os.PathLike[str], options: Any) -> tuple[str, Any]:
     return text, result[0]
 
 
-def open(
+def open(  # noqa: A001 - qindex.open is the module's own verb
     path: str | os.PathLike[str],
     *,
     sync: SyncPolicy = "group",

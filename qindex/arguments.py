@@ -1,0 +1,86 @@
+"""What callers pass, checked and turned into what the core takes."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from qindex._core import lib
+
+if TYPE_CHECKING:
+    from qindex.message import Message
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+def to_expiry_us(ttl: float | None, expires_at: float | None) -> int:
+    if ttl is not None:
+        if expires_at is not None:
+            raise ValueError(
+                "give ttl (seconds from now) or expires_at (seconds since 1970), not both"
+            )
+        if not ttl >= 0:
+            raise ValueError(f"ttl must be 0 or more seconds, not {ttl!r}")
+        expires_at = time.time() + ttl
+    if expires_at is None:
+        return 0
+    if not 0 <= expires_at < 1 << 43:
+        raise ValueError(f"expires_at must be seconds since 1970, not {expires_at!r}")
+    return max(1, int(expires_at * 1_000_000))
+
+
+def encode_headers(headers: Mapping[str, Any] | None) -> bytes:
+    if not headers:
+        return b""
+    from qindex.formats.field_table import encode_table
+
+    return encode_table(headers)
+
+
+def as_bytes(body: Buffer) -> bytes:
+    """The body as bytes; text is refused with advice."""
+    if isinstance(body, str):
+        raise TypeError("a body is bytes-like; encode text first, for example body.encode()")
+    try:
+        return bytes(memoryview(body))
+    except TypeError:
+        raise TypeError(f"a body is bytes-like, not {type(body).__name__}") from None
+
+
+def batch_headers(
+    headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None, count: int
+) -> tuple[bytes, array[int] | None]:
+    if not headers:
+        return b"", None
+    if isinstance(headers, Mapping):
+        table = encode_headers(headers)
+        return table * count, array("I", [len(table)] * count)
+    same_length("headers", headers, count)
+    tables = [encode_headers(one) for one in headers]
+    return b"".join(tables), array("I", map(len, tables))
+
+
+def batch_flags(
+    persistent: bool | Sequence[bool], redelivered: bool | Sequence[bool], count: int
+) -> tuple[bytes | None, int]:
+    transient = lib.QI_TRANSIENT
+    again = lib.QI_REDELIVERED
+    if isinstance(persistent, Sequence) or isinstance(redelivered, Sequence):
+        kept = persistent if isinstance(persistent, Sequence) else [persistent] * count
+        seen = redelivered if isinstance(redelivered, Sequence) else [redelivered] * count
+        same_length("persistent", kept, count)
+        same_length("redelivered", seen, count)
+        pairs = zip(kept, seen, strict=True)
+        return bytes((0 if k else transient) | (again if r else 0) for k, r in pairs), 0
+    return None, (0 if persistent else transient) | (again if redelivered else 0)
+
+
+def same_length(name: str, values: Sequence[Any], count: int) -> None:
+    if len(values) != count:
+        raise ValueError(f"{name} has {len(values)} entries for {count} bodies")
+
+
+def to_req_ids(messages: Iterable[Message | int]) -> array[int]:
+    return array("Q", [m if type(m) is int else m.req_id for m in messages])  # type: ignore[union-attr]

@@ -1,0 +1,106 @@
+"""Buffers that the core fills, and messages made of them."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any, Final
+
+from qindex._core import ffi, lib
+from qindex.errors import raise_error
+from qindex.message import Details, Message
+
+PAYLOAD_ROOM: Final = 64 * 1024
+BATCH_ROOM: Final = 4 * 1024 * 1024
+BATCH_MESSAGES_MAX: Final = 65536
+
+_unpack = ffi.unpack
+
+
+def to_message(queue: str, message: Any, payload: Any) -> Message:
+    """A Message with all its details; `payload` holds the headers, then the body."""
+    size, body_size = message.payload_size, message.body_size
+    table_size = size - body_size
+    flags = message.flags
+    return Message(
+        message.req_id,
+        _unpack(payload + table_size, body_size) if body_size else b"",
+        Details(
+            queue=queue,
+            redelivered=bool(flags & lib.QI_REDELIVERED),
+            delivery_count=message.delivery_count,
+            persistent=not flags & lib.QI_TRANSIENT,
+            expires_at=message.expiry_us / 1e6 if message.expiry_us else None,
+            headers=_unpack(payload, table_size) if table_size else b"",
+        ),
+    )
+
+
+class Reader:
+    """Room for one message; used by one caller at a time."""
+
+    __slots__ = ("buffer", "struct", "words")
+
+    def __init__(self, handle: Any) -> None:
+        self.struct = ffi.new("qi_reader *")
+        self.struct.queue = handle
+        # Reading a number through a memoryview is cheaper than through the struct.
+        self.words = memoryview(ffi.buffer(self.struct)).cast("Q")  # words[0] is the ReqId
+        self.buffer: Any = None
+        self.grow(PAYLOAD_ROOM)
+
+    def grow(self, room: int) -> None:
+        """Room for a payload of that many bytes."""
+        self.buffer = ffi.new("char[]", room)
+        self.struct.payload = self.buffer
+        self.struct.room = room
+
+
+class BatchReader:
+    """Room for a batch of messages; used by one caller at a time."""
+
+    __slots__ = ("buffer", "count", "handle", "messages", "req_ids", "room", "sizes")
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.count = 0
+        self.room = 0
+
+    def _make_room(self, count: int, room: int) -> None:
+        if count > self.count:
+            self.messages = ffi.new("qi_message[]", count)
+            self.req_ids = ffi.new("uint64_t[]", count)
+            self.sizes = ffi.new("uint32_t[]", count)
+            self.count = count
+        if room > self.room:
+            self.buffer = ffi.new("char[]", room)
+            self.room = room
+
+    def get(self, count: int, queue: str, plain: Details) -> list[Message]:
+        """Up to `count` messages; see Queue.get_many."""
+        self._make_room(count, BATCH_ROOM)
+        while True:
+            got = lib.qi_get_many(
+                self.handle, count, self.messages, self.buffer, self.room, self.req_ids, self.sizes
+            )
+            if got != lib.QI_E_ROOM:
+                break
+            self._make_room(count, self.messages[0].payload_size)
+        if got == lib.QI_EMPTY:
+            return []
+        if got < 0:
+            raise_error(got)
+        return self._split(got >> 1, queue, plain if got & 1 else None)
+
+    def _split(self, got: int, queue: str, plain: Details | None) -> list[Message]:
+        ends = list(accumulate(_unpack(self.sizes, got)))
+        if plain is None:
+            starts = [0, *ends[:-1]]
+            return [
+                to_message(queue, self.messages[i], self.buffer + starts[i]) for i in range(got)
+            ]
+        blob = _unpack(self.buffer, ends[-1]) if ends[-1] else b""
+        starts = [0, *ends]
+        return [
+            Message(req_id, blob[start:end], plain)
+            for req_id, start, end in zip(_unpack(self.req_ids, got), starts, ends, strict=False)
+        ]
