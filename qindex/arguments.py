@@ -41,7 +41,7 @@ def encode_headers(headers: Mapping[str, Any] | None) -> bytes:
 
 def as_bytes(body: Buffer) -> bytes:
     """The body as bytes; text is refused with advice."""
-    if isinstance(body, str):
+    if isinstance(body, str):  # type: ignore[unreachable]  # callers without a type checker
         raise TypeError("a body is bytes-like; encode text first, for example body.encode()")
     try:
         return bytes(memoryview(body))

@@ -290,7 +290,7 @@ class Queue:
             raise_error(code)
 
     def purge(self) -> int:
-        """Drop all ready messages, keep the unacked; return how many were dropped. O(their number)."""
+        """Drop all ready messages, keep the unacked; return how many. O(their number)."""
         purged: int = lib.qi_purge(self._handle)
         if purged < 0:
             raise_error(purged)
