@@ -47,6 +47,9 @@ struct qi_disk_ops {
                uint8_t **memory); /* NULL file: plain memory */
     void (*unmap)(struct qi_disk *, uint8_t *memory, uint64_t length);
     int (*populate)(struct qi_disk *, uint8_t *memory, uint64_t length, bool for_write);
+    /* Takes the page tables of a mapping's range away at once; the bytes stay in the file. A sync would write-protect
+     * the pages one by one, with an interrupt to every processor for each. */
+    void (*settle)(struct qi_disk *, uint8_t *memory, uint64_t length);
     int (*lock)(struct qi_disk *,
                 int file); /* exclusive, for the life of the handle; -EWOULDBLOCK if held */
     int (*free_bytes)(struct qi_disk *, int dir, uint64_t *bytes);

@@ -236,6 +236,11 @@ static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length, bool
     return errno == EINVAL ? 0 : errno == EFAULT ? -EIO : -errno; /* EINVAL: a kernel before 5.14 */
 }
 
+static void settle(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
+    (void)disk;
+    madvise(memory, length, MADV_DONTNEED);
+}
+
 static int lock(struct qi_disk *disk, int file) {
     (void)disk;
     return flock(file, LOCK_EX | LOCK_NB) != 0 ? -errno : 0;
@@ -321,6 +326,7 @@ static const struct qi_disk_ops posix_ops = {
     .map = map,
     .unmap = unmap,
     .populate = populate,
+    .settle = settle,
     .lock = lock,
     .free_bytes = free_bytes,
     .mapping_is_safe = mapping_is_safe,

@@ -29,15 +29,34 @@ int qi_sync_messages(struct qi_store *store) {
     return 0;
 }
 
-/* The I/O of one sync, without the lock. */
-static int sync_files(struct qi_disk *disk, int old_file, int dir, int file) {
+#define AHEAD_MIN (UINT64_C(64) << 10)
+#define AHEAD_MAX (UINT64_C(4) << 20)
+
+/* One sync: what it covers, and the I/O of it without the lock. */
+struct sync {
+    struct qi_disk *disk;
+    struct qi_journal *journal, *old; /* old: NULL if durable */
+    int dir;                          /* -1: durable */
+    uint64_t from, tail;              /* of the journal */
+};
+
+static int sync_files(const struct sync *sync) {
+    struct qi_disk *disk = sync->disk;
     int error = 0;
-    if (old_file >= 0)
-        error = disk->ops->sync(disk, old_file);
-    if (!error && dir >= 0)
-        error = disk->ops->sync_dir(disk, dir);
+    if (sync->old) {
+        qi_tape_settle(&sync->old->tape, sync->old->synced, sync->old->tail);
+        error = disk->ops->sync(disk, sync->old->tape.file);
+    }
+    if (!error && sync->dir >= 0)
+        error = disk->ops->sync_dir(disk, sync->dir);
+    qi_tape_settle(&sync->journal->tape, sync->from, sync->tail);
     if (!error)
-        error = disk->ops->sync(disk, file);
+        error = disk->ops->sync(disk, sync->journal->tape.file);
+    /* A queue in full flow: the pages of the next interval are made ready before they are needed. */
+    uint64_t ahead = 2 * (sync->tail - sync->from);
+    if (!error && ahead >= AHEAD_MIN)
+        qi_tape_prepare(&sync->journal->tape, sync->tail,
+                        sync->tail + (ahead < AHEAD_MAX ? ahead : AHEAD_MAX));
     return error;
 }
 
@@ -45,15 +64,18 @@ static int sync_once(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
     queue->syncing = true;
     struct qi_journal *journal = qi_current(queue);
-    uint64_t upto = qi_lsn(queue), tail = journal->tail, epoch = queue->epoch,
-             now = qi_now_us(store);
-    int old_file = queue->old_unsynced ? qi_previous(queue)->tape.file : -1;
-    int dir = queue->dir_unsynced ? queue->dir : -1;
+    uint64_t upto = qi_lsn(queue), epoch = queue->epoch, now = qi_now_us(store);
+    struct sync sync = {.disk = store->disk,
+                        .journal = journal,
+                        .old = queue->old_unsynced ? qi_previous(queue) : NULL,
+                        .dir = queue->dir_unsynced ? queue->dir : -1,
+                        .from = journal->synced,
+                        .tail = journal->tail};
     queue->dir_unsynced = false;
     int error = qi_sync_messages(store);
     if (!error) {
         qi_unlock(store);
-        error = sync_files(store->disk, old_file, dir, journal->tape.file);
+        error = sync_files(&sync);
         qi_lock(store);
         if (error)
             error = qi_store_fail(
@@ -64,7 +86,7 @@ static int sync_once(struct qi_queue *queue) {
         queue->lsn_synced = upto;
         if (queue->epoch == epoch) {
             queue->old_unsynced = false;
-            journal->synced = tail;
+            journal->synced = sync.tail;
             journal->mark_time_us = now;
         }
     }
