@@ -1,0 +1,68 @@
+"""What tests share: small knobs, a crash, findings, files."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import qindex
+from qindex._core import lib
+
+# Constants so small that twenty publishes cross segments, flushes and message files.
+SMALL = {
+    "segment_entries": 16,
+    "max_journal_entries": 24,
+    "embed_below": 64,
+    "message_file_size": 4096,
+}
+
+
+def crash(store: qindex.Store | qindex.QueueIndex) -> None:
+    """Let go of the store as a killed process would: no close, no sync, the lock is released."""
+    store._finalizer.detach()
+    store._closed = True
+    lib.qi_store_free(store._handle if isinstance(store, qindex.Store) else store._store)
+
+
+def damage(store: qindex.Store) -> list[str]:
+    """Findings of severity damage so far, as text."""
+    return [str(finding) for finding in store.findings if finding.severity == "damage"]
+
+
+def content(store: qindex.Store) -> dict[str, list[tuple[int, bytes]]]:
+    """Every message of every queue, in order."""
+    return {
+        name: [(message.req_id, message.body) for message in store.queue(name).browse()]
+        for name in store.queues()
+    }
+
+
+def bodies(messages) -> list[bytes]:
+    return [message.body for message in messages]
+
+
+def ids(messages) -> list[int]:
+    return [message.req_id for message in messages]
+
+
+def queue_directory(root: str | os.PathLike[str], name: str) -> Path:
+    """Where a queue lives: names never become paths."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16)
+    return Path(root) / "queues" / digest.hexdigest()
+
+
+def files_of(root: str | os.PathLike[str]) -> dict[str, bytes]:
+    """Every file below, with its bytes."""
+    root = Path(root)
+    return {
+        str(file.relative_to(root)): file.read_bytes()
+        for file in sorted(root.rglob("*"))
+        if file.is_file() and not file.is_symlink()
+    }
+
+
+def put_files(root: Path, files: dict[str, bytes]) -> None:
+    """Write a tree that files_of() took."""
+    for name, data in files.items():
+        target = root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
