@@ -91,7 +91,9 @@ def refusals(queue):
 
 @pytest.mark.parametrize("number", range(15))
 @pytest.mark.parametrize("flushed", [False, True], ids=["journal", "flushed"])
-def test_a_refused_settlement_leaves_no_trace(store, queue, flushed, number):
+@pytest.mark.parametrize("io", ["mmap", "pwrite"])
+def test_a_refused_settlement_leaves_no_trace(open_store, io, flushed, number):
+    queue = open_store(io=io, max_journal_entries=1000, idle=60).queue("orders")  # no own flush
     fill(queue)
     queue.get_many(5)
     queue.ack(0)

@@ -244,9 +244,13 @@ def test_a_closed_store_refuses_everything_and_closes_twice(store, queue):
 
 
 def test_leaving_the_with_block_closes_even_after_an_error(tmp_path):
-    with pytest.raises(KeyError), qindex.open(tmp_path / "data") as store:
-        store.queue("a").publish(b"kept")
-        raise KeyError
+    def fails():
+        with qindex.open(tmp_path / "data") as store:
+            store.queue("a").publish(b"kept")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
     with qindex.open(tmp_path / "data") as again:
         assert again.stats().unclean_session == 0
         assert again.queue("a").get().body == b"kept"
