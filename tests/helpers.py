@@ -1,5 +1,6 @@
 """What tests share: small knobs, a crash, findings, files."""
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -51,13 +52,13 @@ def queue_directory(root: str | os.PathLike[str], name: str) -> Path:
 
 
 def files_of(root: str | os.PathLike[str]) -> dict[str, bytes]:
-    """Every file below, with its bytes."""
-    root = Path(root)
-    return {
-        str(file.relative_to(root)): file.read_bytes()
-        for file in sorted(root.rglob("*"))
-        if file.is_file() and not file.is_symlink()
-    }
+    """Every file below, with its bytes. A live store may remove files meanwhile."""
+    root, found = Path(root), {}
+    for file in sorted(root.rglob("*")):
+        if file.is_file() and not file.is_symlink():
+            with contextlib.suppress(FileNotFoundError):
+                found[str(file.relative_to(root))] = file.read_bytes()
+    return found
 
 
 def put_files(root: Path, files: dict[str, bytes]) -> None:

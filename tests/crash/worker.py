@@ -1,0 +1,152 @@
+"""The victim of test_kill9: plays random operations until it is killed.
+
+    python worker.py DIRECTORY SEED OPTIONS(JSON)
+
+Before each operation a line of JSON says what is meant, after it one says what came of it. A line is
+written to the pipe before the next step, so what the parent has read is what this process knew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import zlib
+
+import qindex
+
+QUEUES = ["a", "b", "c"]
+BACKLOG_MAX = 150  # above it, the dice prefer acks
+
+
+def body_of(tag: int, size: int) -> bytes:
+    """The one body that belongs to a tag."""
+    start = b"%d|" % tag
+    return (start + random.Random(tag).randbytes(max(0, size - len(start))))[:size] if size else b""
+
+
+def say(**line: object) -> None:
+    data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+    while data:
+        data = data[os.write(1, data) :]
+
+
+class Worker:
+    def __init__(self, directory: str, seed: int, options: dict[str, object]) -> None:
+        self.dice = random.Random(seed)
+        self.tag = seed * 1_000_000
+        self.store = qindex.open(directory, **options)
+        self.queues = {name: self.store.queue(name) for name in QUEUES}
+        self.out: dict[str, list[int]] = {name: [] for name in QUEUES}
+
+    def new_bodies(self, count: int) -> list[tuple[int, int]]:
+        first = self.tag
+        self.tag += count
+        sizes = [0, 9, 40, 63, 64, 300, 1500]
+        return [(first + i, self.dice.choice(sizes)) for i in range(count)]
+
+    def step(self) -> None:
+        name = self.dice.choice(QUEUES)
+        full = len(self.queues[name]) > BACKLOG_MAX
+        chances = {
+            self.publish: 1 if full else 20,
+            self.publish_many: 1 if full else 6,
+            self.fan_out: 1 if full else 5,
+            self.get: 20,
+            self.get_many: 8,
+            self.ack: 30 if full else 15,
+            self.nack: 3,
+            self.upkeep: 3,
+        }
+        self.dice.choices(list(chances), list(chances.values()))[0](name)
+
+    def publish(self, name: str) -> None:
+        [(tag, size)] = self.new_bodies(1)
+        persistent = self.dice.random() < 0.85
+        headers = {"tag": tag} if self.dice.random() < 0.3 else None
+        say(op="publish", queues=[name], bodies=[[tag, size]], persistent=persistent)
+        req_id = self.queues[name].publish(
+            body_of(tag, size), persistent=persistent, headers=headers
+        )
+        say(ids=[[req_id]])
+
+    def publish_many(self, name: str) -> None:
+        bodies = self.new_bodies(self.dice.randrange(1, 40))
+        say(op="publish", queues=[name], bodies=bodies, persistent=True)
+        say(ids=[list(self.queues[name].publish_many([body_of(*body) for body in bodies]))])
+
+    def fan_out(self, _name: str) -> None:
+        names = self.dice.sample(QUEUES, self.dice.randrange(1, 4))
+        [(tag, size)] = self.new_bodies(1)
+        say(op="publish", queues=names, bodies=[[tag, size]], persistent=True)
+        say(ids=[[req_id] for req_id in self.store.publish(names, body_of(tag, size))])
+
+    def get(self, name: str) -> None:
+        say(op="get", queue=name, count=1)
+        message = self.queues[name].get()
+        self.took(name, [message] if message else [])
+
+    def get_many(self, name: str) -> None:
+        count = self.dice.randrange(1, 25)
+        say(op="get", queue=name, count=count)
+        self.took(name, self.queues[name].get_many(count))
+
+    def took(self, name: str, messages: list[qindex.Message]) -> None:
+        self.out[name] += [message.req_id for message in messages]
+        say(
+            got=[
+                [m.req_id, zlib.crc32(m.body), m.delivery_count, m.redelivered] for m in messages
+            ]
+        )
+
+    def some_out(self, name: str) -> list[int]:
+        out = self.out[name]
+        self.dice.shuffle(out)
+        count = self.dice.choice([1, 1, 3, len(out)])
+        taken, self.out[name] = out[:count], out[count:]
+        return taken
+
+    def ack(self, name: str) -> None:
+        taken = self.some_out(name)
+        if not taken:
+            return
+        say(op="ack", queue=name, ids=taken)
+        if len(taken) == 1:
+            self.queues[name].ack(taken[0])
+        elif self.dice.random() < 0.2:
+            self.queues[name].nack_many(taken, requeue=False)
+        else:
+            self.queues[name].ack_many(taken)
+        say(done=True)
+
+    def nack(self, name: str) -> None:
+        taken = self.some_out(name)
+        if taken:
+            say(op="nack", queue=name, ids=taken)
+            self.queues[name].nack_many(taken)
+            say(done=True)
+
+    def upkeep(self, name: str) -> None:
+        verb = self.dice.choice(["flush", "sync", "compact", "purge"])
+        say(op=verb, queue=name)
+        if verb == "compact":
+            self.store.compact()
+        elif verb == "purge":
+            self.queues[name].purge()
+        else:
+            getattr(self.queues[name], verb)()
+        say(done=True)
+
+
+def main() -> None:
+    directory, seed, options = sys.argv[1:]
+    worker = Worker(directory, int(seed), json.loads(options))
+    say(op="ready")
+    say(done=True)
+    while True:
+        worker.step()
+
+
+if __name__ == "__main__":
+    main()
