@@ -50,6 +50,11 @@ bool qi_frame_find(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t 
                    uint64_t base, struct qi_frame *frame) {
     uint64_t budget = 4 * size;
     for (; offset + QI_FRAME_HEADER <= size; offset++) {
+        while (qi_get64(bytes + offset) == 0) { /* no header begins with a zero byte */
+            offset += 8;
+            if (offset + QI_FRAME_HEADER > size)
+                return false;
+        }
         uint32_t word = qi_get32(bytes + offset);
         uint32_t type = word >> 28, length = word & QI_FRAME_LENGTH_MAX;
         if (type < QI_FRAME_RECORDS || type > QI_FRAME_SUMMARY || length == 0)

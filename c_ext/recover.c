@@ -11,6 +11,15 @@
 #include "crc32c.h"
 #include "store.h"
 
+/* A retired journal has none: its megabytes need not be read. */
+static bool has_header(const struct qi_tape *tape) {
+    uint8_t copies[2][8] = {{0}};
+    for (uint32_t i = 0; i < 2; i++)
+        tape->disk->ops->read(tape->disk, tape->file, copies[i], 8,
+                              (uint64_t)i * QI_JOURNAL_HEADER_COPY);
+    return qi_get64(copies[0]) != 0 || qi_get64(copies[1]) != 0;
+}
+
 /* H12: what the cache holds reaches the medium before it is read; then the cache is dropped, because after a failed
  * sync in an earlier life it may hold what the medium does not. */
 static int open_journal(struct qi_queue *queue, uint32_t which) {
@@ -36,8 +45,10 @@ static int open_journal(struct qi_queue *queue, uint32_t which) {
     uint64_t mapped = 2 * store->options.max_journal_bytes + (UINT64_C(8) << 20) + QI_JOURNAL_START;
     if (mapped > QI_LOC_OFFSET_MAX)
         mapped = QI_LOC_OFFSET_MAX;
-    error = qi_tape_open(&queue->journals[which].tape, disk, file, reading ? 0 : mapped,
-                         store->use_mapping && !reading);
+    struct qi_tape *tape = &queue->journals[which].tape;
+    error = qi_tape_open(tape, disk, file, reading ? 0 : mapped, store->use_mapping && !reading);
+    if (!error && (reading || has_header(tape)))
+        error = qi_tape_load(tape);
     return error ? qi_fail_disk(error, "cannot read", name) : 0;
 }
 
@@ -437,7 +448,8 @@ static int begin_session(struct qi_queue *queue, const struct qi_journal_scan *s
                             scan->end); /* H4: frames behind a hole must not come back */
     queue->session = store->session;
     queue->reserved = queue->next + 2 * (uint64_t)store->options.max_journal_entries;
-    journal->synced = journal->marked = 0;
+    journal->synced = scan->end; /* by the barrier */
+    journal->marked = 0;
     if (!error)
         error = qi_append_session(queue);
     if (error)

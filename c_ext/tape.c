@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define GROW_MIN (UINT64_C(64) << 10)
-#define GROW_MAX (UINT64_C(8) << 20)
+#define GROW_MAX (UINT64_C(1) << 20) /* what is allocated and not used is read at recovery */
 
 int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped,
                  bool use_mapping) {
@@ -18,16 +18,19 @@ int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t 
         .disk = disk, .file = file, .mapped = mapped, .allocated = size, .told = !use_mapping};
     if (!error)
         error = disk->ops->map(disk, use_mapping ? file : -1, mapped, &tape->memory);
-    if (!error && size > 0 && use_mapping)
-        error = disk->ops->populate(disk, tape->memory, size, false);
-    if (!error && size > 0 && !use_mapping) {
-        int64_t got = disk->ops->read(disk, file, tape->memory, size, 0);
-        if (got < 0)
-            error = (int)got;
-    }
     if (error)
         qi_tape_close(tape);
     return error;
+}
+
+int qi_tape_load(struct qi_tape *tape) {
+    struct qi_disk *disk = tape->disk;
+    if (tape->allocated == 0)
+        return 0;
+    if (!tape->told)
+        return disk->ops->populate(disk, tape->memory, tape->allocated, false);
+    int64_t got = disk->ops->read(disk, tape->file, tape->memory, tape->allocated, 0);
+    return got < 0 ? (int)got : 0;
 }
 
 void qi_tape_close(struct qi_tape *tape) {

@@ -18,9 +18,11 @@ struct qi_tape {
     bool told;          /* writes must be passed on */
 };
 
-/* Takes over `file`; its bytes appear in memory. Returns 0 or -errno (the file is closed then). */
+/* Takes over `file`. Returns 0 or -errno (the file is closed then). */
 int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped,
                  bool use_mapping);
+/* Makes the bytes that the file has appear in memory; until then only what is stored is there. */
+int qi_tape_load(struct qi_tape *tape);
 void qi_tape_close(struct qi_tape *tape);
 
 /* Makes `size` bytes usable. With keep_free > 0 it refuses (-ENOSPC) when the disk would have less than that left:
