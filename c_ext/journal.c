@@ -74,7 +74,8 @@ bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *ide
         return false;
     uint64_t epochs[2] = {first_valid ? qi_get64(first + QI_JH_EPOCH) : 0,
                           second_valid ? qi_get64(second + QI_JH_EPOCH) : 0};
-    *damaged = !first_valid || !second_valid;
+    /* Zeros: a rotation or a retirement that was cut off between the copies. */
+    *damaged = (!first_valid && qi_get64(first) != 0) || (!second_valid && qi_get64(second) != 0);
     /* Two epochs: a recycled file whose new header reached the medium by half. The frames of the older one were
      * flushed before the file was recycled, so the newer is the only one that can matter. */
     *epoch = epochs[0] > epochs[1] ? epochs[0] : epochs[1];

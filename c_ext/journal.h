@@ -34,7 +34,8 @@ const char *qi_journal_name(uint64_t epoch);
 int qi_journal_begin(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch,
                      uint64_t now_us);
 
-/* Reads the header of an open tape: true and the epoch if one copy is valid. `damaged` tells that the other is not. */
+/* Reads the header of an open tape: true and the epoch if one copy is valid. `damaged` tells that the other
+ * holds neither a header nor zeros. */
 bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *identity,
                             uint64_t *epoch, bool *damaged);
 /* Wipes the headers of a journal whose epoch is flushed: if both copies of the current one were damaged later, this one

@@ -41,6 +41,18 @@ static int replay_publish(struct qi_queue *queue, const struct qi_journal *journ
     return 0;
 }
 
+/* A flush that was cut off may have unlinked a dead segment before its manifest said so (H2): then the journal holds
+ * all of its acks, and recovery checks at the end that nothing of it was alive. */
+static bool file_is_there(struct qi_queue *queue, const struct qi_segment *segment) {
+    struct qi_disk *disk = queue->store->disk;
+    char name[32];
+    qi_segment_name(segment->number, name);
+    int file = disk->ops->open(disk, queue->dir, name, QI_OPEN_READ);
+    if (file >= 0)
+        disk->ops->close(disk, file);
+    return file >= 0;
+}
+
 static int replay_event(struct qi_queue *queue, const struct qi_record *record, uint64_t *orphans) {
     uint32_t entries = queue->store->options.segment_entries,
              slot = (uint32_t)(record->req_id % entries);
@@ -54,7 +66,8 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
         return error;
     struct qi_hot *hot = segment->hot;
     /* An ack of a transient that is dead already must not be counted again: only the file knows which those are. */
-    if (!hot->loaded && segment->flushed_transient > 0 && !qi_bit(hot->pub, slot)) {
+    if (!hot->loaded && segment->flushed_transient > 0 && !qi_bit(hot->pub, slot) &&
+        file_is_there(queue, segment)) {
         error = qi_segment_load(queue, segment);
         if (error)
             return error;
@@ -108,19 +121,31 @@ static int replay_records(struct qi_queue *queue, struct qi_journal *journal,
     return 0;
 }
 
-static bool is_listed(const uint8_t *list, uint32_t count, uint64_t req_id) {
+/* A whole segment is acked and nobody has to know what was in it: its file may be gone already (H2). */
+static void purge_unread(struct qi_queue *queue, struct qi_segment *segment) {
+    struct qi_hot *hot = segment->hot;
+    queue->depth -= segment->unacked;
+    queue->dirty_count++;
+    segment->unacked = segment->transient = 0;
+    for (uint32_t i = 0; hot && i < queue->store->segment_words; i++)
+        hot->ack[i] |= hot->pub[i];
+    if (hot) {
+        hot->uses_count = 0;
+        hot->loaded = true;
+    }
+}
+
+/* The ids of the list from `first` on; sorted. */
+static uint32_t listed_from(const uint8_t *list, uint32_t count, uint64_t first) {
     uint32_t low = 0, high = count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        uint64_t value = qi_get64(list + 8 * (size_t)middle);
-        if (value == req_id)
-            return true;
-        if (value < req_id)
+        if (qi_get64(list + 8 * (size_t)middle) < first)
             low = middle + 1;
         else
             high = middle;
     }
-    return false;
+    return low;
 }
 
 /* All published below a ReqId are acked, but for a sorted list (those that were with consumers). */
@@ -131,14 +156,23 @@ void qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *excep
         uint64_t first = segment->number * entries;
         if (first >= below || segment->unacked == 0)
             continue;
-        /* Without the maps nobody knows which slots to ack; the file is read. A failed read is reported there. */
+        uint32_t at = listed_from(except, count, first),
+                 end = listed_from(except, count, first + entries);
+        bool read = segment->hot && segment->hot->loaded;
+        if (!read && !segment->counted && at == end && first + entries <= below) {
+            purge_unread(queue, segment);
+            continue;
+        }
+        /* Without the maps nobody knows which slots to ack. A failed read is reported there. */
         if (qi_segment_load(queue, segment) != 0)
             continue;
         struct qi_hot *hot = segment->hot;
-        for (uint32_t slot = 0; slot < entries && first + slot < below; slot++)
-            if (qi_bit(hot->pub, slot) && !qi_bit(hot->ack, slot) &&
-                !is_listed(except, count, first + slot))
+        for (uint32_t slot = 0; slot < entries && first + slot < below; slot++) {
+            bool excepted = at < end && qi_get64(except + 8 * (size_t)at) == first + slot;
+            at += excepted;
+            if (qi_bit(hot->pub, slot) && !qi_bit(hot->ack, slot) && !excepted)
                 qi_segment_ack(queue, segment, slot);
+        }
     }
 }
 
@@ -182,6 +216,10 @@ void qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
             continue;
         if (segment->transient == 0)
             continue;
+        if (segment->unacked == 0) { /* acked, all of them: nobody counted which were transient */
+            segment->transient = 0;
+            continue;
+        }
         struct qi_hot *hot = segment->hot;
         if (hot && hot->loaded) {
             for (uint32_t slot = 0; slot < entries; slot++)

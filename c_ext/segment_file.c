@@ -111,6 +111,13 @@ static bool add_deliveries(struct loading *loading, uint32_t slot) {
     return true;
 }
 
+static uint32_t live_in_maps(const struct qi_hot *hot, uint32_t words) {
+    uint32_t live = 0;
+    for (uint32_t i = 0; i < words; i++)
+        live += (uint32_t)__builtin_popcountll(hot->pub[i] & ~hot->ack[i]);
+    return live;
+}
+
 /* Transients from before an unclean end are dead; the references of the living are added up. */
 static int finish_load(struct loading *loading) {
     struct qi_queue *queue = loading->queue;
@@ -132,9 +139,7 @@ static int finish_load(struct loading *loading) {
         if (error)
             return error;
     }
-    uint32_t unacked = 0;
-    for (uint32_t i = 0; i < words; i++)
-        unacked += (uint32_t)__builtin_popcountll(hot->pub[i] & ~hot->ack[i]);
+    uint32_t unacked = live_in_maps(hot, words);
     if (unacked != segment->unacked) {
         char name[32];
         qi_segment_name(segment->number, name);
@@ -203,7 +208,7 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
             error = qi_fail_disk((int)got, "cannot read a segment of", queue->directory);
         if (!error)
             error = walk_frames(&loading, bytes, seed);
-    } else {
+    } else if (live_in_maps(hot, words) < segment->unacked) {
         qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
     }
     for (uint32_t i = 0; i < words && !error; i++) { /* the journal's acks of what the file holds */
@@ -327,6 +332,8 @@ int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct q
                     uint32_t *count) {
     *uses = NULL;
     *count = 0;
+    if (segment->unacked == 0)
+        return 0;
     if (!segment->hot && segment->length > 0) {
         uint32_t transient = 0;
         int error = qi_segment_summary(queue, segment, uses, count, &transient);
