@@ -1,6 +1,11 @@
 /* batch.c - encodes a batch: ENTRIES frames of about 32 KiB (the damage radius of a bad sector), then a SUMMARY.
  *
  * Entries stand in slot order; a slot's publish, deliver and ack follow each other, as in RabbitMQ's segment files.
+ *
+ * The batch begins at the durable length that the MANIFEST names and overwrites what a cut-off flush left behind it; so
+ * a batch that fails, or that no MANIFEST ever names, has changed nothing. The file is synced here; its name, if it is
+ * new, by the flush (sync_directory), and only then the MANIFEST is written. Seals with the epoch in the file's header,
+ * which is that of the flush that created it.
  */
 #include "batch.h"
 

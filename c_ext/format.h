@@ -68,8 +68,9 @@ enum qi_record_kind { QI_PUB_PERSISTENT = 0, QI_PUB_TRANSIENT = 1, QI_DELIVER = 
 #define QI_SH_CRC        60u
 #define QI_SH_SIZE       64u
 
-/* SUMMARY payload: unacked 4, transient 4, earliest expiry 8, files 4, then per message file: number 4, count 4, bytes
- * 8; at the very end the size of the whole frame 4, so that the summary is found from the file's durable end. */
+/* SUMMARY payload: unacked 4, transient 4, earliest expiry in this batch 8, files 4, then per message file: number 4,
+ * count 4, bytes 8; at the very end the size of the whole frame 4, so that the summary is found from the file's durable
+ * end. */
 #define QI_SUMMARY_UNACKED   0u
 #define QI_SUMMARY_TRANSIENT 4u
 #define QI_SUMMARY_EXPIRY    8u

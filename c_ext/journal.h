@@ -43,8 +43,8 @@ bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *ide
 int qi_journal_retire(struct qi_journal *journal);
 void qi_journal_use(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch);
 
-/* Makes room for a frame with that payload and says where the payload goes; nothing is changed before _append. An
- * `urgent` frame (ack, flush) may use the space that publishes must leave free. Returns 0 or -errno. */
+/* Makes room for a frame with that payload and says where the payload goes. If a sync came since the last MARK, appends
+ * one first; but for that nothing is changed before _append. An `urgent` frame (ack, flush) may use the space that publishes must leave free. Returns 0 or -errno. */
 int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, uint8_t **at);
 
 /* Seals the frame whose payload was written at `at`. On an error the journal is as it was before. */

@@ -161,12 +161,13 @@ int64_t qi_messages_free(struct qi_messages *messages, const uint32_t *numbers, 
 /* Sums up references and live bytes per file, from the birth files. */
 void qi_messages_weigh(struct qi_messages *messages);
 
-/* Compaction (compact.c), in four steps:
+/* Compaction (compact.c):
  *   pick     chooses victims and marks them, so that nobody else removes them;
  *   (caller) fills `live`: the ids of all messages of the victims (qi_compaction_holds) that any queue still refers to,
- *            sorted by (file, offset), duplicates allowed; then makes the acks that it counted on durable (H9);
+ *            sorted by (file, offset), duplicates allowed;
  *   copy     without the lock: writes and syncs the output, renames it into place, syncs the directory. Victims with a
  *            damaged survivor are left out (`damaged`);
+ *   (caller) makes the acks that it counted on durable (H9);
  *   commit   switches homes and unlinks the victims (H15); returns the bytes freed or an error; or abandon.
  * `live` comes from malloc; commit and abandon free it. After either, abandon does nothing. */
 #define QI_VICTIMS_MAX 16

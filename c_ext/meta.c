@@ -1,4 +1,11 @@
-/* meta.c - store.meta and queue.meta: small files, replaced as a whole (draft, sync, rename, sync the directory). */
+/* meta.c - store.meta and queue.meta: small files, replaced as a whole (draft, sync, rename, sync the directory), so
+ * that one whole copy is there at any time (H6).
+ *
+ * store.meta is written twice per session: at open, where it counts the session as not yet closed, and at close. What it
+ * says about the last session decides whether recovery takes the store's end as unclean; its clock is the floor below
+ * which time never falls (H17). Writing it syncs the store's directory, so the names of messages/, queues/ and LOCK are
+ * durable before anything is published. queue.meta is written once, while the queue's directory is a draft.
+ */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,8 +1,10 @@
 /* recover.c - from files to maps: which journal is the truth, which segments it names, what happened since.
  *
- * Opening is a barrier (H12): what is shown was synced first, re-read from the medium, and its tail rewritten, so a
- * power cut right after open takes nothing back. Cost: one pass over the journals (at most two), one stat per segment;
- * segment files are read when somebody needs them.
+ * Opening is a barrier (H12): the journals are synced and dropped from the cache before they are read, after an unclean
+ * end the bodies that they name too; then the tail is cut (H4), a SESSION frame appended and synced. So a power cut right
+ * after open takes nothing back. Segments need no sync: a MANIFEST names only what was durable before it was written.
+ * Cost: the journals' bytes and, after an unclean end, the bodies behind the last MARK; one open per living segment.
+ * Segment files are read when somebody needs them.
  */
 #include <errno.h>
 #include <stdio.h>
