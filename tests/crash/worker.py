@@ -94,11 +94,7 @@ class Worker:
 
     def took(self, name: str, messages: list[qindex.Message]) -> None:
         self.out[name] += [message.req_id for message in messages]
-        say(
-            got=[
-                [m.req_id, zlib.crc32(m.body), m.delivery_count, m.redelivered] for m in messages
-            ]
-        )
+        say(got=[[m.req_id, zlib.crc32(m.body), m.delivery_count, m.redelivered] for m in messages])
 
     def some_out(self, name: str) -> list[int]:
         out = self.out[name]
