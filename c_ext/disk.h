@@ -52,6 +52,7 @@ struct qi_disk_ops {
     void (*settle)(struct qi_disk *, uint8_t *memory, uint64_t length);
     int (*lock)(struct qi_disk *,
                 int file); /* exclusive, for the life of the handle; -EWOULDBLOCK if held */
+    void (*unlock)(struct qi_disk *, int file); /* also for what a forked child inherited */
     int (*free_bytes)(struct qi_disk *, int dir, uint64_t *bytes);
     bool (*mapping_is_safe)(struct qi_disk *,
                             int dir); /* local file system that keeps allocated blocks */

@@ -246,6 +246,11 @@ static int lock(struct qi_disk *disk, int file) {
     return flock(file, LOCK_EX | LOCK_NB) != 0 ? -errno : 0;
 }
 
+static void unlock(struct qi_disk *disk, int file) {
+    (void)disk;
+    flock(file, LOCK_UN);
+}
+
 static int free_bytes(struct qi_disk *disk, int dir, uint64_t *bytes) {
     (void)disk;
     struct statvfs status;
@@ -328,6 +333,7 @@ static const struct qi_disk_ops posix_ops = {
     .populate = populate,
     .settle = settle,
     .lock = lock,
+    .unlock = unlock,
     .free_bytes = free_bytes,
     .mapping_is_safe = mapping_is_safe,
     .wall_us = wall_us,

@@ -198,9 +198,13 @@ static int unlink_dead_segments(struct qi_queue *queue, struct qi_flush *flush) 
 
 static int sync_directory(struct qi_queue *queue) {
     int error = queue->store->disk->ops->sync_dir(queue->store->disk, queue->dir);
-    return error ? qi_store_fail(queue->store,
-                                 qi_fail_disk(error, "cannot sync the directory", queue->directory))
-                 : 0;
+    if (!error)
+        return 0;
+    error = qi_fail_disk(error, "cannot sync the directory", queue->directory);
+    qi_lock(queue->store);
+    qi_store_fail(queue->store, error);
+    qi_unlock(queue->store);
+    return error;
 }
 
 /* The maps learn where their records stand now; segments that died leave the table. */
@@ -252,34 +256,44 @@ static int commit(struct qi_queue *queue, struct qi_flush *flush) {
     return qi_sync_to(queue, qi_lsn(queue));
 }
 
-/* H1, line by line. The journal that follows lies beside the old one since begin; its MANIFEST is the commit point. */
+/* From here on message files that the flushed acks emptied may go (the worker does that), and the old journal's file is
+ * free for the next epoch. */
+static int retire_old(struct qi_queue *queue) {
+    queue->flushed_epoch = queue->flush->epoch;
+    qi_flush_forget(queue);
+    cool_unused(queue);
+    int error = qi_journal_retire(qi_previous(queue));
+    return error ? qi_store_fail(queue->store, qi_fail_disk(error, "cannot retire a journal of",
+                                                            queue->directory))
+                 : 0;
+}
+
+/* H1, H2, line by line. The journal that follows lies beside the old one since begin; its MANIFEST is the commit point.
+ * Dead segments are unlinked behind it and before the old journal is retired, so that a manifest never names a file that
+ * is gone on purpose: a missing file is damage, always (H18). What a crash leaves of them recovery removes. */
 int qi_flush_run(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
     struct qi_flush *flush = queue->flush;
     if (!flush || queue->flushing)
         return 0;
     queue->flushing = true;
-    int error =
-        qi_sync_to(queue, queue->lsn_base); /* message files, the old journal, the names of both */
+    int error = qi_sync_to(queue, queue->lsn_base); /* message files, the old journal, names */
     qi_unlock(store);
     if (!error)
         error = write_live_segments(queue, flush); /* each is synced */
+    if (!error)
+        error = sync_directory(queue); /* new segments' names */
+    qi_lock(store);
+    if (!error)
+        error = commit(queue, flush); /* the new journal says so, synced */
+    qi_unlock(store);
     if (!error)
         error = unlink_dead_segments(queue, flush);
     if (!error)
         error = sync_directory(queue);
     qi_lock(store);
     if (!error)
-        error = commit(queue, flush); /* the new journal says so, synced */
-    if (!error) {
-        queue->flushed_epoch = flush->epoch;
-        error = qi_journal_retire(qi_previous(queue));
-        if (error)
-            qi_store_fail(store,
-                          qi_fail_disk(error, "cannot retire a journal of", queue->directory));
-        qi_flush_forget(queue);
-        cool_unused(queue);
-    }
+        error = retire_old(queue);
     queue->flushing = false;
     pthread_cond_broadcast(&store->changed);
     return error;

@@ -127,8 +127,8 @@ static int choose(struct qi_queue *queue, struct qi_journal_scan *scan,
                    queue->directory);
 }
 
-/* The segments as the manifest says. H18: a named file must be there, unless the journal shows that all of it is acked
- * (checked after the replay). */
+/* The segments as the manifest says. H18: a named file must be there (checked after the replay, if anything in
+ * it is alive). */
 static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manifest) {
     uint32_t entries = queue->store->options.segment_entries;
     queue->flushed_epoch = manifest->flushed_epoch;
@@ -444,6 +444,10 @@ static int begin_session(struct qi_queue *queue, const struct qi_journal_scan *s
     qi_previous(queue)->keep_free = store->keep_free;
     if (store->options.read_only)
         return 0;
+    for (uint32_t i = 0; i < queue->segments.count; i++) { /* dead by the floor: worth a flush */
+        const struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        queue->dirty_count += segment->length > 0 && segment->unacked == 0;
+    }
     int error = 0;
     if (!closed)
         error = qi_tape_cut(&journal->tape,

@@ -41,18 +41,6 @@ static int replay_publish(struct qi_queue *queue, const struct qi_journal *journ
     return 0;
 }
 
-/* A flush that was cut off may have unlinked a dead segment before its manifest said so (H2): then the journal holds
- * all of its acks, and recovery checks at the end that nothing of it was alive. */
-static bool file_is_there(struct qi_queue *queue, const struct qi_segment *segment) {
-    struct qi_disk *disk = queue->store->disk;
-    char name[32];
-    qi_segment_name(segment->number, name);
-    int file = disk->ops->open(disk, queue->dir, name, QI_OPEN_READ);
-    if (file >= 0)
-        disk->ops->close(disk, file);
-    return file >= 0;
-}
-
 static int replay_event(struct qi_queue *queue, const struct qi_record *record, uint64_t *orphans) {
     uint32_t entries = queue->store->options.segment_entries,
              slot = (uint32_t)(record->req_id % entries);
@@ -66,8 +54,7 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
         return error;
     struct qi_hot *hot = segment->hot;
     /* An ack of a transient that is dead already must not be counted again: only the file knows which those are. */
-    if (!hot->loaded && segment->flushed_transient > 0 && !qi_bit(hot->pub, slot) &&
-        file_is_there(queue, segment)) {
+    if (!hot->loaded && segment->flushed_transient > 0 && !qi_bit(hot->pub, slot)) {
         error = qi_segment_load(queue, segment);
         if (error)
             return error;
@@ -121,7 +108,7 @@ static int replay_records(struct qi_queue *queue, struct qi_journal *journal,
     return 0;
 }
 
-/* A whole segment is acked and nobody has to know what was in it: its file may be gone already (H2). */
+/* A whole segment is acked and nobody has to know what was in it. */
 static void purge_unread(struct qi_queue *queue, struct qi_segment *segment) {
     struct qi_hot *hot = segment->hot;
     queue->depth -= segment->unacked;

@@ -157,8 +157,10 @@ static void release_all(struct qi_store *store) {
     qi_messages_close(&store->messages);
     if (store->queues_dir >= 0)
         disk->ops->close(disk, store->queues_dir);
-    if (store->lock_file >= 0)
+    if (store->lock_file >= 0) {
+        disk->ops->unlock(disk, store->lock_file);
         disk->ops->close(disk, store->lock_file);
+    }
     if (store->root >= 0)
         disk->ops->close(disk, store->root);
     store->queues_dir = store->lock_file = store->root = -1;

@@ -125,7 +125,6 @@ def test_a_child_may_open_a_store_of_its_own(store, tmp_path):
     assert in_child(use) == "0"
 
 
-@pytest.mark.xfail(strict=True, reason="close() does not unlock; the child inherits the flock")
 def test_the_lock_is_not_kept_by_a_forked_child(open_store):
     """A child that outlives the parent's close must not block the next writer for ever."""
     store = open_store()
