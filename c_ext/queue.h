@@ -62,7 +62,10 @@ static inline uint64_t qi_lsn(struct qi_queue *queue) {
 
 /* recover.c: brings the index of a queue into memory (H4, H10, H12, H18, H19). */
 int qi_recover(struct qi_queue *queue);
-/* Makes a new queue's directory, meta and first journal, durably. */
+/* recover_segments.c */
+void qi_check_segments(struct qi_queue *queue);
+void qi_remove_strays(struct qi_queue *queue);
+/* lifecycle.c: makes a new queue's directory, meta and first journal, durably. */
 int qi_queue_create(struct qi_queue *queue);
 
 /* replay.c: applies a journal's frames to the maps; idempotent (H3). `orphans` counts records without a publish. */

@@ -1,0 +1,79 @@
+/* recover_segments.c - the segment files as recovery finds them: those that are missing, and those that nobody names.
+ *
+ * Owns no state. A file that the manifest names and that is missing or too short is reported as damage (H18); a file
+ * that no manifest names goes only if its header says that it is ours.
+ */
+#include <stdlib.h>
+
+#include "store.h"
+
+struct strays {
+    struct qi_queue *queue;
+    uint64_t *numbers;
+    uint32_t count, room;
+};
+
+static void note_stray(void *context, const char *name) {
+    struct strays *strays = context;
+    char *end, expected[32];
+    uint64_t number = strtoull(name, &end, 10);
+    qi_segment_name(number, expected);
+    if (strcmp(name, expected) != 0)
+        return;
+    struct qi_segment *segment = qi_segment_find(&strays->queue->segments, number);
+    if (segment && segment->length > 0)
+        return;
+    if (strays->count == strays->room) {
+        uint32_t room = strays->room ? strays->room * 2 : 16;
+        uint64_t *numbers = realloc(strays->numbers, room * sizeof *numbers);
+        if (!numbers)
+            return;
+        strays->numbers = numbers;
+        strays->room = room;
+    }
+    strays->numbers[strays->count++] = number;
+}
+
+/* Segment files that no manifest names: from a flush that was cut off (the journal has it all), or dead already. Ours
+ * by their header, so they may go; anything else is left alone (H18). */
+void qi_remove_strays(struct qi_queue *queue) {
+    struct qi_disk *disk = queue->store->disk;
+    struct strays strays = {.queue = queue};
+    disk->ops->list(disk, queue->dir, note_stray, &strays);
+    for (uint32_t i = 0; i < strays.count; i++) {
+        char name[32];
+        qi_segment_name(strays.numbers[i], name);
+        struct qi_segment stray = {.number = strays.numbers[i], .length = QI_SEGMENT_START};
+        uint32_t seed;
+        int file = qi_segment_open(queue, &stray, &seed);
+        if (file >= 0) {
+            disk->ops->close(disk, file);
+            disk->ops->unlink(disk, queue->dir, name);
+            queue->dir_unsynced = true;
+        }
+    }
+    free(strays.numbers);
+}
+
+void qi_check_segments(struct qi_queue *queue) {
+    struct qi_disk *disk = queue->store->disk;
+    for (uint32_t i = 0; i < queue->segments.count; i++) {
+        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        if (segment->length == 0 || segment->unacked == 0)
+            continue;
+        char name[32];
+        qi_segment_name(segment->number, name);
+        uint64_t size = 0;
+        int file = disk->ops->open(disk, queue->dir, name, QI_OPEN_READ);
+        if (file >= 0) {
+            disk->ops->size(disk, file, &size);
+            disk->ops->close(disk, file);
+        }
+        if (size >= segment->length)
+            continue;
+        qi_report(queue->store, true, queue->directory, name, size,
+                  "%llu of %u durable bytes are there; messages are lost", (unsigned long long)size,
+                  segment->length);
+        qi_segment_load(queue, segment); /* the counters follow what is really there */
+    }
+}
