@@ -14,6 +14,7 @@ SMALL = {
     "max_journal_entries": 24,
     "embed_below": 64,
     "message_file_size": 4096,
+    "idle": 3600,  # nothing happens on its own
 }
 
 

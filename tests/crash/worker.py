@@ -2,8 +2,8 @@
 
     python worker.py DIRECTORY SEED OPTIONS(JSON)
 
-Before each operation a line of JSON says what is meant, after it one says what came of it. A line is
-written to the pipe before the next step, so what the parent has read is what this process knew.
+Before each operation a line of JSON says what is meant, after it one says what came of it. A line
+is written to the pipe before the next step, so what the parent has read is what this process knew.
 """
 
 from __future__ import annotations
