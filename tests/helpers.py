@@ -68,3 +68,9 @@ def put_files(root: Path, files: dict[str, bytes]) -> None:
         target = root / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
+
+
+def state(queue: qindex.Queue) -> tuple[int, ...]:
+    """What a refused call must not change."""
+    figures = queue.stats()
+    return (figures.ready, figures.unacked, figures.dirty_count, figures.next_req_id)

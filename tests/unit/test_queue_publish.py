@@ -6,7 +6,7 @@ import time
 from decimal import Decimal
 
 import pytest
-from helpers import bodies, ids
+from helpers import bodies, ids, state
 
 import qindex
 
@@ -66,14 +66,14 @@ def test_any_bytes_like_body_is_taken_by_its_bytes(queue, body):
 
 @pytest.mark.parametrize("body", ["text", 7, None, [1, 2], object()], ids=repr)
 def test_a_body_that_is_not_bytes_like_is_refused_without_a_trace(queue, body):
-    before = queue.stats()
+    before = state(queue)
     with pytest.raises(TypeError, match="bytes-like"):
         queue.publish(body)
     with pytest.raises(TypeError):
         queue.publish_many([b"good", body])
     with pytest.raises(TypeError):
         queue._store.publish(["orders"], body)
-    assert queue.stats() == before
+    assert state(queue) == before
 
 
 def test_a_published_body_is_a_copy(queue):
@@ -110,12 +110,12 @@ def test_headers_of_every_type_round_trip(queue):
     "headers", [{1: "key is no str"}, {"big": 2**64}, {"odd": object()}], ids=["key", "int", "type"]
 )
 def test_headers_that_cannot_be_stored_are_refused_without_a_trace(queue, headers):
-    before = queue.stats()
+    before = state(queue)
     with pytest.raises((TypeError, ValueError)):
         queue.publish(b"body", headers=headers)
     with pytest.raises((TypeError, ValueError)):
         queue.publish_many([b"body"], headers=headers)
-    assert queue.stats() == before
+    assert state(queue) == before
 
 
 def test_a_batch_keeps_order_and_exact_bodies(queue):
@@ -132,9 +132,9 @@ def test_a_batch_may_come_from_a_generator(queue):
 
 def test_an_empty_batch_changes_nothing(queue):
     queue.publish(b"one")
-    before = queue.stats()
+    before = state(queue)
     assert queue.publish_many([]) == range(1, 1)
-    assert queue.stats() == before
+    assert state(queue) == before
 
 
 def test_a_batch_takes_one_header_for_all_or_one_each(queue):
@@ -165,10 +165,10 @@ def test_a_batch_takes_flags_and_expiry_per_body(queue):
     ids=lambda options: next(iter(options)),
 )
 def test_a_sequence_of_another_length_than_the_batch_is_refused(queue, options):
-    before = queue.stats()
+    before = state(queue)
     with pytest.raises(ValueError, match="entries for 3 bodies"):
         queue.publish_many([b"1", b"2", b"3"], **options)
-    assert queue.stats() == before
+    assert state(queue) == before
 
 
 def test_ttl_becomes_a_moment_of_expiry(queue):
@@ -204,12 +204,12 @@ def test_get_many_skips_the_expired(queue):
     ids=["negative", "nan", "before-1970", "both"],
 )
 def test_a_lifetime_that_makes_no_sense_is_refused(queue, options):
-    before = queue.stats()
+    before = state(queue)
     with pytest.raises(ValueError, match=r"ttl|expires_at"):
         queue.publish(b"body", **options)
     with pytest.raises(ValueError, match=r"ttl|expires_at"):
         queue.publish_many([b"body"], **options)
-    assert queue.stats() == before
+    assert state(queue) == before
 
 
 @pytest.mark.parametrize("persistent", [True, False])
