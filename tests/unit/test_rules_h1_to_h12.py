@@ -21,10 +21,9 @@ def segments_of(store, name):
     return sorted(file.name for file in queue_directory(store.path, name).glob("*.idx"))
 
 
-def copy_now(store, target, without=()):
+def copy_now(store, target):
     """The store as a kill at this moment would leave it, in another place."""
-    files = files_of(store.path)
-    put_files(target, {n: data for n, data in files.items() if not n.endswith(tuple(without))})
+    put_files(target, files_of(store.path))
     return target
 
 
@@ -71,25 +70,11 @@ def test_h1_segments_written_by_a_flush_that_was_cut_off_are_not_taken_for_the_t
     assert ids(reopened.queue("a").browse())[: len(expected["a"])] == [i for i, _ in expected["a"]]
 
 
-DEAD_SEGMENT = [
-    "plain",
-    pytest.param(
-        "transient",
-        marks=pytest.mark.xfail(
-            strict=True, reason="false damage: replay loads a dead segment that had a transient"
-        ),
-    ),
-    pytest.param(
-        "purge",
-        marks=pytest.mark.xfail(
-            strict=True, reason="false damage: replaying a purge loads a segment that it killed"
-        ),
-    ),
-]
-
-
-@pytest.mark.parametrize("kind", DEAD_SEGMENT)
-def test_h2_a_dead_segment_may_be_gone_before_the_journal_is_replaced(open_store, tmp_path, kind):
+@pytest.mark.parametrize("kind", ["plain", "transient", "purge"])
+def test_h2_a_dead_segment_that_a_kill_left_behind_is_removed_and_ignored(
+    open_store, tmp_path, kind
+):
+    """The manifest leaves it out first, then it goes: a kill in between leaves the file."""
     store = open_store(**QUIET)
     queue = store.queue("a")
     fill(queue, persistent=[i != 3 or kind != "transient" for i in range(40)])
@@ -98,11 +83,16 @@ def test_h2_a_dead_segment_may_be_gone_before_the_journal_is_replaced(open_store
         queue.purge()
     else:
         queue.ack_many(queue.get_many(20))
-    queue.sync()
-    expected = ids(queue.browse())
-    reopened = open_store(copy_now(store, tmp_path / "cut", without=["/0.idx"]))
-    assert ids(reopened.queue("a").browse()) == expected
+    before = files_of(store.path)
+    queue.flush()
+    dead = next(name for name in before if name.endswith("/0.idx"))
+    files = files_of(store.path)
+    assert dead not in files
+    put_files(tmp_path / "cut", {**files, dead: before[dead]})
+    reopened = open_store(tmp_path / "cut")
+    assert content(reopened) == content(store)
     assert not damage(reopened)
+    assert "0.idx" not in segments_of(reopened, "a")
 
 
 def test_h2_a_dead_segment_is_unlinked_only_by_a_flush(open_store):
@@ -198,12 +188,10 @@ def test_h6_one_header_copy_of_a_journal_may_be_lost(open_store, copy):
     journal.write_bytes(data)
     store = open_store(**QUIET)
     assert content(store) == expected
-    assert any("header" in text for text in damage(store))
     crash(store)
 
 
 @pytest.mark.parametrize("copy", [0, 4096])
-@pytest.mark.xfail(strict=True, reason="false damage: killed between wiping the two header copies")
 def test_h6_a_kill_while_a_flushed_journal_is_retired_is_not_damage(open_store, tmp_path, copy):
     store = open_store(**QUIET)
     queue = store.queue("a")
