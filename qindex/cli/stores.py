@@ -1,0 +1,93 @@
+"""Opening stores to look at them: read-only, also while another process writes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import qindex
+from qindex.cli.screen import CommandError, Screen
+from qindex.cli.text import count, printable
+from qindex.store import _directory
+
+
+class QueueGone(CommandError):
+    """There is no such queue, or not any more: another process may have deleted it."""
+
+
+@contextmanager
+def open_to_look(path: str) -> Iterator[qindex.Store]:
+    """The store at `path`, read-only. CommandError with advice if there is none."""
+    try:
+        store = qindex.open(path, read_only=True, create=False)
+    except qindex.StoreMissing:
+        raise CommandError(f"there is no store at {path!r}{_advice(Path(path))}") from None
+    except (qindex.FormatError, qindex.StoreCorrupt) as error:
+        raise CommandError(f"{path!r} cannot be opened: {error}") from None
+    with store:
+        yield store
+
+
+def _advice(path: Path) -> str:
+    for above in (path, *path.parents[:3]):
+        if (above / "store.meta").is_file():
+            return f": the store is {str(above)!r}"
+    if any(path.glob("msg_stores")) or any(path.glob("*/msg_stores")):
+        return ": that is a RabbitMQ node; qindex recover reads it"
+    if path.is_dir():
+        inner = sorted(str(found.parent) for found in path.glob("*/store.meta"))
+        return f": perhaps you mean {inner[0]!r}" if inner else ": store.meta is not in it"
+    return ": no such directory" if not path.exists() else ": that is not a directory"
+
+
+def open_queue(store: qindex.Store, name: str) -> qindex.Queue:
+    """A queue that must be there already. Raises QueueGone."""
+    try:
+        return store.queue(name, create=False)
+    except qindex.QueueMissing:
+        names = count(len(store.queues()), "queue")
+        raise QueueGone(
+            f"no queue {printable(name)!r} in {store.path!r}, which has {names}: see qindex ls"
+        ) from None
+
+
+def nameless_queue_count(store: qindex.Store) -> int:
+    """Queues that are there, but whose names are damaged, so that queues() leaves them out."""
+    names = len(store.queues())
+    return max(0, store.stats().queues - names)
+
+
+def queue_names(store: qindex.Store) -> dict[str, str]:
+    """The queues' names by their directories in queues/."""
+    return {_directory(name).decode(): name for name in store.queues()}
+
+
+def show_findings(screen: Screen, findings: Sequence[Any], names: dict[str, str]) -> None:
+    """The store's findings, with the names of the queues that they are about."""
+    shown = []
+    for finding in findings:
+        parts = finding.where.split("/")
+        if len(parts) > 1 and parts[0] == "queues" and parts[1] in names:
+            where = f"queue {names[parts[1]]}: {finding.where}"
+            finding = dataclasses.replace(finding, where=where)
+        shown.append(finding)
+    screen.findings(shown)
+
+
+def finding_as_json(finding: Any) -> dict[str, Any]:
+    """A finding of the engine or of a reader."""
+    kind = {"kind": finding.kind} if hasattr(finding, "kind") else {}
+    return {
+        "severity": finding.severity,
+        **kind,
+        "where": finding.where,
+        "offset": finding.offset,
+        "text": finding.text,
+    }
+
+
+def damage_count(findings: list[Any]) -> int:
+    return sum(finding.severity == "damage" for finding in findings)
