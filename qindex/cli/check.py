@@ -1,0 +1,75 @@
+"""qindex check: is this store sound?
+
+Read everything, recount every counter, verify every checksum. Changes nothing;
+damage is reported, not repaired. Works beside a process that writes.
+
+A note is no damage: it explains what recovery met and settled by itself, such
+as the torn last record that a power cut leaves.
+
+exit codes: 0 clean; 1 damage; 2 cannot be opened, or not a store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import qindex
+from qindex.cli.screen import Screen
+from qindex.cli.stores import (
+    damage_count,
+    finding_as_json,
+    open_to_look,
+    queue_names,
+    show_findings,
+)
+from qindex.cli.text import count, duration, printable, size
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("store", metavar="STORE", help="the store's directory")
+    parser.add_argument("--json", action="store_true", help="print JSON: counts and all findings")
+    parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
+
+
+def run(options: argparse.Namespace, screen: Screen) -> int:
+    started = time.monotonic()
+    with open_to_look(options.store) as store:
+        with screen.progress(f"reading {printable(store.path)}") as progress:
+            progress.at(0)
+            findings = store.check()
+        figures = store.stats()
+        names = queue_names(store)
+        messages = sum(_depth(store, name) for name in names.values())
+    seconds = time.monotonic() - started
+    damage = damage_count(findings)
+    if options.json:
+        screen.json(
+            {
+                "path": store.path,
+                "clean": damage == 0,
+                "damage": damage,
+                "notes": len(findings) - damage,
+                "findings": [finding_as_json(finding) for finding in findings],
+                "queues": figures.queues,
+                "messages": messages,
+                "message_files": figures.message_files,
+                "seconds": round(seconds, 6),
+            }
+        )
+    else:
+        show_findings(screen, findings, names)
+        read = f"{count(figures.queues, 'queue')}, {count(messages, 'message')},"
+        read += f" {count(figures.message_files, 'message file')} ({size(figures.message_bytes)}),"
+        read += f" read in {duration(seconds)}"
+        verdict = count(damage, "damaged place") if damage else "clean"
+        verdict = screen.paint(verdict, "red" if damage else "green")
+        screen.line(f"{printable(store.path)}: {verdict}; {read}")
+    return 1 if damage else 0
+
+
+def _depth(store: qindex.Store, name: str) -> int:
+    try:
+        return len(store.queue(name, create=False))
+    except (qindex.StoreCorrupt, qindex.QueueMissing):
+        return 0

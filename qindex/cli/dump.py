@@ -1,0 +1,131 @@
+"""qindex dump: journals and segments, record by record.
+
+Show the records of journals and segments, one by one. PATH is a store, a
+queue's directory in it, or one file: a journal (journal.jif, journal.alt) or a
+segment (0.idx, 1.idx, ...).
+
+One line per record: its offset in the file, the verb, the ReqId, and for a
+publish its kind and fields. In segments the slot stands for the ReqId, which is
+segment number x entries per segment + slot. The records of a batch stand in one
+checksummed frame. A line without a ReqId is a frame that holds no message: a
+manifest, a session, a mark, a summary.
+
+Needs only the bytes: works on a store that is open, damaged, or only in part
+there. Message bodies are not shown: 'qindex peek' does.
+
+exit codes: 0 shown; 1 some bytes are no valid frame (BAD), which is damage or a
+torn tail: 'qindex check' knows which; 2 nothing to dump at PATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import qindex
+from qindex._core import ffi, lib
+from qindex.cli.screen import CommandError, Screen
+from qindex.cli.stores import queue_names
+from qindex.cli.text import count, printable, size
+from qindex.errors import raise_error
+
+JOURNALS: Final = ("journal.jif", "journal.alt")
+LINE_ROOM: Final = 512
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="a store, a queue's directory, or a file")
+
+
+def run(options: argparse.Namespace, screen: Screen) -> int:
+    path = Path(options.path)
+    if path.is_file():
+        return _dump_file(screen, path)
+    if not path.is_dir():
+        raise CommandError(f"{options.path!r}: no such file or directory")
+    if _index_files(path):
+        return _dump_queue(screen, path)
+    folders = sorted(folder for folder in path.glob("queues/*") if folder.is_dir())
+    if not folders and not (path / "store.meta").is_file():
+        raise CommandError(f"{options.path!r} is no store and no queue of one: nothing to dump")
+    names = _names(path)
+    code = 0
+    for folder in sorted(folders, key=lambda folder: names.get(folder.name, "\U0010ffff")):
+        name = names.get(folder.name)
+        title = "a queue whose name is not known" if name is None else f"queue {printable(name)}"
+        screen.heading(f"{title}  ({folder.relative_to(path)})")
+        code = max(code, _dump_queue(screen, folder))
+        screen.line()
+    files = sorted(path.glob("messages/*.qms"))
+    bodies = " with bodies: see qindex peek" if files else ""
+    screen.line(f"{count(len(folders), 'queue')}; {count(len(files), 'message file')}{bodies}")
+    return code
+
+
+def _names(path: Path) -> dict[str, str]:
+    """Queue names by directory; without them if the store cannot be opened."""
+    try:
+        with qindex.open(path, read_only=True, create=False) as store:
+            return queue_names(store)
+    except qindex.QindexError:
+        return {}
+
+
+def _index_files(folder: Path) -> list[Path]:
+    """The journals, then the segments in their order."""
+    journals = [folder / name for name in JOURNALS if (folder / name).is_file()]
+    segments = [file for file in folder.glob("*.idx") if file.stem.isdecimal()]
+    return journals + sorted(segments, key=lambda file: int(file.stem))
+
+
+def _dump_queue(screen: Screen, folder: Path) -> int:
+    files = _index_files(folder)
+    if not files:
+        screen.line("  no journal and no segment")
+    code = 0
+    for file in files:
+        try:
+            code = max(code, _dump_file(screen, file))
+        except CommandError as error:
+            screen.line(screen.paint(f"  {error}", "red"))
+            code = 1
+    return code
+
+
+def _dump_file(screen: Screen, path: Path) -> int:
+    # Read, not mapped: a writer may cut the file meanwhile, which would be a SIGBUS.
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        screen.line(f"  {path.name}: gone since it was listed, as its last message was acked")
+        return 0
+    title = f"  {path.name}  {size(len(data))}"
+    if path.name in JOURNALS and not any(data[:64]):
+        screen.line(f"{title}: no header, so nothing in it counts: what it held is in the segments")
+        return 0
+    lines = dump_lines(data)
+    try:
+        first = next(lines, None)
+    except qindex.FormatError:
+        raise CommandError(f"{path.name} is neither a journal nor a segment of qindex") from None
+    screen.line(f"{title}: no records" if first is None else title)
+    is_bad = False
+    for line in chain([] if first is None else [first], lines):
+        bad = line[12:15] == "BAD"
+        is_bad |= bad
+        screen.line(screen.paint(line, "red") if bad else line)
+    return 1 if is_bad else 0
+
+
+def dump_lines(data: bytes) -> Iterator[str]:
+    """One line per record. FormatError if these are not the bytes of a journal or a segment."""
+    offset = ffi.new("uint64_t *", 0)
+    line = ffi.new("char[]", LINE_ROOM)
+    source = ffi.from_buffer(data)
+    while (code := lib.qi_dump(source, len(data), offset, line, LINE_ROOM)) > 0:
+        yield ffi.string(line).decode("ascii", "replace")
+    if code < 0:
+        raise_error(code)

@@ -1,0 +1,115 @@
+"""`qindex COMMAND ...`: chooses the command, and turns whatever goes wrong into one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Final, NoReturn
+
+import qindex
+from qindex.cli.screen import CommandError, Screen
+
+COMMANDS: Final = {
+    "ls": "list the queues of a store",
+    "stats": "show the figures of a store and of its queues",
+    "check": "read a whole store and verify every checksum and counter",
+    "peek": "show messages without taking them",
+    "dump": "show journals and segments, record by record",
+}
+DESCRIPTION: Final = """\
+qindex: an embedded, crash-safe storage engine for message queues.
+
+A store is a directory. All commands but demo and recover --into only read, so
+that they may be used on a store that another process has open.
+"""
+EPILOG: Final = """\
+exit codes: 0 fine; 1 damage was found, or a proof failed; 2 wrong usage, or
+refused (the text says why and what to do); 130 interrupted.
+
+Colour is used on terminals only, and never if NO_COLOR is set.
+'qindex COMMAND --help' says more about a command.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """One line for an error, like all other errors, and help that keeps its line breaks."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.stderr.write(f"qindex: {message} (see '{self.prog} --help')\n")
+        sys.exit(2)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; argparse exits by itself for --help."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a Latin-1 terminal, a Cyrillic queue
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    parser = make_parser(next((word for word in arguments if not word.startswith("-")), ""))
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        code = _run(options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Nothing may be flushed into the pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except CommandError as error:
+        return _fail(str(error), error.code)
+    except qindex.StoreCorrupt as error:
+        return _fail(f"{error}: 'qindex check' lists all damage", 1)
+    except (qindex.QindexError, OSError) as error:
+        return _fail(_text_of(error), 2)
+
+
+def make_parser(chosen: str) -> Parser:
+    """All commands, and the arguments of the chosen one: the others need not be imported."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = Parser("qindex", description=DESCRIPTION, epilog=EPILOG, formatter_class=raw)
+    parser.add_argument("--version", action="version", version=f"qindex {qindex.__version__}")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, formatter_class=raw, allow_abbrev=False)
+        if name == chosen:
+            _configure(command, name)
+    return parser
+
+
+def _configure(command: argparse.ArgumentParser, name: str) -> None:
+    """A command's help is its module's docstring, without the first line."""
+    module = import_module(f"qindex.cli.{name}")
+    text, _, codes = str(module.__doc__).partition("\n\n")[2].partition("exit codes:")
+    command.description = text.strip()
+    command.epilog = f"exit codes:{codes}".rstrip()
+    module.configure(command)
+    command.set_defaults(run=module.run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    run: Callable[[argparse.Namespace, Screen], int] = options.run
+    return run(options, Screen(getattr(options, "progress", False)))
+
+
+def _fail(text: str, code: int) -> int:
+    sys.stdout.flush()
+    sys.stderr.write(f"qindex: {' '.join(text.split())}\n")
+    return code
+
+
+def _text_of(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__
+
+
+if __name__ == "__main__":
+    sys.exit(main())

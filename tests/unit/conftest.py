@@ -1,0 +1,86 @@
+"""The command line as tests use it: in this process, or as a program of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import qindex
+from qindex.cli.main import main
+
+DEMO_NODE = Path(qindex.__file__).parent / "cli" / "demo_node.tar.xz"
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """`run("stats", path)` in this process, into pipes."""
+
+    def run(*arguments: object) -> Ran:
+        capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """`start("demo")` as a process of its own; killed at the end if it still runs."""
+    started = []
+
+    def start(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "qindex", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+            text=True,
+            encoding="utf-8",
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="session")
+def dead_node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The RabbitMQ node that ships; nobody changes it."""
+    path = tmp_path_factory.mktemp("dead")
+    with tarfile.open(DEMO_NODE) as tar:
+        tar.extractall(path, filter="data")
+    return path
+
+
+@pytest.fixture
+def store_path(tmp_path: Path) -> Path:
+    """A closed store: 470 messages in two queues; journals, small segments, a message file."""
+    path = tmp_path / "data"
+    with qindex.open(path, segment_entries=64) as store:
+        for name in ("mails", "orders"):
+            queue = store.queue(name)
+            queue.publish_many([b"body %d" % number for number in range(300)])
+            queue.publish_many([b"B" * 9000] * 5, headers={"kind": "big"})
+            if name == "orders":
+                queue.flush()
+            queue.ack_many(queue.get_many(70))
+    return path

@@ -1,0 +1,92 @@
+"""dump: journals and segments, record by record."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import qindex
+
+
+@pytest.fixture
+def queue_path(store_path):
+    return store_path / "queues" / qindex.store._directory("orders").decode()
+
+
+def test_a_store_is_dumped_queue_by_queue(run, store_path):
+    code, out, _ = run("dump", store_path)
+    assert code == 0
+    headings = [line.split()[1] for line in out.splitlines() if line.startswith("queue ")]
+    assert sorted(headings) == ["mails", "orders"]
+    assert out.count("  publish  ") == 2 * 305
+    assert out.count("  deliver  ") == out.count("  ack  ") == 2 * 70
+    assert "2 queues; 1 message file with bodies" in out
+
+
+def test_a_queue_shows_its_journals_then_its_segments_in_order(run, queue_path):
+    out = run("dump", queue_path).out
+    names = [
+        line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2] != " "
+    ]
+    assert names == ["journal.jif", "journal.alt", "0.idx", "1.idx", "2.idx", "3.idx", "4.idx"]
+
+
+def test_a_flushed_journal_without_a_header_is_explained(run, queue_path):
+    out = run("dump", queue_path / "journal.jif").out
+    assert "what it held is in the segments" in out
+
+
+def test_one_segment_has_one_line_per_entry(run, queue_path):
+    code, out, _ = run("dump", queue_path / "1.idx")
+    assert code == 0
+    lines = [line for line in out.splitlines() if " publish " in line]
+    assert [int(line.split()[3]) for line in lines] == list(range(64))
+
+
+def test_damaged_bytes_are_shown_as_bad(run, queue_path):
+    data = bytearray((queue_path / "2.idx").read_bytes())
+    data[500] ^= 1
+    (queue_path / "2.idx").write_bytes(data)
+    code, out, _ = run("dump", queue_path / "2.idx")
+    assert code == 1
+    assert " BAD " in out
+
+
+def test_a_damaged_header_does_not_hide_the_other_files(run, queue_path):
+    (queue_path / "1.idx").write_bytes(b"nothing like a segment" * 10)
+    code, out, _ = run("dump", queue_path)
+    assert code == 1
+    assert "1.idx is neither a journal nor a segment" in out
+    assert " 2.idx  " in out
+    code, _, err = run("dump", queue_path / "1.idx")
+    assert code == 2
+    assert "1.idx" in err
+
+
+def test_a_file_that_goes_while_it_is_dumped_is_no_error(run, queue_path, monkeypatch):
+    read_bytes = Path.read_bytes
+
+    def gone(path):
+        if path.name == "1.idx":
+            raise FileNotFoundError(path)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", gone)
+    code, out, _ = run("dump", queue_path)
+    assert code == 0
+    assert "1.idx: gone" in out
+
+
+def test_a_store_without_its_meta_file_is_dumped_too(run, store_path):
+    (store_path / "store.meta").unlink()
+    code, out, _ = run("dump", store_path)
+    assert code == 0
+    assert "a queue whose name is not known" in out
+    assert out.count("  publish  ") == 2 * 305
+
+
+def test_a_file_of_something_else_is_refused(run, tmp_path):
+    (tmp_path / "journal.jif").write_bytes(os.urandom(100))
+    code, out, err = run("dump", tmp_path / "journal.jif")
+    assert (code, out) == (2, "")
+    assert "neither a journal nor a segment" in err
