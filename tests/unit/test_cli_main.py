@@ -1,0 +1,168 @@
+"""What all commands have in common: help, errors in one line, exit codes, pipes, terminals."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import qindex
+from qindex.cli import ls
+from qindex.cli.main import COMMANDS
+
+
+def on_a_terminal(*arguments, **environment):
+    """Everything that the command wrote to a terminal of 80 columns."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "qindex", *map(str, arguments)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", **environment},
+    )
+    os.close(theirs)
+    written = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            written += chunk
+    except OSError:
+        pass  # how Linux says that the other end is closed
+    os.close(ours)
+    return process.wait(), written.decode()
+
+
+def test_version(run):
+    assert run("--version") == (0, f"qindex {qindex.__version__}\n", "")
+
+
+def test_help_names_every_command_and_the_exit_codes(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    assert all(f"    {name} " in out for name in COMMANDS)
+    assert "exit codes" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_says_its_purpose_and_its_exit_codes(run, command):
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert f"usage: qindex {command} " in out
+    assert "exit codes: 0 " in out
+    assert max(map(len, out.splitlines())) <= 82
+
+
+def test_without_a_command_help_is_shown_as_an_error(run):
+    code, out, err = run()
+    assert (code, out) == (2, "")
+    assert err.startswith("usage: qindex")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["pek"],
+        ["peek"],
+        ["peek", "x", "-n", "0"],
+        ["peek", "x", "-n", "many"],
+        ["ls", "x", "--jso"],
+    ],
+)
+def test_wrong_usage_is_one_line_that_says_where_help_is(run, arguments):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("qindex: ")
+    assert err.count("\n") == 1
+    assert "--help" in err
+
+
+@pytest.mark.parametrize("command", ["ls", "stats", "check", "peek", "dump"])
+def test_a_path_that_is_no_store_is_refused_in_one_line(run, command, tmp_path):
+    (tmp_path / "file").write_bytes(b"x" * 100)
+    for path in (tmp_path, tmp_path / "nothing", tmp_path / "file"):
+        code, out, err = run(command, path)
+        assert (code, out) == (2, "")
+        assert err.startswith("qindex: ")
+        assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_refusal_says_what_to_do_instead(run, store_path, dead_node):
+    assert "RabbitMQ node; qindex recover" in run("stats", dead_node).err
+    assert f"the store is {str(store_path)!r}" in run("stats", store_path / "queues").err
+    assert f"perhaps you mean {str(store_path)!r}" in run("stats", store_path.parent).err
+
+
+def test_output_in_a_pipe_has_no_escapes(start, store_path):
+    for arguments in (["stats", store_path], ["check", store_path], ["dump", store_path]):
+        out, err = start(*arguments).communicate()
+        assert "\x1b" not in out
+        assert err == ""
+
+
+def test_a_terminal_gets_colour_unless_it_does_not_want_it(store_path):
+    assert "\x1b[1m" in on_a_terminal("stats", store_path)[1]
+    assert "\x1b[" not in on_a_terminal("stats", store_path, NO_COLOR="1")[1]
+    assert "\x1b[" not in on_a_terminal("stats", store_path, TERM="dumb")[1]
+
+
+def test_a_narrow_terminal_shortens_names_only(tmp_path):
+    with qindex.open(tmp_path / "s") as store:
+        store.queue("a" * 200).publish(b"x")
+    _, shown = on_a_terminal("ls", tmp_path / "s", NO_COLOR="1", COLUMNS="40")
+    assert max(map(len, shown.splitlines())) <= 40
+    assert "aaa…aaa" in shown
+    assert " 1\r\n" in shown
+
+
+def test_a_closed_pipe_is_no_error(store_path):
+    program = f"{sys.executable} -m qindex dump {store_path} | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
+    assert done.stdout.startswith("queue mails")
+    assert done.stderr == ""
+    assert done.returncode in (0, 141)  # 0: head was slower than we were
+
+
+def test_an_interrupt_ends_with_one_line(run, store_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ls, "open_to_look", interrupted)
+    assert run("ls", store_path) == (130, "", "qindex: interrupted\n")
+
+
+def test_names_that_the_terminal_cannot_show_are_escaped(start, tmp_path):
+    with qindex.open(tmp_path / "s") as store:
+        store.queue("заказы")
+    out, _ = start("ls", tmp_path / "s", PYTHONIOENCODING="latin-1").communicate()
+    assert "\\u0437\\u0430" in out
+
+
+def test_json_survives_any_name_and_any_value(run, tmp_path):
+    name = "q\udc80\x1b\n☃"
+    headers = {"nan": float("nan"), "raw": b"\xff", "list": [1, {"a": None}], "big": 2**62}
+    with qindex.open(tmp_path / "s") as store:
+        store.queue(name).publish(b"\xff\x00", headers=headers)
+    out = run("peek", tmp_path / "s", "--json").out
+    assert out.isascii()
+    told = json.loads(out)
+    assert told["queue"] == name
+    assert told["headers"]["raw"] == {"hex": "ff"}
+    assert told["body_base64"] == "/wA="
+    for command in ("ls", "stats", "check"):
+        assert run(command, tmp_path / "s", "--json").out.isascii()
+
+
+def test_ctrl_c_in_the_demo_leaves_nothing_behind(start, tmp_path):
+    demo = start("demo", "--dir", tmp_path / "demo")
+    while not list(Path(tmp_path).glob("demo/store/queues/*")) and demo.poll() is None:
+        time.sleep(0.01)
+    demo.send_signal(signal.SIGINT)
+    _, err = demo.communicate()
+    assert (demo.returncode, err) == (130, "qindex: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
