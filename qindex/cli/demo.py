@@ -198,7 +198,7 @@ class Demo:
             f"{rate(published, publish_seconds)} publishes/s, {rate(acked, ack_seconds)}"
             " get + ack/s, one call each, about 100 bytes",
         )
-        self.say("ended", "by SIGKILL, in the middle of its calls; it closed nothing")
+        self.say("ended", "by SIGKILL, while it was working; it closed nothing")
         return told
 
     def reopen(self, store: qindex.Store, recovered: RecoverReport, started: float) -> int:

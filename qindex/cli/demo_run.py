@@ -70,6 +70,8 @@ class Writer:
             seconds = perf_counter() - started
             while chunk := self._read(None):
                 chunks.append(chunk)
+            if self._process.wait() != -signal.SIGKILL:
+                raise self._ended_by_itself()
         finally:
             self._process.kill()
             self._process.wait()
@@ -91,10 +93,14 @@ class Writer:
         chunk = os.read(fd, PIPE_BYTES)
         if not chunk and timeout is not None:
             self._process.wait()
-            self._errors.seek(0)
-            told = self._errors.read().decode("utf-8", "replace").strip().splitlines()
-            raise CommandError(f"the writer ended by itself: {told[-1] if told else 'silently'}", 1)
+            raise self._ended_by_itself()
         return chunk
+
+    def _ended_by_itself(self) -> CommandError:
+        self._errors.seek(0)
+        told = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        why = told[-1] if told else f"exit code {self._process.returncode}"
+        return CommandError(f"the writer ended by itself: {why}", 1)
 
 
 def drain(
