@@ -111,21 +111,26 @@ static bool is_expired(struct qi_queue *queue, struct qi_segment *segment, uint3
     return expiry_us != 0 && expiry_us <= qi_now_us(queue->store);
 }
 
-/* The next ready message that has not expired; the cursor stands on it. Expired ones on the way are dropped. */
-static int next_ready(struct qi_queue *queue, uint64_t from, bool drop_expired,
+/* The next ready message that has not expired. With `room` > 0, expired ones on the way are dropped, and there is room
+ * in the journal for that many bytes of deliveries afterwards (the lock may have been given up in between). */
+static int next_ready(struct qi_queue *queue, uint64_t from, uint64_t room,
                       struct qi_segment **segment, uint32_t *slot) {
     uint32_t entries = queue->store->options.segment_entries;
     for (;;) {
-        int error = find_message(queue, from, true, segment, slot);
+        int error = room ? qi_make_event_room(queue, room + 4 * QI_RECORD_ID) : 0;
+        if (!error)
+            error = find_message(queue, from, true, segment, slot);
         if (error)
             return error;
         if (!is_expired(queue, *segment, *slot))
             return 0;
         from = (*segment)->number * entries + *slot;
-        if (drop_expired)
+        if (room)
             error = drop(queue, *segment, *slot, from);
         if (error)
             return error;
+        if (room)
+            qi_flush_if_due(queue);
         from++;
     }
 }
@@ -159,9 +164,7 @@ static int set_aside(struct qi_queue *queue, struct qi_segment *segment, uint32_
 static int64_t get_locked(struct qi_queue *queue, qi_message *message, void *payload, size_t room) {
     struct qi_segment *segment;
     uint32_t slot;
-    int error = qi_make_room(queue, 4 * QI_RECORD_ID, 0);
-    if (!error)
-        error = next_ready(queue, queue->cursor, true, &segment, &slot);
+    int error = next_ready(queue, queue->cursor, QI_RECORD_ID, &segment, &slot);
     if (error == QI_EMPTY)
         queue->cursor = queue->next;
     if (error)
@@ -204,10 +207,11 @@ static int64_t get_many_locked(struct qi_queue *queue, uint32_t count, qi_messag
                                uint8_t *payloads, size_t room, uint64_t *req_ids, uint32_t *sizes) {
     uint32_t entries = queue->store->options.segment_entries, got = 0, slot, specials = 0;
     struct qi_segment *segment;
-    int error = qi_make_room(queue, QI_RECORD_ID * ((uint64_t)count + 4), 0);
+    int error = 0;
     uint64_t from = queue->cursor;
     while (!error && got < count) {
-        error = next_ready(queue, from, true, &segment, &slot);
+        /* With the first in hand the lock is not given up any more: later expired ones are stepped over. */
+        error = next_ready(queue, from, got ? 0 : QI_RECORD_ID * (uint64_t)count, &segment, &slot);
         if (error)
             break;
         error = read_message(queue, segment, slot, &messages[got], payloads, room);

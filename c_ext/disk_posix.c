@@ -48,7 +48,16 @@ static int open_root(struct qi_disk *disk, const char *path, bool create) {
     if (create && mkdir(path, 0700) != 0 && errno != EEXIST)
         return -errno;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
+    if (fd < 0)
+        return -errno;
+    if (create) { /* the store's own name */
+        int parent = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (parent >= 0) {
+            fsync(parent);
+            close(parent);
+        }
+    }
+    return fd;
 }
 
 static int open_dir(struct qi_disk *disk, int parent, const char *name) {

@@ -85,10 +85,10 @@ static bool begin(struct dump *dump, uint64_t *start) {
     return false;
 }
 
-/* `offset` is where the next frame stands (0 at first) in its low 40 bits, and in the high bits how far inside it. */
+/* `offset` is where the next frame stands (0 at first) in its low 36 bits, and in the high bits how far inside it. */
 int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, size_t room) {
     struct dump dump = {.bytes = bytes, .size = size, .line = line, .room = room};
-    uint64_t start, inside = *offset >> 40, at = *offset & ((UINT64_C(1) << 40) - 1);
+    uint64_t start, inside = *offset >> 36, at = *offset & ((UINT64_C(1) << 36) - 1);
     if (!begin(&dump, &start))
         return qi_fail(QI_E_FORMAT, "neither a journal nor a segment of qindex (a journal whose "
                                     "epoch is flushed has no header)");
@@ -114,7 +114,7 @@ int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, si
                  frame.length);
         *offset = next;
     } else {
-        *offset = inside + step >= frame.length ? next : (inside + step) << 40 | frame.offset;
+        *offset = inside + step >= frame.length ? next : (inside + step) << 36 | frame.offset;
     }
     return 1;
 }

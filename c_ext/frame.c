@@ -1,6 +1,7 @@
 /* frame.c - seal, read and find frames. No I/O, no allocation: the same bytes in, the same answer out. */
 #include "frame.h"
 
+#include "codec.h"
 #include "crc32c.h"
 
 static uint32_t checksum(uint32_t seed, uint64_t offset, uint32_t word, const uint8_t *payload,
@@ -46,23 +47,65 @@ enum qi_frame_state qi_frame_read(uint32_t seed, const uint8_t *bytes, uint64_t 
     return QI_FRAME_VALID;
 }
 
+/* Do the records fill the payload exactly? Random bytes fail here after a step or two. */
+static bool records_fit(uint32_t type, const uint8_t *payload, uint32_t length, uint64_t *budget) {
+    uint64_t at = 0;
+    while (at < length) {
+        struct qi_record record;
+        struct qi_entry entry;
+        if (*budget < 8)
+            return false;
+        *budget -= 8;
+        if (type == QI_FRAME_RECORDS ? !qi_read_record(payload + at, length - at, &record)
+                                     : !qi_read_entry(payload + at, length - at, &entry))
+            return false;
+        at += type == QI_FRAME_RECORDS ? record.size : entry.size;
+    }
+    return true;
+}
+
+/* Worth a checksum? */
+static bool may_be_frame(const uint8_t *header, uint64_t left, uint64_t *budget) {
+    uint32_t word = qi_get32(header);
+    uint32_t type = word >> 28, length = word & QI_FRAME_LENGTH_MAX;
+    if (length == 0 || length > left - QI_FRAME_HEADER)
+        return false;
+    switch (type) {
+    case QI_FRAME_RECORDS:
+    case QI_FRAME_ENTRIES:
+        return records_fit(type, header + QI_FRAME_HEADER, length, budget);
+    case QI_FRAME_MARK:
+        return length == 16;
+    case QI_FRAME_SESSION:
+    case QI_FRAME_CLOSE:
+        return length == 28;
+    case QI_FRAME_MANIFEST:
+        return length % 16 == 0 && length >= 48 &&
+               qi_get32(header + QI_FRAME_HEADER + 44) == (length - 48) / 16;
+    case QI_FRAME_PURGE:
+        return length % 8 == 0;
+    case QI_FRAME_SUMMARY:
+        return length >= QI_SUMMARY_FIXED &&
+               qi_get32(header + length + QI_FRAME_HEADER - 4) == length + QI_FRAME_HEADER;
+    default:
+        return false;
+    }
+}
+
 bool qi_frame_find(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t offset,
                    uint64_t base, struct qi_frame *frame) {
-    uint64_t budget = 4 * size;
+    uint64_t budget = 8 * size + 4096;
     for (; offset + QI_FRAME_HEADER <= size; offset++) {
         while (qi_get64(bytes + offset) == 0) { /* no header begins with a zero byte */
             offset += 8;
             if (offset + QI_FRAME_HEADER > size)
                 return false;
         }
-        uint32_t word = qi_get32(bytes + offset);
-        uint32_t type = word >> 28, length = word & QI_FRAME_LENGTH_MAX;
-        if (type < QI_FRAME_RECORDS || type > QI_FRAME_SUMMARY || length == 0)
+        if (!may_be_frame(bytes + offset, size - offset, &budget))
             continue;
-        if (length > size - offset - QI_FRAME_HEADER)
-            continue;
+        uint32_t length = qi_get32(bytes + offset) & QI_FRAME_LENGTH_MAX;
         if (length > budget)
-            return false;
+            continue;
         budget -= length;
         if (qi_frame_read(seed, bytes, size, offset, base, frame) == QI_FRAME_VALID)
             return true;

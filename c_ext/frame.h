@@ -34,7 +34,8 @@ void qi_frame_seal(uint32_t seed, uint8_t *header, uint64_t offset, uint32_t typ
 enum qi_frame_state qi_frame_read(uint32_t seed, const uint8_t *bytes, uint64_t size,
                                   uint64_t offset, uint64_t base, struct qi_frame *frame);
 
-/* Searches the next valid frame at or behind `offset`; checks at most 4 x size bytes, so hostile bytes cost linear
+/* Searches the next valid frame at or behind `offset`; what does not parse as one is not checked, and the
+ * work is capped at 8 x size, so hostile bytes cost linear
  * time. Returns false if there is none. */
 bool qi_frame_find(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t offset,
                    uint64_t base, struct qi_frame *frame);

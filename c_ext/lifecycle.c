@@ -76,6 +76,7 @@ int qi_queue_create(struct qi_queue *queue) {
     struct qi_journal *journal = qi_current(queue);
     journal->keep_free = queue->store->keep_free;
     journal->synced = journal->tail;
+    queue->reserved_durable = queue->reserved;
     queue->lsn_synced = qi_lsn(queue);
     queue->recovered = true;
     return 0;
@@ -97,6 +98,7 @@ static int wake(struct qi_queue *queue) {
     }
     if (!error)
         return qi_sync_to(queue, qi_lsn(queue));
+    qi_tape_close(&qi_current(queue)->tape);
     store->disk->ops->close(store->disk, queue->dir);
     queue->dir = -1;
     return error;
@@ -308,7 +310,7 @@ int qi_store_queues(struct qi_store *store) {
     }
     for (uint32_t i = 0; i < store->queues_count && !error; i++) {
         struct qi_queue *queue = store->queues[i];
-        if (queue->name_size || queue->deleted || queue->recovered)
+        if (queue->name_size || queue->deleted || queue->recovered || queue->recovering)
             continue;
         int dir = store->disk->ops->open_dir(store->disk, store->queues_dir, queue->directory);
         if (dir < 0)
@@ -358,9 +360,18 @@ struct removal {
     int dir;
 };
 
+/* Only names that this engine gives; anything else stays, and with it the folder (H18). */
+static bool is_our_file(const char *name) {
+    size_t digits = strspn(name, "0123456789");
+    return strcmp(name, "queue.meta") == 0 || strcmp(name, "queue.meta.new") == 0 ||
+           strcmp(name, qi_journal_name(0)) == 0 || strcmp(name, qi_journal_name(1)) == 0 ||
+           (digits > 0 && strcmp(name + digits, ".idx") == 0);
+}
+
 static void remove_one(void *context, const char *name) {
     struct removal *removal = context;
-    removal->disk->ops->unlink(removal->disk, removal->dir, name);
+    if (is_our_file(name))
+        removal->disk->ops->unlink(removal->disk, removal->dir, name);
 }
 
 /* Removes `<directory>.del`, also what a crash left of it. Only files: a foreign folder in it stops the removal. */
@@ -381,8 +392,10 @@ int qi_queue_delete(struct qi_queue *queue) {
     snprintf(gone, sizeof gone, "%s.del", queue->directory);
     qi_lock(store);
     int error = qi_queue_ready(queue, true);
-    while (!error && (queue->flushing || queue->syncing))
+    while (!error && (queue->flushing || queue->syncing || queue->recovering)) {
         pthread_cond_wait(&store->changed, &store->lock);
+        error = qi_queue_ready(queue, true);
+    }
     if (!error && queue->deleted)
         error = qi_fail(QI_E_CLOSED, "queue %s was deleted before", queue->name);
     if (!error) {

@@ -62,6 +62,10 @@ int qi_meta_write(struct qi_store *store, bool clean) {
                         sizeof bytes);
 }
 
+static bool entries_are_valid(uint32_t entries) {
+    return entries >= 8 && entries <= QI_SEGMENT_ENTRIES_MAX;
+}
+
 static int check_meta(struct qi_store *store, const uint8_t *bytes, int64_t size) {
     if (size < 12 || memcmp(bytes, STORE_MAGIC, 8) != 0)
         return qi_fail(
@@ -75,6 +79,9 @@ static int check_meta(struct qi_store *store, const uint8_t *bytes, int64_t size
     if (size != STORE_SIZE || qi_get32(bytes + 60) != qi_crc32c(0, bytes, 60))
         return qi_fail(QI_E_CORRUPT,
                        "store.meta is damaged: restore it, or salvage the queues from a copy");
+    if (!entries_are_valid(qi_get32(bytes + 12)))
+        return qi_fail(QI_E_CORRUPT, "store.meta says segment_entries=%u, which cannot be",
+                       qi_get32(bytes + 12));
     if (store->options.segment_entries == 0)
         store->options.segment_entries = qi_get32(bytes + 12);
     if (qi_get32(bytes + 12) != store->options.segment_entries)
@@ -89,10 +96,6 @@ static int check_meta(struct qi_store *store, const uint8_t *bytes, int64_t size
                 ? "this is a directory of QueueIndex, not a store: open it with qindex.QueueIndex"
                 : "this is a store, not an index alone: open it with qindex.open");
     return 0;
-}
-
-static bool entries_are_valid(uint32_t entries) {
-    return entries >= 8 && entries <= QI_SEGMENT_ENTRIES_MAX;
 }
 
 int qi_meta_open(struct qi_store *store, bool create) {

@@ -11,7 +11,8 @@
 #include "store.h"
 
 /* Appends of deliveries and acks behind a publish must always fit (H14): this much is kept from publishes. */
-#define ACK_ROOM (UINT64_C(4) << 20)
+#define ACK_ROOM   (UINT64_C(4) << 20)
+#define EVENT_ROOM (UINT64_C(64) << 10) /* for the frames that describe the queue itself */
 
 int qi_append_failed(struct qi_queue *queue, int error) {
     if (error == -28 /* ENOSPC */)
@@ -25,19 +26,20 @@ int qi_append_failed(struct qi_queue *queue, int error) {
                          qi_fail_disk(error, "cannot append to the journal of", queue->directory));
 }
 
-/* The usual case is one comparison each; the rest waits for a flush, its own or one that is under way. */
+/* The usual case is one comparison each; the rest waits for a flush or a sync, its own or one that is under way. */
 int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
     struct qi_store *store = queue->store;
     uint64_t dirty_max = 8 * (uint64_t)store->options.max_journal_entries;
     for (int attempt = 0;; attempt++) {
         struct qi_journal *journal = qi_current(queue);
-        if (__builtin_expect(queue->next + ids <= queue->reserved &&
-                                 journal->tail + bytes + ACK_ROOM <= journal->tape.mapped &&
-                                 queue->dirty_count <= dirty_max,
-                             1))
+        bool fits = journal->tail + bytes + ACK_ROOM <= journal->tape.mapped &&
+                    queue->dirty_count <= dirty_max && queue->next + ids <= queue->reserved;
+        if (__builtin_expect(fits && queue->next + ids <= queue->reserved_durable, 1))
             return 0;
         int error = 0;
-        if (queue->flush && queue->flushing)
+        if (fits)
+            error = qi_sync_to(queue, qi_lsn(queue)); /* the promise of these ReqIds */
+        else if (queue->flush && queue->flushing)
             pthread_cond_wait(&store->changed, &store->lock);
         else if (queue->flush)
             error = qi_flush_run(queue);
@@ -52,6 +54,14 @@ int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
         if (error)
             return error;
     }
+}
+
+/* Deliveries and acks may use what publishes must leave: they need no flush that a full disk would not allow (H14). */
+int qi_make_event_room(struct qi_queue *queue, uint64_t bytes) {
+    const struct qi_journal *journal = qi_current(queue);
+    if (__builtin_expect(journal->tail + bytes + EVENT_ROOM <= journal->tape.mapped, 1))
+        return 0;
+    return qi_make_room(queue, bytes, 0);
 }
 
 void qi_flush_if_due(struct qi_queue *queue) {
@@ -219,6 +229,7 @@ int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t 
     struct publish publish = {headers, body, headers_size, body_size, flags, expiry_us, {0, 0, 0}};
     struct qi_msg_id held = {0, 0, 0};
     qi_lock(store);
+    store->fanouts++;
     int error = 0;
     for (uint32_t i = 0; i < count && !error; i++) { /* what can fail fails before a record */
         error = qi_queue_ready(queues[i], true);
@@ -240,6 +251,8 @@ int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t 
     }
     if (held.stamp)
         qi_messages_count(&store->messages, held.file, -1, 0);
+    store->fanouts--;
+    pthread_cond_broadcast(&store->changed);
     qi_unlock(store);
     return error;
 }
@@ -391,6 +404,8 @@ int64_t qi_ack(struct qi_queue *queue, uint64_t req_id) {
     struct qi_segment *segment;
     uint32_t slot;
     int error = qi_queue_ready(queue, true);
+    if (!error)
+        error = qi_make_event_room(queue, QI_RECORD_ID);
     if (!error)
         error = find_unacked(queue, req_id, &segment, &slot);
     if (!error)

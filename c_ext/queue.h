@@ -22,10 +22,11 @@ struct qi_queue {
 
     struct qi_journal journals[2]; /* journals[epoch % 2] is appended to */
     uint64_t epoch;
-    uint64_t flushed_epoch; /* epochs up to this one are in the segments */
-    uint64_t session;       /* of the last SESSION frame */
-    uint64_t next;          /* the next ReqId */
-    uint64_t reserved;      /* ReqIds below this may be handed out (H10) */
+    uint64_t flushed_epoch;    /* epochs up to this one are in the segments */
+    uint64_t session;          /* of the last SESSION frame */
+    uint64_t next;             /* the next ReqId */
+    uint64_t reserved;         /* ReqIds below this are promised in the current journal */
+    uint64_t reserved_durable; /* and durably so: only these may be handed out (H10) */
     uint64_t
         floor; /* older ones lived through an unclean end: transients dead, the rest redelivered */
     struct qi_segments segments;
@@ -65,6 +66,8 @@ int qi_recover(struct qi_queue *queue);
 /* recover_segments.c */
 void qi_check_segments(struct qi_queue *queue);
 void qi_remove_strays(struct qi_queue *queue);
+/* The manifest is damaged: takes every segment file for what it holds. The counters follow the entries. */
+int qi_salvage_segments(struct qi_queue *queue);
 /* lifecycle.c: makes a new queue's directory, meta and first journal, durably. */
 int qi_queue_create(struct qi_queue *queue);
 
@@ -118,6 +121,7 @@ void qi_queue_reset(struct qi_queue *queue); /* forgets the index; files are clo
 /* queue.c */
 /* Room for `bytes` of records and `ids` ReqIds in the current journal; flushes if there is none. */
 int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids);
+int qi_make_event_room(struct qi_queue *queue, uint64_t bytes);
 /* After an append: is it time to flush? */
 void qi_flush_if_due(struct qi_queue *queue);
 /* The segment with its maps, for a message that was published and not acked; or why not. */

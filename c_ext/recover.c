@@ -140,6 +140,8 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
         struct qi_segment *segment = qi_segment_make(&queue->segments, qi_get64(at));
         if (!segment)
             return qi_fail(QI_E_MEMORY, "no memory for the table of segments");
+        if (segment->length > 0 || qi_get32(at + 8) > QI_LOC_OFFSET_MAX)
+            continue; /* twice, or too long: no writer of ours does that */
         segment->length = qi_get32(at + 8);
         segment->flushed_unacked = qi_get16(at + 12);
         segment->flushed_transient = qi_get16(at + 14);
@@ -283,12 +285,14 @@ static void trim(struct qi_queue *queue, const struct qi_manifest *manifest,
 struct recovery {
     struct qi_manifest manifest;
     struct qi_journal_scan scan, old;
-    bool has_old;
+    bool has_old, lacks_old; /* the epoch before is needed and there, or needed and not */
 };
 
 static int replay_both(struct qi_queue *queue, struct recovery *recovery) {
     uint64_t orphans = 0;
     int error = take_manifest(queue, &recovery->manifest);
+    if (!error && recovery->lacks_old)
+        error = qi_salvage_segments(queue);
     if (!error && recovery->has_old) {
         error = qi_replay(queue, qi_previous(queue), &recovery->old, &orphans);
         qi_previous(queue)->tail = recovery->old.end;
@@ -308,8 +312,8 @@ static int replay_both(struct qi_queue *queue, struct recovery *recovery) {
 static int settle_bodies(struct qi_queue *queue, struct recovery *recovery, bool *cut) {
     struct qi_journal *current = qi_current(queue), *previous = qi_previous(queue);
     *cut = false;
-    if (queue->store->options.read_only ||
-        queue->store->unclean_session + 1 != queue->store->session)
+    bool clean = recovery->scan.closed && queue->session > queue->store->unclean_session;
+    if (clean || queue->store->options.read_only)
         return 0;
     uint32_t from = lowest_file(queue, current, &recovery->scan);
     uint32_t from_old = recovery->has_old ? lowest_file(queue, previous, &recovery->old) : from;
@@ -330,6 +334,7 @@ static int settle_bodies(struct qi_queue *queue, struct recovery *recovery, bool
 static int replay(struct qi_queue *queue, struct recovery *recovery) {
     bool cut = false, needs_old = recovery->manifest.flushed_epoch + 1 < queue->epoch;
     recovery->has_old = needs_old && old_is_there(queue, &recovery->old);
+    recovery->lacks_old = needs_old && !recovery->has_old;
     int error;
     do {
         if (recovery->has_old)
@@ -364,7 +369,8 @@ static int begin_session(struct qi_queue *queue, const struct qi_journal_scan *s
         queue->next = queue->reserved;
     }
     bool unclean = !closed || queue->session <= store->unclean_session;
-    if (unclean) { /* a segment is wholly below the floor or wholly above */
+    if (unclean &&
+        !store->options.read_only) { /* a segment is wholly below the floor or wholly above */
         queue->next = (queue->next + entries - 1) / entries * entries;
         qi_raise_floor(queue, queue->next);
     }
@@ -389,6 +395,7 @@ static int begin_session(struct qi_queue *queue, const struct qi_journal_scan *s
         error = qi_append_session(queue);
     if (error)
         return qi_fail_disk(error, "cannot write the journal of", queue->directory);
+    queue->dir_unsynced = true; /* names that an earlier life did not sync (H7) */
     queue->lsn_base = 0;
     queue->lsn_synced = 0;
     return qi_sync_to(queue, qi_lsn(queue));

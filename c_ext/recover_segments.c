@@ -34,6 +34,59 @@ static void note_stray(void *context, const char *name) {
     strays->numbers[strays->count++] = number;
 }
 
+/* Bytes up to the end of the last valid frame. */
+static uint32_t valid_length(struct qi_queue *queue, uint64_t number) {
+    struct qi_disk *disk = queue->store->disk;
+    struct qi_segment segment = {.number = number, .length = QI_SEGMENT_START};
+    uint32_t seed, length = 0;
+    uint64_t size = 0;
+    uint8_t *bytes = NULL;
+    int file = qi_segment_open(queue, &segment, &seed);
+    if (file < 0)
+        return 0;
+    if (disk->ops->size(disk, file, &size) == 0 && size <= QI_LOC_OFFSET_MAX &&
+        disk->ops->map(disk, -1, size, &bytes) == 0 &&
+        disk->ops->read(disk, file, bytes, size, 0) == (int64_t)size) {
+        struct qi_frame frame;
+        uint64_t offset = QI_SEGMENT_START;
+        while (qi_frame_find(seed, bytes, size, offset, 0, &frame)) {
+            offset = frame.offset + QI_FRAME_HEADER + frame.length;
+            length = (uint32_t)offset;
+        }
+    }
+    if (bytes)
+        disk->ops->unmap(disk, bytes, size);
+    disk->ops->close(disk, file);
+    return length;
+}
+
+int qi_salvage_segments(struct qi_queue *queue) {
+    struct qi_disk *disk = queue->store->disk;
+    uint32_t entries = queue->store->options.segment_entries;
+    struct strays strays = {.queue = queue};
+    /* Every file, also those that the older manifest names with a shorter length. */
+    qi_segments_clear(&queue->segments);
+    queue->depth = 0;
+    int error = disk->ops->list(disk, queue->dir, note_stray, &strays);
+    if (error)
+        error = qi_fail_disk(error, "cannot list", queue->directory);
+    for (uint32_t i = 0; i < strays.count && !error; i++) {
+        uint32_t length = valid_length(queue, strays.numbers[i]);
+        struct qi_segment *segment =
+            length ? qi_segment_make(&queue->segments, strays.numbers[i]) : NULL;
+        if (!segment)
+            continue;
+        segment->length = length;
+        segment->unacked = 1; /* unknown: the load counts, and tells what it found */
+        queue->depth++;
+        if (queue->next < (segment->number + 1) * entries)
+            queue->next = (segment->number + 1) * entries;
+        error = qi_segment_load(queue, segment);
+    }
+    free(strays.numbers);
+    return error;
+}
+
 /* Segment files that no manifest names: from a flush that was cut off (the journal has it all), or dead already. Ours
  * by their header, so they may go; anything else is left alone (H18). */
 void qi_remove_strays(struct qi_queue *queue) {

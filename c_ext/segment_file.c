@@ -201,8 +201,10 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
     uint8_t *bytes = NULL;
     if (file >= 0) {
         if (!error)
-            error = disk->ops->map(disk, -1, segment->length, &bytes);
-        int64_t got = error ? error : disk->ops->read(disk, file, bytes, segment->length, 0);
+            error = disk->ops->map(disk, -1, segment->length, &bytes)
+                        ? qi_fail(QI_E_MEMORY, "no memory to load a segment")
+                        : 0;
+        int64_t got = error ? 0 : disk->ops->read(disk, file, bytes, segment->length, 0);
         disk->ops->close(disk, file);
         if (got < 0)
             error = qi_fail_disk((int)got, "cannot read a segment of", queue->directory);

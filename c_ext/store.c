@@ -23,7 +23,7 @@ int qi_store_usable(struct qi_store *store, bool to_write) {
     if (__builtin_expect(store->fork_generation != qi_fork_generation(), 0))
         return qi_fail(QI_E_FORKED, "this store was opened before a fork: open it anew in the "
                                     "child, after the parent closed it");
-    if (__builtin_expect(store->closed, 0))
+    if (__builtin_expect(store->closed || store->closing, 0))
         return qi_fail(QI_E_CLOSED, "the store is closed");
     if (__builtin_expect(store->failed != 0, 0))
         return qi_fail(QI_E_FAILED, "an earlier write or sync failed: what was not confirmed may "
@@ -145,6 +145,9 @@ static int open_parts(struct qi_store *store) {
     }
     if (error || !writing)
         return error;
+    error = disk->ops->sync_dir(disk, store->queues_dir); /* names from before a crash (H7) */
+    if (error)
+        return qi_fail_disk(error, "cannot sync", "queues");
     disk->ops->list(disk, store->queues_dir, note_deleted, store);
     store->session++;
     return qi_meta_write(store, false); /* syncs the root too: the folders' names are durable */
@@ -215,12 +218,30 @@ int qi_store_open(const char *path, const qi_options *options, struct qi_store *
     return 0;
 }
 
+/* Calls of other threads that work without the lock right now must come to an end first. */
+static void wait_for_others(struct qi_store *store) {
+    for (uint32_t i = 0; i < store->queues_count;) {
+        const struct qi_queue *queue = store->queues[i];
+        if (queue->flushing || queue->syncing || queue->recovering || store->compacting ||
+            store->counting || store->messages_syncing || store->fanouts > 0) {
+            pthread_cond_wait(&store->changed, &store->lock);
+            i = 0;
+        } else {
+            i++;
+        }
+    }
+}
+
 int qi_store_close(struct qi_store *store) {
     if (store->fork_generation != qi_fork_generation())
         return 0; /* the parent's: its locks and files stay its own */
     qi_worker_stop(store);
     qi_lock(store);
     int error = 0;
+    if (!store->closed) {
+        store->closing = true;
+        wait_for_others(store);
+    }
     if (!store->closed && !store->options.read_only && !store->failed) {
         for (uint32_t i = 0; i < store->queues_count && !error; i++)
             error = qi_queue_close(store->queues[i]);

@@ -39,6 +39,9 @@ struct qi_store {
     bool dirty; /* something is not synced yet */
     bool flush_due;
     bool compacting;
+    bool counting;    /* a census runs */
+    bool closing;     /* no new calls */
+    uint32_t fanouts; /* publishes to several queues that are under way */
     bool messages_syncing;
 
     struct qi_messages messages;

@@ -12,7 +12,9 @@ int qi_sync_messages(struct qi_store *store) {
         while (store->messages_syncing && !store->failed)
             pthread_cond_wait(&store->changed, &store->lock);
         if (store->failed)
-            return qi_store_usable(store, true);
+            return qi_fail(
+                QI_E_OUTCOME,
+                "a sync failed: nobody knows what is durable; close and reopen the store");
         qi_messages_sync_begin(&store->messages, &sync);
         if (sync.count == 0 && !sync.dir)
             return 0;
@@ -65,6 +67,7 @@ static int sync_once(struct qi_queue *queue) {
     queue->syncing = true;
     struct qi_journal *journal = qi_current(queue);
     uint64_t upto = qi_lsn(queue), epoch = queue->epoch, now = qi_now_us(store);
+    uint64_t reserved = queue->reserved;
     struct sync sync = {.disk = store->disk,
                         .journal = journal,
                         .old = queue->old_unsynced ? qi_previous(queue) : NULL,
@@ -84,6 +87,7 @@ static int sync_once(struct qi_queue *queue) {
     queue->syncing = false;
     if (!error) {
         queue->lsn_synced = upto;
+        queue->reserved_durable = reserved;
         if (queue->epoch == epoch) {
             queue->old_unsynced = false;
             journal->synced = sync.tail;

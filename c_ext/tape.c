@@ -13,7 +13,7 @@ int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t 
     int error = disk->ops->size(disk, file, &size);
     if (mapped < size)
         mapped = size;
-    mapped = (mapped + 4095) & ~UINT64_C(4095);
+    mapped = mapped ? (mapped + 4095) & ~UINT64_C(4095) : 4096;
     *tape = (struct qi_tape){
         .disk = disk, .file = file, .mapped = mapped, .allocated = size, .told = !use_mapping};
     if (!error)

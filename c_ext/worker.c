@@ -10,6 +10,7 @@
 #include "store.h"
 
 #define GARBAGE_PERCENT 50u
+#define CENSUS_STOPPED  UINT32_MAX
 
 static bool is_open(const struct qi_queue *queue) {
     return queue->recovered && !queue->deleted && !queue->recovering && queue->dir >= 0;
@@ -68,44 +69,55 @@ static uint32_t unload_idle(struct qi_store *store) {
 }
 
 /* Adds every segment's references to the store's account; until all are in, nothing is freed. One queue per call. */
-int qi_census(struct qi_store *store, bool all) {
-    int error = 0;
-    while (!store->messages.counted && !error) {
-        if (store->census == 0) {
-            qi_unlock(store);
-            error = qi_store_queues(store); /* also the queues that nobody has asked for */
-            qi_lock(store);
-            if (error > 0)
-                error = 0;
-        }
+static int census_queue(struct qi_store *store, struct qi_queue *queue) {
+    int error = queue->deleted ? 0 : qi_queue_ready(queue, false);
+    for (uint32_t i = 0; !error && !queue->deleted && i < queue->segments.count; i++) {
+        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_file_use *uses;
+        uint32_t count;
+        if (segment->counted)
+            continue;
+        error = qi_segment_uses(queue, segment, &uses, &count);
         if (error)
             break;
-        if (store->census == store->queues_count) {
-            store->messages.counted = true;
-            break;
-        }
-        struct qi_queue *queue = store->queues[store->census];
-        if (!queue->deleted)
-            error = qi_queue_ready(queue, false);
-        for (uint32_t i = 0; !error && !queue->deleted && i < queue->segments.count; i++) {
-            struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
-            struct qi_file_use *uses;
-            uint32_t count;
-            if (segment->counted)
-                continue;
-            error = qi_segment_uses(queue, segment, &uses, &count);
-            if (error)
-                break;
-            for (uint32_t k = 0; k < count; k++)
-                qi_messages_count(&store->messages, uses[k].file, uses[k].count,
-                                  (int64_t)uses[k].bytes);
-            segment->counted = true;
-            free(uses);
-        }
-        store->census++;
-        if (!all)
-            break;
+        for (uint32_t k = 0; k < count; k++)
+            qi_messages_count(&store->messages, uses[k].file, uses[k].count,
+                              (int64_t)uses[k].bytes);
+        segment->counted = true;
+        free(uses);
     }
+    return error;
+}
+
+int qi_census(struct qi_store *store, bool all) {
+    while (store->counting)
+        pthread_cond_wait(&store->changed, &store->lock);
+    store->counting = true;
+    int error = 0;
+    if (!store->messages.counted && store->census == 0) {
+        qi_unlock(store);
+        error = qi_store_queues(store); /* also the queues that nobody has asked for */
+        qi_lock(store);
+        if (error > 0)
+            error = 0;
+    }
+    while (!store->messages.counted && !error) {
+        if (store->census == CENSUS_STOPPED) {
+            error =
+                qi_fail(QI_E_CORRUPT, "a queue cannot be read (see findings): nothing is freed or "
+                                      "compacted until it is repaired or deleted");
+        } else if (store->census >= store->queues_count) {
+            store->messages.counted = true;
+        } else {
+            error = census_queue(store, store->queues[store->census]);
+            if (!error)
+                store->census++;
+            if (!all)
+                break;
+        }
+    }
+    store->counting = false;
+    pthread_cond_broadcast(&store->changed);
     return error;
 }
 
@@ -211,6 +223,8 @@ static int mark_all(struct qi_store *store, struct qi_compaction *compaction) {
 static int compact_once(struct qi_store *store, uint32_t garbage_percent, int64_t *freed) {
     struct qi_compaction compaction = {0};
     *freed = 0;
+    if (store->fanouts > 0) /* a body may be on its way to its second queue */
+        return QI_EMPTY;
     if (qi_compact_pick(&store->messages, garbage_percent, &compaction) == 0)
         return QI_EMPTY;
     int error = mark_all(store, &compaction);
@@ -289,13 +303,14 @@ static int one_round(struct qi_store *store, uint64_t *compacted_us) {
     int error = store->flush_due ? run_flushes(store) : 0;
     if (!error && store->dirty && store->options.sync_interval_us)
         error = commit_group(store);
-    store->dirty = false;
+    else if (!store->options.sync_interval_us)
+        store->dirty = false;
     if (!error && !store->messages.counted) {
         error = qi_census(store, false);
         if (error) { /* a queue that cannot be read: nothing is freed in this session, and open told why */
             qi_report(store, true, "", "", 0, "the census stopped: %s", qi_error_text());
             store->messages.counted = false;
-            store->census = UINT32_MAX;
+            store->census = CENSUS_STOPPED;
             error = 0;
         }
     }
@@ -316,7 +331,7 @@ static void *work(void *argument) {
     uint32_t open = 1;
     qi_lock(store);
     while (!store->stopping && !store->failed) {
-        bool census_due = !store->messages.counted && store->census != UINT32_MAX;
+        bool census_due = !store->messages.counted && store->census != CENSUS_STOPPED;
         if (!store->dirty && !store->flush_due && !census_due)
             wait_for_work(store, open ? store->options.idle_us / 2 + 1 : 0);
         /* Group commit: what comes within the interval is synced together. */
@@ -325,8 +340,8 @@ static void *work(void *argument) {
             wait_for_work(store, store->options.sync_interval_us);
         if (store->stopping)
             break;
-        if (one_round(store, &compacted_us) != 0)
-            break;
+        if (one_round(store, &compacted_us) != 0 && !store->failed)
+            wait_for_work(store, 100000); /* a passing trouble: the next round tries again */
         uint64_t now = store->disk->ops->monotonic_us(store->disk);
         if (now - looked_us >= store->options.idle_us / 2) {
             open = unload_idle(store);

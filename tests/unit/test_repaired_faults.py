@@ -1,4 +1,4 @@
-"""Faults found by reading the core, each as a test of what should be. Fixed: take the mark away.
+"""Faults that were found by reading the core; each test says what should be and now is.
 
 What happens in a child process is what would take the test run down with it.
 """
@@ -11,16 +11,10 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
-
 import qindex
 from qindex._core import ffi, lib
 
 MARK, MANIFEST = 2, 3
-
-
-def fault(reason, *, always=True):
-    return pytest.mark.xfail(strict=always, reason=reason)
 
 
 def child(path, script):
@@ -49,7 +43,6 @@ def flip(path, offset):
     path.write_bytes(raw)
 
 
-@fault("frame.c: the search for the next frame gives up, so damage is taken for a torn tail")
 def test_a_flipped_bit_among_random_bodies_costs_one_message(tmp_path):
     store = qindex.open(tmp_path / "a", idle=3600)
     queue, dice = store.queue("q"), random.Random(1)
@@ -68,7 +61,6 @@ def test_a_flipped_bit_among_random_bodies_costs_one_message(tmp_path):
         assert "damage" in {finding.severity for finding in reader.findings}
 
 
-@fault("recover.c: with an older MANIFEST the segments of the last flush are strays, and removed")
 def test_a_flipped_bit_in_the_manifest_of_a_flush_costs_no_segment(tmp_path):
     script = """
 queue = qindex.open(path, idle=3600).queue("q")
@@ -86,7 +78,6 @@ os._exit(0)
         assert len(store.queue("q")) == 1002
 
 
-@fault("worker.c: qi_census goes on at queues[UINT32_MAX] after it was stopped")
 def test_compact_with_a_queue_that_cannot_be_read_does_not_crash(tmp_path):
     with qindex.open(tmp_path / "a") as store:
         store.queue("q").publish(b"x")
@@ -105,7 +96,6 @@ except qindex.QindexError:
     assert child(tmp_path / "a", script) == 0
 
 
-@fault("meta.c: the number is checked at creation only; then recovery divides by it")
 def test_a_store_meta_with_an_impossible_segment_size_is_refused(tmp_path):
     with qindex.open(tmp_path / "a") as store:
         store.queue("q").publish(b"x")
@@ -122,7 +112,6 @@ except qindex.QindexError:
     assert child(tmp_path / "a", script) == 3
 
 
-@fault("tape.c: a mapping of 0 bytes is refused by the system")
 def test_a_reader_may_come_while_the_next_journal_is_still_empty(tmp_path):
     with qindex.open(tmp_path / "a") as store:
         store.queue("q").publish(b"x")
@@ -131,7 +120,6 @@ def test_a_reader_may_come_while_the_next_journal_is_still_empty(tmp_path):
         assert len(reader.queue("q")) == 1
 
 
-@fault("deliver.c: next_ready drops without making room in between")
 def test_a_get_may_step_over_any_number_of_expired_messages(tmp_path):
     with qindex.open(tmp_path / "a", sync="never", max_journal_bytes=4096) as store:
         queue = store.queue("q")
@@ -141,7 +129,6 @@ def test_a_get_may_step_over_any_number_of_expired_messages(tmp_path):
         assert len(queue) == 0
 
 
-@fault("dump.c: the place inside a frame has 24 bits, a frame's length 28")
 def test_a_dump_shows_every_record_of_a_big_batch(tmp_path):
     with qindex.open(tmp_path / "a", sync="never", embed_below=65536) as store:
         store.queue("q").publish_many([b"x" * 60_000] * 300)
@@ -152,7 +139,6 @@ def test_a_dump_shows_every_record_of_a_big_batch(tmp_path):
     assert publishes == 300
 
 
-@fault("worker.c: one_round clears `dirty` also for what came during the sync", always=False)
 def test_what_is_published_during_a_sync_is_synced_by_the_next_one(tmp_path):
     with qindex.open(tmp_path / "a", idle=3600) as store:
         queue = store.queue("q")
@@ -171,7 +157,6 @@ def test_what_is_published_during_a_sync_is_synced_by_the_next_one(tmp_path):
             assert durable == before.journal_bytes
 
 
-@fault("worker.c: two callers of qi_census step over a queue, whose bodies are then freed")
 def test_compact_from_several_threads_right_after_open_counts_every_reference(tmp_path):
     with qindex.open(tmp_path / "a") as store:
         for i in range(60):
@@ -185,7 +170,6 @@ def test_compact_from_several_threads_right_after_open_counts_every_reference(tm
         assert store.stats().live_references == 60
 
 
-@fault("store.c: qi_store_close does not wait for a compaction of another thread", always=False)
 def test_close_waits_for_a_compaction_in_another_thread(tmp_path):
     script = """
 for i in range(15):
