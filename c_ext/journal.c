@@ -176,8 +176,10 @@ void qi_journal_scan(const struct qi_journal *journal, struct qi_journal_scan *s
         if (state == QI_FRAME_END && offset + QI_FRAME_HEADER <= size &&
             mark_behind(journal, offset) <= offset)
             return;
-        if (offset + QI_FRAME_HEADER > size)
+        if (offset + QI_FRAME_HEADER > size) {
+            scan->cut_short = !scan->closed;
             return;
+        }
         if (mark_behind(journal, offset) <=
             offset) { /* nothing says that this was ever durable: a torn tail */
             scan->torn_bytes = last_nonzero(journal, offset) - offset;

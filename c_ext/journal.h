@@ -63,6 +63,7 @@ struct qi_journal_scan {
     uint64_t time_us;      /* latest MARK's or CLOSE's clock */
     uint64_t manifest;     /* offset of the last MANIFEST frame, 0: none */
     bool closed;           /* the last frame is a CLOSE */
+    bool cut_short;        /* the file ends where zeros should follow: something was cut off */
 };
 
 /* Checks every frame once and finds the end. Cost: one checksum over the journal's bytes. */

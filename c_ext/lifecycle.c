@@ -79,6 +79,7 @@ int qi_queue_create(struct qi_queue *queue) {
     queue->reserved_durable = queue->reserved;
     queue->lsn_synced = qi_lsn(queue);
     queue->recovered = true;
+    queue->used = true;
     return 0;
 }
 

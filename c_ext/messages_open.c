@@ -17,7 +17,7 @@
 #include "frame.h"
 #include "messages_files.h"
 
-#define RESCAN_US 100000u /* a reader looks at the directory again at most this often */
+#define RESCAN_US 1000u /* a reader looks at the directory again at most this often */
 
 struct listing {
     struct qi_name {

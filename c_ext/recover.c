@@ -162,6 +162,9 @@ static void report_scan(struct qi_queue *queue, const struct qi_journal *journal
         qi_report(queue->store, false, queue->directory, name, scan->end,
                   "a torn tail of %llu bytes was cut: nothing in it was ever confirmed",
                   (unsigned long long)scan->torn_bytes);
+    if (scan->cut_short)
+        qi_report(queue->store, true, queue->directory, name, scan->end,
+                  "a torn end: the file was cut off here, what came behind is lost");
     if (scan->damaged)
         qi_report(queue->store, true, queue->directory, name, scan->first_damage,
                   "%llu damaged places (%llu bytes) among durable records; the rest is kept",

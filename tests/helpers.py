@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import time
 from pathlib import Path
 
 import qindex
@@ -75,14 +74,3 @@ def state(queue: qindex.Queue) -> tuple[int, ...]:
     """What a refused call must not change."""
     figures = queue.stats()
     return (figures.ready, figures.unacked, figures.dirty_count, figures.next_req_id)
-
-
-def counted(store: qindex.Store) -> qindex.Store:
-    """The store, once its worker has counted all references.
-
-    compact() meanwhile is a fault of its own: tests/unit/test_known_faults.py, two callers of
-    qi_census.
-    """
-    while not store.stats().counted:
-        time.sleep(0.001)
-    return store

@@ -24,7 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]  # also when run as a script
 
-from helpers import counted, crash, damage, files_of  # noqa: E402
+from helpers import crash, damage, files_of  # noqa: E402
 from ledger import Ledger  # noqa: E402
 from worker import QUEUES  # noqa: E402
 
@@ -112,7 +112,7 @@ def check_recovery(directory: Path, ledger: Ledger, options: dict[str, object], 
 def check_space(store: qindex.Store, directory: Path) -> None:
     for name in QUEUES:
         store.queue(name).flush()
-    counted(store).compact()
+    store.compact()
     store.sync()
     files = files_of(directory)
     messages = sum(len(data) for name, data in files.items() if name.endswith(".qms"))
@@ -147,7 +147,7 @@ def drain(directory: Path, ledger: Ledger) -> None:
             assert queue.publish(b"") >= ledger.queues[name].next_id
             queue.ack(queue.get())
             queue.flush()
-        counted(store).compact()
+        store.compact()
         assert store.stats().live_references == 0
 
 

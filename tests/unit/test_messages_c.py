@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ["tape", "frame", "crc32c", "disk_posix", "error"]
+PARTS = ["tape", "frame", "codec", "crc32c", "disk_posix", "error"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
