@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Details:
-    """What most messages of a queue have in common."""
+    """What most messages of a queue have in common; shared, never changed (frozen would be slow)."""
 
     queue: str
     redelivered: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final
 
@@ -16,11 +17,21 @@ BATCH_MESSAGES_MAX: Final = 65536
 _unpack = ffi.unpack
 
 
+@lru_cache(maxsize=256)
+def _again(queue: str, delivery_count: int) -> Details:
+    """After a crash all messages are redelivered, and most have nothing else to say."""
+    return Details(queue, redelivered=True, delivery_count=delivery_count)
+
+
 def to_message(queue: str, message: Any, payload: Any) -> Message:
     """A Message with all its details; `payload` holds the headers, then the body."""
     size, body_size = message.payload_size, message.body_size
     table_size = size - body_size
     flags = message.flags
+    plain = not (table_size or message.expiry_us or flags & lib.QI_TRANSIENT)
+    if plain and flags & lib.QI_REDELIVERED:
+        body = _unpack(payload, body_size) if body_size else b""
+        return Message(message.req_id, body, _again(queue, message.delivery_count))
     return Message(
         message.req_id,
         _unpack(payload + table_size, body_size) if body_size else b"",
