@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(slots=True, eq=False)
 class Details:
-    """What most messages of a queue have in common; shared, never changed (frozen would be slow)."""
+    """What most messages of a queue share. Never changed; a frozen class would be slow to make."""
 
     queue: str
     redelivered: bool = False
