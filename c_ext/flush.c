@@ -63,6 +63,7 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     queue->lsn_base += qi_current(queue)->tail;
     queue->old_unsynced = true;
     queue->epoch++;
+    queue->short_of_space = qi_is_short_of_space(store);
     return 0;
 }
 

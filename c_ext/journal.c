@@ -137,21 +137,33 @@ static void note_frame(struct qi_journal_scan *scan, const struct qi_frame *fram
     }
 }
 
-/* The highest offset that a MARK or CLOSE at or behind `offset` says was durable. */
-static uint64_t mark_behind(const struct qi_journal *journal, uint64_t offset) {
-    uint64_t size = journal->tape.allocated, mark = 0;
+/* The highest offset that a frame of that type and length at or behind `offset` says was durable. The header word is
+ * searched for as it is: a recycled file has megabytes of old frames there, which need not be looked at. */
+static uint64_t highest_mark(const struct qi_journal *journal, uint64_t offset, uint32_t type,
+                             uint32_t length) {
     const uint8_t *bytes = journal->tape.memory;
-    struct qi_frame frame;
-    while (qi_frame_find(journal->seed, bytes, size, offset, 0, &frame)) {
-        do {
-            if ((frame.type == QI_FRAME_MARK || frame.type == QI_FRAME_CLOSE) &&
-                frame.length >= 16 && qi_get64(frame.payload) > mark)
-                mark = qi_get64(frame.payload);
-            offset = frame.offset + QI_FRAME_HEADER + frame.length;
-        } while (qi_frame_read(journal->seed, bytes, size, offset, 0, &frame) == QI_FRAME_VALID);
+    uint64_t size = journal->tape.allocated, mark = 0;
+    uint8_t word[4];
+    qi_put32(word, type << 28 | length);
+    while (offset < size) {
+        const uint8_t *found = memchr(bytes + offset, word[0], size - offset);
+        if (!found)
+            break;
+        offset = (uint64_t)(found - bytes);
+        struct qi_frame frame;
+        if (size - offset >= sizeof word && memcmp(found, word, sizeof word) == 0 &&
+            qi_frame_read(journal->seed, bytes, size, offset, 0, &frame) == QI_FRAME_VALID &&
+            qi_get64(frame.payload) > mark)
+            mark = qi_get64(frame.payload);
         offset++;
     }
     return mark;
+}
+
+static uint64_t mark_behind(const struct qi_journal *journal, uint64_t offset) {
+    uint64_t mark = highest_mark(journal, offset, QI_FRAME_MARK, 16);
+    uint64_t close = highest_mark(journal, offset, QI_FRAME_CLOSE, 28);
+    return mark > close ? mark : close;
 }
 
 static uint64_t last_nonzero(const struct qi_journal *journal, uint64_t from) {

@@ -11,8 +11,10 @@
 #include "store.h"
 
 /* Appends of deliveries and acks behind a publish must always fit (H14): this much is kept from publishes. */
-#define ACK_ROOM   (UINT64_C(4) << 20)
-#define EVENT_ROOM (UINT64_C(64) << 10) /* for the frames that describe the queue itself */
+#define ACK_ROOM      (UINT64_C(4) << 20)
+/* A MANIFEST may be as long as this without counting as content of the journal. */
+#define MANIFEST_ROOM (UINT64_C(256) << 10)
+#define EVENT_ROOM    (UINT64_C(64) << 10) /* for the frames that describe the queue itself */
 
 int qi_append_failed(struct qi_queue *queue, int error) {
     if (error == -28 /* ENOSPC */)
@@ -29,11 +31,20 @@ int qi_append_failed(struct qi_queue *queue, int error) {
 /* The usual case is one comparison each; the rest waits for a flush or a sync, its own or one that is under way. */
 int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
     struct qi_store *store = queue->store;
+    if (__builtin_expect(queue->short_of_space, 0) && ids > 0) {
+        queue->short_of_space = qi_is_short_of_space(store);
+        if (queue->short_of_space)
+            return qi_append_failed(queue, -28); /* ENOSPC */
+    }
     uint64_t dirty_max = 8 * (uint64_t)store->options.max_journal_entries;
+    /* What both journals hold must fit into the reserve that is left for their flushes (H14). */
+    uint64_t tail_max = 2 * store->options.max_journal_bytes + QI_JOURNAL_START + MANIFEST_ROOM;
     for (int attempt = 0;; attempt++) {
         struct qi_journal *journal = qi_current(queue);
         bool fits = journal->tail + bytes + ACK_ROOM <= journal->tape.mapped &&
-                    queue->dirty_count <= dirty_max && queue->next + ids <= queue->reserved;
+                    queue->dirty_count <= dirty_max &&
+                    (journal->tail <= tail_max || queue->dirty_count == 0) &&
+                    queue->next + ids <= queue->reserved;
         if (__builtin_expect(fits && queue->next + ids <= queue->reserved_durable, 1))
             return 0;
         int error = 0;

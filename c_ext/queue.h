@@ -40,6 +40,7 @@ struct qi_queue {
     bool old_unsynced;   /* the journal of the epoch before is not durable yet */
     bool dir_unsynced;   /* a name in the directory is not durable yet */
     bool syncing;
+    bool short_of_space;    /* publishes wait until the disk has the reserve again (H14) */
     struct qi_flush *flush; /* running or due, NULL: none */
     bool flushing;          /* somebody works on it */
 

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FINDINGS_MAX 10000u
-#define KEEP_FREE    (UINT64_C(1) << 20)
+#define FINDINGS_MAX  10000u
+#define KEEP_FREE_MIN (UINT64_C(256) << 10)
 
 uint64_t qi_now_us(struct qi_store *store) {
     return store->wall_base_us + store->disk->ops->monotonic_us(store->disk) -
@@ -123,6 +123,21 @@ static void note_deleted(void *context, const char *name) {
         qi_remove_deleted(store, name);
 }
 
+/* What publishes leave free on the disk, so that acks and a flush of both journals always have room (H14); on a small
+ * disk not more than a quarter of what is free now. */
+static uint64_t reserve_of(struct qi_store *store) {
+    uint64_t want = 4 * store->options.max_journal_bytes + (UINT64_C(2) << 20), left = 0;
+    if (store->disk->ops->free_bytes(store->disk, store->root, &left) == 0 && want > left / 4)
+        want = left / 4;
+    return want > KEEP_FREE_MIN ? want : KEEP_FREE_MIN;
+}
+
+bool qi_is_short_of_space(struct qi_store *store) {
+    uint64_t left = 0;
+    return store->disk->ops->free_bytes(store->disk, store->root, &left) == 0 &&
+           left < store->keep_free;
+}
+
 static int open_parts(struct qi_store *store) {
     qi_options *options = &store->options;
     struct qi_disk *disk = store->disk;
@@ -138,6 +153,7 @@ static int open_parts(struct qi_store *store) {
     if (!error)
         error = open_folder(store, "messages", &messages_dir);
     if (!error) {
+        store->keep_free = reserve_of(store);
         store->messages.keep_free = store->keep_free;
         error =
             qi_messages_open(&store->messages, disk, messages_dir, store->identity,
@@ -193,7 +209,6 @@ int qi_store_open(const char *path, const qi_options *options, struct qi_store *
     store->messages.tape.file = -1;
     store->wall_base_us = disk->ops->wall_us(disk);
     store->monotonic_base_us = disk->ops->monotonic_us(disk);
-    store->keep_free = KEEP_FREE;
     store->barrier_from = UINT32_MAX;
     init_threads(store);
     store->root = disk->ops->open_root(disk, path, options->create && !options->read_only);

@@ -66,6 +66,9 @@ uint64_t qi_now_us(struct qi_store *store);
 /* Closed, forked, failed, read only: 0 or the error. */
 int qi_store_usable(struct qi_store *store, bool to_write);
 
+/* Less is free on the disk than publishes must leave. */
+bool qi_is_short_of_space(struct qi_store *store);
+
 /* Poisons the store: the outcome of what was not durable is unknown, only close is allowed (H13). Returns `code`. */
 int qi_store_fail(struct qi_store *store, int code);
 
