@@ -91,8 +91,7 @@ def publish_until_full(queue, body):
     try:
         while len(published) < 200_000:
             published.append(queue.publish(body))
-    except qindex.DiskFull as error:
-        assert "nothing was changed" in str(error)
+    except qindex.DiskFull:
         return published
     raise AssertionError("the disk never got full")
 
