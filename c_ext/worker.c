@@ -128,24 +128,9 @@ struct marking {
     uint64_t room;
 };
 
-static uint32_t home_of(const struct qi_messages *messages, uint32_t birth) {
-    for (uint32_t i = 0; i < messages->births_count; i++)
-        if (messages->births[i].number == birth)
-            return messages->births[i].home;
-    return birth;
-}
-
-static bool is_victim(const struct marking *marking, uint32_t birth) {
-    uint32_t home = home_of(&marking->store->messages, birth);
-    for (uint32_t i = 0; i < marking->compaction->victims_count; i++)
-        if (marking->compaction->victims[i] == home)
-            return true;
-    return false;
-}
-
 static int mark(struct marking *marking, struct qi_msg_id id) {
     struct qi_compaction *compaction = marking->compaction;
-    if (!is_victim(marking, id.file))
+    if (!qi_compaction_holds(compaction, id.file))
         return 0;
     if (compaction->live_count == marking->room) {
         uint64_t room = marking->room ? marking->room * 2 : 256;
@@ -166,7 +151,7 @@ static int mark_segment(struct marking *marking, struct qi_queue *queue,
     int error = qi_segment_uses(queue, segment, &uses, &count);
     bool concerned = false;
     for (uint32_t i = 0; !error && i < count; i++)
-        concerned = concerned || is_victim(marking, uses[i].file);
+        concerned = concerned || qi_compaction_holds(marking->compaction, uses[i].file);
     if (!error)
         free(uses);
     if (error || !concerned)
