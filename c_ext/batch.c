@@ -211,7 +211,7 @@ int qi_batch_write(struct qi_queue *queue, const struct qi_flush *flush,
         error = disk->ops->sync(disk, batch.file);
         if (error) {
             error = qi_fail_disk(error, "cannot sync a segment of", queue->directory);
-            qi_lock(queue->store);
+            qi_relock(queue->store);
             qi_store_fail(queue->store, error);
             qi_unlock(queue->store);
         }

@@ -161,6 +161,18 @@ static int set_aside(struct qi_queue *queue, struct qi_segment *segment, uint32_
                    (unsigned long long)req_id, text);
 }
 
+static int deliver(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                   qi_message *message) {
+    int error = qi_append_event(queue, QI_DELIVER, message->req_id);
+    if (error)
+        return error;
+    mark_out(queue, segment, slot);
+    message->delivery_count++;
+    queue->cursor = message->req_id + 1;
+    qi_flush_if_due(queue);
+    return 0;
+}
+
 static int64_t get_locked(struct qi_queue *queue, qi_message *message, void *payload, size_t room) {
     struct qi_segment *segment;
     uint32_t slot;
@@ -173,15 +185,7 @@ static int64_t get_locked(struct qi_queue *queue, qi_message *message, void *pay
     error = read_message(queue, segment, slot, message, payload, room);
     if (error == QI_E_CORRUPT)
         return set_aside(queue, segment, slot, req_id);
-    if (!error)
-        error = qi_append_event(queue, QI_DELIVER, req_id);
-    if (error)
-        return error;
-    mark_out(queue, segment, slot);
-    message->delivery_count++;
-    queue->cursor = req_id + 1;
-    qi_flush_if_due(queue);
-    return 0;
+    return error ? error : deliver(queue, segment, slot, message);
 }
 
 /* What is out of the ordinary, so that the caller need not look at the message. */
@@ -200,6 +204,27 @@ int64_t qi_get(qi_reader *reader) {
     qi_unlock(queue->store);
     return result < 0 ? result
                       : (int64_t)((uint64_t)special(message) << 32 | message->payload_size);
+}
+
+int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, size_t room) {
+    uint32_t entries = queue->store->options.segment_entries;
+    if (!qi_begin_now(queue, 4 * QI_RECORD_ID, 0))
+        return QI_BUSY;
+    uint32_t slot = (uint32_t)(queue->cursor % entries);
+    struct qi_segment *segment = qi_segment_find(&queue->segments, queue->cursor / entries);
+    int64_t result = QI_BUSY;
+    if (queue->cursor >= queue->next)
+        result = QI_EMPTY;
+    else if (segment && segment->hot && segment->hot->loaded &&
+             find_slot(queue, segment->hot, true, &slot) && !qi_bit(segment->hot->stored, slot) &&
+             qi_segment_at_hand(queue, segment, slot) &&
+             read_message(queue, segment, slot, message, payload, room) == 0 && !special(message)) {
+        result = deliver(queue, segment, slot, message);
+        if (!result)
+            result = message->payload_size;
+    }
+    qi_unlock(queue->store);
+    return result;
 }
 
 /* One deliver frame for all of them. */

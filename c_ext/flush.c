@@ -202,7 +202,7 @@ static int sync_directory(struct qi_queue *queue) {
     if (!error)
         return 0;
     error = qi_fail_disk(error, "cannot sync the directory", queue->directory);
-    qi_lock(queue->store);
+    qi_relock(queue->store);
     qi_store_fail(queue->store, error);
     qi_unlock(queue->store);
     return error;
@@ -284,7 +284,7 @@ int qi_flush_run(struct qi_queue *queue) {
         error = write_live_segments(queue, flush); /* each is synced */
     if (!error)
         error = sync_directory(queue); /* new segments' names */
-    qi_lock(store);
+    qi_relock(store);
     if (!error)
         error = commit(queue, flush); /* the new journal says so, synced */
     qi_unlock(store);
@@ -292,7 +292,7 @@ int qi_flush_run(struct qi_queue *queue) {
         error = unlink_dead_segments(queue, flush);
     if (!error)
         error = sync_directory(queue);
-    qi_lock(store);
+    qi_relock(store);
     if (!error)
         error = retire_old(queue);
     queue->flushing = false;

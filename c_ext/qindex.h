@@ -69,7 +69,7 @@ enum {
 
 typedef struct {
     uint64_t depth, ready, unacked, next_req_id, dirty_count, floor;
-    uint64_t epoch, journal_bytes, segments, hot_segments, segment_bytes;
+    uint64_t epoch, journal_bytes, unsynced_bytes, segments, hot_segments, segment_bytes;
     bool loaded;
 } qi_queue_stats;
 

@@ -1,6 +1,6 @@
-/* queue.c - what a broker calls: publish and ack. (deliver.c: get, browse, nack, purge.)
+/* queue.c - publish, and the room in the journal that every verb needs. (deliver.c: get, browse, nack, purge. ack.c: ack.)
  *
- * A publish walks four rooms: Queue.publish in Python, this file, journal.c (the record), segment.c (the bits); a body
+ * A publish walks four rooms: python_calls.c, this file, journal.c (the record), segment.c (the bits); a body
  * that is not embedded stops at messages.c on the way. State changes after the append succeeded, never before (H20), so
  * an error leaves everything as it was.
  */
@@ -28,6 +28,52 @@ int qi_append_failed(struct qi_queue *queue, int error) {
                          qi_fail_disk(error, "cannot append to the journal of", queue->directory));
 }
 
+/* Room in the journal, and ReqIds that are promised in it. What both journals hold must fit into the reserve that is
+ * left for their flushes (H14). */
+static inline bool has_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
+    const qi_options *options = &queue->store->options;
+    const struct qi_journal *journal = qi_current(queue);
+    uint64_t dirty_max = 8 * (uint64_t)options->max_journal_entries;
+    uint64_t tail_max = 2 * options->max_journal_bytes + QI_JOURNAL_START + MANIFEST_ROOM;
+    return journal->tail + bytes + ACK_ROOM <= journal->tape.mapped &&
+           queue->dirty_count <= dirty_max &&
+           (journal->tail <= tail_max || queue->dirty_count == 0) &&
+           queue->next + ids <= queue->reserved;
+}
+
+static inline bool is_flush_due(struct qi_queue *queue) {
+    const qi_options *options = &queue->store->options;
+    return queue->dirty_count > options->max_journal_entries ||
+           qi_current(queue)->tail > options->max_journal_bytes;
+}
+
+bool qi_begin_now(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
+    struct qi_store *store = queue->store;
+    if (atomic_load_explicit(&store->returning, memory_order_relaxed) ||
+        pthread_mutex_trylock(&store->lock) != 0)
+        return false;
+    if (__builtin_expect(qi_store_usable(store, true) == 0 && queue->recovered && queue->dir >= 0 &&
+                             !queue->deleted && !queue->short_of_space &&
+                             has_room(queue, bytes, ids) &&
+                             queue->next + ids <= queue->reserved_durable &&
+                             (queue->flush || !is_flush_due(queue)),
+                         1))
+        return true;
+    pthread_mutex_unlock(&store->lock);
+    return false;
+}
+
+/* The worker runs it; or who needs the room first. */
+static int begin_flush(struct qi_queue *queue, uint64_t room, uint64_t ids) {
+    struct qi_store *store = queue->store;
+    int error = qi_flush_begin(queue, room, ids);
+    if (!error && store->has_worker) {
+        store->flush_due = true;
+        qi_wake_worker(store);
+    }
+    return error;
+}
+
 /* The usual case is one comparison each; the rest waits for a flush or a sync, its own or one that is under way. */
 int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
     struct qi_store *store = queue->store;
@@ -36,15 +82,8 @@ int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
         if (queue->short_of_space)
             return qi_append_failed(queue, -28); /* ENOSPC */
     }
-    uint64_t dirty_max = 8 * (uint64_t)store->options.max_journal_entries;
-    /* What both journals hold must fit into the reserve that is left for their flushes (H14). */
-    uint64_t tail_max = 2 * store->options.max_journal_bytes + QI_JOURNAL_START + MANIFEST_ROOM;
     for (int attempt = 0;; attempt++) {
-        struct qi_journal *journal = qi_current(queue);
-        bool fits = journal->tail + bytes + ACK_ROOM <= journal->tape.mapped &&
-                    queue->dirty_count <= dirty_max &&
-                    (journal->tail <= tail_max || queue->dirty_count == 0) &&
-                    queue->next + ids <= queue->reserved;
+        bool fits = has_room(queue, bytes, ids);
         if (__builtin_expect(fits && queue->next + ids <= queue->reserved_durable, 1))
             return 0;
         int error = 0;
@@ -59,7 +98,7 @@ int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
                             "a batch of %llu bytes is too big for one frame; publish it in parts",
                             (unsigned long long)bytes);
         else
-            error = qi_flush_begin(queue, bytes + ACK_ROOM, ids);
+            error = begin_flush(queue, bytes + ACK_ROOM, ids);
         if (!error)
             error = qi_queue_ready(queue, true); /* the wait may have been long */
         if (error)
@@ -76,21 +115,12 @@ int qi_make_event_room(struct qi_queue *queue, uint64_t bytes) {
 }
 
 void qi_flush_if_due(struct qi_queue *queue) {
-    struct qi_store *store = queue->store;
     queue->used = true;
-    qi_store_dirty(store);
-    if (__builtin_expect(queue->dirty_count <= store->options.max_journal_entries &&
-                             qi_current(queue)->tail <= store->options.max_journal_bytes,
-                         1))
+    qi_store_dirty(queue->store);
+    if (__builtin_expect(!is_flush_due(queue) || queue->flush, 1))
         return;
-    if (queue->flush || qi_flush_begin(queue, 0, 0) != 0)
-        return; /* not now: the next append asks again */
-    if (store->has_worker) {
-        store->flush_due = true;
-        pthread_cond_signal(&store->work);
-    } else {
-        qi_flush_run(queue);
-    }
+    if (begin_flush(queue, 0, 0) == 0 && !queue->store->has_worker)
+        qi_flush_run(queue); /* if it cannot be begun or fails: the next append asks again */
 }
 
 /* The segment that a new ReqId goes to, with maps. */
@@ -228,6 +258,17 @@ int64_t qi_publish(struct qi_queue *queue, const void *body, size_t body_size) {
     return publish_locked(queue, &publish);
 }
 
+int64_t qi_publish_now(struct qi_queue *queue, const void *body, size_t body_size) {
+    if (body_size >= queue->store->options.embed_below)
+        return QI_BUSY;
+    struct publish publish = {.body = body, .body_size = (uint32_t)body_size};
+    if (!qi_begin_now(queue, record_size(queue->store, &publish), 1))
+        return QI_BUSY;
+    int64_t result = publish_one(queue, &publish);
+    qi_unlock(queue->store);
+    return result;
+}
+
 int64_t qi_publish_with(struct qi_queue *queue, const void *headers, uint32_t headers_size,
                         const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us) {
     struct publish publish = {headers, body, headers_size, body_size, flags, expiry_us, {0, 0, 0}};
@@ -352,107 +393,4 @@ int64_t qi_publish_many(struct qi_queue *queue, uint32_t count, const void *bodi
     if (items != few)
         free(items);
     return result;
-}
-
-int qi_find_live(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
-                 uint32_t *slot) {
-    uint32_t entries = queue->store->options.segment_entries;
-    if (req_id >= queue->next)
-        return qi_fail(QI_E_UNKNOWN, "message %llu was never published",
-                       (unsigned long long)req_id);
-    *slot = (uint32_t)(req_id % entries);
-    *segment = qi_segment_find(&queue->segments, req_id / entries);
-    if (!*segment || (*segment)->unacked == 0)
-        return qi_fail(QI_E_ACKED,
-                       "message %llu is not in the queue any more: acked, expired or purged",
-                       (unsigned long long)req_id);
-    int error = qi_segment_load(queue, *segment);
-    if (error)
-        return error;
-    if (!qi_bit((*segment)->hot->pub, *slot) || qi_bit((*segment)->hot->ack, *slot))
-        return qi_fail(QI_E_ACKED,
-                       "message %llu is not in the queue any more: acked, expired or purged",
-                       (unsigned long long)req_id);
-    return 0;
-}
-
-int qi_append_event(struct qi_queue *queue, enum qi_record_kind kind, uint64_t req_id) {
-    struct qi_journal *journal = qi_current(queue);
-    uint8_t *at;
-    int error = qi_journal_room(journal, QI_RECORD_ID, true, &at);
-    if (error)
-        return qi_append_failed(queue, error);
-    qi_put_record_id(at, kind, req_id);
-    error = qi_journal_append(journal, QI_FRAME_RECORDS, QI_RECORD_ID);
-    return error ? qi_append_failed(queue, error) : 0;
-}
-
-int qi_append_events(struct qi_queue *queue, enum qi_record_kind kind, const uint64_t *req_ids,
-                     uint32_t count) {
-    struct qi_journal *journal = qi_current(queue);
-    uint8_t *at;
-    int error = qi_journal_room(journal, QI_RECORD_ID * (uint64_t)count, true, &at);
-    if (error)
-        return qi_append_failed(queue, error);
-    for (uint32_t i = 0; i < count; i++)
-        qi_put_record_id(at + (size_t)i * QI_RECORD_ID, kind, req_ids[i]);
-    error = qi_journal_append(journal, QI_FRAME_RECORDS, QI_RECORD_ID * count);
-    return error ? qi_append_failed(queue, error) : 0;
-}
-
-/* Delivered by this process and not acked: that is what may be acked or nacked. */
-static int find_unacked(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
-                        uint32_t *slot) {
-    int error = qi_find_live(queue, req_id, segment, slot);
-    if (error || qi_bit((*segment)->hot->out, *slot))
-        return error;
-    return qi_fail(QI_E_UNKNOWN, "message %llu is ready, not delivered: get it before you ack it",
-                   (unsigned long long)req_id);
-}
-
-int64_t qi_ack(struct qi_queue *queue, uint64_t req_id) {
-    qi_lock(queue->store);
-    struct qi_segment *segment;
-    uint32_t slot;
-    int error = qi_queue_ready(queue, true);
-    if (!error)
-        error = qi_make_event_room(queue, QI_RECORD_ID);
-    if (!error)
-        error = find_unacked(queue, req_id, &segment, &slot);
-    if (!error)
-        error = qi_append_event(queue, QI_ACK, req_id);
-    if (!error) {
-        qi_segment_ack(queue, segment, slot);
-        qi_flush_if_due(queue);
-    }
-    qi_unlock(queue->store);
-    return error;
-}
-
-int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count) {
-    struct qi_segment *segment;
-    uint32_t slot, checked = 0;
-    qi_lock(queue->store);
-    int error = qi_queue_ready(queue, true);
-    for (; !error && checked < count;
-         checked++) { /* a cleared bit finds the second of two equal ids */
-        error = find_unacked(queue, req_ids[checked], &segment, &slot);
-        if (error)
-            break;
-        qi_clear_bit(segment->hot->out, slot);
-    }
-    for (uint32_t i = 0; i < checked; i++)
-        if (qi_find_live(queue, req_ids[i], &segment, &slot) == 0)
-            qi_set_bit(segment->hot->out, slot);
-    if (!error && count)
-        error = qi_append_events(queue, QI_ACK, req_ids, count);
-    for (uint32_t i = 0; !error && i < count; i++) {
-        error = qi_find_live(queue, req_ids[i], &segment, &slot);
-        if (!error)
-            qi_segment_ack(queue, segment, slot);
-    }
-    if (!error)
-        qi_flush_if_due(queue);
-    qi_unlock(queue->store);
-    return error;
 }

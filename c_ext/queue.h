@@ -3,6 +3,7 @@
 #define QI_QUEUE_H
 
 #include "journal.h"
+#include "qindex.h"
 #include "segment.h"
 
 struct qi_store;
@@ -119,16 +120,26 @@ int qi_queue_close(struct qi_queue *queue); /* at the end of a session */
 void qi_forget_index(struct qi_queue *queue);
 void qi_queue_reset(struct qi_queue *queue); /* forgets the index; files are closed as they are */
 
+/* The verbs for a caller that must not wait (it holds the GIL): a plain message, embedded, in memory, with room in the
+ * journal and the lock free. Otherwise QI_BUSY, nothing was changed, and the verb that may wait does it. */
+#define QI_BUSY (-100)
+int64_t qi_publish_now(struct qi_queue *queue, const void *body, size_t body_size);
+int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, size_t room);
+int qi_ack_now(struct qi_queue *queue, uint64_t req_id);
+
 /* queue.c */
+/* Takes the lock if a verb that appends `bytes` and uses `ids` ReqIds need not wait for a lock, a flush or a disk. */
+bool qi_begin_now(struct qi_queue *queue, uint64_t bytes, uint64_t ids);
 /* Room for `bytes` of records and `ids` ReqIds in the current journal; flushes if there is none. */
 int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids);
 int qi_make_event_room(struct qi_queue *queue, uint64_t bytes);
 /* After an append: is it time to flush? */
 void qi_flush_if_due(struct qi_queue *queue);
+int qi_append_failed(struct qi_queue *queue, int error);
+/* ack.c */
 /* The segment with its maps, for a message that was published and not acked; or why not. */
 int qi_find_live(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
                  uint32_t *slot);
-int qi_append_failed(struct qi_queue *queue, int error);
 /* Events of one kind for `count` ReqIds, as one frame. */
 int qi_append_events(struct qi_queue *queue, enum qi_record_kind kind, const uint64_t *req_ids,
                      uint32_t count);

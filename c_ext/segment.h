@@ -107,6 +107,10 @@ int qi_segment_use(struct qi_hot *hot, uint32_t file, int32_t count, int64_t byt
 int qi_segment_record(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                       const uint8_t **fields);
 
+/* Whether qi_segment_record would find that record in memory, without reading a file. */
+bool qi_segment_at_hand(const struct qi_queue *queue, const struct qi_segment *segment,
+                        uint32_t slot);
+
 /* The references of a cold segment, from its last summary; reads one frame. 0 or an error; `uses` is malloc'd. */
 int qi_segment_summary(struct qi_queue *queue, const struct qi_segment *segment,
                        struct qi_file_use **uses, uint32_t *count, uint32_t *transient);

@@ -230,13 +230,17 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
     return error;
 }
 
+static bool in_window(const struct qi_queue *queue, const struct qi_segment *segment,
+                      uint32_t offset, uint64_t length) {
+    return queue->window_length && queue->window_number == segment->number &&
+           offset >= queue->window_offset &&
+           offset + length <= queue->window_offset + queue->window_length;
+}
+
 /* Bytes of a segment file through the queue's read-ahead window. */
 static int window(struct qi_queue *queue, struct qi_segment *segment, uint32_t offset,
                   uint32_t length, const uint8_t **bytes) {
-    bool inside = queue->window_length && queue->window_number == segment->number &&
-                  offset >= queue->window_offset &&
-                  offset + (uint64_t)length <= queue->window_offset + queue->window_length;
-    if (!inside) {
+    if (!in_window(queue, segment, offset, length)) {
         struct qi_disk *disk = queue->store->disk;
         uint32_t want = length > WINDOW ? length : WINDOW;
         if (want > queue->window_room) {
@@ -283,6 +287,18 @@ int qi_segment_record(struct qi_queue *queue, struct qi_segment *segment, uint32
                        queue->directory);
     return embedded ? window(queue, segment, offset + QI_ENTRY_ID, QI_PUB_FIELDS + embedded, fields)
                     : 0;
+}
+
+bool qi_segment_at_hand(const struct qi_queue *queue, const struct qi_segment *segment,
+                        uint32_t slot) {
+    uint32_t loc = segment->hot->loc[slot], offset = (loc & QI_LOC_OFFSET_MAX) + QI_ENTRY_ID;
+    if ((loc & QI_LOC_FILE) != QI_LOC_SEGMENT)
+        return true;
+    if (!in_window(queue, segment, offset, QI_PUB_FIELDS))
+        return false;
+    const uint8_t *fields = queue->window + (offset - queue->window_offset);
+    uint32_t embedded = qi_get32(fields + QI_PUB_EMBEDDED);
+    return in_window(queue, segment, offset, QI_PUB_FIELDS + (uint64_t)embedded);
 }
 
 int qi_segment_summary(struct qi_queue *queue, const struct qi_segment *segment,

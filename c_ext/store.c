@@ -33,6 +33,14 @@ int qi_store_usable(struct qi_store *store, bool to_write) {
     return 0;
 }
 
+void qi_relock(struct qi_store *store) {
+    pthread_mutex_lock(&store->gate);
+    atomic_store(&store->returning, true);
+    pthread_mutex_lock(&store->lock);
+    atomic_store(&store->returning, false);
+    pthread_mutex_unlock(&store->gate);
+}
+
 int qi_store_fail(struct qi_store *store, int code) {
     if (!store->failed)
         store->failed = code;
@@ -190,7 +198,9 @@ static void init_threads(struct qi_store *store) {
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&store->gate, NULL);
     pthread_mutex_init(&store->lock, NULL);
+    pthread_mutex_init(&store->sleep, NULL);
     pthread_cond_init(&store->changed, &clock);
     pthread_cond_init(&store->work, &clock);
     pthread_condattr_destroy(&clock);
@@ -336,6 +346,7 @@ int qi_queue_stats_of(struct qi_queue *queue, qi_queue_stats *stats) {
         error = qi_queue_ready(queue, false);
     if (!error && queue->deleted)
         error = qi_fail(QI_E_CLOSED, "queue %s was deleted", queue->name);
+    bool read_only = queue->store->options.read_only; /* a reader syncs nothing */
     *stats = (qi_queue_stats){.depth = queue->depth,
                               .ready = queue->depth - queue->out,
                               .unacked = queue->out,
@@ -343,6 +354,7 @@ int qi_queue_stats_of(struct qi_queue *queue, qi_queue_stats *stats) {
                               .dirty_count = queue->dirty_count,
                               .floor = queue->floor,
                               .epoch = queue->epoch,
+                              .unsynced_bytes = read_only ? 0 : qi_lsn(queue) - queue->lsn_synced,
                               .journal_bytes = qi_current(queue)->tail,
                               .segments = queue->segments.count,
                               .loaded = queue->dir >= 0};

@@ -3,6 +3,7 @@
 #define QI_STORE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "error.h"
 #include "messages.h"
@@ -30,9 +31,13 @@ struct qi_store {
     uint64_t unclean_session; /* the last session that did not end with close */
     uint64_t wall_base_us, monotonic_base_us;
 
+    pthread_mutex_t gate;   /* held by the one that waits for the lock after its I/O */
+    atomic_bool returning;  /* somebody does */
     pthread_mutex_t lock;   /* protects everything below and all queues */
     pthread_cond_t changed; /* a sync or a flush ended */
-    pthread_cond_t work;    /* the worker has something to do */
+    pthread_mutex_t
+        sleep; /* held by the worker from its last look at the state to its wait for work */
+    pthread_cond_t work; /* the worker has something to do */
     pthread_t worker;
     bool has_worker, stopping, closed;
     int failed; /* H13: set once, never cleared */
@@ -53,12 +58,20 @@ struct qi_store {
     uint32_t findings_count, findings_room;
 };
 
+/* Verbs come by millions a second and hold the lock most of the time: who comes back from I/O, or from sleep, would get
+ * it by chance only, seconds later. So it waits with the gate in hand, and the verbs queue up behind the gate. */
 static inline void qi_lock(struct qi_store *store) {
+    if (__builtin_expect(atomic_load_explicit(&store->returning, memory_order_relaxed), 0)) {
+        pthread_mutex_lock(&store->gate);
+        pthread_mutex_unlock(&store->gate);
+    }
     pthread_mutex_lock(&store->lock);
 }
 static inline void qi_unlock(struct qi_store *store) {
     pthread_mutex_unlock(&store->lock);
 }
+/* After I/O without the lock: before the verbs. */
+void qi_relock(struct qi_store *store);
 
 /* Microseconds since 1970 that never run backwards, also not over a reopen (H17). */
 uint64_t qi_now_us(struct qi_store *store);
@@ -76,11 +89,13 @@ int qi_store_fail(struct qi_store *store, int code);
 void qi_report(struct qi_store *store, bool damage, const char *directory, const char *file,
                uint64_t offset, const char *format, ...) __attribute__((format(printf, 6, 7)));
 
-/* Wakes the worker if it sleeps. */
+/* Wakes the worker if it sleeps. Called with the lock, after the change that it is to see. */
+void qi_wake_worker(struct qi_store *store);
+
 static inline void qi_store_dirty(struct qi_store *store) {
     if (__builtin_expect(!store->dirty, 0)) {
         store->dirty = true;
-        pthread_cond_signal(&store->work);
+        qi_wake_worker(store);
     }
 }
 

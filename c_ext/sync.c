@@ -21,7 +21,7 @@ int qi_sync_messages(struct qi_store *store) {
         store->messages_syncing = true;
         qi_unlock(store);
         int error = qi_messages_sync_run(&store->messages, &sync);
-        qi_lock(store);
+        qi_relock(store);
         store->messages_syncing = false;
         qi_messages_sync_end(&store->messages, &sync, error);
         pthread_cond_broadcast(&store->changed);
@@ -79,7 +79,7 @@ static int sync_once(struct qi_queue *queue) {
     if (!error) {
         qi_unlock(store);
         error = sync_files(&sync);
-        qi_lock(store);
+        qi_relock(store);
         if (error)
             error = qi_store_fail(
                 store, qi_fail_disk(error, "cannot sync the journal of", queue->directory));

@@ -97,7 +97,7 @@ int qi_census(struct qi_store *store, bool all) {
     if (!store->messages.counted && store->census == 0) {
         qi_unlock(store);
         error = qi_store_queues(store); /* also the queues that nobody has asked for */
-        qi_lock(store);
+        qi_relock(store);
         if (error > 0)
             error = 0;
     }
@@ -216,7 +216,7 @@ static int compact_once(struct qi_store *store, uint32_t garbage_percent, int64_
     if (!error) {
         qi_unlock(store);
         error = qi_compact_copy(&store->messages, &compaction);
-        qi_lock(store);
+        qi_relock(store);
     }
     for (uint32_t i = 0; i < store->queues_count && !error; i++) {
         struct qi_queue *queue = store->queues[i];
@@ -270,18 +270,29 @@ int64_t qi_store_compact(struct qi_store *store, uint32_t garbage_percent) {
     return error ? error : freed + (before > 0 ? before : 0);
 }
 
-/* Waits for work, at most until the time is over (0: for ever). */
+void qi_wake_worker(struct qi_store *store) {
+    pthread_mutex_lock(&store->sleep);
+    pthread_cond_signal(&store->work);
+    pthread_mutex_unlock(&store->sleep);
+}
+
+/* Waits for work, at most until the time is over (0: for ever). Whoever wants to wake the worker changes something
+ * first, with the lock, which is given up only when the worker would hear it. */
 static void wait_for_work(struct qi_store *store, uint64_t us) {
+    pthread_mutex_lock(&store->sleep);
+    qi_unlock(store);
     if (us == 0) {
-        pthread_cond_wait(&store->work, &store->lock);
-        return;
+        pthread_cond_wait(&store->work, &store->sleep);
+    } else {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        uint64_t ns = (uint64_t)until.tv_nsec + us % 1000000 * 1000;
+        until.tv_sec += (time_t)(us / 1000000 + ns / 1000000000);
+        until.tv_nsec = (long)(ns % 1000000000);
+        pthread_cond_timedwait(&store->work, &store->sleep, &until);
     }
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + us % 1000000 * 1000;
-    until.tv_sec += (time_t)(us / 1000000 + ns / 1000000000);
-    until.tv_nsec = (long)(ns % 1000000000);
-    pthread_cond_timedwait(&store->work, &store->lock, &until);
+    pthread_mutex_unlock(&store->sleep);
+    qi_relock(store);
 }
 
 static int one_round(struct qi_store *store, uint64_t *compacted_us) {
@@ -350,7 +361,7 @@ void qi_worker_stop(struct qi_store *store) {
         return;
     qi_lock(store);
     store->stopping = true;
-    pthread_cond_broadcast(&store->work);
+    qi_wake_worker(store);
     qi_unlock(store);
     pthread_join(store->worker, NULL);
     store->has_worker = false;

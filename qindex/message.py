@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from qindex.native import MessageFields
+
 
 @dataclass(slots=True, eq=False)
 class Details:
@@ -18,18 +20,10 @@ class Details:
     headers: bytes = b""
 
 
-class Message:
+class Message(MessageFields):
     """One message. `body` is bytes, `req_id` its place in the queue's order, for ever."""
 
-    __slots__ = ("_details", "body", "req_id")
-
-    req_id: int
-    body: bytes
-
-    def __init__(self, req_id: int, body: bytes, details: Details) -> None:
-        self.req_id = req_id
-        self.body = body
-        self._details = details
+    __slots__ = ()
 
     @property
     def queue(self) -> str:

@@ -23,17 +23,11 @@ from qindex.arguments import (
 )
 from qindex.errors import raise_error
 from qindex.message import Details, Message
+from qindex.native import QueueCalls
 from qindex.reader import BATCH_MESSAGES_MAX, BatchReader, Reader, to_message
 
 if TYPE_CHECKING:
     from qindex.store import Store
-
-_publish = lib.qi_publish
-_get = lib.qi_get
-_ack = lib.qi_ack
-_unpack = ffi.unpack
-
-_PLAIN = 1 << 32  # qi_get returns less than this for a message without anything special
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +41,19 @@ class QueueStats:
     next_req_id: int
     epoch: int  # of the journal; grows by one with each flush
     journal_bytes: int
+    unsynced_bytes: int  # of these, what a power cut could take now
     segments: int
     hot_segments: int  # of these, with maps in memory
     segment_bytes: int
     loaded: bool  # False: idle, no file and no mapping open
 
 
-class Queue:
-    """A durable queue of a store. Get one with store.queue(name); safe to use from threads."""
+class Queue(QueueCalls):
+    """A durable queue of a store. Get one with store.queue(name); safe to use from threads.
+
+    publish(), get() and ack() are in qindex.native; what they cannot do at once comes back to
+    _publish(), _get() and _ack() here.
+    """
 
     def __init__(self, store: Store, name: str, handle: Any) -> None:
         self._store = store  # keeps the store, and with it the handle, alive
@@ -64,13 +63,15 @@ class Queue:
         self._plain = Details(name)
         self._readers: list[Reader] = []
         self._batch_readers: list[BatchReader] = []
+        address = int(ffi.cast("uintptr_t", handle))
+        self._attach(address, Message, self._plain, self._confirm_all)
 
     def __repr__(self) -> str:
         return f"<qindex.Queue {self.name!r}>"
 
     # --- publishing ----------------------------------------------------------------------------
 
-    def publish(
+    def _publish(
         self,
         body: Buffer,
         *,
@@ -81,36 +82,18 @@ class Queue:
         redelivered: bool = False,
         confirm: bool = False,
     ) -> int:
-        """Append a message; return its ReqId. It survives kill -9 when this returns.
-
-        `ttl` is in seconds from now, `expires_at` in seconds since 1970. With `confirm`, waits
-        until it survives a power cut too. Raises DiskFull (nothing was published), OutcomeUnknown
-        (with confirm: published, durability unknown), StoreFailed, StoreClosed, ReadOnly.
-        Cost: one copy of the body, no system call.
-        """
-        if (
-            headers is None
-            and persistent
-            and ttl is None
-            and expires_at is None
-            and not redelivered
-        ):
-            if type(body) is not bytes:
-                body = as_bytes(body)
-            req_id: int = _publish(self._handle, body, len(body))
-        else:
-            body = as_bytes(body)
-            table = encode_headers(headers)
-            req_id = lib.qi_publish_with(
-                self._handle,
-                table,
-                len(table),
-                body,
-                len(body),
-                (0 if persistent else lib.QI_TRANSIENT)
-                | (lib.QI_REDELIVERED if redelivered else 0),
-                to_expiry_us(ttl, expires_at),
-            )
+        """publish() with anything out of the ordinary, or when it has to wait."""
+        body = as_bytes(body)
+        table = encode_headers(headers)
+        req_id: int = lib.qi_publish_with(
+            self._handle,
+            table,
+            len(table),
+            body,
+            len(body),
+            (0 if persistent else lib.QI_TRANSIENT) | (lib.QI_REDELIVERED if redelivered else 0),
+            to_expiry_us(ttl, expires_at),
+        )
         if req_id < 0:
             raise_error(req_id)
         if confirm or self._confirm_all:
@@ -173,33 +156,23 @@ class Queue:
 
     # --- getting -------------------------------------------------------------------------------
 
-    def get(self) -> Message | None:
-        """Take the next ready message; None if there is none. It stays until it is acked.
-
-        Raises StoreCorrupt for a message whose bytes are damaged: it is set aside (unacked, told in
-        store.findings), the next get() goes on behind it. Cost: O(1), one copy of the body.
-        """
+    def _get(self) -> Message | None:
+        """get() of a message with something special, or when it has to be read from a file."""
         # Taking a reader out of the pool is atomic, so that no two threads share a buffer, and
         # cheaper than a lock.
         readers = self._readers
         reader = readers.pop() if readers else Reader(self._handle)
-        size = _get(reader.struct)
-        if 0 <= size < _PLAIN:
-            message = Message(reader.words[0], _unpack(reader.buffer, size), self._plain)
-        else:
-            message = self._get_special(reader, size)  # type: ignore[assignment]
-        readers.append(reader)
-        return message
-
-    def _get_special(self, reader: Reader, size: int) -> Message | None:
+        size = lib.qi_get(reader.struct)
         while size == lib.QI_E_ROOM:
             reader.grow(reader.struct.message.payload_size)
-            size = _get(reader.struct)
-        if size == lib.QI_EMPTY:
-            return None
-        if size < 0:
+            size = lib.qi_get(reader.struct)
+        if size < 0 and size != lib.QI_EMPTY:
             raise_error(size)
-        return to_message(self.name, reader.struct.message, reader.buffer)
+        message = None
+        if size >= 0:
+            message = to_message(self.name, reader.struct.message, reader.buffer)
+        readers.append(reader)
+        return message
 
     def get_many(self, count: int) -> list[Message]:
         """Take up to `count` ready messages, in order; fewer if there are fewer (or past 4 MiB).
@@ -254,13 +227,8 @@ class Queue:
 
     # --- settling ------------------------------------------------------------------------------
 
-    def ack(self, message: Message | int) -> None:
-        """Settle a delivered message: it is done and will not come back.
-
-        Raises UnknownMessage if it was never published or is not delivered, AlreadyAcked if it is
-        gone; then nothing changed. Cost: O(1), no system call; durable like a publish.
-        """
-        code = _ack(self._handle, message if type(message) is int else message.req_id)  # type: ignore[union-attr]
+    def _ack(self, message: Message | int) -> None:
+        code = lib.qi_ack(self._handle, message if type(message) is int else message.req_id)  # type: ignore[union-attr]
         if code < 0:
             raise_error(code)
         if self._confirm_all:
@@ -333,6 +301,7 @@ class Queue:
             s.next_req_id,
             s.epoch,
             s.journal_bytes,
+            s.unsynced_bytes,
             s.segments,
             s.hot_segments,
             s.segment_bytes,

@@ -1,0 +1,236 @@
+/* python_calls.c - publish, get and ack for CPython, and what they hand out: the module qindex._calls.
+ *
+ * These three are called once per message. Through cffi such a call costs more than the engine's work: arguments are
+ * converted one by one, the GIL is given up and taken again. Here the engine is asked first to do it without waiting
+ * (qi_publish_now and its like), with the GIL held; if it would have to wait, or something is out of the ordinary, the
+ * Python method of the same name with `_` in front does it, which goes through cffi like all other verbs.
+ *
+ * Only the stable ABI of CPython 3.11 is used. The module lives in the same shared library as qindex._core (PEP 489,
+ * "multiple modules in one library"), so there is one engine; qindex/native.py loads it.
+ */
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+#include <structmember.h>
+
+#include "store.h"
+
+#define PAYLOAD_ROOM 4096 /* on the stack; a longer payload goes the usual way */
+
+static PyTypeObject
+    *fields_type; /* MessageFields; kept for the life of the process, as cffi's own types are */
+
+typedef struct {
+    PyObject_HEAD PyObject *req_id, *body, *details;
+} Fields;
+
+static PyObject *fields_new(PyTypeObject *type, PyObject *arguments, PyObject *names) {
+    static char *keywords[] = {"req_id", "body", "details", NULL};
+    PyObject *req_id, *body, *details;
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O!OO", keywords, &PyLong_Type, &req_id,
+                                     &body, &details))
+        return NULL;
+    Fields *self = (Fields *)PyType_GenericAlloc(type, 0);
+    if (!self)
+        return NULL;
+    self->req_id = Py_NewRef(req_id);
+    self->body = Py_NewRef(body);
+    self->details = Py_NewRef(details);
+    return (PyObject *)self;
+}
+
+static void fields_dealloc(PyObject *object) {
+    Fields *self = (Fields *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF(self->req_id);
+    Py_XDECREF(self->body);
+    Py_XDECREF(self->details);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyMemberDef fields_members[] = {
+    {"req_id", T_OBJECT_EX, offsetof(Fields, req_id), READONLY, "Its place in the queue's order."},
+    {"body", T_OBJECT_EX, offsetof(Fields, body), READONLY, "The body, bytes."},
+    {"_details", T_OBJECT_EX, offsetof(Fields, details), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot fields_slots[] = {
+    {Py_tp_new, fields_new},
+    {Py_tp_dealloc, fields_dealloc},
+    {Py_tp_members, fields_members},
+    {Py_tp_doc, "What every message has. Read-only."},
+    {0, NULL},
+};
+
+static PyType_Spec fields_spec = {"qindex._calls.MessageFields", sizeof(Fields), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, fields_slots};
+
+typedef struct {
+    PyObject_HEAD struct qi_queue *queue;
+    PyObject *message_type; /* a subclass of MessageFields */
+    PyObject *plain;        /* the details of a message with nothing special */
+    int confirm_all;        /* every publish and ack waits for a sync */
+} Calls;
+
+static PyObject *calls_new(PyTypeObject *type, PyObject *arguments, PyObject *names) {
+    (void)arguments;
+    (void)names;
+    return PyType_GenericAlloc(type, 0);
+}
+
+static void calls_dealloc(PyObject *object) {
+    Calls *self = (Calls *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF(self->message_type);
+    Py_XDECREF(self->plain);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+/* _attach(address, message_type, plain, confirm_all): the queue's handle stays valid as long as the object lives. */
+static PyObject *attach(PyObject *object, PyObject *arguments) {
+    Calls *self = (Calls *)object;
+    unsigned long long address;
+    PyObject *type, *plain;
+    int confirm_all;
+    if (!PyArg_ParseTuple(arguments, "KOOp", &address, &type, &plain, &confirm_all))
+        return NULL;
+    if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, fields_type))
+        return PyErr_Format(PyExc_TypeError, "a message type derives from MessageFields");
+    Py_XDECREF(self->message_type);
+    Py_XDECREF(self->plain);
+    self->queue = (struct qi_queue *)(uintptr_t)address;
+    self->message_type = Py_NewRef(type);
+    self->plain = Py_NewRef(plain);
+    self->confirm_all = confirm_all;
+    Py_RETURN_NONE;
+}
+
+/* The Python method of that name, with the same arguments. */
+static PyObject *call_python(PyObject *self, const char *name, PyObject *const *arguments,
+                             Py_ssize_t count, PyObject *keywords) {
+    PyObject *method = PyObject_GetAttrString(self, name), *table = NULL, *result = NULL;
+    PyObject *positional = PyTuple_New(count);
+    Py_ssize_t named = keywords ? PyTuple_Size(keywords) : 0;
+    int error = !method || !positional;
+    for (Py_ssize_t i = 0; !error && i < count; i++)
+        error = PyTuple_SetItem(positional, i, Py_NewRef(arguments[i]));
+    if (!error && named)
+        error = !(table = PyDict_New());
+    for (Py_ssize_t i = 0; !error && i < named; i++)
+        error = PyDict_SetItem(table, PyTuple_GetItem(keywords, i), arguments[count + i]);
+    if (!error)
+        result = PyObject_Call(method, positional, table);
+    Py_XDECREF(method);
+    Py_XDECREF(positional);
+    Py_XDECREF(table);
+    return result;
+}
+
+static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
+                         PyObject *keywords) {
+    Calls *self = (Calls *)object;
+    if (count == 1 && !keywords && PyBytes_CheckExact(arguments[0]) && self->queue &&
+        !self->confirm_all) {
+        int64_t result = qi_publish_now(self->queue, PyBytes_AsString(arguments[0]),
+                                        (size_t)PyBytes_Size(arguments[0]));
+        if (result >= 0)
+            return PyLong_FromLongLong(result);
+    }
+    /* An error comes up again there and is raised: nothing was changed by it here. */
+    return call_python(object, "_publish", arguments, count, keywords);
+}
+
+static PyObject *get(PyObject *object, PyObject *none) {
+    (void)none;
+    Calls *self = (Calls *)object;
+    char payload[PAYLOAD_ROOM];
+    qi_message message;
+    int64_t size =
+        self->queue ? qi_get_now(self->queue, &message, payload, sizeof payload) : QI_BUSY;
+    if (size == QI_EMPTY)
+        Py_RETURN_NONE;
+    if (size < 0)
+        return call_python(object, "_get", NULL, 0, NULL);
+    Fields *fields = (Fields *)PyType_GenericAlloc((PyTypeObject *)self->message_type, 0);
+    if (!fields)
+        return NULL;
+    fields->req_id = PyLong_FromUnsignedLongLong(message.req_id);
+    fields->body = PyBytes_FromStringAndSize(payload, (Py_ssize_t)size);
+    fields->details = Py_NewRef(self->plain);
+    if (!fields->req_id || !fields->body) {
+        Py_DECREF(fields);
+        return NULL;
+    }
+    return (PyObject *)fields;
+}
+
+static PyObject *ack(PyObject *object, PyObject *message) {
+    Calls *self = (Calls *)object;
+    PyObject *number =
+        PyObject_TypeCheck(message, fields_type) ? ((Fields *)message)->req_id : message;
+    if (PyLong_CheckExact(number) && self->queue && !self->confirm_all) {
+        unsigned long long req_id = PyLong_AsUnsignedLongLong(number);
+        if (req_id == (unsigned long long)-1 && PyErr_Occurred())
+            PyErr_Clear(); /* negative or too big: the usual way says so */
+        else if (qi_ack_now(self->queue, req_id) == 0)
+            Py_RETURN_NONE;
+    }
+    return call_python(object, "_ack", &message, 1, NULL);
+}
+
+static PyMethodDef calls_methods[] = {
+    {"_attach", attach, METH_VARARGS, NULL},
+    {"publish", (PyCFunction)(void (*)(void))publish, METH_FASTCALL | METH_KEYWORDS,
+     "publish($self, body, *, headers=None, persistent=True, ttl=None, expires_at=None,\n"
+     "        redelivered=False, confirm=False)\n--\n\n"
+     "Append a message; return its ReqId. It survives kill -9 when this returns.\n\n"
+     "`ttl` is in seconds from now, `expires_at` in seconds since 1970. With `confirm`, waits\n"
+     "until it survives a power cut too. Raises DiskFull (nothing was published), OutcomeUnknown\n"
+     "(with confirm: published, durability unknown), StoreFailed, StoreClosed, ReadOnly.\n"
+     "Cost: one copy of the body, no system call."},
+    {"get", get, METH_NOARGS,
+     "get($self)\n--\n\n"
+     "Take the next ready message; None if there is none. It stays until it is acked.\n\n"
+     "Raises StoreCorrupt for a message whose bytes are damaged: it is set aside (unacked, told "
+     "in\n"
+     "store.findings), the next get() goes on behind it. Cost: O(1), one copy of the body."},
+    {"ack", ack, METH_O,
+     "ack($self, message, /)\n--\n\n"
+     "Settle a delivered message (or its ReqId): it is done and will not come back.\n\n"
+     "Raises UnknownMessage if it was never published or is not delivered, AlreadyAcked if it is\n"
+     "gone; then nothing changed. Cost: O(1), no system call; durable like a publish."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot calls_slots[] = {
+    {Py_tp_new, calls_new},
+    {Py_tp_dealloc, calls_dealloc},
+    {Py_tp_methods, calls_methods},
+    {Py_tp_doc, "The verbs of a queue that are called once per message."},
+    {0, NULL},
+};
+
+static PyType_Spec calls_spec = {"qindex._calls.QueueCalls", sizeof(Calls), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, calls_slots};
+
+static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT, .m_name = "qindex._calls",
+                                        .m_doc = "publish, get and ack for CPython.", .m_size = -1};
+
+PyMODINIT_FUNC PyInit__calls(void);
+
+__attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__calls(void) {
+    PyObject *module = PyModule_Create(&module_def);
+    PyObject *calls = PyType_FromSpec(&calls_spec);
+    PyObject *fields = PyType_FromSpec(&fields_spec);
+    if (!module || !calls || !fields || PyModule_AddObjectRef(module, "QueueCalls", calls) != 0 ||
+        PyModule_AddObjectRef(module, "MessageFields", fields) != 0) {
+        Py_XDECREF(module);
+        module = NULL;
+        Py_CLEAR(fields);
+    }
+    fields_type = (PyTypeObject *)fields;
+    Py_XDECREF(calls);
+    return module;
+}

@@ -1,0 +1,19 @@
+"""Loads qindex._calls: the verbs that are called once per message, without cffi in between.
+
+It is a second module in the shared library of qindex._core, so that both use one engine.
+"""
+
+import sys
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec
+
+from qindex import _core
+
+_NAME = "qindex._calls"
+_loader = ExtensionFileLoader(_NAME, str(_core.__file__))
+_calls = module_from_spec(ModuleSpec(_NAME, _loader, origin=_core.__file__))
+_loader.exec_module(_calls)
+sys.modules[_NAME] = _calls
+
+QueueCalls = _calls.QueueCalls
+MessageFields = _calls.MessageFields

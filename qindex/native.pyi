@@ -1,0 +1,34 @@
+"""What qindex._calls has, typed. The texts of the verbs are in c_ext/python_calls.c."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from qindex.arguments import Buffer
+from qindex.message import Details, Message
+
+class MessageFields:
+    def __new__(cls, req_id: int, body: bytes, details: Details) -> Self: ...
+    @property
+    def req_id(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def _details(self) -> Details: ...
+
+class QueueCalls:
+    def _attach(
+        self, address: int, message_type: type[Message], plain: Details, confirm_all: bool
+    ) -> None: ...
+    def publish(
+        self,
+        body: Buffer,
+        *,
+        headers: Mapping[str, Any] | None = None,
+        persistent: bool = True,
+        ttl: float | None = None,
+        expires_at: float | None = None,
+        redelivered: bool = False,
+        confirm: bool = False,
+    ) -> int: ...
+    def get(self) -> Message | None: ...
+    def ack(self, message: Message | int, /) -> None: ...

@@ -1,0 +1,153 @@
+"""publish, get and ack have a quick way and a usual way: nobody can tell which one was taken."""
+
+import sys
+import threading
+import time
+
+import pytest
+
+import qindex
+from qindex.message import Details, Message
+
+
+@pytest.fixture
+def queue(tmp_path):
+    with qindex.open(tmp_path / "a") as store:
+        yield store.queue("q")
+
+
+def test_the_quick_way_is_taken_for_what_is_usual(queue, monkeypatch):
+    queue.publish(b"first")
+    queue.ack(queue.get())  # the first one may have to wake things up
+
+    def refuse(*arguments, **keywords):
+        raise AssertionError("the usual way was taken")
+
+    for name in ("_publish", "_get", "_ack"):
+        monkeypatch.setattr(type(queue), name, refuse)
+    for _ in range(100):
+        req_id = queue.publish(b"body")
+        message = queue.get()
+        assert (message.req_id, message.body, message.queue) == (req_id, b"body", "q")
+        assert (message.redelivered, message.delivery_count) == (False, 1)
+        queue.ack(message)
+    assert queue.get() is None
+
+
+def test_both_ways_give_the_same(queue):
+    queue.publish(b"quick")
+    queue._publish(b"usual")
+    one, other = queue.get(), queue._get()
+    assert (one.body, other.body) == (b"quick", b"usual")
+    assert other.req_id == one.req_id + 1
+    assert repr(one._details) == repr(other._details)
+    queue.ack(one)
+    queue._ack(other)
+    with pytest.raises(qindex.AlreadyAcked):
+        queue.ack(one)
+    with pytest.raises(qindex.AlreadyAcked):
+        queue._ack(one)
+
+
+@pytest.mark.parametrize("body", [b"", bytearray(b"abc"), memoryview(b"abc"), b"x" * 70_000])
+def test_every_kind_of_body_comes_back(queue, body):
+    queue.publish(body)
+    assert queue.get().body == bytes(body)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords"),
+    [((), {}), ((b"a", b"b"), {}), ((b"a",), {"unknown": 1}), (("text",), {}), ((None,), {})],
+)
+def test_wrong_arguments_are_type_errors(queue, arguments, keywords):
+    with pytest.raises(TypeError):
+        queue.publish(*arguments, **keywords)
+    assert len(queue) == 0
+
+
+def test_the_body_may_be_named(queue):
+    queue.publish(body=b"named", ttl=3600)
+    assert queue.get().body == b"named"
+
+
+@pytest.mark.parametrize("req_id", [-1, 1 << 64])
+def test_a_number_that_is_no_req_id_is_refused(queue, req_id):
+    with pytest.raises(OverflowError):
+        queue.ack(req_id)
+
+
+@pytest.mark.parametrize("thing", ["text", None, 1.0, object()])
+def test_what_is_no_message_cannot_be_acked(queue, thing):
+    with pytest.raises(AttributeError):
+        queue.ack(thing)
+
+
+def test_a_message_is_read_only(queue):
+    queue.publish(b"body")
+    message = queue.get()
+    with pytest.raises(AttributeError):
+        message.body = b"other"
+    with pytest.raises(AttributeError):
+        message.other = 1
+
+
+def test_a_message_can_be_made_by_hand_and_needs_a_number():
+    message = Message(req_id=7, body=b"b", details=Details("q"))
+    assert (message.req_id, message.body, message.queue) == (7, b"b", "q")
+    with pytest.raises(TypeError):
+        Message("7", b"b", Details("q"))
+    with pytest.raises(TypeError):
+        Message(7)
+
+
+def test_nothing_is_leaked(queue):
+    plain = queue._plain
+    before = sys.getrefcount(plain), sys.getrefcount(Message)
+    for _ in range(1000):
+        queue.publish(b"body")
+        queue.ack(queue.get())
+    assert (sys.getrefcount(plain), sys.getrefcount(Message)) == before
+
+
+def test_a_queue_without_a_store_does_not_crash():
+    empty = qindex.Queue.__new__(qindex.Queue)
+    for call in (empty.get, lambda: empty.publish(b"a"), lambda: empty.ack(1)):
+        with pytest.raises(AttributeError):
+            call()
+
+
+def test_a_busy_queue_leaves_the_worker_its_turn(tmp_path):
+    """Flushes went undone for seconds: one was begun to make room, and nobody told the worker."""
+    with qindex.open(tmp_path / "a", max_journal_entries=1000) as store:
+        queue = store.queue("q")
+        for _ in range(30_000):
+            queue.publish(b"x" * 100)
+        for _ in range(30_000):
+            queue.ack(queue.get())
+        end = time.perf_counter() + 10
+        while queue.dirty_count > 1000 and time.perf_counter() < end:
+            time.sleep(0.001)
+        assert queue.dirty_count <= 1000
+
+
+def test_a_verb_waits_for_who_comes_back_from_a_sync(tmp_path):
+    with qindex.open(tmp_path / "a") as store:
+        queue = store.queue("q")
+        stop = threading.Event()
+
+        def publish():
+            while not stop.is_set():
+                for _ in range(1000):
+                    queue.publish(b"x" * 10)
+
+        threads = [threading.Thread(target=publish) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(20):
+                queue.sync()
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert [message.body for message in queue.get_many(3)] == [b"x" * 10] * 3
