@@ -208,12 +208,14 @@ static int sync_directory(struct qi_queue *queue) {
     return error;
 }
 
-/* The maps learn where their records stand now; segments that died leave the table. */
+/* The maps learn where their records stand now (what stood in the file before stays where it is); segments that died leave the table. */
 static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
     struct qi_segment *segment = qi_segment_find(&queue->segments, flushed->number);
     if (!segment)
         return;
     uint32_t words = queue->store->segment_words;
+    if (flushed->unacked == 0 && queue->window_number == flushed->number)
+        queue->window_length = 0; /* its file goes, and another one may come under that name */
     segment->length = flushed->unacked ? flushed->new_length : 0;
     segment->flushed_unacked = (uint16_t)flushed->unacked;
     segment->flushed_transient = (uint16_t)flushed->transient;
@@ -249,7 +251,6 @@ static void cool_unused(struct qi_queue *queue) {
 static int commit(struct qi_queue *queue, struct qi_flush *flush) {
     for (uint32_t i = 0; i < flush->count; i++)
         adopt(queue, &flush->segments[i]);
-    queue->window_length = 0;
     int error = qi_append_manifest(queue, qi_current(queue), flush->epoch, 0);
     if (error)
         return qi_store_fail(

@@ -142,6 +142,18 @@ static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_
     return call_python(object, "_publish", arguments, count, keywords);
 }
 
+static PyObject *plain_message(Calls *self, uint64_t req_id, const char *body, uint64_t size) {
+    Fields *fields = (Fields *)PyType_GenericAlloc((PyTypeObject *)self->message_type, 0);
+    if (!fields)
+        return NULL;
+    fields->req_id = PyLong_FromUnsignedLongLong(req_id);
+    fields->body = PyBytes_FromStringAndSize(body, (Py_ssize_t)size);
+    fields->details = Py_NewRef(self->plain);
+    if (!fields->req_id || !fields->body)
+        Py_CLEAR(fields);
+    return (PyObject *)fields;
+}
+
 static PyObject *get(PyObject *object, PyObject *none) {
     (void)none;
     Calls *self = (Calls *)object;
@@ -153,17 +165,52 @@ static PyObject *get(PyObject *object, PyObject *none) {
         Py_RETURN_NONE;
     if (size < 0)
         return call_python(object, "_get", NULL, 0, NULL);
-    Fields *fields = (Fields *)PyType_GenericAlloc((PyTypeObject *)self->message_type, 0);
-    if (!fields)
+    return plain_message(self, message.req_id, payload, (uint64_t)size);
+}
+
+/* _plain_messages(count, req_ids, sizes, payload): what qi_get_many filled in, as a list; the last three are addresses. */
+static PyObject *plain_messages(PyObject *object, PyObject *arguments) {
+    Calls *self = (Calls *)object;
+    Py_ssize_t count;
+    unsigned long long req_ids, sizes, payload;
+    if (!PyArg_ParseTuple(arguments, "nKKK", &count, &req_ids, &sizes, &payload))
         return NULL;
-    fields->req_id = PyLong_FromUnsignedLongLong(message.req_id);
-    fields->body = PyBytes_FromStringAndSize(payload, (Py_ssize_t)size);
-    fields->details = Py_NewRef(self->plain);
-    if (!fields->req_id || !fields->body) {
-        Py_DECREF(fields);
-        return NULL;
+    const char *body = (const char *)(uintptr_t)payload;
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list && i < count; i++) {
+        uint32_t size = ((const uint32_t *)(uintptr_t)sizes)[i];
+        PyObject *message =
+            plain_message(self, ((const uint64_t *)(uintptr_t)req_ids)[i], body, size);
+        if (!message || PyList_SetItem(list, i, message) != 0)
+            Py_CLEAR(list);
+        body += size;
     }
-    return (PyObject *)fields;
+    return list;
+}
+
+/* to_req_ids(messages): the ReqIds of messages or of ReqIds, as the bytes of an array of uint64_t. */
+static PyObject *to_req_ids(PyObject *module, PyObject *messages) {
+    (void)module;
+    PyObject *list = PySequence_List(messages), *bytes = NULL;
+    Py_ssize_t count = list ? PyList_Size(list) : 0;
+    if (list)
+        bytes = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(uint64_t));
+    for (Py_ssize_t i = 0; bytes && i < count; i++) {
+        PyObject *item = PyList_GetItem(list, i), *number = NULL;
+        if (PyObject_TypeCheck(item, fields_type))
+            number = Py_NewRef(((Fields *)item)->req_id);
+        else
+            number =
+                PyLong_CheckExact(item) ? Py_NewRef(item) : PyObject_GetAttrString(item, "req_id");
+        uint64_t req_id = number ? PyLong_AsUnsignedLongLong(number) : 0;
+        if (PyErr_Occurred())
+            Py_CLEAR(bytes);
+        else
+            memcpy(PyBytes_AsString(bytes) + i * (Py_ssize_t)sizeof req_id, &req_id, sizeof req_id);
+        Py_XDECREF(number);
+    }
+    Py_XDECREF(list);
+    return bytes;
 }
 
 static PyObject *ack(PyObject *object, PyObject *message) {
@@ -182,6 +229,7 @@ static PyObject *ack(PyObject *object, PyObject *message) {
 
 static PyMethodDef calls_methods[] = {
     {"_attach", attach, METH_VARARGS, NULL},
+    {"_plain_messages", plain_messages, METH_VARARGS, NULL},
     {"publish", (PyCFunction)(void (*)(void))publish, METH_FASTCALL | METH_KEYWORDS,
      "publish($self, body, *, headers=None, persistent=True, ttl=None, expires_at=None,\n"
      "        redelivered=False, confirm=False)\n--\n\n"
@@ -215,8 +263,14 @@ static PyType_Slot calls_slots[] = {
 static PyType_Spec calls_spec = {"qindex._calls.QueueCalls", sizeof(Calls), 0,
                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, calls_slots};
 
+static PyMethodDef module_methods[] = {
+    {"to_req_ids", to_req_ids, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT, .m_name = "qindex._calls",
-                                        .m_doc = "publish, get and ack for CPython.", .m_size = -1};
+                                        .m_doc = "publish, get and ack for CPython.", .m_size = -1,
+                                        .m_methods = module_methods};
 
 PyMODINIT_FUNC PyInit__calls(void);
 

@@ -10,6 +10,8 @@
 #include "store.h"
 
 #define WINDOW (256u << 10)
+#define WINDOW_MAX                                                                                 \
+    (4u << 20) /* a segment file up to this size stays in the window after it was loaded */
 
 int qi_segment_open(struct qi_queue *queue, const struct qi_segment *segment, uint32_t *seed) {
     struct qi_store *store = queue->store;
@@ -179,6 +181,42 @@ static int walk_frames(struct loading *loading, const uint8_t *bytes, uint32_t s
     return 0;
 }
 
+static int window_room(struct qi_queue *queue, uint32_t want) {
+    queue->window_length = 0;
+    if (want <= queue->window_room)
+        return 0;
+    uint8_t *room = realloc(queue->window, want);
+    if (!room)
+        return qi_fail(QI_E_MEMORY, "no memory to read a segment");
+    queue->window = room;
+    queue->window_room = want;
+    return 0;
+}
+
+/* The whole file in memory: in the queue's window, where its records will be wanted next, or mapped if it is too big for
+ * that. */
+static int read_whole(struct qi_queue *queue, const struct qi_segment *segment, int file,
+                      uint8_t **bytes) {
+    struct qi_disk *disk = queue->store->disk;
+    bool fits = segment->length <= WINDOW_MAX;
+    int error = fits ? window_room(queue, segment->length)
+                     : disk->ops->map(disk, -1, segment->length, bytes);
+    if (error)
+        return fits ? error : qi_fail(QI_E_MEMORY, "no memory to load a segment");
+    if (fits)
+        *bytes = queue->window;
+    int64_t got = disk->ops->read(disk, file, *bytes, segment->length, 0);
+    if (got < 0)
+        return qi_fail_disk((int)got, "cannot read a segment of", queue->directory);
+    memset(*bytes + got, 0, segment->length - (size_t)got); /* what is missing is damage */
+    if (fits) {
+        queue->window_number = segment->number;
+        queue->window_offset = 0;
+        queue->window_length = (uint32_t)got;
+    }
+    return 0;
+}
+
 int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
     int error = qi_segment_heat(queue, segment);
     if (error || segment->hot->loaded)
@@ -201,13 +239,8 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
     uint8_t *bytes = NULL;
     if (file >= 0) {
         if (!error)
-            error = disk->ops->map(disk, -1, segment->length, &bytes)
-                        ? qi_fail(QI_E_MEMORY, "no memory to load a segment")
-                        : 0;
-        int64_t got = error ? 0 : disk->ops->read(disk, file, bytes, segment->length, 0);
+            error = read_whole(queue, segment, file, &bytes);
         disk->ops->close(disk, file);
-        if (got < 0)
-            error = qi_fail_disk((int)got, "cannot read a segment of", queue->directory);
         if (!error)
             error = walk_frames(&loading, bytes, seed);
     } else if (live_in_maps(hot, words) < segment->unacked) {
@@ -223,7 +256,7 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
     hot->loaded = !error;
     if (!error)
         error = finish_load(&loading);
-    if (bytes)
+    if (bytes && bytes != queue->window)
         disk->ops->unmap(disk, bytes, segment->length);
     free(loading.stored);
     free(loading.deliveries);
@@ -242,19 +275,13 @@ static int window(struct qi_queue *queue, struct qi_segment *segment, uint32_t o
                   uint32_t length, const uint8_t **bytes) {
     if (!in_window(queue, segment, offset, length)) {
         struct qi_disk *disk = queue->store->disk;
-        uint32_t want = length > WINDOW ? length : WINDOW;
-        if (want > queue->window_room) {
-            uint8_t *room = realloc(queue->window, want);
-            if (!room)
-                return qi_fail(QI_E_MEMORY, "no memory to read a segment");
-            queue->window = room;
-            queue->window_room = want;
-        }
-        uint32_t seed;
+        uint32_t want = length > WINDOW ? length : WINDOW, seed;
+        int error = window_room(queue, want);
+        if (error)
+            return error;
         int file = qi_segment_open(queue, segment, &seed);
         if (file < 0)
             return file;
-        queue->window_length = 0;
         int64_t got = disk->ops->read(disk, file, queue->window, want, offset);
         disk->ops->close(disk, file);
         if (got < 0)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from qindex._core import lib
-
-if TYPE_CHECKING:
-    from qindex.message import Message
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -80,7 +77,3 @@ def batch_flags(
 def same_length(name: str, values: Sequence[Any], count: int) -> None:
     if len(values) != count:
         raise ValueError(f"{name} has {len(values)} entries for {count} bodies")
-
-
-def to_req_ids(messages: Iterable[Message | int]) -> array[int]:
-    return array("Q", [m if type(m) is int else m.req_id for m in messages])  # type: ignore[union-attr]

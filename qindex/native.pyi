@@ -1,10 +1,12 @@
 """What qindex._calls has, typed. The texts of the verbs are in c_ext/python_calls.c."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from qindex.arguments import Buffer
 from qindex.message import Details, Message
+
+def to_req_ids(messages: Iterable[Message | int]) -> bytes: ...
 
 class MessageFields:
     def __new__(cls, req_id: int, body: bytes, details: Details) -> Self: ...
@@ -19,6 +21,9 @@ class QueueCalls:
     def _attach(
         self, address: int, message_type: type[Message], plain: Details, confirm_all: bool
     ) -> None: ...
+    def _plain_messages(
+        self, count: int, req_ids: int, sizes: int, payload: int
+    ) -> list[Message]: ...
     def publish(
         self,
         body: Buffer,

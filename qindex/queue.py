@@ -19,11 +19,10 @@ from qindex.arguments import (
     encode_headers,
     same_length,
     to_expiry_us,
-    to_req_ids,
 )
 from qindex.errors import raise_error
 from qindex.message import Details, Message
-from qindex.native import QueueCalls
+from qindex.native import QueueCalls, to_req_ids
 from qindex.reader import BATCH_MESSAGES_MAX, BatchReader, Reader, to_message
 
 if TYPE_CHECKING:
@@ -184,8 +183,8 @@ class Queue(QueueCalls):
         if count == 0:
             return []
         readers = self._batch_readers
-        reader = readers.pop() if readers else BatchReader(self._handle)
-        messages = reader.get(min(count, BATCH_MESSAGES_MAX), self.name, self._plain)
+        reader = readers.pop() if readers else BatchReader()
+        messages = reader.get(self, min(count, BATCH_MESSAGES_MAX))
         readers.append(reader)
         return messages
 
@@ -237,7 +236,9 @@ class Queue(QueueCalls):
     def ack_many(self, messages: Iterable[Message | int]) -> None:
         """Settle several messages at once, all or none. Errors as ack()."""
         req_ids = to_req_ids(messages)
-        code = lib.qi_ack_many(self._handle, ffi.from_buffer("uint64_t[]", req_ids), len(req_ids))
+        code = lib.qi_ack_many(
+            self._handle, ffi.from_buffer("uint64_t[]", req_ids), len(req_ids) // 8
+        )
         if code < 0:
             raise_error(code)
         if self._confirm_all:
@@ -253,7 +254,9 @@ class Queue(QueueCalls):
             self.ack_many(messages)
             return
         req_ids = to_req_ids(messages)
-        code = lib.qi_nack_many(self._handle, ffi.from_buffer("uint64_t[]", req_ids), len(req_ids))
+        code = lib.qi_nack_many(
+            self._handle, ffi.from_buffer("uint64_t[]", req_ids), len(req_ids) // 8
+        )
         if code < 0:
             raise_error(code)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from qindex._core import ffi, lib
 from qindex.errors import raise_error
 from qindex.message import Details, Message
+
+if TYPE_CHECKING:
+    from qindex.queue import Queue
 
 PAYLOAD_ROOM: Final = 64 * 1024
 BATCH_ROOM: Final = 4 * 1024 * 1024
@@ -69,10 +72,9 @@ class Reader:
 class BatchReader:
     """Room for a batch of messages; used by one caller at a time."""
 
-    __slots__ = ("buffer", "count", "handle", "messages", "req_ids", "room", "sizes")
+    __slots__ = ("addresses", "buffer", "count", "messages", "req_ids", "room", "sizes")
 
-    def __init__(self, handle: Any) -> None:
-        self.handle = handle
+    def __init__(self) -> None:
         self.count = 0
         self.room = 0
 
@@ -85,13 +87,22 @@ class BatchReader:
         if room > self.room:
             self.buffer = ffi.new("char[]", room)
             self.room = room
+        arrays = (self.req_ids, self.sizes, self.buffer)
+        self.addresses = [int(ffi.cast("uintptr_t", array)) for array in arrays]
 
-    def get(self, count: int, queue: str, plain: Details) -> list[Message]:
+    def get(self, queue: Queue, count: int) -> list[Message]:
         """Up to `count` messages; see Queue.get_many."""
-        self._make_room(count, BATCH_ROOM)
+        if count > self.count:
+            self._make_room(count, BATCH_ROOM)
         while True:
             got = lib.qi_get_many(
-                self.handle, count, self.messages, self.buffer, self.room, self.req_ids, self.sizes
+                queue._handle,
+                count,
+                self.messages,
+                self.buffer,
+                self.room,
+                self.req_ids,
+                self.sizes,
             )
             if got != lib.QI_E_ROOM:
                 break
@@ -100,18 +111,11 @@ class BatchReader:
             return []
         if got < 0:
             raise_error(got)
-        return self._split(got >> 1, queue, plain if got & 1 else None)
-
-    def _split(self, got: int, queue: str, plain: Details | None) -> list[Message]:
-        ends = list(accumulate(_unpack(self.sizes, got)))
-        if plain is None:
-            starts = [0, *ends[:-1]]
-            return [
-                to_message(queue, self.messages[i], self.buffer + starts[i]) for i in range(got)
-            ]
-        blob = _unpack(self.buffer, ends[-1]) if ends[-1] else b""
-        starts = [0, *ends]
+        count = got >> 1
+        if got & 1:
+            return queue._plain_messages(count, *self.addresses)
+        starts = accumulate(_unpack(self.sizes, count), initial=0)
         return [
-            Message(req_id, blob[start:end], plain)
-            for req_id, start, end in zip(_unpack(self.req_ids, got), starts, ends, strict=False)
+            to_message(queue.name, self.messages[i], self.buffer + start)
+            for i, start in zip(range(count), starts, strict=False)
         ]
