@@ -156,9 +156,8 @@ static int set_aside(struct qi_queue *queue, struct qi_segment *segment, uint32_
         return error;
     mark_out(queue, segment, slot);
     queue->cursor = req_id + 1;
-    return qi_fail(QI_E_CORRUPT,
-                   "message %llu is damaged and was set aside (ack it to drop it): %s",
-                   (unsigned long long)req_id, text);
+    qi_fail(QI_E_CORRUPT, "%s", text);
+    return qi_fail_damaged(req_id, "is damaged and was set aside (ack it to drop it)");
 }
 
 static int deliver(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
@@ -310,6 +309,8 @@ int64_t qi_browse(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
         cool_behind(queue, segment->number, true);
         message->req_id = segment->number * queue->store->options.segment_entries + slot;
         result = read_message(queue, segment, slot, message, payload, room);
+        if (result == QI_E_CORRUPT)
+            result = qi_fail_damaged(message->req_id, "is damaged");
     }
     if (result == 0)
         result = message->payload_size;

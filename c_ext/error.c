@@ -1,4 +1,4 @@
-/* error.c - what went wrong, told to the thread that asked. */
+/* error.c - what went wrong, and with which message, told to the thread that asked. */
 #define _POSIX_C_SOURCE 200809L
 #include "error.h"
 
@@ -8,13 +8,23 @@
 #include <string.h>
 
 static _Thread_local char last_text[512];
+static _Thread_local int64_t last_req_id = -1;
 
 int qi_fail(int code, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(last_text, sizeof last_text, format, arguments);
     va_end(arguments);
+    last_req_id = -1;
     return code;
+}
+
+int qi_fail_damaged(uint64_t req_id, const char *is) {
+    char text[sizeof last_text];
+    memcpy(text, last_text, sizeof text);
+    qi_fail(QI_E_CORRUPT, "message %llu %s: %s", (unsigned long long)req_id, is, text);
+    last_req_id = (int64_t)req_id;
+    return QI_E_CORRUPT;
 }
 
 int qi_fail_disk(int negative_errno, const char *doing, const char *name) {
@@ -30,4 +40,8 @@ int qi_fail_disk(int negative_errno, const char *doing, const char *name) {
 
 const char *qi_error_text(void) {
     return last_text;
+}
+
+int64_t qi_error_req_id(void) {
+    return last_req_id;
 }

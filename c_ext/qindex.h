@@ -30,6 +30,8 @@ enum {
     QI_E_MISSING = -17, /* no such store or queue */
 };
 const char *qi_error_text(void);
+/* The message that a QI_E_CORRUPT is about, if it is about one and what is behind it can be read; else -1. */
+int64_t qi_error_req_id(void);
 
 uint32_t qi_crc32c(uint32_t crc, const void *bytes, size_t length);
 uint32_t qi_crc32c_portable(uint32_t crc, const void *bytes, size_t length);

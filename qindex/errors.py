@@ -51,7 +51,15 @@ class FormatError(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """Bytes are damaged; the text says where and what it cost."""
+    """Bytes are damaged; the text says where and what it cost.
+
+    `req_id` is the message that cannot be read, if it is one and what is behind it can be read:
+    `queue.browse(error.req_id + 1)` goes on there. None: not about a single message.
+    """
+
+    def __init__(self, text: str, req_id: int | None = None) -> None:
+        super().__init__(text)
+        self.req_id = req_id
 
 
 class StoreFailed(StoreError):
@@ -120,4 +128,7 @@ _BY_CODE: dict[int, type[Exception]] = {
 def raise_error(code: int) -> NoReturn:
     """Raise what this thread's last call into the core reported."""
     text = ffi.string(lib.qi_error_text()).decode("utf-8", "replace")
+    if code == lib.QI_E_CORRUPT:
+        req_id = lib.qi_error_req_id()
+        raise StoreCorrupt(text, req_id if req_id >= 0 else None)
     raise _BY_CODE.get(code, QindexError)(text)

@@ -196,7 +196,8 @@ class Queue(QueueCalls):
         """All messages with start <= req_id < stop, ready and unacked, in order. Changes nothing.
 
         Sees each message as it is when its turn comes. Cost: one copy per message; a cold segment
-        is read once and leaves the memory behind the iterator.
+        is read once and leaves the memory behind the iterator. Raises StoreCorrupt at a damaged
+        message and ends there; `browse(error.req_id + 1)` goes on behind it, if req_id is not None.
         """
         while (message := self._look(start, ready_only=False)) is not None:
             if stop is not None and message.req_id >= stop:

@@ -62,7 +62,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             if number and not options.json and options.bodies != "raw":
                 screen.line()
             try:
-                _peek(screen, open_queue(store, name), options)
+                code = max(code, _peek(screen, open_queue(store, name), options))
             except QueueGone:
                 if options.queue is not None:
                     raise
@@ -72,8 +72,9 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     return code
 
 
-def _peek(screen: Screen, queue: qindex.Queue, options: argparse.Namespace) -> None:
-    messages = _chosen(queue, options)
+def _peek(screen: Screen, queue: qindex.Queue, options: argparse.Namespace) -> int:
+    damaged: list[int] = []
+    messages = _chosen(screen, queue, options, damaged)
     if options.json:
         for message in messages:
             screen.json(_as_json(message), indent=None)
@@ -82,11 +83,33 @@ def _peek(screen: Screen, queue: qindex.Queue, options: argparse.Namespace) -> N
             screen.raw(message.body)
     else:
         _show_queue(screen, queue, messages, options)
+    return 1 if damaged else 0
 
 
-def _chosen(queue: qindex.Queue, options: argparse.Namespace) -> Iterator[qindex.Message]:
+def _first(
+    screen: Screen, queue: qindex.Queue, wanted: int, damaged: list[int]
+) -> Iterator[qindex.Message]:
+    """The first messages; one that is damaged is told, noted and counts as one of them."""
+    start = shown = 0
+    while shown + len(damaged) < wanted:
+        try:
+            for message in islice(queue.browse(start), wanted - shown - len(damaged)):
+                shown += 1
+                yield message
+            return
+        except qindex.StoreCorrupt as error:
+            if error.req_id is None:
+                raise
+            screen.error(f"{printable(queue.name)}: {error} (see qindex check)")
+            damaged.append(error.req_id)
+            start = error.req_id + 1
+
+
+def _chosen(
+    screen: Screen, queue: qindex.Queue, options: argparse.Namespace, damaged: list[int]
+) -> Iterator[qindex.Message]:
     if options.req_id is None:
-        return islice(queue.browse(), options.n)
+        return _first(screen, queue, options.n, damaged)
     if options.req_id < 0:
         raise CommandError(f"--req-id {options.req_id}: ReqIds are 0 or more")
     found = next(queue.browse(options.req_id, options.req_id + 1), None)

@@ -1,0 +1,70 @@
+"""A message whose body is damaged: the others are still to be had, in order."""
+
+from pathlib import Path
+
+import pytest
+from helpers import ids, queue_directory
+
+import qindex
+
+BODIES = [b"%d" % number * 300 for number in range(9)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A closed store whose messages 3 and 4 of 9 are damaged; all are in one message file."""
+    with qindex.open(tmp_path / "data", embed_below=64, idle=3600) as store:
+        store.queue("a").publish_many(BODIES)
+    file = tmp_path / "data" / "messages" / "0.qms"
+    data = bytearray(file.read_bytes())
+    for number in (3, 4):
+        data[data.index(BODIES[number]) + 5] ^= 1
+    file.write_bytes(data)
+    return Path(tmp_path / "data")
+
+
+def browse_all(queue):
+    """What can be read, and the ReqIds of what cannot."""
+    found, damaged, start = [], [], 0
+    while True:
+        try:
+            for message in queue.browse(start):
+                found.append(message)
+            return found, damaged
+        except qindex.StoreCorrupt as error:
+            damaged.append(error.req_id)
+            start = error.req_id + 1
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_browse_goes_on_behind_a_damaged_message(path, read_only):
+    with qindex.open(path, read_only=read_only) as store:
+        found, damaged = browse_all(store.queue("a"))
+    assert damaged == [3, 4]
+    assert ids(found) == [0, 1, 2, 5, 6, 7, 8]
+    assert all(message.body == BODIES[message.req_id] for message in found)
+
+
+def test_get_and_peek_name_the_damaged_message(path):
+    with qindex.open(path) as store:
+        queue = store.queue("a")
+        queue.get_many(3)
+        for verb in (queue.peek, queue.get):
+            with pytest.raises(qindex.StoreCorrupt) as caught:
+                verb()
+            assert caught.value.req_id == 3
+
+
+def test_an_error_that_is_not_about_one_message_names_none(path):
+    (queue_directory(path, "a") / "queue.meta").write_bytes(b"junk")
+    with qindex.open(path, read_only=True) as store:
+        with pytest.raises(qindex.StoreCorrupt) as caught:
+            store.queue("a")
+        assert caught.value.req_id is None
+
+
+def test_peek_shows_the_messages_around_a_damaged_one(run, path):
+    code, out, err = run("peek", path, "-n", 6, "--bodies", "raw")
+    assert code == 1
+    assert out.encode() == b"".join(BODIES[number] for number in (0, 1, 2, 5))
+    assert err.count("see qindex check") == 2
