@@ -8,41 +8,84 @@
 
 #include "store.h"
 
-static void check_bodies(struct qi_queue *queue, struct qi_segment *segment, uint8_t **buffer,
-                         uint32_t *room) {
-    struct qi_store *store = queue->store;
-    uint64_t first = segment->number * store->options.segment_entries;
-    for (uint32_t slot = 0; slot < store->options.segment_entries; slot++) {
-        struct qi_hot *hot = segment->hot;
-        if (!qi_bit(hot->pub, slot) || qi_bit(hot->ack, slot) || !qi_bit(hot->stored, slot))
-            continue;
-        const uint8_t *record;
-        int error = qi_segment_record(queue, segment, slot, &record);
-        struct qi_msg_id id = error ? (struct qi_msg_id){0} : qi_get_msg_id(record + QI_PUB_MSG_ID);
-        uint32_t length = qi_payload_length(id);
-        if (!error && length > *room) {
-            uint8_t *bigger = realloc(*buffer, length);
-            if (!bigger)
-                return;
-            *buffer = bigger;
-            *room = length;
-        }
+/* The check of one queue. */
+struct checking {
+    struct qi_queue *queue;
+    uint64_t depth, out;
+    uint8_t *buffer;
+    uint32_t room;
+    uint64_t *missed; /* ReqIds whose bodies cannot be read */
+    uint32_t missed_count, missed_room;
+};
+
+static int read_body(struct checking *checking, struct qi_segment *segment, uint32_t slot) {
+    const uint8_t *record;
+    int error = qi_segment_record(checking->queue, segment, slot, &record);
+    if (error)
+        return error;
+    struct qi_msg_id id = qi_get_msg_id(record + QI_PUB_MSG_ID);
+    uint32_t length = qi_payload_length(id);
+    if (length > checking->room) {
+        uint8_t *bigger = realloc(checking->buffer, length);
+        if (!bigger)
+            return qi_fail(QI_E_MEMORY, "no memory to read it");
+        checking->buffer = bigger;
+        checking->room = length;
+    }
+    return qi_messages_read(&checking->queue->store->messages, id, checking->buffer, length);
+}
+
+static void note_missed(struct checking *checking, uint64_t req_id) {
+    if (checking->missed_count == checking->missed_room) {
+        uint32_t room = checking->missed_room ? checking->missed_room * 2 : 64;
+        uint64_t *missed = realloc(checking->missed, room * sizeof *missed);
+        if (!missed)
+            return;
+        checking->missed = missed;
+        checking->missed_room = room;
+    }
+    checking->missed[checking->missed_count++] = req_id;
+}
+
+static void check_bodies(struct checking *checking, struct qi_segment *segment) {
+    uint32_t entries = checking->queue->store->options.segment_entries;
+    const struct qi_hot *hot = segment->hot;
+    for (uint32_t slot = 0; slot < entries; slot++)
+        if (qi_bit(hot->pub, slot) && !qi_bit(hot->ack, slot) && qi_bit(hot->stored, slot) &&
+            read_body(checking, segment, slot) != 0)
+            note_missed(checking, segment->number * entries + slot);
+}
+
+/* A reader beside a writer: what was acked meanwhile is not missed. The rest is damage. */
+static void report_missed(struct checking *checking) {
+    struct qi_queue *queue = checking->queue;
+    struct qi_segment *segment;
+    uint32_t slot;
+    if (checking->missed_count)
+        qi_reread(queue);
+    for (uint32_t i = 0; i < checking->missed_count; i++) {
+        uint64_t req_id = checking->missed[i];
+        int error = queue->recovered ? qi_find_live(queue, req_id, &segment, &slot) : QI_E_ACKED;
         if (!error)
-            error = qi_messages_read(&store->messages, id, *buffer, length);
-        if (error)
-            qi_report(store, true, queue->directory, "", 0, "message %llu: %s",
-                      (unsigned long long)(first + slot), qi_error_text());
+            error = read_body(checking, segment, slot);
+        if (error && error != QI_E_ACKED)
+            qi_report(queue->store, true, queue->directory, "", 0, "message %llu: %s",
+                      (unsigned long long)req_id, qi_error_text());
     }
 }
 
-static void check_segment(struct qi_queue *queue, uint32_t index, uint64_t *depth, uint64_t *out,
-                          uint8_t **buffer, uint32_t *room) {
+/* QI_E_CORRUPT: a reader has to read the queue again. */
+static int check_segment(struct checking *checking, uint32_t index) {
+    struct qi_queue *queue = checking->queue;
     struct qi_segment *segment = queue->segments.items + queue->segments.start + index;
     uint32_t words = queue->store->segment_words, unacked = 0;
     bool was_cold = !segment->hot;
-    if (qi_segment_load(queue, segment) != 0) {
+    int error = qi_segment_load(queue, segment);
+    if (error == QI_E_CORRUPT)
+        return error;
+    if (error) {
         qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
-        return;
+        return 0;
     }
     struct qi_hot *hot = segment->hot;
     for (uint32_t i = 0; i < words; i++) {
@@ -54,11 +97,29 @@ static void check_segment(struct qi_queue *queue, uint32_t index, uint64_t *dept
     if (unacked != segment->unacked || qi_count_bits(hot->out, words) != hot->out_count)
         qi_report(queue->store, true, queue->directory, "", 0,
                   "segment %llu: counters and maps differ", (unsigned long long)segment->number);
-    *depth += unacked;
-    *out += hot->out_count;
-    check_bodies(queue, segment, buffer, room);
+    checking->depth += unacked;
+    checking->out += hot->out_count;
+    check_bodies(checking, segment);
     if (was_cold && !hot->dirty && !hot->out_count && segment->length)
         qi_segment_cool(segment);
+    return 0;
+}
+
+static int check_segments(struct checking *checking) {
+    struct qi_queue *queue = checking->queue;
+    int error = 0;
+    for (uint32_t i = 0; i < queue->segments.count && !error; i++)
+        error = check_segment(checking, i);
+    if (!error && (checking->depth != queue->depth || checking->out != queue->out))
+        qi_report(queue->store, true, queue->directory, "", 0,
+                  "depth is %llu and out %llu, but %llu and %llu were counted",
+                  (unsigned long long)queue->depth, (unsigned long long)queue->out,
+                  (unsigned long long)checking->depth, (unsigned long long)checking->out);
+    if (!error)
+        report_missed(checking);
+    free(checking->buffer);
+    free(checking->missed);
+    return error;
 }
 
 static int check_queue(struct qi_queue *queue) {
@@ -67,17 +128,12 @@ static int check_queue(struct qi_queue *queue) {
         qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
         return error == QI_E_CORRUPT || error == QI_E_FORMAT ? 0 : error;
     }
-    uint64_t depth = 0, out = 0;
-    uint8_t *buffer = NULL;
-    uint32_t room = 0;
-    for (uint32_t i = 0; i < queue->segments.count; i++)
-        check_segment(queue, i, &depth, &out, &buffer, &room);
-    free(buffer);
-    if (depth != queue->depth || out != queue->out)
-        qi_report(queue->store, true, queue->directory, "", 0,
-                  "depth is %llu and out %llu, but %llu and %llu were counted",
-                  (unsigned long long)queue->depth, (unsigned long long)queue->out,
-                  (unsigned long long)depth, (unsigned long long)out);
+    do {
+        struct checking checking = {.queue = queue};
+        error = check_segments(&checking);
+    } while (error == QI_E_CORRUPT && (error = qi_reread(queue)) == 0);
+    if (error)
+        qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
     return 0;
 }
 

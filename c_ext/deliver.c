@@ -294,11 +294,10 @@ static void cool_behind(struct qi_queue *queue, uint64_t number, bool was_cold) 
         queue->browsed = number;
 }
 
-int64_t qi_browse(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
-                  qi_message *message, void *payload, size_t room) {
+static int64_t browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
+                             qi_message *message, void *payload, size_t room) {
     struct qi_segment *segment = NULL;
     uint32_t slot = 0;
-    qi_lock(queue->store);
     int64_t result = qi_queue_ready(queue, false);
     if (result == 0 && ready_only)
         result = next_ready(queue, from_req_id > queue->cursor ? from_req_id : queue->cursor, false,
@@ -312,8 +311,28 @@ int64_t qi_browse(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
         if (result == QI_E_CORRUPT)
             result = qi_fail_damaged(message->req_id, "is damaged");
     }
-    if (result == 0)
-        result = message->payload_size;
+    return result ? result : message->payload_size;
+}
+
+#define LOOKS_MAX 3u
+
+/* What a reader cannot read may be gone since it read the queue: it looks at the journals again. */
+int64_t qi_browse(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
+                  qi_message *message, void *payload, size_t room) {
+    uint64_t missed = 0;
+    uint32_t looks = 0;
+    int64_t result;
+    qi_lock(queue->store);
+    do {
+        message->req_id = UINT64_MAX;
+        result = browse_locked(queue, from_req_id, ready_only, message, payload, room);
+        if (result != QI_E_CORRUPT)
+            break;
+        looks = looks && message->req_id == missed ? looks + 1 : 1;
+        missed = message->req_id;
+        if (looks < LOOKS_MAX)
+            result = qi_reread(queue);
+    } while (result == 0);
     qi_unlock(queue->store);
     return result;
 }

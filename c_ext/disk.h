@@ -30,6 +30,9 @@ struct qi_disk_ops {
     int (*make_dir)(struct qi_disk *, int parent, const char *name);
     int (*remove_dir)(struct qi_disk *, int parent, const char *name);
     int (*list)(struct qi_disk *, int dir, qi_list_fn each, void *context);
+    uint64_t (*changed_us)(
+        struct qi_disk *,
+        int dir); /* when a name came or went, in steps of some ms; UINT64_MAX: not known */
     int (*open)(struct qi_disk *, int dir, const char *name, enum qi_open_mode mode);
     int (*rename)(struct qi_disk *, int from_dir, const char *from, int to_dir, const char *to);
     int (*unlink)(struct qi_disk *, int dir, const char *name);

@@ -154,6 +154,14 @@ static int size_of(struct qi_disk *disk, int file, uint64_t *size) {
     return 0;
 }
 
+static uint64_t changed_us(struct qi_disk *disk, int dir) {
+    (void)disk;
+    struct stat status;
+    if (fstat(dir, &status) != 0)
+        return UINT64_MAX;
+    return (uint64_t)status.st_mtim.tv_sec * 1000000 + (uint64_t)status.st_mtim.tv_nsec / 1000;
+}
+
 static int64_t read_at(struct qi_disk *disk, int file, void *bytes, size_t length,
                        uint64_t offset) {
     (void)disk;
@@ -330,6 +338,7 @@ static const struct qi_disk_ops posix_ops = {
     .unlink = unlink_file,
     .close = close_file,
     .size = size_of,
+    .changed_us = changed_us,
     .read = read_at,
     .write = write_at,
     .allocate = allocate,

@@ -118,7 +118,7 @@ int qi_queue_ready(struct qi_queue *queue, bool to_write) {
     if (__builtin_expect(queue->recovered && queue->dir >= 0, 1))
         return 0;
     queue->recovering = true;
-    error = queue->recovered ? wake(queue) : qi_recover(queue);
+    error = queue->recovered ? wake(queue) : qi_recover_view(queue);
     queue->recovering = false;
     queue->used = true;
     qi_store_dirty(store);

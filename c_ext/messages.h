@@ -87,9 +87,9 @@ struct qi_messages {
     struct qi_message_file *files; /* sorted by number */
     uint32_t files_count, files_room;
     uint32_t files_unsynced, files_open;
-    uint64_t uses; /* grows with every use of a handle */
-    uint64_t scanned_us;
-    struct qi_birth_file *births; /* sorted by number */
+    uint64_t uses;                       /* grows with every use of a handle */
+    uint64_t scanned_us, dir_changed_us; /* a reader's: of the directory, as it was listed */
+    struct qi_birth_file *births;        /* sorted by number */
     uint32_t births_count, births_room;
     struct qi_tape tape; /* the newest file, file == -1: none yet in this session */
     uint32_t tape_number;
@@ -114,6 +114,9 @@ int qi_messages_open(struct qi_messages *messages, struct qi_disk *disk, int dir
                      const uint8_t *identity, uint64_t file_size_max, bool use_mapping,
                      bool read_only);
 void qi_messages_close(struct qi_messages *messages);
+
+/* For a reader: lists the files again. 0 or an error. */
+int qi_messages_reread(struct qi_messages *messages);
 
 /* After an unclean end, before anything is shown (H12): syncs the files from this number on and drops them from the
  * cache. Bodies named by segments were durable before those were written, so the lowest file that a journal names is

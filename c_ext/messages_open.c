@@ -17,7 +17,8 @@
 #include "frame.h"
 #include "messages_files.h"
 
-#define RESCAN_US 1000u /* a reader looks at the directory again at most this often */
+#define CLOCK_STEP_US                                                                              \
+    20000u /* a directory that changed twice within this may bear the time of the first change */
 
 struct listing {
     struct qi_name {
@@ -160,9 +161,10 @@ static int scan_file(struct qi_messages *messages, uint32_t number) {
 }
 
 int qi_messages_scan(struct qi_messages *messages) {
-    messages->scanned_us = messages->disk->ops->monotonic_us(messages->disk);
     if (messages->dir < 0)
         return 0;
+    messages->scanned_us = messages->disk->ops->wall_us(messages->disk);
+    messages->dir_changed_us = messages->disk->ops->changed_us(messages->disk, messages->dir);
     struct listing listing = {0};
     int error = messages->disk->ops->list(messages->disk, messages->dir, note_name, &listing);
     if (!error)
@@ -196,12 +198,20 @@ static void forget_files(struct qi_messages *messages) {
         messages->births[i].home = messages->births[i].number;
 }
 
-int qi_messages_rescan(struct qi_messages *messages) {
-    uint64_t now = messages->disk->ops->monotonic_us(messages->disk);
-    if (!messages->read_only || messages->dir < 0 || now - messages->scanned_us < RESCAN_US)
-        return QI_E_CORRUPT;
+int qi_messages_reread(struct qi_messages *messages) {
     forget_files(messages);
     return qi_messages_scan(messages);
+}
+
+int qi_messages_rescan(struct qi_messages *messages) {
+    if (!messages->read_only || messages->dir < 0)
+        return QI_E_CORRUPT;
+    bool settled = messages->scanned_us > messages->dir_changed_us &&
+                   messages->scanned_us - messages->dir_changed_us > CLOCK_STEP_US;
+    if (settled &&
+        messages->disk->ops->changed_us(messages->disk, messages->dir) == messages->dir_changed_us)
+        return QI_E_CORRUPT; /* the same names as when it was listed */
+    return qi_messages_reread(messages);
 }
 
 int qi_messages_open(struct qi_messages *messages, struct qi_disk *disk, int dir,

@@ -65,6 +65,13 @@ static inline uint64_t qi_lsn(struct qi_queue *queue) {
 
 /* recover.c: brings the index of a queue into memory (H4, H10, H12, H18, H19). */
 int qi_recover(struct qi_queue *queue);
+/* reread.c: the same for writers; for a reader again, if the writer changed the files while they were read. */
+int qi_recover_view(struct qi_queue *queue);
+/* A reader's: has the queue changed since it was read? Reads a few bytes of both journals. */
+bool qi_view_is_old(struct qi_queue *queue);
+/* What a reader holds is too old to be read: reads the queue again. QI_E_CORRUPT, with the error's text as it was: it
+ * has not changed since (or this is the writer), so what is missing is damage. All pointers into the index are gone. */
+int qi_reread(struct qi_queue *queue);
 /* recover_segments.c */
 void qi_check_segments(struct qi_queue *queue);
 void qi_remove_strays(struct qi_queue *queue);

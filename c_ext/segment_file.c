@@ -231,6 +231,8 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
     int file = qi_segment_open(queue, segment, &seed);
     if (file == QI_E_IO || file == QI_E_MEMORY)
         return file;
+    if (file == QI_E_CORRUPT && qi_view_is_old(queue))
+        return file; /* the writer may have removed it: a reader has to read the queue again */
     uint32_t words = queue->store->segment_words;
     struct loading loading = {.queue = queue, .segment = segment};
     loading.deliveries = calloc(words * 64, sizeof *loading.deliveries);

@@ -88,6 +88,8 @@ int qi_store_fail(struct qi_store *store, int code);
 /* Adds to the findings; at most 10,000 are kept, the last says so. */
 void qi_report(struct qi_store *store, bool damage, const char *directory, const char *file,
                uint64_t offset, const char *format, ...) __attribute__((format(printf, 6, 7)));
+/* Takes back all findings from this number on. */
+void qi_forget_findings(struct qi_store *store, uint32_t since);
 
 /* Wakes the worker if it sleeps. Called with the lock, after the change that it is to see. */
 void qi_wake_worker(struct qi_store *store);

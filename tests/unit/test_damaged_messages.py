@@ -28,8 +28,7 @@ def browse_all(queue):
     found, damaged, start = [], [], 0
     while True:
         try:
-            for message in queue.browse(start):
-                found.append(message)
+            found.extend(queue.browse(start))  # keeps what came before an error
             return found, damaged
         except qindex.StoreCorrupt as error:
             damaged.append(error.req_id)

@@ -1,0 +1,111 @@
+/* reread.c - a reader beside a live writer: is what it holds still so, and reading a queue again.
+ *
+ * A reader takes no lock. What it read of a queue stays as it was, but the files behind it go: a message that was acked
+ * since may have lost its body, a segment that died its file. So a reader that misses something looks whether the
+ * journals moved; if they did, it reads the queue again, and only what is missing then is damage. A flush, a compaction
+ * and a deletion all come behind an append to the current journal, so journals that did not move prove that nothing
+ * was taken away on purpose.
+ */
+#include <stdlib.h>
+
+#include "store.h"
+
+#define ATTEMPTS 5u /* a writer that flushes faster than this reader reads */
+
+static int64_t read_at(struct qi_queue *queue, uint32_t which, uint8_t *bytes, size_t size,
+                       uint64_t offset) {
+    struct qi_disk *disk = queue->store->disk;
+    int file = disk->ops->open(disk, queue->dir, qi_journal_name(which), QI_OPEN_READ);
+    if (file < 0)
+        return file;
+    int64_t got = disk->ops->read(disk, file, bytes, size, offset);
+    disk->ops->close(disk, file);
+    return got;
+}
+
+/* The same bytes in the file as in memory; what is behind the end counts as zeros. */
+static bool is_same(struct qi_queue *queue, uint32_t which, uint64_t offset, uint32_t size) {
+    const struct qi_tape *tape = &queue->journals[which].tape;
+    uint8_t now[QI_JH_SIZE] = {0}, before[QI_JH_SIZE] = {0};
+    int64_t got = read_at(queue, which, now, size, offset);
+    if (tape->file < 0 || got < 0)
+        return tape->file < 0 && got < 0;
+    if (offset < tape->allocated) {
+        uint64_t left = tape->allocated - offset;
+        memcpy(before, tape->memory + offset, left < size ? left : size);
+    }
+    return memcmp(now, before, size) == 0;
+}
+
+bool qi_view_is_old(struct qi_queue *queue) {
+    if (!queue->store->options.read_only || queue->dir < 0)
+        return false;
+    return !is_same(queue, 0, 0, QI_JH_SIZE) || !is_same(queue, 1, 0, QI_JH_SIZE) ||
+           !is_same(queue, queue->epoch & 1, qi_current(queue)->tail, QI_FRAME_HEADER);
+}
+
+static bool found_damage(const struct qi_store *store, uint32_t since) {
+    for (uint32_t i = since; i < store->findings_count; i++)
+        if (store->findings[i].damage)
+            return true;
+    return false;
+}
+
+void qi_forget_findings(struct qi_store *store, uint32_t since) {
+    while (store->findings_count > since) {
+        const struct qi_finding *finding = &store->findings[--store->findings_count];
+        free(finding->where);
+        free(finding->text);
+    }
+}
+
+int qi_recover_view(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    uint32_t before = store->findings_count;
+    for (uint32_t attempt = 1;; attempt++) {
+        int error = qi_recover(queue);
+        bool again =
+            error ? error == QI_E_CORRUPT : found_damage(store, before) && qi_view_is_old(queue);
+        if (!store->options.read_only || !again || attempt == ATTEMPTS)
+            return error;
+        qi_queue_reset(queue);
+        qi_forget_findings(store, before);
+    }
+}
+
+static bool is_told(const struct qi_store *store, uint32_t count, const struct qi_finding *news) {
+    for (uint32_t i = 0; i < count; i++) {
+        const struct qi_finding *old = &store->findings[i];
+        if (old->offset == news->offset && strcmp(old->where, news->where) == 0 &&
+            strcmp(old->text, news->text) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* What was found by the reading before is not told twice. */
+static void forget_repeated(struct qi_store *store, uint32_t before) {
+    uint32_t kept = before;
+    for (uint32_t i = before; i < store->findings_count; i++) {
+        struct qi_finding finding = store->findings[i];
+        if (is_told(store, before, &finding)) {
+            free(finding.where);
+            free(finding.text);
+        } else {
+            store->findings[kept++] = finding;
+        }
+    }
+    store->findings_count = kept;
+}
+
+int qi_reread(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    if (!qi_view_is_old(queue))
+        return QI_E_CORRUPT;
+    uint32_t before = store->findings_count;
+    qi_queue_reset(queue);
+    queue->browsed = UINT64_MAX;
+    int error = qi_recover_view(queue);
+    forget_repeated(store, before);
+    return error ? error : qi_messages_reread(&store->messages);
+}
