@@ -11,16 +11,27 @@
 #include "error.h"
 #include "messages_files.h"
 
+/* Of a fan-out message that some queues have acked only a share counts; a compaction that looked knows better. */
+static uint64_t live_at_least(const struct qi_message_file *file) {
+    bool known = file->looked_at && file->references == file->references_then;
+    return known ? file->live_then : file->live;
+}
+
+static bool is_worth(const struct qi_message_file *file, uint64_t live, uint32_t percent) {
+    uint64_t frames = file->frames_end - QI_MESSAGES_START;
+    return live < frames && (frames - live) * 100 >= frames * percent;
+}
+
 static bool may_be_victim(const struct qi_messages *messages, const struct qi_message_file *file,
                           uint32_t percent) {
     if (file->unsynced || file->alien || file->damaged || file->victim || file->pinned > 0)
         return false;
     if (qi_message_file_is_newest(messages, file->number) || file->frames_end <= QI_MESSAGES_START)
         return false;
-    uint64_t frames = file->frames_end - QI_MESSAGES_START;
-    uint64_t live =
-        file->live < frames ? file->live : frames; /* a fan-out message counts once per queue */
-    return (frames - live) * 100 >= frames * percent;
+    if (!is_worth(file, live_at_least(file), percent))
+        return false;
+    return !file->looked_at || is_worth(file, file->live_then, percent) ||
+           file->references * 100 <= file->references_then * (100 - percent);
 }
 
 /* Notes the birth files that live in the victims; sorted, because the birth files are. */
@@ -57,9 +68,9 @@ uint32_t qi_compact_pick(struct qi_messages *messages, uint32_t garbage_percent,
     for (uint32_t i = 0; i < messages->files_count && compaction->victims_count < QI_VICTIMS_MAX;
          i++) {
         struct qi_message_file *file = &messages->files[i];
-        if (file->live > room || !may_be_victim(messages, file, garbage_percent))
+        if (live_at_least(file) > room || !may_be_victim(messages, file, garbage_percent))
             continue;
-        room -= file->live;
+        room -= live_at_least(file);
         compaction->victims[compaction->victims_count] = file->number;
         struct qi_message_file *copy = &compaction->files[compaction->victims_count++];
         *copy = *file;
@@ -92,6 +103,44 @@ struct qi_birth_home *qi_compaction_home(const struct qi_compaction *compaction,
     return found ? &compaction->homes[low] : NULL;
 }
 
+/* Bytes of each victim that are alive; `live` is sorted, equal ids follow each other. */
+static void weigh_victims(struct qi_compaction *compaction) {
+    struct qi_birth_home *home = NULL;
+    for (uint32_t i = 0; i < compaction->victims_count; i++)
+        compaction->files[i].live = 0;
+    for (uint64_t i = 0; i < compaction->live_count; i++) {
+        struct qi_msg_id id = compaction->live[i];
+        if (i > 0 && memcmp(&compaction->live[i - 1], &id, sizeof id) == 0)
+            continue;
+        if (!home || home->birth != id.file)
+            home = qi_compaction_home(compaction, id.file);
+        if (home)
+            compaction->files[home->file].live += qi_frame_bytes(id);
+    }
+}
+
+uint32_t qi_compact_look(struct qi_messages *messages, uint32_t garbage_percent,
+                         struct qi_compaction *compaction) {
+    uint64_t room = messages->file_size_max - QI_MESSAGES_START;
+    uint32_t left = 0;
+    weigh_victims(compaction);
+    for (uint32_t i = 0; i < compaction->victims_count; i++) {
+        struct qi_message_file *copy = &compaction->files[i];
+        struct qi_message_file *file = qi_message_file_find(messages, copy->number);
+        file->looked_at = true;
+        file->live_then = copy->live;
+        file->references_then = copy->references;
+        if (is_worth(copy, copy->live, garbage_percent) && copy->live <= room) {
+            room -= copy->live;
+            left++;
+        } else {
+            copy->victim = file->victim = false;
+            copy->spared = true;
+        }
+    }
+    return left;
+}
+
 bool qi_compaction_holds(const struct qi_compaction *compaction, uint32_t birth_file) {
     return qi_compaction_home(compaction, birth_file) != NULL;
 }
@@ -103,7 +152,7 @@ static void release(struct qi_messages *messages, struct qi_compaction *compacti
         if (!file)
             continue;
         file->victim = false;
-        if (!compaction->files[i].victim)
+        if (!compaction->files[i].victim && !compaction->files[i].spared)
             file->damaged = true;
     }
     free(compaction->live);
@@ -150,14 +199,19 @@ static int list_output(struct qi_messages *messages, const struct qi_compaction 
                                      .frames_end = compaction->frames_end,
                                      .handle = -1,
                                      .compacted = true,
+                                     .looked_at = true,
+                                     .live_then = compaction->frames_end - QI_MESSAGES_START,
                                      .births_count = (uint32_t)compaction->births_count};
     int error = qi_message_file_insert(messages, &output);
     if (error)
         return qi_fail_disk(error, "list", qi_message_name(compaction->number, false).shown);
+    struct qi_message_file *listed = qi_message_file_find(messages, compaction->number);
     for (uint32_t i = 0; i < compaction->homes_count; i++) {
         struct qi_birth_file *birth = qi_birth_file_find(messages, compaction->homes[i].birth);
-        if (birth && compaction->homes[i].survives)
-            birth->home = compaction->number;
+        if (!birth || !compaction->homes[i].survives)
+            continue;
+        birth->home = compaction->number;
+        listed->references_then += birth->references;
     }
     return 0;
 }

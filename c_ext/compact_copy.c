@@ -262,7 +262,7 @@ static int write_output(struct copy *copy) {
 static int check_room(const struct qi_compaction *compaction) {
     uint64_t left = 0, need = compaction->keep_free / 2;
     for (uint32_t i = 0; i < compaction->victims_count; i++)
-        need += compaction->files[i].live;
+        need += compaction->files[i].victim ? compaction->files[i].live : 0;
     int error = compaction->disk->ops->free_bytes(compaction->disk, compaction->dir, &left);
     return error ? error : left < need ? -ENOSPC : 0;
 }

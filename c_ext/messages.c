@@ -18,6 +18,7 @@
     (UINT32_C(32) << 10) /* from here on a call costs less than a mapping's page faults */
 #define WINDOW_PAYLOAD (UINT32_C(64) << 10) /* below this a read looks ahead */
 #define LOOK_AHEAD_MIN (UINT32_C(16) << 10)
+#define STAMP_MAX      ((UINT32_C(1) << 24) - 1)
 #define UNSYNCED_MAX   64u /* rolled files; each keeps a handle */
 
 /* ---- append ---- */
@@ -151,7 +152,8 @@ static int put_frame(struct qi_messages *messages, const void *headers, uint32_t
 }
 
 int qi_messages_append(struct qi_messages *messages, const void *headers, uint32_t headers_size,
-                       const void *body, uint32_t body_size, struct qi_msg_id *id) {
+                       const void *body, uint32_t body_size, uint32_t queues,
+                       struct qi_msg_id *id) {
     if (messages->read_only)
         return qi_fail(QI_E_READ_ONLY, "the message store is open for reading only");
     if (messages->failed)
@@ -166,8 +168,9 @@ int qi_messages_append(struct qi_messages *messages, const void *headers, uint32
 
     uint64_t offset = messages->tail;
     assert(offset <= UINT32_MAX && offset + size <= messages->tape.allocated);
+    uint64_t more = queues - 1 < QI_SHARES_MAX ? queues - 1 : QI_SHARES_MAX;
     struct qi_msg_id born = {messages->tape_number, (uint32_t)offset,
-                             length << 32 | (uint32_t)messages->stamp_next};
+                             length << 32 | more << 24 | messages->stamp_next};
     uint8_t *frame = messages->tape.memory + offset;
     qi_put32(frame, (uint32_t)length);
     qi_put_msg_id(frame + 8, born);
@@ -180,8 +183,7 @@ int qi_messages_append(struct qi_messages *messages, const void *headers, uint32
 
     messages->tail += size;
     messages->written += size;
-    if ((uint32_t)++messages->stamp_next == 0)
-        messages->stamp_next++;
+    messages->stamp_next = messages->stamp_next % STAMP_MAX + 1;
     *id = born;
     return 0;
 }

@@ -19,15 +19,26 @@
 struct qi_msg_id {
     uint32_t file;   /* birth file */
     uint32_t offset; /* of the frame in it */
-    uint64_t stamp;  /* payload length (32 bits), then a number that the frame repeats; never 0 */
+    /* Payload length (32 bits); queues that it went to, less one (8 bits: a fan-out); a number that the frame repeats, never
+     * 0 (24 bits). */
+    uint64_t stamp;
 };
 
 /* What the message takes of its file, known from the id alone. */
 static inline uint32_t qi_payload_length(struct qi_msg_id id) {
     return (uint32_t)(id.stamp >> 32);
 }
-static inline uint32_t qi_stored_bytes(struct qi_msg_id id) {
+static inline uint32_t qi_frame_bytes(struct qi_msg_id id) {
     return qi_payload_length(id) + QI_MESSAGE_OVERHEAD;
+}
+/* What one reference counts of them. A fan-out message is divided among its queues, so that the sum over all references
+ * is never more than the file holds: exact while each queue has it, too low when some have acked it. */
+#define QI_SHARES_MAX 255u
+static inline uint32_t qi_stored_bytes(struct qi_msg_id id) {
+    uint32_t more = (uint32_t)id.stamp >> 24;
+    if (__builtin_expect(more == 0, 1))
+        return qi_frame_bytes(id);
+    return more < QI_SHARES_MAX ? qi_frame_bytes(id) / (more + 1) : 0;
 }
 
 static inline void qi_put_msg_id(uint8_t *at, struct qi_msg_id id) {
@@ -55,7 +66,12 @@ struct qi_message_file {
     bool victim;  /* being compacted: not to be removed */
     struct qi_birth *births; /* compacted: where each frame went, sorted; NULL: not read */
     uint32_t births_count;
-    uint64_t references, live; /* sums over its births, as of the last qi_messages_weigh */
+    uint64_t references,
+        live; /* sums over its births, as of the last qi_messages_weigh; live: at least */
+    /* What a compaction that looked at the messages themselves found alive, and the references that there were then. */
+    bool looked_at;
+    bool spared; /* not worth its copy now */
+    uint64_t live_then, references_then;
 };
 
 struct qi_birth {
@@ -66,7 +82,7 @@ struct qi_birth {
 /* References per birth file, as told by the queues; `home` is the number of the file that holds the bodies now. */
 struct qi_birth_file {
     uint32_t number, home;
-    uint64_t references, bytes; /* a fan-out message counts once per queue */
+    uint64_t references, bytes; /* qi_stored_bytes each */
 };
 
 struct qi_messages {
@@ -123,10 +139,10 @@ int qi_messages_reread(struct qi_messages *messages);
  * enough. */
 int qi_messages_barrier(struct qi_messages *messages, uint32_t from);
 
-/* Appends one payload = headers then body; gives its id. After any error nothing is changed. QI_E_FULL: the disk has no
+/* Appends one payload = headers then body, for so many queues; gives its id. After any error nothing is changed. QI_E_FULL: the disk has no
  * room; QI_E_FAILED: a sync has failed. The body is on the medium when qi_messages_sync has passed it. */
 int qi_messages_append(struct qi_messages *messages, const void *headers, uint32_t headers_size,
-                       const void *body, uint32_t body_size, struct qi_msg_id *id);
+                       const void *body, uint32_t body_size, uint32_t queues, struct qi_msg_id *id);
 
 /* Reads a payload of exactly `length` bytes, to be trusted only if 0 is returned; checks marker, stamp and checksum
  * (QI_E_CORRUPT with file and offset). */
@@ -135,7 +151,7 @@ int qi_messages_read(struct qi_messages *messages, struct qi_msg_id id, void *pa
 /* The payload's length, from the frame: not more than the file has, but not covered by a check yet. */
 int qi_messages_length(struct qi_messages *messages, struct qi_msg_id id, uint32_t *length);
 
-/* References that come (+1) and go (-1); bytes is what the frame takes (qi_stored_bytes), with the same sign. */
+/* References that come (+1) and go (-1); bytes is the reference's share (qi_stored_bytes), with the same sign. */
 void qi_messages_count(struct qi_messages *messages, uint32_t birth_file, int64_t references,
                        int64_t bytes);
 
@@ -161,13 +177,14 @@ void qi_messages_sync_end(struct qi_messages *messages, struct qi_messages_sync 
 uint32_t qi_messages_empty(struct qi_messages *messages, uint32_t *numbers, uint32_t room);
 int64_t qi_messages_free(struct qi_messages *messages, const uint32_t *numbers, uint32_t count);
 
-/* Sums up references and live bytes per file, from the birth files. */
+/* Sums up references and live bytes per file, from the birth files: not less than that is alive. */
 void qi_messages_weigh(struct qi_messages *messages);
 
 /* Compaction (compact.c):
  *   pick     chooses victims and marks them, so that nobody else removes them;
  *   (caller) fills `live`: the ids of all messages of the victims (qi_compaction_holds) that any queue still refers to,
  *            sorted by (file, offset), duplicates allowed;
+ *   look     knows from that what each victim really holds, and spares those that are not worth it, or too many;
  *   copy     without the lock: writes and syncs the output, renames it into place, syncs the directory. Victims with a
  *            damaged survivor are left out (`damaged`);
  *   (caller) makes the acks that it counted on durable (H9);
@@ -200,9 +217,12 @@ struct qi_compaction {
     uint64_t births_count;
     uint64_t frames_end; /* of the output */
 };
-/* Picks sealed files whose garbage share is at least `garbage_percent`, as many as fit into one output. Returns their
- * count; with 0 there is nothing to do or to abandon. */
+/* Picks sealed files whose garbage share may be at least `garbage_percent`: of a fan-out message only a share counts as
+ * alive, so they are looked at first, but only once until that many of their references are gone. Returns their count; with 0 there is nothing to do or to abandon. */
 uint32_t qi_compact_pick(struct qi_messages *messages, uint32_t garbage_percent,
+                         struct qi_compaction *compaction);
+/* Returns how many victims are left; with 0 there is only to abandon. */
+uint32_t qi_compact_look(struct qi_messages *messages, uint32_t garbage_percent,
                          struct qi_compaction *compaction);
 bool qi_compaction_holds(const struct qi_compaction *compaction, uint32_t birth_file);
 int qi_compact_copy(struct qi_messages *messages, struct qi_compaction *compaction);

@@ -233,8 +233,7 @@ int qi_messages_open(struct qi_messages *messages, struct qi_disk *disk, int dir
                        UINT32_MAX);
     }
     disk->ops->random(disk, &messages->stamp_next, sizeof messages->stamp_next);
-    if ((uint32_t)messages->stamp_next == 0)
-        messages->stamp_next = 1;
+    messages->stamp_next = messages->stamp_next >> 40 | 1; /* 24 bits, not 0 */
     messages->window = malloc(QI_MESSAGES_WINDOW);
     int error =
         messages->window ? qi_messages_scan(messages) : qi_fail_disk(-ENOMEM, "open", "messages");

@@ -148,6 +148,7 @@ struct publish {
     uint32_t flags; /* QI_TRANSIENT, QI_REDELIVERED */
     uint64_t expiry_us;
     struct qi_msg_id id; /* in the message store; stamp 0: embedded */
+    uint32_t queues;     /* that it goes to; 0: one */
 };
 
 static inline uint8_t *put_publish(uint8_t *at, uint64_t req_id, const struct publish *publish) {
@@ -211,7 +212,8 @@ static int store_body(struct qi_store *store, struct publish *publish) {
     if (publish->headers_size + (uint64_t)publish->body_size > UINT32_MAX - 64)
         return qi_fail(QI_E_ARGUMENT, "a message of 4 GiB or more cannot be published");
     return qi_messages_append(&store->messages, publish->headers, publish->headers_size,
-                              publish->body, publish->body_size, &publish->id);
+                              publish->body, publish->body_size,
+                              publish->queues ? publish->queues : 1, &publish->id);
 }
 
 static int64_t publish_one(struct qi_queue *queue, struct publish *publish) {
@@ -271,14 +273,16 @@ int64_t qi_publish_now(struct qi_queue *queue, const void *body, size_t body_siz
 
 int64_t qi_publish_with(struct qi_queue *queue, const void *headers, uint32_t headers_size,
                         const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us) {
-    struct publish publish = {headers, body, headers_size, body_size, flags, expiry_us, {0, 0, 0}};
+    struct publish publish = {headers, body,      headers_size, body_size,
+                              flags,   expiry_us, {0, 0, 0},    1};
     return publish_locked(queue, &publish);
 }
 
 int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t count,
                      const void *headers, uint32_t headers_size, const void *body,
                      uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t *req_ids) {
-    struct publish publish = {headers, body, headers_size, body_size, flags, expiry_us, {0, 0, 0}};
+    struct publish publish = {headers, body,      headers_size, body_size,
+                              flags,   expiry_us, {0, 0, 0},    count};
     struct qi_msg_id held = {0, 0, 0};
     qi_lock(store);
     store->fanouts++;

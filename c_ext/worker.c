@@ -11,6 +11,7 @@
 
 #define GARBAGE_PERCENT 50u
 #define CENSUS_STOPPED  UINT32_MAX
+#define LOOK_FURTHER    1 /* the files that looked worth it were not; there may be others */
 
 static bool is_open(const struct qi_queue *queue) {
     return queue->recovered && !queue->deleted && !queue->recovering && queue->dir >= 0;
@@ -203,7 +204,7 @@ static int mark_all(struct qi_store *store, struct qi_compaction *compaction) {
     return error;
 }
 
-/* H15: copy, sync, record, then unlink. The acks of what is not copied are made durable before anything is unlinked:
+/* One compaction: 0, an error, or LOOK_FURTHER. H15: copy, sync, record, then unlink. The acks of what is not copied are made durable before anything is unlinked:
  * otherwise a power cut would bring back messages without bodies. */
 static int compact_once(struct qi_store *store, uint32_t garbage_percent, int64_t *freed) {
     struct qi_compaction compaction = {0};
@@ -213,6 +214,8 @@ static int compact_once(struct qi_store *store, uint32_t garbage_percent, int64_
     if (qi_compact_pick(&store->messages, garbage_percent, &compaction) == 0)
         return QI_EMPTY;
     int error = mark_all(store, &compaction);
+    if (!error && qi_compact_look(&store->messages, garbage_percent, &compaction) == 0)
+        error = LOOK_FURTHER;
     if (!error) {
         qi_unlock(store);
         error = qi_compact_copy(&store->messages, &compaction);
@@ -241,10 +244,11 @@ int qi_compact(struct qi_store *store, uint32_t garbage_percent, int64_t *freed)
     while (!error && !store->stopping) {
         int64_t bytes;
         error = compact_once(store, garbage_percent, &bytes);
-        if (!error)
-            *freed += bytes;
+        *freed += error ? 0 : bytes;
         if (!error && bytes <= 0)
             break;
+        if (error == LOOK_FURTHER)
+            error = 0;
     }
     store->compacting = false;
     pthread_cond_broadcast(&store->changed);

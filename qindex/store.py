@@ -34,7 +34,7 @@ class StoreStats:
     queues: int
     message_files: int
     message_bytes: int
-    live_bytes: int  # a fan-out message counts once per queue
+    live_bytes: int  # a fan-out message counts by shares: one per queue that has not acked it
     live_references: int
     session: int
     unclean_session: int  # the last session that did not end with close(); 0: none

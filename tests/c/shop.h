@@ -91,7 +91,7 @@ static int shop_try_put(struct shop *shop, uint32_t length, uint32_t references)
     uint8_t *body = body_of(seed, length);
     struct item item = {.length = length, .seed = seed, .references = references};
     int error = qi_messages_append(&shop->messages, body, headers, body + headers, length - headers,
-                                   &item.id);
+                                   references, &item.id);
     free(body);
     if (error)
         return error;
@@ -194,6 +194,10 @@ static uint32_t shop_compact(struct shop *shop, uint32_t percent) {
     if (victims == 0)
         return 0;
     shop_mark(shop, &compaction);
+    if (qi_compact_look(&shop->messages, percent, &compaction) == 0) {
+        qi_compact_abandon(&shop->messages, &compaction);
+        return shop_compact(shop, percent);
+    }
     int error = qi_compact_copy(&shop->messages, &compaction);
     if (error)
         fprintf(stderr, "copy: %s\n", qi_error_text());

@@ -284,7 +284,7 @@ static void test_a_long_random_life(bool mapping) {
         shop_free(&shop);
     shop_check(&shop);
     for (size_t i = 0; i < shop.items_count; i++)
-        live += shop.items[i].references ? qi_stored_bytes(shop.items[i].id) : 0;
+        live += shop.items[i].references ? qi_frame_bytes(shop.items[i].id) : 0;
     for (uint32_t i = 0; i < shop.messages.files_count; i++)
         stored += shop.messages.files[i].size;
     assert(stored < 2 * live + 3 * 70000);

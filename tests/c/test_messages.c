@@ -172,7 +172,7 @@ static void test_a_reader_sees_what_the_writer_does_meanwhile(bool mapping) {
     usleep(150000);
     shop_check(&reader);
     struct qi_msg_id id;
-    assert(qi_messages_append(&reader.messages, "", 0, "x", 1, &id) == QI_E_READ_ONLY);
+    assert(qi_messages_append(&reader.messages, "", 0, "x", 1, 1, &id) == QI_E_READ_ONLY);
     qi_messages_close(&reader.messages);
     shop_check(&shop);
     shop_end(&shop);

@@ -86,7 +86,7 @@ MESSAGES_HEADER = with_crc(
     struct.pack(">8sII", b"QIMSGS\r\n", 1, 0) + STORE_ID + struct.pack(">QQQ4x", 0, 0, 0)
 )
 STORED = b"a body in the store"
-MSG_ID = struct.pack(">IIII", 0, 64, len(STORED), 0x01020304)
+MSG_ID = struct.pack(">IIII", 0, 64, len(STORED), 0x00020304)
 
 
 def message_frame(offset, msg_id, payload):

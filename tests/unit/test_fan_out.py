@@ -1,0 +1,90 @@
+"""One body for several queues: stored once, counted once, freed after the last ack."""
+
+from pathlib import Path
+
+import pytest
+from helpers import SMALL, crash
+
+NAMES = [f"q{number}" for number in range(10)]
+BODY = b"F" * 300
+FRAME = 300 + 25
+PER_FILE = (SMALL["message_file_size"] - 64) // FRAME
+
+
+def message_bytes(store):
+    return sum(file.stat().st_size for file in Path(store.path).glob("messages/*.qms"))
+
+
+@pytest.fixture
+def shared(open_store):
+    """A store whose first message file holds one living body of ten queues; the rest is acked."""
+    store = open_store()
+    store.publish(NAMES, BODY)
+    queue = store.queue("q0")
+    queue.get()
+    queue.publish_many([b"G" * 300] * (2 * PER_FILE - 1))
+    queue.ack_many(queue.get_many(2 * PER_FILE))
+    return store
+
+
+def test_the_live_bytes_are_not_more_than_what_is_there(open_store):
+    store = open_store()
+    for _ in range(30):
+        store.publish(NAMES, BODY)
+    figures = store.stats()
+    assert figures.live_references == 300
+    assert 30 * FRAME - 300 <= figures.live_bytes <= 30 * FRAME
+
+
+@pytest.mark.parametrize("ending", ["none", "close", "crash"])
+def test_a_file_with_one_fan_out_body_is_compacted(open_store, shared, ending):
+    if ending == "close":
+        shared.close()
+    elif ending == "crash":
+        crash(shared)
+    store = shared if ending == "none" else open_store()
+    store.compact()
+    assert all(store.queue(name).peek().body == BODY for name in NAMES[1:])
+    assert not (Path(store.path) / "messages" / "0.qms").exists()
+    for name in NAMES:
+        store.queue(name).purge()
+
+
+def test_a_file_whose_fan_out_bodies_live_in_one_queue_is_not_copied_in_vain(open_store):
+    store = open_store()
+    for _ in range(2 * PER_FILE + 1):
+        store.publish(NAMES, BODY)
+    for name in NAMES[1:]:
+        store.queue(name).purge()
+    before = sorted(Path(store.path).glob("messages/*"))
+    assert store.stats().live_bytes <= message_bytes(store) / 5  # shares: looks like garbage
+    for _ in range(3):
+        assert store.compact() == 0
+    assert sorted(Path(store.path).glob("messages/*")) == before
+
+
+def test_a_fan_out_file_is_looked_at_again_when_more_was_acked(open_store):
+    store = open_store()
+    for _ in range(2 * PER_FILE + 1):
+        store.publish(NAMES, BODY)
+    for name in NAMES[1:]:
+        store.queue(name).purge()
+    assert store.compact() == 0
+    before = message_bytes(store)
+    queue = store.queue("q0")
+    queue.ack_many(queue.get_many(PER_FILE * 2 // 3))
+    store.compact()
+    assert before - message_bytes(store) > PER_FILE // 2 * FRAME
+    assert all(message.body == BODY for message in queue.browse())
+
+
+def test_more_than_255_queues_share_a_body(open_store):
+    names = [f"n{number}" for number in range(300)]
+    store = open_store()
+    store.publish(names, BODY)
+    store.queue("other").publish_many([b"G" * 300] * (2 * PER_FILE))
+    store.queue("other").purge()
+    assert store.stats().live_references == 300
+    store.compact()
+    assert not (Path(store.path) / "messages" / "0.qms").exists()
+    assert all(store.queue(name).get().body == BODY for name in names)
