@@ -77,14 +77,14 @@ static void emit_event(struct batch *batch, uint32_t slot) {
         qi_put16(at, (uint16_t)(QI_ENTRY_EVENT | slot));
 }
 
-static void emit_publish(struct batch *batch, const uint8_t *record, uint32_t slot, bool persistent,
+static void emit_publish(struct batch *batch, const uint8_t *fields, uint32_t slot, bool persistent,
                          uint32_t *loc) {
-    uint32_t size = QI_PUB_FIELDS + qi_get32(record + QI_RECORD_ID + QI_PUB_EMBEDDED);
+    uint32_t size = QI_PUB_FIELDS + qi_get32(fields + QI_PUB_EMBEDDED);
     uint8_t *at = emit(batch, QI_ENTRY_ID + size);
     if (!at)
         return;
     qi_put16(at, (uint16_t)(QI_ENTRY_PUB | (persistent ? QI_ENTRY_PERSISTENT : 0) | slot));
-    memcpy(at + QI_ENTRY_ID, record + QI_RECORD_ID, size);
+    memcpy(at + QI_ENTRY_ID, fields, size);
     *loc = QI_LOC_SEGMENT | (uint32_t)(batch->base + (uint64_t)(at - batch->bytes));
 }
 
@@ -96,22 +96,31 @@ static void emit_count(struct batch *batch, uint32_t slot, uint16_t count) {
     qi_put16(at + QI_ENTRY_ID, count);
 }
 
-/* One slot's news: what happened since the last flush and is not over within it. The first '01' of a slot is read as
- * its delivery and the second as its ack, so a delivery that the file has already is never written again. */
+/* Where the fields of a publish stand: in the journal that is flushed, or in the file that is rewritten. */
+static const uint8_t *fields_of(const struct qi_flush_segment *segment, const uint8_t *journal,
+                                uint32_t slot) {
+    uint32_t loc = segment->loc[slot], offset = loc & QI_LOC_OFFSET_MAX;
+    return (loc & QI_LOC_FILE) == QI_LOC_SEGMENT ? segment->old + offset + QI_ENTRY_ID
+                                                 : journal + offset + QI_RECORD_ID;
+}
+
+/* One slot's news: what happened since the last flush and is not over within it; if the file is rewritten, all that is
+ * alive is news. The first '01' of a slot is read as its delivery and the second as its ack, so a delivery that the file
+ * has already is never written again. */
 static void emit_slot(struct batch *batch, struct qi_flush_segment *segment, const uint8_t *journal,
                       uint32_t slot, uint32_t words, uint64_t *earliest_us) {
     const uint64_t *jpub = segment->maps, *jdel = jpub + words, *jack = jdel + words,
                    *jcount = jack + words;
     const uint64_t *del = jcount + words, *ack = del + words, *transient = ack + words;
-    bool published = qi_bit(jpub, slot);
+    bool published = segment->old || qi_bit(jpub, slot);
     if (published && qi_bit(ack, slot))
         return;
     if (published) {
-        const uint8_t *record = journal + (segment->loc[slot] & QI_LOC_OFFSET_MAX);
-        uint64_t expiry_us = qi_get64(record + QI_RECORD_ID + QI_PUB_EXPIRY);
+        const uint8_t *fields = fields_of(segment, journal, slot);
+        uint64_t expiry_us = qi_get64(fields + QI_PUB_EXPIRY);
         if (expiry_us && (*earliest_us == 0 || expiry_us < *earliest_us))
             *earliest_us = expiry_us;
-        emit_publish(batch, record, slot, !qi_bit(transient, slot), &segment->placed[slot]);
+        emit_publish(batch, fields, slot, !qi_bit(transient, slot), &segment->placed[slot]);
     }
     bool first_delivery = published ? qi_bit(del, slot) : qi_bit(jdel, slot);
     if (qi_bit(jack, slot)) {
@@ -153,9 +162,10 @@ static int open_file(struct qi_queue *queue, const struct qi_flush *flush,
                      struct qi_flush_segment *segment, struct batch *batch) {
     struct qi_disk *disk = queue->store->disk;
     char name[32];
-    qi_segment_name(segment->number, name);
-    if (segment->length > 0) {
-        struct qi_segment is = {.number = segment->number, .length = segment->length};
+    qi_segment_name(segment->number, segment->alt != (segment->old != NULL), name);
+    if (segment->length > 0 && !segment->old) {
+        struct qi_segment is = {
+            .number = segment->number, .length = segment->length, .alt = segment->alt};
         int file = qi_segment_open(queue, &is, &batch->seed);
         if (file < 0)
             return file;
@@ -183,8 +193,8 @@ static int open_file(struct qi_queue *queue, const struct qi_flush *flush,
     return error ? qi_fail_disk(error, "cannot write segment", name) : 0;
 }
 
-int qi_batch_write(struct qi_queue *queue, const struct qi_flush *flush,
-                   struct qi_flush_segment *segment) {
+static int write_batch(struct qi_queue *queue, const struct qi_flush *flush,
+                       struct qi_flush_segment *segment) {
     struct qi_disk *disk = queue->store->disk;
     struct batch batch = {.disk = disk, .file = -1};
     uint32_t words = queue->store->segment_words;
@@ -192,8 +202,8 @@ int qi_batch_write(struct qi_queue *queue, const struct qi_flush *flush,
     const uint8_t *journal = queue->journals[flush->epoch & 1].tape.memory;
     uint64_t earliest_us = 0;
     for (uint32_t word = 0; word < words && !error; word++) {
-        uint64_t news = 0;
-        for (uint32_t map = 0; map < 4; map++)
+        uint64_t news = segment->old ? segment->maps[7 * (size_t)words + word] : 0;
+        for (uint32_t map = 0; map < 4 && !segment->old; map++)
             news |= segment->maps[map * words + word];
         for (; news; news &= news - 1)
             emit_slot(&batch, segment, journal, word * 64 + (uint32_t)__builtin_ctzll(news), words,
@@ -221,4 +231,24 @@ int qi_batch_write(struct qi_queue *queue, const struct qi_flush *flush,
         disk->ops->close(disk, batch.file);
     free(batch.bytes);
     return error;
+}
+
+/* A rewrite that does not fit on the disk is given up: what the journal has is appended instead (H14). */
+static int give_up_rewrite(struct qi_queue *queue, const struct qi_flush *flush,
+                           struct qi_flush_segment *segment) {
+    struct qi_disk *disk = queue->store->disk;
+    uint32_t words = queue->store->segment_words;
+    char name[32];
+    qi_segment_name(segment->number, !segment->alt, name);
+    disk->ops->unlink(disk, queue->dir, name);
+    free(segment->old);
+    segment->old = NULL;
+    segment->new_length = segment->length;
+    return qi_count_bits(segment->maps, 4 * words) ? write_batch(queue, flush, segment) : 0;
+}
+
+int qi_batch_write(struct qi_queue *queue, const struct qi_flush *flush,
+                   struct qi_flush_segment *segment) {
+    int error = write_batch(queue, flush, segment);
+    return error == QI_E_FULL && segment->old ? give_up_rewrite(queue, flush, segment) : error;
 }

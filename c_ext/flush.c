@@ -16,6 +16,7 @@
 static void free_flush(struct qi_flush *flush) {
     for (uint32_t i = 0; i < flush->count; i++) {
         free(flush->segments[i].maps);
+        free(flush->segments[i].old);
         free(flush->segments[i].uses);
     }
     free(flush->segments);
@@ -74,6 +75,7 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
     uint32_t words = queue->store->segment_words;
     *copy = (struct qi_flush_segment){.number = segment->number,
                                       .length = segment->length,
+                                      .alt = segment->alt,
                                       .unacked = segment->unacked,
                                       .transient = segment->transient};
     if (segment->unacked > 0) {
@@ -83,8 +85,8 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
         copy->uses = malloc((hot->uses_count + 1) * sizeof *copy->uses);
         if (!copy->maps || !copy->uses)
             return qi_fail(QI_E_MEMORY, "no memory to flush");
-        const uint64_t *from[] = {hot->jpub, hot->jdel, hot->jack,     hot->jcount,
-                                  hot->del,  hot->ack,  hot->transient};
+        const uint64_t *from[] = {hot->jpub, hot->jdel, hot->jack,      hot->jcount,
+                                  hot->del,  hot->ack,  hot->transient, hot->pub};
         for (int i = 0; i < QI_FLUSH_MAPS; i++)
             memcpy(copy->maps + (size_t)i * words, from[i], words * 8);
         copy->loc = (uint32_t *)(copy->maps + QI_FLUSH_MAPS * (size_t)words);
@@ -98,6 +100,8 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
         if (hot->uses_count)
             memcpy(copy->uses, hot->uses, hot->uses_count * sizeof *copy->uses);
         copy->uses_count = hot->uses_count;
+        copy->old = hot->old;
+        hot->old = NULL;
     }
     return 0;
 }
@@ -131,7 +135,7 @@ int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch) {
     uint32_t words = queue->store->segment_words;
     for (uint32_t i = 0; i < segments->count; i++) {
         struct qi_segment *segment = segments->items + segments->start + i;
-        bool dirty = segment->hot && segment->hot->dirty > 0;
+        bool dirty = segment->hot && (segment->hot->dirty > 0 || segment->hot->old);
         bool dead = segment->unacked == 0 && segment->length > 0; /* also by the floor alone */
         if (!dirty && !dead)
             continue;
@@ -183,13 +187,15 @@ static int write_live_segments(struct qi_queue *queue, struct qi_flush *flush) {
     return 0;
 }
 
+/* What no manifest names any more: dead segments, and the old files of those that were rewritten. */
 static int unlink_dead_segments(struct qi_queue *queue, struct qi_flush *flush) {
     struct qi_disk *disk = queue->store->disk;
     for (uint32_t i = 0; i < flush->count; i++) {
-        if (flush->segments[i].unacked != 0 || flush->segments[i].length == 0)
+        const struct qi_flush_segment *segment = &flush->segments[i];
+        if (segment->length == 0 || (segment->unacked != 0 && !segment->old))
             continue;
         char name[32];
-        qi_segment_name(flush->segments[i].number, name);
+        qi_segment_name(segment->number, segment->alt, name);
         int error = disk->ops->unlink(disk, queue->dir, name);
         if (error && error != -2 /* ENOENT: an earlier try */)
             return qi_fail_disk(error, "cannot remove segment", name);
@@ -214,8 +220,9 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
     if (!segment)
         return;
     uint32_t words = queue->store->segment_words;
-    if (flushed->unacked == 0 && queue->window_number == flushed->number)
-        queue->window_length = 0; /* its file goes, and another one may come under that name */
+    if ((flushed->unacked == 0 || flushed->old) && queue->window_number == flushed->number)
+        queue->window_length = 0; /* its file goes */
+    segment->alt = flushed->unacked ? flushed->alt != (flushed->old != NULL) : false;
     segment->length = flushed->unacked ? flushed->new_length : 0;
     segment->flushed_unacked = (uint16_t)flushed->unacked;
     segment->flushed_transient = (uint16_t)flushed->transient;
@@ -226,8 +233,9 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
         return;
     }
     hot->in_flush = false;
+    const uint64_t *written = flushed->maps + (flushed->old ? 7 * (size_t)words : 0);
     for (uint32_t slot = 0; flushed->unacked && slot < words * 64; slot++)
-        if (qi_bit(flushed->maps, slot) && !qi_bit(flushed->maps + 5 * (size_t)words, slot))
+        if (qi_bit(written, slot) && !qi_bit(flushed->maps + 5 * (size_t)words, slot))
             hot->loc[slot] = flushed->placed[slot];
     bool tail = segment->number >= queue->next / queue->store->options.segment_entries;
     if (segment->unacked == 0 && segment->length == 0 && hot->dirty == 0 && !tail)

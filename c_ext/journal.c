@@ -123,6 +123,15 @@ int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length
     return 0;
 }
 
+int qi_journal_cut(struct qi_journal *journal, uint64_t end) {
+    struct qi_tape *tape = &journal->tape;
+    if (end + QI_FRAME_HEADER > tape->allocated)
+        return 0;
+    memset(tape->memory + end, 0, QI_FRAME_HEADER);
+    int error = qi_tape_wrote(tape, end, QI_FRAME_HEADER);
+    return error ? error : qi_tape_cut(tape, end + QI_FRAME_HEADER);
+}
+
 static void note_frame(struct qi_journal_scan *scan, const struct qi_frame *frame) {
     scan->end = frame->offset + QI_FRAME_HEADER + frame->length;
     scan->closed = frame->type == QI_FRAME_CLOSE;

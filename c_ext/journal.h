@@ -52,6 +52,10 @@ int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length
 
 #define QI_MARK_SIZE (QI_FRAME_HEADER + 16u)
 
+/* Cuts the file behind `end`: frames behind a hole must not come back (H4). The zeros that end a journal stay, so that
+ * a kill right here does not look like a file that lost its end. */
+int qi_journal_cut(struct qi_journal *journal, uint64_t end);
+
 /* What a walk over the journal found. */
 struct qi_journal_scan {
     uint64_t end;        /* offset behind the last frame to keep */

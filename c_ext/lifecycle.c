@@ -366,7 +366,8 @@ static bool is_our_file(const char *name) {
     size_t digits = strspn(name, "0123456789");
     return strcmp(name, "queue.meta") == 0 || strcmp(name, "queue.meta.new") == 0 ||
            strcmp(name, qi_journal_name(0)) == 0 || strcmp(name, qi_journal_name(1)) == 0 ||
-           (digits > 0 && strcmp(name + digits, ".idx") == 0);
+           (digits > 0 &&
+            (strcmp(name + digits, ".idx") == 0 || strcmp(name + digits, ".alt") == 0));
 }
 
 static void remove_one(void *context, const char *name) {
@@ -426,29 +427,34 @@ int qi_queue_sync(struct qi_queue *queue) {
     return error;
 }
 
-int qi_flush(struct qi_queue *queue) {
-    struct qi_store *store = queue->store;
-    qi_lock(store);
-    int error = qi_queue_ready(queue, true);
-    while (!error && queue->flush) { /* one that began earlier does not cover what came since */
+int qi_flush_wait(struct qi_queue *queue) {
+    int error = 0;
+    while (!error && queue->flush) {
         if (queue->flushing)
-            pthread_cond_wait(&store->changed, &store->lock);
+            pthread_cond_wait(&queue->store->changed, &queue->store->lock);
         else
             error = qi_flush_run(queue);
         if (!error)
-            error = qi_queue_ready(queue, true);
+            error = qi_queue_ready(queue, true); /* the wait may have been long */
     }
+    return error;
+}
+
+int qi_flush_all(struct qi_queue *queue) {
+    int error = qi_flush_wait(queue); /* one that began earlier does not cover what came since */
     if (!error && queue->dirty_count > 0) {
         error = qi_flush_begin(queue, 0, 0);
-        while (!error && queue->flush) {
-            if (queue->flushing)
-                pthread_cond_wait(&store->changed, &store->lock);
-            else
-                error = qi_flush_run(queue);
-            if (!error)
-                error = qi_store_usable(store, true);
-        }
+        if (!error)
+            error = qi_flush_wait(queue);
     }
-    qi_unlock(store);
+    return error;
+}
+
+int qi_flush(struct qi_queue *queue) {
+    qi_lock(queue->store);
+    int error = qi_queue_ready(queue, true);
+    if (!error)
+        error = qi_flush_all(queue);
+    qi_unlock(queue->store);
     return error;
 }

@@ -94,6 +94,7 @@ struct qi_manifest {
 };
 #define QI_MANIFEST_FIXED   48u
 #define QI_MANIFEST_SEGMENT 16u
+#define QI_MANIFEST_ALT     (1u << 31) /* in a segment's length: its file is N.alt */
 bool qi_read_manifest(const struct qi_frame *frame, struct qi_manifest *manifest);
 int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint64_t flushed_epoch,
                        uint64_t previous_tail);
@@ -109,6 +110,14 @@ int qi_flush_begin(struct qi_queue *queue, uint64_t room, uint64_t ids);
 int qi_flush_run(struct qi_queue *queue);
 int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch);
 void qi_flush_forget(struct qi_queue *queue);
+/* lifecycle.c: waits until no flush is under way, running it if nobody else does; and: flushes all there is now. Both
+ * give the lock up. */
+int qi_flush_wait(struct qi_queue *queue);
+int qi_flush_all(struct qi_queue *queue);
+
+/* rewrite.c: segment files with at least that share of garbage are written anew; adds the bytes that it gave back. Cost:
+ * reads every segment that may have so much, writes what is alive in them. Gives the lock up. */
+int qi_rewrite_segments(struct qi_queue *queue, uint32_t garbage_percent, int64_t *freed);
 
 /* Raises the floor: transients below it are dead (an unclean end came between). */
 void qi_raise_floor(struct qi_queue *queue, uint64_t floor);

@@ -140,9 +140,11 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
         struct qi_segment *segment = qi_segment_make(&queue->segments, qi_get64(at));
         if (!segment)
             return qi_fail(QI_E_MEMORY, "no memory for the table of segments");
-        if (segment->length > 0 || qi_get32(at + 8) > QI_LOC_OFFSET_MAX)
+        uint32_t length = qi_get32(at + 8) & ~QI_MANIFEST_ALT;
+        if (segment->length > 0 || length > QI_LOC_OFFSET_MAX)
             continue; /* twice, or too long: no writer of ours does that */
-        segment->length = qi_get32(at + 8);
+        segment->length = length;
+        segment->alt = (qi_get32(at + 8) & QI_MANIFEST_ALT) != 0;
         segment->flushed_unacked = qi_get16(at + 12);
         segment->flushed_transient = qi_get16(at + 14);
         bool below = segment->number * entries < queue->floor; /* its transients died */
@@ -388,8 +390,7 @@ static int begin_session(struct qi_queue *queue, const struct qi_journal_scan *s
     }
     int error = 0;
     if (!closed)
-        error = qi_tape_cut(&journal->tape,
-                            scan->end); /* H4: frames behind a hole must not come back */
+        error = qi_journal_cut(journal, scan->end);
     queue->session = store->session;
     queue->reserved = queue->next + 2 * (uint64_t)store->options.max_journal_entries;
     journal->synced = scan->end; /* by the barrier */

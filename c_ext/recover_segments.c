@@ -7,9 +7,14 @@
 
 #include "store.h"
 
+struct stray {
+    uint64_t number;
+    bool alt;
+};
+
 struct strays {
     struct qi_queue *queue;
-    uint64_t *numbers;
+    struct stray *items;
     uint32_t count, room;
 };
 
@@ -17,47 +22,64 @@ static void note_stray(void *context, const char *name) {
     struct strays *strays = context;
     char *end, expected[32];
     uint64_t number = strtoull(name, &end, 10);
-    qi_segment_name(number, expected);
+    bool alt = strcmp(end, ".alt") == 0;
+    qi_segment_name(number, alt, expected);
     if (strcmp(name, expected) != 0)
         return;
     struct qi_segment *segment = qi_segment_find(&strays->queue->segments, number);
-    if (segment && segment->length > 0)
+    if (segment && segment->length > 0 && segment->alt == alt)
         return;
     if (strays->count == strays->room) {
         uint32_t room = strays->room ? strays->room * 2 : 16;
-        uint64_t *numbers = realloc(strays->numbers, room * sizeof *numbers);
-        if (!numbers)
+        struct stray *items = realloc(strays->items, room * sizeof *items);
+        if (!items)
             return;
-        strays->numbers = numbers;
+        strays->items = items;
         strays->room = room;
     }
-    strays->numbers[strays->count++] = number;
+    strays->items[strays->count++] = (struct stray){number, alt};
 }
 
-/* Bytes up to the end of the last valid frame. */
-static uint32_t valid_length(struct qi_queue *queue, uint64_t number) {
+/* What a file without a manifest holds. */
+struct found {
+    uint32_t length; /* up to the end of the last valid frame; 0: nothing of ours */
+    uint64_t epoch;  /* of its header: the flush that made the file */
+    bool complete;   /* the last frame is a SUMMARY: no flush was cut off in it */
+};
+
+static struct found look_into(struct qi_queue *queue, const struct stray *stray) {
     struct qi_disk *disk = queue->store->disk;
-    struct qi_segment segment = {.number = number, .length = QI_SEGMENT_START};
-    uint32_t seed, length = 0;
+    struct qi_segment segment = {
+        .number = stray->number, .alt = stray->alt, .length = QI_SEGMENT_START};
+    struct found found = {0};
+    uint32_t seed;
     uint64_t size = 0;
     uint8_t *bytes = NULL;
     int file = qi_segment_open(queue, &segment, &seed);
     if (file < 0)
-        return 0;
+        return found;
     if (disk->ops->size(disk, file, &size) == 0 && size <= QI_LOC_OFFSET_MAX &&
         disk->ops->map(disk, -1, size, &bytes) == 0 &&
         disk->ops->read(disk, file, bytes, size, 0) == (int64_t)size) {
         struct qi_frame frame;
         uint64_t offset = QI_SEGMENT_START;
+        found.epoch = qi_get64(bytes + QI_SH_EPOCH);
         while (qi_frame_find(seed, bytes, size, offset, 0, &frame)) {
             offset = frame.offset + QI_FRAME_HEADER + frame.length;
-            length = (uint32_t)offset;
+            found.length = (uint32_t)offset;
+            found.complete = frame.type == QI_FRAME_SUMMARY;
         }
     }
     if (bytes)
         disk->ops->unmap(disk, bytes, size);
     disk->ops->close(disk, file);
-    return length;
+    return found;
+}
+
+/* Of a segment that was being rewritten there may be both files. The newer one counts if it is complete: then it holds
+ * all that is alive in the older one, and journals that are replayed on either give the same. */
+static bool is_better(const struct found *one, const struct found *other) {
+    return one->epoch > other->epoch ? one->complete : !other->complete;
 }
 
 int qi_salvage_segments(struct qi_queue *queue) {
@@ -71,19 +93,22 @@ int qi_salvage_segments(struct qi_queue *queue) {
     if (error)
         error = qi_fail_disk(error, "cannot list", queue->directory);
     for (uint32_t i = 0; i < strays.count && !error; i++) {
-        uint32_t length = valid_length(queue, strays.numbers[i]);
-        struct qi_segment *segment =
-            length ? qi_segment_make(&queue->segments, strays.numbers[i]) : NULL;
+        const struct stray *stray = &strays.items[i], twin = {stray->number, !stray->alt};
+        struct found found = look_into(queue, stray), other = look_into(queue, &twin);
+        struct qi_segment *segment = found.length && (!other.length || is_better(&found, &other))
+                                         ? qi_segment_make(&queue->segments, stray->number)
+                                         : NULL;
         if (!segment)
             continue;
-        segment->length = length;
+        segment->length = found.length;
+        segment->alt = stray->alt;
         segment->unacked = 1; /* unknown: the load counts, and tells what it found */
         queue->depth++;
         if (queue->next < (segment->number + 1) * entries)
             queue->next = (segment->number + 1) * entries;
         error = qi_segment_load(queue, segment);
     }
-    free(strays.numbers);
+    free(strays.items);
     return error;
 }
 
@@ -95,8 +120,10 @@ void qi_remove_strays(struct qi_queue *queue) {
     disk->ops->list(disk, queue->dir, note_stray, &strays);
     for (uint32_t i = 0; i < strays.count; i++) {
         char name[32];
-        qi_segment_name(strays.numbers[i], name);
-        struct qi_segment stray = {.number = strays.numbers[i], .length = QI_SEGMENT_START};
+        qi_segment_name(strays.items[i].number, strays.items[i].alt, name);
+        struct qi_segment stray = {.number = strays.items[i].number,
+                                   .alt = strays.items[i].alt,
+                                   .length = QI_SEGMENT_START};
         uint32_t seed;
         int file = qi_segment_open(queue, &stray, &seed);
         if (file >= 0) {
@@ -105,7 +132,7 @@ void qi_remove_strays(struct qi_queue *queue) {
             queue->dir_unsynced = true;
         }
     }
-    free(strays.numbers);
+    free(strays.items);
 }
 
 void qi_check_segments(struct qi_queue *queue) {
@@ -115,7 +142,7 @@ void qi_check_segments(struct qi_queue *queue) {
         if (segment->length == 0 || segment->unacked == 0)
             continue;
         char name[32];
-        qi_segment_name(segment->number, name);
+        qi_segment_name(segment->number, segment->alt, name);
         uint64_t size = 0;
         int file = disk->ops->open(disk, queue->dir, name, QI_OPEN_READ);
         if (file >= 0) {

@@ -113,6 +113,7 @@ int qi_segment_heat(struct qi_queue *queue, struct qi_segment *segment) {
 void qi_segment_cool(struct qi_segment *segment) {
     if (!segment->hot)
         return;
+    free(segment->hot->old);
     free(segment->hot->count);
     free(segment->hot->uses);
     free(segment->hot);
@@ -208,8 +209,8 @@ int qi_segment_use(struct qi_hot *hot, uint32_t file, int32_t count, int64_t byt
     return 0;
 }
 
-void qi_segment_name(uint64_t number, char name[32]) {
-    snprintf(name, 32, "%llu.idx", (unsigned long long)number);
+void qi_segment_name(uint64_t number, bool alt, char name[32]) {
+    snprintf(name, 32, "%llu.%s", (unsigned long long)number, alt ? "alt" : "idx");
 }
 
 uint32_t qi_count_bits(const uint64_t *map, uint32_t words) {

@@ -1,4 +1,4 @@
-/* segment.h - the truth about everything older: 16384 ReqIds, their maps in memory and their file N.idx.
+/* segment.h - the truth about everything older: 16384 ReqIds, their maps in memory and their file, N.idx or N.alt.
  *
  * A segment in memory, three messages published, the first acked, the second delivered and flushed:
  *
@@ -43,7 +43,8 @@ struct qi_hot {
     uint16_t *count; /* deliveries, for those delivered more than once; NULL while there are none */
     struct qi_file_use *uses;
     uint32_t uses_count, uses_room;
-    uint32_t dirty;     /* changes since the last flush */
+    uint8_t *old;   /* the file's bytes, checked: the next flush writes the file anew (rewrite.c) */
+    uint32_t dirty; /* changes since the last flush */
     uint32_t out_count; /* bits set in out */
     bool loaded;        /* the file's entries are in the maps */
     bool in_flush;      /* a running flush will report new locations */
@@ -57,6 +58,7 @@ struct qi_segment {
     uint32_t transient; /* of these, not persistent */
     uint16_t flushed_unacked,
         flushed_transient; /* as of the durable length: what the MANIFEST says */
+    bool alt;              /* the file is N.alt: it was rewritten an odd number of times */
     bool counted;          /* its references to message files are in the store's account */
 };
 
@@ -119,9 +121,9 @@ int qi_segment_summary(struct qi_queue *queue, const struct qi_segment *segment,
 int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct qi_file_use **uses,
                     uint32_t *count);
 
-/* Opens N.idx for reading and checks its header: a handle (>= 0) and the seed of its frames, or an error. */
+/* Opens the file for reading and checks its header: a handle (>= 0) and the seed of its frames, or an error. */
 int qi_segment_open(struct qi_queue *queue, const struct qi_segment *segment, uint32_t *seed);
-void qi_segment_name(uint64_t number, char name[32]);
+void qi_segment_name(uint64_t number, bool alt, char name[32]);
 
 uint32_t qi_count_bits(const uint64_t *map, uint32_t words);
 

@@ -17,7 +17,7 @@ int qi_segment_open(struct qi_queue *queue, const struct qi_segment *segment, ui
     struct qi_store *store = queue->store;
     struct qi_disk *disk = store->disk;
     char name[32];
-    qi_segment_name(segment->number, name);
+    qi_segment_name(segment->number, segment->alt, name);
     int file = disk->ops->open(disk, queue->dir, name, QI_OPEN_READ);
     if (file == -ENOENT)
         return qi_fail(QI_E_CORRUPT, "%s: the file is missing", name);
@@ -144,7 +144,7 @@ static int finish_load(struct loading *loading) {
     uint32_t unacked = live_in_maps(hot, words);
     if (unacked != segment->unacked) {
         char name[32];
-        qi_segment_name(segment->number, name);
+        qi_segment_name(segment->number, segment->alt, name);
         qi_report(queue->store, true, queue->directory, name, 0,
                   "%u messages should be here, %u were found", segment->unacked, unacked);
         queue->depth = queue->depth + unacked - segment->unacked;
@@ -158,7 +158,7 @@ static int walk_frames(struct loading *loading, const uint8_t *bytes, uint32_t s
     struct qi_segment *segment = loading->segment;
     struct qi_frame frame;
     char name[32];
-    qi_segment_name(segment->number, name);
+    qi_segment_name(segment->number, segment->alt, name);
     uint64_t offset = QI_SEGMENT_START;
     while (offset < segment->length) {
         if (qi_frame_read(seed, bytes, segment->length, offset, 0, &frame) != QI_FRAME_VALID) {

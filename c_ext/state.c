@@ -46,7 +46,7 @@ int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint6
         if (items[i].length == 0)
             continue;
         qi_put64(at, items[i].number);
-        qi_put32(at + 8, items[i].length);
+        qi_put32(at + 8, items[i].length | (items[i].alt ? QI_MANIFEST_ALT : 0));
         qi_put16(at + 12, items[i].flushed_unacked);
         qi_put16(at + 14, items[i].flushed_transient);
         at += QI_MANIFEST_SEGMENT;

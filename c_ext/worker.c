@@ -62,7 +62,10 @@ static uint32_t unload_idle(struct qi_store *store) {
             queue->used = false;
             queue->idle_since_us = now;
         } else if (now - queue->idle_since_us >= store->options.idle_us) {
-            qi_queue_unload(queue);
+            int64_t freed = 0;
+            int error = qi_rewrite_segments(queue, GARBAGE_PERCENT, &freed);
+            if (!error && !queue->used)
+                qi_queue_unload(queue);
         }
         open += queue->dir >= 0;
     }
@@ -270,6 +273,16 @@ int64_t qi_store_compact(struct qi_store *store, uint32_t garbage_percent) {
     }
     if (!error)
         error = qi_compact(store, garbage_percent, &freed);
+    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (queue->deleted)
+            continue;
+        error = qi_queue_ready(queue, true);
+        if (!error)
+            error = qi_rewrite_segments(queue, garbage_percent, &freed);
+        if (queue->deleted) /* meanwhile */
+            error = 0;
+    }
     qi_unlock(store);
     return error ? error : freed + (before > 0 ? before : 0);
 }

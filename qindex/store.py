@@ -242,7 +242,8 @@ class Store:
     def compact(self) -> int:
         """Free the space of acked bodies now; return the bytes freed. The background does it too.
 
-        Cost: reads the survivors of files with garbage, and the index of the queues they are in.
+        Message files are copied, segment files that are mostly acked are written anew. Cost: reads
+        what survives in files with garbage, and the index of all queues.
         """
         freed = lib.qi_store_compact(self._open_handle(), COMPACT_PERCENT)
         if freed < 0:

@@ -77,7 +77,12 @@ def _names(path: Path) -> dict[str, str]:
 def _index_files(folder: Path) -> list[Path]:
     """The journals, then the segments in their order."""
     journals = [folder / name for name in JOURNALS if (folder / name).is_file()]
-    segments = [file for file in folder.glob("*.idx") if file.stem.isdecimal()]
+    segments = [
+        file
+        for pattern in ("*.idx", "*.alt")
+        for file in folder.glob(pattern)
+        if file.stem.isdecimal()
+    ]
     return journals + sorted(segments, key=lambda file: int(file.stem))
 
 

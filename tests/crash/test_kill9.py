@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import re
 import select
 import shutil
 import subprocess
@@ -33,6 +34,7 @@ import qindex  # noqa: E402
 ROUNDS = int(os.environ.get("QINDEX_KILL_ROUNDS", "100"))
 ROUNDS_PER_STORE = 20
 FILE_SIZE = 4096
+SEGMENT = re.compile(r"\d+\.(idx|alt)")
 BIGGEST_MESSAGE = 2048
 JOURNAL_MAX = 512 * 1024  # both files of a queue, with small knobs
 
@@ -121,12 +123,17 @@ def check_space(store: qindex.Store, directory: Path) -> None:
     segments = {
         f"queues/{Path(name).parent.name}/{Path(name).name}"
         for name in files
-        if name.endswith(".idx")
+        if SEGMENT.fullmatch(Path(name).name)
     }
     most = sum(len({m.req_id // 16 for m in store.queue(n).browse()}) for n in QUEUES)
     assert len(segments) <= most, "dead segments stay"
     known = ("LOCK", "store.meta", "queue.meta", "journal.jif", "journal.alt")
-    strange = [n for n in files if not n.endswith((".idx", ".qms")) and Path(n).name not in known]
+    strange = [
+        name
+        for name in files
+        if not (SEGMENT.fullmatch(Path(name).name) or name.endswith(".qms"))
+        and Path(name).name not in known
+    ]
     assert not strange
     journals = sum(len(data) for name, data in files.items() if "journal." in name)
     assert journals <= len(QUEUES) * JOURNAL_MAX
