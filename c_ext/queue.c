@@ -218,21 +218,16 @@ static int store_body(struct qi_store *store, struct publish *publish) {
                               publish->queues ? publish->queues : 1, &publish->id);
 }
 
-static int64_t publish_one(struct qi_queue *queue, struct publish *publish) {
-    uint64_t size = record_size(queue->store, publish);
-    int error = qi_make_room(queue, size, 1);
-    if (!error)
-        error = store_body(queue->store, publish);
-    if (error)
-        return error;
-    uint64_t req_id = queue->next;
+/* The record, where there is room for it already. */
+static int64_t append_publish(struct qi_queue *queue, const struct publish *publish) {
+    uint64_t size = record_size(queue->store, publish), req_id = queue->next;
     struct qi_segment *segment =
         tail_segment(queue, req_id / queue->store->options.segment_entries);
     if (!segment)
         return QI_E_MEMORY;
     struct qi_journal *journal = qi_current(queue);
     uint8_t *at;
-    error = qi_journal_room(journal, size, false, &at);
+    int error = qi_journal_room(journal, size, false, &at);
     if (error)
         return qi_append_failed(queue, error);
     put_publish(at, req_id, publish);
@@ -241,8 +236,19 @@ static int64_t publish_one(struct qi_queue *queue, struct publish *publish) {
         return qi_append_failed(queue, error);
     mark_published(queue, segment, req_id, (uint64_t)(at - journal->tape.memory), publish);
     queue->next = req_id + 1;
-    qi_flush_if_due(queue);
     return (int64_t)req_id;
+}
+
+static int64_t publish_one(struct qi_queue *queue, struct publish *publish) {
+    int error = qi_make_room(queue, record_size(queue->store, publish), 1);
+    if (!error)
+        error = store_body(queue->store, publish);
+    if (error)
+        return error;
+    int64_t req_id = append_publish(queue, publish);
+    if (req_id >= 0)
+        qi_flush_if_due(queue);
+    return req_id;
 }
 
 static int64_t publish_locked(struct qi_queue *queue, struct publish *publish) {
@@ -280,37 +286,91 @@ int64_t qi_publish_with(struct qi_queue *queue, const void *headers, uint32_t he
     return publish_locked(queue, &publish);
 }
 
+/* A queue may be named more than once. */
+static void count_copies(struct qi_queue **queues, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        queues[i]->copies = 0;
+    for (uint32_t i = 0; i < count; i++)
+        queues[i]->copies++;
+}
+
+/* Disk space and memory for what a queue gets; nothing is waited for. */
+static int reserve(struct qi_queue *queue, uint64_t size) {
+    uint32_t entries = queue->store->options.segment_entries;
+    uint64_t last = (queue->next + queue->copies - 1) / entries;
+    for (uint64_t number = queue->next / entries; number <= last; number++)
+        if (!tail_segment(queue, number))
+            return QI_E_MEMORY;
+    uint8_t *at;
+    int error =
+        qi_journal_room(qi_current(queue), queue->copies * (QI_FRAME_HEADER + size), false, &at);
+    return error ? qi_append_failed(queue, error) : 0;
+}
+
+/* All that can fail, before the first record: the queues are awake and have room, all at one moment. To wait for one
+ * may take that from another, so it is looked at again. */
+static int prepare_all(struct qi_queue **queues, uint32_t count, uint64_t size) {
+    bool fits = false;
+    for (int attempt = 0; !fits && attempt < 100; attempt++) {
+        count_copies(queues, count);
+        for (uint32_t i = 0; i < count; i++) {
+            int error = qi_queue_ready(queues[i], true);
+            if (!error)
+                error = qi_make_room(queues[i], queues[i]->copies * (QI_FRAME_HEADER + size),
+                                     queues[i]->copies);
+            if (error)
+                return error;
+        }
+        count_copies(queues, count); /* another thread's fan-out may have come between */
+        fits = true;
+        for (uint32_t i = 0; i < count && fits; i++)
+            fits = queues[i]->recovered && queues[i]->dir >= 0 && !queues[i]->deleted &&
+                   has_room(queues[i], queues[i]->copies * (QI_FRAME_HEADER + size),
+                            queues[i]->copies) &&
+                   queues[i]->next + queues[i]->copies <= queues[i]->reserved_durable;
+    }
+    if (!fits)
+        return qi_fail(QI_E_FULL, "no room in %u queues at the same time: nothing was published",
+                       count);
+    int error = 0;
+    for (uint32_t i = 0; i < count && !error; i++)
+        error = reserve(queues[i], size);
+    return error;
+}
+
+/* Between the first record and the last the lock is kept, and only a failing disk can stop it. */
+static int publish_to_all(struct qi_queue **queues, uint32_t count, const struct publish *publish,
+                          uint64_t *req_ids) {
+    for (uint32_t i = 0; i < count; i++) {
+        int64_t req_id = append_publish(queues[i], publish);
+        if (req_id >= 0) {
+            req_ids[i] = (uint64_t)req_id;
+        } else if (i > 0) {
+            char text[256];
+            strncpy(text, qi_error_text(), sizeof text - 1);
+            text[sizeof text - 1] = 0;
+            return qi_fail((int)req_id, "only the first %u of %u queues have it: %s", i, count,
+                           text);
+        } else {
+            return (int)req_id;
+        }
+    }
+    return 0;
+}
+
 int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t count,
                      const void *headers, uint32_t headers_size, const void *body,
                      uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t *req_ids) {
     struct publish publish = {headers, body,      headers_size, body_size,
                               flags,   expiry_us, {0, 0, 0},    count};
-    struct qi_msg_id held = {0, 0, 0};
     qi_lock(store);
-    store->fanouts++;
-    int error = 0;
-    for (uint32_t i = 0; i < count && !error; i++) { /* what can fail fails before a record */
-        error = qi_queue_ready(queues[i], true);
-        if (!error)
-            error = qi_make_room(queues[i], headers_size + (uint64_t)body_size + 64, 1);
-    }
-    for (uint32_t i = 0; i < count && !error; i++) {
-        int64_t req_id = qi_queue_ready(queues[i], true);
-        if (req_id == 0)
-            req_id = publish_one(queues[i], &publish);
-        if (req_id < 0)
-            error = (int)req_id;
-        else
-            req_ids[i] = (uint64_t)req_id;
-        if (!held.stamp && publish.id.stamp) { /* may be acked before the last queue has it */
-            held = publish.id;
-            qi_messages_count(&store->messages, held.file, 1, 0);
-        }
-    }
-    if (held.stamp)
-        qi_messages_count(&store->messages, held.file, -1, 0);
-    store->fanouts--;
-    pthread_cond_broadcast(&store->changed);
+    int error = prepare_all(queues, count, record_size(store, &publish));
+    if (!error && count)
+        error = store_body(store, &publish);
+    if (!error)
+        error = publish_to_all(queues, count, &publish, req_ids);
+    for (uint32_t i = 0; i < count && !error; i++)
+        qi_flush_if_due(queues[i]);
     qi_unlock(store);
     return error;
 }

@@ -35,6 +35,7 @@ struct qi_queue {
     uint64_t depth;  /* published and not acked */
     uint64_t out;    /* of these, delivered by this process */
     uint32_t dirty_count;
+    uint32_t copies; /* that a fan-out is about to append */
 
     uint64_t lsn_base;   /* journal bytes of earlier epochs: lsn = lsn_base + tail grows for ever */
     uint64_t lsn_synced; /* everything below is durable */

@@ -44,9 +44,8 @@ struct qi_store {
     bool dirty; /* something is not synced yet */
     bool flush_due;
     bool compacting;
-    bool counting;    /* a census runs */
-    bool closing;     /* no new calls */
-    uint32_t fanouts; /* publishes to several queues that are under way */
+    bool counting; /* a census runs */
+    bool closing;  /* no new calls */
     bool messages_syncing;
 
     struct qi_messages messages;

@@ -212,8 +212,6 @@ static int mark_all(struct qi_store *store, struct qi_compaction *compaction) {
 static int compact_once(struct qi_store *store, uint32_t garbage_percent, int64_t *freed) {
     struct qi_compaction compaction = {0};
     *freed = 0;
-    if (store->fanouts > 0) /* a body may be on its way to its second queue */
-        return QI_EMPTY;
     if (qi_compact_pick(&store->messages, garbage_percent, &compaction) == 0)
         return QI_EMPTY;
     int error = mark_all(store, &compaction);

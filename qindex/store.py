@@ -200,9 +200,10 @@ class Store:
     ) -> list[int]:
         """Publish one body to several queues; return its ReqId in each, in the same order.
 
-        A body of embed_below bytes or more is stored once and freed after the last ack. Each queue
-        gets its record whole or not at all; a crash in between may leave it in some of them.
-        Errors as Queue.publish.
+        A body of embed_below bytes or more is stored once and freed after the last ack. All queues
+        get it or none: what can fail is done before the first record. Only a disk that fails
+        between the records (DiskError, the text says how many have it) or a crash may leave it in
+        the first ones. Other errors as Queue.publish.
         """
         if isinstance(queues, str):
             raise TypeError(

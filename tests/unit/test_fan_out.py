@@ -1,9 +1,13 @@
 """One body for several queues: stored once, counted once, freed after the last ack."""
 
+import contextlib
+import resource
 from pathlib import Path
 
 import pytest
 from helpers import SMALL, crash
+
+import qindex
 
 NAMES = [f"q{number}" for number in range(10)]
 BODY = b"F" * 300
@@ -87,3 +91,22 @@ def test_a_body_may_have_more_than_255_references(open_store):
     store.compact()
     assert not (Path(store.path) / "messages" / "0.qms").exists()
     assert all(message.body == BODY for message in store.queue("many").get_many(300))
+
+
+@pytest.mark.parametrize("io", ["mmap", "pwrite"])
+def test_all_queues_get_it_or_none(open_store, io):
+    """The second queue's journal cannot grow: the first one must not have the message either."""
+    store = open_store(io=io, embed_below=65536, max_journal_entries=10_000)
+    a, b = store.queue("a"), store.queue("b")
+    b.publish_many([BODY] * 5000)  # a longer journal than that of a
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limit = max(file.stat().st_size for file in Path(store.path).rglob("journal.*"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        with contextlib.suppress(qindex.DiskFull):
+            while len(a) < 200:
+                store.publish(["a", "b"], bytes(60_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(a) == len(b) - 5000 < 200
+    assert store.publish(["a", "b"], BODY) == [len(a) - 1, len(b) - 1]
