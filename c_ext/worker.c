@@ -72,9 +72,15 @@ static uint32_t unload_idle(struct qi_store *store) {
     return open;
 }
 
+/* A queue that is deleted, perhaps while this waits for it, has no segments: that is no error. */
+static int ready_to_look(struct qi_queue *queue) {
+    int error = queue->deleted ? 0 : qi_queue_ready(queue, false);
+    return queue->deleted ? 0 : error;
+}
+
 /* Adds every segment's references to the store's account; until all are in, nothing is freed. One queue per call. */
 static int census_queue(struct qi_store *store, struct qi_queue *queue) {
-    int error = queue->deleted ? 0 : qi_queue_ready(queue, false);
+    int error = ready_to_look(queue);
     for (uint32_t i = 0; !error && !queue->deleted && i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
         struct qi_file_use *uses;
@@ -190,9 +196,7 @@ static int mark_all(struct qi_store *store, struct qi_compaction *compaction) {
     int error = 0;
     for (uint32_t i = 0; i < store->queues_count && !error; i++) {
         struct qi_queue *queue = store->queues[i];
-        if (queue->deleted)
-            continue;
-        error = qi_queue_ready(queue, false);
+        error = ready_to_look(queue);
         for (uint32_t k = 0; !error && k < queue->segments.count; k++)
             error =
                 mark_segment(&marking, queue, queue->segments.items + queue->segments.start + k);
