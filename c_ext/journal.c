@@ -182,10 +182,9 @@ static uint64_t last_nonzero(const struct qi_journal *journal, uint64_t from) {
     return at;
 }
 
-void qi_journal_scan(const struct qi_journal *journal, struct qi_journal_scan *scan) {
-    *scan = (struct qi_journal_scan){.end = QI_JOURNAL_START};
+static void walk(const struct qi_journal *journal, uint64_t offset, struct qi_journal_scan *scan) {
     const uint8_t *bytes = journal->tape.memory;
-    uint64_t size = journal->tape.allocated, offset = QI_JOURNAL_START;
+    uint64_t size = journal->tape.allocated;
     struct qi_frame frame;
     for (;;) {
         enum qi_frame_state state = qi_frame_read(journal->seed, bytes, size, offset, 0, &frame);
@@ -213,6 +212,22 @@ void qi_journal_scan(const struct qi_journal *journal, struct qi_journal_scan *s
         scan->damaged_bytes += frame.offset - offset;
         offset = frame.offset;
     }
+}
+
+void qi_journal_scan(const struct qi_journal *journal, struct qi_journal_scan *scan) {
+    *scan = (struct qi_journal_scan){.end = QI_JOURNAL_START};
+    walk(journal, QI_JOURNAL_START, scan);
+}
+
+void qi_journal_scan_behind(const struct qi_journal *journal, struct qi_journal_scan *scan) {
+    *scan = (struct qi_journal_scan){
+        .end = QI_JOURNAL_START, .damaged = 1, .first_damage = QI_JOURNAL_START};
+    struct qi_frame frame;
+    if (!qi_frame_find(journal->seed, journal->tape.memory, journal->tape.allocated,
+                       QI_JOURNAL_START + 1, 0, &frame))
+        return;
+    scan->damaged_bytes = frame.offset - QI_JOURNAL_START;
+    walk(journal, frame.offset, scan);
 }
 
 bool qi_journal_next(const struct qi_journal *journal, const struct qi_journal_scan *scan,

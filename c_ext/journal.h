@@ -72,6 +72,8 @@ struct qi_journal_scan {
 
 /* Checks every frame once and finds the end. Cost: one checksum over the journal's bytes. */
 void qi_journal_scan(const struct qi_journal *journal, struct qi_journal_scan *scan);
+/* The same for a journal whose first frame is not valid although it was durable: that is damage, not a torn tail. */
+void qi_journal_scan_behind(const struct qi_journal *journal, struct qi_journal_scan *scan);
 
 /* The next valid frame at or behind *offset and below end, stepping over damage that the scan isolated; moves *offset
  * behind it. Frames were checked by the scan, but are checked again only where damage was found. */

@@ -13,6 +13,9 @@
 #include "crc32c.h"
 #include "store.h"
 
+/* How many ReqIds may have been given out that nothing tells of: all that a queue may live to see in days (H10). */
+#define LOST_REQ_IDS (UINT64_C(1) << 40)
+
 /* A retired journal has none: its megabytes need not be read. */
 static bool has_header(const struct qi_tape *tape) {
     uint8_t copies[2][8] = {{0}};
@@ -89,42 +92,70 @@ static int open_journals(struct qi_queue *queue) {
     }
 }
 
+/* What recovery works on. */
+struct recovery {
+    struct qi_manifest manifest;
+    struct qi_journal_scan scan, old;
+    bool lacks_manifest;     /* the current journal's was damaged */
+    bool has_old, lacks_old; /* the epoch before is needed and there, or needed and not */
+};
+
+/* The last MANIFEST of a journal that becomes the current one. */
+static bool take_journal(struct qi_queue *queue, uint32_t which, struct recovery *recovery) {
+    struct qi_journal *journal = &queue->journals[which];
+    struct qi_frame frame;
+    qi_journal_scan(journal, &recovery->scan);
+    queue->epoch = journal->epoch;
+    return recovery->scan.manifest > 0 &&
+           qi_frame_read(journal->seed, journal->tape.memory, recovery->scan.end,
+                         recovery->scan.manifest, 0, &frame) == QI_FRAME_VALID &&
+           qi_read_manifest(&frame, &recovery->manifest);
+}
+
+/* It was durable, and is damaged. What it said is found out as far as can be: the old journal is replayed if it is
+ * there, every segment file counts. */
+static void do_without_manifest(struct qi_queue *queue, struct recovery *recovery) {
+    const struct qi_journal *old = qi_previous(queue);
+    bool has_old = old->tape.file >= 0 && old->epoch + 1 == queue->epoch;
+    if (recovery->scan.damaged == 0)
+        qi_journal_scan_behind(qi_current(queue), &recovery->scan);
+    recovery->lacks_manifest = true;
+    recovery->manifest =
+        (struct qi_manifest){.flushed_epoch = has_old ? queue->epoch - 2 : queue->epoch - 1};
+    qi_report(queue->store, true, queue->directory, qi_journal_name(queue->epoch), QI_JOURNAL_START,
+              "the MANIFEST is damaged: every segment file is taken for all that it holds");
+}
+
 /* Finds the current journal and the MANIFEST to begin with. */
-static int choose(struct qi_queue *queue, struct qi_journal_scan *scan,
-                  struct qi_manifest *manifest) {
+static int choose(struct qi_queue *queue, struct recovery *recovery) {
     bool valid[2] = {false, false}, damaged = false;
     uint64_t epochs[2] = {0, 0};
     for (uint32_t which = 0; which < 2; which++) {
         struct qi_journal *journal = &queue->journals[which];
         valid[which] = qi_journal_read_header(journal, queue->identity, &epochs[which], &damaged) &&
                        epochs[which] % 2 == which;
+        journal->epoch = 0;
         if (valid[which])
             qi_journal_use(journal, queue->identity, epochs[which]);
         if (valid[which] && damaged)
             qi_report(queue->store, true, queue->directory, qi_journal_name(which), 0,
                       "one of two header copies is damaged");
     }
-    uint32_t current = epochs[1] > epochs[0];
-    for (int attempt = 0; attempt < 2 && valid[current]; attempt++, current ^= 1) {
-        struct qi_journal *journal = &queue->journals[current];
-        qi_journal_scan(journal, scan);
-        struct qi_frame frame;
-        uint64_t at = scan->manifest;
-        if (at &&
-            qi_frame_read(journal->seed, journal->tape.memory, scan->end, at, 0, &frame) ==
-                QI_FRAME_VALID &&
-            qi_read_manifest(&frame, manifest)) {
-            queue->epoch = epochs[current];
-            return 0;
-        }
-        /* A rotation that did not reach the medium: the epoch before is still whole, and nothing of this one was
-         * confirmed. A MARK or a flushed predecessor says otherwise: then the manifest was damaged. */
-        if (scan->damaged || !valid[current ^ 1] || epochs[current ^ 1] + 1 != epochs[current])
-            break;
-    }
-    return qi_fail(QI_E_CORRUPT,
-                   "queue %s: both journals are damaged; work on a copy and salvage its segments",
-                   queue->directory);
+    uint32_t current = epochs[1] > epochs[0], other = current ^ 1;
+    if (!valid[current])
+        return qi_fail(
+            QI_E_CORRUPT,
+            "queue %s: both journals are damaged; work on a copy and salvage its segments",
+            queue->directory);
+    if (take_journal(queue, current, recovery))
+        return 0;
+    /* A rotation that did not reach the medium: the epoch before is still whole, and nothing of this one was confirmed.
+     * A MARK or a flushed predecessor says otherwise: then the manifest was damaged. */
+    bool never_there =
+        recovery->scan.damaged == 0 && valid[other] && epochs[other] + 1 == epochs[current];
+    if (!never_there || !take_journal(queue, other, recovery))
+        do_without_manifest(queue, recovery);
+    return 0;
 }
 
 /* The segments as the manifest says. H18: a named file must be there (checked after the replay, if anything in
@@ -286,13 +317,6 @@ static void trim(struct qi_queue *queue, const struct qi_manifest *manifest,
                            (uint64_t)manifest->count * QI_MANIFEST_SEGMENT);
 }
 
-/* What recovery works on. */
-struct recovery {
-    struct qi_manifest manifest;
-    struct qi_journal_scan scan, old;
-    bool has_old, lacks_old; /* the epoch before is needed and there, or needed and not */
-};
-
 static int replay_both(struct qi_queue *queue, struct recovery *recovery) {
     uint64_t orphans = 0;
     int error = take_manifest(queue, &recovery->manifest);
@@ -339,7 +363,7 @@ static int settle_bodies(struct qi_queue *queue, struct recovery *recovery, bool
 static int replay(struct qi_queue *queue, struct recovery *recovery) {
     bool cut = false, needs_old = recovery->manifest.flushed_epoch + 1 < queue->epoch;
     recovery->has_old = needs_old && old_is_there(queue, &recovery->old);
-    recovery->lacks_old = needs_old && !recovery->has_old;
+    recovery->lacks_old = (needs_old && !recovery->has_old) || recovery->lacks_manifest;
     int error;
     do {
         if (recovery->has_old)
@@ -417,13 +441,15 @@ int qi_recover(struct qi_queue *queue) {
     if (!error)
         error = open_journals(queue);
     if (!error)
-        error = choose(queue, &recovery.scan, &recovery.manifest);
+        error = choose(queue, &recovery);
     if (!error)
         error = replay(queue, &recovery);
     if (!error) {
         qi_check_segments(queue);
-        if (!store->options.read_only)
+        if (!store->options.read_only && !recovery.lacks_old) /* else nobody knows which are */
             qi_remove_strays(queue);
+        if (recovery.lacks_manifest && queue->session == 0) /* nothing tells the reserved ReqIds */
+            queue->reserved = queue->next + LOST_REQ_IDS;
         if (recovery.scan.time_us > qi_now_us(store))
             store->wall_base_us += recovery.scan.time_us - qi_now_us(store);
         error = begin_session(queue, &recovery.scan);

@@ -98,6 +98,11 @@ int qi_salvage_segments(struct qi_queue *queue) {
         struct qi_segment *segment = found.length && (!other.length || is_better(&found, &other))
                                          ? qi_segment_make(&queue->segments, stray->number)
                                          : NULL;
+        if (found.length == 0 && other.length == 0) {
+            char name[32];
+            qi_segment_name(stray->number, stray->alt, name);
+            qi_report(queue->store, true, queue->directory, name, 0, "nothing in it can be read");
+        }
         if (!segment)
             continue;
         segment->length = found.length;
