@@ -154,8 +154,8 @@ def test_h5_a_journal_frame_from_another_place_epoch_or_queue_is_not_valid(open_
     frames = theirs.read_bytes()[8192:]
     ours.write_bytes(ours.read_bytes()[:8192] + frames)
     store = open_store(**QUIET)
-    with pytest.raises(qindex.StoreCorrupt):
-        list(store.queue("a").browse())
+    assert list(store.queue("a").browse()) == []
+    assert damage(store)
     assert [m.body for m in store.queue("b").browse()] == [b"b" * 20] * 3
     crash(store)
 
