@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from helpers import SMALL, content, crash, damage, files_of, ids, put_files, queue_directory
 
-import qindex
-
 QUIET = {**SMALL, "max_journal_entries": 10_000, "idle": 3600}  # no flush but on demand
 
 
