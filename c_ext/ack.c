@@ -2,6 +2,8 @@
  *
  * Only what this process has out can be acked. All checks come first, then the record, then the bits (H20).
  */
+#include <stdlib.h>
+
 #include "store.h"
 
 int qi_find_live(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
@@ -96,21 +98,46 @@ int qi_ack_now(struct qi_queue *queue, uint64_t req_id) {
     return result;
 }
 
+static int compare_req_ids(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int fail_twice(uint64_t req_id) {
+    return qi_fail(QI_E_ARGUMENT, "message %llu stands in the list twice: nothing was changed",
+                   (unsigned long long)req_id);
+}
+
+int qi_check_distinct(const uint64_t *req_ids, uint32_t count) {
+    uint32_t rising = 1;
+    while (rising < count && req_ids[rising] > req_ids[rising - 1])
+        rising++;
+    if (rising >= count)
+        return 0; /* as get_many gives them */
+    uint64_t *sorted = malloc(count * sizeof *sorted);
+    if (!sorted)
+        return qi_fail(QI_E_MEMORY, "no memory for a list of %u messages", count);
+    memcpy(sorted, req_ids, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, compare_req_ids);
+    int error = 0;
+    for (uint32_t i = 1; i < count && !error; i++)
+        if (sorted[i] == sorted[i - 1])
+            error = fail_twice(sorted[i]);
+    free(sorted);
+    return error;
+}
+
 int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count) {
     struct qi_segment *segment;
-    uint32_t slot, checked = 0;
+    uint32_t slot;
     qi_lock(queue->store);
     int error = qi_queue_ready(queue, true);
-    for (; !error && checked < count;
-         checked++) { /* a cleared bit finds the second of two equal ids */
-        error = find_unacked(queue, req_ids[checked], &segment, &slot);
-        if (error)
-            break;
-        qi_clear_bit(segment->hot->out, slot);
-    }
-    for (uint32_t i = 0; i < checked; i++)
-        if (qi_find_live(queue, req_ids[i], &segment, &slot) == 0)
-            qi_set_bit(segment->hot->out, slot);
+    if (!error)
+        error = qi_check_distinct(req_ids, count);
+    if (!error)
+        error = qi_make_event_room(queue, QI_RECORD_ID * (uint64_t)count);
+    for (uint32_t i = 0; !error && i < count; i++)
+        error = find_unacked(queue, req_ids[i], &segment, &slot);
     if (!error && count)
         error = qi_append_events(queue, QI_ACK, req_ids, count);
     for (uint32_t i = 0; !error && i < count; i++) {

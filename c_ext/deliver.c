@@ -342,6 +342,8 @@ int64_t qi_nack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t c
     uint32_t slot, i;
     qi_lock(queue->store);
     int error = qi_queue_ready(queue, true);
+    if (!error)
+        error = qi_check_distinct(req_ids, count);
     for (i = 0; !error && i < count; i++) {
         error = qi_find_live(queue, req_ids[i], &segment, &slot);
         if (!error && !qi_bit(segment->hot->out, slot))
@@ -352,8 +354,6 @@ int64_t qi_nack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t c
     }
     for (i = 0; !error && i < count; i++) { /* back to its own place: the record never moved */
         qi_find_live(queue, req_ids[i], &segment, &slot);
-        if (!qi_bit(segment->hot->out, slot))
-            continue; /* twice in the list */
         qi_clear_bit(segment->hot->out, slot);
         segment->hot->out_count--;
         queue->out--;

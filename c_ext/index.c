@@ -76,6 +76,8 @@ static int64_t change(struct qi_queue *queue, const uint64_t *req_ids, uint32_t 
     uint32_t entries = queue->store->options.segment_entries, slot;
     qi_lock(queue->store);
     int error = qi_queue_ready(queue, true);
+    if (!error && req_ids)
+        error = qi_check_distinct(req_ids, count);
     if (!error)
         error = qi_make_room(queue, QI_RECORD_ID * (uint64_t)count, 0);
     for (uint32_t i = 0; i < count && !error; i++)
@@ -99,7 +101,7 @@ static int64_t change(struct qi_queue *queue, const uint64_t *req_ids, uint32_t 
         slot = (uint32_t)(req_id % entries);
         if (kind == QI_DELIVER)
             qi_segment_deliver(queue, segment, slot);
-        else if (!qi_bit(segment->hot->ack, slot)) /* the same id twice in one list */
+        else
             qi_segment_ack(queue, segment, slot);
     }
     if (!error && count)

@@ -161,5 +161,7 @@ int qi_find_live(struct qi_queue *queue, uint64_t req_id, struct qi_segment **se
 int qi_append_events(struct qi_queue *queue, enum qi_record_kind kind, const uint64_t *req_ids,
                      uint32_t count);
 int qi_append_event(struct qi_queue *queue, enum qi_record_kind kind, uint64_t req_id);
+/* QI_E_ARGUMENT if a ReqId stands in the list twice. O(count) if they rise, else they are sorted. */
+int qi_check_distinct(const uint64_t *req_ids, uint32_t count);
 
 #endif

@@ -129,11 +129,14 @@ class QueueIndex:
         return range(first, first + count)
 
     def deliver(self, req_ids: int | Sequence[int]) -> None:
-        """Record a delivery of these entries, all or none. Raises UnknownMessage, AlreadyAcked."""
+        """Record a delivery of these entries, all or none.
+
+        Raises UnknownMessage, AlreadyAcked, ValueError (an id stands in the list twice).
+        """
         self._change(lib.qi_index_deliver, req_ids)
 
     def ack(self, req_ids: int | Sequence[int]) -> None:
-        """Settle these entries, all or none. Raises UnknownMessage, AlreadyAcked."""
+        """Settle these entries, all or none. Errors as deliver()."""
         self._change(lib.qi_index_ack, req_ids)
 
     def _change(self, verb: Any, req_ids: int | Sequence[int]) -> None:

@@ -235,7 +235,10 @@ class Queue(QueueCalls):
             self.sync()
 
     def ack_many(self, messages: Iterable[Message | int]) -> None:
-        """Settle several messages at once, all or none. Errors as ack()."""
+        """Settle several messages at once, all or none.
+
+        Errors as ack(), and ValueError for one that stands in the list twice.
+        """
         req_ids = to_req_ids(messages)
         code = lib.qi_ack_many(
             self._handle, ffi.from_buffer("uint64_t[]", req_ids), len(req_ids) // 8
@@ -250,7 +253,7 @@ class Queue(QueueCalls):
         self.nack_many([message], requeue)
 
     def nack_many(self, messages: Iterable[Message | int], requeue: bool = True) -> None:
-        """nack() for several, all or none."""
+        """nack() for several, all or none. ValueError for one that stands in the list twice."""
         if not requeue:
             self.ack_many(messages)
             return

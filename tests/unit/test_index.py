@@ -83,6 +83,7 @@ def test_an_ack_all_or_none(open_index):
         ([1, 2, 99], qindex.UnknownMessage),
         ([1, 3], qindex.AlreadyAcked),
         (range(2, 5), qindex.AlreadyAcked),
+        ([1, 5, 1], ValueError),
     ]:
         before = index.dirty_count
         with pytest.raises(error):
