@@ -90,17 +90,14 @@ static int read_message(struct qi_queue *queue, struct qi_segment *segment, uint
     return 0;
 }
 
-/* A message nobody may have any more leaves with a deliver and an ack, like any other. */
+/* A message nobody may have any more leaves with an ack alone, as in a purge: one frame, so that a power cut cannot
+ * leave half of it. */
 static int drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                 uint64_t req_id) {
-    int error = qi_append_event(queue, QI_DELIVER, req_id);
+    int error = qi_append_event(queue, QI_ACK, req_id);
     if (!error)
-        error = qi_append_event(queue, QI_ACK, req_id);
-    if (error)
-        return error;
-    qi_segment_deliver(queue, segment, slot);
-    qi_segment_ack(queue, segment, slot);
-    return 0;
+        qi_segment_ack(queue, segment, slot);
+    return error;
 }
 
 static bool is_expired(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
