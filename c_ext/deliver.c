@@ -365,6 +365,8 @@ static int append_purge(struct qi_queue *queue, uint64_t *purged) {
     uint32_t entries = queue->store->options.segment_entries, words = queue->store->segment_words;
     uint8_t *at;
     int error = qi_make_room(queue, 8 + 8 * queue->out, 0);
+    if (!error)
+        error = qi_load_for_purge(queue);
     if (!error) {
         error = qi_journal_room(qi_current(queue), 8 + 8 * queue->out, true, &at);
         if (error)
@@ -386,10 +388,10 @@ static int append_purge(struct qi_queue *queue, uint64_t *purged) {
     if (error)
         return qi_append_failed(queue, error);
     uint64_t before = queue->depth;
-    qi_apply_purge(queue, queue->next, list, count);
+    error = qi_apply_purge(queue, queue->next, list, count);
     *purged = before - queue->depth;
     queue->cursor = queue->next;
-    return 0;
+    return error;
 }
 
 int64_t qi_purge(struct qi_queue *queue) {

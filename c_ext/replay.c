@@ -135,8 +135,26 @@ static uint32_t listed_from(const uint8_t *list, uint32_t count, uint64_t first)
     return low;
 }
 
+/* Nobody needs the maps: all of the segment is purged, and its references to message files are in no account yet. */
+static bool goes_unread(const struct qi_queue *queue, const struct qi_segment *segment,
+                        uint64_t below) {
+    uint64_t entries = queue->store->options.segment_entries;
+    bool read = segment->hot && segment->hot->loaded;
+    return !read && !segment->counted && (segment->number + 1) * entries <= below;
+}
+
+int qi_load_for_purge(struct qi_queue *queue) {
+    int error = 0;
+    for (uint32_t i = 0; i < queue->segments.count && !error; i++) {
+        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        if (segment->unacked > 0 && !goes_unread(queue, segment, queue->next))
+            error = qi_segment_load(queue, segment);
+    }
+    return error;
+}
+
 /* All published below a ReqId are acked, but for a sorted list (those that were with consumers). */
-void qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *except, uint32_t count) {
+int qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *except, uint32_t count) {
     uint32_t entries = queue->store->options.segment_entries;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
@@ -145,14 +163,14 @@ void qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *excep
             continue;
         uint32_t at = listed_from(except, count, first),
                  end = listed_from(except, count, first + entries);
-        bool read = segment->hot && segment->hot->loaded;
-        if (!read && !segment->counted && at == end && first + entries <= below) {
+        if (at == end && goes_unread(queue, segment, below)) {
             purge_unread(queue, segment);
             continue;
         }
-        /* Without the maps nobody knows which slots to ack. A failed read is reported there. */
-        if (qi_segment_load(queue, segment) != 0)
-            continue;
+        int error =
+            qi_segment_load(queue, segment); /* without the maps nobody knows which slots to ack */
+        if (error)
+            return error;
         struct qi_hot *hot = segment->hot;
         for (uint32_t slot = 0; slot < entries && first + slot < below; slot++) {
             bool excepted = at < end && qi_get64(except + 8 * (size_t)at) == first + slot;
@@ -161,6 +179,7 @@ void qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *excep
                 qi_segment_ack(queue, segment, slot);
         }
     }
+    return 0;
 }
 
 int qi_replay(struct qi_queue *queue, struct qi_journal *journal,
@@ -181,8 +200,8 @@ int qi_replay(struct qi_queue *queue, struct qi_journal *journal,
             if (manifest.reserved > queue->reserved)
                 queue->reserved = manifest.reserved;
         } else if (frame.type == QI_FRAME_PURGE && frame.length >= 8) {
-            qi_apply_purge(queue, qi_get64(frame.payload), frame.payload + 8,
-                           (frame.length - 8) / 8);
+            error = qi_apply_purge(queue, qi_get64(frame.payload), frame.payload + 8,
+                                   (frame.length - 8) / 8);
         }
         if (error)
             return error;

@@ -265,7 +265,10 @@ class Queue(QueueCalls):
             raise_error(code)
 
     def purge(self) -> int:
-        """Drop all ready messages, keep the unacked; return how many. O(their number)."""
+        """Drop all ready messages, keep the unacked; return how many. O(their number).
+
+        Raises DiskError if a segment cannot be read: then nothing was dropped.
+        """
         purged: int = lib.qi_purge(self._handle)
         if purged < 0:
             raise_error(purged)

@@ -1,7 +1,7 @@
 """get, get_many, ack, nack, purge: who has a message, and what a refusal leaves behind."""
 
 import pytest
-from helpers import bodies, crash, ids
+from helpers import bodies, crash, ids, queue_directory
 
 import qindex
 
@@ -311,3 +311,21 @@ def test_a_fully_acked_segment_leaves_the_disk(store, queue, tmp_path):
     queue.flush()
     assert sorted(file.name for file in tmp_path.rglob("*.idx")) == ["2.idx", "3.idx"]
     assert ids(queue.browse()) == list(range(40, 64))
+
+
+def test_a_purge_that_cannot_read_a_segment_changes_nothing(open_store):
+    store = open_store(max_journal_entries=1000)
+    queue = store.queue("a")
+    queue.publish_many([b"x"] * 60)
+    queue.flush()  # segments 1 and 2 leave the memory
+    segment = queue_directory(store.path, "a") / "1.idx"
+    moved = segment.rename(segment.with_name("moved"))
+    segment.mkdir()
+    before = queue.stats()
+    with pytest.raises(qindex.DiskError):
+        queue.purge()
+    after = queue.stats()
+    assert (after.ready, after.dirty_count) == (before.ready, before.dirty_count) == (60, 0)
+    segment.rmdir()
+    moved.rename(segment)
+    assert queue.purge() == 60
