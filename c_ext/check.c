@@ -24,15 +24,8 @@ static int read_body(struct checking *checking, struct qi_segment *segment, uint
     if (error)
         return error;
     struct qi_msg_id id = qi_get_msg_id(record + QI_PUB_MSG_ID);
-    uint32_t length = qi_payload_length(id);
-    if (length > checking->room) {
-        uint8_t *bigger = realloc(checking->buffer, length);
-        if (!bigger)
-            return qi_fail(QI_E_MEMORY, "no memory to read it");
-        checking->buffer = bigger;
-        checking->room = length;
-    }
-    return qi_messages_read(&checking->queue->store->messages, id, checking->buffer, length);
+    return qi_messages_verify(&checking->queue->store->messages, id, &checking->buffer,
+                              &checking->room);
 }
 
 static void note_missed(struct checking *checking, uint64_t req_id) {

@@ -82,6 +82,12 @@ static int read_message(struct qi_queue *queue, struct qi_segment *segment, uint
     if (message->payload_size < fields.size)
         return qi_fail(QI_E_CORRUPT, "message %llu of %s has a damaged record",
                        (unsigned long long)message->req_id, queue->name);
+    uint32_t length;
+    if (message->payload_size > room && stored) { /* the caller makes room only for what is there */
+        error = qi_messages_length(&queue->store->messages, id, &length);
+        if (error)
+            return error;
+    }
     if (message->payload_size > room)
         return qi_fail(QI_E_ROOM, "the message needs %u bytes", message->payload_size);
     if (stored)

@@ -85,6 +85,16 @@ static bool begin(struct dump *dump, uint64_t *start) {
     return false;
 }
 
+/* The frame that the call before was in: its checksum was checked when it was met, and it may hold a million records. */
+static bool go_on(const struct dump *dump, uint64_t at, uint64_t inside, struct qi_frame *frame) {
+    if (at >= dump->size || dump->size - at < QI_FRAME_HEADER)
+        return false;
+    uint32_t word = qi_get32(dump->bytes + at), length = word & QI_FRAME_LENGTH_MAX;
+    *frame = (struct qi_frame){at, word >> 28, length, dump->bytes + at + QI_FRAME_HEADER};
+    return length <= dump->size - at - QI_FRAME_HEADER && inside < length &&
+           (frame->type == QI_FRAME_RECORDS || frame->type == QI_FRAME_ENTRIES);
+}
+
 /* `offset` is where the next frame stands (0 at first) in its low 36 bits, and in the high bits how far inside it. */
 int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, size_t room) {
     struct dump dump = {.bytes = bytes, .size = size, .line = line, .room = room};
@@ -95,11 +105,14 @@ int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, si
     if (at == 0)
         at = start;
     struct qi_frame frame;
-    enum qi_frame_state state = qi_frame_read(dump.seed, bytes, size, at, 0, &frame);
+    enum qi_frame_state state = inside && go_on(&dump, at, inside, &frame)
+                                    ? QI_FRAME_VALID
+                                    : qi_frame_read(dump.seed, bytes, size, at, 0, &frame);
     if (state == QI_FRAME_END)
         return 0;
     if (state == QI_FRAME_BAD) {
-        bool found = qi_frame_find(dump.seed, bytes, size, at + 1, 0, &frame);
+        uint64_t effort = QI_FRAME_EFFORT(size);
+        bool found = qi_frame_find(dump.seed, bytes, size, at + 1, &effort, &frame);
         snprintf(line, room, "%10" PRIu64 "  BAD      %" PRIu64 " bytes are no frame: %s", at,
                  (found ? frame.offset : size) - at,
                  found ? "damage" : "a torn tail, stale bytes or damage");

@@ -48,14 +48,14 @@ enum qi_frame_state qi_frame_read(uint32_t seed, const uint8_t *bytes, uint64_t 
 }
 
 /* Do the records fill the payload exactly? Random bytes fail here after a step or two. */
-static bool records_fit(uint32_t type, const uint8_t *payload, uint32_t length, uint64_t *budget) {
+static bool records_fit(uint32_t type, const uint8_t *payload, uint32_t length, uint64_t *effort) {
     uint64_t at = 0;
     while (at < length) {
         struct qi_record record;
         struct qi_entry entry;
-        if (*budget < 8)
+        if (*effort < 8)
             return false;
-        *budget -= 8;
+        *effort -= 8;
         if (type == QI_FRAME_RECORDS ? !qi_read_record(payload + at, length - at, &record)
                                      : !qi_read_entry(payload + at, length - at, &entry))
             return false;
@@ -65,7 +65,7 @@ static bool records_fit(uint32_t type, const uint8_t *payload, uint32_t length, 
 }
 
 /* Worth a checksum? */
-static bool may_be_frame(const uint8_t *header, uint64_t left, uint64_t *budget) {
+static bool may_be_frame(const uint8_t *header, uint64_t left, uint64_t *effort) {
     uint32_t word = qi_get32(header);
     uint32_t type = word >> 28, length = word & QI_FRAME_LENGTH_MAX;
     if (length == 0 || length > left - QI_FRAME_HEADER)
@@ -73,7 +73,7 @@ static bool may_be_frame(const uint8_t *header, uint64_t left, uint64_t *budget)
     switch (type) {
     case QI_FRAME_RECORDS:
     case QI_FRAME_ENTRIES:
-        return records_fit(type, header + QI_FRAME_HEADER, length, budget);
+        return records_fit(type, header + QI_FRAME_HEADER, length, effort);
     case QI_FRAME_MARK:
         return length == 16;
     case QI_FRAME_SESSION:
@@ -93,21 +93,20 @@ static bool may_be_frame(const uint8_t *header, uint64_t left, uint64_t *budget)
 }
 
 bool qi_frame_find(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t offset,
-                   uint64_t base, struct qi_frame *frame) {
-    uint64_t budget = 8 * size + 4096;
+                   uint64_t *effort, struct qi_frame *frame) {
     for (; offset + QI_FRAME_HEADER <= size; offset++) {
         while (qi_get64(bytes + offset) == 0) { /* no header begins with a zero byte */
             offset += 8;
             if (offset + QI_FRAME_HEADER > size)
                 return false;
         }
-        if (!may_be_frame(bytes + offset, size - offset, &budget))
+        if (!may_be_frame(bytes + offset, size - offset, effort))
             continue;
         uint32_t length = qi_get32(bytes + offset) & QI_FRAME_LENGTH_MAX;
-        if (length > budget)
+        if (length > *effort)
             continue;
-        budget -= length;
-        if (qi_frame_read(seed, bytes, size, offset, base, frame) == QI_FRAME_VALID)
+        *effort -= length;
+        if (qi_frame_read(seed, bytes, size, offset, 0, frame) == QI_FRAME_VALID)
             return true;
     }
     return false;

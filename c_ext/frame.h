@@ -34,10 +34,11 @@ void qi_frame_seal(uint32_t seed, uint8_t *header, uint64_t offset, uint32_t typ
 enum qi_frame_state qi_frame_read(uint32_t seed, const uint8_t *bytes, uint64_t size,
                                   uint64_t offset, uint64_t base, struct qi_frame *frame);
 
-/* Searches the next valid frame at or behind `offset`; what does not parse as one is not checked, and the
- * work is capped at 8 x size, so hostile bytes cost linear
- * time. Returns false if there is none. */
+/* Searches the next valid frame at or behind `offset` of a file that begins with bytes[0]. What does not parse as one is
+ * not checked, and checks draw on `effort`, which a walk over the file gets once: so hostile bytes cost linear time, how
+ * many damaged places they ever have. Returns false if there is none. */
+#define QI_FRAME_EFFORT(size) (16 * (uint64_t)(size) + 4096)
 bool qi_frame_find(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t offset,
-                   uint64_t base, struct qi_frame *frame);
+                   uint64_t *effort, struct qi_frame *frame);
 
 #endif

@@ -169,6 +169,7 @@ static uint64_t highest_mark(const struct qi_journal *journal, uint64_t offset, 
     return mark;
 }
 
+/* A MARK never says more than its own offset, so one search from the first bad place on answers for all later ones. */
 static uint64_t mark_behind(const struct qi_journal *journal, uint64_t offset) {
     uint64_t mark = highest_mark(journal, offset, QI_FRAME_MARK, 16);
     uint64_t close = highest_mark(journal, offset, QI_FRAME_CLOSE, 28);
@@ -184,53 +185,60 @@ static uint64_t last_nonzero(const struct qi_journal *journal, uint64_t from) {
 
 static void walk(const struct qi_journal *journal, uint64_t offset, struct qi_journal_scan *scan) {
     const uint8_t *bytes = journal->tape.memory;
-    uint64_t size = journal->tape.allocated;
+    uint64_t size = journal->tape.allocated, mark = 0;
     struct qi_frame frame;
-    for (;;) {
+    for (bool first = true;;) {
         enum qi_frame_state state = qi_frame_read(journal->seed, bytes, size, offset, 0, &frame);
         if (state == QI_FRAME_VALID) {
             note_frame(scan, &frame);
             offset = scan->end;
             continue;
         }
-        if (state == QI_FRAME_END && offset + QI_FRAME_HEADER <= size &&
-            mark_behind(journal, offset) <= offset)
+        if (first && offset + QI_FRAME_HEADER <= size)
+            mark = mark_behind(journal, offset);
+        first = false;
+        if (state == QI_FRAME_END && offset + QI_FRAME_HEADER <= size && mark <= offset)
             return;
         if (offset + QI_FRAME_HEADER > size) {
             scan->cut_short = !scan->closed;
             return;
         }
-        if (mark_behind(journal, offset) <=
-            offset) { /* nothing says that this was ever durable: a torn tail */
+        if (mark <= offset) { /* nothing says that this was ever durable: a torn tail */
             scan->torn_bytes = last_nonzero(journal, offset) - offset;
             return;
         }
         if (scan->damaged++ == 0)
             scan->first_damage = offset;
-        if (!qi_frame_find(journal->seed, bytes, size, offset + 1, 0, &frame))
+        if (!qi_frame_find(journal->seed, bytes, size, offset + 1, &scan->effort, &frame))
             return;
         scan->damaged_bytes += frame.offset - offset;
         offset = frame.offset;
     }
 }
 
+static struct qi_journal_scan new_scan(const struct qi_journal *journal) {
+    return (struct qi_journal_scan){.end = QI_JOURNAL_START,
+                                    .effort = 4 * QI_FRAME_EFFORT(journal->tape.allocated)};
+}
+
 void qi_journal_scan(const struct qi_journal *journal, struct qi_journal_scan *scan) {
-    *scan = (struct qi_journal_scan){.end = QI_JOURNAL_START};
+    *scan = new_scan(journal);
     walk(journal, QI_JOURNAL_START, scan);
 }
 
 void qi_journal_scan_behind(const struct qi_journal *journal, struct qi_journal_scan *scan) {
-    *scan = (struct qi_journal_scan){
-        .end = QI_JOURNAL_START, .damaged = 1, .first_damage = QI_JOURNAL_START};
+    *scan = new_scan(journal);
+    scan->damaged = 1;
+    scan->first_damage = QI_JOURNAL_START;
     struct qi_frame frame;
     if (!qi_frame_find(journal->seed, journal->tape.memory, journal->tape.allocated,
-                       QI_JOURNAL_START + 1, 0, &frame))
+                       QI_JOURNAL_START + 1, &scan->effort, &frame))
         return;
     scan->damaged_bytes = frame.offset - QI_JOURNAL_START;
     walk(journal, frame.offset, scan);
 }
 
-bool qi_journal_next(const struct qi_journal *journal, const struct qi_journal_scan *scan,
+bool qi_journal_next(const struct qi_journal *journal, struct qi_journal_scan *scan,
                      uint64_t *offset, struct qi_frame *frame) {
     const uint8_t *bytes = journal->tape.memory;
     if (*offset >= scan->end)
@@ -241,7 +249,7 @@ bool qi_journal_next(const struct qi_journal *journal, const struct qi_journal_s
                                    bytes + *offset + QI_FRAME_HEADER};
     } else if (qi_frame_read(journal->seed, bytes, scan->end, *offset, 0, frame) !=
                    QI_FRAME_VALID &&
-               !qi_frame_find(journal->seed, bytes, scan->end, *offset, 0, frame)) {
+               !qi_frame_find(journal->seed, bytes, scan->end, *offset, &scan->effort, frame)) {
         return false;
     }
     *offset = frame->offset + QI_FRAME_HEADER + frame->length;

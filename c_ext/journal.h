@@ -68,6 +68,7 @@ struct qi_journal_scan {
     uint64_t manifest;     /* offset of the last MANIFEST frame, 0: none */
     bool closed;           /* the last frame is a CLOSE */
     bool cut_short;        /* the file ends where zeros should follow: something was cut off */
+    uint64_t effort;       /* what may still be spent on searching behind damage */
 };
 
 /* Checks every frame once and finds the end. Cost: one checksum over the journal's bytes. */
@@ -77,7 +78,7 @@ void qi_journal_scan_behind(const struct qi_journal *journal, struct qi_journal_
 
 /* The next valid frame at or behind *offset and below end, stepping over damage that the scan isolated; moves *offset
  * behind it. Frames were checked by the scan, but are checked again only where damage was found. */
-bool qi_journal_next(const struct qi_journal *journal, const struct qi_journal_scan *scan,
+bool qi_journal_next(const struct qi_journal *journal, struct qi_journal_scan *scan,
                      uint64_t *offset, struct qi_frame *frame);
 
 #endif

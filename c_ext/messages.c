@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 
 #include "crc32c.h"
 #include "error.h"
@@ -348,6 +349,20 @@ int qi_messages_length(struct qi_messages *messages, struct qi_msg_id id, uint32
     if (error == QI_E_CORRUPT && messages->read_only && qi_messages_rescan(messages) == 0)
         error = length_once(messages, id, length);
     return error;
+}
+
+int qi_messages_verify(struct qi_messages *messages, struct qi_msg_id id, uint8_t **buffer,
+                       uint32_t *room) {
+    uint32_t length = 0;
+    int error = qi_messages_length(messages, id, &length);
+    if (!error && length > *room) {
+        uint8_t *bigger = realloc(*buffer, length);
+        if (!bigger)
+            return qi_fail(QI_E_MEMORY, "no memory for a message of %u bytes", length);
+        *buffer = bigger;
+        *room = length;
+    }
+    return error ? error : qi_messages_read(messages, id, *buffer, length);
 }
 
 /* ---- sync ---- */

@@ -150,6 +150,9 @@ int qi_messages_read(struct qi_messages *messages, struct qi_msg_id id, void *pa
                      uint32_t length);
 /* The payload's length, from the frame: not more than the file has, but not covered by a check yet. */
 int qi_messages_length(struct qi_messages *messages, struct qi_msg_id id, uint32_t *length);
+/* Is the whole message there, unaltered? The buffer grows as needed, never beyond what the file has; freed by the caller. */
+int qi_messages_verify(struct qi_messages *messages, struct qi_msg_id id, uint8_t **buffer,
+                       uint32_t *room);
 
 /* References that come (+1) and go (-1); bytes is the reference's share (qi_stored_bytes), with the same sign. */
 void qi_messages_count(struct qi_messages *messages, uint32_t birth_file, int64_t references,

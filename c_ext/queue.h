@@ -82,8 +82,8 @@ int qi_salvage_segments(struct qi_queue *queue);
 int qi_queue_create(struct qi_queue *queue);
 
 /* replay.c: applies a journal's frames to the maps; idempotent (H3). `orphans` counts records without a publish. */
-int qi_replay(struct qi_queue *queue, struct qi_journal *journal,
-              const struct qi_journal_scan *scan, uint64_t *orphans);
+int qi_replay(struct qi_queue *queue, struct qi_journal *journal, struct qi_journal_scan *scan,
+              uint64_t *orphans);
 int qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *except, uint32_t count);
 /* Reads the segments that a purge of all needs, so that nothing fails behind its record. */
 int qi_load_for_purge(struct qi_queue *queue);

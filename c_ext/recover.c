@@ -215,7 +215,7 @@ static bool stored_body(const struct qi_queue *queue, const struct qi_record *re
 }
 
 static uint32_t lowest_file(const struct qi_queue *queue, const struct qi_journal *journal,
-                            const struct qi_journal_scan *scan) {
+                            struct qi_journal_scan *scan) {
     uint64_t offset = QI_JOURNAL_START;
     uint32_t lowest = UINT32_MAX;
     struct qi_frame frame;
@@ -238,6 +238,8 @@ static bool bodies_are_there(struct qi_queue *queue, const struct qi_frame *fram
     uint32_t entries = queue->store->options.segment_entries;
     struct qi_record record;
     struct qi_msg_id id;
+    uint8_t *buffer = NULL;
+    uint32_t room = 0;
     bool there = true;
     for (uint64_t at = 0; there && at < frame->length; at += record.size) {
         if (!qi_read_record(frame->payload + at, frame->length - at, &record))
@@ -248,11 +250,9 @@ static bool bodies_are_there(struct qi_queue *queue, const struct qi_frame *fram
         uint32_t slot = (uint32_t)(record.req_id % entries);
         if (!segment || !segment->hot || qi_bit(segment->hot->ack, slot))
             continue;
-        uint8_t *payload = malloc(qi_payload_length(id) + 1u);
-        there = payload &&
-                qi_messages_read(&queue->store->messages, id, payload, qi_payload_length(id)) == 0;
-        free(payload);
+        there = qi_messages_verify(&queue->store->messages, id, &buffer, &room) == 0;
     }
+    free(buffer);
     return there;
 }
 
@@ -260,7 +260,7 @@ static bool bodies_are_there(struct qi_queue *queue, const struct qi_frame *fram
  * before the first one that lacks its body, so that what survives is a prefix of what was published (H8). Returns the
  * end, or 0 if nothing is to be cut. */
 static uint64_t find_bodiless(struct qi_queue *queue, struct qi_journal *journal,
-                              const struct qi_journal_scan *scan) {
+                              struct qi_journal_scan *scan) {
     uint64_t offset = scan->mark > QI_JOURNAL_START ? scan->mark : QI_JOURNAL_START;
     struct qi_frame frame;
     while (scan->damaged == 0 && qi_journal_next(journal, scan, &offset, &frame))

@@ -62,9 +62,9 @@ static struct found look_into(struct qi_queue *queue, const struct stray *stray)
         disk->ops->map(disk, -1, size, &bytes) == 0 &&
         disk->ops->read(disk, file, bytes, size, 0) == (int64_t)size) {
         struct qi_frame frame;
-        uint64_t offset = QI_SEGMENT_START;
+        uint64_t offset = QI_SEGMENT_START, effort = QI_FRAME_EFFORT(size);
         found.epoch = qi_get64(bytes + QI_SH_EPOCH);
-        while (qi_frame_find(seed, bytes, size, offset, 0, &frame)) {
+        while (qi_frame_find(seed, bytes, size, offset, &effort, &frame)) {
             offset = frame.offset + QI_FRAME_HEADER + frame.length;
             found.length = (uint32_t)offset;
             found.complete = frame.type == QI_FRAME_SUMMARY;

@@ -182,8 +182,8 @@ int qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *except
     return 0;
 }
 
-int qi_replay(struct qi_queue *queue, struct qi_journal *journal,
-              const struct qi_journal_scan *scan, uint64_t *orphans) {
+int qi_replay(struct qi_queue *queue, struct qi_journal *journal, struct qi_journal_scan *scan,
+              uint64_t *orphans) {
     uint64_t offset = QI_JOURNAL_START, session, floor, reserved;
     struct qi_frame frame;
     while (qi_journal_next(journal, scan, &offset, &frame)) {

@@ -10,11 +10,13 @@
 #include "store.h"
 
 static uint32_t lower_bound(const struct qi_segments *segments, uint64_t number) {
-    const struct qi_segment *items = segments->items + segments->start;
     uint32_t low = 0, high = segments->count;
-    if (high > 0 && items[high - 1].number < number)
+    if (high == 0)
+        return 0;
+    const struct qi_segment *items = segments->items + segments->start;
+    if (items[high - 1].number < number)
         return high; /* the usual new segment */
-    if (high > 0 && number >= items[0].number && number - items[0].number < high &&
+    if (number >= items[0].number && number - items[0].number < high &&
         items[number - items[0].number].number == number)
         return (uint32_t)(number - items[0].number); /* no gaps: the usual case */
     while (low < high) {
@@ -185,11 +187,12 @@ void qi_segment_ack(struct qi_queue *queue, struct qi_segment *segment, uint32_t
 }
 
 int qi_segment_use(struct qi_hot *hot, uint32_t file, int32_t count, int64_t bytes) {
-    struct qi_file_use *use = hot->uses + hot->uses_count;
-    while (use > hot->uses && use[-1].file != file)
-        use--; /* few files, the newest last */
-    if (use > hot->uses) {
-        use--;
+    uint32_t at = hot->uses_count;
+    while (at > 0 && hot->uses[at - 1].file != file)
+        at--; /* few files, the newest last */
+    struct qi_file_use *use;
+    if (at > 0) {
+        use = hot->uses + at - 1;
     } else {
         if (hot->uses_count == hot->uses_room) {
             uint32_t room = hot->uses_room ? hot->uses_room * 2 : 4;

@@ -129,6 +129,10 @@ static int finish_load(struct loading *loading) {
              transient = 0;
     uint64_t first = segment->number * entries;
     for (uint32_t slot = 0; slot < entries; slot++) {
+        if (slot % 64 == 0 && hot->pub[slot / 64] == 0) {
+            slot += 63; /* nothing was published here */
+            continue;
+        }
         if (qi_bit(hot->transient, slot) && first + slot < queue->floor)
             qi_set_bit(hot->ack, slot);
         if (!add_deliveries(loading, slot))
@@ -154,17 +158,19 @@ static int finish_load(struct loading *loading) {
     return 0;
 }
 
-static int walk_frames(struct loading *loading, const uint8_t *bytes, uint32_t seed) {
+/* `length` bytes are there; the manifest may name more, but memory and time go by what there is. */
+static int walk_frames(struct loading *loading, const uint8_t *bytes, uint32_t length,
+                       uint32_t seed) {
     struct qi_segment *segment = loading->segment;
     struct qi_frame frame;
     char name[32];
     qi_segment_name(segment->number, segment->alt, name);
-    uint64_t offset = QI_SEGMENT_START;
-    while (offset < segment->length) {
-        if (qi_frame_read(seed, bytes, segment->length, offset, 0, &frame) != QI_FRAME_VALID) {
+    uint64_t offset = QI_SEGMENT_START, effort = QI_FRAME_EFFORT(length);
+    while (offset < length) {
+        if (qi_frame_read(seed, bytes, length, offset, 0, &frame) != QI_FRAME_VALID) {
             uint64_t bad = offset;
-            bool found = qi_frame_find(seed, bytes, segment->length, offset + 1, 0, &frame);
-            offset = found ? frame.offset : segment->length;
+            bool found = qi_frame_find(seed, bytes, length, offset + 1, &effort, &frame);
+            offset = found ? frame.offset : length;
             qi_report(loading->queue->store, true, loading->queue->directory, name, bad,
                       "%llu damaged bytes; the frames behind them are read",
                       (unsigned long long)(offset - bad));
@@ -175,6 +181,9 @@ static int walk_frames(struct loading *loading, const uint8_t *bytes, uint32_t s
             return qi_fail(QI_E_MEMORY, "no memory to load a segment");
         offset = frame.offset + QI_FRAME_HEADER + frame.length;
     }
+    if (length < segment->length)
+        qi_report(loading->queue->store, true, loading->queue->directory, name, length,
+                  "%u durable bytes at its end are gone", segment->length - length);
     if (loading->orphans)
         qi_report(loading->queue->store, true, loading->queue->directory, name, 0,
                   "%u deliveries or acks without a publish were ignored", loading->orphans);
@@ -193,22 +202,26 @@ static int window_room(struct qi_queue *queue, uint32_t want) {
     return 0;
 }
 
-/* The whole file in memory: in the queue's window, where its records will be wanted next, or mapped if it is too big for
- * that. */
+/* What the file has of the segment, in memory: in the queue's window, where its records will be wanted next, or mapped if
+ * it is too big for that. */
 static int read_whole(struct qi_queue *queue, const struct qi_segment *segment, int file,
-                      uint8_t **bytes) {
+                      uint8_t **bytes, uint32_t *length) {
     struct qi_disk *disk = queue->store->disk;
-    bool fits = segment->length <= WINDOW_MAX;
-    int error = fits ? window_room(queue, segment->length)
-                     : disk->ops->map(disk, -1, segment->length, bytes);
+    uint64_t size = 0;
+    int error = disk->ops->size(disk, file, &size);
+    if (error)
+        return qi_fail_disk(error, "cannot read a segment of", queue->directory);
+    *length = size < segment->length ? (uint32_t)size : segment->length;
+    bool fits = *length <= WINDOW_MAX;
+    error = fits ? window_room(queue, *length) : disk->ops->map(disk, -1, *length, bytes);
     if (error)
         return fits ? error : qi_fail(QI_E_MEMORY, "no memory to load a segment");
     if (fits)
         *bytes = queue->window;
-    int64_t got = disk->ops->read(disk, file, *bytes, segment->length, 0);
+    int64_t got = disk->ops->read(disk, file, *bytes, *length, 0);
     if (got < 0)
         return qi_fail_disk((int)got, "cannot read a segment of", queue->directory);
-    memset(*bytes + got, 0, segment->length - (size_t)got); /* what is missing is damage */
+    *length = (uint32_t)got; /* what is missing is damage */
     if (fits) {
         queue->window_number = segment->number;
         queue->window_offset = 0;
@@ -239,12 +252,13 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
     if (!loading.deliveries)
         error = qi_fail(QI_E_MEMORY, "no memory to load a segment");
     uint8_t *bytes = NULL;
+    uint32_t length = 0;
     if (file >= 0) {
         if (!error)
-            error = read_whole(queue, segment, file, &bytes);
+            error = read_whole(queue, segment, file, &bytes, &length);
         disk->ops->close(disk, file);
         if (!error)
-            error = walk_frames(&loading, bytes, seed);
+            error = walk_frames(&loading, bytes, length, seed);
     } else if (live_in_maps(hot, words) < segment->unacked) {
         qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
     }
@@ -259,7 +273,7 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
     if (!error)
         error = finish_load(&loading);
     if (bytes && bytes != queue->window)
-        disk->ops->unmap(disk, bytes, segment->length);
+        disk->ops->unmap(disk, bytes, length);
     free(loading.stored);
     free(loading.deliveries);
     return error;
@@ -272,19 +286,30 @@ static bool in_window(const struct qi_queue *queue, const struct qi_segment *seg
            offset + length <= queue->window_offset + queue->window_length;
 }
 
+static int fail_early(const struct qi_queue *queue) {
+    return qi_fail(QI_E_CORRUPT, "a segment of %s ends too early", queue->directory);
+}
+
 /* Bytes of a segment file through the queue's read-ahead window. */
 static int window(struct qi_queue *queue, struct qi_segment *segment, uint32_t offset,
                   uint32_t length, const uint8_t **bytes) {
     if (!in_window(queue, segment, offset, length)) {
         struct qi_disk *disk = queue->store->disk;
         uint32_t want = length > WINDOW ? length : WINDOW, seed;
-        int error = window_room(queue, want);
-        if (error)
-            return error;
+        uint64_t size = 0;
         int file = qi_segment_open(queue, segment, &seed);
         if (file < 0)
             return file;
-        int64_t got = disk->ops->read(disk, file, queue->window, want, offset);
+        int64_t got = disk->ops->size(disk, file, &size);
+        if (got == 0) { /* a length that is not there is not asked memory for */
+            bool inside = offset <= size && length <= size - offset;
+            int error = inside ? window_room(queue, want) : QI_E_CORRUPT;
+            if (error) {
+                disk->ops->close(disk, file);
+                return inside ? error : fail_early(queue);
+            }
+            got = disk->ops->read(disk, file, queue->window, want, offset);
+        }
         disk->ops->close(disk, file);
         if (got < 0)
             return qi_fail_disk((int)got, "cannot read a segment of", queue->directory);
@@ -292,7 +317,7 @@ static int window(struct qi_queue *queue, struct qi_segment *segment, uint32_t o
         queue->window_offset = offset;
         queue->window_length = (uint32_t)got;
         if (got < length)
-            return qi_fail(QI_E_CORRUPT, "a segment of %s ends too early", queue->directory);
+            return fail_early(queue);
     }
     *bytes = queue->window + (offset - queue->window_offset);
     return 0;

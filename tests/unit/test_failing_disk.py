@@ -58,7 +58,11 @@ def test_h13_after_a_failed_sync_only_close_is_allowed(tmp_path):
     shim = tmp_path / "shim.so"
     command = ["cc", "-shared", "-fPIC", "-o", str(shim), str(tmp_path / "shim.c")]
     subprocess.run(command, check=True)
-    environment = os.environ | {"LD_PRELOAD": str(shim), "FAIL_SYNC": str(tmp_path / "fail")}
+    preload = [os.environ.get("LD_PRELOAD", ""), str(shim)]  # a sanitizer comes first
+    environment = os.environ | {
+        "LD_PRELOAD": ":".join(filter(None, preload)),
+        "FAIL_SYNC": str(tmp_path / "fail"),
+    }
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "data")],
         env=environment,
