@@ -40,7 +40,19 @@ struct sync {
     struct qi_journal *journal, *old; /* old: NULL if durable */
     int dir;                          /* -1: durable */
     uint64_t from, tail;              /* of the journal */
+    uint64_t ahead;                   /* up to here its pages are made ready for what comes next */
 };
+
+/* A queue in full flow: the pages of the next interval are made ready before they are needed. With the lock: appends
+ * move `allocated`. */
+static uint64_t end_of_ahead(const struct sync *sync) {
+    uint64_t ahead = 2 * (sync->tail - sync->from), end = sync->journal->tape.allocated;
+    if (ahead < AHEAD_MIN)
+        return sync->tail;
+    if (ahead > AHEAD_MAX)
+        ahead = AHEAD_MAX;
+    return sync->tail + ahead < end ? sync->tail + ahead : end;
+}
 
 static int sync_files(const struct sync *sync) {
     struct qi_disk *disk = sync->disk;
@@ -54,11 +66,8 @@ static int sync_files(const struct sync *sync) {
     qi_tape_settle(&sync->journal->tape, sync->from, sync->tail);
     if (!error)
         error = disk->ops->sync(disk, sync->journal->tape.file);
-    /* A queue in full flow: the pages of the next interval are made ready before they are needed. */
-    uint64_t ahead = 2 * (sync->tail - sync->from);
-    if (!error && ahead >= AHEAD_MIN)
-        qi_tape_prepare(&sync->journal->tape, sync->tail,
-                        sync->tail + (ahead < AHEAD_MAX ? ahead : AHEAD_MAX));
+    if (!error)
+        qi_tape_prepare(&sync->journal->tape, sync->tail, sync->ahead);
     return error;
 }
 
@@ -77,6 +86,7 @@ static int sync_once(struct qi_queue *queue) {
     queue->dir_unsynced = false;
     int error = qi_sync_messages(store);
     if (!error) {
+        sync.ahead = end_of_ahead(&sync);
         qi_unlock(store);
         error = sync_files(&sync);
         qi_relock(store);

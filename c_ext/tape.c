@@ -98,8 +98,6 @@ void qi_tape_settle(struct qi_tape *tape, uint64_t from, uint64_t to) {
 
 void qi_tape_prepare(struct qi_tape *tape, uint64_t from, uint64_t to) {
     from = (from + PAGE - 1) & ~(PAGE - 1);
-    if (to > tape->allocated)
-        to = tape->allocated;
     to &= ~(PAGE - 1);
     if (!tape->told && to > from) /* only a help: a failure shows at the store or the sync */
         tape->disk->ops->populate(tape->disk, tape->memory + from, to - from, true);

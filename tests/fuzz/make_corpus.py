@@ -1,6 +1,6 @@
 """Makes the seeds of fuzz_store: small stores in all states, packed as archives (archive.h).
 
-    python tests/fuzz/make_corpus.py FOLDER
+python tests/fuzz/make_corpus.py FOLDER
 """
 
 import random
@@ -67,7 +67,9 @@ def play(store: qindex.Store, dice: random.Random, steps: int) -> None:
         match dice.choice(["publish", "publish", "many", "get", "nack", "drop", "flush", "sync"]):
             case "publish":
                 size = dice.choice([0, 3, 20, 60])
-                queue.publish(b"b" * size, persistent=dice.random() < 0.8, ttl=dice.choice([None, 5]))
+                queue.publish(
+                    b"b" * size, persistent=dice.random() < 0.8, ttl=dice.choice([None, 5])
+                )
             case "many":
                 queue.publish_many([b"m" * dice.choice([1, 40]) for _ in range(dice.randrange(12))])
             case "get":
