@@ -166,15 +166,20 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
     queue->session = manifest->session;
     queue->floor = manifest->floor;
     queue->reserved = manifest->reserved;
+    uint64_t lowest = 0;
     for (uint32_t i = 0; i < manifest->count; i++) {
         const uint8_t *at = manifest->segments + (uint64_t)i * QI_MANIFEST_SEGMENT;
-        struct qi_segment *segment = qi_segment_make(&queue->segments, qi_get64(at));
+        uint64_t number = qi_get64(at);
+        if (number < lowest || number > QI_REQ_ID_MASK / entries ||
+            (qi_get32(at + 8) & ~QI_MANIFEST_ALT) >
+                QI_LOC_OFFSET_MAX) /* no writer of ours does that */
+            return qi_fail(QI_E_CORRUPT, "queue %s: its manifest names segments that cannot be",
+                           queue->directory);
+        lowest = number + 1;
+        struct qi_segment *segment = qi_segment_make(&queue->segments, number);
         if (!segment)
             return qi_fail(QI_E_MEMORY, "no memory for the table of segments");
-        uint32_t length = qi_get32(at + 8) & ~QI_MANIFEST_ALT;
-        if (segment->length > 0 || length > QI_LOC_OFFSET_MAX)
-            continue; /* twice, or too long: no writer of ours does that */
-        segment->length = length;
+        segment->length = qi_get32(at + 8) & ~QI_MANIFEST_ALT;
         segment->alt = (qi_get32(at + 8) & QI_MANIFEST_ALT) != 0;
         segment->flushed_unacked = qi_get16(at + 12);
         segment->flushed_transient = qi_get16(at + 14);

@@ -140,6 +140,23 @@ void qi_remove_strays(struct qi_queue *queue) {
     free(strays.items);
 }
 
+/* The counters of a damaged segment become what its file holds. Not more memory is kept than before: a hostile manifest
+ * may name a hundred thousand of them. */
+static void follow_what_is_there(struct qi_queue *queue, struct qi_segment *segment,
+                                 const char *name, uint64_t size) {
+    bool was_cold = !segment->hot;
+    if (!was_cold || size > QI_SEGMENT_START) {
+        qi_segment_load(queue, segment);
+        if (was_cold && segment->hot && !segment->hot->dirty)
+            qi_segment_cool(segment);
+        return;
+    }
+    qi_report(queue->store, true, queue->directory, name, 0,
+              "%u messages should be here, 0 were found", segment->unacked);
+    queue->depth -= segment->unacked;
+    segment->unacked = segment->transient = 0;
+}
+
 void qi_check_segments(struct qi_queue *queue) {
     struct qi_disk *disk = queue->store->disk;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
@@ -159,6 +176,6 @@ void qi_check_segments(struct qi_queue *queue) {
         qi_report(queue->store, true, queue->directory, name, size,
                   "%llu of %u durable bytes are there; messages are lost", (unsigned long long)size,
                   segment->length);
-        qi_segment_load(queue, segment); /* the counters follow what is really there */
+        follow_what_is_there(queue, segment, name, size);
     }
 }

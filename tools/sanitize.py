@@ -1,12 +1,12 @@
 """The test suite, with the engine built under a sanitizer.
 
-    python tools/sanitize.py asan              wrong memory accesses and undefined behaviour: all tests
+    python tools/sanitize.py asan              wrong memory accesses, undefined behaviour
     python tools/sanitize.py tsan              data races: all tests
     python tools/sanitize.py leaks             memory that the engine allocated and nobody freed
     python tools/sanitize.py all               one after the other
     python tools/sanitize.py tsan -- -k kill   what follows -- goes to pytest
 
-The core is built in a temporary copy of the source tree, with asserts; the tree here stays as it is.
+The core is built with asserts in a temporary copy of the source tree; this tree stays as it is.
 Needs gcc and its sanitizer libraries. CPython itself is not instrumented: what is reported is about
 the engine. Exit code 0: nothing was found and the tests passed; 1: otherwise.
 """

@@ -1,0 +1,32 @@
+"""The fuzzers' corpora once more, without libFuzzer: what was found and mended stays mended."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CORPUS = Path(__file__).parent / "corpus"
+
+
+def run(*command):
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_corpus_of_stores_is_opened_within_the_limits():
+    files = sorted((CORPUS / "store").iterdir())
+    shown = run(ROOT / "tools" / "fuzz.py", "--replay", *files).splitlines()
+    assert len(shown) == len(files)
+    for line in shown:
+        assert float(line.split("opened in ")[1].split()[0]) <= 1.0, line
+        assert int(line.split(" KiB")[0].split()[-1]) <= 64 * 1024, line
+
+
+def test_the_corpus_of_foreign_formats_is_read_within_the_limits():
+    files = sorted((CORPUS / "formats").iterdir())
+    assert f"{len(files)} inputs" in run(CORPUS.parent / "fuzz_formats.py", "--replay", *files)

@@ -1,0 +1,145 @@
+"""Fuzz what opens foreign bytes: the store (libFuzzer, ASan, UBSan) and the readers of dead nodes.
+
+    python tools/fuzz.py                      60 seconds: two thirds store, one third readers
+    python tools/fuzz.py --minutes 30         longer; --target store or formats: only that
+    python tools/fuzz.py --canary             breaks a length check in a copy: it must be found
+    python tools/fuzz.py --replay FILE ...    inputs of the store once more, and what they cost
+
+Inputs that were found interesting are kept in --work (build/fuzz) for the next run; the few
+in tests/fuzz/corpus are the seeds. An input that fails is written there too; add it to the corpus
+with its repair: the tests replay the corpus. The store needs clang with libFuzzer (Debian: clang,
+libclang-rt-VERSION-dev); the readers use atheris if it is installed, else plain dice.
+
+Exit code 0: nothing found (a target that cannot run here says so); 1: something was found.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FUZZ = ROOT / "tests" / "fuzz"
+HARNESS = ["fuzz_store.c", "archive.c", "disk_memory.c"]
+FLAGS = ["-std=c11", "-g", "-UNDEBUG", "-pthread", "-Dqi_disk_posix=qi_disk_memory"]
+SANITIZED = ["-O1", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]
+# The sanitizers make everything several times slower; the true limit is held to by the replay.
+SANITIZED += ["-DLIMIT_SECONDS=4.0"]
+INPUT_BYTES_MAX = 64 * 1024
+CANARY = ("length > size - offset - QI_FRAME_HEADER", "length > size")
+
+
+def compile_store(target: Path, compiler: list[str], engine: Path) -> str:
+    """The engine, a disk in memory and the harness as one program; returns why not, or nothing."""
+    sources = [str(file) for file in sorted(engine.glob("*.c")) if file.name != "disk_posix.c"]
+    sources += [str(FUZZ / name) for name in HARNESS]
+    command = [*compiler, *FLAGS, f"-I{engine}", f"-I{FUZZ}", *sources, "-o", str(target)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        return f"{compiler[0]} is not installed"
+    return done.stderr.strip() if done.returncode else ""
+
+
+def build_plain(target: Path) -> str:
+    """The same without libFuzzer and sanitizers: opens the files that it is given."""
+    return compile_store(target, ["cc", "-O2", "-DSTANDALONE"], ROOT / "c_ext")
+
+
+def fuzz_store(seconds: float, work: Path, engine: Path) -> bool:
+    program = work / "fuzz_store"
+    corpus = work / "store"
+    corpus.mkdir(parents=True, exist_ok=True)
+    problem = compile_store(program, ["clang", *SANITIZED], engine)
+    if problem:
+        print(f"fuzz: store: NOT RUN: {problem.splitlines()[-1]}", flush=True)
+        return True
+    command = [str(program), f"-max_total_time={seconds:.0f}", f"-max_len={INPUT_BYTES_MAX}"]
+    command += ["-timeout=20", "-rss_limit_mb=3000", f"-artifact_prefix={work}/", "-verbosity=0"]
+    command += ["-print_final_stats=1", str(corpus), str(FUZZ / "corpus" / "store")]
+    begin = time.monotonic()
+    done = subprocess.run(command, cwd=work, capture_output=True, text=True)
+    if done.returncode:
+        print(done.stderr[-6000:])
+        print(f"fuzz: store: FAILED; the input is in {work}", flush=True)
+        return False
+    stats = dict(
+        line.removeprefix("stat::").split(":", 1)
+        for line in done.stderr.splitlines()
+        if line.startswith("stat::")
+    )
+    inputs = int(stats["number_of_executed_units"])
+    took = time.monotonic() - begin
+    print(f"fuzz: store: {inputs} inputs in {took:.0f} s: nothing found", flush=True)
+    return True
+
+
+def fuzz_formats(seconds: float, work: Path) -> bool:
+    command = [sys.executable, str(FUZZ / "fuzz_formats.py"), str(FUZZ / "corpus" / "formats")]
+    command += ["--seconds", str(seconds), "--crashes", str(work / "formats")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        print(done.stdout[-2000:], done.stderr[-6000:])
+        print("fuzz: formats: FAILED", flush=True)
+        return False
+    last = [line for line in done.stdout.splitlines() if line.startswith("formats:")]
+    print(f"fuzz: {last[-1] if last else f'formats: {seconds:.0f} s, guided: nothing found'}")
+    return True
+
+
+def canary(work: Path) -> bool:
+    """A fuzzer that finds nothing may be one that looks at nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        engine = Path(folder, "c_ext")
+        shutil.copytree(ROOT / "c_ext", engine)
+        text = (engine / "frame.c").read_text(encoding="utf-8")
+        if CANARY[0] not in text:
+            raise SystemExit("fuzz: the canary's line is not in frame.c any more: choose another")
+        (engine / "frame.c").write_text(text.replace(*CANARY), encoding="utf-8")
+        print("fuzz: the canary: a length check is broken; the next line should say FAILED")
+        found = not fuzz_store(60, Path(folder), engine)
+    print(f"fuzz: the canary was {'found' if found else 'NOT found'}")
+    return found
+
+
+def replay(files: list[Path]) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "plain")
+        problem = build_plain(program)
+        if problem:
+            raise SystemExit(f"fuzz: {problem}")
+        return subprocess.run([program, *files]).returncode == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--target", choices=["all", "store", "formats"], default="all")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "fuzz")
+    parser.add_argument("--canary", action="store_true")
+    parser.add_argument("--replay", nargs="+", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    if options.replay:
+        return 0 if replay(options.replay) else 1
+    work = options.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    if options.canary:
+        return 0 if canary(work) else 1
+    seconds = options.minutes * 60 if options.minutes else options.seconds
+    share = {"store": 2 / 3, "formats": 1 / 3} if options.target == "all" else {options.target: 1}
+    passed = True
+    if "store" in share:
+        passed &= fuzz_store(seconds * share["store"], work, ROOT / "c_ext")
+    if "formats" in share:
+        passed &= fuzz_formats(seconds * share["formats"], work)
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
