@@ -274,6 +274,10 @@ static bool mapping_is_safe(DISK, int dir) {
     (void)dir;
     return false;
 }
+static uint64_t changed_us(DISK, int dir) {
+    (void)dir;
+    return UINT64_MAX;
+}
 static uint64_t now_us(DISK) {
     return UINT64_C(1800000000000000) + clock_us++;
 }
@@ -310,6 +314,7 @@ static const struct qi_disk_ops memory_ops = {
     .unlock = unlock,
     .free_bytes = free_bytes,
     .mapping_is_safe = mapping_is_safe,
+    .changed_us = changed_us,
     .wall_us = now_us,
     .monotonic_us = now_us,
     .whoami = whoami,

@@ -1,4 +1,4 @@
-"""Stores that no writer of ours makes: an encoder of the format, and directories that ask for too much."""
+"""Stores that no writer of ours makes: an encoder of the format, and files that ask too much."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def damage_between_frames() -> tuple[bytes, dict[int, bytes]]:
 
 
 def damage_that_looks_long() -> tuple[bytes, dict[int, bytes]]:
-    """The same, but each bad place looks like the head of a frame as long as the rest of the file."""
+    """The same, but each bad place looks like a frame that is as long as the rest of the file."""
     parts: list[tuple[int, bytes] | bytes] = [(MANIFEST, manifest([]))]
     for i in range(SIZE // 64):
         left = SIZE - i * 64
