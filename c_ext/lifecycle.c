@@ -259,6 +259,21 @@ static bool directory_is_hex(const char *directory) {
     return strlen(directory) == 32 && strspn(directory, "0123456789abcdef") == 32;
 }
 
+/* The directory must be of the queue that is asked for: a copied one, or (in theory) a name with the same hash, is not. */
+static int check_name(struct qi_queue *queue, int dir, const char *name, size_t name_size) {
+    int error = 0;
+    if (dir >= 0) {
+        queue->dir = dir;
+        error = qi_queue_meta_read(queue);
+        queue->dir = -1;
+    }
+    if (error || (queue->name_size == name_size && memcmp(queue->name, name, name_size) == 0))
+        return error;
+    return qi_fail(QI_E_CORRUPT,
+                   "queues/%s is the directory of queue %s, not of %.*s: was it copied or renamed?",
+                   queue->directory, queue->name, (int)name_size, name);
+}
+
 int qi_queue_open(struct qi_store *store, const char *name, size_t name_size, const char *directory,
                   bool create, struct qi_queue **result) {
     if (!directory_is_hex(directory) || name_size > 65535)
@@ -270,13 +285,15 @@ int qi_queue_open(struct qi_store *store, const char *name, size_t name_size, co
     if (!error && !exists) {
         int dir = store->disk->ops->open_dir(store->disk, store->queues_dir, directory);
         exists = dir >= 0;
-        if (exists)
-            store->disk->ops->close(store->disk, dir);
         if (!exists && (!create || store->options.read_only))
             error =
                 qi_fail(QI_E_MISSING, "there is no queue %.*s in this store", (int)name_size, name);
         if (!error && !(queue = add_queue(store, name, name_size, directory)))
             error = qi_fail(QI_E_MEMORY, "no memory for a queue");
+        if (!error && exists)
+            error = check_name(queue, dir, name, name_size);
+        if (exists)
+            store->disk->ops->close(store->disk, dir);
         if (!error && !exists) {
             queue->recovering = true;
             error = qi_queue_create(queue);
@@ -286,8 +303,12 @@ int qi_queue_open(struct qi_store *store, const char *name, size_t name_size, co
                 queue->deleted = true;
         }
     }
+    if (!error && queue->name_size > 0) /* else not read yet */
+        error = check_name(queue, -1, name, name_size);
     if (!error)
         error = qi_queue_ready(queue, false);
+    if (!error)
+        error = check_name(queue, -1, name, name_size);
     if (!error)
         *result = queue;
     qi_unlock(store);

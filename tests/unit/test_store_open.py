@@ -1,13 +1,14 @@
 """One writer, many readers, forks and threads: who may use a store, and when (H16)."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 
 import pytest
-from helpers import content, files_of, ids
+from helpers import content, files_of, ids, queue_directory
 
 import qindex
 
@@ -224,3 +225,21 @@ def test_many_readers_may_look_at_once_and_while_a_writer_works(open_store):
         thread.join()
     if failures:
         raise failures[0]
+
+
+def test_a_copied_queue_directory_is_refused_by_name(open_store):
+    store = open_store()
+    store.queue("a").publish(b"of a")
+    store.close()
+    copy = queue_directory(store.path, "b")
+    shutil.copytree(queue_directory(store.path, "a"), copy)
+    before = files_of(copy)
+    for options in ({"read_only": True}, {}):
+        store = open_store(**options)
+        for _ in range(2):
+            with pytest.raises(qindex.StoreCorrupt, match=r"of queue a, not of b: was it copied"):
+                store.queue("b")
+        if options:
+            assert files_of(copy) == before
+        assert store.queue("a").peek().body == b"of a"
+        store.close()
