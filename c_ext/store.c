@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "store.h"
+#include "messages_files.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -146,6 +147,16 @@ bool qi_is_short_of_space(struct qi_store *store) {
            left < store->keep_free;
 }
 
+static void report_aliens(struct qi_store *store) {
+    for (uint32_t i = 0; i < store->messages.files_count; i++) {
+        const struct qi_message_file *file = &store->messages.files[i];
+        if (file->alien)
+            qi_report(store, true, "", qi_message_name(file->number, false).shown, 0,
+                      "not a message file of this store, or its header or birth table is damaged: "
+                      "it is never removed");
+    }
+}
+
 static int open_parts(struct qi_store *store) {
     qi_options *options = &store->options;
     struct qi_disk *disk = store->disk;
@@ -166,6 +177,7 @@ static int open_parts(struct qi_store *store) {
         error =
             qi_messages_open(&store->messages, disk, messages_dir, store->identity,
                              options->message_file_size, store->use_mapping, options->read_only);
+        report_aliens(store);
     }
     if (error || !writing)
         return error;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "messages_files.h"
 #include "store.h"
 
 #define GARBAGE_PERCENT 50u
@@ -211,6 +212,20 @@ static int mark_all(struct qi_store *store, struct qi_compaction *compaction) {
     return error;
 }
 
+/* Files that stay because a message in them could not be copied; once per file, it is not picked again. */
+static void report_left_out(struct qi_store *store, const struct qi_compaction *compaction) {
+    struct qi_msg_id first = compaction->damaged_id;
+    for (uint32_t i = 0; i < compaction->victims_count && compaction->damaged > 0; i++) {
+        const struct qi_message_file *file = &compaction->files[i];
+        if (!file->victim && !file->spared)
+            qi_report(
+                store, true, "", qi_message_name(file->number, false).shown, 0,
+                "it stays as it is, because a message in it is damaged (the first that was met "
+                "was born in file %u at offset %u); see check",
+                first.file, first.offset);
+    }
+}
+
 /* One compaction: 0, an error, or LOOK_FURTHER. H15: copy, sync, record, then unlink. The acks of what is not copied are made durable before anything is unlinked:
  * otherwise a power cut would bring back messages without bodies. */
 static int compact_once(struct qi_store *store, uint32_t garbage_percent, int64_t *freed) {
@@ -225,6 +240,7 @@ static int compact_once(struct qi_store *store, uint32_t garbage_percent, int64_
         qi_unlock(store);
         error = qi_compact_copy(&store->messages, &compaction);
         qi_relock(store);
+        report_left_out(store, &compaction);
     }
     for (uint32_t i = 0; i < store->queues_count && !error; i++) {
         struct qi_queue *queue = store->queues[i];

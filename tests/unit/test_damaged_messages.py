@@ -67,3 +67,33 @@ def test_peek_shows_the_messages_around_a_damaged_one(run, path):
     assert code == 1
     assert out.encode() == b"".join(BODIES[number] for number in (0, 1, 2, 5))
     assert err.count("see qindex check") == 2
+
+
+def test_a_file_that_compaction_must_leave_is_told(path):
+    with qindex.open(path, embed_below=64, idle=3600) as store:
+        queue = store.queue("a")
+        queue.publish(b"in a newer file" * 10)
+        queue.ack_many(m for m in queue.get_many(3) if m.req_id != 0)
+        for _ in range(2):
+            with pytest.raises(qindex.StoreCorrupt):
+                queue.get()
+        queue.ack_many(queue.get_many(4))
+        for _ in range(3):
+            store.compact()
+        told = [str(finding) for finding in store.findings if "messages/0.qms" in finding.where]
+        assert len(told) == 1
+        assert "a message in it is damaged" in told[0]
+        queue.nack(0)
+        assert queue.get().body == BODIES[0]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_file_that_is_not_understood_is_told(path, read_only, run):
+    file = path / "messages" / "0.qms"
+    file.write_bytes(b"X" + file.read_bytes()[1:])
+    with qindex.open(path, read_only=read_only) as store:
+        assert any("messages/0.qms" in finding.where for finding in store.findings)
+        assert store.queue("a").peek().body == BODIES[0]
+    code, out, _ = run("check", path)
+    assert code == 1
+    assert "messages/0.qms" in out
