@@ -6,21 +6,16 @@ import os
 import weakref
 from array import array
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from qindex._core import ffi, lib
 from qindex.errors import StoreClosed, raise_error
+from qindex.handle import Closing, SyncPolicy, close_handle, directory_of, make_options, open_handle
 from qindex.store import (
     EMBED_BELOW,
     MAX_JOURNAL_BYTES,
     MAX_JOURNAL_ENTRIES,
     MESSAGE_FILE_SIZE,
-    SyncPolicy,
-    _close_handle,
-    _directory,
-    _options,
-    open_handle,
 )
 
 
@@ -34,7 +29,7 @@ class IndexEntry(NamedTuple):
     persistent: bool
 
 
-class QueueIndex:
+class QueueIndex(Closing):
     """One queue index in a directory of its own: publish, deliver, ack, in bulk.
 
     The same journal, segments, flush and recovery as a queue of a store; ids are per index and are
@@ -52,7 +47,7 @@ class QueueIndex:
         segment_entries: int = 0,
         read_only: bool = False,
     ) -> None:
-        options = _options(
+        options = make_options(
             sync,
             sync_interval,
             EMBED_BELOW,
@@ -67,25 +62,14 @@ class QueueIndex:
             index_only=True,
         )
         self.path, self._store = open_handle(path, options)
-        self._finalizer = weakref.finalize(self, _close_handle, self._store)
+        self._finalizer = weakref.finalize(self, close_handle, self._store)
         self._closed = False
         result = ffi.new("qi_queue **")
-        code = lib.qi_queue_open(self._store, b"", 0, _directory(""), True, result)
+        code = lib.qi_queue_open(self._store, b"", 0, directory_of(""), True, result)
         if code < 0:
             self._finalizer()
             raise_error(code)
         self._queue = result[0]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __len__(self) -> int:
         """Entries published and not acked."""

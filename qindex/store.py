@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 from qindex._core import ffi, lib
 from qindex.arguments import as_bytes, encode_headers, to_expiry_us
-from qindex.errors import QueueMissing, StoreClosed, StoreMissing, raise_error
+from qindex.errors import QueueMissing, StoreClosed, raise_error
+from qindex.handle import Closing, SyncPolicy, close_handle, directory_of, make_options, open_handle
 from qindex.message import Finding
 from qindex.queue import Queue
 
@@ -23,8 +22,6 @@ MAX_JOURNAL_ENTRIES: Final = 65536
 MAX_JOURNAL_BYTES: Final = 32 * 1024 * 1024
 IDLE_SECONDS: Final = 1.0
 COMPACT_PERCENT: Final = 20  # what compact() asks for: files with at least this share of garbage
-
-SyncPolicy = Literal["group", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,62 +42,7 @@ class StoreStats:
     counted: bool  # True: the account of live bytes is complete
 
 
-def _check(name: str, value: int, low: int, high: int) -> int:
-    if not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
-    return value
-
-
-def _options(
-    sync: SyncPolicy,
-    sync_interval: float,
-    embed_below: int,
-    message_file_size: int,
-    max_journal_entries: int,
-    max_journal_bytes: int,
-    segment_entries: int,
-    idle: float,
-    read_only: bool,
-    create: bool,
-    io: str,
-    index_only: bool,
-) -> Any:
-    if sync not in ("group", "always", "never"):
-        raise ValueError(f"sync must be 'group', 'always' or 'never', not {sync!r}")
-    if io not in ("auto", "mmap", "pwrite"):
-        raise ValueError(f"io must be 'auto', 'mmap' or 'pwrite', not {io!r}")
-    if not 0 < sync_interval <= 3600:
-        raise ValueError(f"sync_interval must be seconds, above 0, not {sync_interval!r}")
-    if not 0 < idle <= 3600:
-        raise ValueError(f"idle must be seconds, above 0, not {idle!r}")
-    options = ffi.new("qi_options *")
-    options.segment_entries = _check("segment_entries", segment_entries, 0, 16384)
-    options.max_journal_entries = _check("max_journal_entries", max_journal_entries, 1, 1 << 24)
-    options.max_journal_bytes = _check("max_journal_bytes", max_journal_bytes, 4096, 256 << 20)
-    options.embed_below = _check("embed_below", embed_below, 0, 65536)
-    options.message_file_size = _check("message_file_size", message_file_size, 4096, 1 << 30)
-    options.sync_interval_us = 0 if sync == "never" else max(1, int(sync_interval * 1e6))
-    options.idle_us = int(idle * 1e6)
-    options.io = ("auto", "mmap", "pwrite").index(io)
-    options.read_only = read_only
-    options.create = create
-    options.index_only = index_only
-    options.worker = not read_only
-    return options
-
-
-def _close_handle(handle: Any) -> None:
-    """For stores that nobody closed: at interpreter exit, or when the last reference goes."""
-    lib.qi_store_close(handle)
-    lib.qi_store_free(handle)
-
-
-def _directory(name: str) -> bytes:
-    encoded = name.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(encoded, digest_size=16).hexdigest().encode("ascii")
-
-
-class Store:
+class Store(Closing):
     """An open store. Made by qindex.open(); a context manager; safe to use from threads."""
 
     def __init__(self, path: str, handle: Any, *, read_only: bool, sync_policy: SyncPolicy) -> None:
@@ -108,21 +50,10 @@ class Store:
         self.read_only = read_only
         self.sync_policy = sync_policy
         self._handle = handle
-        self._finalizer = weakref.finalize(self, _close_handle, handle)
+        self._finalizer = weakref.finalize(self, close_handle, handle)
         self._queues: dict[str, Queue] = {}
         self._closed = False
         self._lock = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "read-only" if self.read_only else "open"
@@ -149,7 +80,7 @@ class Store:
             encoded = name.encode("utf-8", "surrogatepass")
             result = ffi.new("qi_queue **")
             code = lib.qi_queue_open(
-                handle, encoded, len(encoded), _directory(name), create, result
+                handle, encoded, len(encoded), directory_of(name), create, result
             )
             if code == lib.QI_E_MISSING:
                 raise QueueMissing(f"there is no queue {name!r} in this store")
@@ -171,9 +102,13 @@ class Store:
             size = lib.qi_store_queue_name(handle, index, name, 65536, directory)
             if size >= 0:
                 decoded = ffi.unpack(name, size).decode("utf-8", "surrogatepass") if size else ""
-                if _directory(decoded) == ffi.string(directory):  # else: its meta is unreadable
+                if directory_of(decoded) == ffi.string(directory):  # else: its meta is unreadable
                     names.append(decoded)
         return sorted(names)
+
+    def queue_directory(self, name: str) -> str:
+        """The folder of a queue, as findings name it: "queues/" and a hash. It need not exist."""
+        return f"queues/{directory_of(name).decode()}"
 
     def __contains__(self, name: str) -> bool:
         return name in self.queues()
@@ -314,18 +249,6 @@ class Store:
             raise_error(code)
 
 
-def open_handle(path: str | os.PathLike[str], options: Any) -> tuple[str, Any]:
-    """Open the core's store; the path as text and the handle."""
-    text = os.fspath(path)
-    result = ffi.new("qi_store **")
-    code = lib.qi_store_open(os.fsencode(text), options, result)
-    if code == lib.QI_E_MISSING:
-        raise StoreMissing(f"there is no store at {text!r}")
-    if code < 0:
-        raise_error(code)
-    return text, result[0]
-
-
 def open(  # noqa: A001 - qindex.open is the module's own verb
     path: str | os.PathLike[str],
     *,
@@ -354,7 +277,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     Raises StoreLocked, FormatError, StoreCorrupt, StoreMissing, DiskError, DiskFull, ValueError.
     Cost: a few small files; queues are read when they are asked for.
     """
-    options = _options(
+    options = make_options(
         sync,
         sync_interval,
         embed_below,

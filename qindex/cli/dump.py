@@ -69,7 +69,7 @@ def _names(path: Path) -> dict[str, str]:
     """Queue names by directory; without them if the store cannot be opened."""
     try:
         with qindex.open(path, read_only=True, create=False) as store:
-            return queue_names(store)
+            return {folder.rpartition("/")[2]: name for folder, name in queue_names(store).items()}
     except qindex.QindexError:
         return {}
 

@@ -11,7 +11,6 @@ from typing import Any
 import qindex
 from qindex.cli.screen import CommandError, Screen
 from qindex.cli.text import count, printable
-from qindex.store import _directory
 
 
 class QueueGone(CommandError):
@@ -61,17 +60,17 @@ def nameless_queue_count(store: qindex.Store) -> int:
 
 
 def queue_names(store: qindex.Store) -> dict[str, str]:
-    """The queues' names by their directories in queues/."""
-    return {_directory(name).decode(): name for name in store.queues()}
+    """The queues' names by their directories."""
+    return {store.queue_directory(name): name for name in store.queues()}
 
 
 def show_findings(screen: Screen, findings: Sequence[Any], names: dict[str, str]) -> None:
     """The store's findings, with the names of the queues that they are about."""
     shown = []
     for finding in findings:
-        parts = finding.where.split("/")
-        if len(parts) > 1 and parts[0] == "queues" and parts[1] in names:
-            where = f"queue {names[parts[1]]}: {finding.where}"
+        directory = "/".join(finding.where.split("/")[:2])
+        if directory in names:
+            where = f"queue {names[directory]}: {finding.where}"
             finding = dataclasses.replace(finding, where=where)
         shown.append(finding)
     screen.findings(shown)

@@ -4,13 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
-
-import qindex
+from helpers import queue_directory
 
 
 @pytest.fixture
 def queue_path(store_path):
-    return store_path / "queues" / qindex.store._directory("orders").decode()
+    return queue_directory(store_path, "orders")
 
 
 def test_a_store_is_dumped_queue_by_queue(run, store_path):

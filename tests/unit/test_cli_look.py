@@ -4,6 +4,7 @@ import hashlib
 import json
 
 import pytest
+from helpers import queue_directory
 
 import qindex
 
@@ -14,7 +15,7 @@ def state_of(path):
 
 
 def directory_of(store_path, name):
-    return store_path / "queues" / qindex.store._directory(name).decode()
+    return queue_directory(store_path, name)
 
 
 def flip(file, offset):

@@ -3,6 +3,7 @@
 import gc
 import os
 import time
+from pathlib import Path
 
 import pytest
 from helpers import SMALL, content, crash, files_of, ids, queue_directory
@@ -308,3 +309,10 @@ def test_mmap_and_pwrite_write_the_same_messages(tmp_path):
     assert len(content(stores[0])["a"]) == 67
     for store in stores:
         store.close()
+
+
+def test_a_finding_can_be_traced_to_its_queue(store):
+    store.queue("orders").publish(b"x")
+    folder = store.queue_directory("orders")
+    assert (Path(store.path) / folder / "queue.meta").is_file()
+    assert folder == f"queues/{queue_directory(store.path, 'orders').name}"

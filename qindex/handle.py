@@ -1,0 +1,100 @@
+"""The core's store as Python holds it: options, opening, closing. Store and QueueIndex share it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from qindex._core import ffi, lib
+from qindex.errors import StoreMissing, raise_error
+
+SyncPolicy = Literal["group", "always", "never"]
+
+
+class Closing:
+    """A context manager that closes at its end."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """What the subclass does."""
+        raise NotImplementedError
+
+
+def _check(name: str, value: int, low: int, high: int) -> int:
+    if not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
+    return value
+
+
+def make_options(
+    sync: SyncPolicy,
+    sync_interval: float,
+    embed_below: int,
+    message_file_size: int,
+    max_journal_entries: int,
+    max_journal_bytes: int,
+    segment_entries: int,
+    idle: float,
+    read_only: bool,
+    create: bool,
+    io: str,
+    index_only: bool,
+) -> Any:
+    if sync not in ("group", "always", "never"):
+        raise ValueError(f"sync must be 'group', 'always' or 'never', not {sync!r}")
+    if io not in ("auto", "mmap", "pwrite"):
+        raise ValueError(f"io must be 'auto', 'mmap' or 'pwrite', not {io!r}")
+    if not 0 < sync_interval <= 3600:
+        raise ValueError(f"sync_interval must be seconds, above 0, not {sync_interval!r}")
+    if not 0 < idle <= 3600:
+        raise ValueError(f"idle must be seconds, above 0, not {idle!r}")
+    options = ffi.new("qi_options *")
+    options.segment_entries = _check("segment_entries", segment_entries, 0, 16384)
+    options.max_journal_entries = _check("max_journal_entries", max_journal_entries, 1, 1 << 24)
+    options.max_journal_bytes = _check("max_journal_bytes", max_journal_bytes, 4096, 256 << 20)
+    options.embed_below = _check("embed_below", embed_below, 0, 65536)
+    options.message_file_size = _check("message_file_size", message_file_size, 4096, 1 << 30)
+    options.sync_interval_us = 0 if sync == "never" else max(1, int(sync_interval * 1e6))
+    options.idle_us = int(idle * 1e6)
+    options.io = ("auto", "mmap", "pwrite").index(io)
+    options.read_only = read_only
+    options.create = create
+    options.index_only = index_only
+    options.worker = not read_only
+    return options
+
+
+def close_handle(handle: Any) -> None:
+    """For stores that nobody closed: at interpreter exit, or when the last reference goes."""
+    lib.qi_store_close(handle)
+    lib.qi_store_free(handle)
+
+
+def directory_of(name: str) -> bytes:
+    """The folder of a queue in queues/: a name never becomes a path."""
+    encoded = name.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(encoded, digest_size=16).hexdigest().encode("ascii")
+
+
+def open_handle(path: str | os.PathLike[str], options: Any) -> tuple[str, Any]:
+    """Open the core's store; the path as text and the handle."""
+    text = os.fspath(path)
+    result = ffi.new("qi_store **")
+    code = lib.qi_store_open(os.fsencode(text), options, result)
+    if code == lib.QI_E_MISSING:
+        raise StoreMissing(f"there is no store at {text!r}")
+    if code < 0:
+        raise_error(code)
+    return text, result[0]
