@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "codec.h"
+#include "crc32c.h"
 #include "error.h"
 #include "frame.h"
 
@@ -67,11 +68,24 @@ static uint64_t dump_record(struct dump *dump, const struct qi_frame *frame, uin
     return entry.size;
 }
 
+/* Of the two copies the valid one, of two valid ones that with the higher epoch; NULL: neither is. */
+static const uint8_t *journal_header(const struct dump *dump) {
+    const uint8_t *best = NULL;
+    for (uint32_t i = 0; i < 2 && dump->size >= QI_JOURNAL_START; i++) {
+        const uint8_t *copy = dump->bytes + (uint64_t)i * QI_JOURNAL_HEADER_COPY;
+        if (memcmp(copy, QI_JOURNAL_MAGIC, 8) == 0 &&
+            qi_get32(copy + QI_JH_CRC) == qi_crc32c(0, copy, QI_JH_CRC) &&
+            (!best || qi_get64(copy + QI_JH_EPOCH) > qi_get64(best + QI_JH_EPOCH)))
+            best = copy;
+    }
+    return best;
+}
+
 static bool begin(struct dump *dump, uint64_t *start) {
-    if (dump->size >= QI_JOURNAL_START && memcmp(dump->bytes, QI_JOURNAL_MAGIC, 8) == 0) {
+    const uint8_t *header = journal_header(dump);
+    if (header) {
         dump->journal = true;
-        dump->seed =
-            qi_frame_seed(dump->bytes + QI_JH_IDENTITY, 0, qi_get64(dump->bytes + QI_JH_EPOCH));
+        dump->seed = qi_frame_seed(header + QI_JH_IDENTITY, 0, qi_get64(header + QI_JH_EPOCH));
         *start = QI_JOURNAL_START;
         return true;
     }

@@ -108,7 +108,7 @@ def _dump_file(screen: Screen, path: Path) -> int:
         screen.line(f"  {path.name}: gone since it was listed, as its last message was acked")
         return 0
     title = f"  {path.name}  {size(len(data))}"
-    if path.name in JOURNALS and not any(data[:64]):
+    if path.name in JOURNALS and not any(data[:64]) and not any(data[4096 : 4096 + 64]):
         screen.line(f"{title}: no header, so nothing in it counts: what it held is in the segments")
         return 0
     lines = dump_lines(data)

@@ -89,3 +89,17 @@ def test_a_file_of_something_else_is_refused(run, tmp_path):
     code, out, err = run("dump", tmp_path / "journal.jif")
     assert (code, out) == (2, "")
     assert "neither a journal nor a segment" in err
+
+
+@pytest.mark.parametrize("how", ["zeros", "one bit"])
+def test_a_journal_is_dumped_by_the_second_copy_of_its_header(run, queue_path, how):
+    journal = max(queue_path.glob("journal.*"), key=lambda file: any(file.read_bytes()[:64]))
+    code, whole, _ = run("dump", journal)
+    assert code == 0
+    data = bytearray(journal.read_bytes())
+    if how == "zeros":
+        data[:4096] = bytes(4096)
+    else:
+        data[20] ^= 1  # in the identity: all checksums would be wrong
+    journal.write_bytes(data)
+    assert run("dump", journal)[:2] == (0, whole)
