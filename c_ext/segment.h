@@ -47,6 +47,7 @@ struct qi_hot {
     uint32_t dirty; /* changes since the last flush */
     uint32_t out_count; /* bits set in out */
     bool loaded;        /* the file's entries are in the maps */
+    uint32_t seed;      /* of the file that was loaded */
     bool in_flush;      /* a running flush will report new locations */
 };
 

@@ -230,15 +230,9 @@ static int read_whole(struct qi_queue *queue, const struct qi_segment *segment, 
     return 0;
 }
 
-int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
-    int error = qi_segment_heat(queue, segment);
-    if (error || segment->hot->loaded)
-        return error;
+static int load_file(struct qi_queue *queue, struct qi_segment *segment) {
+    int error = 0;
     struct qi_hot *hot = segment->hot;
-    if (segment->unacked == 0) { /* nothing in the file is alive: no need to know what it was */
-        hot->loaded = true;
-        return 0;
-    }
     struct qi_disk *disk = queue->store->disk;
     uint32_t seed = 0;
     int file = qi_segment_open(queue, segment, &seed);
@@ -256,6 +250,7 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
     if (file >= 0) {
         if (!error)
             error = read_whole(queue, segment, file, &bytes, &length);
+        hot->seed = seed;
         disk->ops->close(disk, file);
         if (!error)
             error = walk_frames(&loading, bytes, length, seed);
@@ -279,6 +274,25 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
     return error;
 }
 
+int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
+    struct qi_store *store = queue->store;
+    int error = qi_segment_heat(queue, segment);
+    if (error || segment->hot->loaded)
+        return error;
+    if (segment->unacked == 0) { /* nothing in the file is alive: no need to know what it was */
+        segment->hot->loaded = true;
+        return 0;
+    }
+    uint32_t before = store->findings_count;
+    error = load_file(queue, segment);
+    if (error || store->findings_count == before || !qi_view_is_old(queue))
+        return error;
+    /* A reader: what looks like damage may be the file of a later flush. */
+    qi_forget_findings(store, before);
+    return qi_fail(QI_E_CORRUPT, "segment %llu changed since the queue was read",
+                   (unsigned long long)segment->number);
+}
+
 static bool in_window(const struct qi_queue *queue, const struct qi_segment *segment,
                       uint32_t offset, uint64_t length) {
     return queue->window_length && queue->window_number == segment->number &&
@@ -300,6 +314,11 @@ static int window(struct qi_queue *queue, struct qi_segment *segment, uint32_t o
         int file = qi_segment_open(queue, segment, &seed);
         if (file < 0)
             return file;
+        if (queue->store->options.read_only && seed != segment->hot->seed) {
+            disk->ops->close(disk, file); /* places in the file that was loaded mean nothing here */
+            return qi_fail(QI_E_CORRUPT, "segment %llu was written anew since it was read",
+                           (unsigned long long)segment->number);
+        }
         int64_t got = disk->ops->size(disk, file, &size);
         if (got == 0) { /* a length that is not there is not asked memory for */
             bool inside = offset <= size && length <= size - offset;

@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from helpers import SMALL, crash, damage, ids
+from helpers import SMALL, crash, damage, ids, queue_directory
 
 import qindex
 
@@ -43,6 +43,29 @@ def test_a_segment_that_died_meanwhile_is_gone_too(pair):
     settle(store, queue, 64)  # four segments of 16
     assert ids(view.browse()) == list(range(64, 100))
     assert not damage(reader)
+
+
+def test_a_segment_that_was_written_anew_meanwhile_shows_no_wrong_bytes(open_store):
+    """Written anew twice, it has its old name again, and other places for its records."""
+    store = open_store(max_journal_entries=10_000, embed_below=65536)
+    queue = store.queue("a")
+    bodies = [b"%02d" % i + bytes(60_000) for i in range(32)]
+    queue.publish_many(bodies)
+    queue.flush()
+    with qindex.open(store.path, read_only=True) as reader:
+        view = reader.queue("a")
+        assert len(list(view.browse())) == 32
+        for gone in (range(4), range(4, 8)):
+            taken = queue.get_many(100)
+            queue.ack_many(m for m in taken if m.req_id in gone)
+            queue.nack_many(m for m in taken if m.req_id not in gone)
+            queue.flush()
+            store.compact()
+        assert (queue_directory(store.path, "a") / "0.idx").stat().st_size < 600_000
+        seen = list(view.browse(8))
+        assert ids(seen) == list(range(8, 32))
+        assert all(m.body == bodies[m.req_id] for m in seen)
+        assert not damage(reader)
 
 
 def test_check_beside_a_writer_finds_no_damage(pair):
