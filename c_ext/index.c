@@ -7,6 +7,18 @@
 
 #include "store.h"
 
+/* The part of [req_id, req_id + left) that lies in one segment. */
+struct span {
+    struct qi_segment *segment; /* NULL: there is none */
+    uint32_t slot, count;
+};
+
+static struct span span_at(struct qi_queue *queue, uint64_t req_id, uint32_t left) {
+    uint32_t entries = queue->store->options.segment_entries, slot = (uint32_t)(req_id % entries);
+    return (struct span){qi_segment_find(&queue->segments, req_id / entries), slot,
+                         left < entries - slot ? left : entries - slot};
+}
+
 int64_t qi_index_publish(struct qi_queue *queue, uint32_t count, const void *msg_ids,
                          const uint32_t *sizes, uint32_t flags) {
     const uint64_t size = (QI_RECORD_ID + QI_PUB_FIELDS) * (uint64_t)count;
@@ -52,11 +64,16 @@ int64_t qi_index_publish(struct qi_queue *queue, uint32_t count, const void *msg
     if (!error && count) {
         uint32_t tag = queue->epoch % 2 ? QI_LOC_JOURNAL_ODD : QI_LOC_JOURNAL_EVEN;
         uint32_t offset = (uint32_t)(at - journal->tape.memory);
-        for (uint32_t i = 0; i < count; i++, offset += QI_RECORD_ID + QI_PUB_FIELDS) {
-            if (segment->number != (first + i) / entries || i == 0)
-                segment = qi_segment_find(&queue->segments, (first + i) / entries);
-            qi_segment_publish(queue, segment, (uint32_t)((first + i) % entries), tag | offset,
-                               (flags & QI_TRANSIENT) != 0);
+        const uint32_t stride = QI_RECORD_ID + QI_PUB_FIELDS;
+        for (uint32_t done = 0; done < count;) {
+            struct span span = span_at(queue, first + done, count - done);
+            if (!(flags & QI_TRANSIENT))
+                qi_segment_publish_range(queue, span.segment, span.slot, span.count,
+                                         tag | (offset + done * stride), stride);
+            for (uint32_t i = 0; flags & QI_TRANSIENT && i < span.count; i++)
+                qi_segment_publish(queue, span.segment, span.slot + i,
+                                   tag | (offset + (done + i) * stride), true);
+            done += span.count;
         }
         queue->next = first + count;
         qi_flush_if_due(queue);
@@ -67,6 +84,31 @@ int64_t qi_index_publish(struct qi_queue *queue, uint32_t count, const void *msg
 
 static uint64_t id_at(const uint64_t *req_ids, uint64_t first, uint32_t i) {
     return req_ids ? req_ids[i] : first + i;
+}
+
+/* All of [first, first + count) is alive and has nothing special: then it can be changed word by word. */
+static bool is_plain(struct qi_queue *queue, uint64_t first, uint32_t count) {
+    for (uint32_t done = 0; done < count;) {
+        struct span span = span_at(queue, first + done, count - done);
+        if (!span.segment || span.segment->unacked == 0 ||
+            qi_segment_load(queue, span.segment) != 0 ||
+            !qi_segment_is_plain_range(span.segment, span.slot, span.count))
+            return false;
+        done += span.count;
+    }
+    return true;
+}
+
+static void change_range(struct qi_queue *queue, uint64_t first, uint32_t count,
+                         enum qi_record_kind kind) {
+    for (uint32_t done = 0; done < count;) {
+        struct span span = span_at(queue, first + done, count - done);
+        if (kind == QI_DELIVER)
+            qi_segment_deliver_range(queue, span.segment, span.slot, span.count);
+        else
+            qi_segment_ack_range(queue, span.segment, span.slot, span.count);
+        done += span.count;
+    }
 }
 
 /* A change of all or none: checked first, then one frame, then the bits. */
@@ -80,7 +122,8 @@ static int64_t change(struct qi_queue *queue, const uint64_t *req_ids, uint32_t 
         error = qi_check_distinct(req_ids, count);
     if (!error)
         error = qi_make_room(queue, QI_RECORD_ID * (uint64_t)count, 0);
-    for (uint32_t i = 0; i < count && !error; i++)
+    bool plain = !error && !req_ids && is_plain(queue, first, count);
+    for (uint32_t i = 0; i < count && !error && !plain; i++)
         error = qi_find_live(queue, id_at(req_ids, first, i), &segment, &slot);
     struct qi_journal *journal = qi_current(queue);
     uint8_t *at = NULL;
@@ -94,7 +137,9 @@ static int64_t change(struct qi_queue *queue, const uint64_t *req_ids, uint32_t 
         if (error)
             error = qi_append_failed(queue, error);
     }
-    for (uint32_t i = 0; i < count && !error; i++) {
+    if (!error && plain)
+        change_range(queue, first, count, kind);
+    for (uint32_t i = 0; i < count && !error && !plain; i++) {
         uint64_t req_id = id_at(req_ids, first, i);
         if (!segment || segment->number != req_id / entries || i == 0)
             segment = qi_segment_find(&queue->segments, req_id / entries);

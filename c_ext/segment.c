@@ -186,6 +186,74 @@ void qi_segment_ack(struct qi_queue *queue, struct qi_segment *segment, uint32_t
     queue->dirty_count++;
 }
 
+/* The bits of one word that lie in [slot, end). */
+static uint64_t range_mask(uint32_t word, uint32_t slot, uint32_t end) {
+    uint64_t mask = ~UINT64_C(0);
+    if (word == slot / 64)
+        mask <<= slot & 63;
+    if (word == (end - 1) / 64)
+        mask &= ~UINT64_C(0) >> (63 - ((end - 1) & 63));
+    return mask;
+}
+
+static void count_changes(struct qi_queue *queue, struct qi_segment *segment, uint32_t count) {
+    segment->hot->dirty += count;
+    queue->dirty_count += count;
+}
+
+void qi_segment_publish_range(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                              uint32_t count, uint32_t loc, uint32_t stride) {
+    struct qi_hot *hot = segment->hot;
+    for (uint32_t word = slot / 64; word <= (slot + count - 1) / 64; word++) {
+        uint64_t mask = range_mask(word, slot, slot + count);
+        hot->pub[word] |= mask;
+        hot->jpub[word] |= mask;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        hot->loc[slot + i] = loc + i * stride;
+    segment->unacked += count;
+    queue->depth += count;
+    count_changes(queue, segment, count);
+}
+
+bool qi_segment_is_plain_range(const struct qi_segment *segment, uint32_t slot, uint32_t count) {
+    const struct qi_hot *hot = segment->hot;
+    for (uint32_t word = slot / 64; word <= (slot + count - 1) / 64; word++) {
+        uint64_t mask = range_mask(word, slot, slot + count);
+        if ((hot->pub[word] & ~hot->ack[word] & ~hot->stored[word] & ~hot->transient[word] &
+             ~hot->out[word] & mask) != mask)
+            return false;
+    }
+    return true;
+}
+
+void qi_segment_deliver_range(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                              uint32_t count) {
+    struct qi_hot *hot = segment->hot;
+    uint32_t again_count = 0;
+    for (uint32_t word = slot / 64; word <= (slot + count - 1) / 64; word++) {
+        uint64_t mask = range_mask(word, slot, slot + count);
+        for (uint64_t again = hot->del[word] & mask; again; again &= again - 1, again_count++)
+            qi_segment_deliver(queue, segment, word * 64 + (uint32_t)__builtin_ctzll(again));
+        hot->jdel[word] |= mask & ~hot->del[word];
+        hot->del[word] |= mask;
+    }
+    count_changes(queue, segment, count - again_count);
+}
+
+void qi_segment_ack_range(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                          uint32_t count) {
+    struct qi_hot *hot = segment->hot;
+    for (uint32_t word = slot / 64; word <= (slot + count - 1) / 64; word++) {
+        uint64_t mask = range_mask(word, slot, slot + count);
+        hot->ack[word] |= mask;
+        hot->jack[word] |= mask;
+    }
+    segment->unacked -= count;
+    queue->depth -= count;
+    count_changes(queue, segment, count);
+}
+
 int qi_segment_use(struct qi_hot *hot, uint32_t file, int32_t count, int64_t bytes) {
     uint32_t at = hot->uses_count;
     while (at > 0 && hot->uses[at - 1].file != file)

@@ -102,6 +102,16 @@ void qi_segment_publish(struct qi_queue *queue, struct qi_segment *segment, uint
 void qi_segment_deliver(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 void qi_segment_ack(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 
+/* The same for `count` slots that follow each other and have nothing special, word by word: published for the first time;
+ * or published and not acked before, with no body in the message store, not transient, not out. */
+void qi_segment_publish_range(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                              uint32_t count, uint32_t loc, uint32_t stride);
+bool qi_segment_is_plain_range(const struct qi_segment *segment, uint32_t slot, uint32_t count);
+void qi_segment_deliver_range(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                              uint32_t count);
+void qi_segment_ack_range(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                          uint32_t count);
+
 /* References to message files. */
 int qi_segment_use(struct qi_hot *hot, uint32_t file, int32_t count, int64_t bytes);
 

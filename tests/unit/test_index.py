@@ -1,6 +1,7 @@
 """qindex.QueueIndex: the index alone, for brokers that keep bodies elsewhere."""
 
 import os
+import random
 
 import pytest
 from helpers import crash
@@ -173,3 +174,38 @@ def test_an_index_is_locked_closed_and_read_like_a_store(open_index, tmp_path):
     for use in (index.publish, index.flush, index.sync, index.bounds, lambda: len(index)):
         with pytest.raises(qindex.StoreClosed):
             use()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ranges_do_what_the_same_ids_do_one_by_one(tmp_path, seed):
+    """Ranges are changed word by word, lists id by id; nobody can tell afterwards."""
+    dice = random.Random(seed)
+    options = {"segment_entries": dice.choice([8, 64, 72, 256]), "max_journal_entries": 500}
+    with (
+        qindex.QueueIndex(tmp_path / "a", **options) as ranges,
+        qindex.QueueIndex(tmp_path / "b", **options) as lists,
+    ):
+        end, alive = 0, set()
+        for _ in range(30):
+            first, count = dice.randrange(end + 1), dice.randrange(1, 100)
+            span = range(first, min(first + count, end))
+            verb = dice.choice(["publish", "deliver", "ack"])
+            if verb == "publish":
+                persistent = dice.random() < 0.8
+                for index in (ranges, lists):
+                    assert index.publish_many(count, persistent=persistent) == range(
+                        end, end + count
+                    )
+                alive |= set(range(end, end + count))
+                end += count
+            elif alive.issuperset(span):
+                getattr(ranges, verb)(span)
+                getattr(lists, verb)(list(span))
+                alive -= set(span) if verb == "ack" else set()
+            else:
+                with pytest.raises(qindex.AlreadyAcked):
+                    getattr(ranges, verb)(span)
+            assert ranges.read(0, end) == lists.read(0, end)
+            assert {entry.req_id for entry in ranges.read(0, end)} == alive
+    with qindex.QueueIndex(tmp_path / "a") as ranges, qindex.QueueIndex(tmp_path / "b") as lists:
+        assert ranges.read(0, end) == lists.read(0, end)
