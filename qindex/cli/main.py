@@ -20,12 +20,13 @@ COMMANDS: Final = {
     "check": "read a whole store and verify every checksum and counter",
     "peek": "show messages without taking them",
     "dump": "show journals and segments, record by record",
+    "torture": "kill, fork and fill on your own disk; write a report for a ticket",
 }
 DESCRIPTION: Final = """\
 qindex: an embedded, crash-safe storage engine for message queues.
 
-A store is a directory. All commands but demo and recover --into only read, so
-that they may be used on a store that another process has open.
+A store is a directory. All commands but demo, torture and recover --into only
+read, so that they may be used on a store that another process has open.
 """
 EPILOG: Final = """\
 exit codes: 0 fine; 1 damage was found, or a proof failed; 2 wrong usage, or

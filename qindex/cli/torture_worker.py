@@ -1,6 +1,6 @@
-"""The victim of test_kill9: plays random operations until it is killed.
+"""The victim of `qindex torture`: plays random operations on a store until it is killed.
 
-    python worker.py DIRECTORY SEED OPTIONS(JSON)
+    python -m qindex.cli.torture_worker DIRECTORY SEED OPTIONS(JSON)
 
 Before each operation a line of JSON says what is meant, after it one says what came of it. A line
 is written to the pipe before the next step, so what the parent has read is what this process knew.
@@ -13,6 +13,8 @@ import os
 import random
 import sys
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import qindex
 
@@ -23,7 +25,8 @@ BACKLOG_MAX = 150  # above it, the dice prefer acks
 def body_of(tag: int, size: int) -> bytes:
     """The one body that belongs to a tag."""
     start = b"%d|" % tag
-    return (start + random.Random(tag).randbytes(max(0, size - len(start))))[:size] if size else b""
+    filler = random.Random(tag).randbytes(max(0, size - len(start)))  # noqa: S311
+    return (start + filler)[:size]
 
 
 def say(**line: object) -> None:
@@ -33,8 +36,8 @@ def say(**line: object) -> None:
 
 
 class Worker:
-    def __init__(self, directory: str, seed: int, options: dict[str, object]) -> None:
-        self.dice = random.Random(seed)
+    def __init__(self, directory: str, seed: int, options: dict[str, Any]) -> None:
+        self.dice = random.Random(seed)  # noqa: S311
         self.tag = seed * 1_000_000
         self.store = qindex.open(directory, **options)
         self.queues = {name: self.store.queue(name) for name in QUEUES}
@@ -49,7 +52,7 @@ class Worker:
     def step(self) -> None:
         name = self.dice.choice(QUEUES)
         full = len(self.queues[name]) > BACKLOG_MAX
-        chances = {
+        chances: dict[Callable[[str], None], int] = {
             self.publish: 1 if full else 20,
             self.publish_many: 1 if full else 6,
             self.fan_out: 1 if full else 5,

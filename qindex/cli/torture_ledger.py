@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sortedcontainers import SortedDict
-from worker import body_of
+
+from qindex.cli.torture_worker import body_of
+
+
+class Broken(AssertionError):
+    """The store shows what it must not show, or hides what it must show."""
+
+
+def require(holds: object, text: str) -> None:
+    if not holds:
+        raise Broken(text)
 
 
 @dataclass
@@ -28,7 +39,7 @@ class Entry:
 
 @dataclass
 class QueueLedger:
-    live: SortedDict = field(default_factory=SortedDict)  # ReqId -> Entry
+    live: Any = field(default_factory=SortedDict)  # ReqId -> Entry
     out: set[int] = field(default_factory=set)  # delivered in this life
     next_id: int = 0  # all ids seen so far are below
 
@@ -36,7 +47,7 @@ class QueueLedger:
         return [req_id for req_id in self.live if req_id not in self.out]
 
     def add(self, req_id: int, entry: Entry) -> None:
-        assert req_id >= self.next_id, f"ReqId {req_id} was given before"
+        require(req_id >= self.next_id, f"ReqId {req_id} was given before")
         self.live[req_id] = entry
         self.next_id = req_id + 1
 
@@ -44,9 +55,10 @@ class QueueLedger:
 class Ledger:
     """Follows reports line by line; the last operation may be in doubt."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         self.queues = {name: QueueLedger() for name in names}
-        self.doubt: dict | None = None
+        self.doubt: dict[str, Any] | None = None
+        self.ready_before: list[int] = []
         self.operations = 0
 
     def follow(self, report: bytes) -> None:
@@ -55,15 +67,15 @@ class Ledger:
         lines = report.split(b"\n")[:-1]  # what follows the last newline was cut off
         for line in map(json.loads, lines):
             if "op" in line:
-                assert self.doubt is None
+                require(self.doubt is None, "two operations at once")
                 self.doubt = line
             else:
-                meant, self.doubt = self.doubt, None
-                assert meant is not None
+                meant: dict[str, Any] = self.doubt or {}
+                self.doubt = None
                 self.operations += 1
                 self.settle(meant, line)
 
-    def settle(self, meant: dict, answer: dict) -> None:
+    def settle(self, meant: dict[str, Any], answer: dict[str, Any]) -> None:
         match meant["op"]:
             case "publish":
                 for name, req_ids in zip(meant["queues"], answer["ids"], strict=True):
@@ -80,21 +92,22 @@ class Ledger:
                 for req_id in queue.ready():
                     del queue.live[req_id]
 
-    def published(self, name: str, req_ids: list[int], meant: dict) -> None:
+    def published(self, name: str, req_ids: list[int], meant: dict[str, Any]) -> None:
         for req_id, (tag, size) in zip(req_ids, meant["bodies"], strict=True):
             self.queues[name].add(req_id, Entry(tag, size, meant["persistent"]))
 
-    def got(self, meant: dict, messages: list[list]) -> None:
+    def got(self, meant: dict[str, Any], messages: list[list[Any]]) -> None:
         queue = self.queues[meant["queue"]]
         expected = queue.ready()[: meant["count"]]
-        assert [message[0] for message in messages] == expected, "order, completeness"
+        got = [message[0] for message in messages]
+        require(got == expected, f"got {got}, ready were {expected}")
         for req_id, crc, delivery_count, redelivered in messages:
             entry = queue.live[req_id]
-            assert crc == zlib.crc32(entry.body), f"message {req_id} was altered"
+            require(crc == zlib.crc32(entry.body), f"message {req_id} was altered")
             counts = {entry.deliveries + 1, entry.deliveries + 1 + entry.maybe_delivered}
-            assert delivery_count in counts, f"message {req_id}: {delivery_count} not in {counts}"
-            if entry.deliveries:
-                assert redelivered, f"message {req_id} hides that it was delivered before"
+            require(delivery_count in counts, f"message {req_id}: {delivery_count} not in {counts}")
+            hides = entry.deliveries and not redelivered
+            require(not hides, f"message {req_id} hides that it was delivered before")
             entry.deliveries, entry.maybe_delivered = delivery_count, False
             queue.out.add(req_id)
 
@@ -105,7 +118,7 @@ class Ledger:
             for req_id in [i for i, entry in queue.live.items() if not entry.persistent]:
                 del queue.live[req_id]
 
-    def outcomes(self, name: str) -> Iterator[tuple[str, SortedDict]]:
+    def outcomes(self, name: str) -> Iterator[tuple[str, Any]]:
         """What the queue may hold now: as if the operation in doubt had not been, or had been."""
         queue, doubt = self.queues[name], self.doubt or {"op": None}
         yield "undone", queue.live
@@ -132,26 +145,26 @@ class Ledger:
         else:
             lost = sorted(set(queue.live) - {req_id for req_id, _ in shown})
             extra = [req_id for req_id, _ in shown if req_id not in queue.live]
-            raise AssertionError(f"queue {name}: lost {lost}, extra {extra}, in doubt {doubt}")
+            raise Broken(f"queue {name}: lost {lost}, extra {extra}, in doubt {doubt}")
         for req_id, body in shown:
-            assert body == queue.live[req_id].body, f"queue {name}: {req_id} was altered"
+            require(body == queue.live[req_id].body, f"queue {name}: {req_id} was altered")
         if doubt and doubt["op"] == "get" and doubt["queue"] == name:
             for req_id in self.ready_before[: doubt["count"]]:
                 if req_id in queue.live:
                     queue.live[req_id].maybe_delivered = True
 
     def reconcile_publish(
-        self, queue: QueueLedger, doubt: dict, found: list[tuple[int, bytes]]
+        self, queue: QueueLedger, doubt: dict[str, Any], found: list[tuple[int, bytes]]
     ) -> list[tuple[int, bytes]]:
         """All of the batch in doubt is there, or nothing of it; then it is as good as reported."""
         new = [(req_id, body) for req_id, body in found if req_id >= queue.next_id]
         if new:
-            assert doubt["persistent"], "a transient message came back"
-            assert [body for _, body in new] == [body_of(*b) for b in doubt["bodies"]], (
-                "a batch is all or nothing"
-            )
+            require(doubt["persistent"], "a transient message came back")
+            whole = [body for _, body in new] == [body_of(*b) for b in doubt["bodies"]]
+            require(whole, "a batch is all or nothing")
             first = new[0][0]
-            assert [req_id for req_id, _ in new] == list(range(first, first + len(new)))
+            in_a_row = [req_id for req_id, _ in new] == list(range(first, first + len(new)))
+            require(in_a_row, "a batch has ReqIds in a row")
             for (req_id, _), (tag, size) in zip(new, doubt["bodies"], strict=True):
                 queue.add(req_id, Entry(tag, size, persistent=True))
         return found
