@@ -10,7 +10,7 @@ synced is gone; then it is unmounted and mounted anew. What the store shows must
 worker had reported: confirmed messages with their bytes, no ack that was synced taken back, the
 survivors of the others a prefix, no damage, and the same when it is opened once more.
 
-btrfs answers the ioctl only in new kernels; where it does not, that is said and not tried.
+btrfs does not answer that ioctl: its image lies on an ext4 that loses power under it.
 Exit code 0: all passed, or could not be tried, which is said; 1: something was lost.
 """
 
@@ -43,6 +43,9 @@ MKFS = {"ext4": ["-q", "-F"], "xfs": ["-q", "-f"], "btrfs": ["-q", "-f"]}
 KNOBS = {"segment_entries": 64, "max_journal_entries": 200, "embed_below": 300}
 KNOBS |= {"message_file_size": 1 << 16, "sync": "never"}
 LIVE_MAX = 400
+# Their image lies on an ext4, and that one loses power: its file then has what was flushed to it,
+# and some of the rest. A loop device turns flushes into fsync, so this is what a disk does.
+NO_SHUTDOWN = {"btrfs"}
 
 
 class Impossible(Exception):
@@ -188,12 +191,19 @@ def file_system(kind: str, mebibytes: int, folder: Path) -> Iterator["Image"]:
         raise Impossible("needs root")
     if kind != "tmpfs" and shutil.which(f"mkfs.{kind}") is None:
         raise Impossible(f"mkfs.{kind} is not installed")
-    image = Image(kind, mebibytes, folder / "image", folder / "mounted")
+    disk = None
+    if kind in NO_SHUTDOWN:
+        (folder / "disk").mkdir()
+        disk = Image("ext4", mebibytes + 64, folder / "disk-image", folder / "disk")
+        disk.make()
+    image = Image(kind, mebibytes, (folder / "disk" if disk else folder) / "image", folder / "m")
     image.mounted.mkdir()
-    if kind != "tmpfs":
-        with image.file.open("wb") as file:
-            file.truncate(mebibytes << 20)
-        call(f"mkfs.{kind}", *MKFS[kind], image.file)
+    image.disk = disk
+    if disk:
+        disk.mount()
+    image.make()
+    if disk:
+        disk.unmount()
     image.mount()
     try:
         yield image
@@ -208,8 +218,18 @@ class Image:
     mebibytes: int
     file: Path
     mounted: Path
+    disk: "Image | None" = None  # what holds the image's file and loses power in its place
+
+    def make(self) -> None:
+        if self.kind == "tmpfs":
+            return
+        with self.file.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, self.mebibytes << 20)
+        call(f"mkfs.{self.kind}", *MKFS[self.kind], self.file)
 
     def mount(self) -> None:
+        if self.disk:
+            self.disk.mount()
         if self.kind == "tmpfs":
             call("mount", "-t", "tmpfs", "-o", f"size={self.mebibytes}m", "tmpfs", self.mounted)
         else:
@@ -217,8 +237,12 @@ class Image:
 
     def unmount(self) -> None:
         call("umount", self.mounted)
+        if self.disk:
+            self.disk.unmount()
 
     def cut(self, flag: int) -> None:
+        if self.disk:
+            return self.disk.cut(flag)
         fd = os.open(self.mounted, os.O_RDONLY)
         try:
             fcntl.ioctl(fd, SHUTDOWN, struct.pack("I", flag))
@@ -317,6 +341,8 @@ def cut_power(kind: str, cuts: int, seed: int, lies: bool = False) -> str:
                 wrong += damage
                 if again != found:
                     wrong.append("a cut right after an open took something back")
+            if wrong and lies:
+                raise AssertionError(str(wrong))
             if wrong:
                 shutil.copytree(image.mounted / "store", kept := tempfile.mkdtemp() + "/store")
                 raise AssertionError(f"cut {number}, seed {seed}, copy in {kept}: {wrong}")

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
 def test_a_power_cut_takes_nothing_that_was_synced(kind):
     assert "8 cuts survived" in powercut(kind, "--cuts", "8")
 
