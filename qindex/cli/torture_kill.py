@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,13 +136,23 @@ def _check_queue(queue: qindex.Queue, depth: int, ledger: Ledger) -> None:
         require(message.redelivered or not was_out, f"{message} was delivered before the kill")
 
 
+def _sizes(directory: Path) -> dict[Path, int]:
+    """The files, with their sizes; a live store may remove some meanwhile."""
+    sizes = {}
+    for file in directory.rglob("*"):
+        with suppress(FileNotFoundError):
+            if file.is_file():
+                sizes[file] = file.stat().st_size
+    return sizes
+
+
 def _check_space(store: qindex.Store, directory: Path) -> None:
     for name in QUEUES:
         store.queue(name).flush()
     store.compact()
     store.sync()
-    files = [file for file in directory.rglob("*") if file.is_file()]
-    stored = sum(file.stat().st_size for file in files if file.suffix == ".qms")
+    files = _sizes(directory)
+    stored = sum(size for file, size in files.items() if file.suffix == ".qms")
     live = store.stats().live_bytes
     bound = 2 * live + 2 * FILE_SIZE + BIGGEST_MESSAGE
     require(stored <= bound, f"garbage piles up: {stored} bytes, {live} are live")
@@ -151,7 +162,7 @@ def _check_space(store: qindex.Store, directory: Path) -> None:
     known = {*segments, *(f for f in files if f.suffix == ".qms" or f.name in KNOWN_FILES)}
     strange = [str(file) for file in files if file not in known]
     require(not strange, f"files of unknown kinds: {strange}")
-    journals = sum(file.stat().st_size for file in files if file.stem == "journal")
+    journals = sum(size for file, size in files.items() if file.stem == "journal")
     require(journals <= len(QUEUES) * JOURNALS_MAX, f"{journals} bytes of journals")
 
 
