@@ -233,7 +233,9 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
         return;
     }
     hot->in_flush = false;
-    const uint64_t *written = flushed->maps + (flushed->old ? 7 * (size_t)words : 0);
+    const uint64_t *written = flushed->maps; /* NULL if nothing was alive */
+    if (flushed->old)
+        written += 7 * (size_t)words;
     for (uint32_t slot = 0; flushed->unacked && slot < words * 64; slot++)
         if (qi_bit(written, slot) && !qi_bit(flushed->maps + 5 * (size_t)words, slot))
             hot->loc[slot] = flushed->placed[slot];
