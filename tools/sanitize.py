@@ -28,8 +28,9 @@ ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv", "build", "dist", "*.so", "__pycache__", ".*_cache", ".hypothesis"
 )
-# About the source text or about speed: the same with and without a sanitizer.
+# About the source text, or about time and memory, which are not the same under a sanitizer.
 NOT_FOR_SANITIZERS = ["tests/unit/test_shape.py", "tests/unit/test_bench_smoke.py"]
+NOT_FOR_SANITIZERS += ["tests/fuzz/test_limits.py", "tests/fuzz/test_corpus.py"]
 
 
 @dataclass(frozen=True)
