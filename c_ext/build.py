@@ -1,4 +1,4 @@
-"""Builds qindex._core. The part of qindex.h between the two marks is what Python sees.
+"""Builds qindex._core. What Python sees stands between two marks in qindex.h and sim/sim.h.
 
 QINDEX_CFLAGS and QINDEX_LDFLAGS are added last, for developer and sanitizer builds. setuptools
 compiles with -DNDEBUG, so those begin with -UNDEBUG to have the asserts back.
@@ -20,9 +20,7 @@ def declarations(header: str) -> str:
     _, found_begin, rest = header.partition("/* cffi: begin */")
     text, found_end, _ = rest.partition("/* cffi: end */")
     if not (found_begin and found_end):
-        raise SystemExit(
-            "c_ext/qindex.h: the marks '/* cffi: begin */', '/* cffi: end */' are missing"
-        )
+        raise SystemExit("c_ext: the marks '/* cffi: begin */', '/* cffi: end */' are missing")
     return text
 
 
@@ -34,12 +32,13 @@ def compile_args() -> list[str]:
 
 
 ffi = FFI()
-ffi.cdef(declarations((HERE / "qindex.h").read_text(encoding="utf-8")))
+for header in ("qindex.h", "sim/sim.h"):
+    ffi.cdef(declarations((HERE / header).read_text(encoding="utf-8")))
 ffi.set_source(
     "qindex._core",
-    '#include "qindex.h"',
-    sources=sorted(map(str, HERE.glob("*.c"))),
-    depends=sorted(map(str, HERE.glob("*.h"))),
+    '#include "sim/sim.h"',
+    sources=sorted(map(str, [*HERE.glob("*.c"), *HERE.glob("sim/*.c")])),
+    depends=sorted(map(str, HERE.glob("**/*.h"))),
     include_dirs=[str(HERE)],
     extra_compile_args=compile_args(),
     extra_link_args=["-pthread", *shlex.split(os.environ.get("QINDEX_LDFLAGS", ""))],

@@ -67,6 +67,8 @@ struct qi_disk_ops {
 
 struct qi_disk {
     const struct qi_disk_ops *ops;
+    uint64_t growth_min;  /* tapes grow by at least this many bytes */
+    bool single_threaded; /* no worker thread: qi_store_tick does its work when it is called */
 };
 
 extern struct qi_disk qi_disk_posix;

@@ -360,4 +360,4 @@ static const struct qi_disk_ops posix_ops = {
     .random = fill_random,
 };
 
-struct qi_disk qi_disk_posix = {&posix_ops};
+struct qi_disk qi_disk_posix = {.ops = &posix_ops, .growth_min = UINT64_C(64) << 10};

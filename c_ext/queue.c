@@ -69,7 +69,7 @@ bool qi_begin_now(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
 static int begin_flush(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     struct qi_store *store = queue->store;
     int error = qi_flush_begin(queue, room, ids);
-    if (!error && store->has_worker) {
+    if (!error && store->deferring) {
         store->flush_due = true;
         qi_wake_worker(store);
     }
@@ -121,7 +121,7 @@ void qi_flush_if_due(struct qi_queue *queue) {
     qi_store_dirty(queue->store);
     if (__builtin_expect(!is_flush_due(queue) || queue->flush, 1))
         return;
-    if (begin_flush(queue, 0, 0) == 0 && !queue->store->has_worker)
+    if (begin_flush(queue, 0, 0) == 0 && !queue->store->deferring)
         qi_flush_run(queue); /* if it cannot be begun or fails: the next append asks again */
 }
 

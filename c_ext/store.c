@@ -219,10 +219,14 @@ static void init_threads(struct qi_store *store) {
 }
 
 int qi_store_open(const char *path, const qi_options *options, struct qi_store **result) {
+    return qi_store_open_on(&qi_disk_posix, path, options, result);
+}
+
+int qi_store_open_on(struct qi_disk *disk, const char *path, const qi_options *options,
+                     struct qi_store **result) {
     struct qi_store *store = calloc(1, sizeof *store);
     if (!store)
         return qi_fail(QI_E_MEMORY, "no memory for a store");
-    struct qi_disk *disk = &qi_disk_posix;
     store->disk = disk;
     store->options = *options;
     store->queues_dir = store->lock_file = -1;
@@ -244,7 +248,8 @@ int qi_store_open(const char *path, const qi_options *options, struct qi_store *
         store->use_mapping = safe && !options->read_only;
         error = open_parts(store);
     }
-    if (!error && options->worker && !options->read_only)
+    store->deferring = options->worker && !options->read_only;
+    if (!error && store->deferring && !disk->single_threaded)
         error = qi_worker_start(store);
     if (error) {
         release_all(store);

@@ -40,8 +40,9 @@ struct qi_store {
     pthread_cond_t work; /* the worker has something to do */
     pthread_t worker;
     bool has_worker, stopping, closed;
-    int failed; /* H13: set once, never cleared */
-    bool dirty; /* something is not synced yet */
+    bool deferring; /* flushes wait for the worker, or for qi_store_tick */
+    int failed;     /* H13: set once, never cleared */
+    bool dirty;     /* something is not synced yet */
     bool flush_due;
     bool compacting;
     bool counting; /* a census runs */
@@ -100,6 +101,10 @@ static inline void qi_store_dirty(struct qi_store *store) {
     }
 }
 
+/* The same as qi_store_open, on any disk; the disk outlives the store. */
+int qi_store_open_on(struct qi_disk *disk, const char *path, const qi_options *options,
+                     struct qi_store **store);
+
 /* meta.c */
 int qi_meta_open(struct qi_store *store, bool create);
 int qi_meta_write(struct qi_store *store, bool clean);
@@ -108,6 +113,9 @@ int qi_queue_meta_read(struct qi_queue *queue);
 
 /* worker.c */
 int qi_worker_start(struct qi_store *store);
+/* One round of the worker's duties, for a disk without threads: group commit, flushes, census, freeing, compaction, idle
+ * queues. */
+int qi_store_tick(struct qi_store *store);
 void qi_worker_stop(struct qi_store *store);
 void qi_remove_deleted(struct qi_store *store, const char *gone);
 int qi_census(struct qi_store *store, bool all);

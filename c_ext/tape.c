@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define GROW_MIN (UINT64_C(64) << 10)
 #define GROW_MAX (UINT64_C(1) << 20) /* what is allocated and not used is read at recovery */
 
 int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped,
@@ -46,9 +45,9 @@ int qi_tape_reserve(struct qi_tape *tape, uint64_t size, uint64_t keep_free) {
         return 0;
     if (size > tape->mapped)
         return -EFBIG;
-    uint64_t step = tape->allocated < GROW_MIN   ? GROW_MIN
-                    : tape->allocated > GROW_MAX ? GROW_MAX
-                                                 : tape->allocated;
+    uint64_t step = tape->allocated < tape->disk->growth_min ? tape->disk->growth_min
+                    : tape->allocated > GROW_MAX             ? GROW_MAX
+                                                             : tape->allocated;
     uint64_t target = tape->allocated + step;
     if (target < size)
         target = size;

@@ -385,6 +385,18 @@ static void *work(void *argument) {
     return NULL;
 }
 
+int qi_store_tick(struct qi_store *store) {
+    uint64_t compacted_us = 0;
+    qi_lock(store);
+    int error = qi_store_usable(store, true);
+    if (!error)
+        error = one_round(store, &compacted_us);
+    if (!error)
+        unload_idle(store);
+    qi_unlock(store);
+    return error;
+}
+
 int qi_worker_start(struct qi_store *store) {
     int error = pthread_create(&store->worker, NULL, work, store);
     store->has_worker = error == 0;

@@ -54,7 +54,7 @@ def run(command: Sequence[str | Path], **environment: str) -> Result:
 
 
 def c_sources() -> list[Path]:
-    return sorted((ROOT / "c_ext").glob("*.[ch]"))
+    return sorted((ROOT / "c_ext").glob("**/*.[ch]"))
 
 
 def python_format(fix: bool) -> Result:

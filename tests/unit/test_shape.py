@@ -20,7 +20,7 @@ PYTHON_FILES = sorted(
     for folder in ("qindex", "c_ext", "tests", "tools")
     for file in ROOT.glob(f"{folder}/**/*.py")
 )
-C_FILES = sorted(ROOT.glob("c_ext/*.[ch]"))
+C_FILES = sorted(ROOT.glob("c_ext/**/*.[ch]"))
 
 
 def shown(file):
