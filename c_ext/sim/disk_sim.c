@@ -195,6 +195,7 @@ static int64_t read_at(struct qi_disk *disk, int file, void *bytes, size_t lengt
                        uint64_t offset) {
     struct qi_sim *sim = sim_of(disk);
     int error = qi_sim_trouble(sim, "read", false);
+    qi_sim_observe_node(node_of(sim, file));
     const struct qi_sim_bytes *cache = node_of(sim, file)->cache;
     uint64_t size = qi_sim_size(cache);
     if (error || offset >= size)
@@ -219,6 +220,7 @@ static int write_at(struct qi_disk *disk, int file, const void *bytes, size_t le
     struct qi_sim *sim = sim_of(disk);
     int error = qi_sim_trouble(sim, "write", true);
     struct qi_sim_node *node = node_of(sim, file);
+    qi_sim_observe_node(node);
     if (error == -QI_SIM_SHORT) {
         put(node, bytes, length / 2, offset);
         return -ENOSPC;
@@ -245,6 +247,7 @@ static int allocate(struct qi_disk *disk, int file, uint64_t size) {
 
 static int truncate_file(struct qi_disk *disk, int file, uint64_t size) {
     struct qi_sim *sim = sim_of(disk);
+    qi_sim_observe_node(node_of(sim, file));
     bool changes = qi_sim_size(node_of(sim, file)->cache) != size;
     int error = qi_sim_trouble(sim, "truncate", changes);
     if (error)
@@ -278,6 +281,7 @@ static int sync_file(struct qi_disk *disk, int file) {
     struct qi_sim *sim = sim_of(disk);
     int error = qi_sim_trouble(sim, "sync", true);
     struct qi_sim_node *node = node_of(sim, file);
+    qi_sim_observe_node(node);
     if (error == -EIO || error == -ENOSPC)
         fail_sync(node); /* they stay in the cache, and no later sync writes them */
     if (error)

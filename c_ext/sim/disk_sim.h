@@ -11,7 +11,7 @@
  *               durable ----------> image
  *
  * A mapped file has a third copy, the memory that was handed out: what was stored there becomes a change whenever
- * somebody looks (qi_sim_observe): at each call, and between the caller's operations.
+ * somebody looks (qi_sim_observe): at a call for this file, at a crash, and at each change if the disk is watched.
  */
 #ifndef QI_DISK_SIM_H
 #define QI_DISK_SIM_H
@@ -31,6 +31,7 @@ struct qi_sim_bytes {
 /* The file takes `size` (both ways), or `length` bytes are written at `offset`. */
 struct qi_sim_change {
     bool resize;
+    bool extends; /* a write behind the end: the size follows the bytes */
     uint64_t offset, length;
     uint64_t log; /* where the bytes stand in the file's log */
 };
@@ -88,6 +89,7 @@ struct qi_sim {
     uint64_t fault_at; /* the call with this number fails; 0: none */
     int fault_kind;
     bool fault_sticky;
+    uint64_t fail_sync; /* the n-th sync from now fails; 0: none */
     uint64_t crash_at, crash_seed;
     int crash_mode;
     struct qi_sim *taken;

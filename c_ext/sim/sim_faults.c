@@ -36,7 +36,7 @@ static int fault_of(const struct qi_sim *sim, const char *call) {
 
 int qi_sim_trouble(struct qi_sim *sim, const char *call, bool change) {
     bool after = strcmp(call, "synced") == 0;
-    if (change || after)
+    if ((change || after) && sim->watch)
         qi_sim_observe(sim);
     if (after) {
         look(sim, call, true);
@@ -51,6 +51,8 @@ int qi_sim_trouble(struct qi_sim *sim, const char *call, bool change) {
         look(sim, call, false);
     }
     sim->calls++;
+    if (sim->fail_sync && strncmp(call, "sync", 4) == 0 && --sim->fail_sync == 0)
+        return -EIO;
     if (sim->fault_at == 0 || sim->calls < sim->fault_at ||
         (sim->calls > sim->fault_at && !sim->fault_sticky))
         return 0;

@@ -88,7 +88,10 @@ bool qi_sim_change_bytes(struct qi_sim_node *node, const void *from, uint64_t le
     struct qi_sim_change *change = add_change(node);
     if (!change)
         return false;
-    *change = (struct qi_sim_change){.offset = offset, .length = length, .log = node->log_size};
+    *change = (struct qi_sim_change){.extends = offset + length > qi_sim_size(node->cache),
+                                     .offset = offset,
+                                     .length = length,
+                                     .log = node->log_size};
     memcpy(node->log + node->log_size, from, length);
     node->log_size += length;
     return qi_sim_put(&node->cache, from, length, offset);

@@ -52,29 +52,44 @@ static bool play_prefix(struct cut *cut, struct qi_sim_bytes **bytes,
     return (torn.length == 0 && !torn.resize) || play(bytes, node, &torn);
 }
 
-/* Each sector of each write reaches the medium or not. */
+/* Which sectors of a write reach the medium; returns how far the file reaches then. */
+static bool play_write(struct cut *cut, struct qi_sim_bytes **bytes, const struct qi_sim_node *node,
+                       const struct qi_sim_change *change, uint64_t sector, uint32_t likely,
+                       uint64_t *size) {
+    uint64_t at = change->offset, end = change->offset + change->length;
+    while (at < end) {
+        uint64_t stop = (at / sector + 1) * sector;
+        stop = stop < end ? stop : end;
+        if (chance(cut, likely)) {
+            if (!qi_sim_put(bytes, node->log + change->log + (at - change->offset), stop - at, at))
+                return false;
+            if (change->extends && stop > *size)
+                *size = stop;
+        }
+        at = stop;
+    }
+    return true;
+}
+
+/* Each sector of each write reaches the medium or not, and so does each new size. A write into allocated space does not
+ * make the file longer if the allocation is lost. */
 static bool play_sectors(struct cut *cut, struct qi_sim_bytes **bytes,
                          const struct qi_sim_node *node, uint64_t sector) {
     static const uint32_t odds[4] = {2, 8, 14, 15};
     uint32_t likely = odds[qi_sim_below(&cut->random, 4)];
+    uint64_t size = qi_sim_size(*bytes);
     for (uint32_t i = 0; i < node->changes_count; i++) {
         const struct qi_sim_change *change = &node->changes[i];
-        if (change->resize) {
-            if (chance(cut, likely) && !play(bytes, node, change))
+        if (!change->resize) {
+            if (!play_write(cut, bytes, node, change, sector, likely, &size))
                 return false;
-            continue;
-        }
-        uint64_t at = change->offset, end = change->offset + change->length;
-        while (at < end) {
-            uint64_t stop = (at / sector + 1) * sector;
-            stop = stop < end ? stop : end;
-            if (chance(cut, likely) &&
-                !qi_sim_put(bytes, node->log + change->log + (at - change->offset), stop - at, at))
+        } else if (chance(cut, likely)) {
+            size = change->length;
+            if (size < qi_sim_size(*bytes) && !qi_sim_resize(bytes, size))
                 return false;
-            at = stop;
         }
     }
-    return true;
+    return qi_sim_resize(bytes, size);
 }
 
 /* The bytes that the medium has; the caller owns them. */

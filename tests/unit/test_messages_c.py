@@ -1,4 +1,4 @@
-"""The message store's own tests, in C: with asserts and sanitizers, without Python around."""
+"""The message store and the simulated disk, tested in C: with asserts, without Python around."""
 
 import shlex
 import shutil
@@ -33,13 +33,23 @@ def sanitizers(cc, folder):
     return SANITIZERS
 
 
-@pytest.mark.parametrize("name", ["messages", "compact"])
-def test_the_message_store_passes_its_own_tests(name, tmp_path):
+def message_store(core):
+    sources = sorted(core.glob("messages*.c")) + sorted(core.glob("compact*.c"))
+    return sources + [core / f"{part}.c" for part in PARTS]
+
+
+def simulated_disk(core):
+    return sorted(core.glob("*.c")) + sorted(core.glob("sim/*.c"))
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [("messages", message_store), ("compact", message_store), ("disk_sim", simulated_disk)],
+)
+def test_a_room_passes_its_own_tests(name, parts, tmp_path):
     cc, program, data = compiler(), tmp_path / "program", tmp_path / "data"
     core = ROOT / "c_ext"
-    sources = [ROOT / f"tests/c/test_{name}.c"]
-    sources += sorted(core.glob("messages*.c")) + sorted(core.glob("compact*.c"))
-    sources += [core / f"{part}.c" for part in PARTS]
+    sources = [ROOT / f"tests/c/test_{name}.c", *parts(core)]
     command = [cc, "-std=c11", "-D_DEFAULT_SOURCE", "-g", "-O1", "-UNDEBUG", "-pthread"]
     command += [*sanitizers(cc, tmp_path), f"-I{core}", f"-I{ROOT / 'tests/c'}", *map(str, sources)]
     built = subprocess.run([*command, "-o", program], capture_output=True, text=True)

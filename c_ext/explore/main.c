@@ -1,0 +1,175 @@
+/* main.c - the explorer as a program; tools/explore.py builds it and shows what it says.
+ *
+ * It prints one line per event, a word and then key=value pairs: progress, finding, program, done. Exit code 0: nothing
+ * found, 1: a finding, 2: wrong arguments.
+ */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+
+#include "../bug.h"
+#include "explore.h"
+
+#define HANGS_AFTER 60u /* seconds without a new program */
+
+#ifdef QI_BUGS
+const char *qi_bug = "";
+#endif
+
+static uint64_t now_seed;
+static const struct explorer *now_explorer;
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* The engine died or hangs: at least say where. */
+static void last_words(int number) {
+    printf("\nfinding seed=%llu point=%llu image=%u call=signal %s\n", (unsigned long long)now_seed,
+           (unsigned long long)now_explorer->point, now_explorer->image,
+           number == SIGALRM ? "it hangs" : strsignal(number));
+    fflush(stdout);
+    _Exit(1);
+}
+
+/* SIGALRM if it takes longer; 0: it may. */
+static void watch_out(uint32_t limit) {
+    struct itimerval timer = {.it_value = {.tv_sec = limit}};
+    setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+static void progress(const char *word, const struct explorer *explorer, double begun) {
+    const struct counts *counts = &explorer->counts;
+    printf("%s points=%llu recoveries=%llu nested=%llu damages=%llu programs=%llu seconds=%.2f\n",
+           word, (unsigned long long)counts->points, (unsigned long long)counts->recoveries,
+           (unsigned long long)counts->nested, (unsigned long long)counts->damages,
+           (unsigned long long)counts->programs, seconds() - begun);
+    fflush(stdout);
+}
+
+static void tell(const struct explorer *explorer, const char *seed, const struct program *program,
+                 const struct verdict *verdict) {
+    printf("finding seed=%s point=%llu image=%u call=%s %s\n", seed,
+           (unsigned long long)explorer->point, explorer->image, explorer->call, verdict->text);
+    char *text = program_write(program);
+    printf("program %s\n", text);
+    free(text);
+    fflush(stdout);
+}
+
+struct arguments {
+    struct explorer explorer;
+    uint64_t seed;
+    uint32_t operations;
+    const char *program;
+    bool shrink;
+    double time_max;
+};
+
+static bool read_arguments(int count, char **words, struct arguments *arguments) {
+    for (int i = 1; i < count; i++) {
+        const char *word = words[i], *value = i + 1 < count ? words[i + 1] : "";
+        unsigned long long number = strtoull(value, NULL, 10);
+        if (strcmp(word, "--shrink") == 0) {
+            arguments->shrink = true;
+            continue;
+        }
+        if (strcmp(word, "--seed") == 0)
+            arguments->seed = number;
+        else if (strcmp(word, "--points") == 0)
+            arguments->explorer.points_max = number;
+        else if (strcmp(word, "--point") == 0)
+            arguments->explorer.only_point = number;
+        else if (strcmp(word, "--images") == 0)
+            arguments->explorer.images = (uint32_t)number;
+        else if (strcmp(word, "--every") == 0)
+            arguments->explorer.every = (uint32_t)number;
+        else if (strcmp(word, "--operations") == 0)
+            arguments->operations = (uint32_t)number;
+        else if (strcmp(word, "--seconds") == 0)
+            arguments->time_max = (double)number;
+#ifdef QI_BUGS
+        else if (strcmp(word, "--bug") == 0)
+            qi_bug = value;
+#endif
+        else if (strcmp(word, "--program") == 0)
+            arguments->program = value;
+        else
+            return false;
+        i++;
+    }
+    return true;
+}
+
+static int one_program(struct arguments *arguments) {
+    struct program program;
+    struct verdict verdict;
+    if (!program_read(arguments->program, &program))
+        return 2;
+    arguments->explorer.seed = arguments->seed;
+    watch_out(HANGS_AFTER);
+    bool clean = explore_program(&arguments->explorer, &program, &verdict);
+    if (!clean)
+        tell(&arguments->explorer, "0", &program, &verdict);
+    program_free(&program);
+    return !clean;
+}
+
+static int many_programs(struct arguments *arguments, double begun) {
+    struct explorer *explorer = &arguments->explorer;
+    double told = begun;
+    int found = 0;
+    while (!found && explorer->counts.points < explorer->points_max &&
+           (arguments->time_max <= 0 || seconds() - begun < arguments->time_max)) {
+        struct program program = program_make(arguments->seed, arguments->operations);
+        struct verdict verdict;
+        char seed[24];
+        now_seed = explorer->seed = arguments->seed;
+        watch_out(HANGS_AFTER);
+        snprintf(seed, sizeof seed, "%llu", (unsigned long long)arguments->seed++);
+        if (!explore_program(explorer, &program, &verdict)) {
+            tell(explorer, seed, &program, &verdict);
+            found = 1;
+            if (arguments->shrink) {
+                watch_out(0); /* this may take a while */
+                struct program shorter = explore_shrink(explorer, &program, 400);
+                explore_program(explorer, &shorter, &verdict);
+                tell(explorer, seed, &shorter, &verdict);
+                program_free(&shorter);
+            }
+        }
+        program_free(&program);
+        if (explorer->only_point)
+            break;
+        if (seconds() - told > 0.5) {
+            told = seconds();
+            progress("progress", explorer, begun);
+        }
+    }
+    return found;
+}
+
+int main(int count, char **words) {
+    struct arguments arguments = {
+        .explorer = {.images = 3, .points_max = UINT64_MAX, .kills = true},
+        .seed = 1,
+        .operations = 150};
+    if (!read_arguments(count, words, &arguments)) {
+        fprintf(stderr, "unknown argument; see tools/explore.py\n");
+        return 2;
+    }
+    now_explorer = &arguments.explorer;
+    static const int deadly[] = {SIGALRM, SIGSEGV, SIGABRT, SIGBUS, SIGFPE};
+    for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++)
+        signal(deadly[i], last_words);
+    double begun = seconds();
+    int code = arguments.program ? one_program(&arguments) : many_programs(&arguments, begun);
+    progress("done", &arguments.explorer, begun);
+    return code;
+}

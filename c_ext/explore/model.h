@@ -1,0 +1,95 @@
+/* model.h - a queue that is stupid and right, and says what a power cut may leave of it.
+ *
+ * A queue is a row of messages and a log of what happened to them since the last confirmed sync. The log is in frames, as
+ * the engine's journal is: a publish, a whole batch, a delivery, an ack. The rule that every check comes down to:
+ *
+ *     After a power cut a queue is what its first k frames make of it, for some k: never fewer than were confirmed,
+ *     never half a frame, never one without those before it. After a kill: all frames that returned.
+ *
+ * Confirmed publishes, acks that stay, whole batches, order, prefixes, phantoms and counts of deliveries all follow.
+ */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct state { /* of one message */
+    bool published, acked;
+    uint16_t deliveries;
+};
+
+struct message {
+    uint64_t id, expiry_us;
+    uint32_t serial; /* says what the bytes are */
+    uint32_t headers_size, body_size;
+    bool transient, out;
+    bool old;                  /* lived through an unclean end */
+    struct state durable, now; /* at the last confirmed sync, and with the whole log */
+};
+
+enum event_kind { EVENT_PUBLISH, EVENT_DELIVER, EVENT_ACK };
+
+struct event {
+    enum event_kind kind;
+    uint32_t message; /* index */
+    bool ends_frame;
+};
+
+enum presence { ABSENT, PRESENT, EITHER_WAY };
+
+struct model_queue {
+    enum presence exists;
+    struct message *messages; /* by id */
+    uint32_t count, room;
+    struct event *log;
+    uint32_t log_count, log_room;
+    uint32_t returned; /* events of calls that have returned: a kill loses none of them */
+    uint64_t next_min; /* ids below may have been given */
+};
+
+#define QUEUES 4
+enum ended { UNCLEAN, CLEAN, UNCLEAN_OR_CLEAN }; /* what the next open finds */
+
+struct model {
+    struct model_queue queues[QUEUES];
+    uint32_t serial; /* of the next message */
+    enum ended ended;
+};
+
+/* A message as the engine showed it. */
+struct seen {
+    uint64_t id;
+    uint32_t deliveries, flags; /* QI_REDELIVERED ... */
+};
+
+/* What is wrong with what was seen; "" if nothing is. */
+struct verdict {
+    char text[400];   /* cut off if it is longer */
+    const char *kind; /* the text's format: two findings are alike if it is the same */
+};
+
+/* Payload of a message: headers, then body. */
+void payload_fill(uint32_t serial, uint8_t *bytes, uint32_t size);
+bool payload_is(uint32_t serial, const uint8_t *bytes, uint32_t size);
+
+struct message *model_find(struct model_queue *queue, uint64_t id);
+/* Events are added as a call begins and count as returned when it has. */
+struct message *model_publish(struct model *model, struct model_queue *queue, uint64_t id,
+                              bool ends_frame);
+void model_event(struct model_queue *queue, enum event_kind kind, struct message *message,
+                 bool ends_frame);
+void model_returned(struct model_queue *queue);
+void model_synced(struct model_queue *queue); /* all that returned is confirmed */
+void model_forget(struct model_queue *queue); /* deleted, or not yet created */
+void model_free(struct model *model);
+
+/* Is this what `ended` (not UNCLEAN_OR_CLEAN) may leave? `killed`: nothing that returned may be missing. */
+bool model_allows(const struct model_queue *queue, const struct seen *seen, uint32_t count,
+                  enum ended ended, bool killed, struct verdict *verdict);
+/* What was seen after an open is durable now (the barrier). */
+void model_rebase(struct model_queue *queue, const struct seen *seen, uint32_t count,
+                  enum ended ended);
+
+#endif

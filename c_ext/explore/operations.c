@@ -1,0 +1,433 @@
+/* operations.c - each operation, first in the model (a power cut in the middle may find any part of it), then in the
+ * engine, whose answer must be what the model says. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "player.h"
+
+#define MANY 32u
+
+static struct model_queue *queue_of(struct player *player, const struct op *op) {
+    return &player->model.queues[op->queue];
+}
+
+static bool is_ready(const struct message *message) {
+    return message->now.published && !message->now.acked && !message->out;
+}
+
+/* An error is a finding, unless calls fail on purpose. */
+static bool failed(struct player *player, const char *what, int64_t code) {
+    player->broken = true;
+    if (player->tolerant || (player->armed && player_lossy(player)))
+        return true;
+    return player_complain(player, "%s failed: %s (%lld)", what, qi_error_text(), (long long)code);
+}
+
+static uint64_t next_id(struct player *player, uint8_t queue) {
+    qi_queue_stats stats;
+    if (qi_queue_stats_of(player->session.queues[queue], &stats) != 0)
+        return UINT64_MAX;
+    return stats.next_req_id;
+}
+
+/* ---- publish ---- */
+
+static void describe(struct player *player, const struct op *op, uint32_t size,
+                     struct message *message) {
+    message->headers_size = op->flags & FLAG_HEADERS && size > 8 ? 8 : 0;
+    message->body_size = size - message->headers_size;
+    message->transient = op->flags & FLAG_TRANSIENT;
+    message->expiry_us = op->flags & FLAG_EXPIRES ? player->session.sim->wall_us + 400000 : 0;
+}
+
+static uint32_t engine_flags(const struct op *op) {
+    return (op->flags & FLAG_TRANSIENT ? QI_TRANSIENT : 0u) |
+           (op->flags & FLAG_REDELIVERED ? QI_REDELIVERED : 0u);
+}
+
+static struct message *foresee(struct player *player, const struct op *op, uint8_t queue,
+                               uint64_t id, uint32_t size, bool last) {
+    struct model_queue *model = &player->model.queues[queue];
+    bool redelivered = op->flags & FLAG_REDELIVERED;
+    struct message *message = model_publish(&player->model, model, id, last && !redelivered);
+    describe(player, op, size, message);
+    if (redelivered)
+        model_event(model, EVENT_DELIVER, message, last);
+    return message;
+}
+
+static bool check_id(struct player *player, const char *what, int64_t got, uint64_t expected) {
+    if (got < 0)
+        return failed(player, what, got);
+    if ((uint64_t)got != expected)
+        return player_complain(player, "%s gave id %lld, not %llu", what, (long long)got,
+                               (unsigned long long)expected);
+    return true;
+}
+
+static bool id_is_new(struct player *player, const struct op *op, uint64_t id) {
+    uint64_t least = queue_of(player, op)->next_min;
+    return id >= least ||
+           player_complain(player, "id %llu is given again: ids below %llu were given",
+                           (unsigned long long)id, (unsigned long long)least);
+}
+
+static bool play_publish(struct player *player, const struct op *op) {
+    uint64_t id = next_id(player, op->queue);
+    if (id == UINT64_MAX)
+        return failed(player, "stats", 0);
+    if (!id_is_new(player, op, id))
+        return false;
+    uint8_t payload[PAYLOAD_MAX];
+    player->model.serial++;
+    const struct message message = *foresee(player, op, op->queue, id, op->size, true);
+    payload_fill(message.serial, payload, op->size);
+    int64_t got = qi_publish_with(player->session.queues[op->queue], payload, message.headers_size,
+                                  payload + message.headers_size, message.body_size,
+                                  engine_flags(op), message.expiry_us);
+    if (got >= 0)
+        model_returned(queue_of(player, op));
+    return check_id(player, "publish", got, id);
+}
+
+static bool play_batch(struct player *player, const struct op *op) {
+    uint8_t bodies[PAYLOAD_MAX], *next = bodies;
+    uint32_t sizes[MANY], count = op->count > MANY ? MANY : op->count;
+    struct op plain = *op;
+    plain.flags &= (uint8_t)~FLAG_HEADERS;
+    uint64_t id = next_id(player, op->queue), expiry_us = 0;
+    if (id == UINT64_MAX)
+        return failed(player, "stats", 0);
+    if (!id_is_new(player, op, id))
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        sizes[i] = (op->size + 37 * i) % (count > 16 ? 80 : 400);
+        player->model.serial++;
+        expiry_us = foresee(player, &plain, op->queue, id + i, sizes[i], i + 1 == count)->expiry_us;
+        payload_fill(player->model.serial, next, sizes[i]);
+        next += sizes[i];
+    }
+    int64_t got = qi_publish_many(player->session.queues[op->queue], count, bodies, sizes, NULL,
+                                  NULL, engine_flags(op), expiry_us, NULL, NULL);
+    if (got >= 0)
+        model_returned(queue_of(player, op));
+    return check_id(player, "publish_many", got, id);
+}
+
+static bool play_fanout(struct player *player, const struct op *op) {
+    uint8_t payload[PAYLOAD_MAX];
+    uint64_t expected[QUEUES], got[QUEUES];
+    qi_queue *queues[QUEUES];
+    uint8_t numbers[QUEUES];
+    uint32_t count = 0;
+    struct message message = {0};
+    player->model.serial++;
+    for (uint8_t i = 0; i < QUEUES && count < op->count; i++) {
+        uint8_t queue = (uint8_t)((op->queue + i) % QUEUES);
+        if (player->model.queues[queue].exists != PRESENT)
+            continue;
+        expected[count] = next_id(player, queue);
+        if (expected[count] == UINT64_MAX)
+            return failed(player, "stats", 0);
+        numbers[count] = queue;
+        queues[count++] = player->session.queues[queue];
+    }
+    for (uint32_t i = 0; i < count; i++)
+        message = *foresee(player, op, numbers[i], expected[i], op->size, true);
+    payload_fill(message.serial, payload, op->size);
+    int error = qi_store_publish(player->session.store, queues, count, payload,
+                                 message.headers_size, payload + message.headers_size,
+                                 message.body_size, engine_flags(op), message.expiry_us, got);
+    if (error)
+        return failed(player, "fanout", error);
+    for (uint32_t i = 0; i < count; i++) {
+        if (got[i] != expected[i])
+            return check_id(player, "fanout", (int64_t)got[i], expected[i]);
+        model_returned(&player->model.queues[numbers[i]]);
+    }
+    return true;
+}
+
+/* ---- get, ack ---- */
+
+static bool is_expired(const struct player *player, const struct message *message) {
+    return message->expiry_us && message->expiry_us <= player->session.sim->wall_us;
+}
+
+/* The next that a consumer gets; expired ones before it leave with a deliver and an ack. NULL: none. */
+static struct message *foresee_get(struct player *player, struct model_queue *queue) {
+    for (uint32_t i = 0; i < queue->count; i++) {
+        struct message *message = &queue->messages[i];
+        if (!is_ready(message))
+            continue;
+        if (!is_expired(player, message))
+            return message;
+        model_event(queue, EVENT_DELIVER, message, true);
+        model_event(queue, EVENT_ACK, message, true);
+    }
+    return NULL;
+}
+
+static bool check_got(struct player *player, const struct message *expected,
+                      const qi_message *message, const uint8_t *payload) {
+    bool redelivered = expected->old || expected->now.deliveries > 1; /* this one is counted */
+    uint32_t size = expected->headers_size + expected->body_size;
+    if (message->req_id != expected->id)
+        return player_complain(player, "get gave %llu, not %llu",
+                               (unsigned long long)message->req_id,
+                               (unsigned long long)expected->id);
+    if (message->payload_size != size || !payload_is(expected->serial, payload, size))
+        return player_complain(player, "get gave wrong bytes for %llu",
+                               (unsigned long long)expected->id);
+    if (redelivered != ((message->flags & QI_REDELIVERED) != 0) ||
+        message->delivery_count != expected->now.deliveries)
+        return player_complain(player, "get gave %llu as delivered %u times, not %u",
+                               (unsigned long long)expected->id, message->delivery_count,
+                               expected->now.deliveries);
+    return true;
+}
+
+static bool play_get(struct player *player, const struct op *op) {
+    struct model_queue *queue = queue_of(player, op);
+    uint8_t payload[PAYLOAD_MAX];
+    struct message *expected = foresee_get(player, queue);
+    if (expected)
+        model_event(queue, EVENT_DELIVER, expected, true);
+    qi_reader reader = {
+        .queue = player->session.queues[op->queue], .payload = payload, .room = sizeof payload};
+    int64_t got = qi_get(&reader);
+    if (got < 0 && !(got == QI_EMPTY && !expected))
+        return got == QI_EMPTY ? player_complain(player, "get found nothing, %llu is there",
+                                                 (unsigned long long)expected->id)
+                               : failed(player, "get", got);
+    if (!expected && got >= 0)
+        return player_complain(player, "get gave %llu, nothing should be ready",
+                               (unsigned long long)reader.message.req_id);
+    model_returned(queue);
+    if (!expected)
+        return true;
+    expected->out = true;
+    return check_got(player, expected, &reader.message, payload);
+}
+
+static bool play_get_many(struct player *player, const struct op *op) {
+    struct model_queue *queue = queue_of(player, op);
+    struct message *expected[MANY], *first = foresee_get(player, queue);
+    uint32_t count = 0, room = op->count > MANY ? MANY : op->count;
+    for (struct message *at = first; at && at < queue->messages + queue->count && count < room;
+         at++)
+        if (is_ready(at) && !is_expired(player, at))
+            expected[count++] = at;
+    for (uint32_t i = 0; i < count; i++)
+        model_event(queue, EVENT_DELIVER, expected[i], i + 1 == count);
+    uint8_t payloads[MANY * 3600], *payload = payloads;
+    qi_message messages[MANY];
+    uint64_t req_ids[MANY];
+    uint32_t sizes[MANY];
+    int64_t got = qi_get_many(player->session.queues[op->queue], room, messages, payloads,
+                              sizeof payloads, req_ids, sizes);
+    if (got < 0 && got != QI_EMPTY)
+        return failed(player, "get_many", got);
+    model_returned(queue);
+    got = got == QI_EMPTY ? 0 : got / 2;
+    if (got != count)
+        return player_complain(player, "get_many gave %lld messages, not %u", (long long)got,
+                               count);
+    for (uint32_t i = 0; i < count; payload += sizes[i++]) {
+        expected[i]->out = true;
+        if (!check_got(player, expected[i], &messages[i], payload))
+            return false;
+    }
+    return true;
+}
+
+/* Up to `room` of the delivered ones, from the `from`-th on. */
+static uint32_t pick_out(struct model_queue *queue, uint32_t from, uint32_t room,
+                         struct message **picked) {
+    uint32_t out = 0, count = 0;
+    for (uint32_t i = 0; i < queue->count; i++)
+        out += queue->messages[i].out;
+    if (out == 0)
+        return 0;
+    from %= out;
+    for (uint32_t i = 0; i < queue->count && count < room; i++)
+        if (queue->messages[i].out && from-- == 0) {
+            picked[count++] = &queue->messages[i];
+            from = 0;
+        }
+    return count;
+}
+
+static bool play_ack(struct player *player, const struct op *op) {
+    struct model_queue *queue = queue_of(player, op);
+    struct message *picked[MANY];
+    uint32_t most = op->kind == OP_ACK ? 1 : op->count > MANY ? MANY : op->count;
+    uint32_t count = pick_out(queue, op->size, most, picked);
+    uint64_t req_ids[MANY];
+    if (count == 0)
+        return true;
+    for (uint32_t i = 0; i < count; i++) {
+        req_ids[i] = picked[i]->id;
+        if (op->kind != OP_NACK)
+            model_event(queue, EVENT_ACK, picked[i], i + 1 == count);
+        else
+            picked[i]->out = false;
+    }
+    qi_queue *handle = player->session.queues[op->queue];
+    int64_t got = op->kind == OP_ACK    ? qi_ack(handle, req_ids[0])
+                  : op->kind == OP_NACK ? qi_nack_many(handle, req_ids, count)
+                                        : qi_ack_many(handle, req_ids, count);
+    if (got != 0)
+        return failed(player, op_name(op->kind), got);
+    model_returned(queue);
+    return true;
+}
+
+static bool play_purge(struct player *player, const struct op *op) {
+    struct model_queue *queue = queue_of(player, op);
+    struct message *last = NULL;
+    for (uint32_t i = 0; i < queue->count; i++)
+        if (is_ready(&queue->messages[i]))
+            last = &queue->messages[i];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < queue->count; i++) {
+        struct message *message = &queue->messages[i];
+        if (!is_ready(message))
+            continue;
+        count++;
+        model_event(queue, EVENT_ACK, message, message == last);
+    }
+    int64_t got = qi_purge(player->session.queues[op->queue]);
+    if (got < 0)
+        return failed(player, "purge", got);
+    model_returned(queue);
+    return got == count ||
+           player_complain(player, "purge gave %lld, not %u", (long long)got, count);
+}
+
+/* ---- the store as a whole ---- */
+
+static bool play_sync(struct player *player, const struct op *op) {
+    int error = op->kind == OP_SYNC ? qi_queue_sync(player->session.queues[op->queue])
+                                    : qi_store_sync(player->session.store);
+    if (error)
+        return failed(player, "sync", error);
+    for (int i = 0; i < QUEUES; i++)
+        if (op->kind == OP_SYNC_ALL || i == op->queue)
+            model_synced(&player->model.queues[i]);
+    return true;
+}
+
+static bool play_create(struct player *player, const struct op *op, bool create) {
+    struct model_queue *queue = queue_of(player, op);
+    struct session *session = &player->session;
+    queue->exists = EITHER_WAY;
+    int error;
+    if (create) {
+        char name = (char)('a' + op->queue);
+        error = qi_queue_open(session->store, &name, 1, queue_directory(op->queue), true,
+                              &session->queues[op->queue]);
+    } else {
+        error = qi_queue_delete(session->queues[op->queue]);
+    }
+    if (error)
+        return failed(player, create ? "create" : "delete", error);
+    queue->exists = create ? PRESENT : ABSENT;
+    model_forget(queue);
+    return true;
+}
+
+static bool play_tick(struct player *player, bool idle) {
+    int error = qi_store_tick(player->session.store);
+    if (!error && idle) {
+        qi_sim_advance(player->session.sim, 2 * IDLE_US);
+        error = qi_store_tick(player->session.store);
+    }
+    return !error || failed(player, "tick", error);
+}
+
+static bool play_reopen(struct player *player) {
+    struct qi_sim *sim = player->session.sim;
+    player->model.ended = UNCLEAN_OR_CLEAN;
+    int error = qi_store_close(player->session.store);
+    if (error)
+        return failed(player, "close", error);
+    for (int i = 0; i < QUEUES; i++)
+        model_synced(&player->model.queues[i]);
+    player->model.ended = CLEAN;
+    player_point(player, "closed");
+    if (player->verdict.text[0])
+        return false;
+    return player_reopen(player, sim, true);
+}
+
+static bool play_crash(struct player *player, const struct op *op) {
+    struct qi_sim *old = player->session.sim;
+    bool killed = op->kind == OP_KILL, lossy = player_lossy(player);
+    struct qi_sim *sim = killed ? qi_sim_kill(old) : qi_sim_crash(old, op->size, QI_SIM_MIXED);
+    old->watch = NULL;
+    return player_reopen(player, sim, killed && !lossy);
+}
+
+static bool play_other(struct player *player, const struct op *op) {
+    switch (op->kind) {
+    case OP_COMPACT: {
+        int64_t freed = qi_store_compact(player->session.store, 20);
+        return freed >= 0 || failed(player, "compact", freed);
+    }
+    case OP_TICK:
+    case OP_IDLE:
+        return play_tick(player, op->kind == OP_IDLE);
+    case OP_ADVANCE:
+        qi_sim_advance(player->session.sim, op->size * UINT64_C(1000));
+        return true;
+    case OP_REOPEN:
+        return play_reopen(player);
+    case OP_FAIL:
+        if (!player->armed)
+            player->session.sim->fail_sync = 1 + op->size % 4;
+        player->armed = true;
+        return true;
+    case OP_CUT:
+    case OP_KILL:
+        return play_crash(player, op);
+    default:
+        return play_sync(player, op);
+    }
+}
+
+bool operation_play(struct player *player, const struct op *op) {
+    bool of_queue = op->kind < OP_COMPACT || op->kind == OP_SYNC || op->kind == OP_DELETE;
+    bool exists = queue_of(player, op)->exists == PRESENT;
+    if (op->kind == OP_CREATE || (op->kind == OP_PUBLISH && !exists))
+        return exists || play_create(player, op, true);
+    if (of_queue && !exists)
+        return true;
+    switch (op->kind) {
+    case OP_PUBLISH:
+        return play_publish(player, op);
+    case OP_BATCH:
+        return play_batch(player, op);
+    case OP_FANOUT:
+        return play_fanout(player, op);
+    case OP_GET:
+        return play_get(player, op);
+    case OP_GET_MANY:
+        return play_get_many(player, op);
+    case OP_ACK:
+    case OP_ACK_MANY:
+    case OP_NACK:
+        return play_ack(player, op);
+    case OP_PURGE:
+        return play_purge(player, op);
+    case OP_FLUSH: {
+        int error = qi_flush(player->session.queues[op->queue]);
+        return !error || failed(player, "flush", error);
+    }
+    case OP_DELETE:
+        return play_create(player, op, false);
+    default:
+        return play_other(player, op);
+    }
+}

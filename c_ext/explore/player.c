@@ -1,0 +1,329 @@
+/* player.c - sessions, looking at what is there, and running a program. */
+#include "player.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool player_complain(struct player *player, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(player->verdict.text, sizeof player->verdict.text, format, arguments);
+    player->verdict.kind = format;
+    va_end(arguments);
+    return false;
+}
+
+static bool complain(struct verdict *verdict, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static bool complain(struct verdict *verdict, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(verdict->text, sizeof verdict->text, format, arguments);
+    verdict->kind = format;
+    va_end(arguments);
+    return false;
+}
+
+void verdict_inside(struct verdict *verdict, const char *where) {
+    size_t length = strlen(where), room = sizeof verdict->text;
+    memmove(verdict->text + length, verdict->text, room - length);
+    memcpy(verdict->text, where, length);
+    verdict->text[room - 1] = 0;
+}
+
+/* ---- sessions ---- */
+
+qi_options options_of(const struct settings *settings) {
+    return (qi_options){.segment_entries = settings->segment_entries,
+                        .max_journal_entries = settings->max_journal_entries,
+                        .max_journal_bytes = settings->max_journal_bytes,
+                        .embed_below = settings->embed_below,
+                        .message_file_size = settings->message_file_size,
+                        .sync_interval_us = 5000,
+                        .idle_us = IDLE_US,
+                        .create = true,
+                        .worker = true};
+}
+
+const char *queue_directory(int queue) {
+    static const char *const directories[QUEUES] = {
+        "0000000000000000000000000000000a", "0000000000000000000000000000000b",
+        "0000000000000000000000000000000c", "0000000000000000000000000000000d"};
+    return directories[queue];
+}
+
+bool session_open(struct session *session, struct qi_sim *sim, const struct settings *settings,
+                  struct verdict *verdict) {
+    qi_options options = options_of(settings);
+    *session = (struct session){.sim = sim};
+    int error = qi_store_open_sim(sim, &options, &session->store);
+    if (error) {
+        session->store = NULL;
+        return complain(verdict, "open failed: %s (%d)", qi_error_text(), error);
+    }
+    return true;
+}
+
+bool session_queues(struct session *session, const struct model *model, struct verdict *verdict) {
+    for (int i = 0; i < QUEUES; i++) {
+        char name = (char)('a' + i);
+        enum presence exists = model->queues[i].exists;
+        int error =
+            qi_queue_open(session->store, &name, 1, queue_directory(i), false, &session->queues[i]);
+        if (error && !(error == QI_E_MISSING && exists != PRESENT))
+            return complain(verdict, "queue %c does not open: %s (%d)", name, qi_error_text(),
+                            error);
+        if (!error && exists == ABSENT)
+            return complain(verdict, "queue %c is there, but it was deleted or never created",
+                            name);
+        if (error)
+            session->queues[i] = NULL;
+    }
+    return true;
+}
+
+void session_end(struct session *session) {
+    if (session->store)
+        qi_store_free(session->store);
+    *session = (struct session){.sim = session->sim};
+}
+
+/* ---- sights ---- */
+
+void sight_free(struct sight *sight) {
+    for (int i = 0; i < QUEUES; i++)
+        free(sight->seen[i]);
+    *sight = (struct sight){0};
+}
+
+static struct seen *add_seen(struct sight *sight, int queue) {
+    if (sight->count[queue] == sight->room[queue]) {
+        sight->room[queue] = sight->room[queue] ? sight->room[queue] * 2 : 64;
+        sight->seen[queue] =
+            realloc(sight->seen[queue], sight->room[queue] * sizeof *sight->seen[queue]);
+        if (!sight->seen[queue])
+            abort();
+    }
+    return &sight->seen[queue][sight->count[queue]++];
+}
+
+static bool check_message(int queue, struct model_queue *model, const qi_message *message,
+                          const uint8_t *payload, struct verdict *verdict) {
+    char name = (char)('a' + queue);
+    unsigned long long id = message->req_id;
+    const struct message *known = model_find(model, message->req_id);
+    if (!known)
+        return complain(verdict,
+                        id < model->next_min ? "%c: message %llu is back after a confirmed ack"
+                                             : "%c: message %llu was never published",
+                        name, id);
+    uint32_t size = known->headers_size + known->body_size;
+    if (message->payload_size != size || message->body_size != known->body_size ||
+        message->expiry_us != known->expiry_us ||
+        known->transient != ((message->flags & QI_TRANSIENT) != 0))
+        return complain(verdict, "%c: message %llu has other sizes, flags or expiry", name, id);
+    if (!payload_is(known->serial, payload, size))
+        return complain(verdict, "%c: message %llu has wrong bytes", name, id);
+    return true;
+}
+
+static bool look_at_queue(struct sight *sight, int queue, const struct session *session,
+                          struct model *model, struct verdict *verdict) {
+    uint8_t payload[PAYLOAD_MAX];
+    qi_message message;
+    uint64_t from = 0;
+    int64_t got;
+    while ((got = qi_browse(session->queues[queue], from, false, &message, payload,
+                            sizeof payload)) >= 0) {
+        if (!check_message(queue, &model->queues[queue], &message, payload, verdict))
+            return false;
+        *add_seen(sight, queue) =
+            (struct seen){message.req_id, message.delivery_count, message.flags};
+        from = message.req_id + 1;
+    }
+    if (got != QI_EMPTY)
+        return complain(verdict, "%c: browsing from %llu failed: %s (%lld)", 'a' + queue,
+                        (unsigned long long)from, qi_error_text(), (long long)got);
+    qi_queue_stats stats;
+    int error = qi_queue_stats_of(session->queues[queue], &stats);
+    if (error || stats.depth != sight->count[queue])
+        return complain(verdict, "%c: %llu messages are counted, %u are there", 'a' + queue,
+                        (unsigned long long)stats.depth, sight->count[queue]);
+    sight->next[queue] = stats.next_req_id;
+    return true;
+}
+
+static bool no_damage(const struct session *session, struct verdict *verdict) {
+    bool damage;
+    const char *where, *text;
+    uint64_t offset;
+    for (uint32_t i = 0; qi_store_finding(session->store, i, &damage, &where, &offset, &text) == 0;
+         i++)
+        if (damage)
+            return complain(verdict, "damage is reported where there is none: %s at %llu: %s",
+                            where, (unsigned long long)offset, text);
+    return true;
+}
+
+bool sight_take(struct sight *sight, const struct session *session, struct model *model,
+                struct verdict *verdict) {
+    for (int i = 0; i < QUEUES; i++) {
+        sight->count[i] = 0;
+        sight->exists[i] = session->queues[i] != NULL;
+        if (sight->exists[i] && !look_at_queue(sight, i, session, model, verdict))
+            return false;
+    }
+    return no_damage(session, verdict);
+}
+
+/* The power cut was an unclean end: what was shown and transient is gone. */
+static uint32_t without_transients(struct seen *seen, uint32_t count) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (!(seen[i].flags & QI_TRANSIENT))
+            seen[kept++] = seen[i];
+    return kept;
+}
+
+bool sight_is_same(struct sight *one, const struct sight *two, struct verdict *verdict) {
+    for (int i = 0; i < QUEUES; i++) {
+        one->count[i] = without_transients(one->seen[i], one->count[i]);
+        if (one->exists[i] != two->exists[i] || one->count[i] != two->count[i])
+            return complain(verdict, "%c: %u messages were shown, a power cut later there are %u",
+                            'a' + i, one->count[i], two->count[i]);
+        if (two->next[i] < one->next[i])
+            return complain(verdict, "%c: the next id fell from %llu to %llu", 'a' + i,
+                            (unsigned long long)one->next[i], (unsigned long long)two->next[i]);
+        for (uint32_t k = 0; k < one->count[i]; k++)
+            if (one->seen[i][k].id != two->seen[i][k].id ||
+                one->seen[i][k].deliveries != two->seen[i][k].deliveries ||
+                !(two->seen[i][k].flags & QI_REDELIVERED))
+                return complain(verdict,
+                                "%c: message %llu was shown, a power cut later it is not the same",
+                                'a' + i, (unsigned long long)one->seen[i][k].id);
+    }
+    return true;
+}
+
+static bool allowed_as(const struct sight *sight, const struct model *model, bool killed,
+                       enum ended ended, struct verdict *verdict) {
+    for (int i = 0; i < QUEUES; i++) {
+        const struct model_queue *queue = &model->queues[i];
+        if (!sight->exists[i])
+            continue;
+        struct verdict why;
+        if (!model_allows(queue, sight->seen[i], sight->count[i], ended, killed, &why))
+            return complain(verdict, "%c: %s", 'a' + i, why.text);
+        uint32_t count = sight->count[i];
+        if (count > 0 && sight->next[i] <= sight->seen[i][count - 1].id)
+            return complain(verdict, "%c: the next id is not above that of a message", 'a' + i);
+        if (sight->next[i] < queue->next_min)
+            return complain(verdict, "%c: the next id is %llu, but ids below %llu were given",
+                            'a' + i, (unsigned long long)sight->next[i],
+                            (unsigned long long)queue->next_min);
+    }
+    return true;
+}
+
+bool sight_allowed(const struct sight *sight, const struct model *model, bool killed,
+                   enum ended *ended, struct verdict *verdict) {
+    *ended = model->ended == CLEAN ? CLEAN : UNCLEAN;
+    if (allowed_as(sight, model, killed, *ended, verdict))
+        return true;
+    if (model->ended != UNCLEAN_OR_CLEAN)
+        return false;
+    *ended = CLEAN;
+    if (!allowed_as(sight, model, killed, CLEAN, verdict))
+        return false;
+    verdict->text[0] = 0;
+    return true;
+}
+
+/* ---- a run ---- */
+
+void player_point(struct player *player, const char *call) {
+    if (!player->verdict.text[0])
+        player->point(player, call);
+}
+
+bool player_lossy(const struct player *player) {
+    return player->after_cut || (player->armed && player->session.sim->fail_sync == 0);
+}
+
+static void watch(void *context, struct qi_sim *sim, const char *call, bool after) {
+    struct player *player = context;
+    (void)sim;
+    (void)after;
+    player_point(player, call);
+}
+
+bool player_reopen(struct player *player, struct qi_sim *sim, bool killed) {
+    struct session *session = &player->session;
+    struct model *model = &player->model;
+    enum ended ended = model->ended;
+    session_end(session);
+    sim->fail_sync = 0;
+    player->armed = player->broken = false;
+    if (session->sim != sim)
+        qi_sim_free(session->sim);
+    session->sim = sim;
+    sim->watch = watch;
+    sim->watch_context = player;
+    if (ended == CLEAN)
+        model->ended = UNCLEAN_OR_CLEAN; /* while it opens */
+    player->after_cut = !killed;
+    bool done = session_open(session, sim, &player->program->settings, &player->verdict) &&
+                session_queues(session, model, &player->verdict) &&
+                sight_take(&player->sight, session, model, &player->verdict);
+    model->ended = ended;
+    player->after_cut = false;
+    if (!done || player->verdict.text[0] ||
+        !sight_allowed(&player->sight, model, killed, &ended, &player->verdict))
+        return false;
+    for (int i = 0; i < QUEUES; i++) {
+        model->queues[i].exists = player->sight.exists[i] ? PRESENT : ABSENT;
+        model_rebase(&model->queues[i], player->sight.seen[i], player->sight.count[i], ended);
+    }
+    model->ended = UNCLEAN;
+    return true;
+}
+
+void player_begin(struct player *player, const struct program *program) {
+    player->program = program;
+    player->verdict.text[0] = 0;
+    player->op = 0;
+    player->broken = player->armed = player->after_cut = false;
+    player->model = (struct model){.ended = UNCLEAN_OR_CLEAN};
+    qi_sim_knobs knobs = {.mapping = program->settings.mapping};
+    struct qi_sim *sim = qi_sim_new(program->settings.seed, &knobs);
+    if (!sim)
+        abort();
+    sim->watch = watch;
+    sim->watch_context = player;
+    session_open(&player->session, sim, &program->settings, &player->verdict);
+    player->model.ended = UNCLEAN;
+}
+
+void player_run(struct player *player) {
+    for (; player->op < player->program->count && !player->verdict.text[0] && !player->broken;
+         player->op++) {
+        if (!operation_play(player, &player->program->ops[player->op]))
+            return;
+        if (player->broken && player->armed && /* what the process had is lost with it */
+            !player_reopen(player, player->session.sim, false))
+            return;
+        player_point(player, "between");
+    }
+}
+
+void player_end(struct player *player) {
+    if (player->session.sim)
+        player->session.sim->watch = NULL;
+    session_end(&player->session);
+    qi_sim_free(player->session.sim);
+    player->session.sim = NULL;
+    model_free(&player->model);
+    sight_free(&player->sight);
+}

@@ -1,0 +1,66 @@
+/* program.h - a short life of a store, made from a seed, as text that can be pasted into a test. */
+#ifndef PROGRAM_H
+#define PROGRAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum op_kind {
+    OP_PUBLISH,
+    OP_BATCH,
+    OP_FANOUT,
+    OP_GET,
+    OP_GET_MANY,
+    OP_ACK,
+    OP_ACK_MANY,
+    OP_NACK,
+    OP_PURGE,
+    OP_FLUSH,
+    OP_COMPACT,
+    OP_SYNC,
+    OP_SYNC_ALL,
+    OP_TICK,
+    OP_IDLE,
+    OP_ADVANCE,
+    OP_REOPEN,
+    OP_DELETE,
+    OP_CREATE,
+    OP_CUT,
+    OP_KILL,
+    OP_FAIL,
+    OP_KINDS,
+};
+
+enum { FLAG_TRANSIENT = 1, FLAG_REDELIVERED = 2, FLAG_EXPIRES = 4, FLAG_HEADERS = 8 };
+
+struct op {
+    uint8_t kind, queue, flags;
+    uint16_t count;
+    uint32_t
+        size; /* of a body; also: which of the delivered ones, seed of a power cut, milliseconds */
+};
+
+/* Sizes as small as they go, so that a run of 150 operations crosses every edge. */
+struct settings {
+    uint64_t seed; /* of identities and stamps */
+    bool mapping;
+    uint32_t segment_entries, max_journal_entries, embed_below;
+    uint64_t max_journal_bytes, message_file_size;
+};
+
+struct program {
+    struct settings settings;
+    struct op *ops;
+    uint32_t count;
+};
+
+struct program program_make(uint64_t seed, uint32_t count);
+struct program program_copy(const struct program *program);
+void program_free(struct program *program);
+/* "mapped segments=16 journal=24 ...; publish a 40; sync a; cut 17". The caller frees it. */
+char *program_write(const struct program *program);
+bool program_read(const char *text, struct program *program);
+const char *op_name(uint8_t kind);
+
+#endif

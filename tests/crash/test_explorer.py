@@ -1,0 +1,50 @@
+"""The crash explorer: finds nothing in the engine, and everything in one with bugs."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import explore as tool
+import pytest
+from explored import EXPLORED
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, tool.__file__, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+def test_a_power_cut_at_any_point_loses_nothing_that_was_confirmed():
+    ran = run("--points", 12_000)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "12,000 crash points" in ran.stdout
+
+
+def test_every_protocol_bug_on_purpose_is_found():
+    ran = run("--mutants")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found, bugs = map(int, re.search(r"(\d+) of (\d+) bugs found", ran.stdout).groups())
+    assert found == bugs >= 20
+
+
+@pytest.mark.parametrize("found", EXPLORED, ids=lambda found: found.bug)
+def test_what_was_found_once_is_not_found_again(found):
+    ran = run("--program", found.program, "--images", 12)
+    assert ran.returncode == 0, found.story + ran.stdout
+
+
+def test_a_finding_is_replayed_bit_for_bit():
+    """An engine with a bug, found by a seed; the same point alone says the same words."""
+    program = tool.build(mutants=True)
+    arguments = ["--bug", "segment_not_synced"]
+    first = tool.play(program, [*arguments, "--seed", 1, "--points", 5000]).findings[0]
+    seed, point = re.match(r"seed=(\d+) point=(\d+)", first).groups()
+    again = tool.play(program, [*arguments, "--seed", seed, "--point", point]).findings[0]
+    assert again == first
