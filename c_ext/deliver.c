@@ -115,8 +115,9 @@ static bool is_expired(struct qi_queue *queue, struct qi_segment *segment, uint3
 }
 
 /* The next ready message that has not expired. With `room` > 0, expired ones on the way are dropped, and there is room
- * in the journal for that many bytes of deliveries afterwards (the lock may have been given up in between). */
-static int next_ready(struct qi_queue *queue, uint64_t from, uint64_t room,
+ * in the journal for that many bytes of deliveries afterwards (the lock may have been given up in between). Without it
+ * they are stepped over; `stepped` (may be NULL) falls to the first of them. */
+static int next_ready(struct qi_queue *queue, uint64_t from, uint64_t room, uint64_t *stepped,
                       struct qi_segment **segment, uint32_t *slot) {
     uint32_t entries = queue->store->options.segment_entries;
     for (;;) {
@@ -134,6 +135,8 @@ static int next_ready(struct qi_queue *queue, uint64_t from, uint64_t room,
             return error;
         if (room)
             qi_flush_if_due(queue);
+        else if (stepped && from < *stepped)
+            *stepped = from;
         from++;
     }
 }
@@ -178,7 +181,7 @@ static int deliver(struct qi_queue *queue, struct qi_segment *segment, uint32_t 
 static int64_t get_locked(struct qi_queue *queue, qi_message *message, void *payload, size_t room) {
     struct qi_segment *segment;
     uint32_t slot;
-    int error = next_ready(queue, queue->cursor, QI_RECORD_ID, &segment, &slot);
+    int error = next_ready(queue, queue->cursor, QI_RECORD_ID, NULL, &segment, &slot);
     if (error == QI_EMPTY)
         queue->cursor = queue->next;
     if (error)
@@ -235,10 +238,11 @@ static int64_t get_many_locked(struct qi_queue *queue, uint32_t count, qi_messag
     uint32_t entries = queue->store->options.segment_entries, got = 0, slot, specials = 0;
     struct qi_segment *segment;
     int error = 0;
-    uint64_t from = queue->cursor;
+    uint64_t from = queue->cursor, stepped = UINT64_MAX;
     while (!error && got < count) {
         /* With the first in hand the lock is not given up any more: later expired ones are stepped over. */
-        error = next_ready(queue, from, got ? 0 : QI_RECORD_ID * (uint64_t)count, &segment, &slot);
+        error = next_ready(queue, from, got ? 0 : QI_RECORD_ID * (uint64_t)count, &stepped,
+                           &segment, &slot);
         if (error)
             break;
         error = read_message(queue, segment, slot, &messages[got], payloads, room);
@@ -267,7 +271,7 @@ static int64_t get_many_locked(struct qi_queue *queue, uint32_t count, qi_messag
             segment = qi_segment_find(&queue->segments, req_ids[i] / entries);
         mark_out(queue, segment, (uint32_t)(req_ids[i] % entries));
     }
-    queue->cursor = from;
+    queue->cursor = from < stepped ? from : stepped; /* the next call drops what was stepped over */
     qi_flush_if_due(queue);
     return 2 * (int64_t)got + (specials == 0);
 }
@@ -303,8 +307,8 @@ static int64_t browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool 
     uint32_t slot = 0;
     int64_t result = qi_queue_ready(queue, false);
     if (result == 0 && ready_only)
-        result = next_ready(queue, from_req_id > queue->cursor ? from_req_id : queue->cursor, false,
-                            &segment, &slot);
+        result = next_ready(queue, from_req_id > queue->cursor ? from_req_id : queue->cursor, 0,
+                            NULL, &segment, &slot);
     if (result == 0 && !ready_only)
         result = find_message(queue, from_req_id, false, &segment, &slot);
     if (result == 0) {

@@ -329,3 +329,13 @@ def test_a_purge_that_cannot_read_a_segment_changes_nothing(open_store):
     segment.rmdir()
     moved.rename(segment)
     assert queue.purge() == 60
+
+
+def test_an_expired_message_that_get_many_stepped_over_leaves_at_the_next_get(queue):
+    """Found by the crash explorer: it stayed in the queue, and in its length, until a reopen."""
+    queue.publish(b"first")
+    queue.publish(b"expired", expires_at=1.0)
+    queue.publish(b"last")
+    assert [message.body for message in queue.get_many(3)] == [b"first", b"last"]
+    assert queue.get() is None
+    assert len(queue) == 2
