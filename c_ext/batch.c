@@ -11,6 +11,7 @@
 
 #include <stdlib.h>
 
+#include "bug.h"
 #include "crc32c.h"
 
 #define FRAME_SIZE  (32u << 10)
@@ -217,7 +218,7 @@ static int write_batch(struct qi_queue *queue, const struct qi_flush *flush,
         error = qi_fail_disk(batch.error, "cannot write a segment of", queue->directory);
     if (!error && batch.base > QI_LOC_OFFSET_MAX)
         error = qi_fail(QI_E_FULL, "a segment of %s would pass 1 GiB", queue->directory);
-    if (!error) {
+    if (!error && !QI_BUG(segment_not_synced)) {
         error = disk->ops->sync(disk, batch.file);
         if (error) {
             error = qi_fail_disk(error, "cannot sync a segment of", queue->directory);

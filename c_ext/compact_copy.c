@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "bug.h"
 #include "crc32c.h"
 #include "error.h"
 #include "frame.h"
@@ -255,7 +256,9 @@ static int write_output(struct copy *copy) {
     qi_message_header_put(header, QI_MESSAGES_COMPACTED, compaction->identity, compaction->number,
                           compaction->births_count, compaction->frames_end - QI_MESSAGES_START);
     error = copy->disk->ops->write(copy->disk, copy->output, header, sizeof header, 0);
-    return error ? error : copy->disk->ops->sync(copy->disk, copy->output);
+    if (error || QI_BUG(relocation_not_synced))
+        return error;
+    return copy->disk->ops->sync(copy->disk, copy->output);
 }
 
 /* Half of what publishes leave free may be used to make more of it. */
@@ -285,9 +288,14 @@ static int make_output(struct copy *copy) {
         disk->ops->unlink(disk, compaction->dir, unfinished.file);
         return error;
     }
+    for (uint32_t i = 0; QI_BUG(compaction_unlinks_first) && i < compaction->victims_count; i++)
+        disk->ops->unlink(disk, compaction->dir,
+                          qi_message_name(compaction->victims[i], false).file);
     error =
         disk->ops->rename(disk, compaction->dir, unfinished.file, compaction->dir, finished.file);
-    return error ? error : disk->ops->sync_dir(disk, compaction->dir);
+    if (error || QI_BUG(relocation_name_not_synced))
+        return error;
+    return disk->ops->sync_dir(disk, compaction->dir);
 }
 
 int qi_compact_copy(struct qi_messages *messages, struct qi_compaction *compaction) {

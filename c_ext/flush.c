@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "batch.h"
+#include "bug.h"
 
 static void free_flush(struct qi_flush *flush) {
     for (uint32_t i = 0; i < flush->count; i++) {
@@ -27,6 +28,18 @@ void qi_flush_forget(struct qi_queue *queue) {
     if (queue->flush)
         free_flush(queue->flush);
     queue->flush = NULL;
+}
+
+/* The next epoch may have begun before, in a life that lost it in a power cut: its frames would be valid again. They are
+ * off the medium before the new ones come. */
+static int empty_stale(struct qi_queue *queue, struct qi_journal *next) {
+    if (QI_BUG(stale_epoch_kept) || !queue->next_is_stale || next->tape.file < 0)
+        return 0;
+    int error = qi_tape_cut(&next->tape, 0);
+    if (!error)
+        error = next->tape.disk->ops->sync(next->tape.disk, next->tape.file);
+    queue->next_is_stale = error != 0;
+    return error;
 }
 
 /* Opens the journal file of the next epoch (or recycles it) and makes it current. */
@@ -45,8 +58,10 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
         int file = store->disk->ops->open(store->disk, queue->dir, name, QI_OPEN_CREATE);
         error = file < 0 ? file
                          : qi_tape_open(&next->tape, store->disk, file, want, store->use_mapping);
-        queue->dir_unsynced = true;
+        queue->dir_unsynced = !QI_BUG(journal_name_not_synced);
     }
+    if (!error)
+        error = empty_stale(queue, next);
     if (error)
         return qi_fail_disk(error, "cannot open the next journal of", queue->directory);
     uint64_t reserved = queue->next + 2 * (uint64_t)store->options.max_journal_entries + ids;
@@ -265,6 +280,8 @@ static int commit(struct qi_queue *queue, struct qi_flush *flush) {
     if (error)
         return qi_store_fail(
             queue->store, qi_fail_disk(error, "cannot append the manifest of", queue->directory));
+    if (QI_BUG(manifest_not_synced))
+        return 0;
     return qi_sync_to(queue, qi_lsn(queue));
 }
 
@@ -291,10 +308,14 @@ int qi_flush_run(struct qi_queue *queue) {
     queue->flushing = true;
     int error = qi_sync_to(queue, queue->lsn_base); /* message files, the old journal, names */
     qi_unlock(store);
+    if (QI_BUG(journal_cleared_early) && qi_journal_retire(qi_previous(queue)) == 0)
+        store->disk->ops->sync(store->disk, qi_previous(queue)->tape.file);
     if (!error)
         error = write_live_segments(queue, flush); /* each is synced */
-    if (!error)
+    if (!error && !QI_BUG(segment_names_not_synced))
         error = sync_directory(queue); /* new segments' names */
+    if (QI_BUG(segment_unlinked_first))
+        unlink_dead_segments(queue, flush);
     qi_relock(store);
     if (!error)
         error = commit(queue, flush); /* the new journal says so, synced */

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 
+#include "bug.h"
 #include "crc32c.h"
 
 const char *qi_journal_name(uint64_t epoch) {
@@ -82,6 +83,16 @@ bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *ide
     return true;
 }
 
+int qi_journal_mend(struct qi_journal *journal, const uint8_t *identity) {
+    uint8_t *first = journal->tape.memory, *second = first + QI_JOURNAL_HEADER_COPY;
+    if (memcmp(first, second, QI_JH_SIZE) == 0)
+        return 0;
+    bool first_is_good =
+        header_is_valid(first, identity) && qi_get64(first + QI_JH_EPOCH) == journal->epoch;
+    memcpy(first_is_good ? second : first, first_is_good ? first : second, QI_JH_SIZE);
+    return qi_tape_wrote(&journal->tape, first_is_good ? QI_JOURNAL_HEADER_COPY : 0, QI_JH_SIZE);
+}
+
 static uint8_t *frame_at(struct qi_journal *journal) {
     return journal->tape.memory + journal->tail;
 }
@@ -123,13 +134,27 @@ int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length
     return 0;
 }
 
+#define PAGE UINT64_C(4096)
+
 int qi_journal_cut(struct qi_journal *journal, uint64_t end) {
+    struct qi_tape *tape = &journal->tape;
+    uint64_t size = (end + QI_FRAME_HEADER + PAGE - 1) & ~(PAGE - 1);
+    if (size > tape->allocated)
+        size = tape->allocated;
+    memset(tape->memory + end, 0, size - end);
+    int error = qi_tape_wrote(tape, end, size - end);
+    return error ? error : qi_tape_cut(tape, size);
+}
+
+int qi_journal_cut_tail(struct qi_journal *journal, uint64_t end) {
     struct qi_tape *tape = &journal->tape;
     if (end + QI_FRAME_HEADER > tape->allocated)
         return 0;
-    memset(tape->memory + end, 0, QI_FRAME_HEADER);
-    int error = qi_tape_wrote(tape, end, QI_FRAME_HEADER);
-    return error ? error : qi_tape_cut(tape, end + QI_FRAME_HEADER);
+    const uint8_t *behind = tape->memory + end;
+    if (behind[0] == 0 && memcmp(behind, behind + 1, tape->allocated - end - 1) == 0)
+        return 0; /* zeros already */
+    int error = qi_journal_cut(journal, end);
+    return error ? error : tape->disk->ops->sync(tape->disk, tape->file);
 }
 
 static void note_frame(struct qi_journal_scan *scan, const struct qi_frame *frame) {
@@ -171,6 +196,8 @@ static uint64_t highest_mark(const struct qi_journal *journal, uint64_t offset, 
 
 /* A MARK never says more than its own offset, so one search from the first bad place on answers for all later ones. */
 static uint64_t mark_behind(const struct qi_journal *journal, uint64_t offset) {
+    if (QI_BUG(marks_ignored))
+        return 0;
     uint64_t mark = highest_mark(journal, offset, QI_FRAME_MARK, 16);
     uint64_t close = highest_mark(journal, offset, QI_FRAME_CLOSE, 28);
     return mark > close ? mark : close;
@@ -200,7 +227,7 @@ static void walk(const struct qi_journal *journal, uint64_t offset, struct qi_jo
         if (state == QI_FRAME_END && offset + QI_FRAME_HEADER <= size && mark <= offset)
             return;
         if (offset + QI_FRAME_HEADER > size) {
-            scan->cut_short = !scan->closed;
+            scan->cut_short = !scan->closed && size % PAGE != 0;
             return;
         }
         if (mark <= offset) { /* nothing says that this was ever durable: a torn tail */

@@ -41,6 +41,8 @@ bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *ide
 /* Wipes the headers of a journal whose epoch is flushed: if both copies of the current one were damaged later, this one
  * must not pass for the truth. */
 int qi_journal_retire(struct qi_journal *journal);
+/* Recovery found the header in one copy only (a power cut came between them): writes the other anew (H6). */
+int qi_journal_mend(struct qi_journal *journal, const uint8_t *identity);
 void qi_journal_use(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch);
 
 /* Makes room for a frame with that payload and says where the payload goes. If a sync came since the last MARK, appends
@@ -50,11 +52,15 @@ int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, u
 /* Seals the frame whose payload was written at `at`. On an error the journal is as it was before. */
 int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length);
 
-#define QI_MARK_SIZE (QI_FRAME_HEADER + 16u)
-
-/* Cuts the file behind `end`: frames behind a hole must not come back (H4). The zeros that end a journal stay, so that
- * a kill right here does not look like a file that lost its end. */
+/* Zeros behind `end`, and what lies further behind is given up. The file keeps whole pages, so that a size that is none
+ * says that somebody else cut it: no power cut leaves that. */
 int qi_journal_cut(struct qi_journal *journal, uint64_t end);
+
+/* The same, durably, before anything is appended: frames behind a hole must not come back (H4), and a power cut could keep
+ * the append without the cut. */
+int qi_journal_cut_tail(struct qi_journal *journal, uint64_t end);
+
+#define QI_MARK_SIZE (QI_FRAME_HEADER + 16u)
 
 /* What a walk over the journal found. */
 struct qi_journal_scan {
@@ -67,8 +73,8 @@ struct qi_journal_scan {
     uint64_t time_us;      /* latest MARK's or CLOSE's clock */
     uint64_t manifest;     /* offset of the last MANIFEST frame, 0: none */
     bool closed;           /* the last frame is a CLOSE */
-    bool cut_short;        /* the file ends where zeros should follow: something was cut off */
-    uint64_t effort;       /* what may still be spent on searching behind damage */
+    bool cut_short;  /* the file ends where zeros should follow, within a page: somebody cut it */
+    uint64_t effort; /* what may still be spent on searching behind damage */
 };
 
 /* Checks every frame once and finds the end. Cost: one checksum over the journal's bytes. */

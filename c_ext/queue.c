@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "bug.h"
 #include "store.h"
 
 /* Appends of deliveries and acks behind a publish must always fit (H14): this much is kept from publishes. */
@@ -86,7 +87,9 @@ int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
     }
     for (int attempt = 0;; attempt++) {
         bool fits = has_room(queue, bytes, ids);
-        if (__builtin_expect(fits && queue->next + ids <= queue->reserved_durable, 1))
+        if (__builtin_expect(fits && (queue->next + ids <= queue->reserved_durable ||
+                                      QI_BUG(reserve_not_durable)),
+                             1))
             return 0;
         int error = 0;
         if (fits)
@@ -400,6 +403,10 @@ static void batch_item(struct batch_input *input, uint32_t i, struct publish *pu
 /* All records in one frame: all of it or nothing (H11). */
 static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint32_t count) {
     uint64_t size = 0;
+    if (QI_BUG(batch_split) && count > 1) {
+        int64_t id = publish_batch(queue, items, 1);
+        return publish_batch(queue, items + 1, count - 1) < 0 ? QI_E_FAILED : id;
+    }
     for (uint32_t i = 0; i < count; i++)
         size += record_size(queue->store, &items[i]);
     if (size > QI_FRAME_LENGTH_MAX)

@@ -41,6 +41,7 @@ struct qi_queue {
     uint64_t lsn_synced; /* everything below is durable */
     bool old_unsynced;   /* the journal of the epoch before is not durable yet */
     bool dir_unsynced;   /* a name in the directory is not durable yet */
+    bool next_is_stale;  /* the other journal may hold frames of an epoch that is yet to come */
     bool syncing;
     bool short_of_space;    /* publishes wait until the disk has the reserve again (H14) */
     struct qi_flush *flush; /* running or due, NULL: none */

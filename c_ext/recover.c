@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bug.h"
 #include "crc32c.h"
 #include "store.h"
 
@@ -38,9 +39,9 @@ static int open_journal(struct qi_queue *queue, uint32_t which) {
     if (file < 0)
         return qi_fail_disk(file, "cannot open", name);
     int error = 0;
-    if (!reading) {
+    if (!reading && !QI_BUG(barrier_left_out)) {
         error = disk->ops->sync(disk, file);
-        if (!error)
+        if (!error && !QI_BUG(cache_not_dropped))
             disk->ops->drop_cache(disk, file);
     }
     if (error) {
@@ -126,20 +127,28 @@ static void do_without_manifest(struct qi_queue *queue, struct recovery *recover
               "the MANIFEST is damaged: every segment file is taken for all that it holds");
 }
 
+/* Without a MARK nothing says that the header was ever whole on the medium: a power cut may tear it. */
+static void report_headers(struct qi_queue *queue, const struct recovery *recovery,
+                           const bool damaged[2]) {
+    bool needs_old = recovery->manifest.flushed_epoch + 1 < queue->epoch;
+    for (uint32_t which = 0; which < 2; which++)
+        if (damaged[which] && recovery->scan.mark > 0 && (which == queue->epoch % 2 || needs_old))
+            qi_report(queue->store, true, queue->directory, qi_journal_name(which), 0,
+                      "one of two header copies is damaged");
+}
+
 /* Finds the current journal and the MANIFEST to begin with. */
 static int choose(struct qi_queue *queue, struct recovery *recovery) {
-    bool valid[2] = {false, false}, damaged = false;
+    bool valid[2] = {false, false}, damaged[2] = {false, false};
     uint64_t epochs[2] = {0, 0};
     for (uint32_t which = 0; which < 2; which++) {
         struct qi_journal *journal = &queue->journals[which];
-        valid[which] = qi_journal_read_header(journal, queue->identity, &epochs[which], &damaged) &&
-                       epochs[which] % 2 == which;
+        valid[which] =
+            qi_journal_read_header(journal, queue->identity, &epochs[which], &damaged[which]) &&
+            epochs[which] % 2 == which;
         journal->epoch = 0;
         if (valid[which])
             qi_journal_use(journal, queue->identity, epochs[which]);
-        if (valid[which] && damaged)
-            qi_report(queue->store, true, queue->directory, qi_journal_name(which), 0,
-                      "one of two header copies is damaged");
     }
     uint32_t current = epochs[1] > epochs[0], other = current ^ 1;
     if (!valid[current])
@@ -147,14 +156,15 @@ static int choose(struct qi_queue *queue, struct recovery *recovery) {
             QI_E_CORRUPT,
             "queue %s: both journals are damaged; work on a copy and salvage its segments",
             queue->directory);
-    if (take_journal(queue, current, recovery))
-        return 0;
-    /* A rotation that did not reach the medium: the epoch before is still whole, and nothing of this one was confirmed.
-     * A MARK or a flushed predecessor says otherwise: then the manifest was damaged. */
-    bool never_there =
-        recovery->scan.damaged == 0 && valid[other] && epochs[other] + 1 == epochs[current];
-    if (!never_there || !take_journal(queue, other, recovery))
-        do_without_manifest(queue, recovery);
+    if (!take_journal(queue, current, recovery)) {
+        /* A rotation that did not reach the medium: the epoch before is still whole, and nothing of this one was
+         * confirmed. A MARK or a flushed predecessor says otherwise: then the manifest was damaged. */
+        bool never_there =
+            recovery->scan.damaged == 0 && valid[other] && epochs[other] + 1 == epochs[current];
+        if (!never_there || !take_journal(queue, other, recovery))
+            do_without_manifest(queue, recovery);
+    }
+    report_headers(queue, recovery, damaged);
     return 0;
 }
 
@@ -268,7 +278,8 @@ static uint64_t find_bodiless(struct qi_queue *queue, struct qi_journal *journal
                               struct qi_journal_scan *scan) {
     uint64_t offset = scan->mark > QI_JOURNAL_START ? scan->mark : QI_JOURNAL_START;
     struct qi_frame frame;
-    while (scan->damaged == 0 && qi_journal_next(journal, scan, &offset, &frame))
+    while (scan->damaged == 0 && !QI_BUG(bodies_not_looked_for) &&
+           qi_journal_next(journal, scan, &offset, &frame))
         if (frame.type == QI_FRAME_RECORDS && !bodies_are_there(queue, &frame))
             return frame.offset;
     return 0;
@@ -285,7 +296,7 @@ static void cut_scan(struct qi_journal_scan *scan, uint64_t end) {
 /* H12 for bodies: once per store and file, not once per queue. */
 static int make_bodies_durable(struct qi_queue *queue, uint32_t from) {
     struct qi_store *store = queue->store;
-    if (from >= store->barrier_from)
+    if (from >= store->barrier_from || QI_BUG(body_barrier_left_out))
         return 0;
     int error = qi_messages_barrier(&store->messages, from);
     if (!error)
@@ -311,7 +322,7 @@ static bool old_is_there(struct qi_queue *queue, struct qi_journal_scan *scan) {
  * one had been durable: then it is damage. */
 static void trim(struct qi_queue *queue, const struct qi_manifest *manifest,
                  const struct qi_journal_scan *old, struct qi_journal_scan *scan) {
-    if (old->end >= manifest->previous_tail)
+    if (old->end >= manifest->previous_tail || QI_BUG(old_tail_not_compared))
         return;
     if (scan->mark > 0)
         qi_report(queue->store, true, queue->directory, qi_journal_name(queue->epoch - 1), old->end,
@@ -365,19 +376,40 @@ static int settle_bodies(struct qi_queue *queue, struct recovery *recovery, bool
     return 0;
 }
 
-static int replay(struct qi_queue *queue, struct recovery *recovery) {
-    bool cut = false, needs_old = recovery->manifest.flushed_epoch + 1 < queue->epoch;
+static void look_for_old(struct qi_queue *queue, struct recovery *recovery) {
+    bool needs_old = recovery->manifest.flushed_epoch + 1 < queue->epoch;
     recovery->has_old = needs_old && old_is_there(queue, &recovery->old);
     recovery->lacks_old = (needs_old && !recovery->has_old) || recovery->lacks_manifest;
+}
+
+/* The journal was cut below the MANIFEST that recovery began with: what that says will not be there next time. The one
+ * before it counts, and with it perhaps the old journal. */
+static void fall_back(struct qi_queue *queue, struct recovery *recovery) {
+    struct qi_journal_scan *scan = &recovery->scan;
+    if (scan->manifest < scan->end || QI_BUG(cut_manifest_believed))
+        return;
+    uint64_t offset = QI_JOURNAL_START;
+    struct qi_frame frame;
+    while (qi_journal_next(qi_current(queue), scan, &offset, &frame))
+        if (qi_read_manifest(&frame, &recovery->manifest))
+            scan->manifest = frame.offset;
+    look_for_old(queue, recovery);
+}
+
+static int replay(struct qi_queue *queue, struct recovery *recovery) {
+    bool cut = false;
     int error;
+    look_for_old(queue, recovery);
     do {
         if (recovery->has_old)
             trim(queue, &recovery->manifest, &recovery->old, &recovery->scan);
         error = replay_both(queue, recovery);
         if (!error)
             error = settle_bodies(queue, recovery, &cut);
-        if (!error && cut)
+        if (!error && cut) {
             qi_forget_index(queue);
+            fall_back(queue, recovery);
+        }
     } while (!error && cut);
     report_scan(queue, qi_current(queue), &recovery->scan);
     if (recovery->has_old)
@@ -385,8 +417,20 @@ static int replay(struct qi_queue *queue, struct recovery *recovery) {
     return error;
 }
 
+/* H4 for the journal of the epoch before, which is still needed. If less of it is left than the MANIFEST says, a
+ * new one says how much: the MARKs to come would turn the difference into damage. */
+static int cut_old(struct qi_queue *queue, const struct recovery *recovery) {
+    int error = qi_journal_cut_tail(qi_previous(queue), recovery->old.end);
+    if (!error)
+        error = qi_journal_mend(qi_previous(queue), queue->identity);
+    if (error || recovery->old.end >= recovery->manifest.previous_tail)
+        return error;
+    return qi_append_manifest(queue, qi_current(queue), queue->flushed_epoch, recovery->old.end);
+}
+
 /* The tail is rewritten and synced; ids continue above everything that was ever promised (H10). */
-static int begin_session(struct qi_queue *queue, const struct qi_journal_scan *scan) {
+static int begin_session(struct qi_queue *queue, const struct recovery *recovery) {
+    const struct qi_journal_scan *scan = &recovery->scan;
     struct qi_store *store = queue->store;
     struct qi_journal *journal = qi_current(queue);
     uint32_t entries = store->options.segment_entries;
@@ -399,16 +443,17 @@ static int begin_session(struct qi_queue *queue, const struct qi_journal_scan *s
                  qi_read_close(&frame, &next);
     if (closed) {
         queue->next = next;
-    } else if (queue->next < queue->reserved) {
+    } else if (queue->next < queue->reserved && !QI_BUG(reserve_ignored)) {
         queue->next = queue->reserved;
     }
     bool unclean = !closed || queue->session <= store->unclean_session;
     if (unclean &&
         !store->options.read_only) { /* a segment is wholly below the floor or wholly above */
         queue->next = (queue->next + entries - 1) / entries * entries;
-        qi_raise_floor(queue, queue->next);
+        if (!QI_BUG(floor_not_raised))
+            qi_raise_floor(queue, queue->next);
     }
-    journal->tail = scan->end;
+    journal->tail = scan->end + (QI_BUG(append_behind_torn_tail) ? scan->torn_bytes : 0);
     journal->keep_free = store->keep_free;
     qi_previous(queue)->keep_free = store->keep_free;
     if (store->options.read_only)
@@ -419,7 +464,11 @@ static int begin_session(struct qi_queue *queue, const struct qi_journal_scan *s
     }
     int error = 0;
     if (!closed)
-        error = qi_journal_cut(journal, scan->end);
+        error = qi_journal_cut_tail(journal, scan->end);
+    if (!error) /* before a MARK says that the header was durable */
+        error = qi_journal_mend(journal, queue->identity);
+    if (!error && recovery->has_old)
+        error = cut_old(queue, recovery);
     queue->session = store->session;
     queue->reserved = queue->next + 2 * (uint64_t)store->options.max_journal_entries;
     journal->synced = scan->end; /* by the barrier */
@@ -428,9 +477,15 @@ static int begin_session(struct qi_queue *queue, const struct qi_journal_scan *s
         error = qi_append_session(queue);
     if (error)
         return qi_fail_disk(error, "cannot write the journal of", queue->directory);
-    queue->dir_unsynced = true; /* names that an earlier life did not sync (H7) */
+    queue->next_is_stale = unclean && !recovery->has_old;
+    queue->old_unsynced = recovery->has_old; /* its header may have been mended */
+    queue->dir_unsynced = true;              /* names that an earlier life did not sync (H7) */
     queue->lsn_base = 0;
     queue->lsn_synced = 0;
+    if (QI_BUG(session_not_synced)) {
+        queue->reserved_durable = queue->reserved;
+        return 0;
+    }
     return qi_sync_to(queue, qi_lsn(queue));
 }
 
@@ -457,7 +512,7 @@ int qi_recover(struct qi_queue *queue) {
             queue->reserved = queue->next + LOST_REQ_IDS;
         if (recovery.scan.time_us > qi_now_us(store))
             store->wall_base_us += recovery.scan.time_us - qi_now_us(store);
-        error = begin_session(queue, &recovery.scan);
+        error = begin_session(queue, &recovery);
     }
     if (error) {
         qi_queue_reset(queue);

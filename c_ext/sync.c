@@ -4,6 +4,7 @@
  * caller that finds nobody syncing does it itself: a hand-over to another thread costs a tenth of an fdatasync here.
  * A failed sync is never repeated: the kernel may have dropped the pages and would report success (H13).
  */
+#include "bug.h"
 #include "store.h"
 
 int qi_sync_messages(struct qi_store *store) {
@@ -57,14 +58,16 @@ static uint64_t end_of_ahead(const struct sync *sync) {
 static int sync_files(const struct sync *sync) {
     struct qi_disk *disk = sync->disk;
     int error = 0;
-    if (sync->old) {
+    if (sync->old && !QI_BUG(old_journal_not_synced)) {
         qi_tape_settle(&sync->old->tape, sync->old->synced, sync->old->tail);
         error = disk->ops->sync(disk, sync->old->tape.file);
     }
     if (!error && sync->dir >= 0)
         error = disk->ops->sync_dir(disk, sync->dir);
     qi_tape_settle(&sync->journal->tape, sync->from, sync->tail);
-    if (!error)
+    if (!error && !QI_BUG(confirm_without_sync))
+        error = disk->ops->sync(disk, sync->journal->tape.file);
+    if (error && QI_BUG(failed_sync_retried))
         error = disk->ops->sync(disk, sync->journal->tape.file);
     if (!error)
         qi_tape_prepare(&sync->journal->tape, sync->tail, sync->ahead);
@@ -84,7 +87,7 @@ static int sync_once(struct qi_queue *queue) {
                         .from = journal->synced,
                         .tail = journal->tail};
     queue->dir_unsynced = false;
-    int error = qi_sync_messages(store);
+    int error = QI_BUG(body_not_synced) ? 0 : qi_sync_messages(store);
     if (!error) {
         sync.ahead = end_of_ahead(&sync);
         qi_unlock(store);

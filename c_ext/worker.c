@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "bug.h"
 #include "messages_files.h"
 #include "store.h"
 
@@ -23,6 +24,8 @@ static int commit_group(struct qi_store *store) {
     uint32_t empty[64], count = qi_messages_empty(&store->messages, empty, 64);
     store->dirty = false;
     int error = 0;
+    if (QI_BUG(body_freed_before_its_ack))
+        qi_messages_free(&store->messages, empty, count), count = 0;
     for (uint32_t i = 0; i < store->queues_count && !error; i++) {
         struct qi_queue *queue = store->queues[i];
         if (is_open(queue) && queue->lsn_synced < qi_lsn(queue))
