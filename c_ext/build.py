@@ -37,7 +37,7 @@ for header in ("qindex.h", "sim/sim.h"):
 ffi.set_source(
     "qindex._core",
     '#include "sim/sim.h"',
-    sources=sorted(map(str, [*HERE.glob("*.c"), *HERE.glob("sim/*.c")])),
+    sources=sorted(map(str, [*HERE.glob("*.c"), *HERE.glob("sim/*.c"), HERE / "python/calls.c"])),
     depends=sorted(map(str, HERE.glob("**/*.h"))),
     include_dirs=[str(HERE)],
     extra_compile_args=compile_args(),

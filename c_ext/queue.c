@@ -1,6 +1,6 @@
 /* queue.c - publish, and the room in the journal that every verb needs. (deliver.c: get, browse, nack, purge. ack.c: ack.)
  *
- * A publish walks four rooms: python_calls.c, this file, journal.c (the record), segment.c (the bits); a body
+ * A publish walks four rooms: python/calls.c, this file, journal.c (the record), segment.c (the bits); a body
  * that is not embedded stops at messages.c on the way. State changes after the append succeeded, never before (H20), so
  * an error leaves everything as it was.
  */

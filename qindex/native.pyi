@@ -1,4 +1,4 @@
-"""What qindex._calls has, typed. The texts of the verbs are in c_ext/python_calls.c."""
+"""What qindex._calls has, typed. The texts of the verbs are in c_ext/python/calls.c."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Self

@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FUZZ = ROOT / "tests" / "fuzz"
-LEFT_OUT = {"disk_posix.c", "python_calls.c"}  # the disk is in memory, there is no Python
+LEFT_OUT = {"disk_posix.c"}  # the disk is in memory
 HARNESS = ["fuzz_store.c", "archive.c", "disk_memory.c"]
 FLAGS = ["-std=c11", "-g", "-UNDEBUG", "-pthread", "-Dqi_disk_posix=qi_disk_memory"]
 SANITIZED = ["-O1", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]

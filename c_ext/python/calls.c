@@ -1,4 +1,4 @@
-/* python_calls.c - publish, get and ack for CPython, and what they hand out: the module qindex._calls.
+/* calls.c - publish, get and ack for CPython, and what they hand out: the module qindex._calls.
  *
  * These three are called once per message. Through cffi such a call costs more than the engine's work: arguments are
  * converted one by one, the GIL is given up and taken again. Here the engine is asked first to do it without waiting
