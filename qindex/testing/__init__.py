@@ -1,0 +1,59 @@
+"""Is a message queue what it promises to be? For queues of any kind; README.rst here says how.
+
+class MyQueue(Adapter):          # open, publish, get, ack ... of your queue
+    promise = Promise(kill="returned", power="synced")
+
+TestMyQueue = machine_for(MyQueue).TestCase
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qindex.testing.adapter import Adapter, Delivery
+from qindex.testing.disk import Disk, DiskRules, Op
+from qindex.testing.ground import MemoryAdapter, MemoryDisk, Unrecordable
+from qindex.testing.invariants import KINDS, Violation, check_got, check_ids, check_reopened
+from qindex.testing.model import Model, Seen, Sent, body_of
+from qindex.testing.promise import Level, Promise
+from qindex.testing.run import QueueBroken, Run, replay
+
+if TYPE_CHECKING:
+    from qindex.testing.machine import QueueMachine, find, machine_for
+
+__all__ = [
+    "KINDS",
+    "Adapter",
+    "Delivery",
+    "Disk",
+    "DiskRules",
+    "Level",
+    "MemoryAdapter",
+    "MemoryDisk",
+    "Model",
+    "Op",
+    "Promise",
+    "QueueBroken",
+    "QueueMachine",
+    "Run",
+    "Seen",
+    "Sent",
+    "Unrecordable",
+    "Violation",
+    "body_of",
+    "check_got",
+    "check_ids",
+    "check_reopened",
+    "find",
+    "machine_for",
+    "replay",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The machine, and with it Hypothesis, only for those who ask for it."""
+    if name in ("QueueMachine", "find", "machine_for"):
+        from qindex.testing import machine
+
+        return getattr(machine, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

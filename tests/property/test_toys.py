@@ -1,0 +1,67 @@
+"""The machine sees: a right toy passes, and each broken one is reported for what is wrong with it."""
+
+import pytest
+from toys import BROKEN, ForgetsTheLastPublish, Toy
+
+from qindex.testing import KINDS, QueueBroken, find, machine_for, replay
+
+TestToy = machine_for(Toy).TestCase
+
+
+def test_the_right_toy_keeps_its_promise():
+    assert find(Toy, examples=300) is None
+
+
+@pytest.mark.parametrize("toy", BROKEN, ids=lambda toy: toy.__name__)
+def test_a_broken_toy_is_found_out(toy, capsys):
+    broken = find(toy, examples=200)
+    assert broken is not None
+    assert broken.violations[0].kind == BROKEN[toy]
+    assert len(broken.script.split("\n")) <= 6
+    with pytest.raises(QueueBroken, match=BROKEN[toy]):
+        replay(toy, broken.script)
+
+
+def test_every_kind_of_violation_but_hanging_has_a_toy():
+    assert set(BROKEN.values()) == set(KINDS) - {"hung"}
+
+
+def test_the_report_is_a_program():
+    with pytest.raises(QueueBroken) as caught:
+        replay(ForgetsTheLastPublish, "open\npublish 6\nkill\nopen")
+    assert str(caught.value) == (
+        "lost: message 1 (id 1), published: returned is not there after kill -9\n\n"
+        "Replay it:\n\n"
+        '    replay(ForgetsTheLastPublish, """\n'
+        "        open\n        publish 6\n        kill\n        open\n"
+        '    """)'
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "publish 6",  # not open
+        "open 1",
+        "dance",
+        "power",
+        "power x",
+        "kill during open",
+        "kill during dance at 1",
+        "kill softly",
+    ],
+)
+def test_a_step_that_is_none_is_refused(line):
+    with pytest.raises(ValueError, match="step|open"):
+        replay(Toy, line)
+
+
+@pytest.mark.parametrize("line", ["open", "ack 0", "ack_again", "publish 1 2", "publish -1"])
+def test_a_step_that_has_no_turn_is_refused(line):
+    with pytest.raises(ValueError, match=r"open|deliver|acked|numbers"):
+        replay(Toy, f"open\n{line}")
+
+
+def test_bodies_that_could_not_be_told_apart_are_refused():
+    with pytest.raises(ValueError, match="told apart"):
+        machine_for(Toy, sizes=[3])
