@@ -20,6 +20,7 @@ A script has one step a line::
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -297,6 +298,11 @@ def _simpler(lines: list[str]) -> Iterator[list[str]]:
     for index, line in enumerate(lines):
         for plainer in _plainer(line.split()):
             yield [*lines[:index], *plainer, *lines[index + 1 :]]
+    if len(lines) <= 14:  # two at a time, what stands apart: a crash and its twin, say
+        for width in (1, 2):
+            for first, second in itertools.combinations(range(len(lines) - width + 1), 2):
+                if second >= first + width:
+                    yield (lines[:first] + lines[first + width : second] + lines[second + width :])
     for script in [script for script in fewer if len(script) == len(lines) - 1]:
         cuts = [index for index, line in enumerate(script) if line.startswith("power")]
         for seed in range(32 if len(cuts) == 1 else 0):

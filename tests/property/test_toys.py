@@ -1,4 +1,4 @@
-"""The machine sees: a right toy passes, and each broken one is reported for what is wrong with it."""
+"""The machine sees: a right toy passes, each broken one is reported for what is wrong with it."""
 
 import pytest
 from toys import BROKEN, ForgetsTheLastPublish, Toy
@@ -52,7 +52,7 @@ def test_the_report_is_a_program():
     ],
 )
 def test_a_step_that_is_none_is_refused(line):
-    with pytest.raises(ValueError, match="step|open"):
+    with pytest.raises(ValueError, match=r"step|open"):
         replay(Toy, line)
 
 
