@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from qindex._core import ffi, lib
 from qindex.errors import StoreMissing, raise_error
+
+if TYPE_CHECKING:
+    from qindex.testing.simulated import SimulatedDisk
 
 SyncPolicy = Literal["group", "always", "never"]
 
@@ -76,8 +79,11 @@ def make_options(
     return options
 
 
-def close_handle(handle: Any) -> None:
-    """For stores that nobody closed: at interpreter exit, or when the last reference goes."""
+def close_handle(handle: Any, _disk: object = None) -> None:
+    """For stores that nobody closed: at interpreter exit, or when the last reference goes.
+
+    Whoever holds it holds the disk, which must outlive the store.
+    """
     lib.qi_store_close(handle)
     lib.qi_store_free(handle)
 
@@ -88,11 +94,16 @@ def directory_of(name: str) -> bytes:
     return hashlib.blake2b(encoded, digest_size=16).hexdigest().encode("ascii")
 
 
-def open_handle(path: str | os.PathLike[str], options: Any) -> tuple[str, Any]:
+def open_handle(
+    path: str | os.PathLike[str], options: Any, disk: SimulatedDisk | None = None
+) -> tuple[str, Any]:
     """Open the core's store; the path as text and the handle."""
     text = os.fspath(path)
     result = ffi.new("qi_store **")
-    code = lib.qi_store_open(os.fsencode(text), options, result)
+    if disk is None:
+        code = lib.qi_store_open(os.fsencode(text), options, result)
+    else:
+        code = lib.qi_store_open_sim(disk.handle, options, result)
     if code == lib.QI_E_MISSING:
         raise StoreMissing(f"there is no store at {text!r}")
     if code < 0:

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from qindex._core import ffi, lib
 from qindex.arguments import as_bytes, encode_headers, to_expiry_us
@@ -15,6 +15,9 @@ from qindex.errors import QueueMissing, StoreClosed, raise_error
 from qindex.handle import Closing, SyncPolicy, close_handle, directory_of, make_options, open_handle
 from qindex.message import Finding
 from qindex.queue import Queue
+
+if TYPE_CHECKING:
+    from qindex.testing.simulated import SimulatedDisk
 
 EMBED_BELOW: Final = 4096  # measured, see tools/bench/embed.py
 MESSAGE_FILE_SIZE: Final = 16 * 1024 * 1024
@@ -45,12 +48,20 @@ class StoreStats:
 class Store(Closing):
     """An open store. Made by qindex.open(); a context manager; safe to use from threads."""
 
-    def __init__(self, path: str, handle: Any, *, read_only: bool, sync_policy: SyncPolicy) -> None:
+    def __init__(
+        self,
+        path: str,
+        handle: Any,
+        *,
+        read_only: bool,
+        sync_policy: SyncPolicy,
+        disk: SimulatedDisk | None = None,
+    ) -> None:
         self.path = path
         self.read_only = read_only
         self.sync_policy = sync_policy
         self._handle = handle
-        self._finalizer = weakref.finalize(self, close_handle, handle)
+        self._finalizer = weakref.finalize(self, close_handle, handle, disk)
         self._queues: dict[str, Queue] = {}
         self._closed = False
         self._lock = threading.Lock()
@@ -263,6 +274,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     read_only: bool = False,
     create: bool = True,
     io: Literal["auto", "mmap", "pwrite"] = "auto",
+    disk: SimulatedDisk | None = None,
 ) -> Store:
     """Open a store directory; create it (not its parents) if it is not there.
 
@@ -272,7 +284,8 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     segment_entries is fixed at creation (0: 16384, or as the store has it). After `idle` seconds
     without use a queue closes its files. read_only looks at a store, also one that a process has
     open, and changes nothing. io: "auto" maps files on local file systems that keep what they
-    allocated, and uses pwrite elsewhere.
+    allocated, and uses pwrite elsewhere. disk: for tests, see qindex.testing; the path is only
+    a name then.
 
     Raises StoreLocked, FormatError, StoreCorrupt, StoreMissing, DiskError, DiskFull, ValueError.
     Cost: a few small files; queues are read when they are asked for.
@@ -291,5 +304,5 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
         io,
         index_only=False,
     )
-    text, handle = open_handle(path, options)
-    return Store(text, handle, read_only=read_only, sync_policy=sync)
+    text, handle = open_handle(path, options, disk)
+    return Store(text, handle, read_only=read_only, sync_policy=sync, disk=disk)

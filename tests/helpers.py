@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import qindex
-from qindex._core import lib
+from qindex.testing import abandon as crash  # noqa: F401 - a crash, as the tests call it
 
 # Constants so small that twenty publishes cross segments, flushes and message files.
 SMALL = {
@@ -16,13 +16,6 @@ SMALL = {
     "message_file_size": 4096,
     "idle": 3600,  # nothing happens on its own
 }
-
-
-def crash(store: qindex.Store | qindex.QueueIndex) -> None:
-    """Let go of the store as a killed process would: no close, no sync, the lock is released."""
-    store._finalizer.detach()
-    store._closed = True
-    lib.qi_store_free(store._handle if isinstance(store, qindex.Store) else store._store)
 
 
 def damage(store: qindex.Store) -> list[str]:

@@ -17,6 +17,7 @@ from qindex.testing.invariants import KINDS, Violation, check_got, check_ids, ch
 from qindex.testing.model import Model, Seen, Sent, body_of
 from qindex.testing.promise import Level, Promise
 from qindex.testing.run import QueueBroken, Run, replay
+from qindex.testing.simulated import SimulatedDisk, abandon, tick
 
 if TYPE_CHECKING:
     from qindex.testing.machine import QueueMachine, find, machine_for
@@ -38,8 +39,10 @@ __all__ = [
     "Run",
     "Seen",
     "Sent",
+    "SimulatedDisk",
     "Unrecordable",
     "Violation",
+    "abandon",
     "body_of",
     "check_got",
     "check_ids",
@@ -47,6 +50,7 @@ __all__ = [
     "find",
     "machine_for",
     "replay",
+    "tick",
 ]
 
 
