@@ -90,13 +90,11 @@ class Ground(ABC):
         if kind == "power":
             self.disk.power_cut(seed)
 
-    def crash_during(
-        self, kind: Crash, seed: int, at: int, verb: str, *arguments: object
-    ) -> tuple[int, int]:
+    def crash_during(self, kind: Crash, seed: int, at: int, verb: str, *arguments: object) -> int:
         """The same in the middle of a call: after its first `at` operations on the disk.
 
-        Returns how many were done, and how many the call does in all. What the call answers, nobody
-        knows: the whole call runs, and then the disk is taken back.
+        If it has fewer, counting goes on from none. Returns how many were done. What the call
+        answers, nobody knows: the whole call runs, and then the disk is taken back.
         """
         before = copy.deepcopy(self.disk)
         try:
@@ -106,12 +104,12 @@ class Ground(ABC):
             for op in self.ops:
                 self.disk.apply(op)
         self.crash("kill", 0)
-        self.disk, done = before, self.ops[:at]
+        self.disk, done = before, self.ops[: at % (len(self.ops) + 1)]
         for op in done:
             self.disk.apply(op)
         if kind == "power":
             self.disk.power_cut(seed)
-        return len(done), len(self.ops)
+        return len(done)
 
     def look(self, limit: int) -> list[Answer]:
         """What the queue shows: a copy of it is opened and emptied with get(). No life may be on.

@@ -94,7 +94,7 @@ def _may_be_there(
 ) -> Iterable[Violation]:
     if message.gone is not None and message.gone >= model.promise.needed(crash):
         yield Violation("back from the dead", f"{message} is there again after {_name(crash)}")
-    if not message.persistent and crash is not None:
+    if not message.persistent and message.gone is None and crash is not None:
         yield Violation("back from the dead", f"{message} was transient and outlived {crash}")
     had = message.deliveries > 0 or message.maybe_delivered
     if model.promise.redelivered and had and seen.redelivered is False:

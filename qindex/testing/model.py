@@ -68,7 +68,7 @@ class Model:
         self.promise = promise or Promise()
         self.sent: SortedDict[int, Sent] = SortedDict()
         self.ids: dict[Id, Sent] = {}  # every id that was ever given
-        self._serial = 0
+        self.last = 0  # serial number that was given
         self._batches = 0
 
     # --- what is there ---------------------------------------------------------------------------
@@ -94,10 +94,10 @@ class Model:
         self._batches += 1
         messages = []
         for size in sizes:
-            self._serial += 1  # also if the publish is refused: no two messages share a body
-            message = Sent(self._serial, body_of(self._serial, size), persistent)
+            self.last += 1  # also if the publish is refused: no two messages share a body
+            message = Sent(self.last, body_of(self.last, size), persistent)
             message.batch = self._batches if batch else None
-            self.sent[self._serial] = message
+            self.sent[self.last] = message
             messages.append(message)
         return messages
 
@@ -144,6 +144,10 @@ class Model:
     def synced(self) -> None:
         """sync() returned: everything that had returned before is covered."""
         self._raise_to(Level.SYNCED)
+
+    def closing(self) -> None:
+        """close() begins: if it gets far enough the end is a clean one, which transients outlive."""
+        self.removing([message for message in self.live() if not message.persistent])
 
     def closed(self) -> None:
         """close() returned: what was out is ready again."""

@@ -176,7 +176,7 @@ class ProcessGround(Ground):
             self.pid = 0
             raise CallFailed(f"the process died in it, status {answer['ended']}")
         if "error" in answer:
-            raise CallFailed(answer["error"])
+            raise CallFailed(answer["error"].replace(self.place, "..."))
         return answer["answer"]
 
     def _stop(self, *, clean: bool) -> None:

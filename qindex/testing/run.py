@@ -211,7 +211,8 @@ class Run:
         try:
             if call:
                 arguments = self._begin(call[0], *map(int, call[1:]))
-                self.ground.crash_during(kind, seed, at, call[0], *arguments)
+                done = self.ground.crash_during(kind, seed, at, call[0], *arguments)
+                self.lines[-1] = f"{self.lines[-1].rpartition(' ')[0]} {done}"
             else:
                 self.ground.crash(kind, seed)
         except CallHung as hung:

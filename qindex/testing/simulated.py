@@ -116,9 +116,7 @@ class SimulatedDisk:
         None: there is nothing that could be damaged in this way.
         """
         text = ffi.new("char[]", 512)
-        code = lib.qi_sim_damage(
-            self.handle, _DAMAGES[kind], seed, where.encode(), text, len(text)
-        )
+        code = lib.qi_sim_damage(self.handle, _DAMAGES[kind], seed, where.encode(), text, len(text))
         return None if code < 0 else ffi.string(text).decode("utf-8", "replace")
 
     # --- time and figures ----------------------------------------------------------------------
