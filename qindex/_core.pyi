@@ -1,4 +1,4 @@
-"""What c_ext/qindex.h and c_ext/sim/sim.h declare, typed: tests/unit/test_core_stub.py keeps the names equal.
+"""What qindex.h and sim/sim.h declare, typed: tests/unit/test_core_stub.py keeps the names equal.
 
 Pointers and structs are cffi's own objects and have no useful static type: they are Any. Where a
 parameter is a C string or a buffer, cffi takes bytes, or what ffi.from_buffer() returned.

@@ -49,8 +49,11 @@ class Op:
 
     def __str__(self) -> str:
         what = f"{self.path}{' -> ' + self.to if self.to else ''}" or f"file {self.number}"
-        size = f" {len(self.data)} bytes at {self.offset}" if self.kind == "write" else ""
-        return f"{self.kind} {what}{size}"
+        more = {
+            "write": f" {len(self.data)} bytes at {self.offset}",
+            "resize": f" to {self.offset}",
+        }
+        return f"{self.kind} {what}{more.get(self.kind, '')}"
 
 
 @dataclass(slots=True, eq=False)

@@ -53,13 +53,16 @@ class Ground(ABC):
         """What was done to the disk since this was asked last, in order."""
 
     @abstractmethod
-    def _stop(self, *, clean: bool) -> None:
-        """The life ends. Raises Unrecordable if the files are not as the operations made them."""
+    def _stop(self, *, check: bool) -> None:
+        """The life ends: the process is killed if it still runs.
+
+        With `check` raises Unrecordable if the files are not as the operations made them.
+        """
 
     def dispose(self) -> None:
         """Let go of everything. Nothing may be called afterwards."""
         if self.alive:
-            self._stop(clean=False)
+            self._stop(check=False)
             self.alive = False
 
     # --- what a Run uses -------------------------------------------------------------------------
@@ -80,13 +83,13 @@ class Ground(ABC):
     def end(self) -> None:
         """The life ends after close()."""
         self.alive = False
-        self._stop(clean=True)
+        self._stop(check=True)
 
     def crash(self, kind: Crash, seed: int) -> None:
         """Kill the queue between two calls, or cut the power."""
         if self.alive:
             self.alive = False
-            self._stop(clean=False)
+            self._stop(check=True)
         if kind == "power":
             self.disk.power_cut(seed)
 
@@ -122,7 +125,7 @@ class Ground(ABC):
             shown: list[Answer] = self._call("drain", limit)
             return shown
         finally:
-            self._stop(clean=False)
+            self._stop(check=False)
 
     place: str = ""  # what the adapter's open() is told
 
@@ -226,5 +229,5 @@ class MemoryGround(Ground):
         ops, self.memory.log = self.memory.log, []
         return ops
 
-    def _stop(self, *, clean: bool) -> None:
+    def _stop(self, *, check: bool) -> None:
         del self.stand

@@ -146,7 +146,7 @@ class Model:
         self._raise_to(Level.SYNCED)
 
     def closing(self) -> None:
-        """close() begins: if it gets far enough the end is a clean one, which transients outlive."""
+        """close() begins: if it gets far enough the end is clean, and transients outlive it."""
         self.removing([message for message in self.live() if not message.persistent])
 
     def closed(self) -> None:

@@ -48,6 +48,7 @@ class Nursery:
     """The process that a queue's lives are forked from. One per adapter, kept until exit."""
 
     def __init__(self, adapter: type[Adapter]) -> None:
+        origin = _origin(adapter)
         self.seconds = adapter.seconds
         ours, theirs = socket.socketpair()
         preload = " ".join(filter(None, [_recorder(), os.environ.get("LD_PRELOAD")]))
@@ -60,7 +61,7 @@ class Nursery:
             )
         self.socket = ours
         self.line = Line(ours)
-        self.line.say(**_origin(adapter), path=sys.path)
+        self.line.say(**origin, path=sys.path)
         answer = self.line.hear() or {"error": "the process ended"}
         if "error" in answer:
             self.close()
@@ -174,16 +175,17 @@ class ProcessGround(Ground):
             raise CallHung(f"{verb} did not return in {self.nursery.seconds} seconds") from None
         if "ended" in answer:
             self.pid = 0
-            raise CallFailed(f"the process died in it, status {answer['ended']}")
+            code = os.waitstatus_to_exitcode(answer["ended"])
+            raise CallFailed(f"the process died in it, exit code {code}")
         if "error" in answer:
             raise CallFailed(answer["error"].replace(self.place, "..."))
         return answer["answer"]
 
-    def _stop(self, *, clean: bool) -> None:
+    def _stop(self, *, check: bool) -> None:
         if self.pid:
             self.nursery.ask(self.nursery.seconds, verb="hold", arguments=[])
             self._kill()
-        if self.record is not None:
+        if check and self.record is not None:
             for op in self._take_ops():
                 self.disk.apply(op)
             self._compare()

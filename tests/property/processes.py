@@ -1,0 +1,137 @@
+"""Queues in a process of their own, for the tests of the recorder. Most of them misbehave."""
+
+import ctypes
+import mmap
+import os
+import threading
+import time
+from pathlib import Path
+
+from qindex.testing import Adapter, Promise
+
+
+class Lines(Adapter):
+    """Bodies as lines of hex; nothing is taken out. Syncs when it is asked to."""
+
+    promise = Promise()
+    written = 0
+
+    def open(self, directory):
+        self.directory = Path(directory)
+        self.fd = os.open(self.directory / "lines", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        whole = (self.directory / "lines").read_bytes().rpartition(b"\n")
+        os.ftruncate(self.fd, len(whole[0] + whole[1]))
+        self.lines = (whole[0]).split()
+        self.sync()
+
+    def publish(self, body):
+        self.write(body.hex().encode() + b"\n")
+
+    def write(self, line):
+        os.write(self.fd, line)
+
+    def get(self):
+        return bytes.fromhex(self.lines.pop(0).decode()) if self.lines else None
+
+    def sync(self):
+        os.fsync(self.fd)
+        directory = os.open(self.directory, os.O_RDONLY)
+        os.fsync(directory)
+        os.close(directory)
+
+    def close(self):
+        os.fsync(self.fd)
+        os.close(self.fd)
+
+
+class EveryCall(Lines):
+    """Uses whatever libc offers to change files; the harness compares its record with the files."""
+
+    def publish(self, body):
+        here = self.directory
+        sub = here / "sub"
+        sub.mkdir()
+        fd = os.open(here / "a", os.O_RDWR | os.O_CREAT | os.O_DSYNC)
+        os.writev(fd, [b"one", b"two", b""])
+        os.pwrite(fd, b"X" * 600, 2)
+        os.pwritev(fd, [b"Y", b"Z"], 700)
+        os.lseek(fd, 1, os.SEEK_SET)
+        os.write(fd, b"!")
+        os.posix_fallocate(fd, 0, 2000)
+        os.ftruncate(fd, 1500)
+        os.fdatasync(fd)
+        os.truncate(here / "a", 1400)
+        copy = os.dup(fd)
+        os.close(fd)
+        os.write(copy, b"through a copy")
+        os.link(here / "a", sub / "b")
+        (here / "a").rename(here / "c")
+        os.write(copy, b"after the rename")
+        (here / "c").unlink()
+        os.write(copy, b"after one of two names is gone")
+        os.close(copy)
+        directory = os.open(here, os.O_RDONLY)
+        fd = os.open("d", os.O_WRONLY | os.O_CREAT, dir_fd=directory)
+        os.write(fd, b"beside")
+        os.pwrite(fd, b"beyond", 100)
+        os.close(fd)
+        os.replace("d", "sub/e", src_dir_fd=directory, dst_dir_fd=directory)
+        os.mkdir("gone", dir_fd=directory)
+        os.rmdir("gone", dir_fd=directory)
+        os.close(directory)
+        with (sub / "e").open("ab") as file:
+            file.write(b"appended")
+        (sub / "b").write_bytes(b"new")
+        (sub / "f").touch()
+        (sub / "f").unlink()
+        sub.rename(here / "moved")
+        fd = os.open(here / "moved" / "e", os.O_WRONLY | os.O_APPEND)
+        os.pwrite(fd, b"Linux appends this", 3)
+        os.close(fd)
+        os.sync()
+
+
+class Maps(Lines):
+    def write(self, line):
+        os.ftruncate(self.fd, 4096)
+        mmap.mmap(self.fd, 4096)[:4] = b"abc\n"
+
+
+class WritesUnseen(Lines):
+    def write(self, line):
+        fd = os.open(self.directory / "lines", os.O_RDWR)
+        libc = ctypes.CDLL(None)
+        number = {"x86_64": 1, "aarch64": 64}[os.uname().machine]
+        libc.syscall(number, fd, line, len(line))  # write, not through libc's write
+        os.close(fd)
+
+
+class LinksOut(Lines):
+    def write(self, line):
+        (self.directory / "link").symlink_to("elsewhere")
+
+
+class Hangs(Lines):
+    seconds = 0.3
+
+    def write(self, line):
+        threading.Event().wait()
+
+
+class Dies(Lines):
+    def write(self, line):
+        os._exit(7)
+
+
+class WritesInAThread(Lines):
+    """A thread writes all the time: the record is in order, and whole when the process ends."""
+
+    def open(self, directory):
+        super().open(directory)
+        threading.Thread(target=self.count, daemon=True).start()
+
+    def count(self):
+        fd = os.open(self.directory / "count", os.O_WRONLY | os.O_CREAT)
+        for number in range(1_000_000):
+            os.pwrite(fd, b"%07d" % number, 0)
+            time.sleep(0.0005)
