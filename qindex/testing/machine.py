@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 try:
     from hypothesis import HealthCheck, Phase, settings
@@ -130,10 +131,13 @@ class QueueMachine(RuleBasedStateMachine):
         return f"{verb} 0" if verb in ("ack", "nack") else verb
 
 
+# shorten() is quicker than Hypothesis at shrinking: it knows what steps are.
+_PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 DEFAULTS = settings(
     max_examples=100,
     stateful_step_count=30,
     deadline=None,
+    phases=_PHASES,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
@@ -141,14 +145,21 @@ DEFAULTS = settings(
 def machine_for(adapter: type[Adapter], *, sizes: Sequence[int] = SIZES) -> type[QueueMachine]:
     """A machine for this adapter. ``TestMyQueue = machine_for(MyAdapter).TestCase`` is a test.
 
-    `sizes`: of bodies; below 8 bytes, after many messages, bodies could not be told apart.
+    `sizes`: of bodies; below 6 bytes, after many messages, bodies could not be told apart.
     ``TestMyQueue.settings`` are Hypothesis' own: how many examples, of how many steps.
     """
     if min(sizes) < SIZES[0]:
         raise ValueError(f"bodies need {SIZES[0]} bytes or more, to be told apart")
     name = f"{adapter.__name__}Machine"
     made = type(name, (QueueMachine,), {"adapter": adapter, "sizes": tuple(sizes)})
-    made.TestCase.settings = DEFAULTS  # type: ignore[attr-defined]
+
+    def run_test(test: Any) -> None:
+        broken = _search(made, test.settings)
+        if broken is not None:
+            raise broken
+
+    case: Any = made.TestCase  # type: ignore[attr-defined]
+    case.settings, case.runTest = DEFAULTS, run_test
     return made
 
 
@@ -166,12 +177,14 @@ def find(
         stateful_step_count=steps,
         derandomize=True,
         database=None,
-        print_blob=False,
         report_multiple_bugs=False,
-        phases=[Phase.generate],  # shorten() is quicker than Hypothesis, it knows what steps are
     )
+    return _search(machine_for(adapter, sizes=sizes), chosen)
+
+
+def _search(machine: type[QueueMachine], chosen: settings) -> QueueBroken | None:
     try:
-        run_state_machine_as_test(machine_for(adapter, sizes=sizes), settings=chosen)
+        run_state_machine_as_test(machine, settings=chosen)
     except QueueBroken as broken:
-        return shorten(broken, adapter)
+        return shorten(broken, machine.adapter)
     return None
