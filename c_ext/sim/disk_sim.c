@@ -136,6 +136,12 @@ static int list(struct qi_disk *disk, int dir, qi_list_fn each, void *context) {
     return 0;
 }
 
+static uint64_t changed_us(struct qi_disk *disk, int dir) {
+    (void)disk;
+    (void)dir;
+    return UINT64_MAX; /* not known */
+}
+
 static int open_file(struct qi_disk *disk, int dir, const char *name, enum qi_open_mode mode) {
     struct qi_sim *sim = sim_of(disk);
     int node = look_up(sim, dir, name);
@@ -423,6 +429,7 @@ static const struct qi_disk_ops sim_ops = {
     .make_dir = make_dir,
     .remove_dir = remove_dir,
     .list = list,
+    .changed_us = changed_us,
     .open = open_file,
     .rename = rename_file,
     .unlink = unlink_file,

@@ -172,7 +172,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.models[name].last = serial  # so that the bodies are the same
         sent = {name: self.begin(name, [size]) for name in chosen}
         body = sent[chosen[0]][0].body if chosen else b""
-        with self.may_fail():
+        with self.may_fail([(self.models[name], sent[name]) for name in chosen]):
             for name, req_id in zip(chosen, self.store.publish(chosen, body), strict=True):
                 self.published(name, sent[name], [req_id])
 
@@ -221,7 +221,7 @@ class StoreMachine(RuleBasedStateMachine):
         before = state(self.queues[name])
         for ids in ([req_id], [*out, req_id], [*out, *out]):
             if req_id not in out and ids:
-                with pytest.raises(qindex.MessageError):
+                with pytest.raises((qindex.MessageError, ValueError)):
                     self.queues[name].ack_many(ids)
         assert state(self.queues[name]) == before
 
