@@ -19,7 +19,15 @@ from qindex.store import Store
 
 Mode = Literal["mixed", "nothing", "all", "prefix", "sectors512", "sectors4k", "zeros"]
 Fault = Literal["eio", "enospc", "short", "eintr", "enomem"]
-Damage = Literal["bit_flip", "zero_sector", "stale_sector", "misdirected", "lost_write"]
+Damage = Literal[
+    "bit_flip",
+    "zero_sector",
+    "stale_sector",
+    "misdirected",
+    "lost_write",
+    "missing_file",
+    "swapped_files",
+]
 
 _MODES: Final[dict[Mode, int]] = {
     "mixed": lib.QI_SIM_MIXED,
@@ -43,6 +51,8 @@ _DAMAGES: Final[dict[Damage, int]] = {
     "stale_sector": lib.QI_SIM_STALE_SECTOR,
     "misdirected": lib.QI_SIM_MISDIRECTED,
     "lost_write": lib.QI_SIM_LOST_WRITE,
+    "missing_file": lib.QI_SIM_MISSING_FILE,
+    "swapped_files": lib.QI_SIM_SWAPPED_FILES,
 }
 
 

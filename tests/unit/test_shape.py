@@ -85,6 +85,8 @@ def test_the_core_does_not_know_python(file):
 def test_only_the_disk_rooms_talk_to_the_operating_system(file):
     if file.name.startswith("disk_") and file.suffix == ".c":
         return
+    if file.parent.name == "record":  # a library of its own, which stands in libc's place
+        return
     assert not includes_of(file) & SYSTEM_HEADERS
 
 
