@@ -95,9 +95,9 @@ def test_a_failed_sync_is_told_and_a_healed_disk_opens_again(disk):
 def test_a_full_disk_is_told():
     disk = SimulatedDisk(capacity=3_000_000)
     store = open_on(disk)
+    bodies = [b"x" * 3000] * 50
     with pytest.raises(qindex.DiskFull):
-        for _ in range(4000):
-            store.queue("a").publish(b"x" * 3000)
+        list(map(store.queue("a").publish_many, [bodies] * 40))
     store.close()
 
 
