@@ -100,6 +100,17 @@ static int take_births(struct qi_messages *messages, struct qi_message_file *fil
     return error;
 }
 
+/* The first bytes of a rolling file's header, perhaps none, and zeros: a power cut came before its first sync. */
+static bool is_torn(const struct qi_messages *messages, const struct qi_message_file *file,
+                    const uint8_t *header) {
+    uint8_t whole[QI_MH_SIZE];
+    qi_message_header_put(whole, QI_MESSAGES_ROLLING, messages->identity, file->number, 0, 0);
+    size_t same = 0;
+    while (same < sizeof whole && header[same] == whole[same])
+        same++;
+    return same < sizeof whole && is_zero(header + same, sizeof whole - same);
+}
+
 /* Looks at an open file: 0 or an error of ours. */
 static int understand(struct qi_messages *messages, struct qi_message_file *file) {
     struct qi_message_name name = qi_message_name(file->number, false);
@@ -111,7 +122,7 @@ static int understand(struct qi_messages *messages, struct qi_message_file *file
     if (error || got < 0)
         return qi_fail_disk(error ? error : (int)got, "read", name.shown);
     file->frames_end = file->size;
-    if (is_zero(header, sizeof header))
+    if (is_torn(messages, file, header))
         return 0;
     file->alien = true;
     if ((size_t)got < sizeof header || memcmp(header, QI_MESSAGES_MAGIC, 8) != 0)

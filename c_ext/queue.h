@@ -79,6 +79,12 @@ void qi_check_segments(struct qi_queue *queue);
 void qi_remove_strays(struct qi_queue *queue);
 /* The manifest is damaged: takes every segment file for what it holds. The counters follow the entries. */
 int qi_salvage_segments(struct qi_queue *queue);
+/* recover_bodies.c: the lowest message file that a journal names (UINT32_MAX: none); where it must end, because a body
+ * behind its last MARK is missing (0: nowhere). */
+uint32_t qi_lowest_body_file(const struct qi_queue *queue, const struct qi_journal *journal,
+                             struct qi_journal_scan *scan);
+uint64_t qi_find_bodiless(struct qi_queue *queue, struct qi_journal *journal,
+                          struct qi_journal_scan *scan);
 /* lifecycle.c: makes a new queue's directory, meta and first journal, durably. */
 int qi_queue_create(struct qi_queue *queue);
 

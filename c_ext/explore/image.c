@@ -52,9 +52,9 @@ static bool ends_with(const char *text, const char *suffix) {
 
 /* Files are of known kinds, and drafts are gone. */
 static bool files_are_known(struct qi_sim *sim, int dir, struct verdict *verdict) {
-    static const char *const kinds[] = {"store.meta",  "LOCK",           "queue.meta",
-                                        "journal.jif", "journal.alt",    ".idx",
-                                        ".qms",        "store.meta.new", "queue.meta.new"};
+    static const char *const kinds[] = {
+        "store.meta", "LOCK", "queue.meta", "journal.jif",    "journal.alt",
+        ".idx",       ".alt", ".qms",       "store.meta.new", "queue.meta.new"};
     const struct qi_sim_names *names = &sim->nodes[dir].names;
     for (uint32_t i = 0; i < names->count; i++) {
         const char *name = names->items[i].name;

@@ -163,7 +163,7 @@ static struct message *foresee_get(struct player *player, struct model_queue *qu
             continue;
         if (!is_expired(player, message))
             return message;
-        model_event(queue, EVENT_DELIVER, message, true);
+        model_event(queue, EVENT_DELIVER, message, false);
         model_event(queue, EVENT_ACK, message, true);
     }
     return NULL;

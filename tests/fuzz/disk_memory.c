@@ -322,7 +322,7 @@ static const struct qi_disk_ops memory_ops = {
 };
 
 /* The engine is compiled for the fuzzer with this name in the place of qi_disk_posix (see fuzz.py). */
-struct qi_disk qi_disk_memory = {.ops = &memory_ops};
+struct qi_disk qi_disk_memory = {.ops = &memory_ops, .growth_min = UINT64_C(64) << 10};
 
 unsigned qi_fork_generation(void) {
     return 0;

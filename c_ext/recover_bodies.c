@@ -1,0 +1,74 @@
+/* recover_bodies.c - the bodies that a journal's records name: which message files they are in, and whether they are there.
+ *
+ * Owns no state. After an unclean end recovery makes these files durable (H12), then looks for what a power cut took (H8).
+ */
+#include <stdlib.h>
+
+#include "bug.h"
+#include "store.h"
+
+/* A stored body named by a publish record: false for other records. */
+static bool stored_body(const struct qi_queue *queue, const struct qi_record *record,
+                        struct qi_msg_id *id) {
+    if (record->kind > QI_PUB_TRANSIENT || queue->store->options.index_only ||
+        !qi_msg_id_is_set(record->fields))
+        return false;
+    *id = qi_get_msg_id(record->fields + QI_PUB_MSG_ID);
+    return true;
+}
+
+uint32_t qi_lowest_body_file(const struct qi_queue *queue, const struct qi_journal *journal,
+                             struct qi_journal_scan *scan) {
+    uint64_t offset = QI_JOURNAL_START;
+    uint32_t lowest = UINT32_MAX;
+    struct qi_frame frame;
+    while (qi_journal_next(journal, scan, &offset, &frame)) {
+        struct qi_record record;
+        struct qi_msg_id id;
+        for (uint64_t at = 0; frame.type == QI_FRAME_RECORDS && at < frame.length;
+             at += record.size) {
+            if (!qi_read_record(frame.payload + at, frame.length - at, &record))
+                break;
+            if (stored_body(queue, &record, &id) && id.file < lowest)
+                lowest = id.file;
+        }
+    }
+    return lowest;
+}
+
+/* Every message of the frame that is alive after the replay has its body. */
+static bool bodies_are_there(struct qi_queue *queue, const struct qi_frame *frame) {
+    uint32_t entries = queue->store->options.segment_entries;
+    struct qi_record record;
+    struct qi_msg_id id;
+    uint8_t *buffer = NULL;
+    uint32_t room = 0;
+    bool there = true;
+    for (uint64_t at = 0; there && at < frame->length; at += record.size) {
+        if (!qi_read_record(frame->payload + at, frame->length - at, &record))
+            break;
+        if (!stored_body(queue, &record, &id))
+            continue;
+        struct qi_segment *segment = qi_segment_find(&queue->segments, record.req_id / entries);
+        uint32_t slot = (uint32_t)(record.req_id % entries);
+        if (!segment || !segment->hot || qi_bit(segment->hot->ack, slot))
+            continue;
+        there = qi_messages_verify(&queue->store->messages, id, &buffer, &room) == 0;
+    }
+    free(buffer);
+    return there;
+}
+
+/* A power cut may keep a record whose body it took. Records that no MARK covers were never confirmed: the journal ends
+ * before the first one that lacks its body, so that what survives is a prefix of what was published (H8). Returns the
+ * end, or 0 if nothing is to be cut. */
+uint64_t qi_find_bodiless(struct qi_queue *queue, struct qi_journal *journal,
+                          struct qi_journal_scan *scan) {
+    uint64_t offset = scan->mark > QI_JOURNAL_START ? scan->mark : QI_JOURNAL_START;
+    struct qi_frame frame;
+    while (scan->damaged == 0 && !QI_BUG(bodies_not_looked_for) &&
+           qi_journal_next(journal, scan, &offset, &frame))
+        if (frame.type == QI_FRAME_RECORDS && !bodies_are_there(queue, &frame))
+            return frame.offset;
+    return 0;
+}
