@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEPTH        3
-#define DAMAGE_EVERY 2u /* points */
+#define DEPTH 3
 
 /* Does each queue have appends behind its last confirmed sync? With them a MARK was written, and damage below it can be
  * told from a torn tail. */
@@ -50,7 +49,7 @@ static void look_at_point(struct player *player, const char *call) {
                          &player->program->settings, !player_lossy(player), DEPTH,
                          qi_sim_random(&random), &player->verdict);
     }
-    if (qi_sim_below(&random, DAMAGE_EVERY) == 0 && all_marked(player) && !player->verdict.text[0])
+    if (all_marked(player) && !player->verdict.text[0])
         damage_is_told(explorer, qi_sim_crash(player->session.sim, random, QI_SIM_ALL),
                        &player->model, &player->program->settings, qi_sim_random(&random),
                        &player->verdict);

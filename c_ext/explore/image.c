@@ -206,8 +206,9 @@ bool damage_is_told(struct explorer *explorer, struct qi_sim *image, struct mode
                     const struct settings *settings, uint64_t random, struct verdict *verdict) {
     int kind =
         random & 1 ? QI_SIM_BIT_FLIP : (int)(1 + qi_sim_below(&random, QI_SIM_SWAPPED_FILES));
+    static const char *const where[4] = {"journal.", "journal.", ".idx", "messages"};
     char what[200];
-    if (qi_sim_damage(image, kind, random, "queues", what, sizeof what) != 0) {
+    if (qi_sim_damage(image, kind, random, where[random >> 1 & 3], what, sizeof what) != 0) {
         qi_sim_free(image);
         return true;
     }
@@ -223,9 +224,9 @@ bool damage_is_told(struct explorer *explorer, struct qi_sim *image, struct mode
         !fine && !opened.text[0] && is_tellable(kind, what) && !is_told(&session, &opened);
     if (lies || silent) {
         *verdict = lies ? opened : unlike;
-        char where[260];
-        snprintf(where, sizeof where, "[%s] nobody tells: ", what);
-        verdict_inside(verdict, where);
+        char words[260];
+        snprintf(words, sizeof words, "[%s] nobody tells: ", what);
+        verdict_inside(verdict, words);
     }
     session_end(&session);
     qi_sim_free(image);

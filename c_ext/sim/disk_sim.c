@@ -13,8 +13,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "../store.h"
-
 static struct qi_sim *sim_of(struct qi_disk *disk) {
     return (struct qi_sim *)disk;
 }
@@ -493,8 +491,4 @@ void qi_sim_free(qi_sim *sim) {
     free(sim->nodes);
     free(sim->handles);
     free(sim);
-}
-
-int qi_store_open_sim(qi_sim *sim, const qi_options *options, qi_store **store) {
-    return qi_store_open_on(&sim->disk, "/", options, store);
 }
