@@ -284,6 +284,10 @@ int qi_store_close(struct qi_store *store) {
         store->closing = true;
         wait_for_others(store);
     }
+    if (!store->closed && store->failed)
+        error =
+            qi_fail(QI_E_FAILED, "the store is closed, but an earlier write or sync failed: what "
+                                 "was not confirmed may be lost; reopen it to see what is there");
     if (!store->closed && !store->options.read_only && !store->failed) {
         for (uint32_t i = 0; i < store->queues_count && !error; i++)
             error = qi_queue_close(store->queues[i]);

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from qindex._core import ffi, lib
-from qindex.errors import StoreMissing, raise_error
+from qindex.errors import StoreFailed, StoreMissing, raise_error
 
 if TYPE_CHECKING:
     from qindex.testing.simulated import SimulatedDisk
@@ -28,7 +29,9 @@ class Closing:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        # An error on its way out says more than that the store failed before it was closed.
+        with contextlib.suppress(*[StoreFailed] if error else []):
+            self.close()
 
     def close(self) -> None:
         """What the subclass does."""

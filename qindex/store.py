@@ -249,7 +249,9 @@ class Store(Closing):
     def close(self) -> None:
         """Sync everything and mark the end as clean. Closing twice is allowed.
 
-        Unacked messages are ready again at the next open, and say so (redelivered).
+        Unacked messages are ready again at the next open, and say so (redelivered). Raises
+        StoreFailed if a write or a sync failed before, in the background too: then the store is
+        closed, but what was not confirmed may be lost.
         """
         with self._lock:
             if self._closed:

@@ -284,6 +284,8 @@ bool player_reopen(struct player *player, struct qi_sim *sim, bool killed) {
         return false;
     for (int i = 0; i < QUEUES; i++) {
         model->queues[i].exists = player->sight.exists[i] ? PRESENT : ABSENT;
+        if (!player->sight.exists[i])
+            model_forget(&model->queues[i]); /* the next one of that name begins at 0 */
         model_rebase(&model->queues[i], player->sight.seen[i], player->sight.count[i], ended);
     }
     model->ended = UNCLEAN;

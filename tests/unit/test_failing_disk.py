@@ -48,7 +48,20 @@ for call in (lambda: queue.publish(b"x"), queue.get, queue.sync, store.sync, que
         assert "reopen" in str(error)
     else:
         raise SystemExit("a failed store went on")
-store.close()
+try:
+    store.close()
+except qindex.StoreFailed as error:
+    assert "closed" in str(error)
+else:
+    raise SystemExit("close said that all is well")
+store.close()  # it is closed
+try:
+    with qindex.open(sys.argv[1] + "2", sync="never") as store:
+        store.queue("a").publish(b"unknown")
+        open(os.environ["FAIL_SYNC"], "w").close()
+        store.sync()
+except qindex.OutcomeUnknown:
+    pass  # the first error is the one that leaves the block
 """
 
 
