@@ -108,7 +108,7 @@ def findings(kind: str, folder: Path) -> list[str]:
         if kind == "leaks":
             blocks = re.split(r"\n(?=(?:Direct|Indirect) leak)", text)[1:]
             # Frame 0 is malloc, frame 1 is who called it.
-            blocks = [b for b in blocks if re.search(r"#1 .*_core[^\n]*\.so", b)]
+            blocks = [b for b in blocks if re.search(r"#1 [^\n]*(c_ext/|_core)", b)]
         else:
             blocks = re.split(r"\n(?===+\n)", text)
             blocks = [b for b in blocks if re.search(r"ERROR|WARNING|runtime error", b)]
