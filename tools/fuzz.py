@@ -14,6 +14,7 @@ Exit code 0: nothing found (a target that cannot run here says so); 1: something
 """
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -85,7 +86,9 @@ def fuzz_store(seconds: float, work: Path, engine: Path, expected: str = "") -> 
 def fuzz_formats(seconds: float, work: Path) -> bool:
     command = [sys.executable, str(FUZZ / "fuzz_formats.py"), str(FUZZ / "corpus" / "formats")]
     command += ["--seconds", str(seconds), "--crashes", str(work / "formats")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:  # atheris ends without cleaning up
+        environment = {**os.environ, "TMPDIR": folder}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         print(done.stdout[-2000:], done.stderr[-6000:])
         print("fuzz: formats: FAILED", flush=True)
