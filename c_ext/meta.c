@@ -99,10 +99,33 @@ static int check_meta(struct qi_store *store, const uint8_t *bytes, int64_t size
     return 0;
 }
 
+static void note_content(void *context, const char *name) {
+    bool *found = context;
+    const char *dot = strrchr(name, '.');
+    *found = *found || strspn(name, "0123456789abcdef") == 32 || (dot && strcmp(dot, ".qms") == 0);
+}
+
+/* Queues or message files without a store.meta: that was lost, for it is durable before the first of them. */
+static bool has_content(struct qi_store *store) {
+    static const char *const folders[] = {"queues", "messages"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        int dir = store->disk->ops->open_dir(store->disk, store->root, folders[i]);
+        if (dir < 0)
+            continue;
+        store->disk->ops->list(store->disk, dir, note_content, &found);
+        store->disk->ops->close(store->disk, dir);
+    }
+    return found;
+}
+
 int qi_meta_open(struct qi_store *store, bool create) {
     uint8_t bytes[STORE_SIZE + 1];
     struct qi_disk *disk = store->disk;
     int64_t size = read_file(disk, store->root, "store.meta", bytes, sizeof bytes);
+    if (size == -ENOENT && has_content(store))
+        return qi_fail(QI_E_CORRUPT, "store.meta is missing, but there are queues: restore it, or "
+                                     "salvage the queues from a copy");
     if (size == -ENOENT && create) {
         if (store->options.segment_entries == 0)
             store->options.segment_entries = QI_SEGMENT_ENTRIES_MAX;

@@ -243,3 +243,19 @@ def test_a_copied_queue_directory_is_refused_by_name(open_store):
             assert files_of(copy) == before
         assert store.queue("a").peek().body == b"of a"
         store.close()
+
+
+@pytest.mark.parametrize("what", ["queue", "message file"])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_that_lost_its_meta_is_not_taken_for_an_empty_folder(tmp_path, what, read_only):
+    with qindex.open(tmp_path / "a") as store:
+        store.queue("q").publish(b"x" * 10_000)
+    (tmp_path / "a" / "store.meta").unlink()
+    if what == "message file":
+        shutil.rmtree(tmp_path / "a" / "queues")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(qindex.StoreCorrupt, match=r"store\.meta is missing"):
+        qindex.open(tmp_path / "a", read_only=read_only)
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.name != "LOCK"] == [
+        path for path in before if path.name != "LOCK"
+    ]
