@@ -42,6 +42,16 @@ static int empty_stale(struct qi_queue *queue, struct qi_journal *next) {
     return error;
 }
 
+/* A file that a burst made big is cut to what so many entries as make a flush due need, by the epoch before, and a quarter
+ * more: recovery reads all of it. */
+static int cut_to_use(struct qi_queue *queue, struct qi_tape *tape) {
+    uint64_t used = qi_current(queue)->tail, most = queue->store->options.max_journal_entries;
+    if (queue->dirty_count > most)
+        used = used * most / queue->dirty_count;
+    uint64_t usual = (used + used / 4 + 4095) & ~UINT64_C(4095);
+    return tape->allocated > usual + usual / 4 ? qi_tape_cut(tape, usual) : 0;
+}
+
 /* Opens the journal file of the next epoch (or recycles it) and makes it current. */
 int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     struct qi_store *store = queue->store;
@@ -62,6 +72,8 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     }
     if (!error)
         error = empty_stale(queue, next);
+    if (!error)
+        error = cut_to_use(queue, &next->tape);
     if (error)
         return qi_fail_disk(error, "cannot open the next journal of", queue->directory);
     uint64_t reserved = queue->next + 2 * (uint64_t)store->options.max_journal_entries + ids;
