@@ -20,6 +20,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,6 +48,19 @@ def sources() -> list[Path]:
     return sorted(file for file in files if file.name != "python_calls.c")  # needs an interpreter
 
 
+def compile_all(compiler: str, flags: Sequence[str], program: Path) -> None:
+    """The engine's allocations are counted and can fail, the others' not: two compilations."""
+    counted = ["-include", str(CORE / "explore" / "allocations.h")]
+    engine = [file for file in sources() if file.parent == CORE]
+    others = [str(file) for file in sources() if file.parent != CORE]
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [compiler, *flags, *counted, "-c", *map(str, engine)], cwd=folder, check=True
+        )
+        objects = [str(Path(folder, f"{file.stem}.o")) for file in engine]
+        subprocess.run([compiler, *flags, *others, *objects, "-o", str(program)], check=True)
+
+
 def build(*, mutants: bool = False) -> Path:
     """Compile the explorer, unless these sources were compiled before; return the program."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
@@ -60,7 +74,7 @@ def build(*, mutants: bool = False) -> Path:
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)
         draft = program.with_suffix(f".{os.getpid()}")
-        subprocess.run([compiler, *flags, *map(str, sources()), "-o", str(draft)], check=True)
+        compile_all(compiler, flags, draft)
         draft.replace(program)
     return program
 

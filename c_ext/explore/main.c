@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "../bug.h"
-#include "explore.h"
+#include "sweep.h"
 
 #define HANGS_AFTER 60u /* seconds without a new program */
 
@@ -22,6 +22,7 @@ const char *qi_bug = "";
 
 static uint64_t now_seed;
 static const struct explorer *now_explorer;
+static struct sweep sweep; /* --faults */
 
 static double seconds(void) {
     struct timespec now;
@@ -31,9 +32,12 @@ static double seconds(void) {
 
 /* The engine died or hangs: at least say where. */
 static void last_words(int number) {
-    printf("\nfinding seed=%llu point=%llu image=%u call=signal %s\n", (unsigned long long)now_seed,
-           (unsigned long long)now_explorer->point, now_explorer->image,
-           number == SIGALRM ? "it hangs" : strsignal(number));
+    char fault[40] = "none";
+    if (sweep.fault.at)
+        fault_write(&sweep.fault, fault, sizeof fault);
+    printf("\nfinding seed=%llu point=%llu image=%u fault=%s call=signal %s\n",
+           (unsigned long long)now_seed, (unsigned long long)now_explorer->point,
+           now_explorer->image, fault, number == SIGALRM ? "it hangs" : strsignal(number));
     fflush(stdout);
     _Exit(1);
 }
@@ -68,7 +72,9 @@ struct arguments {
     uint64_t seed;
     uint32_t operations;
     const char *program;
-    bool shrink;
+    bool shrink, sweeps;
+    struct fault fault; /* of a sweep, this one alone */
+    uint64_t programs_max;
     double time_max;
 };
 
@@ -78,6 +84,10 @@ static bool read_arguments(int count, char **words, struct arguments *arguments)
         unsigned long long number = strtoull(value, NULL, 10);
         if (strcmp(word, "--shrink") == 0) {
             arguments->shrink = true;
+            continue;
+        }
+        if (strcmp(word, "--faults") == 0) {
+            arguments->sweeps = true;
             continue;
         }
         if (strcmp(word, "--seed") == 0)
@@ -92,6 +102,10 @@ static bool read_arguments(int count, char **words, struct arguments *arguments)
             arguments->explorer.every = (uint32_t)number;
         else if (strcmp(word, "--operations") == 0)
             arguments->operations = (uint32_t)number;
+        else if (strcmp(word, "--programs") == 0)
+            arguments->programs_max = number;
+        else if (strcmp(word, "--fault") == 0 && fault_read(value, &arguments->fault))
+            sweep.only = &arguments->fault;
         else if (strcmp(word, "--seconds") == 0)
             arguments->time_max = (double)number;
 #ifdef QI_BUGS
@@ -155,10 +169,68 @@ static int many_programs(struct arguments *arguments, double begun) {
     return found;
 }
 
+/* ---- --faults ---- */
+
+static void begin_run(void) {
+    watch_out(HANGS_AFTER);
+}
+
+static void tell_fault(struct sweep *of, const struct program *program,
+                       const struct verdict *verdict) {
+    char fault[40];
+    fault_write(&of->fault, fault, sizeof fault);
+    printf("finding seed=%llu fault=%s call=%s\n", (unsigned long long)of->explorer->seed, fault,
+           verdict->text);
+    char *text = program_write(program);
+    printf("program %s\n", text);
+    free(text);
+    fflush(stdout);
+}
+
+static void tell_sweep(void) {
+    static const char *const names[FAULT_KINDS] = {"eio", "enospc", "memory"};
+    for (int kind = 0; kind < FAULT_KINDS; kind++)
+        for (int ever = 0; ever < 2; ever++)
+            printf("swept %s-%s=%llu/%llu\n", names[kind], ever ? "ever" : "once",
+                   (unsigned long long)sweep.failed[kind][ever],
+                   (unsigned long long)sweep.calls[kind][ever]);
+    for (uint8_t op = 0; op < OP_KINDS + 2; op++)
+        if (sweep.calls_of[op])
+            printf("calls %s=%llu\n",
+                   op < OP_KINDS    ? op_name(op)
+                   : op == OP_KINDS ? "open"
+                                    : "close",
+                   (unsigned long long)sweep.calls_of[op]);
+    printf("refused runs=%llu\n", (unsigned long long)sweep.refused);
+}
+
+static int sweep_programs(struct arguments *arguments, double begun) {
+    struct explorer *explorer = &arguments->explorer;
+    uint32_t found = 0;
+    sweep.explorer = explorer;
+    sweep.found = tell_fault;
+    sweep.begin = begin_run;
+    uint64_t last = arguments->seed + (arguments->program ? 1 : arguments->programs_max);
+    for (; arguments->seed < last && found == 0; arguments->seed++) {
+        struct program program;
+        if (!arguments->program)
+            program = program_make(arguments->seed, arguments->operations);
+        else if (!program_read(arguments->program, &program))
+            return 2;
+        now_seed = explorer->seed = arguments->seed;
+        found += sweep_program(&sweep, &program);
+        program_free(&program);
+        progress("progress", explorer, begun);
+    }
+    tell_sweep();
+    return found > 0;
+}
+
 int main(int count, char **words) {
     struct arguments arguments = {
         .explorer = {.images = 3, .points_max = UINT64_MAX, .kills = true},
         .seed = 1,
+        .programs_max = 1,
         .operations = 150};
     if (!read_arguments(count, words, &arguments)) {
         fprintf(stderr, "unknown argument; see tools/explore.py\n");
@@ -169,7 +241,9 @@ int main(int count, char **words) {
     for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++)
         signal(deadly[i], last_words);
     double begun = seconds();
-    int code = arguments.program ? one_program(&arguments) : many_programs(&arguments, begun);
+    int code = arguments.sweeps    ? sweep_programs(&arguments, begun)
+               : arguments.program ? one_program(&arguments)
+                                   : many_programs(&arguments, begun);
     progress("done", &arguments.explorer, begun);
     return code;
 }

@@ -68,6 +68,7 @@ struct seen {
 struct verdict {
     char text[400];   /* cut off if it is longer */
     const char *kind; /* the text's format: two findings are alike if it is the same */
+    int64_t code;     /* the engine's, if it is about an error; else 0 */
 };
 
 /* Payload of a message: headers, then body. */

@@ -19,15 +19,21 @@ static bool is_ready(const struct message *message) {
 /* An error is a finding, unless calls fail on purpose. */
 static bool failed(struct player *player, const char *what, int64_t code) {
     player->broken = true;
-    if (player->tolerant || (player->armed && player_lossy(player)))
+    if (player->fault && fault_explains(player->fault, player->session.sim, code))
+        return true;
+    if (!player->fault && (player->armed && player_lossy(player)))
         return true;
     return player_complain(player, "%s failed: %s (%lld)", what, qi_error_text(), (long long)code);
 }
 
+/* UINT64_MAX: an error, and whether it is a finding was said. */
 static uint64_t next_id(struct player *player, uint8_t queue) {
     qi_queue_stats stats;
-    if (qi_queue_stats_of(player->session.queues[queue], &stats) != 0)
+    int error = qi_queue_stats_of(player->session.queues[queue], &stats);
+    if (error) {
+        failed(player, "stats", error);
         return UINT64_MAX;
+    }
     return stats.next_req_id;
 }
 
@@ -76,7 +82,7 @@ static bool id_is_new(struct player *player, const struct op *op, uint64_t id) {
 static bool play_publish(struct player *player, const struct op *op) {
     uint64_t id = next_id(player, op->queue);
     if (id == UINT64_MAX)
-        return failed(player, "stats", 0);
+        return !player->verdict.text[0];
     if (!id_is_new(player, op, id))
         return false;
     uint8_t payload[PAYLOAD_MAX];
@@ -98,7 +104,7 @@ static bool play_batch(struct player *player, const struct op *op) {
     plain.flags &= (uint8_t)~FLAG_HEADERS;
     uint64_t id = next_id(player, op->queue), expiry_us = 0;
     if (id == UINT64_MAX)
-        return failed(player, "stats", 0);
+        return !player->verdict.text[0];
     if (!id_is_new(player, op, id))
         return false;
     for (uint32_t i = 0; i < count; i++) {
@@ -129,7 +135,7 @@ static bool play_fanout(struct player *player, const struct op *op) {
             continue;
         expected[count] = next_id(player, queue);
         if (expected[count] == UINT64_MAX)
-            return failed(player, "stats", 0);
+            return !player->verdict.text[0];
         numbers[count] = queue;
         queues[count++] = player->session.queues[queue];
     }
@@ -367,6 +373,8 @@ static bool play_crash(struct player *player, const struct op *op) {
     bool killed = op->kind == OP_KILL, lossy = player_lossy(player);
     struct qi_sim *sim = killed ? qi_sim_kill(old) : qi_sim_crash(old, op->size, QI_SIM_MIXED);
     old->watch = NULL;
+    if (player->fault)
+        fault_hand_over(old, sim);
     return player_reopen(player, sim, killed && !lossy);
 }
 
@@ -385,6 +393,8 @@ static bool play_other(struct player *player, const struct op *op) {
     case OP_REOPEN:
         return play_reopen(player);
     case OP_FAIL:
+        if (player->fault)
+            return true; /* one fault at a time */
         if (!player->armed)
             player->session.sim->fail_sync = 1 + op->size % 4;
         player->armed = true;

@@ -22,7 +22,14 @@ static bool complain(struct verdict *verdict, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(verdict->text, sizeof verdict->text, format, arguments);
     verdict->kind = format;
+    verdict->code = 0;
     va_end(arguments);
+    return false;
+}
+
+/* The same about an error of the engine. */
+static bool refused(struct verdict *verdict, int64_t code) {
+    verdict->code = code;
     return false;
 }
 
@@ -61,7 +68,8 @@ bool session_open(struct session *session, struct qi_sim *sim, const struct sett
     int error = qi_store_open_sim(sim, &options, &session->store);
     if (error) {
         session->store = NULL;
-        return complain(verdict, "open failed: %s (%d)", qi_error_text(), error);
+        complain(verdict, "open failed: %s (%d)", qi_error_text(), error);
+        return refused(verdict, error);
     }
     return true;
 }
@@ -72,9 +80,11 @@ bool session_queues(struct session *session, const struct model *model, struct v
         enum presence exists = model->queues[i].exists;
         int error =
             qi_queue_open(session->store, &name, 1, queue_directory(i), false, &session->queues[i]);
-        if (error && !(error == QI_E_MISSING && exists != PRESENT))
-            return complain(verdict, "queue %c does not open: %s (%d)", name, qi_error_text(),
-                            error);
+        if (error && !(error == QI_E_MISSING && exists != PRESENT)) {
+            complain(verdict, "queue %c does not open: %s (%d)", name, qi_error_text(), error);
+            session->queues[i] = NULL;
+            return refused(verdict, error);
+        }
         if (!error && exists == ABSENT)
             return complain(verdict, "queue %c is there, but it was deleted or never created",
                             name);
@@ -143,12 +153,18 @@ static bool look_at_queue(struct sight *sight, int queue, const struct session *
             (struct seen){message.req_id, message.delivery_count, message.flags};
         from = message.req_id + 1;
     }
-    if (got != QI_EMPTY)
-        return complain(verdict, "%c: browsing from %llu failed: %s (%lld)", 'a' + queue,
-                        (unsigned long long)from, qi_error_text(), (long long)got);
+    if (got != QI_EMPTY) {
+        complain(verdict, "%c: browsing from %llu failed: %s (%lld)", 'a' + queue,
+                 (unsigned long long)from, qi_error_text(), (long long)got);
+        return refused(verdict, got);
+    }
     qi_queue_stats stats;
     int error = qi_queue_stats_of(session->queues[queue], &stats);
-    if (error || stats.depth != sight->count[queue])
+    if (error) {
+        complain(verdict, "%c: no stats: %s (%d)", 'a' + queue, qi_error_text(), error);
+        return refused(verdict, error);
+    }
+    if (stats.depth != sight->count[queue])
         return complain(verdict, "%c: %llu messages are counted, %u are there", 'a' + queue,
                         (unsigned long long)stats.depth, sight->count[queue]);
     sight->next[queue] = stats.next_req_id;
@@ -249,7 +265,8 @@ void player_point(struct player *player, const char *call) {
 }
 
 bool player_lossy(const struct player *player) {
-    return player->after_cut || (player->armed && player->session.sim->fail_sync == 0);
+    const struct qi_sim *sim = player->session.sim;
+    return player->after_cut || (player->armed && sim->fail_sync == 0) || sim->fault_lost;
 }
 
 static void watch(void *context, struct qi_sim *sim, const char *call, bool after) {
@@ -257,6 +274,34 @@ static void watch(void *context, struct qi_sim *sim, const char *call, bool afte
     (void)sim;
     (void)after;
     player_point(player, call);
+}
+
+static bool open_and_look(struct player *player, bool look) {
+    struct session *session = &player->session;
+    return session_open(session, session->sim, &player->program->settings, &player->verdict) &&
+           (!look || (session_queues(session, &player->model, &player->verdict) &&
+                      sight_take(&player->sight, session, &player->model, &player->verdict)));
+}
+
+/* Opens, three times at most if calls fail on purpose: with the fault, once more with it if it is for ever, and when it is
+ * over. Then it has to go well. */
+static bool open_at_last(struct player *player, bool look) {
+    struct qi_sim *sim = player->session.sim;
+    if (!player->fault)
+        return open_and_look(player, look);
+    for (int attempt = 0;; attempt++) {
+        uint64_t hits = fault_hits(sim);
+        if (open_and_look(player, look))
+            return true;
+        if (fault_hits(sim) == hits || !fault_explains(player->fault, sim, player->verdict.code))
+            return false;
+        if (player->model.ended == CLEAN)
+            player->model.ended = UNCLEAN_OR_CLEAN;
+        session_end(&player->session);
+        player->verdict = (struct verdict){.text = ""};
+        if (attempt == 1)
+            fault_end(sim);
+    }
 }
 
 bool player_reopen(struct player *player, struct qi_sim *sim, bool killed) {
@@ -269,15 +314,17 @@ bool player_reopen(struct player *player, struct qi_sim *sim, bool killed) {
     if (session->sim != sim)
         qi_sim_free(session->sim);
     session->sim = sim;
-    sim->watch = watch;
+    sim->watch = player->fault ? NULL : watch;
     sim->watch_context = player;
     if (ended == CLEAN)
         model->ended = UNCLEAN_OR_CLEAN; /* while it opens */
     player->after_cut = !killed;
-    bool done = session_open(session, sim, &player->program->settings, &player->verdict) &&
-                session_queues(session, model, &player->verdict) &&
-                sight_take(&player->sight, session, model, &player->verdict);
-    model->ended = ended;
+    uint64_t hits = fault_hits(sim);
+    bool done = open_at_last(player, true);
+    if (fault_hits(sim) == hits) /* else an open that failed may have begun a session */
+        model->ended = ended;
+    killed = killed && !sim->fault_lost;
+    sim->fault_lost = false;
     player->after_cut = false;
     if (!done || player->verdict.text[0] ||
         !sight_allowed(&player->sight, model, killed, &ended, &player->verdict))
@@ -302,9 +349,12 @@ void player_begin(struct player *player, const struct program *program) {
     struct qi_sim *sim = qi_sim_new(program->settings.seed, &knobs);
     if (!sim)
         abort();
-    sim->watch = watch;
+    sim->watch = player->fault ? NULL : watch;
     sim->watch_context = player;
-    session_open(&player->session, sim, &program->settings, &player->verdict);
+    if (player->fault)
+        fault_arm(player->fault, sim);
+    player->session.sim = sim;
+    open_at_last(player, false);
     player->model.ended = UNCLEAN;
 }
 
@@ -313,6 +363,8 @@ void player_run(struct player *player) {
          player->op++) {
         if (!operation_play(player, &player->program->ops[player->op]))
             return;
+        if (player->broken && player->fault)
+            return;                            /* the sweep decides what comes next */
         if (player->broken && player->armed && /* what the process had is lost with it */
             !player_reopen(player, player->session.sim, false))
             return;

@@ -29,7 +29,7 @@ struct player {
     struct model model;
     uint32_t op;
     struct verdict verdict; /* what went wrong; text[0] == 0: nothing */
-    bool tolerant;          /* calls fail on purpose: errors are no findings */
+    struct fault *fault;    /* of a sweep: a call fails on purpose; NULL: none does */
     bool armed;             /* a sync is going to fail, or has */
     bool after_cut;         /* a power cut is being recovered from: something may be missing */
     bool broken;            /* a call failed so that only a reopen helps */
@@ -38,6 +38,20 @@ struct player {
     void (*point)(struct player *player, const char *call);
     void *context;
 };
+
+/* sweep.c: what fails on purpose, and whether an error may be its consequence. */
+enum fault_kind { FAULT_EIO, FAULT_ENOSPC, FAULT_MEMORY, FAULT_KINDS };
+struct fault {
+    enum fault_kind kind;
+    bool sticky; /* once, or for ever */
+    uint64_t at; /* the number of the call; 0: none fails, they are counted */
+};
+void fault_arm(const struct fault *fault, struct qi_sim *sim);
+void fault_end(struct qi_sim *sim);
+/* The disk after a crash: calls are counted on, and a fault for ever goes on. */
+void fault_hand_over(const struct qi_sim *from, struct qi_sim *to);
+uint64_t fault_hits(const struct qi_sim *sim);
+bool fault_explains(const struct fault *fault, const struct qi_sim *sim, int64_t code);
 
 qi_options options_of(const struct settings *settings);
 const char *queue_directory(int queue);

@@ -89,7 +89,10 @@ struct qi_sim {
     uint64_t fault_at; /* the call with this number fails; 0: none */
     int fault_kind;
     bool fault_sticky;
-    uint64_t fail_sync; /* the n-th sync from now fails; 0: none */
+    uint64_t fault_hits;     /* calls that failed so */
+    const char *fault_first; /* the first of them */
+    bool fault_lost;         /* a sync was among them: what it was for may be lost */
+    uint64_t fail_sync;      /* the n-th sync from now fails; 0: none */
     uint64_t crash_at, crash_seed;
     int crash_mode;
     struct qi_sim *taken;

@@ -56,7 +56,13 @@ int qi_sim_trouble(struct qi_sim *sim, const char *call, bool change) {
     if (sim->fault_at == 0 || sim->calls < sim->fault_at ||
         (sim->calls > sim->fault_at && !sim->fault_sticky))
         return 0;
-    return fault_of(sim, call);
+    int error = fault_of(sim, call);
+    if (error) {
+        if (sim->fault_hits++ == 0)
+            sim->fault_first = call;
+        sim->fault_lost = sim->fault_lost || strncmp(call, "sync", 4) == 0;
+    }
+    return error;
 }
 
 void qi_sim_fault(qi_sim *sim, uint64_t n, int kind, bool sticky) {
