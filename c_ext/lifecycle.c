@@ -93,10 +93,18 @@ static int wake(struct qi_queue *queue) {
     if (store->options.read_only)
         return 0;
     int error = open_current(queue, QI_OPEN_WRITE);
+    struct qi_journal *journal = qi_current(queue);
+    uint64_t end = journal->tail, marked = journal->marked;
     if (!error) {
         error = qi_append_session(queue);
         if (error)
             error = qi_fail_disk(error, "cannot append to the journal of", queue->directory);
+        if (error && qi_journal_cut(journal, end) != 0) /* a MARK behind the CLOSE: no clean end */
+            qi_store_fail(store, error);
+        if (error) {
+            journal->tail = end;
+            journal->marked = marked;
+        }
     }
     if (!error && QI_BUG(wake_not_synced)) {
         queue->reserved_durable = queue->reserved;
@@ -290,7 +298,9 @@ int qi_queue_open(struct qi_store *store, const char *name, size_t name_size, co
     if (!error && !exists) {
         int dir = store->disk->ops->open_dir(store->disk, store->queues_dir, directory);
         exists = dir >= 0;
-        if (!exists && (!create || store->options.read_only))
+        if (dir == -EIO || dir == -ENOMEM || dir == -EMFILE || dir == -ENFILE) /* it may be there */
+            error = qi_fail_disk(dir, "cannot open the directory of queue", directory);
+        else if (!exists && (!create || store->options.read_only))
             error =
                 qi_fail(QI_E_MISSING, "there is no queue %.*s in this store", (int)name_size, name);
         if (!error && !(queue = add_queue(store, name, name_size, directory)))
@@ -320,18 +330,26 @@ int qi_queue_open(struct qi_store *store, const char *name, size_t name_size, co
     return error;
 }
 
+struct collecting {
+    struct qi_store *store;
+    bool incomplete; /* no memory: whoever frees what no queue needs must not believe the list */
+};
+
 static void collect_name(void *context, const char *name) {
-    struct qi_store *store = context;
-    if (!directory_is_hex(name) || find_queue(store, name))
-        return;
-    add_queue(store, "", 0, name);
+    struct collecting *collecting = context;
+    struct qi_store *store = collecting->store;
+    if (directory_is_hex(name) && !find_queue(store, name) && !add_queue(store, "", 0, name))
+        collecting->incomplete = true;
 }
 
 int qi_store_queues(struct qi_store *store) {
     qi_lock(store);
     int error = qi_store_usable(store, false);
     if (!error) {
-        error = store->disk->ops->list(store->disk, store->queues_dir, collect_name, store);
+        struct collecting collecting = {.store = store};
+        error = store->disk->ops->list(store->disk, store->queues_dir, collect_name, &collecting);
+        if (!error && collecting.incomplete)
+            error = -ENOMEM;
         if (error)
             error = qi_fail_disk(error, "cannot list", "queues");
     }

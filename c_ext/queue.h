@@ -75,7 +75,7 @@ bool qi_view_is_old(struct qi_queue *queue);
  * has not changed since (or this is the writer), so what is missing is damage. All pointers into the index are gone. */
 int qi_reread(struct qi_queue *queue);
 /* recover_segments.c */
-void qi_check_segments(struct qi_queue *queue);
+int qi_check_segments(struct qi_queue *queue);
 void qi_remove_strays(struct qi_queue *queue);
 /* The manifest is damaged: takes every segment file for what it holds. The counters follow the entries. */
 int qi_salvage_segments(struct qi_queue *queue);
@@ -83,8 +83,8 @@ int qi_salvage_segments(struct qi_queue *queue);
  * behind its last MARK is missing (0: nowhere). */
 uint32_t qi_lowest_body_file(const struct qi_queue *queue, const struct qi_journal *journal,
                              struct qi_journal_scan *scan);
-uint64_t qi_find_bodiless(struct qi_queue *queue, struct qi_journal *journal,
-                          struct qi_journal_scan *scan);
+int qi_find_bodiless(struct qi_queue *queue, struct qi_journal *journal,
+                     struct qi_journal_scan *scan, uint64_t *end);
 /* lifecycle.c: makes a new queue's directory, meta and first journal, durably. */
 int qi_queue_create(struct qi_queue *queue);
 
@@ -130,7 +130,7 @@ int qi_flush_all(struct qi_queue *queue);
 int qi_rewrite_segments(struct qi_queue *queue, uint32_t garbage_percent, int64_t *freed);
 
 /* Raises the floor: transients below it are dead (an unclean end came between). */
-void qi_raise_floor(struct qi_queue *queue, uint64_t floor);
+int qi_raise_floor(struct qi_queue *queue, uint64_t floor);
 int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids);
 
 /* sync.c: returns when everything below lsn survives a power cut (H8, H13). Called with the lock; gives it up. */

@@ -300,15 +300,16 @@ static int settle_bodies(struct qi_queue *queue, struct recovery *recovery, bool
     int error = make_bodies_durable(queue, from < from_old ? from : from_old);
     if (error)
         return error;
-    uint64_t end = recovery->has_old && recovery->scan.mark == 0
-                       ? qi_find_bodiless(queue, previous, &recovery->old)
-                       : 0;
+    uint64_t end = 0;
+    if (recovery->has_old && recovery->scan.mark == 0)
+        error = qi_find_bodiless(queue, previous, &recovery->old, &end);
     if (end)
         cut_scan(&recovery->old, end);
-    else if ((end = qi_find_bodiless(queue, current, &recovery->scan)))
+    else if (!error && (error = qi_find_bodiless(queue, current, &recovery->scan, &end)) == 0 &&
+             end)
         cut_scan(&recovery->scan, end);
     *cut = end != 0;
-    return 0;
+    return error;
 }
 
 static void look_for_old(struct qi_queue *queue, struct recovery *recovery) {
@@ -381,24 +382,24 @@ static int begin_session(struct qi_queue *queue, const struct recovery *recovery
     } else if (queue->next < queue->reserved && !QI_BUG(reserve_ignored)) {
         queue->next = queue->reserved;
     }
+    int error = 0;
     bool unclean = !closed || queue->session <= store->unclean_session;
     if (unclean &&
         !store->options.read_only) { /* a segment is wholly below the floor or wholly above */
         queue->next = (queue->next + entries - 1) / entries * entries;
         if (!QI_BUG(floor_not_raised))
-            qi_raise_floor(queue, queue->next);
+            error = qi_raise_floor(queue, queue->next);
     }
     journal->tail = scan->end + (QI_BUG(append_behind_torn_tail) ? scan->torn_bytes : 0);
     journal->keep_free = store->keep_free;
     qi_previous(queue)->keep_free = store->keep_free;
-    if (store->options.read_only)
-        return 0;
+    if (store->options.read_only || error)
+        return error;
     for (uint32_t i = 0; i < queue->segments.count; i++) { /* dead by the floor: worth a flush */
         const struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
         queue->dirty_count += segment->length > 0 && segment->unacked == 0;
     }
-    int error = 0;
-    if (!closed)
+    if (!closed && !error)
         error = qi_journal_cut_tail(journal, scan->end);
     if (!error) /* before a MARK says that the header was durable */
         error = qi_journal_mend(journal, queue->identity);
@@ -440,7 +441,9 @@ int qi_recover(struct qi_queue *queue) {
     if (!error)
         error = replay(queue, &recovery);
     if (!error) {
-        qi_check_segments(queue);
+        error = qi_check_segments(queue);
+    }
+    if (!error) {
         if (!store->options.read_only && !recovery.lacks_old) /* else nobody knows which are */
             qi_remove_strays(queue);
         if (recovery.lacks_manifest && queue->session == 0) /* nothing tells the reserved ReqIds */

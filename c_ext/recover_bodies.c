@@ -36,15 +36,16 @@ uint32_t qi_lowest_body_file(const struct qi_queue *queue, const struct qi_journ
     return lowest;
 }
 
-/* Every message of the frame that is alive after the replay has its body. */
-static bool bodies_are_there(struct qi_queue *queue, const struct qi_frame *frame) {
+/* Does every message of the frame that is alive after the replay have its body? 0: yes; QI_E_CORRUPT: no; QI_E_MEMORY. A body
+ * that the disk does not give (QI_E_IO) may be there: nothing is cut for it, who reads it is told. */
+static int look_for_bodies(struct qi_queue *queue, const struct qi_frame *frame) {
     uint32_t entries = queue->store->options.segment_entries;
     struct qi_record record;
     struct qi_msg_id id;
     uint8_t *buffer = NULL;
     uint32_t room = 0;
-    bool there = true;
-    for (uint64_t at = 0; there && at < frame->length; at += record.size) {
+    int error = 0;
+    for (uint64_t at = 0; !error && at < frame->length; at += record.size) {
         if (!qi_read_record(frame->payload + at, frame->length - at, &record))
             break;
         if (!stored_body(queue, &record, &id))
@@ -53,22 +54,31 @@ static bool bodies_are_there(struct qi_queue *queue, const struct qi_frame *fram
         uint32_t slot = (uint32_t)(record.req_id % entries);
         if (!segment || !segment->hot || qi_bit(segment->hot->ack, slot))
             continue;
-        there = qi_messages_verify(&queue->store->messages, id, &buffer, &room) == 0;
+        error = qi_messages_verify(&queue->store->messages, id, &buffer, &room);
+        if (error == QI_E_IO && !QI_BUG(unread_body_cut))
+            error = 0;
     }
     free(buffer);
-    return there;
+    return error;
 }
 
 /* A power cut may keep a record whose body it took. Records that no MARK covers were never confirmed: the journal ends
- * before the first one that lacks its body, so that what survives is a prefix of what was published (H8). Returns the
- * end, or 0 if nothing is to be cut. */
-uint64_t qi_find_bodiless(struct qi_queue *queue, struct qi_journal *journal,
-                          struct qi_journal_scan *scan) {
+ * before the first one that lacks its body, so that what survives is a prefix of what was published (H8). *end: where, or
+ * 0 if nothing is to be cut. */
+int qi_find_bodiless(struct qi_queue *queue, struct qi_journal *journal,
+                     struct qi_journal_scan *scan, uint64_t *end) {
+    *end = 0;
     uint64_t offset = scan->mark > QI_JOURNAL_START ? scan->mark : QI_JOURNAL_START;
     struct qi_frame frame;
     while (scan->damaged == 0 && !QI_BUG(bodies_not_looked_for) &&
-           qi_journal_next(journal, scan, &offset, &frame))
-        if (frame.type == QI_FRAME_RECORDS && !bodies_are_there(queue, &frame))
-            return frame.offset;
+           qi_journal_next(journal, scan, &offset, &frame)) {
+        int error = frame.type == QI_FRAME_RECORDS ? look_for_bodies(queue, &frame) : 0;
+        if (error == QI_E_MEMORY)
+            return error;
+        if (error) {
+            *end = frame.offset;
+            return 0;
+        }
+    }
     return 0;
 }

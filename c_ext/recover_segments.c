@@ -3,6 +3,7 @@
  * Owns no state. A file that the manifest names and that is missing or too short is reported as damage (H18); a file
  * that no manifest names goes only if its header says that it is ours.
  */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "store.h"
@@ -16,6 +17,7 @@ struct strays {
     struct qi_queue *queue;
     struct stray *items;
     uint32_t count, room;
+    bool incomplete; /* no memory */
 };
 
 static void note_stray(void *context, const char *name) {
@@ -32,8 +34,10 @@ static void note_stray(void *context, const char *name) {
     if (strays->count == strays->room) {
         uint32_t room = strays->room ? strays->room * 2 : 16;
         struct stray *items = realloc(strays->items, room * sizeof *items);
-        if (!items)
+        if (!items) {
+            strays->incomplete = true;
             return;
+        }
         strays->items = items;
         strays->room = room;
     }
@@ -90,6 +94,8 @@ int qi_salvage_segments(struct qi_queue *queue) {
     qi_segments_clear(&queue->segments);
     queue->depth = 0;
     int error = disk->ops->list(disk, queue->dir, note_stray, &strays);
+    if (!error && strays.incomplete)
+        error = -ENOMEM;
     if (error)
         error = qi_fail_disk(error, "cannot list", queue->directory);
     for (uint32_t i = 0; i < strays.count && !error; i++) {
@@ -140,24 +146,31 @@ void qi_remove_strays(struct qi_queue *queue) {
     free(strays.items);
 }
 
+/* Not that a link or a directory lies where the file should be. */
+static bool is_of_the_disk(int error) {
+    return error == -EIO || error == -ENOMEM || error == -EMFILE || error == -ENFILE;
+}
+
 /* The counters of a damaged segment become what its file holds. Not more memory is kept than before: a hostile manifest
  * may name a hundred thousand of them. */
-static void follow_what_is_there(struct qi_queue *queue, struct qi_segment *segment,
-                                 const char *name, uint64_t size) {
+static int follow_what_is_there(struct qi_queue *queue, struct qi_segment *segment,
+                                const char *name, uint64_t size) {
     bool was_cold = !segment->hot;
     if (!was_cold || size > QI_SEGMENT_START) {
-        qi_segment_load(queue, segment);
+        int error = qi_segment_load(queue, segment);
         if (was_cold && segment->hot && !segment->hot->dirty)
             qi_segment_cool(segment);
-        return;
+        return error;
     }
     qi_report(queue->store, true, queue->directory, name, 0,
               "%u messages should be here, 0 were found", segment->unacked);
     queue->depth -= segment->unacked;
     segment->unacked = segment->transient = 0;
+    return 0;
 }
 
-void qi_check_segments(struct qi_queue *queue) {
+/* A file that the disk does not give now may be whole: that is an error and no damage. */
+int qi_check_segments(struct qi_queue *queue) {
     struct qi_disk *disk = queue->store->disk;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
@@ -167,15 +180,19 @@ void qi_check_segments(struct qi_queue *queue) {
         qi_segment_name(segment->number, segment->alt, name);
         uint64_t size = 0;
         int file = disk->ops->open(disk, queue->dir, name, QI_OPEN_READ);
-        if (file >= 0) {
-            disk->ops->size(disk, file, &size);
+        int error = file == -ENOENT ? 0 : file < 0 ? file : disk->ops->size(disk, file, &size);
+        if (file >= 0)
             disk->ops->close(disk, file);
-        }
+        if (is_of_the_disk(error))
+            return qi_fail_disk(error, "cannot read segment", name);
         if (size >= segment->length)
             continue;
         qi_report(queue->store, true, queue->directory, name, size,
                   "%llu of %u durable bytes are there; messages are lost", (unsigned long long)size,
                   segment->length);
-        follow_what_is_there(queue, segment, name, size);
+        error = follow_what_is_there(queue, segment, name, size);
+        if (error)
+            return error;
     }
+    return 0;
 }

@@ -195,7 +195,7 @@ int qi_replay(struct qi_queue *queue, struct qi_journal *journal, struct qi_jour
             queue->session = session;
             if (reserved > queue->reserved)
                 queue->reserved = reserved;
-            qi_raise_floor(queue, floor);
+            error = qi_raise_floor(queue, floor);
         } else if (qi_read_manifest(&frame, &manifest)) {
             if (manifest.reserved > queue->reserved)
                 queue->reserved = manifest.reserved;
@@ -210,10 +210,10 @@ int qi_replay(struct qi_queue *queue, struct qi_journal *journal, struct qi_jour
 }
 
 /* Transients below the floor died with the process that held them (an unclean end). */
-void qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
+int qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
     uint32_t entries = queue->store->options.segment_entries;
     if (floor <= queue->floor)
-        return;
+        return 0;
     uint64_t before = queue->floor;
     queue->floor = floor;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
@@ -237,13 +237,14 @@ void qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
             queue->floor = before;
             int error = qi_segment_load(queue, segment);
             queue->floor = floor;
-            if (!error)
-                i--; /* once more, with its maps */
-            continue;
+            if (error)
+                return error;
+            i--; /* once more, with its maps */
         } else {
             segment->unacked -= segment->transient;
             queue->depth -= segment->transient;
             segment->transient = 0;
         }
     }
+    return 0;
 }

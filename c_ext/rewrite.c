@@ -69,6 +69,7 @@ static bool choose(struct qi_queue *queue, struct qi_segment *segment, uint32_t 
                          : NULL;
     if (bytes && live_bytes(queue, segment, bytes) * 100 <
                      (uint64_t)segment->length * (100 - garbage_percent)) {
+        free(segment->hot->old); /* of a flush that did not come about */
         segment->hot->old = bytes;
         return true;
     }

@@ -73,6 +73,8 @@ void qi_report(struct qi_store *store, bool damage, const char *directory, const
     struct qi_finding finding = {damage, strdup(where), offset, strdup(text)};
     if (finding.where && finding.text)
         store->findings[store->findings_count++] = finding;
+    else
+        free(finding.where), free(finding.text);
 }
 
 int qi_store_finding(struct qi_store *store, uint32_t index, bool *damage, const char **where,

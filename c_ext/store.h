@@ -52,7 +52,8 @@ struct qi_store {
     struct qi_messages messages;
     struct qi_queue **queues;
     uint32_t queues_count, queues_room;
-    uint32_t census; /* queues before this one are counted */
+    uint32_t census;  /* queues before this one are counted */
+    int census_error; /* why it stopped */
 
     struct qi_finding *findings;
     uint32_t findings_count, findings_room;

@@ -108,6 +108,8 @@ int qi_census(struct qi_store *store, bool all) {
         pthread_cond_wait(&store->changed, &store->lock);
     store->counting = true;
     int error = 0;
+    if (all && store->census == CENSUS_STOPPED && store->census_error != QI_E_CORRUPT)
+        store->census = 0; /* the disk may work again; segments that are counted stay so */
     if (!store->messages.counted && store->census == 0) {
         qi_unlock(store);
         error = qi_store_queues(store); /* also the queues that nobody has asked for */
@@ -117,9 +119,9 @@ int qi_census(struct qi_store *store, bool all) {
     }
     while (!store->messages.counted && !error) {
         if (store->census == CENSUS_STOPPED) {
-            error =
-                qi_fail(QI_E_CORRUPT, "a queue cannot be read (see findings): nothing is freed or "
-                                      "compacted until it is repaired or deleted");
+            error = qi_fail(store->census_error,
+                            "a queue cannot be read (see findings): nothing is freed or "
+                            "compacted until it is repaired or deleted");
         } else if (store->census >= store->queues_count) {
             store->messages.counted = true;
         } else {
@@ -345,6 +347,7 @@ static int one_round(struct qi_store *store, uint64_t *compacted_us) {
             qi_report(store, true, "", "", 0, "the census stopped: %s", qi_error_text());
             store->messages.counted = false;
             store->census = CENSUS_STOPPED;
+            store->census_error = error;
             error = 0;
         }
     }

@@ -78,6 +78,15 @@ struct message *model_publish(struct model *model, struct model_queue *queue, ui
     return message;
 }
 
+uint32_t model_deliver_fewer(struct model_queue *queue, uint32_t count, uint32_t left) {
+    for (; count > left; count--) {
+        const struct event *event = &queue->log[--queue->log_count];
+        queue->messages[event->message].now.deliveries--;
+    }
+    queue->log[queue->log_count - 1].ends_frame = true;
+    return left;
+}
+
 void model_returned(struct model_queue *queue) {
     queue->returned = queue->log_count;
     if (queue->count > 0 && queue->messages[queue->count - 1].id >= queue->next_min)

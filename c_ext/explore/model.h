@@ -81,6 +81,8 @@ struct message *model_publish(struct model *model, struct model_queue *queue, ui
                               bool ends_frame);
 void model_event(struct model_queue *queue, enum event_kind kind, struct message *message,
                  bool ends_frame);
+/* Of the last `count` deliveries only the first `left` happened. Returns `left`. */
+uint32_t model_deliver_fewer(struct model_queue *queue, uint32_t count, uint32_t left);
 void model_returned(struct model_queue *queue);
 void model_synced(struct model_queue *queue); /* all that returned is confirmed */
 void model_forget(struct model_queue *queue); /* deleted, or not yet created */

@@ -44,6 +44,8 @@ bool fault_explains(const struct fault *fault, const struct qi_sim *sim, int64_t
     static const int64_t codes[FAULT_KINDS] = {QI_E_IO, QI_E_FULL, QI_E_MEMORY};
     if (fault_hits(sim) == 0)
         return false;
+    if (code == QI_E_CLOSED) /* by a close that failed */
+        return true;
     return code == codes[fault->kind] || code == QI_E_FAILED || code == QI_E_OUTCOME;
 }
 
