@@ -106,10 +106,12 @@ static int drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t slo
     return error;
 }
 
-static bool is_expired(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
+/* 1, 0, or an error. Of a damaged record who reads the message is told. */
+static int is_expired(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     const uint8_t *record;
-    if (qi_segment_record(queue, segment, slot, &record) != 0)
-        return false;
+    int error = qi_segment_record(queue, segment, slot, &record);
+    if (error)
+        return error == QI_E_CORRUPT ? 0 : error;
     uint64_t expiry_us = qi_get64(record + QI_PUB_EXPIRY);
     return expiry_us != 0 && expiry_us <= qi_now_us(queue->store);
 }
@@ -126,8 +128,9 @@ static int next_ready(struct qi_queue *queue, uint64_t from, uint64_t room, uint
             error = find_message(queue, from, true, segment, slot);
         if (error)
             return error;
-        if (!is_expired(queue, *segment, *slot))
-            return 0;
+        int expired = is_expired(queue, *segment, *slot);
+        if (expired <= 0)
+            return expired;
         from = (*segment)->number * entries + *slot;
         if (room)
             error = drop(queue, *segment, *slot, from);
@@ -157,7 +160,9 @@ static int set_aside(struct qi_queue *queue, struct qi_segment *segment, uint32_
     text[sizeof text - 1] = 0;
     qi_report(queue->store, true, queue->directory, "", 0, "message %llu: %s",
               (unsigned long long)req_id, text);
-    int error = qi_append_event(queue, QI_DELIVER, req_id);
+    int error = qi_segment_count_room(queue, segment, slot);
+    if (!error)
+        error = qi_append_event(queue, QI_DELIVER, req_id);
     if (error)
         return error;
     mark_out(queue, segment, slot);
@@ -168,7 +173,9 @@ static int set_aside(struct qi_queue *queue, struct qi_segment *segment, uint32_
 
 static int deliver(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                    qi_message *message) {
-    int error = qi_append_event(queue, QI_DELIVER, message->req_id);
+    int error = qi_segment_count_room(queue, segment, slot);
+    if (!error)
+        error = qi_append_event(queue, QI_DELIVER, message->req_id);
     if (error)
         return error;
     mark_out(queue, segment, slot);
@@ -246,6 +253,8 @@ static int64_t get_many_locked(struct qi_queue *queue, uint32_t count, qi_messag
         if (error)
             break;
         error = read_message(queue, segment, slot, &messages[got], payloads, room);
+        if (!error)
+            error = qi_segment_count_room(queue, segment, slot);
         if (error)
             break;
         payloads += messages[got].payload_size;

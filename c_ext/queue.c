@@ -198,7 +198,9 @@ static inline void mark_published(struct qi_queue *queue, struct qi_segment *seg
     uint32_t tag = queue->epoch % 2 ? QI_LOC_JOURNAL_ODD : QI_LOC_JOURNAL_EVEN;
     if (publish->id.stamp) {
         qi_set_bit(segment->hot->stored, slot);
-        qi_segment_use(segment->hot, publish->id.file, 1, qi_stored_bytes(publish->id));
+        int error = qi_segment_use(segment->hot, publish->id.file, 1, qi_stored_bytes(publish->id));
+        if (error) /* it is published; but nothing may be freed by what the memory says */
+            qi_store_fail(queue->store, error);
         if (segment->counted)
             qi_messages_count(&queue->store->messages, publish->id.file, 1,
                               qi_stored_bytes(publish->id));

@@ -17,12 +17,16 @@
 /* How many ReqIds may have been given out that nothing tells of: all that a queue may live to see in days (H10). */
 #define LOST_REQ_IDS (UINT64_C(1) << 40)
 
-/* A retired journal has none: its megabytes need not be read. */
-static bool has_header(const struct qi_tape *tape) {
+/* A retired journal has none: its megabytes need not be read. 1, 0, or an error: a header that the disk does not give is
+ * not one that was retired. */
+static int has_header(const struct qi_tape *tape) {
     uint8_t copies[2][8] = {{0}};
-    for (uint32_t i = 0; i < 2; i++)
-        tape->disk->ops->read(tape->disk, tape->file, copies[i], 8,
-                              (uint64_t)i * QI_JOURNAL_HEADER_COPY);
+    for (uint32_t i = 0; i < 2; i++) {
+        int64_t got = tape->disk->ops->read(tape->disk, tape->file, copies[i], 8,
+                                            (uint64_t)i * QI_JOURNAL_HEADER_COPY);
+        if (got < 0 && !QI_BUG(unread_header_retired))
+            return (int)got;
+    }
     return qi_get64(copies[0]) != 0 || qi_get64(copies[1]) != 0;
 }
 
@@ -53,7 +57,10 @@ static int open_journal(struct qi_queue *queue, uint32_t which) {
         mapped = QI_LOC_OFFSET_MAX;
     struct qi_tape *tape = &queue->journals[which].tape;
     error = qi_tape_open(tape, disk, file, reading ? 0 : mapped, store->use_mapping && !reading);
-    if (!error && (reading || has_header(tape)))
+    int load = error || reading ? !error : has_header(tape);
+    if (load < 0)
+        error = load;
+    else if (load)
         error = qi_tape_load(tape);
     return error ? qi_fail_disk(error, "cannot read", name) : 0;
 }

@@ -62,6 +62,9 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
     if (qi_bit(hot->ack, slot))
         return 0;
     if (qi_bit(hot->pub, slot)) {
+        error = record->kind == QI_DELIVER ? qi_segment_count_room(queue, segment, slot) : 0;
+        if (error)
+            return error;
         if (record->kind == QI_DELIVER)
             qi_segment_deliver(queue, segment, slot);
         else

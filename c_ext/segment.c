@@ -138,6 +138,14 @@ void qi_segment_publish(struct qi_queue *queue, struct qi_segment *segment, uint
     queue->dirty_count++;
 }
 
+int qi_segment_count_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
+    struct qi_hot *hot = segment->hot;
+    if (hot->count || !qi_bit(hot->del, slot))
+        return 0;
+    hot->count = calloc(queue->store->segment_words * 64, sizeof *hot->count);
+    return hot->count ? 0 : qi_fail(QI_E_MEMORY, "no memory for delivery counts");
+}
+
 void qi_segment_deliver(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     struct qi_hot *hot = segment->hot;
     queue->dirty_count++;

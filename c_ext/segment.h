@@ -112,6 +112,10 @@ void qi_segment_deliver_range(struct qi_queue *queue, struct qi_segment *segment
 void qi_segment_ack_range(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                           uint32_t count);
 
+/* Memory for the delivery count that qi_segment_deliver is going to need, if it is: asked for before a record is
+ * appended (H20). */
+int qi_segment_count_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
+
 /* References to message files. */
 int qi_segment_use(struct qi_hot *hot, uint32_t file, int32_t count, int64_t bytes);
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "bug.h"
 #include "crc32c.h"
 #include "store.h"
 
@@ -100,17 +101,50 @@ static bool load_entries(struct loading *loading, const struct qi_frame *frame) 
     return true;
 }
 
-/* The file's count and what the journal counted on top of it (see replay.c). */
-static bool add_deliveries(struct loading *loading, uint32_t slot) {
+/* The file's counts and what the journal counted on top of them (see replay.c). */
+static int add_deliveries(struct loading *loading) {
     struct qi_hot *hot = loading->segment->hot;
-    uint32_t sum = loading->deliveries[slot] + (hot->count ? hot->count[slot] : 0u);
-    if (sum > 1 && !hot->count)
-        hot->count = calloc(loading->queue->store->segment_words * 64, sizeof *hot->count);
-    if (sum > 1 && !hot->count)
-        return false;
-    if (hot->count)
+    uint32_t slots = loading->queue->store->segment_words * 64;
+    bool many = false;
+    for (uint32_t slot = 0; slot < slots && !many; slot++)
+        many = loading->deliveries[slot] > 1;
+    if (many && !hot->count)
+        hot->count = calloc(slots, sizeof *hot->count);
+    if (many && !hot->count)
+        return qi_fail(QI_E_MEMORY, "no memory for delivery counts");
+    for (uint32_t slot = 0; slot < slots && hot->count; slot++) {
+        uint32_t sum = loading->deliveries[slot] + (uint32_t)hot->count[slot];
         hot->count[slot] = (uint16_t)(sum > UINT16_MAX ? UINT16_MAX : sum > 1 ? sum : 0);
-    return true;
+    }
+    return 0;
+}
+
+/* References of what is alive in the file, for slots below `end`: `sign` 1 adds them, -1 takes them back. */
+static int use_files(struct loading *loading, uint32_t end, int sign, uint32_t *stopped) {
+    struct qi_hot *hot = loading->segment->hot;
+    for (uint32_t slot = 0; slot < end && loading->stored; slot++) {
+        bool alive = qi_bit(hot->pub, slot) && !qi_bit(hot->ack, slot);
+        const uint32_t *stored = loading->stored[slot];
+        if (!alive || !stored[1] || qi_bit(hot->jpub, slot))
+            continue;
+        int error = qi_segment_use(hot, stored[0], sign, sign * (int64_t)stored[1]);
+        if (error) {
+            *stopped = slot;
+            return error;
+        }
+    }
+    return 0;
+}
+
+/* A load that failed leaves the maps as they were: what the journals said alone. The next try begins anew. */
+static void unload(const struct loading *loading) {
+    struct qi_hot *hot = loading->segment->hot;
+    for (uint32_t i = 0; i < loading->queue->store->segment_words; i++) {
+        uint64_t *const maps[] = {&hot->pub[i], &hot->del[i], &hot->ack[i], &hot->stored[i],
+                                  &hot->transient[i]};
+        for (size_t map = 0; map < sizeof maps / sizeof *maps; map++)
+            *maps[map] &= hot->jpub[i];
+    }
 }
 
 static uint32_t live_in_maps(const struct qi_hot *hot, uint32_t words) {
@@ -135,16 +169,17 @@ static int finish_load(struct loading *loading) {
         }
         if (qi_bit(hot->transient, slot) && first + slot < queue->floor)
             qi_set_bit(hot->ack, slot);
-        if (!add_deliveries(loading, slot))
-            return qi_fail(QI_E_MEMORY, "no memory for delivery counts");
         bool alive = qi_bit(hot->pub, slot) && !qi_bit(hot->ack, slot);
         transient += alive && qi_bit(hot->transient, slot);
-        if (!alive || !loading->stored || !loading->stored[slot][1] || qi_bit(hot->jpub, slot))
-            continue;
-        int error = qi_segment_use(hot, loading->stored[slot][0], 1, loading->stored[slot][1]);
-        if (error)
-            return error;
     }
+    uint32_t stopped = 0;
+    int error = use_files(loading, entries, 1, &stopped);
+    if (error)
+        use_files(loading, stopped, -1, &stopped);
+    else if ((error = add_deliveries(loading)) != 0)
+        use_files(loading, entries, -1, &stopped);
+    if (error)
+        return error;
     uint32_t unacked = live_in_maps(hot, words);
     if (unacked != segment->unacked) {
         char name[32];
@@ -264,9 +299,11 @@ static int load_file(struct qi_queue *queue, struct qi_segment *segment) {
         hot->ack[i] |= hot->jack[i] & hot->pub[i];
         hot->del[i] |= hot->jdel[i] & hot->pub[i];
     }
-    hot->loaded = !error;
     if (!error)
         error = finish_load(&loading);
+    hot->loaded = !error;
+    if (error && !QI_BUG(half_loaded_kept))
+        unload(&loading);
     if (bytes && bytes != queue->window)
         disk->ops->unmap(disk, bytes, length);
     free(loading.stored);

@@ -12,9 +12,11 @@
 #include <time.h>
 
 #include "../bug.h"
+#include "flips.h"
 #include "sweep.h"
 
-#define HANGS_AFTER 60u /* seconds without a new program */
+#define FLIPS_EACH  200u /* of one program's image */
+#define HANGS_AFTER 60u  /* seconds without a new program */
 
 #ifdef QI_BUGS
 const char *qi_bug = "";
@@ -73,6 +75,7 @@ struct arguments {
     uint32_t operations;
     const char *program;
     bool shrink, sweeps;
+    uint64_t flips;     /* --flips: so many damaged places */
     struct fault fault; /* of a sweep, this one alone */
     uint64_t programs_max;
     double time_max;
@@ -102,6 +105,8 @@ static bool read_arguments(int count, char **words, struct arguments *arguments)
             arguments->explorer.every = (uint32_t)number;
         else if (strcmp(word, "--operations") == 0)
             arguments->operations = (uint32_t)number;
+        else if (strcmp(word, "--flips") == 0)
+            arguments->flips = number;
         else if (strcmp(word, "--programs") == 0)
             arguments->programs_max = number;
         else if (strcmp(word, "--fault") == 0 && fault_read(value, &arguments->fault))
@@ -226,6 +231,49 @@ static int sweep_programs(struct arguments *arguments, double begun) {
     return found > 0;
 }
 
+/* ---- --flips ---- */
+
+static void tell_flips(const struct flips *flips) {
+    static const char *const kinds[4] = {"", "bit", "zeros", "stale"};
+    static const char *const reaches[REACHES] = {"nothing", "message", "frame",
+                                                 "more",    "queue",   "store"};
+    for (int kind = 1; kind < 4; kind++) {
+        printf("flipped %s-tried=%llu %s-silent=%llu %s-wrong=%llu", kinds[kind],
+               (unsigned long long)flips->tried[kind], kinds[kind],
+               (unsigned long long)flips->silent[kind], kinds[kind],
+               (unsigned long long)flips->wrong[kind]);
+        for (int reach = 0; reach < REACHES; reach++)
+            printf(" %s-%s=%llu", kinds[kind], reaches[reach],
+                   (unsigned long long)flips->reach[kind][reach]);
+        printf("\nmost %s-lost=%llu\n", kinds[kind], (unsigned long long)flips->most_lost[kind]);
+    }
+}
+
+static int flip_programs(struct arguments *arguments, double begun) {
+    struct explorer *explorer = &arguments->explorer;
+    struct flips flips = {.explorer = explorer};
+    uint64_t tried = 0;
+    int found = 0;
+    while (!found && tried < arguments->flips) {
+        struct verdict verdict;
+        struct program program = program_make(arguments->seed, arguments->operations);
+        now_seed = explorer->seed = arguments->seed++;
+        flips.each = arguments->flips - tried < FLIPS_EACH ? arguments->flips - tried : FLIPS_EACH;
+        watch_out(HANGS_AFTER);
+        if (!flips_program(&flips, &program, &verdict)) {
+            char seed[24];
+            snprintf(seed, sizeof seed, "%llu", (unsigned long long)explorer->seed);
+            tell(explorer, seed, &program, &verdict);
+            found = 1;
+        }
+        program_free(&program);
+        tried = flips.tried[1] + flips.tried[2] + flips.tried[3];
+    }
+    progress("progress", explorer, begun);
+    tell_flips(&flips);
+    return found;
+}
+
 int main(int count, char **words) {
     struct arguments arguments = {
         .explorer = {.images = 3, .points_max = UINT64_MAX, .kills = true},
@@ -241,7 +289,8 @@ int main(int count, char **words) {
     for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++)
         signal(deadly[i], last_words);
     double begun = seconds();
-    int code = arguments.sweeps    ? sweep_programs(&arguments, begun)
+    int code = arguments.flips     ? flip_programs(&arguments, begun)
+               : arguments.sweeps  ? sweep_programs(&arguments, begun)
                : arguments.program ? one_program(&arguments)
                                    : many_programs(&arguments, begun);
     progress("done", &arguments.explorer, begun);
