@@ -38,6 +38,11 @@ int qi_fail_disk(int negative_errno, const char *doing, const char *name) {
     return qi_fail(code, "%s %s: %s (errno %d)", doing, name, reason, number);
 }
 
+bool qi_is_of_the_disk(int negative_errno) {
+    return negative_errno == -EIO || negative_errno == -ENOMEM || negative_errno == -EMFILE ||
+           negative_errno == -ENFILE;
+}
+
 const char *qi_error_text(void) {
     return last_text;
 }

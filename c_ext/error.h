@@ -14,4 +14,8 @@ int qi_fail_damaged(uint64_t req_id, const char *is);
 /* The same for a failed call of the disk: ENOSPC and EDQUOT become QI_E_FULL, the rest QI_E_IO. */
 int qi_fail_disk(int negative_errno, const char *doing, const char *name);
 
+/* The disk or the system could not say what is there: no sign that anything is missing or damaged. (A link or a directory
+ * in place of a file is another matter.) */
+bool qi_is_of_the_disk(int negative_errno);
+
 #endif

@@ -93,18 +93,10 @@ static int wake(struct qi_queue *queue) {
     if (store->options.read_only)
         return 0;
     int error = open_current(queue, QI_OPEN_WRITE);
-    struct qi_journal *journal = qi_current(queue);
-    uint64_t end = journal->tail, marked = journal->marked;
     if (!error) {
         error = qi_append_session(queue);
         if (error)
             error = qi_fail_disk(error, "cannot append to the journal of", queue->directory);
-        if (error && qi_journal_cut(journal, end) != 0) /* a MARK behind the CLOSE: no clean end */
-            qi_store_fail(store, error);
-        if (error) {
-            journal->tail = end;
-            journal->marked = marked;
-        }
     }
     if (!error && QI_BUG(wake_not_synced)) {
         queue->reserved_durable = queue->reserved;
@@ -298,7 +290,7 @@ int qi_queue_open(struct qi_store *store, const char *name, size_t name_size, co
     if (!error && !exists) {
         int dir = store->disk->ops->open_dir(store->disk, store->queues_dir, directory);
         exists = dir >= 0;
-        if (dir == -EIO || dir == -ENOMEM || dir == -EMFILE || dir == -ENFILE) /* it may be there */
+        if (qi_is_of_the_disk(dir)) /* it may be there */
             error = qi_fail_disk(dir, "cannot open the directory of queue", directory);
         else if (!exists && (!create || store->options.read_only))
             error =

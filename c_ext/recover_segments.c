@@ -146,11 +146,6 @@ void qi_remove_strays(struct qi_queue *queue) {
     free(strays.items);
 }
 
-/* Not that a link or a directory lies where the file should be. */
-static bool is_of_the_disk(int error) {
-    return error == -EIO || error == -ENOMEM || error == -EMFILE || error == -ENFILE;
-}
-
 /* The counters of a damaged segment become what its file holds. Not more memory is kept than before: a hostile manifest
  * may name a hundred thousand of them. */
 static int follow_what_is_there(struct qi_queue *queue, struct qi_segment *segment,
@@ -183,7 +178,7 @@ int qi_check_segments(struct qi_queue *queue) {
         int error = file == -ENOENT ? 0 : file < 0 ? file : disk->ops->size(disk, file, &size);
         if (file >= 0)
             disk->ops->close(disk, file);
-        if (is_of_the_disk(error))
+        if (qi_is_of_the_disk(error))
             return qi_fail_disk(error, "cannot read segment", name);
         if (size >= segment->length)
             continue;

@@ -70,14 +70,23 @@ bool qi_read_manifest(const struct qi_frame *frame, struct qi_manifest *manifest
 }
 
 int qi_append_session(struct qi_queue *queue) {
+    struct qi_journal *journal = qi_current(queue);
+    uint64_t end = journal->tail, marked = journal->marked;
     uint8_t *at;
-    int error = qi_journal_room(qi_current(queue), 28, true, &at);
-    if (error)
-        return error;
-    qi_put64(at, queue->session);
-    qi_put64(at + 8, queue->floor);
-    put_lane(at + 16, queue->reserved);
-    return qi_journal_append(qi_current(queue), QI_FRAME_SESSION, 28);
+    int error = qi_journal_room(journal, 28, true, &at);
+    if (!error) {
+        qi_put64(at, queue->session);
+        qi_put64(at + 8, queue->floor);
+        put_lane(at + 16, queue->reserved);
+        error = qi_journal_append(journal, QI_FRAME_SESSION, 28);
+    }
+    if (error && journal->tail != end) { /* a MARK alone behind a CLOSE: that is no clean end */
+        journal->tail = end;
+        journal->marked = marked;
+        if (qi_journal_cut(journal, end) != 0)
+            qi_store_fail(queue->store, QI_E_IO);
+    }
+    return error;
 }
 
 bool qi_read_session(const struct qi_frame *frame, uint64_t *session, uint64_t *floor,

@@ -5,6 +5,8 @@
     python tools/explore.py --seed 12 --point 345    the same images again, bit for bit
     python tools/explore.py --mutants                each protocol bug on purpose must be found
     python tools/explore.py --program "seed=... ; publish a 40; sync a; cut 17"
+    python tools/explore.py --faults --programs 8    every call and allocation of 8 programs fails
+    python tools/explore.py --flips 10000            bits and sectors of synced images are damaged
 
 Compiles the engine with the simulated disk and the explorer (c_ext/explore) into build/explore. A
 finding is printed with the seed and the point that replay it, and as a shorter program.
@@ -22,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -32,6 +35,8 @@ from explored import EXPLORED
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "c_ext"
 MUTANT_POINTS = 5_000
+# Bugs in what is done about a call that failed: power cuts do not show them, --faults does.
+FOUND_BY_FAULTS = {"half_loaded_kept", "unread_body_cut", "unread_header_retired"}
 SEEDS_PER_JOB = 1_000_000
 FLAGS = ["-std=c11", "-O2", "-g", "-UNDEBUG", "-D_DEFAULT_SOURCE", "-pthread", f"-I{CORE}"]
 
@@ -48,17 +53,15 @@ def sources() -> list[Path]:
     return sorted(file for file in files if file.name != "python_calls.c")  # needs an interpreter
 
 
-def compile_all(compiler: str, flags: Sequence[str], program: Path) -> None:
+def compile_all(compiler: str, flags: Sequence[str], program: Path, folder: Path) -> None:
     """The engine's allocations are counted and can fail, the others' not: two compilations."""
     counted = ["-include", str(CORE / "explore" / "allocations.h")]
     engine = [file for file in sources() if file.parent == CORE]
     others = [str(file) for file in sources() if file.parent != CORE]
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            [compiler, *flags, *counted, "-c", *map(str, engine)], cwd=folder, check=True
-        )
-        objects = [str(Path(folder, f"{file.stem}.o")) for file in engine]
-        subprocess.run([compiler, *flags, *others, *objects, "-o", str(program)], check=True)
+    subprocess.run([compiler, *flags, *counted, "-c", *map(str, engine)], cwd=folder, check=True)
+    objects = [str(folder / f"{file.stem}.o") for file in engine]
+    link = [compiler, *flags, *others, *objects, "-o", str(program)]
+    subprocess.run(link, cwd=folder, check=True)
 
 
 def build(*, mutants: bool = False) -> Path:
@@ -74,7 +77,8 @@ def build(*, mutants: bool = False) -> Path:
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)
         draft = program.with_suffix(f".{os.getpid()}")
-        compile_all(compiler, flags, draft)
+        with tempfile.TemporaryDirectory() as folder:
+            compile_all(compiler, flags, draft, Path(folder))
         draft.replace(program)
     return program
 
@@ -94,6 +98,7 @@ class Run:
     counts: dict[str, float] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     programs: list[str] = field(default_factory=list)
+    figures: Counter[str] = field(default_factory=Counter)  # of --faults and --flips
     code: int = 0
 
 
@@ -106,6 +111,11 @@ def listen(process: subprocess.Popen[str], run: Run) -> Iterator[Run]:
             pairs = (pair.split("=") for pair in rest.split())
             run.counts = {name: float(value) for name, value in pairs}
             yield run
+        elif word in ("swept", "calls", "flipped", "most", "refused"):
+            for name, value in (pair.split("=") for pair in rest.split()):
+                part, _, whole = value.partition("/")
+                run.figures[f"{word} {name}"] = int(part)
+                run.figures[f"{name} of"] = int(whole or part)
         elif word == "finding":
             run.findings.append(rest)
         elif word == "program":
@@ -190,6 +200,97 @@ def explore(options: argparse.Namespace) -> int:
     return int(failed)
 
 
+def together(runs: Sequence[Run]) -> Counter[str]:
+    """The figures of all runs: sums, but for what is a maximum."""
+    total: Counter[str] = Counter()
+    for run in runs:
+        for name, value in run.figures.items():
+            total[name] = max(total[name], value) if name[:4] == "most" else total[name] + value
+    return total
+
+
+FAULTS = {
+    "eio": "calls of the disk, EIO",
+    "enospc": "calls of the disk, no space",
+    "memory": "allocations",
+}
+
+
+def show_faults(figures: Counter[str]) -> None:
+    for kind, text in FAULTS.items():
+        for times, words in (("once", "once"), ("ever", "for ever")):
+            failed, of = figures[f"swept {kind}-{times}"], figures[f"{kind}-{times} of"]
+            print(f"  {text + ', ' + words:<40} {failed:>9,} failed, of {of:,}")
+    by_phase = [
+        f"{name.split()[1]} {count:,}"
+        for name, count in figures.most_common()
+        if name.startswith("calls ")
+    ]
+    print(paint(GREY, f"  calls of the disk in: {', '.join(by_phase)}"))
+
+
+REACHES = ("nothing", "message", "frame", "more", "queue", "store")
+
+
+def show_flips(figures: Counter[str]) -> None:
+    print(f"  {'':<14}{'tried':>10}{'silent':>8}{'wrong':>7}   lost:", end="")
+    print("".join(f"{reach:>10}" for reach in REACHES), "  most messages")
+    names = {"bit": "bits flipped", "zeros": "sectors zero", "stale": "sectors old"}
+    for kind, name in names.items():
+        counts = [figures[f"flipped {kind}-{word}"] for word in ("tried", "silent", "wrong")]
+        print(f"  {name:<14}{counts[0]:>10,}{counts[1]:>8,}{counts[2]:>7,}        ", end="")
+        print("".join(f"{figures[f'flipped {kind}-{reach}']:>10,}" for reach in REACHES), end="")
+        print(f"   {figures[f'most {kind}-lost']:>12,}")
+
+
+def sweep(program: Path, options: argparse.Namespace, words: Sequence[object]) -> list[Run]:
+    """Runs with --faults or --flips, each job with other programs."""
+    plans = [
+        ["--seed", options.seed + job * SEEDS_PER_JOB, "--operations", options.operations, *words]
+        for job in range(1 if options.program else options.jobs)
+    ]
+    with ThreadPoolExecutor(len(plans)) as pool:
+        return list(pool.map(lambda plan: play(program, plan), plans))
+
+
+def faults_or_flips(options: argparse.Namespace) -> int:
+    jobs = 1 if options.program else options.jobs
+    words: list[object] = ["--faults", "--programs", -(-options.programs // jobs)]
+    if options.fault:
+        words += ["--fault", options.fault]
+    if options.flips:
+        words = ["--flips", -(-options.flips // jobs)]
+    if options.program:
+        words += ["--program", options.program]
+    if options.bug:
+        words += ["--bug", options.bug]
+    begin = time.monotonic()
+    runs = sweep(build(mutants=bool(options.bug)), options, words)
+    for run in runs:
+        for finding, program in zip(run.findings, run.programs, strict=False):
+            what = re.sub(r"^.*?call=", "", finding)
+            fault = re.search(r"fault=(\S+)", finding)
+            print(f"{paint(RED, '✗')} {what}")
+            again = f" --fault {fault[1]}" if fault else ""
+            mode = "--flips 1000" if options.flips else "--faults"
+            seed = re.search(r"seed=(\d+)", finding)
+            print(f"  again: python tools/explore.py {mode}{again}", end=" ")
+            print(f"--jobs 1 --seed {seed[1] if seed else 0} --operations {options.operations}")
+            print(paint(GREY, f"  {program}"))
+        if run.code and not run.findings:
+            print(f"{paint(RED, '✗')} the explorer ended with code {run.code}")
+    figures = together(runs)
+    (show_flips if options.flips else show_faults)(figures)
+    failed = any(run.findings or run.code for run in runs)
+    programs = sum(run.counts.get("programs", 0) for run in runs)
+    recoveries = sum(run.counts.get("recoveries", 0) for run in runs)
+    print(
+        f"{paint(RED, '✗') if failed else paint(GREEN, '✓')} {programs:,.0f} programs,"
+        f" {recoveries:,.0f} recoveries; {time.monotonic() - begin:.0f} s"
+    )
+    return int(failed)
+
+
 def hunt(options: argparse.Namespace) -> int:
     """Each bug must be found; which ones is in the engine's sources."""
     program, names = build(mutants=True), mutants()
@@ -199,6 +300,9 @@ def hunt(options: argparse.Namespace) -> int:
 
     def one(name: str) -> Run:
         arguments = ["--bug", name, "--seed", options.seed, "--points", limit]
+        if name in FOUND_BY_FAULTS:
+            words = ["--bug", name, "--seed", options.seed, "--faults"]
+            return play(program, [*words, "--programs", 8, "--operations", 60])
         if name in by_program:
             return play(program, [*arguments, "--images", 12, "--program", by_program[name]])
         return play(program, [*arguments, "--every", options.every])
@@ -236,9 +340,17 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--every", type=int, default=8, help="look at one point in so many")
     parser.add_argument("--program", help="play this text instead of one made from a seed")
     parser.add_argument("--mutants", action="store_true")
+    parser.add_argument("--faults", action="store_true", help="each call fails, once and for ever")
+    parser.add_argument("--programs", type=int, default=8, help="with --faults")
+    parser.add_argument("--operations", type=int, default=60, help="of a program of --faults")
+    parser.add_argument("--fault", help="this one alone, as a finding names it")
+    parser.add_argument("--flips", type=int, default=0, help="so many damaged places")
+    parser.add_argument("--bug", help="with --faults or --flips: in an engine with this bug")
     options = parser.parse_args(words)
     if options.point or options.program:
         options.every = 1
+    if options.faults or options.flips:
+        return faults_or_flips(options)
     return hunt(options) if options.mutants else explore(options)
 
 

@@ -10,7 +10,7 @@
 #include "player.h"
 
 struct counts {
-    uint64_t points, recoveries, programs, nested, damages, findings;
+    uint64_t points, recoveries, programs, nested, barriers, damages, findings;
 };
 
 struct explorer {

@@ -100,6 +100,7 @@ static bool recover(struct explorer *explorer, struct session *session, struct q
 static bool barrier_holds(struct explorer *explorer, struct qi_sim *image, struct model *model,
                           const struct settings *settings, uint64_t random,
                           struct verdict *verdict) {
+    explorer->counts.barriers++;
     int mode = random & 1 ? QI_SIM_NOTHING : QI_SIM_MIXED;
     struct session session = {.sim = qi_sim_crash(image, random, mode)};
     bool holds =

@@ -52,10 +52,12 @@ static void watch_out(uint32_t limit) {
 
 static void progress(const char *word, const struct explorer *explorer, double begun) {
     const struct counts *counts = &explorer->counts;
-    printf("%s points=%llu recoveries=%llu nested=%llu damages=%llu programs=%llu seconds=%.2f\n",
+    printf("%s points=%llu recoveries=%llu nested=%llu barriers=%llu damages=%llu programs=%llu "
+           "seconds=%.2f\n",
            word, (unsigned long long)counts->points, (unsigned long long)counts->recoveries,
-           (unsigned long long)counts->nested, (unsigned long long)counts->damages,
-           (unsigned long long)counts->programs, seconds() - begun);
+           (unsigned long long)counts->nested, (unsigned long long)counts->barriers,
+           (unsigned long long)counts->damages, (unsigned long long)counts->programs,
+           seconds() - begun);
     fflush(stdout);
 }
 

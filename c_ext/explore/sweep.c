@@ -8,6 +8,8 @@
 #define ALLOCATIONS_REAL
 #include "allocations.h"
 
+#define FINDINGS_MAX 10u /* of one program */
+
 static const char *const KIND_NAMES[FAULT_KINDS] = {"eio", "enospc", "memory"};
 
 /* ---- one fault ---- */
@@ -175,11 +177,13 @@ static bool run(struct sweep *sweep, const struct program *program, struct verdi
     bool refused = false;
     if (sweep->fault.at == 0)
         count_calls(sweep, &player);
+    bool closed = false;
     while (!player.verdict.text[0] && player.op < program->count) {
         player_run(&player);
         if (player.verdict.text[0] || !player.broken)
             break;
         refused = true;
+        closed = program->ops[player.op].kind == OP_REOPEN && sweep->fault.sticky;
         if (!images_are_allowed(sweep, &player, false, "[where it failed] ") || sweep->fault.sticky)
             break;
         if (!player_reopen(&player, player.session.sim, true))
@@ -187,7 +191,7 @@ static bool run(struct sweep *sweep, const struct program *program, struct verdi
         player.op++;
     }
     uint64_t before = player.session.sim->calls;
-    if (!player.verdict.text[0])
+    if (!player.verdict.text[0] && !closed)
         close_and_look(sweep, &player);
     if (sweep->fault.at == 0)
         sweep->calls_of[OP_KINDS + 1] += player.session.sim->calls - before;
@@ -232,7 +236,7 @@ uint32_t sweep_program(struct sweep *sweep, const struct program *program) {
     for (int way = 0; way < FAULT_KINDS * 2; way++) {
         struct fault fault = {.kind = (enum fault_kind)(way / 2), .sticky = way & 1};
         uint64_t count = counted[fault.kind == FAULT_MEMORY];
-        for (fault.at = 1; fault.at <= count; fault.at++) {
+        for (fault.at = 1; fault.at <= count && findings < FINDINGS_MAX; fault.at++) {
             if (sweep->only && !is_same(sweep->only, &fault))
                 continue;
             sweep->fault = fault;

@@ -40,6 +40,32 @@ def test_what_was_found_once_is_not_found_again(found):
     assert ran.returncode == 0, found.story + ran.stdout
 
 
+def test_every_call_and_allocation_may_fail_once_and_for_ever():
+    """And each did: none of the program's calls is left out."""
+    ran = run("--faults", "--programs", 4, "--operations", 40)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    rows = re.findall(
+        r"(EIO|allocations), (?:once|for ever) +([\d,]+) failed, of ([\d,]+)", ran.stdout
+    )
+    assert len(rows) == 4
+    for _, failed, of in rows:
+        assert failed == of != "0"
+
+
+def test_damage_of_a_synced_image_is_told_and_stays_where_it_is():
+    ran = run("--flips", 10_000)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    tried, silent, wrong = re.search(r"bits flipped +([\d,]+) +(\d+) +(\d+)", ran.stdout).groups()
+    assert int(tried.replace(",", "")) > 5_000
+    assert silent == wrong == "0"
+
+
+def test_damage_that_nobody_tells_is_found():
+    ran = run("--flips", 4_000, "--bug", "marks_ignored")
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "nobody tells" in ran.stdout
+
+
 def test_a_finding_is_replayed_bit_for_bit():
     """An engine with a bug, found by a seed; the same point alone says the same words."""
     program = tool.build(mutants=True)
