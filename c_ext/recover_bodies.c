@@ -36,8 +36,8 @@ uint32_t qi_lowest_body_file(const struct qi_queue *queue, const struct qi_journ
     return lowest;
 }
 
-/* Does every message of the frame that is alive after the replay have its body? 0: yes; QI_E_CORRUPT: no; QI_E_MEMORY. A body
- * that the disk does not give (QI_E_IO) may be there: nothing is cut for it, who reads it is told. */
+/* Does every message of the frame that is alive after the replay have its body? 0: yes; QI_E_CORRUPT: no. QI_E_IO and
+ * QI_E_MEMORY: nobody knows, and a journal is not cut for that. */
 static int look_for_bodies(struct qi_queue *queue, const struct qi_frame *frame) {
     uint32_t entries = queue->store->options.segment_entries;
     struct qi_record record;
@@ -55,8 +55,6 @@ static int look_for_bodies(struct qi_queue *queue, const struct qi_frame *frame)
         if (!segment || !segment->hot || qi_bit(segment->hot->ack, slot))
             continue;
         error = qi_messages_verify(&queue->store->messages, id, &buffer, &room);
-        if (error == QI_E_IO && !QI_BUG(unread_body_cut))
-            error = 0;
     }
     free(buffer);
     return error;
@@ -73,7 +71,7 @@ int qi_find_bodiless(struct qi_queue *queue, struct qi_journal *journal,
     while (scan->damaged == 0 && !QI_BUG(bodies_not_looked_for) &&
            qi_journal_next(journal, scan, &offset, &frame)) {
         int error = frame.type == QI_FRAME_RECORDS ? look_for_bodies(queue, &frame) : 0;
-        if (error == QI_E_MEMORY)
+        if ((error == QI_E_MEMORY || error == QI_E_IO) && !QI_BUG(unread_body_cut))
             return error;
         if (error) {
             *end = frame.offset;

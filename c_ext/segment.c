@@ -167,9 +167,12 @@ void qi_segment_deliver(struct qi_queue *queue, struct qi_segment *segment, uint
 
 static void release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     const uint8_t *record;
-    if (!qi_bit(segment->hot->stored, slot) ||
-        qi_segment_record(queue, segment, slot, &record) != 0)
+    if (!qi_bit(segment->hot->stored, slot))
         return;
+    if (qi_segment_record(queue, segment, slot, &record) != 0) {
+        queue->store->messages.miscounted = true; /* which file has one less is not known */
+        return;
+    }
     struct qi_msg_id id = qi_get_msg_id(record + QI_PUB_MSG_ID);
     qi_segment_use(segment->hot, id.file, -1, -(int64_t)qi_stored_bytes(id));
     if (segment->counted)
