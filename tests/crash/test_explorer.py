@@ -61,7 +61,7 @@ def test_damage_of_a_synced_image_is_told_and_stays_where_it_is():
 
 
 def test_damage_that_nobody_tells_is_found():
-    ran = run("--flips", 4_000, "--bug", "marks_ignored")
+    ran = run("--flips", 10_000, "--bug", "marks_ignored")
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "nobody tells" in ran.stdout
 
