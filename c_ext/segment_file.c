@@ -56,7 +56,10 @@ static bool load_publish(struct loading *loading, const struct qi_entry *entry, 
     uint32_t slot = entry->slot;
     if (qi_bit(hot->pub, slot) && !qi_bit(hot->jpub, slot))
         return true; /* twice: the first counts */
+    bool counted =
+        qi_bit(hot->jpub, slot); /* a journal has it too, and it was counted at the replay */
     qi_set_bit(hot->pub, slot);
+    qi_clear_bit(hot->jpub, slot); /* it need not be written again */
     hot->loc[slot] = QI_LOC_SEGMENT | offset;
     if (!entry->persistent)
         qi_set_bit(hot->transient, slot);
@@ -70,7 +73,7 @@ static bool load_publish(struct loading *loading, const struct qi_entry *entry, 
     qi_set_bit(hot->stored, slot);
     struct qi_msg_id id = qi_get_msg_id(entry->fields + QI_PUB_MSG_ID);
     loading->stored[slot][0] = id.file;
-    loading->stored[slot][1] = qi_stored_bytes(id);
+    loading->stored[slot][1] = counted ? 0 : qi_stored_bytes(id);
     return true;
 }
 
