@@ -47,7 +47,8 @@ class Size:
         )
 
 
-QUICK = Size(points=16_000, programs=8, flips=20_000)
+QUICK = Size(points=12_000, programs=4, flips=20_000)
+COVERAGE = Size(points=3_000, programs=2, flips=2_000)  # slower: no optimization, and counters
 LONG_HOUR = QUICK.times(60)  # an hour is about sixty quick searches
 
 
@@ -250,7 +251,6 @@ def main(words: Sequence[str] | None = None) -> int:
     length.add_argument("--quick", action="store_true")
     length.add_argument("--long", type=float, metavar="HOURS")
     parser.add_argument("--rst", type=Path, metavar="FILE")
-    parser.add_argument("--no-suite", action="store_true", help="coverage by the explorer alone")
     options = parser.parse_args(words)
     size = LONG_HOUR.times(options.long) if options.long else QUICK
     begin = time.monotonic()
@@ -271,7 +271,7 @@ def main(words: Sequence[str] | None = None) -> int:
         rows += new
     row, missed = row_of_bugs()
     bad["bugs"] += missed
-    more, coverage = rows_of_coverage(QUICK, suite=not options.no_suite)
+    more, coverage = rows_of_coverage(COVERAGE, suite=bool(options.long))
     show([row, *more])
     rows += [row, *more]
     print(coverage)
