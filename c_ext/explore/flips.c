@@ -7,6 +7,8 @@
 /* What is seen of one damaged image. */
 struct loss {
     bool told, wrong;
+    bool as_damage;      /* told, and not as a torn tail alone */
+    uint32_t persistent; /* of the lost: a torn tail may take one, what came after the last MARK */
     bool store_refused;
     uint32_t queues_refused;
     uint32_t lost,
@@ -50,7 +52,7 @@ static void look_at(struct loss *loss, qi_queue *handle, struct model_queue *que
         if (got >= 0)
             take_message(loss, queue, model, &message, payload, there);
         else
-            loss->told = true;
+            loss->told = loss->as_damage = true;
         int64_t bad = got < 0 ? qi_error_req_id() : (int64_t)message.req_id;
         from = bad >= 0 ? (uint64_t)bad + 1 : from + 1;
     }
@@ -61,6 +63,7 @@ static void look_at(struct loss *loss, qi_queue *handle, struct model_queue *que
         if (there[i] || !is_expected(model, &queue->messages[i]))
             continue;
         loss->lost++;
+        loss->persistent += !queue->messages[i].transient;
         loss->segments += segment != last;
         last = segment;
     }
@@ -73,7 +76,7 @@ static struct loss look(struct qi_sim *image, struct model *model,
     struct session session;
     struct verdict verdict;
     if (!session_open(&session, image, settings, &verdict)) {
-        loss.store_refused = loss.told = true;
+        loss.store_refused = loss.told = loss.as_damage = true;
         return loss;
     }
     for (int i = 0; i < QUEUES; i++) {
@@ -89,8 +92,13 @@ static struct loss look(struct qi_sim *image, struct model *model,
     bool damage;
     const char *where, *text;
     uint64_t offset;
-    loss.told = loss.told || loss.queues_refused || qi_store_check(session.store) < 0 ||
-                qi_store_finding(session.store, 0, &damage, &where, &offset, &text) == 0;
+    loss.as_damage = loss.as_damage || loss.queues_refused || qi_store_check(session.store) < 0;
+    for (uint32_t i = 0; qi_store_finding(session.store, i, &damage, &where, &offset, &text) == 0;
+         i++) {
+        loss.told = true;
+        loss.as_damage = loss.as_damage || damage;
+    }
+    loss.told = loss.told || loss.as_damage;
     session_end(&session);
     return loss;
 }
@@ -126,7 +134,8 @@ static bool damage_one(struct flips *flips, qi_sim *base, struct model *model,
         flips->tried[kind]++;
         struct loss loss = look(image, model, settings);
         enum reach reach = reach_of(&loss, flips->what);
-        bool silent = !loss.told && (loss.lost || loss.changed);
+        bool silent =
+            ((loss.lost || loss.changed) && !loss.told) || (loss.persistent > 1 && !loss.as_damage);
         flips->reach[kind][reach]++;
         flips->silent[kind] += silent;
         flips->wrong[kind] += loss.wrong;
