@@ -51,7 +51,7 @@ def build_plain(target: Path) -> str:
     return compile_store(target, ["cc", "-O2", "-DSTANDALONE"], ROOT / "c_ext")
 
 
-def fuzz_store(seconds: float, work: Path, engine: Path, expected: str = "") -> bool:
+def fuzz_store(seconds: float, work: Path, engine: Path, expected: str = "", seed: int = 0) -> bool:
     """True if nothing was found; a failure without the `expected` text in it is an error."""
     program = work / "fuzz_store"
     corpus = work / "store"
@@ -62,6 +62,7 @@ def fuzz_store(seconds: float, work: Path, engine: Path, expected: str = "") -> 
         return True
     command = [str(program), f"-max_total_time={seconds:.0f}", f"-max_len={INPUT_BYTES_MAX}"]
     command += ["-timeout=20", "-rss_limit_mb=3000", f"-artifact_prefix={work}/", "-verbosity=0"]
+    command += [f"-seed={seed}"]  # 0: another one each time
     command += ["-print_final_stats=1", str(corpus), str(FUZZ / "corpus" / "store")]
     begin = time.monotonic()
     done = subprocess.run(command, cwd=work, capture_output=True, text=True)
@@ -83,9 +84,10 @@ def fuzz_store(seconds: float, work: Path, engine: Path, expected: str = "") -> 
     return True
 
 
-def fuzz_formats(seconds: float, work: Path) -> bool:
+def fuzz_formats(seconds: float, work: Path, seed: int = 0) -> bool:
     command = [sys.executable, str(FUZZ / "fuzz_formats.py"), str(FUZZ / "corpus" / "formats")]
     command += ["--seconds", str(seconds), "--crashes", str(work / "formats")]
+    command += ["--seed", str(seed)] if seed else []
     with tempfile.TemporaryDirectory() as folder:  # atheris ends without cleaning up
         environment = {**os.environ, "TMPDIR": folder}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -129,6 +131,7 @@ def main() -> int:
     parser.add_argument("--target", choices=["all", "store", "formats"], default="all")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--minutes", type=float)
+    parser.add_argument("--seed", type=int, default=0, help="the same inputs again (0: new ones)")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "fuzz")
     parser.add_argument("--canary", action="store_true")
     parser.add_argument("--replay", nargs="+", type=Path, metavar="FILE")
@@ -143,9 +146,9 @@ def main() -> int:
     share = {"store": 2 / 3, "formats": 1 / 3} if options.target == "all" else {options.target: 1}
     passed = True
     if "store" in share:
-        passed &= fuzz_store(seconds * share["store"], work, ROOT / "c_ext")
+        passed &= fuzz_store(seconds * share["store"], work, ROOT / "c_ext", seed=options.seed)
     if "formats" in share:
-        passed &= fuzz_formats(seconds * share["formats"], work)
+        passed &= fuzz_formats(seconds * share["formats"], work, options.seed)
     return 0 if passed else 1
 
 
