@@ -62,6 +62,16 @@ static int find_unacked(struct qi_queue *queue, uint64_t req_id, struct qi_segme
                    (unsigned long long)req_id);
 }
 
+static int settle(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                  uint64_t req_id) {
+    int error = qi_append_event(queue, QI_ACK, req_id);
+    if (error)
+        return error;
+    qi_segment_ack(queue, segment, slot);
+    qi_flush_if_due(queue);
+    return 0;
+}
+
 int64_t qi_ack(struct qi_queue *queue, uint64_t req_id) {
     qi_lock(queue->store);
     struct qi_segment *segment;
@@ -72,11 +82,7 @@ int64_t qi_ack(struct qi_queue *queue, uint64_t req_id) {
     if (!error)
         error = find_unacked(queue, req_id, &segment, &slot);
     if (!error)
-        error = qi_append_event(queue, QI_ACK, req_id);
-    if (!error) {
-        qi_segment_ack(queue, segment, slot);
-        qi_flush_if_due(queue);
-    }
+        error = settle(queue, segment, slot, req_id);
     qi_unlock(queue->store);
     return error;
 }
@@ -87,13 +93,8 @@ int qi_ack_now(struct qi_queue *queue, uint64_t req_id) {
         return QI_BUSY;
     struct qi_segment *segment = qi_segment_find(&queue->segments, req_id / entries);
     int result = QI_BUSY;
-    if (segment && segment->hot && qi_bit(segment->hot->out, slot)) {
-        result = qi_append_event(queue, QI_ACK, req_id);
-        if (!result) {
-            qi_segment_ack(queue, segment, slot);
-            qi_flush_if_due(queue);
-        }
-    }
+    if (segment && segment->hot && qi_bit(segment->hot->out, slot))
+        result = settle(queue, segment, slot, req_id);
     qi_unlock(queue->store);
     return result;
 }

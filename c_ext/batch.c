@@ -110,9 +110,13 @@ static const uint8_t *fields_of(const struct qi_flush_segment *segment, const ui
  * has already is never written again. */
 static void emit_slot(struct batch *batch, struct qi_flush_segment *segment, const uint8_t *journal,
                       uint32_t slot, uint32_t words, uint64_t *earliest_us) {
-    const uint64_t *jpub = segment->maps, *jdel = jpub + words, *jack = jdel + words,
-                   *jcount = jack + words;
-    const uint64_t *del = jcount + words, *ack = del + words, *transient = ack + words;
+    const uint64_t *jpub = qi_flush_map(segment, QI_FLUSH_JPUB, words),
+                   *jdel = qi_flush_map(segment, QI_FLUSH_JDEL, words),
+                   *jack = qi_flush_map(segment, QI_FLUSH_JACK, words),
+                   *jcount = qi_flush_map(segment, QI_FLUSH_JCOUNT, words),
+                   *del = qi_flush_map(segment, QI_FLUSH_DEL, words),
+                   *ack = qi_flush_map(segment, QI_FLUSH_ACK, words),
+                   *transient = qi_flush_map(segment, QI_FLUSH_TRANSIENT, words);
     bool published = segment->old || qi_bit(jpub, slot);
     if (published && qi_bit(ack, slot))
         return;
@@ -203,9 +207,9 @@ static int write_batch(struct qi_queue *queue, const struct qi_flush *flush,
     const uint8_t *journal = queue->journals[flush->epoch & 1].tape.memory;
     uint64_t earliest_us = 0;
     for (uint32_t word = 0; word < words && !error; word++) {
-        uint64_t news = segment->old ? segment->maps[7 * (size_t)words + word] : 0;
-        for (uint32_t map = 0; map < 4 && !segment->old; map++)
-            news |= segment->maps[map * words + word];
+        uint64_t news = segment->old ? qi_flush_map(segment, QI_FLUSH_PUB, words)[word] : 0;
+        for (uint32_t map = 0; map < QI_FLUSH_NEWS && !segment->old; map++)
+            news |= qi_flush_map(segment, map, words)[word];
         for (; news; news &= news - 1)
             emit_slot(&batch, segment, journal, word * 64 + (uint32_t)__builtin_ctzll(news), words,
                       &earliest_us);
@@ -245,7 +249,8 @@ static int give_up_rewrite(struct qi_queue *queue, const struct qi_flush *flush,
     free(segment->old);
     segment->old = NULL;
     segment->new_length = segment->length;
-    return qi_count_bits(segment->maps, 4 * words) ? write_batch(queue, flush, segment) : 0;
+    return qi_count_bits(segment->maps, QI_FLUSH_NEWS * words) ? write_batch(queue, flush, segment)
+                                                               : 0;
 }
 
 int qi_batch_write(struct qi_queue *queue, const struct qi_flush *flush,

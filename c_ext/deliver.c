@@ -200,10 +200,10 @@ static int64_t get_locked(struct qi_queue *queue, qi_message *message, void *pay
     return error ? error : deliver(queue, segment, slot, message);
 }
 
-/* What is out of the ordinary, so that the caller need not look at the message. */
-static uint32_t special(const qi_message *message) {
-    return (message->flags & (QI_REDELIVERED | QI_TRANSIENT)) | (message->expiry_us ? 32u : 0u) |
-           (message->payload_size != message->body_size ? 64u : 0u);
+/* Something is out of the ordinary: else ReqId and body say all about the message. */
+static bool is_special(const qi_message *message) {
+    return (message->flags & (QI_REDELIVERED | QI_TRANSIENT)) || message->expiry_us ||
+           message->payload_size != message->body_size;
 }
 
 int64_t qi_get(qi_reader *reader) {
@@ -214,8 +214,7 @@ int64_t qi_get(qi_reader *reader) {
     if (result == 0)
         result = get_locked(queue, message, reader->payload, reader->room);
     qi_unlock(queue->store);
-    return result < 0 ? result
-                      : (int64_t)((uint64_t)special(message) << 32 | message->payload_size);
+    return result ? result : message->payload_size;
 }
 
 int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, size_t room) {
@@ -230,7 +229,8 @@ int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, s
     else if (segment && segment->hot && segment->hot->loaded &&
              find_slot(queue, segment->hot, true, &slot) && !qi_bit(segment->hot->stored, slot) &&
              qi_segment_at_hand(queue, segment, slot) &&
-             read_message(queue, segment, slot, message, payload, room) == 0 && !special(message)) {
+             read_message(queue, segment, slot, message, payload, room) == 0 &&
+             !is_special(message)) {
         result = deliver(queue, segment, slot, message);
         if (!result)
             result = message->payload_size;
@@ -242,7 +242,8 @@ int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, s
 /* One deliver frame for all of them. */
 static int64_t get_many_locked(struct qi_queue *queue, uint32_t count, qi_message *messages,
                                uint8_t *payloads, size_t room, uint64_t *req_ids, uint32_t *sizes) {
-    uint32_t entries = queue->store->options.segment_entries, got = 0, slot, specials = 0;
+    uint32_t entries = queue->store->options.segment_entries, got = 0, slot;
+    bool plain = true;
     struct qi_segment *segment;
     int error = 0;
     uint64_t from = queue->cursor, stepped = UINT64_MAX;
@@ -261,7 +262,7 @@ static int64_t get_many_locked(struct qi_queue *queue, uint32_t count, qi_messag
         room -= messages[got].payload_size;
         req_ids[got] = messages[got].req_id;
         sizes[got] = messages[got].payload_size;
-        specials |= special(&messages[got]);
+        plain = plain && !is_special(&messages[got]);
         messages[got].delivery_count++;
         from = req_ids[got++] + 1;
     }
@@ -282,7 +283,7 @@ static int64_t get_many_locked(struct qi_queue *queue, uint32_t count, qi_messag
     }
     queue->cursor = from < stepped ? from : stepped; /* the next call drops what was stepped over */
     qi_flush_if_due(queue);
-    return 2 * (int64_t)got + (specials == 0);
+    return 2 * (int64_t)got + plain;
 }
 
 int64_t qi_get_many(struct qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,

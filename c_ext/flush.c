@@ -112,8 +112,14 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
         copy->uses = malloc((hot->uses_count + 1) * sizeof *copy->uses);
         if (!copy->maps || !copy->uses)
             return qi_fail(QI_E_MEMORY, "no memory to flush");
-        const uint64_t *from[] = {hot->jpub, hot->jdel, hot->jack,      hot->jcount,
-                                  hot->del,  hot->ack,  hot->transient, hot->pub};
+        const uint64_t *from[QI_FLUSH_MAPS] = {[QI_FLUSH_JPUB] = hot->jpub,
+                                               [QI_FLUSH_JDEL] = hot->jdel,
+                                               [QI_FLUSH_JACK] = hot->jack,
+                                               [QI_FLUSH_JCOUNT] = hot->jcount,
+                                               [QI_FLUSH_DEL] = hot->del,
+                                               [QI_FLUSH_ACK] = hot->ack,
+                                               [QI_FLUSH_TRANSIENT] = hot->transient,
+                                               [QI_FLUSH_PUB] = hot->pub};
         for (int i = 0; i < QI_FLUSH_MAPS; i++)
             memcpy(copy->maps + (size_t)i * words, from[i], words * 8);
         copy->loc = (uint32_t *)(copy->maps + QI_FLUSH_MAPS * (size_t)words);
@@ -241,7 +247,8 @@ static int sync_directory(struct qi_queue *queue) {
     return error;
 }
 
-/* The maps learn where their records stand now (what stood in the file before stays where it is); segments that died leave the table. */
+/* The maps learn where their records stand now (what stood in the file before stays where it is); segments that died
+ * leave the table. */
 static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
     struct qi_segment *segment = qi_segment_find(&queue->segments, flushed->number);
     if (!segment)
@@ -260,12 +267,14 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
         return;
     }
     hot->in_flush = false;
-    const uint64_t *written = flushed->maps; /* NULL if nothing was alive */
-    if (flushed->old)
-        written += 7 * (size_t)words;
-    for (uint32_t slot = 0; flushed->unacked && slot < words * 64; slot++)
-        if (qi_bit(written, slot) && !qi_bit(flushed->maps + 5 * (size_t)words, slot))
-            hot->loc[slot] = flushed->placed[slot];
+    if (flushed->unacked) { /* else there are no maps */
+        const uint64_t *written =
+            qi_flush_map(flushed, flushed->old ? QI_FLUSH_PUB : QI_FLUSH_JPUB, words);
+        const uint64_t *ack = qi_flush_map(flushed, QI_FLUSH_ACK, words);
+        for (uint32_t slot = 0; slot < words * 64; slot++)
+            if (qi_bit(written, slot) && !qi_bit(ack, slot))
+                hot->loc[slot] = flushed->placed[slot];
+    }
     bool tail = segment->number >= queue->next / queue->store->options.segment_entries;
     if (segment->unacked == 0 && segment->length == 0 && hot->dirty == 0 && !tail)
         qi_segment_remove(&queue->segments, flushed->number);

@@ -110,7 +110,7 @@ int64_t qi_publish_many(qi_queue *queue, uint32_t count, const void *bodies,
                         const uint32_t *body_sizes, const void *headers,
                         const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
                         const uint8_t *per_flags, const uint64_t *per_expiry_us);
-/* Where qi_get puts a message: one per caller at a time. A call with one argument is cheaper than with four. */
+/* Where qi_get puts a message: one per caller at a time. */
 typedef struct {
     qi_message message;
     qi_queue *queue;
@@ -118,8 +118,7 @@ typedef struct {
     size_t room;
 } qi_reader;
 
-/* The payload's length, with what is special about the message in the high half, or an error. QI_E_ROOM:
- * message.payload_size says how much is needed. */
+/* The payload's length, or an error. QI_E_ROOM: message.payload_size says how much is needed. */
 int64_t qi_get(qi_reader *reader);
 /* Twice the number of messages, plus one if none of them has anything special (then req_ids and sizes say it all). */
 int64_t qi_get_many(qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,

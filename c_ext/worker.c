@@ -231,8 +231,8 @@ static void report_left_out(struct qi_store *store, const struct qi_compaction *
     }
 }
 
-/* One compaction: 0, an error, or LOOK_FURTHER. H15: copy, sync, record, then unlink. The acks of what is not copied are made durable before anything is unlinked:
- * otherwise a power cut would bring back messages without bodies. */
+/* One compaction: 0, an error, or LOOK_FURTHER. H15: copy, sync, record, then unlink. The acks of what is not copied are
+ * made durable before anything is unlinked: otherwise a power cut would bring back messages without bodies. */
 static int compact_once(struct qi_store *store, uint32_t garbage_percent, int64_t *freed) {
     struct qi_compaction compaction = {0};
     *freed = 0;

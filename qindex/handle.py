@@ -30,7 +30,7 @@ class Closing:
         trace: TracebackType | None,
     ) -> None:
         # An error on its way out says more than that the store failed before it was closed.
-        with contextlib.suppress(*[StoreFailed] if error else []):
+        with contextlib.suppress(StoreFailed) if error else contextlib.nullcontext():
             self.close()
 
     def close(self) -> None:

@@ -52,13 +52,11 @@ def to_message(queue: str, message: Any, payload: Any) -> Message:
 class Reader:
     """Room for one message; used by one caller at a time."""
 
-    __slots__ = ("buffer", "struct", "words")
+    __slots__ = ("buffer", "struct")
 
     def __init__(self, handle: Any) -> None:
         self.struct = ffi.new("qi_reader *")
         self.struct.queue = handle
-        # Reading a number through a memoryview is cheaper than through the struct.
-        self.words = memoryview(ffi.buffer(self.struct)).cast("Q")  # words[0] is the ReqId
         self.buffer: Any = None
         self.grow(PAYLOAD_ROOM)
 

@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import random
-import select
 import shutil
 import subprocess
 import sys
@@ -34,6 +33,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 from powercut_disks import LOG_FLUSH, MEBIBYTES, NO_LOG_FLUSH, Image, Impossible, file_system  # noqa: E402
 
 import qindex  # noqa: E402
+from qindex.cli.torture_kill import read_until  # noqa: E402
 
 KNOBS = {"segment_entries": 64, "max_journal_entries": 200, "embed_below": 300}
 KNOBS |= {"message_file_size": 1 << 16, "sync": "never"}
@@ -178,12 +178,7 @@ def one_life(image: Image, seed: int, dice: random.Random, lies: bool) -> bytes:
         if dice.random() > 0.15:  # else the power goes while it opens, or before
             report += os.read(pipe, 1 << 16)
         deadline = time.monotonic() + dice.uniform(0, 0.08)
-        while (left := deadline - time.monotonic()) > 0:
-            if select.select([pipe], [], [], left)[0]:
-                data = os.read(pipe, 1 << 16)
-                if not data:
-                    break
-                report += data
+        report += read_until(pipe, deadline)
         # What is reported from here on may be of the time after the cut: it is not believed.
         image.cut(dice.choice([LOG_FLUSH, NO_LOG_FLUSH]))
     finally:

@@ -55,6 +55,18 @@ def child_environment() -> Mapping[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
+def read_until(pipe: int, deadline: float) -> bytes:
+    """What comes through a pipe until then (time.monotonic()), or until its other end is closed."""
+    read = bytearray()
+    while (left := deadline - time.monotonic()) > 0:
+        if select.select([pipe], [], [], left)[0]:
+            data = os.read(pipe, 1 << 16)
+            if not data:
+                break
+            read += data
+    return bytes(read)
+
+
 def live_and_die(directory: Path, seed: int, options: dict[str, Any], dice: random.Random) -> bytes:
     """One worker's life; what it had reported when it was killed."""
     command = [sys.executable, "-P", "-m", "qindex.cli.torture_worker"]
@@ -71,12 +83,7 @@ def live_and_die(directory: Path, seed: int, options: dict[str, Any], dice: rand
         else:
             report += os.read(pipe, 1 << 16)  # it is ready
             deadline = time.monotonic() + dice.uniform(0, 0.05)
-        while (left := deadline - time.monotonic()) > 0:
-            if select.select([pipe], [], [], left)[0]:
-                data = os.read(pipe, 1 << 16)
-                if not data:
-                    break
-                report += data
+        report += read_until(pipe, deadline)
     finally:
         worker.kill()
         report += worker.stdout.read()
