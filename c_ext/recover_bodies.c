@@ -66,11 +66,14 @@ static int look_for_bodies(struct qi_queue *queue, const struct qi_frame *frame)
 int qi_find_bodiless(struct qi_queue *queue, struct qi_journal *journal,
                      struct qi_journal_scan *scan, uint64_t *end) {
     *end = 0;
-    uint64_t offset = scan->mark > QI_JOURNAL_START ? scan->mark : QI_JOURNAL_START;
+    uint64_t offset = QI_JOURNAL_START;
     struct qi_frame frame;
     while (scan->damaged == 0 && !QI_BUG(bodies_not_looked_for) &&
            qi_journal_next(journal, scan, &offset, &frame)) {
-        int error = frame.type == QI_FRAME_RECORDS ? look_for_bodies(queue, &frame) : 0;
+        /* Not from the MARK's offset on: nothing says that a frame of somebody else's file begins there. */
+        if (frame.type != QI_FRAME_RECORDS || frame.offset < scan->mark)
+            continue;
+        int error = look_for_bodies(queue, &frame);
         if ((error == QI_E_MEMORY || error == QI_E_IO) && !QI_BUG(unread_body_cut))
             return error;
         if (error) {

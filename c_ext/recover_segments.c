@@ -113,7 +113,8 @@ int qi_salvage_segments(struct qi_queue *queue) {
             continue;
         segment->length = found.length;
         segment->alt = stray->alt;
-        segment->unacked = 1; /* unknown: the load counts, and tells what it found */
+        /* Unknown: the load counts, and tells what it found. */
+        segment->unacked = segment->flushed_unacked = 1;
         queue->depth++;
         if (queue->next < (segment->number + 1) * entries)
             queue->next = (segment->number + 1) * entries;

@@ -157,6 +157,24 @@ static uint32_t live_in_maps(const struct qi_hot *hot, uint32_t words) {
     return live;
 }
 
+static uint16_t moved(uint16_t count, int64_t by) {
+    int64_t sum = count + by;
+    return (uint16_t)(sum < 0 ? 0 : sum > UINT16_MAX ? UINT16_MAX : sum);
+}
+
+/* The counters follow what was found, and with them what the next MANIFEST says: a segment that it gives no messages is
+ * dead to the session that reads it. */
+static void follow_counts(struct qi_queue *queue, struct qi_segment *segment, uint32_t unacked,
+                          uint32_t transient) {
+    int64_t more = (int64_t)unacked - segment->unacked;
+    segment->flushed_unacked = moved(segment->flushed_unacked, more);
+    segment->flushed_transient =
+        moved(segment->flushed_transient, (int64_t)transient - segment->transient);
+    queue->depth += (uint64_t)more;
+    segment->unacked = unacked;
+    segment->transient = transient;
+}
+
 /* Transients from before an unclean end are dead; the references of the living are added up. */
 static int finish_load(struct loading *loading) {
     struct qi_queue *queue = loading->queue;
@@ -189,10 +207,8 @@ static int finish_load(struct loading *loading) {
         qi_segment_name(segment->number, segment->alt, name);
         qi_report(queue->store, true, queue->directory, name, 0,
                   "%u messages should be here, %u were found", segment->unacked, unacked);
-        queue->depth = queue->depth + unacked - segment->unacked;
-        segment->unacked = unacked;
     }
-    segment->transient = transient;
+    follow_counts(queue, segment, unacked, transient);
     return 0;
 }
 

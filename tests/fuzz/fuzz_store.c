@@ -3,7 +3,9 @@
  * Each input is an archive of files (archive.h), put on a disk in memory. It is opened read-only, checked, browsed and
  * dumped; then opened for writing, used and closed; then opened again. What must hold, besides what the sanitizers see:
  *   1. opening takes at most LIMIT_SECONDS of processor time and LIMIT_BYTES of memory;
- *   2. after a session in which nothing failed, and a close, the next one shows exactly the same messages.
+ *   2. after a session in which nothing failed, and a close, the next one shows exactly the same messages of each queue,
+ *      or tells of damage there: checksums are repaired half of the time, so a manifest may lie about a file, and nobody
+ *      knows that before the file is read. What is never allowed is a difference that nobody is told of.
  *
  * Built with -DSTANDALONE it has a main() of its own, without libFuzzer: it opens the files that it is given, one by
  * one, and says what each cost.
@@ -136,6 +138,8 @@ static void put_archive(uint8_t *data, size_t size, bool *index_only) {
 struct session {
     qi_store *store;
     qi_queue *queues[QUEUES_MAX];
+    char directories[QUEUES_MAX][33];
+    uint32_t digests[QUEUES_MAX]; /* of all messages, when they were browsed last */
     uint32_t count;
     bool sound; /* no call has failed */
 };
@@ -149,7 +153,7 @@ static bool open_session(struct session *session, bool read_only, bool index_onl
                           .io = 2,
                           .read_only = read_only,
                           .index_only = index_only};
-    char name[65536], directory[33];
+    char name[65536];
     *session = (struct session){.sound = true};
     int64_t before = live_bytes;
     peak_bytes = live_bytes;
@@ -160,6 +164,7 @@ static bool open_session(struct session *session, bool read_only, bool index_onl
     }
     int count = qi_store_queues(session->store);
     for (int i = 0; i < count && session->count < QUEUES_MAX; i++) {
+        char *directory = session->directories[session->count];
         int size = qi_store_queue_name(session->store, (uint32_t)i, name, sizeof name, directory);
         qi_queue *queue;
         qi_queue_stats stats;
@@ -175,11 +180,10 @@ static bool open_session(struct session *session, bool read_only, bool index_onl
     return true;
 }
 
-/* A digest of all messages of all queues. */
-static uint32_t browse(struct session *session) {
+static void browse(struct session *session) {
     static uint8_t payload[PAYLOAD_ROOM];
-    uint32_t digest = 0;
     for (uint32_t i = 0; i < session->count; i++) {
+        uint32_t digest = 0;
         qi_message message;
         uint64_t from = 0;
         int64_t got = 0;
@@ -197,8 +201,31 @@ static uint32_t browse(struct session *session) {
             qi_put64(id, message.req_id);
             digest = qi_crc32c(qi_crc32c(digest, id, sizeof id), payload, (size_t)got);
         }
+        session->digests[i] = digest;
     }
-    return digest;
+}
+
+static bool is_damage_told(const struct session *session, const char *directory) {
+    bool damage;
+    const char *where, *text;
+    uint64_t offset;
+    for (uint32_t i = 0; qi_store_finding(session->store, i, &damage, &where, &offset, &text) == 0;
+         i++)
+        if (damage && strstr(where, directory))
+            return true;
+    return false;
+}
+
+/* Both have been browsed. */
+static bool is_same(const struct session *before, const struct session *after) {
+    if (before->count != after->count)
+        return false;
+    for (uint32_t i = 0; i < after->count; i++)
+        if (strcmp(before->directories[i], after->directories[i]) != 0 ||
+            (before->digests[i] != after->digests[i] &&
+             !is_damage_told(after, after->directories[i])))
+            return false;
+    return true;
 }
 
 static void dump_all(void) {
@@ -251,26 +278,25 @@ static void use_queue(struct session *session, qi_queue *queue) {
         note(session, qi_purge(queue));
 }
 
-/* Returns true if nothing failed; then the digest is of what the next session must show. */
-static bool use(bool index_only, uint32_t *digest) {
-    struct session session;
-    if (!open_session(&session, false, index_only))
+/* Returns true if nothing failed; then the digests are of what the next session must show. */
+static bool use(bool index_only, struct session *session) {
+    if (!open_session(session, false, index_only))
         return false;
-    browse(&session);
-    qi_store_check(session.store);
-    for (uint32_t i = 0; i < session.count && !index_only; i++)
-        use_queue(&session, session.queues[i]);
-    note(&session, qi_store_compact(session.store, 50));
-    *digest = browse(&session);
-    note(&session, qi_store_close(session.store));
-    qi_store_free(session.store);
-    return session.sound;
+    browse(session);
+    qi_store_check(session->store);
+    for (uint32_t i = 0; i < session->count && !index_only; i++)
+        use_queue(session, session->queues[i]);
+    note(session, qi_store_compact(session->store, 50));
+    browse(session);
+    note(session, qi_store_close(session->store));
+    qi_store_free(session->store);
+    return session->sound;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     bool index_only;
-    uint32_t before, after;
+    struct session before, after;
     watch_memory();
     uint8_t *data = malloc(size + 1);
     memcpy(data, input, size);
@@ -280,11 +306,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     dump_all();
     if (!use(index_only, &before))
         return 0;
-    struct session session;
-    expect(open_session(&session, false, index_only), "a store that was closed cannot be opened");
-    after = browse(&session);
-    expect(!session.sound || before == after, "the next session shows something else");
-    qi_store_free(session.store);
+    expect(open_session(&after, false, index_only), "a store that was closed cannot be opened");
+    browse(&after);
+    expect(!after.sound || is_same(&before, &after), "the next session shows something else");
+    qi_store_free(after.store);
     return 0;
 }
 

@@ -125,6 +125,15 @@ def long_bodies() -> tuple[bytes, dict[int, bytes]]:
     return journal([(MANIFEST, manifest([])), (RECORDS, records)]), {}
 
 
+def mark_within_a_frame() -> tuple[bytes, dict[int, bytes]]:
+    """A MARK that names a place within a record, whose bytes look like a frame of 256 MiB."""
+    looks_long = struct.pack(">II", RECORDS << 28 | 0xFFFFFFF, 0) * (SIZE // 16)
+    body = publish(0, embedded=looks_long)
+    start = START + 8 + len(manifest([])) + 8 + len(body) - len(looks_long)
+    parts = [(MANIFEST, manifest([])), (RECORDS, body), (MARK, struct.pack(">QQ", start, 0))]
+    return journal(parts), {}
+
+
 def segments_in_reverse() -> tuple[bytes, dict[int, bytes]]:
     """A manifest that names its segments in falling order."""
     count = SIZE // 16
@@ -159,6 +168,7 @@ MAKERS: dict[str, Maker] = {
         marks_that_fall,
         long_segments,
         long_bodies,
+        mark_within_a_frame,
         segments_in_reverse,
         missing_segments,
         scattered_publishes,

@@ -71,6 +71,26 @@ def test_segments_count_for_all_that_they_hold(open_store):
     assert not damage(store)
 
 
+@pytest.mark.parametrize("ending", ["close", "crash"])
+def test_what_a_salvage_found_is_in_the_next_manifest(open_store, ending):
+    """It stood there as a segment with no messages, which is a dead one: gone at the open after."""
+    store = open_store(max_journal_entries=1000)
+    store.queue("a").publish_many(BODIES)
+    store.queue("a").flush()
+    store.close()
+    assert damage_manifests(store.path)
+    store = open_store(max_journal_entries=1000)
+    store.queue("a").publish(b"new")  # the flush has something to write, but not to these segments
+    assert damage(store)
+    store.queue("a").flush()
+    before = ids(store.queue("a").browse())
+    store.close() if ending == "close" else crash(store)
+    store = open_store(max_journal_entries=1000)
+    assert ids(store.queue("a").browse()) == before
+    assert len(before) == len(store.queue("a")) == 41
+    assert not damage(store)
+
+
 def test_h10_req_ids_are_new_when_nothing_tells_the_old_ones(open_store):
     store = open_store(max_journal_entries=24)
     queue = store.queue("a")
