@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -186,6 +187,59 @@ int floor_sync_batches(const char *path, uint32_t batch, uint64_t count_max, dou
     }
     if (map != MAP_FAILED)
         munmap(map, SYNC_FILE_BYTES);
+    close(fd);
+    return failed;
+}
+
+/* Bodies in blocks that were never written, one fdatasync per `batch`: what a flush cannot do without, once. */
+int floor_flush(const char *path, uint32_t batch, uint64_t count_max, double seconds_max,
+                const uint8_t *body, uint32_t body_bytes, uint64_t *count, double *seconds) {
+    size_t batch_bytes = batch * (size_t)(FRAME_HEAD_BYTES + body_bytes);
+    uint8_t *bytes =
+        mmap(NULL, batch_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), failed = fd < 0 ? errno : 0;
+    if (bytes == MAP_FAILED)
+        failed = ENOMEM;
+    double start = now_seconds();
+    *count = 0;
+    *seconds = 0;
+    while (failed == 0 && *count < count_max && *seconds < seconds_max) {
+        time_appends(bytes, batch, body, body_bytes);
+        off_t at = (off_t)(*count / batch * batch_bytes);
+        if (pwrite(fd, bytes, batch_bytes, at) != (ssize_t)batch_bytes || fdatasync(fd) != 0)
+            failed = errno != 0 ? errno : EIO;
+        *count += batch;
+        *seconds = now_seconds() - start;
+    }
+    if (bytes != MAP_FAILED)
+        munmap(bytes, batch_bytes);
+    if (fd >= 0)
+        close(fd);
+    return failed;
+}
+
+/* A journal's bytes as a kill -9 leaves them, made durable, dropped from the cache and read again: rule H12. */
+int floor_reopen(const char *path, uint32_t count, const uint8_t *body, uint32_t body_bytes,
+                 double *seconds) {
+    size_t size = count * (size_t)(FRAME_HEAD_BYTES + body_bytes);
+    uint8_t *map, *bytes = malloc(size);
+    int fd, failed = bytes ? map_new_file(path, size, &fd, &map) : ENOMEM;
+    if (failed != 0) {
+        free(bytes);
+        return failed;
+    }
+    time_appends(map, count, body, body_bytes); /* blocks that were written before */
+    failed = fsync(fd) != 0 ? errno : 0;
+    time_appends(map, count, body, body_bytes);
+    munmap(map, size);
+    double start = now_seconds();
+    if (fdatasync(fd) != 0)
+        failed = errno;
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (pread(fd, bytes, size, 0) != (ssize_t)size)
+        failed = errno != 0 ? errno : EIO;
+    *seconds = now_seconds() - start;
+    free(bytes);
     close(fd);
     return failed;
 }

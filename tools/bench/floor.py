@@ -65,9 +65,25 @@ class Floor:
         return count.value / seconds.value
 
     def sync_batches(self, batch: int, count_max: int, seconds_max: float, body: bytes) -> float:
+        """Appends to a file written before, `batch` of them durable at a time."""
+        return self._batches("floor_sync_batches", batch, count_max, seconds_max, body)
+
+    def flush(self, batch: int, count_max: int, seconds_max: float, body: bytes) -> float:
+        """The same in blocks that were never written, as a segment's are."""
+        return self._batches("floor_flush", batch, count_max, seconds_max, body)
+
+    def reopen_ms(self, count: int, body: bytes) -> float:
+        """`count` bodies that nobody synced: sync, drop from the cache, read."""
+        seconds = ctypes.c_double()
+        self._call("floor_reopen", _u32(count), body, _u32(len(body)), ctypes.byref(seconds))
+        return seconds.value * 1e3
+
+    def _batches(
+        self, function: str, batch: int, count_max: int, seconds_max: float, body: bytes
+    ) -> float:
         count, seconds = ctypes.c_uint64(), ctypes.c_double()
         self._call(
-            "floor_sync_batches",
+            function,
             _u32(batch),
             ctypes.c_uint64(count_max),
             ctypes.c_double(seconds_max),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from systems import System
-from works import FLOORS
+from works import FLOORS, FLUSH_BATCH
 
 SMALL, LARGE = 100, 1024  # body sizes in bytes
 RATE, MS, MB, BYTES, TIMES = "/s", "ms", "MB", "B", "x"
@@ -76,6 +76,14 @@ def is_any_or_floor(key: str, system: type[System] | None) -> bool:
     return True
 
 
+def is_plain_floor(key: str, system: type[System] | None) -> bool:
+    return key == "floor"
+
+
+def is_any_or_plain_floor(key: str, system: type[System] | None) -> bool:
+    return key == "floor" or system is not None
+
+
 def is_durable_or_floor(key: str, system: type[System] | None) -> bool:
     return key == "floor" or (system is not None and system.can_be_durable)
 
@@ -103,7 +111,7 @@ class Step:
 STEPS = (
     Step(("single",), is_any_or_floor, {SMALL: 1_000_000, LARGE: 400_000}),
     Step(("cycle",), is_any_or_floor, {SMALL: 500_000, LARGE: 200_000}),
-    Step(("batches",), is_any, {SMALL: 2_000_000, LARGE: 400_000}),
+    Step(("batches",), is_any_or_plain_floor, {SMALL: 2_000_000, LARGE: 400_000}),
     Step(("index_alone",), is_qindex, {SMALL: 5_000_000}),
     Step(("durable",), is_durable_or_floor, {SMALL: 1_000_000, LARGE: 1_000_000}),
     Step(("kill9_fill", "kill9_read"), is_any, {SMALL: 200_000}, rounds_max=1),
@@ -114,6 +122,7 @@ STEPS = (
         suffix="_1m",
         seconds_max=20,
     ),
+    Step(("reopen_floor",), is_plain_floor, {SMALL: FLUSH_BATCH}),
     Step(
         ("waiting_fill", "waiting_reopen"),
         is_qindex,

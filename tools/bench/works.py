@@ -27,6 +27,7 @@ BATCH = 100
 SYNC_BATCH = 1000
 FILL_BATCH = 1000
 INDEX_BATCH = 4096
+FLUSH_BATCH = 65536  # the entries that make a flush due
 FLOORS = {"floor": "append_fresh", "floor-recycled": "append_recycled"}
 
 
@@ -161,6 +162,10 @@ def cycle(job: Job) -> Figures:
 
 
 def batches(job: Job) -> Figures:
+    if job.system in FLOORS:
+        floor = Floor(Path(job.floor_library), Path(job.directory))
+        body = job.bodies(1)[0]
+        return {"batch_publish": floor.flush(FLUSH_BATCH, job.count, job.seconds_max, body)}
     system = job.open()
     step = publish_batch(system, job.bodies(BATCH))
     published, publish_s = timed(step, job.count, job.seconds_max)
@@ -295,6 +300,11 @@ def waiting_reopen(job: Job) -> Figures:
     return {"reopen_ms": seconds * 1e3, **memory_mb("rss_reopened")}
 
 
+def reopen_floor(job: Job) -> Figures:
+    floor = Floor(Path(job.floor_library), Path(job.directory))
+    return {"reopen_ms_1m": floor.reopen_ms(job.count, job.bodies(1)[0])}
+
+
 def warm_up(job: Job) -> None:
     """Open and close an empty queue elsewhere, so that imports are done before the clock starts."""
     elsewhere = Path(job.directory) / "warm-up"
@@ -359,6 +369,7 @@ WORKS: dict[str, Callable[[Job], Figures]] = {
     "kill9_read": kill9_read,
     "waiting_fill": waiting_fill,
     "waiting_reopen": waiting_reopen,
+    "reopen_floor": reopen_floor,
     "compaction": compaction,
 }
 
