@@ -9,6 +9,7 @@
  */
 #include "flush.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "batch.h"
@@ -104,7 +105,8 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
                                       .length = segment->length,
                                       .alt = segment->alt,
                                       .unacked = segment->unacked,
-                                      .transient = segment->transient};
+                                      .transient = segment->transient,
+                                      .lost = segment->lost};
     if (segment->unacked > 0) {
         size_t bytes =
             (size_t)words * (QI_FLUSH_MAPS * 8 + 2 * 64 * sizeof(uint32_t) + 64 * sizeof(uint16_t));
@@ -220,16 +222,26 @@ static int write_live_segments(struct qi_queue *queue, struct qi_flush *flush) {
     return 0;
 }
 
+/* A file in which something could not be read is kept under another name: there may be a way to get at it (H18). */
+static int remove_file(struct qi_queue *queue, const struct qi_flush_segment *segment,
+                       const char *name) {
+    struct qi_disk *disk = queue->store->disk;
+    if (segment->lost == 0)
+        return disk->ops->unlink(disk, queue->dir, name);
+    char aside[32];
+    snprintf(aside, sizeof aside, "%llu.bad", (unsigned long long)segment->number);
+    return disk->ops->rename(disk, queue->dir, name, queue->dir, aside);
+}
+
 /* What no manifest names any more: dead segments, and the old files of those that were rewritten. */
 static int unlink_dead_segments(struct qi_queue *queue, struct qi_flush *flush) {
-    struct qi_disk *disk = queue->store->disk;
     for (uint32_t i = 0; i < flush->count; i++) {
         const struct qi_flush_segment *segment = &flush->segments[i];
         if (segment->length == 0 || (segment->unacked != 0 && !segment->old))
             continue;
         char name[32];
         qi_segment_name(segment->number, segment->alt, name);
-        int error = disk->ops->unlink(disk, queue->dir, name);
+        int error = remove_file(queue, segment, name);
         if (error && error != -2 /* ENOENT: an earlier try */)
             return qi_fail_disk(error, "cannot remove segment", name);
     }
@@ -258,7 +270,9 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
         queue->window_length = 0; /* its file goes */
     segment->alt = flushed->unacked ? flushed->alt != (flushed->old != NULL) : false;
     segment->length = flushed->unacked ? flushed->new_length : 0;
-    segment->flushed_unacked = (uint16_t)flushed->unacked;
+    if (flushed->old || flushed->unacked == 0)
+        segment->lost = 0; /* the file in which they were is aside */
+    segment->flushed_unacked = (uint16_t)(flushed->unacked + segment->lost);
     segment->flushed_transient = (uint16_t)flushed->transient;
     struct qi_hot *hot = segment->hot;
     if (!hot) {

@@ -22,7 +22,7 @@ struct qi_flush_segment {
     uint64_t number;
     uint32_t length;     /* durable bytes before */
     uint32_t new_length; /* and after */
-    uint32_t unacked, transient;
+    uint32_t unacked, transient, lost;
     bool alt; /* which of its two files, before */
     uint8_t *
         old; /* its bytes: the batch is the whole segment, and goes to the other file; NULL: it is appended */

@@ -160,8 +160,7 @@ static int follow_what_is_there(struct qi_queue *queue, struct qi_segment *segme
     }
     qi_report(queue->store, true, queue->directory, name, 0,
               "%u messages should be here, 0 were found", segment->unacked);
-    queue->depth -= segment->unacked;
-    segment->unacked = segment->transient = 0;
+    qi_segment_found(queue, segment, 0, 0);
     return 0;
 }
 

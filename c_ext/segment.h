@@ -59,6 +59,7 @@ struct qi_segment {
     uint32_t transient; /* of these, not persistent */
     uint16_t flushed_unacked,
         flushed_transient; /* as of the durable length: what the MANIFEST says */
+    uint16_t lost;         /* could not be read: the MANIFEST goes on counting them as unacked */
     bool alt;              /* the file is N.alt: it was rewritten an odd number of times */
     bool counted;          /* its references to message files are in the store's account */
 };
@@ -95,6 +96,10 @@ void qi_segment_cool(struct qi_segment *segment);
 /* Reads the file's entries into the maps, once. Damage is isolated frame by frame, reported in the store's findings and
  * the counters follow what was found. Cost: reads the file once, O(its size). */
 int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment);
+
+/* So many living messages are in it, whatever was said before. */
+void qi_segment_found(struct qi_queue *queue, struct qi_segment *segment, uint32_t unacked,
+                      uint32_t transient);
 
 /* The three changes of state, after the journal has the record (H20). */
 void qi_segment_publish(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,

@@ -162,14 +162,18 @@ static uint16_t moved(uint16_t count, int64_t by) {
     return (uint16_t)(sum < 0 ? 0 : sum > UINT16_MAX ? UINT16_MAX : sum);
 }
 
-/* The counters follow what was found, and with them what the next MANIFEST says: a segment that it gives no messages is
- * dead to the session that reads it. */
-static void follow_counts(struct qi_queue *queue, struct qi_segment *segment, uint32_t unacked,
-                          uint32_t transient) {
+void qi_segment_found(struct qi_queue *queue, struct qi_segment *segment, uint32_t unacked,
+                      uint32_t transient) {
     int64_t more = (int64_t)unacked - segment->unacked;
-    segment->flushed_unacked = moved(segment->flushed_unacked, more);
-    segment->flushed_transient =
-        moved(segment->flushed_transient, (int64_t)transient - segment->transient);
+    int64_t more_transient = (int64_t)transient - segment->transient;
+    /* More than the MANIFEST says: the next one has to say so, since a segment that it gives no messages is dead to the
+     * session that reads it. Fewer: it goes on counting them, so that every session looks for them and tells of it. */
+    if (more > 0)
+        segment->flushed_unacked = moved(segment->flushed_unacked, more);
+    else
+        segment->lost = moved(segment->lost, -more);
+    if (more_transient > 0)
+        segment->flushed_transient = moved(segment->flushed_transient, more_transient);
     queue->depth += (uint64_t)more;
     segment->unacked = unacked;
     segment->transient = transient;
@@ -208,7 +212,7 @@ static int finish_load(struct loading *loading) {
         qi_report(queue->store, true, queue->directory, name, 0,
                   "%u messages should be here, %u were found", segment->unacked, unacked);
     }
-    follow_counts(queue, segment, unacked, transient);
+    qi_segment_found(queue, segment, unacked, transient);
     return 0;
 }
 

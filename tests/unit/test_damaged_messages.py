@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from helpers import ids, queue_directory
+from helpers import damage, ids, queue_directory
 
 import qindex
 
@@ -97,3 +97,32 @@ def test_a_file_that_is_not_understood_is_told(path, read_only, run):
     code, out, _ = run("check", path)
     assert code == 1
     assert "messages/0.qms" in out
+
+
+def test_a_segment_of_which_something_was_lost_is_set_aside_and_not_removed(open_store):
+    store = open_store(max_journal_entries=1000)
+    for i in range(20):  # segments 0 and 1, in four batches
+        store.queue("a").publish(b"message %d" % i)
+        if i % 5 == 4:
+            store.queue("a").flush()
+    store.close()
+    file = queue_directory(store.path, "a") / "0.idx"
+    data = bytearray(file.read_bytes())
+    data[data.index(b"message 4") + 5] ^= 1  # its frame holds 0 to 4
+    file.write_bytes(data)
+    for _ in range(2):  # the loss is told again by the session after a flush
+        store = open_store(max_journal_entries=1000)
+        queue = store.queue("a")
+        assert ids(queue.browse())[:15] == list(range(5, 20))
+        assert any("0.idx" in text for text in damage(store))
+        queue.publish(b"more")
+        queue.flush()
+        store.close()
+    store = open_store(max_journal_entries=1000)
+    queue = store.queue("a")
+    queue.ack_many(queue.get_many(100))
+    queue.flush()
+    store.close()
+    assert not file.exists()
+    assert file.with_name("0.bad").read_bytes() == data  # nothing was written to it
+    assert not file.with_name("1.idx").exists()
