@@ -169,8 +169,10 @@ static int open_file(struct qi_queue *queue, const struct qi_flush *flush,
     char name[32];
     qi_segment_name(segment->number, segment->alt != (segment->old != NULL), name);
     if (segment->length > 0 && !segment->old) {
-        struct qi_segment is = {
-            .number = segment->number, .length = segment->length, .alt = segment->alt};
+        struct qi_segment is = {.number = segment->number,
+                                .epoch = segment->epoch,
+                                .length = segment->length,
+                                .alt = segment->alt};
         int file = qi_segment_open(queue, &is, &batch->seed);
         if (file < 0)
             return file;
@@ -192,6 +194,7 @@ static int open_file(struct qi_queue *queue, const struct qi_flush *flush,
     qi_put64(header + QI_SH_NUMBER, segment->number);
     qi_put64(header + QI_SH_EPOCH, flush->epoch);
     qi_put32(header + QI_SH_CRC, qi_crc32c(0, header, QI_SH_CRC));
+    segment->epoch = flush->epoch;
     batch->seed = qi_frame_seed(queue->identity, segment->number, flush->epoch);
     batch->base = QI_SEGMENT_START;
     int error = disk->ops->write(disk, batch->file, header, sizeof header, 0);
@@ -256,5 +259,6 @@ static int give_up_rewrite(struct qi_queue *queue, const struct qi_flush *flush,
 int qi_batch_write(struct qi_queue *queue, const struct qi_flush *flush,
                    struct qi_flush_segment *segment) {
     int error = write_batch(queue, flush, segment);
-    return error == QI_E_FULL && segment->old ? give_up_rewrite(queue, flush, segment) : error;
+    bool optional = segment->old && segment->lost == 0; /* else there is no file to append to */
+    return error == QI_E_FULL && optional ? give_up_rewrite(queue, flush, segment) : error;
 }

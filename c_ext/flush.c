@@ -103,6 +103,7 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
     uint32_t words = queue->store->segment_words;
     *copy = (struct qi_flush_segment){.number = segment->number,
                                       .length = segment->length,
+                                      .epoch = segment->epoch,
                                       .alt = segment->alt,
                                       .unacked = segment->unacked,
                                       .transient = segment->transient,
@@ -136,6 +137,9 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
             memcpy(copy->uses, hot->uses, hot->uses_count * sizeof *copy->uses);
         copy->uses_count = hot->uses_count;
         copy->old = hot->old;
+        hot->old = NULL;
+    } else if (hot) { /* its file goes, there is nothing to write anew */
+        free(hot->old);
         hot->old = NULL;
     }
     return 0;
@@ -270,6 +274,7 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
         queue->window_length = 0; /* its file goes */
     segment->alt = flushed->unacked ? flushed->alt != (flushed->old != NULL) : false;
     segment->length = flushed->unacked ? flushed->new_length : 0;
+    segment->epoch = flushed->epoch;
     if (flushed->old || flushed->unacked == 0)
         segment->lost = 0; /* the file in which they were is aside */
     segment->flushed_unacked = (uint16_t)(flushed->unacked + segment->lost);

@@ -20,6 +20,7 @@ enum qi_flush_map {
 
 struct qi_flush_segment {
     uint64_t number;
+    uint64_t epoch;      /* of the flush that created the file */
     uint32_t length;     /* durable bytes before */
     uint32_t new_length; /* and after */
     uint32_t unacked, transient, lost;

@@ -81,8 +81,8 @@ static bool may_be_frame(const uint8_t *header, uint64_t left, uint64_t *effort)
     case QI_FRAME_CLOSE:
         return length == 28;
     case QI_FRAME_MANIFEST:
-        return length % 16 == 0 && length >= 48 &&
-               qi_get32(header + QI_FRAME_HEADER + 44) == (length - 48) / 16;
+        return length % 24 == 0 && length >= 48 &&
+               qi_get32(header + QI_FRAME_HEADER + 44) == (length - 48) / 24;
     case QI_FRAME_PURGE:
         return length % 8 == 0;
     case QI_FRAME_SUMMARY:

@@ -267,9 +267,10 @@ static bool directory_is_hex(const char *directory) {
 /* The directory must be of the queue that is asked for: a copied one, or (in theory) a name with the same hash, is not. */
 static int check_name(struct qi_queue *queue, int dir, const char *name, size_t name_size) {
     int error = 0;
+    bool damaged;
     if (dir >= 0) {
         queue->dir = dir;
-        error = qi_queue_meta_read(queue);
+        error = qi_queue_meta_read(queue, &damaged);
         queue->dir = -1;
     }
     if (error || (queue->name_size == name_size && memcmp(queue->name, name, name_size) == 0))
@@ -353,8 +354,8 @@ int qi_store_queues(struct qi_store *store) {
         if (dir < 0)
             continue;
         queue->dir = dir;
-        qi_queue_meta_read(
-            queue); /* what cannot be read keeps an empty name; opening it says why */
+        bool damaged;
+        qi_queue_meta_read(queue, &damaged); /* without it the name stays empty; opening says why */
         store->disk->ops->close(store->disk, dir);
         queue->dir = -1;
     }
@@ -403,7 +404,8 @@ static bool is_our_file(const char *name) {
     return strcmp(name, "queue.meta") == 0 || strcmp(name, "queue.meta.new") == 0 ||
            strcmp(name, qi_journal_name(0)) == 0 || strcmp(name, qi_journal_name(1)) == 0 ||
            (digits > 0 &&
-            (strcmp(name + digits, ".idx") == 0 || strcmp(name + digits, ".alt") == 0));
+            (strcmp(name + digits, ".idx") == 0 || strcmp(name + digits, ".alt") == 0 ||
+             strcmp(name + digits, ".bad") == 0));
 }
 
 static void remove_one(void *context, const char *name) {

@@ -138,9 +138,68 @@ static int parse_births(struct qi_birth *births, const struct qi_message_file *f
     return 0;
 }
 
-int qi_births_read(struct qi_disk *disk, uint32_t seed, struct qi_message_file *file) {
-    if (file->births)
-        return 0;
+static int compare_births(const void *a, const void *b) {
+    const struct qi_birth *left = a, *right = b;
+    if (left->file != right->file)
+        return left->file < right->file ? -1 : 1;
+    return (left->offset > right->offset) - (left->offset < right->offset);
+}
+
+/* One frame at `offset`: its MsgId and length, or -EBADMSG: there is none. */
+static int read_stored(struct qi_disk *disk, uint32_t seed, const struct qi_message_file *file,
+                       uint64_t offset, struct qi_msg_id *id, uint32_t *length) {
+    uint8_t frame[QI_MESSAGE_HEADER];
+    if (file->size < QI_MESSAGE_OVERHEAD || offset > file->size - QI_MESSAGE_OVERHEAD)
+        return -EBADMSG;
+    int error = qi_read_exactly(disk, file->handle, frame, sizeof frame, offset);
+    *length = qi_get32(frame);
+    if (error || *length > file->size - QI_MESSAGE_OVERHEAD - offset)
+        return error ? error : -EBADMSG;
+    uint8_t *payload = malloc((size_t)*length + 1);
+    if (!payload)
+        return -ENOMEM;
+    *id = qi_get_msg_id(frame + 8);
+    error = qi_read_exactly(disk, file->handle, payload, (size_t)*length + 1,
+                            offset + QI_MESSAGE_HEADER);
+    if (!error && !qi_message_is_valid(seed, offset, frame, payload, payload + *length, *id))
+        error = -EBADMSG;
+    free(payload);
+    return error;
+}
+
+int qi_births_find(struct qi_disk *disk, uint32_t seed, struct qi_message_file *file) {
+    struct qi_birth *births = NULL;
+    struct qi_msg_id id;
+    uint32_t length, count = 0, room = 0;
+    uint64_t offset = QI_MESSAGES_START;
+    int error;
+    while ((error = read_stored(disk, seed, file, offset, &id, &length)) == 0) {
+        if (count == room) {
+            room = room ? 2 * room : 64;
+            struct qi_birth *more = realloc(births, room * sizeof *births);
+            if (!more) {
+                error = -ENOMEM;
+                break;
+            }
+            births = more;
+        }
+        births[count++] = (struct qi_birth){id.file, id.offset, (uint32_t)offset};
+        offset += QI_MESSAGE_OVERHEAD + length;
+    }
+    bool rolling = count > 0 && births[0].file == file->number;
+    if (error != -EBADMSG || count == 0 || rolling) {
+        free(births);
+        return error;
+    }
+    qsort(births, count, sizeof *births, compare_births);
+    file->compacted = true;
+    file->frames_end = offset;
+    file->births = births;
+    file->births_count = count;
+    return 0;
+}
+
+static int read_table(struct qi_disk *disk, uint32_t seed, struct qi_message_file *file) {
     struct qi_birth_group *groups = NULL;
     uint32_t groups_count = 0;
     int error = qi_birth_groups_read(disk, seed, file, &groups, &groups_count);
@@ -160,6 +219,11 @@ int qi_births_read(struct qi_disk *disk, uint32_t seed, struct qi_message_file *
     else
         file->births = births;
     return error;
+}
+
+int qi_births_read(struct qi_disk *disk, uint32_t seed, struct qi_message_file *file) {
+    int error = file->births ? 0 : read_table(disk, seed, file);
+    return error == -EBADMSG ? qi_births_find(disk, seed, file) : error;
 }
 
 bool qi_births_place(const struct qi_message_file *file, struct qi_msg_id id, uint64_t *offset) {

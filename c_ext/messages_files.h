@@ -74,6 +74,10 @@ uint32_t qi_births_crc(uint32_t seed, uint64_t offset);
 int qi_birth_groups_read(struct qi_disk *disk, uint32_t seed, const struct qi_message_file *file,
                          struct qi_birth_group **groups, uint32_t *count);
 /* Reads the whole table into file->births, unless it is there. */
+/* The table of births made anew from the frames, up to the first that is damaged: for a file whose table or header is.
+ * 0; -EBADMSG: there is no frame, or they were born here; -ENOMEM, or an error of the disk. Cost: reads the whole file. */
+int qi_births_find(struct qi_disk *disk, uint32_t seed, struct qi_message_file *file);
+/* From the table behind the frames, or else from the frames. */
 int qi_births_read(struct qi_disk *disk, uint32_t seed, struct qi_message_file *file);
 /* Where a message lies in `file`; false if it is not there. */
 bool qi_births_place(const struct qi_message_file *file, struct qi_msg_id id, uint64_t *offset);

@@ -4,7 +4,8 @@
  * of files costs. Nothing is believed because of its name alone, and nothing is removed because it was not understood:
  *   N.qms, valid header               one of ours;
  *   N.qms, no header at all (zeros)   ours, too: a power cut came before its first sync. Frames are checked one by one;
- *   N.qms, anything else              an alien: its frames may still be read, the file is never removed;
+ *   N.qms, damaged header             ours: its frames tell whether they were born there. It is never removed;
+ *   N.qms, anything else              an alien: never removed;
  *   N.new                             output of a compaction that was not finished: removed;
  *   other names                       not looked at.
  * Later files are read later, so the newest of two compacted files that hold the same births gets them.
@@ -73,6 +74,15 @@ static bool is_zero(const uint8_t *bytes, size_t length) {
     return true;
 }
 
+static int take_birth(struct qi_messages *messages, const struct qi_message_file *file,
+                      uint32_t born) {
+    struct qi_birth_file *birth = qi_birth_file_add(messages, born);
+    if (!birth)
+        return -ENOMEM;
+    birth->home = file->number;
+    return 0;
+}
+
 /* The births of a compacted file live here now. */
 static int take_births(struct qi_messages *messages, struct qi_message_file *file,
                        const uint8_t *header) {
@@ -89,15 +99,20 @@ static int take_births(struct qi_messages *messages, struct qi_message_file *fil
     int error = frames > UINT32_MAX
                     ? -EBADMSG
                     : qi_birth_groups_read(messages->disk, seed, file, &groups, &count);
-    for (uint32_t i = 0; !error && i < count; i++) {
-        struct qi_birth_file *birth = qi_birth_file_add(messages, groups[i].file);
-        if (birth)
-            birth->home = file->number;
-        else
-            error = -ENOMEM;
-    }
+    for (uint32_t i = 0; !error && i < count; i++)
+        error = take_birth(messages, file, groups[i].file);
     free(groups);
     return error;
+}
+
+/* The header or the table of a compacted file is damaged: its frames say the same. */
+static int find_births(struct qi_messages *messages, struct qi_message_file *file) {
+    file->alien = true;
+    int error =
+        qi_births_find(messages->disk, qi_frame_seed(messages->identity, file->number, 0), file);
+    for (uint32_t i = 0; !error && file->compacted && i < file->births_count; i++)
+        error = take_birth(messages, file, file->births[i].file);
+    return error == -EBADMSG ? 0 : error;
 }
 
 /* The first bytes of a rolling file's header, perhaps none, and zeros: a power cut came before its first sync. */
@@ -124,29 +139,21 @@ static int understand(struct qi_messages *messages, struct qi_message_file *file
     file->frames_end = file->size;
     if (is_torn(messages, file, header))
         return 0;
-    file->alien = true;
-    if ((size_t)got < sizeof header || memcmp(header, QI_MESSAGES_MAGIC, 8) != 0)
-        return 0;
-    if (qi_get32(header + QI_MH_CRC) != qi_crc32c(0, header, QI_MH_CRC))
-        return 0;
+    bool whole = (size_t)got == sizeof header && memcmp(header, QI_MESSAGES_MAGIC, 8) == 0 &&
+                 qi_get32(header + QI_MH_CRC) == qi_crc32c(0, header, QI_MH_CRC);
     uint32_t version = qi_get32(header + QI_MH_VERSION), kind = qi_get32(header + QI_MH_KIND);
-    if (version != QI_FORMAT_VERSION || kind > QI_MESSAGES_COMPACTED)
+    if (whole && (version != QI_FORMAT_VERSION || kind > QI_MESSAGES_COMPACTED))
         return qi_fail(QI_E_FORMAT, "%s has format version %u, kind %u: written by a newer qindex?",
                        name.shown, version, kind);
-    if (memcmp(header + QI_MH_IDENTITY, messages->identity, QI_IDENTITY_SIZE) != 0)
+    file->alien =
+        whole && (memcmp(header + QI_MH_IDENTITY, messages->identity, QI_IDENTITY_SIZE) != 0 ||
+                  qi_get64(header + QI_MH_NUMBER) != file->number);
+    if (file->alien || (whole && kind == QI_MESSAGES_ROLLING))
         return 0;
-    if (qi_get64(header + QI_MH_NUMBER) != file->number)
-        return 0;
-    file->alien = false;
-    if (kind == QI_MESSAGES_ROLLING)
-        return 0;
-    error = take_births(messages, file, header);
-    if (error == -ENOMEM)
-        return qi_fail_disk(error, "read", name.shown);
-    if (error && error != -EBADMSG)
-        return qi_fail_disk(error, "read", name.shown);
-    file->alien = error == -EBADMSG;
-    return 0;
+    error = whole ? take_births(messages, file, header) : -EBADMSG;
+    if (error == -EBADMSG)
+        error = find_births(messages, file);
+    return error ? qi_fail_disk(error, "read", name.shown) : 0;
 }
 
 static int scan_file(struct qi_messages *messages, uint32_t number) {

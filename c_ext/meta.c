@@ -1,5 +1,5 @@
 /* meta.c - store.meta and queue.meta: small files, replaced as a whole (draft, sync, rename, sync the directory), so
- * that one whole copy is there at any time (H6).
+ * that one whole file is there at any time (H6). Each holds its content twice, so that a bad sector takes no queue.
  *
  * store.meta is written twice per session: at open, where it counts the session as not yet closed, and at close. What it
  * says about the last session decides whether recovery takes the store's end as unclean; its clock is the floor below
@@ -21,10 +21,16 @@
 #define QUEUE_MAGIC "QIQUEU\r\n"
 #define QUEUE_FIXED 32u
 
+/* Each copy is filled up to whole pages with zeros: sectors are not shared. */
+#define HALF(size) (((size) + 4095) & ~4095u)
+#define ROOM_MAX   (2 * HALF(QUEUE_FIXED + 65535 + 4))
+
+/* `bytes` has room for both copies. */
 static int replace_file(struct qi_disk *disk, int dir, const char *name, const char *draft,
-                        const uint8_t *bytes, uint32_t size) {
+                        uint8_t *bytes, uint32_t size) {
     int file = disk->ops->open(disk, dir, draft, QI_OPEN_FRESH);
-    int error = file < 0 ? file : disk->ops->write(disk, file, bytes, size, 0);
+    memcpy(bytes + HALF(size), bytes, size);
+    int error = file < 0 ? file : disk->ops->write(disk, file, bytes, 2 * HALF(size), 0);
     if (!error && !QI_BUG(meta_not_synced))
         error = disk->ops->sync(disk, file);
     if (file >= 0)
@@ -47,8 +53,33 @@ static int64_t read_file(struct qi_disk *disk, int dir, const char *name, uint8_
     return got;
 }
 
+/* The first whole copy, one in each half of the file; NULL: neither is. *damaged: the two are not equal. */
+static const uint8_t *whole_copy(const uint8_t *bytes, uint64_t size,
+                                 uint32_t (*size_of)(const uint8_t *, uint64_t), bool *damaged) {
+    const uint8_t *second = bytes + size / 2;
+    uint32_t sizes[2] = {size_of(bytes, size), size_of(second, size - size / 2)};
+    *damaged = sizes[0] == 0 || sizes[1] != sizes[0] || memcmp(bytes, second, sizes[0]) != 0;
+    return sizes[0] ? bytes : sizes[1] ? second : NULL;
+}
+
+/* The size of the content that begins here; 0: damaged, or of something else. */
+static uint32_t store_size(const uint8_t *bytes, uint64_t left) {
+    return left >= STORE_SIZE && memcmp(bytes, STORE_MAGIC, 8) == 0 &&
+                   qi_get32(bytes + 60) == qi_crc32c(0, bytes, 60)
+               ? STORE_SIZE
+               : 0;
+}
+
+static uint32_t queue_size(const uint8_t *bytes, uint64_t left) {
+    if (left < QUEUE_FIXED + 4 || memcmp(bytes, QUEUE_MAGIC, 8) != 0 ||
+        qi_get32(bytes + 12) > left - QUEUE_FIXED - 4)
+        return 0;
+    uint32_t size = QUEUE_FIXED + qi_get32(bytes + 12) + 4;
+    return qi_get32(bytes + size - 4) == qi_crc32c(0, bytes, size - 4) ? size : 0;
+}
+
 int qi_meta_write(struct qi_store *store, bool clean) {
-    uint8_t bytes[STORE_SIZE] = {0};
+    uint8_t bytes[2 * HALF(STORE_SIZE)] = {0};
     memcpy(bytes, STORE_MAGIC, 8);
     qi_put32(bytes + 8, QI_FORMAT_VERSION);
     qi_put32(bytes + 12, store->options.segment_entries);
@@ -60,26 +91,25 @@ int qi_meta_write(struct qi_store *store, bool clean) {
     bytes[57] = clean;
     qi_put32(bytes + 60, qi_crc32c(0, bytes, 60));
     return replace_file(store->disk, store->root, "store.meta", "store.meta.new", bytes,
-                        sizeof bytes);
+                        STORE_SIZE);
 }
 
 static bool entries_are_valid(uint32_t entries) {
     return entries >= 8 && entries <= QI_SEGMENT_ENTRIES_MAX;
 }
 
-static int check_meta(struct qi_store *store, const uint8_t *bytes, int64_t size) {
-    if (size < 12 || memcmp(bytes, STORE_MAGIC, 8) != 0)
-        return qi_fail(
-            QI_E_CORRUPT,
-            "store.meta is damaged or not qindex's: restore it, or salvage the queues from a copy");
-    if (qi_get32(bytes + 8) != QI_FORMAT_VERSION)
+/* `bytes`: a whole copy, or NULL; `start`: of the file. A later version need not have its checksum where ours is. */
+static int check_meta(struct qi_store *store, const uint8_t *bytes, const uint8_t *start) {
+    const uint8_t *head = bytes ? bytes : start;
+    if (memcmp(head, STORE_MAGIC, 8) == 0 && qi_get32(head + 8) != QI_FORMAT_VERSION)
         return qi_fail(
             QI_E_FORMAT,
             "the store has format version %u, this qindex reads version %u: use a matching release",
-            qi_get32(bytes + 8), QI_FORMAT_VERSION);
-    if (size != STORE_SIZE || qi_get32(bytes + 60) != qi_crc32c(0, bytes, 60))
+            qi_get32(head + 8), QI_FORMAT_VERSION);
+    if (!bytes)
         return qi_fail(QI_E_CORRUPT,
-                       "store.meta is damaged: restore it, or salvage the queues from a copy");
+                       "store.meta is damaged, both copies in it, or not qindex's: restore it, or "
+                       "salvage the queues from a copy");
     if (!entries_are_valid(qi_get32(bytes + 12)))
         return qi_fail(QI_E_CORRUPT, "store.meta says segment_entries=%u, which cannot be",
                        qi_get32(bytes + 12));
@@ -120,9 +150,10 @@ static bool has_content(struct qi_store *store) {
 }
 
 int qi_meta_open(struct qi_store *store, bool create) {
-    uint8_t bytes[STORE_SIZE + 1];
+    uint8_t file[2 * HALF(STORE_SIZE)] = {0};
+    bool damaged;
     struct qi_disk *disk = store->disk;
-    int64_t size = read_file(disk, store->root, "store.meta", bytes, sizeof bytes);
+    int64_t size = read_file(disk, store->root, "store.meta", file, sizeof file);
     if (size == -ENOENT && has_content(store))
         return qi_fail(QI_E_CORRUPT, "store.meta is missing, but there are queues: restore it, or "
                                      "salvage the queues from a copy");
@@ -138,13 +169,16 @@ int qi_meta_open(struct qi_store *store, bool create) {
         return qi_fail(QI_E_MISSING, "there is no store here (no store.meta)");
     if (size < 0)
         return qi_fail_disk((int)size, "cannot read", "store.meta");
-    int error = check_meta(store, bytes, size);
+    const uint8_t *bytes = whole_copy(file, (uint64_t)size, store_size, &damaged);
+    int error = check_meta(store, bytes, file);
     if (error)
         return error;
+    if (damaged)
+        qi_report(store, true, "", "store.meta", 0, "one of the two copies in it is damaged");
     memcpy(store->identity, bytes + 16, QI_IDENTITY_SIZE);
     store->session = qi_get64(bytes + 32);
     store->unclean_session = qi_get64(bytes + 40);
-    if (!bytes[57])
+    if (!bytes[57] || damaged) /* what the other copy said is not known */
         store->unclean_session = store->session;
     if (qi_get64(bytes + 48) > store->wall_base_us)
         store->wall_base_us = qi_get64(bytes + 48);
@@ -153,7 +187,7 @@ int qi_meta_open(struct qi_store *store, bool create) {
 
 int qi_queue_meta_write(struct qi_queue *queue) {
     uint32_t size = QUEUE_FIXED + queue->name_size + 4;
-    uint8_t *bytes = calloc(1, size);
+    uint8_t *bytes = calloc(1, 2 * HALF(size));
     if (!bytes)
         return qi_fail(QI_E_MEMORY, "no memory to create a queue");
     memcpy(bytes, QUEUE_MAGIC, 8);
@@ -168,33 +202,35 @@ int qi_queue_meta_write(struct qi_queue *queue) {
     return error;
 }
 
-int qi_queue_meta_read(struct qi_queue *queue) {
-    uint32_t room = QUEUE_FIXED + 65535 + 4 + 1;
-    uint8_t *bytes = malloc(room);
-    char *name = malloc(65536);
-    int64_t size = bytes && name
-                       ? read_file(queue->store->disk, queue->dir, "queue.meta", bytes, room)
-                       : -ENOMEM;
-    int error = 0;
-    if (size < 0)
-        error = qi_fail_disk((int)size, "cannot read queue.meta of", queue->directory);
-    else if (size < QUEUE_FIXED + 4 || memcmp(bytes, QUEUE_MAGIC, 8) != 0 ||
-             qi_get32(bytes + 12) != size - QUEUE_FIXED - 4 ||
-             qi_get32(bytes + size - 4) != qi_crc32c(0, bytes, (size_t)size - 4))
-        error = qi_fail(QI_E_CORRUPT, "queues/%s/queue.meta is damaged", queue->directory);
-    else if (qi_get32(bytes + 8) != QI_FORMAT_VERSION)
-        error = qi_fail(QI_E_FORMAT, "queue %s has format version %u", queue->directory,
-                        qi_get32(bytes + 8));
-    if (!error) {
-        memcpy(queue->identity, bytes + 16, QI_IDENTITY_SIZE);
-        queue->name_size = qi_get32(bytes + 12);
-        memcpy(name, bytes + QUEUE_FIXED, queue->name_size);
-        name[queue->name_size] = 0;
-        free(queue->name);
-        queue->name = name;
-        name = NULL;
-    }
-    free(name);
-    free(bytes);
+/* Gives the queue its name and identity. */
+static int take_queue_meta(struct qi_queue *queue, const uint8_t *bytes) {
+    if (!bytes)
+        return qi_fail(QI_E_CORRUPT, "queues/%s/queue.meta is damaged, both copies in it",
+                       queue->directory);
+    if (qi_get32(bytes + 8) != QI_FORMAT_VERSION)
+        return qi_fail(QI_E_FORMAT, "queue %s has format version %u", queue->directory,
+                       qi_get32(bytes + 8));
+    uint32_t size = qi_get32(bytes + 12);
+    char *name = malloc(size + 1);
+    if (!name)
+        return qi_fail(QI_E_MEMORY, "no memory for a queue's name");
+    memcpy(queue->identity, bytes + 16, QI_IDENTITY_SIZE);
+    memcpy(name, bytes + QUEUE_FIXED, size);
+    name[size] = 0;
+    free(queue->name);
+    queue->name = name;
+    queue->name_size = size;
+    return 0;
+}
+
+int qi_queue_meta_read(struct qi_queue *queue, bool *damaged) {
+    uint8_t *file = malloc(ROOM_MAX);
+    if (!file)
+        return qi_fail(QI_E_MEMORY, "no memory to open a queue");
+    int64_t size = read_file(queue->store->disk, queue->dir, "queue.meta", file, ROOM_MAX);
+    int error = size < 0
+                    ? qi_fail_disk((int)size, "cannot read queue.meta of", queue->directory)
+                    : take_queue_meta(queue, whole_copy(file, (uint64_t)size, queue_size, damaged));
+    free(file);
     return error;
 }

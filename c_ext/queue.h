@@ -103,7 +103,7 @@ struct qi_manifest {
     const uint8_t *segments; /* count times 16 bytes */
 };
 #define QI_MANIFEST_FIXED   48u
-#define QI_MANIFEST_SEGMENT 16u
+#define QI_MANIFEST_SEGMENT 24u
 #define QI_MANIFEST_ALT     (1u << 31) /* in a segment's length: its file is N.alt */
 bool qi_read_manifest(const struct qi_frame *frame, struct qi_manifest *manifest);
 int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint64_t flushed_epoch,

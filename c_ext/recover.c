@@ -200,6 +200,7 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
         segment->alt = (qi_get32(at + 8) & QI_MANIFEST_ALT) != 0;
         segment->flushed_unacked = qi_get16(at + 12);
         segment->flushed_transient = qi_get16(at + 14);
+        segment->epoch = qi_get64(at + 16);
         bool below = segment->number * entries < queue->floor; /* its transients died */
         segment->unacked = segment->flushed_unacked - (below ? segment->flushed_transient : 0u);
         segment->transient = below ? 0 : segment->flushed_transient;
@@ -432,6 +433,17 @@ static int begin_session(struct qi_queue *queue, const struct recovery *recovery
     return qi_sync_to(queue, qi_lsn(queue));
 }
 
+/* A damaged copy is made anew from the other one. */
+static int read_meta(struct qi_queue *queue) {
+    bool damaged = false;
+    int error = qi_queue_meta_read(queue, &damaged);
+    if (error || !damaged)
+        return error;
+    qi_report(queue->store, true, queue->directory, "queue.meta", 0,
+              "one of the two copies in it is damaged");
+    return queue->store->options.read_only ? 0 : qi_queue_meta_write(queue);
+}
+
 int qi_recover(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
     struct qi_disk *disk = store->disk;
@@ -440,7 +452,7 @@ int qi_recover(struct qi_queue *queue) {
     if (queue->dir < 0)
         return qi_fail_disk(queue->dir, "cannot open the directory of queue", queue->name);
     struct recovery recovery = {0};
-    int error = qi_queue_meta_read(queue);
+    int error = read_meta(queue);
     if (!error)
         error = open_journals(queue);
     if (!error)

@@ -112,6 +112,7 @@ int qi_salvage_segments(struct qi_queue *queue) {
         if (!segment)
             continue;
         segment->length = found.length;
+        segment->epoch = found.epoch;
         segment->alt = stray->alt;
         /* Unknown: the load counts, and tells what it found. */
         segment->unacked = segment->flushed_unacked = 1;

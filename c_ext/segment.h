@@ -43,17 +43,19 @@ struct qi_hot {
     uint16_t *count; /* deliveries, for those delivered more than once; NULL while there are none */
     struct qi_file_use *uses;
     uint32_t uses_count, uses_room;
-    uint8_t *old;   /* the file's bytes, checked: the next flush writes the file anew (rewrite.c) */
-    uint32_t dirty; /* changes since the last flush */
+    uint8_t *
+        old; /* the file's bytes, checked: the next flush writes the file anew (rewrite.c); or a byte
+                     * of a file of which there is nothing */
+    uint32_t dirty;     /* changes since the last flush */
     uint32_t out_count; /* bits set in out */
     bool loaded;        /* the file's entries are in the maps */
-    uint32_t seed;      /* of the file that was loaded */
     bool in_flush;      /* a running flush will report new locations */
 };
 
 struct qi_segment {
     uint64_t number;
     struct qi_hot *hot;
+    uint64_t epoch;     /* of the flush that created the file: in the seed of its frames */
     uint32_t length;    /* durable bytes of the file; 0: no file */
     uint32_t unacked;   /* published and not acked */
     uint32_t transient; /* of these, not persistent */

@@ -14,9 +14,24 @@
 #define WINDOW_MAX                                                                                 \
     (4u << 20) /* a segment file up to this size stays in the window after it was loaded */
 
+static bool header_is_whole(const uint8_t *header) {
+    return memcmp(header, QI_SEGMENT_MAGIC, 8) == 0 &&
+           qi_get32(header + QI_SH_CRC) == qi_crc32c(0, header, QI_SH_CRC);
+}
+
+static bool header_is_of(const struct qi_queue *queue, const struct qi_segment *segment,
+                         const uint8_t *header) {
+    uint64_t epoch = qi_get64(header + QI_SH_EPOCH);
+    return qi_get32(header + QI_SH_VERSION) == QI_FORMAT_VERSION &&
+           qi_get64(header + QI_SH_NUMBER) == segment->number &&
+           memcmp(header + QI_SH_IDENTITY, queue->identity, QI_IDENTITY_SIZE) == 0 &&
+           (segment->epoch == 0 || epoch == segment->epoch);
+}
+
+/* A damaged header is done without: it tells what the MANIFEST tells, for when that is lost. A whole one has to be of this
+ * segment and of the flush that the MANIFEST knows: not of another file, nor of an older or newer one with this name. */
 int qi_segment_open(struct qi_queue *queue, const struct qi_segment *segment, uint32_t *seed) {
-    struct qi_store *store = queue->store;
-    struct qi_disk *disk = store->disk;
+    struct qi_disk *disk = queue->store->disk;
     char name[32];
     qi_segment_name(segment->number, segment->alt, name);
     int file = disk->ops->open(disk, queue->dir, name, QI_OPEN_READ);
@@ -24,22 +39,21 @@ int qi_segment_open(struct qi_queue *queue, const struct qi_segment *segment, ui
         return qi_fail(QI_E_CORRUPT, "%s: the file is missing", name);
     if (file < 0)
         return qi_fail_disk(file, "cannot open segment", name);
-    uint8_t header[QI_SH_SIZE];
+    uint8_t header[QI_SH_SIZE] = {0};
     int64_t got = disk->ops->read(disk, file, header, sizeof header, 0);
-    bool valid = got == sizeof header && memcmp(header, QI_SEGMENT_MAGIC, 8) == 0 &&
-                 qi_get32(header + QI_SH_VERSION) == QI_FORMAT_VERSION &&
-                 qi_get64(header + QI_SH_NUMBER) == segment->number &&
-                 memcmp(header + QI_SH_IDENTITY, queue->identity, QI_IDENTITY_SIZE) == 0 &&
-                 qi_get32(header + QI_SH_CRC) == qi_crc32c(0, header, QI_SH_CRC);
-    if (!valid) {
-        disk->ops->close(disk, file);
-        if (got < 0)
-            return qi_fail_disk((int)got, "cannot read segment", name);
-        return qi_fail(QI_E_CORRUPT, "%s: the header is damaged; its messages cannot be read",
-                       name);
+    bool whole = header_is_whole(header);
+    if (got >= 0 && (whole ? header_is_of(queue, segment, header) : segment->epoch > 0)) {
+        uint64_t epoch = whole ? qi_get64(header + QI_SH_EPOCH) : segment->epoch;
+        *seed = qi_frame_seed(queue->identity, segment->number, epoch);
+        return file;
     }
-    *seed = qi_frame_seed(queue->identity, segment->number, qi_get64(header + QI_SH_EPOCH));
-    return file;
+    disk->ops->close(disk, file);
+    if (got < 0)
+        return qi_fail_disk((int)got, "cannot read segment", name);
+    return qi_fail(QI_E_CORRUPT,
+                   whole ? "%s: the file is not the one that belongs here"
+                         : "%s: the header is damaged; its messages cannot be read",
+                   name);
 }
 
 /* What a load carries from entry to entry: which file a stored body is in, until its ack has been seen. */
@@ -224,6 +238,9 @@ static int walk_frames(struct loading *loading, const uint8_t *bytes, uint32_t l
     char name[32];
     qi_segment_name(segment->number, segment->alt, name);
     uint64_t offset = QI_SEGMENT_START, effort = QI_FRAME_EFFORT(length);
+    if (length < QI_SH_SIZE || !header_is_whole(bytes))
+        qi_report(loading->queue->store, true, loading->queue->directory, name, 0,
+                  "the header is damaged; the MANIFEST says what it said");
     while (offset < length) {
         if (qi_frame_read(seed, bytes, length, offset, 0, &frame) != QI_FRAME_VALID) {
             uint64_t bad = offset;
@@ -308,12 +325,14 @@ static int load_file(struct qi_queue *queue, struct qi_segment *segment) {
     if (file >= 0) {
         if (!error)
             error = read_whole(queue, segment, file, &bytes, &length);
-        hot->seed = seed;
         disk->ops->close(disk, file);
         if (!error)
             error = walk_frames(&loading, bytes, length, seed);
-    } else if (live_in_maps(hot, words) < segment->unacked) {
-        qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
+    } else {
+        if (live_in_maps(hot, words) < segment->unacked)
+            qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
+        if (!error && !hot->old && !(hot->old = calloc(1, 1))) /* the next flush begins a file */
+            error = qi_fail(QI_E_MEMORY, "no memory to load a segment");
     }
     for (uint32_t i = 0; i < words && !error; i++) { /* the journal's acks of what the file holds */
         uint64_t again = hot->jdel[i] & hot->del[i] & ~hot->jpub[i];
@@ -374,11 +393,6 @@ static int window(struct qi_queue *queue, struct qi_segment *segment, uint32_t o
         int file = qi_segment_open(queue, segment, &seed);
         if (file < 0)
             return file;
-        if (queue->store->options.read_only && seed != segment->hot->seed) {
-            disk->ops->close(disk, file); /* places in the file that was loaded mean nothing here */
-            return qi_fail(QI_E_CORRUPT, "segment %llu was written anew since it was read",
-                           (unsigned long long)segment->number);
-        }
         int64_t got = disk->ops->size(disk, file, &size);
         if (got == 0) { /* a length that is not there is not asked memory for */
             bool inside = offset <= size && length <= size - offset;
@@ -432,79 +446,4 @@ bool qi_segment_at_hand(const struct qi_queue *queue, const struct qi_segment *s
     const uint8_t *fields = queue->window + (offset - queue->window_offset);
     uint32_t embedded = qi_get32(fields + QI_PUB_EMBEDDED);
     return in_window(queue, segment, offset, QI_PUB_FIELDS + (uint64_t)embedded);
-}
-
-int qi_segment_summary(struct qi_queue *queue, const struct qi_segment *segment,
-                       struct qi_file_use **uses, uint32_t *count, uint32_t *transient) {
-    *uses = NULL;
-    *count = 0;
-    struct qi_disk *disk = queue->store->disk;
-    uint32_t seed;
-    int file = qi_segment_open(queue, segment, &seed);
-    if (file < 0)
-        return file;
-    uint8_t tail[4], *bytes = NULL;
-    int64_t got = disk->ops->read(disk, file, tail, 4, segment->length - 4);
-    uint32_t size = got == 4 ? qi_get32(tail) : 0;
-    int error =
-        size < QI_FRAME_HEADER + QI_SUMMARY_FIXED || size > segment->length - QI_SEGMENT_START
-            ? QI_E_CORRUPT
-            : 0;
-    if (!error && !(bytes = malloc(size)))
-        error = QI_E_MEMORY;
-    if (!error && disk->ops->read(disk, file, bytes, size, segment->length - size) != size)
-        error = QI_E_CORRUPT;
-    disk->ops->close(disk, file);
-    struct qi_frame frame;
-    if (!error &&
-        (qi_frame_read(seed, bytes, size, 0, segment->length - size, &frame) != QI_FRAME_VALID ||
-         frame.type != QI_FRAME_SUMMARY))
-        error = QI_E_CORRUPT;
-    if (!error) {
-        uint32_t files = qi_get32(frame.payload + QI_SUMMARY_FILES);
-        if (files > (frame.length - QI_SUMMARY_FIXED) / QI_SUMMARY_FILE)
-            error = QI_E_CORRUPT;
-        if (!error && files && !(*uses = malloc(files * sizeof **uses)))
-            error = QI_E_MEMORY;
-        for (uint32_t i = 0; i < files && !error; i++) {
-            const uint8_t *at = frame.payload + QI_SUMMARY_FIXED - 4 + i * QI_SUMMARY_FILE;
-            (*uses)[i] = (struct qi_file_use){qi_get32(at), qi_get32(at + 4), qi_get64(at + 8)};
-        }
-        *count = error ? 0 : files;
-        *transient = qi_get32(frame.payload + QI_SUMMARY_TRANSIENT);
-    }
-    free(bytes);
-    return error ? qi_fail(error, "segment %llu: the summary is damaged",
-                           (unsigned long long)segment->number)
-                 : 0;
-}
-
-int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct qi_file_use **uses,
-                    uint32_t *count) {
-    *uses = NULL;
-    *count = 0;
-    if (segment->unacked == 0)
-        return 0;
-    if (!segment->hot && segment->length > 0) {
-        uint32_t transient = 0;
-        int error = qi_segment_summary(queue, segment, uses, count, &transient);
-        /* Transients may have died since (the floor): then, or if the summary is damaged, the entries are read. */
-        if (!error && (transient == 0 ||
-                       segment->number * queue->store->options.segment_entries >= queue->floor))
-            return 0;
-        if (error && error != QI_E_CORRUPT)
-            return error;
-        free(*uses);
-        *uses = NULL;
-        *count = 0;
-    }
-    int error = qi_segment_load(queue, segment);
-    if (error || segment->hot->uses_count == 0)
-        return error;
-    *uses = malloc(segment->hot->uses_count * sizeof **uses);
-    if (!*uses)
-        return qi_fail(QI_E_MEMORY, "no memory for a segment's list of message files");
-    memcpy(*uses, segment->hot->uses, segment->hot->uses_count * sizeof **uses);
-    *count = segment->hot->uses_count;
-    return 0;
 }

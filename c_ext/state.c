@@ -49,6 +49,7 @@ int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint6
         qi_put32(at + 8, items[i].length | (items[i].alt ? QI_MANIFEST_ALT : 0));
         qi_put16(at + 12, items[i].flushed_unacked);
         qi_put16(at + 14, items[i].flushed_transient);
+        qi_put64(at + 16, items[i].epoch);
         at += QI_MANIFEST_SEGMENT;
     }
     return qi_journal_append(journal, QI_FRAME_MANIFEST, (uint32_t)size);

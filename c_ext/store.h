@@ -110,7 +110,7 @@ int qi_store_open_on(struct qi_disk *disk, const char *path, const qi_options *o
 int qi_meta_open(struct qi_store *store, bool create);
 int qi_meta_write(struct qi_store *store, bool clean);
 int qi_queue_meta_write(struct qi_queue *queue);
-int qi_queue_meta_read(struct qi_queue *queue);
+int qi_queue_meta_read(struct qi_queue *queue, bool *damaged);
 
 /* worker.c */
 int qi_worker_start(struct qi_store *store);

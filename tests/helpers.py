@@ -18,6 +18,11 @@ SMALL = {
 }
 
 
+def twice(content: bytes) -> bytes:
+    """store.meta or queue.meta: two copies, each in pages of its own."""
+    return content.ljust(-len(content) // 4096 * -4096, b"\0") * 2
+
+
 def damage(store: qindex.Store) -> list[str]:
     """Findings of severity damage so far, as text."""
     return [str(finding) for finding in store.findings if finding.severity == "damage"]

@@ -71,6 +71,11 @@ def joined(frames):
     return b"".join(header + payload for _, header, payload in frames)
 
 
+def twice(content):
+    """Two copies, each in pages of its own."""
+    return content.ljust(4096, b"\0") * 2
+
+
 # ---- the files of the example ----
 
 STORE_META = with_crc(
@@ -127,7 +132,7 @@ MANIFEST_PAYLOAD = (
     struct.pack(">QQQQ", FLUSHED_EPOCH, 1, 0, 0)
     + lanes(131072)
     + struct.pack(">I", 1)
-    + struct.pack(">QIHH", 0, len(SEGMENT), 2, 0)
+    + struct.pack(">QIHHQ", 0, len(SEGMENT), 2, 0, FLUSHED_EPOCH)
 )
 PUBLISH = record(0, 2, publish_fields(b"hello"))
 DELIVER = record(2, 2)
@@ -151,9 +156,9 @@ JOURNAL = (
 )
 
 FILES = {
-    "store.meta": STORE_META,
+    "store.meta": twice(STORE_META),
     "messages/0.qms": MESSAGES_HEADER + b"".join(MESSAGE),
-    f"queues/{DIRECTORY}/queue.meta": QUEUE_META,
+    f"queues/{DIRECTORY}/queue.meta": twice(QUEUE_META),
     f"queues/{DIRECTORY}/0.idx": SEGMENT,
     f"queues/{DIRECTORY}/journal.alt": JOURNAL,
 }
@@ -209,7 +214,7 @@ EXAMPLES = {
             (MANIFEST_PAYLOAD[16:32], "floor, tail of the epoch before"),
             (MANIFEST_PAYLOAD[32:44], "1 lane: lane 0, reserved"),
             (MANIFEST_PAYLOAD[44:48], "1 segment:"),
-            (MANIFEST_PAYLOAD[48:], "number, length, unacked, transient"),
+            (MANIFEST_PAYLOAD[48:], "number, length, unacked, transient, epoch"),
         ],
     ),
     "publish": framed("publish", fields_of(PUBLISH, 8)),

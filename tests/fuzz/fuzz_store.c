@@ -98,14 +98,27 @@ static bool put_journal(const char *folder, const struct archive_file *file) {
     return put;
 }
 
+/* Both copies. */
+static bool put_meta(const char *folder, const char *name, const struct archive_file *file) {
+    size_t half = (file->size + 4095) / 4096 * 4096;
+    uint8_t *bytes = calloc(2, half + 1);
+    if (!bytes)
+        return false;
+    memcpy(bytes, file->bytes, file->size);
+    memcpy(bytes + half, file->bytes, file->size);
+    bool put = memory_disk_put(folder, name, bytes, 2 * half);
+    free(bytes);
+    return put;
+}
+
 static bool put_file(const struct archive_file *file) {
     const char *queue = file->second ? SECOND_QUEUE_DIR : FIRST_QUEUE_DIR;
     char name[32];
     switch (file->kind) {
     case STORE_META:
-        return memory_disk_put("", "store.meta", file->bytes, file->size);
+        return put_meta("", "store.meta", file);
     case QUEUE_META:
-        return memory_disk_put(queue, "queue.meta", file->bytes, file->size);
+        return put_meta(queue, "queue.meta", file);
     case JOURNAL_EVEN:
     case JOURNAL_ODD:
         return put_journal(queue, file);

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from helpers import queue_directory
+from helpers import queue_directory, twice
 
 from qindex._core import lib
 
@@ -38,8 +38,10 @@ def frame(start: int, offset: int, kind: int, payload: bytes) -> bytes:
 
 def manifest(segments: Iterable[tuple[int, int, int]], flushed: int = 1) -> bytes:
     """(number, length, unacked) of each segment."""
-    rows = b"".join(struct.pack(">QIHH", n, length, unacked, 0) for n, length, unacked in segments)
-    fixed = struct.pack(">QQQQHHQI", flushed, 1, 0, 0, 1, 0, 1 << 50, len(rows) // 16)
+    rows = b"".join(
+        struct.pack(">QIHHQ", n, length, unacked, 0, 1) for n, length, unacked in segments
+    )
+    fixed = struct.pack(">QQQQHHQI", flushed, 1, 0, 0, 1, 0, 1 << 50, len(rows) // 24)
     return fixed + rows
 
 
@@ -74,9 +76,9 @@ def write(root: Path, journal_jif: bytes, segments: dict[int, bytes] | None = No
     folder.mkdir(parents=True)
     (root / "messages").mkdir()
     meta = b"QISTOR\r\n" + struct.pack(">II16sQQQBBH", 1, 16384, STORE, 1, 1, 0, 0, 0, 0)
-    (root / "store.meta").write_bytes(sealed(meta))
+    (root / "store.meta").write_bytes(twice(sealed(meta)))
     name = struct.pack(">II16s", 1, 1, QUEUE) + b"q"
-    (folder / "queue.meta").write_bytes(sealed(b"QIQUEU\r\n" + name))
+    (folder / "queue.meta").write_bytes(twice(sealed(b"QIQUEU\r\n" + name)))
     (folder / "journal.jif").write_bytes(journal_jif)
     for number, data in (segments or {}).items():
         (folder / f"{number}.idx").write_bytes(data)
@@ -136,13 +138,13 @@ def mark_within_a_frame() -> tuple[bytes, dict[int, bytes]]:
 
 def segments_in_reverse() -> tuple[bytes, dict[int, bytes]]:
     """A manifest that names its segments in falling order."""
-    count = SIZE // 16
+    count = SIZE // 24
     return journal([(MANIFEST, manifest((count - i, 100, 1) for i in range(count)))]), {}
 
 
 def missing_segments() -> tuple[bytes, dict[int, bytes]]:
     """A manifest that names segments that are not there."""
-    return journal([(MANIFEST, manifest((i, 100, 1) for i in range(SIZE // 16)))]), {}
+    return journal([(MANIFEST, manifest((i, 100, 1) for i in range(SIZE // 24)))]), {}
 
 
 def scattered_publishes() -> tuple[bytes, dict[int, bytes]]:
@@ -153,7 +155,7 @@ def scattered_publishes() -> tuple[bytes, dict[int, bytes]]:
 
 def scattered_acks() -> tuple[bytes, dict[int, bytes]]:
     """Each ack in a segment of its own."""
-    count = SIZE // 24
+    count = SIZE // 32
     records = b"".join(ack(i * 16384) for i in range(count))
     rows = manifest((i, 100, 2) for i in range(count))
     return journal([(MANIFEST, rows), (RECORDS, records)]), {}

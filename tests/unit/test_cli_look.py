@@ -104,7 +104,8 @@ def test_a_queue_beyond_reading_does_not_hide_the_others(run, store_path):
 
 
 def test_a_queue_whose_name_is_damaged_is_not_forgotten(run, store_path):
-    flip(directory_of(store_path, "orders") / "queue.meta", 20)
+    for copy in (0, 4096):
+        flip(directory_of(store_path, "orders") / "queue.meta", copy + 20)
     for command in ("ls", "stats"):
         code, out, _ = run(command, store_path)
         assert code == 1
@@ -114,6 +115,10 @@ def test_a_queue_whose_name_is_damaged_is_not_forgotten(run, store_path):
 
 def test_a_store_that_cannot_be_opened_is_told_apart_from_damage(run, store_path):
     flip(store_path / "store.meta", 20)
+    code, out, err = run("check", store_path)
+    assert code == 1
+    assert "one of the two copies" in out
+    flip(store_path / "store.meta", 4096 + 20)
     code, out, err = run("check", store_path)
     assert (code, out) == (2, "")
     assert "store.meta is damaged" in err

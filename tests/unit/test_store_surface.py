@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import SMALL, content, crash, files_of, ids, queue_directory
+from helpers import SMALL, content, crash, files_of, ids, queue_directory, twice
 
 import qindex
 
@@ -174,9 +174,9 @@ def test_another_segment_size_than_at_creation_is_a_format_error(open_store):
 def test_another_format_version_is_a_format_error(open_store, tmp_path, version):
     open_store().close()
     meta = tmp_path / "data" / "store.meta"
-    data = bytearray(meta.read_bytes())
+    data = bytearray(meta.read_bytes()[:64])
     data[8:12] = version.to_bytes(4)
-    meta.write_bytes(data)
+    meta.write_bytes(twice(data))
     with pytest.raises(qindex.FormatError, match=f"version {version}"):
         open_store()
 
