@@ -73,15 +73,15 @@ def fuzz_store(seconds: float, work: Path, engine: Path, expected: str = "", see
                 raise SystemExit("fuzz: the canary: something else failed")
         print(f"fuzz: store: FAILED; the input is in {work}", flush=True)
         return False
-    stats = dict(
-        line.removeprefix("stat::").split(":", 1)
-        for line in done.stderr.splitlines()
-        if line.startswith("stat::")
-    )
-    inputs = int(stats["number_of_executed_units"])
     took = time.monotonic() - begin
-    print(f"fuzz: store: {inputs} inputs in {took:.0f} s: nothing found", flush=True)
+    print(f"fuzz: store: {inputs_of(done)} inputs in {took:.0f} s: nothing found", flush=True)
     return True
+
+
+def inputs_of(done: subprocess.CompletedProcess[str]) -> int:
+    """How many inputs libFuzzer says that it tried."""
+    (stat,) = (s for s in done.stderr.splitlines() if s.startswith("stat::number_of_executed"))
+    return int(stat.partition(": ")[2])
 
 
 def fuzz_formats(seconds: float, work: Path, seed: int = 0) -> bool:
@@ -96,7 +96,10 @@ def fuzz_formats(seconds: float, work: Path, seed: int = 0) -> bool:
         print("fuzz: formats: FAILED", flush=True)
         return False
     last = [line for line in done.stdout.splitlines() if line.startswith("formats:")]
-    print(f"fuzz: {last[-1] if last else f'formats: {seconds:.0f} s, guided: nothing found'}")
+    if last:
+        print(f"fuzz: {last[-1]}", flush=True)
+    else:
+        print(f"fuzz: formats: {inputs_of(done)} inputs in {seconds:.0f} s, guided: nothing found")
     return True
 
 

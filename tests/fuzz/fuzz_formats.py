@@ -209,7 +209,7 @@ def search_guided(target: Target, folder: Path, seconds: float, crashes: Path) -
     crashes.mkdir(parents=True, exist_ok=True)
     found = tempfile.mkdtemp()
     options = [f"-max_total_time={seconds:.0f}", f"-artifact_prefix={crashes}/", "-max_len=8192"]
-    options += ["-timeout=30", "-rss_limit_mb=2048", "-verbosity=0"]
+    options += ["-timeout=30", "-rss_limit_mb=2048", "-verbosity=0", "-print_final_stats=1"]
     atheris.Setup([sys.argv[0], *options, found, str(folder)], target.one)
     try:
         atheris.Fuzz()
