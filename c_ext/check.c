@@ -8,6 +8,8 @@
 
 #include "store.h"
 
+#define ATTEMPTS 20u /* to read what a busy writer moves */
+
 /* The check of one queue. */
 struct checking {
     struct qi_queue *queue;
@@ -49,22 +51,34 @@ static void check_bodies(struct checking *checking, struct qi_segment *segment) 
             note_missed(checking, segment->number * entries + slot);
 }
 
-/* A reader beside a writer: what was acked meanwhile is not missed. The rest is damage. */
-static void report_missed(struct checking *checking) {
+/* Is a message that was missed still alive, and still not to be read? 0, or why. */
+static int miss_again(struct checking *checking, uint64_t req_id) {
     struct qi_queue *queue = checking->queue;
     struct qi_segment *segment;
     uint32_t slot;
-    if (checking->missed_count)
-        qi_reread(queue);
-    for (uint32_t i = 0; i < checking->missed_count; i++) {
-        uint64_t req_id = checking->missed[i];
-        int error = queue->recovered ? qi_find_live(queue, req_id, &segment, &slot) : QI_E_ACKED;
-        if (!error)
-            error = read_body(checking, segment, slot);
-        if (error && error != QI_E_ACKED)
-            qi_report(queue->store, true, queue->directory, "", 0, "message %llu: %s",
-                      (unsigned long long)req_id, qi_error_text());
+    int error = queue->recovered ? qi_find_live(queue, req_id, &segment, &slot) : QI_E_ACKED;
+    if (!error)
+        error = read_body(checking, segment, slot);
+    return error == QI_E_ACKED ? 0 : error;
+}
+
+/* A reader beside a writer: what was acked meanwhile is not missed, and what stands elsewhere now is looked for there, as
+ * often as the writer moves it. The rest is damage. */
+static void report_missed(struct checking *checking) {
+    struct qi_queue *queue = checking->queue;
+    for (uint32_t attempt = 0; checking->missed_count && attempt < ATTEMPTS; attempt++) {
+        uint32_t count = 0;
+        if (qi_reread(queue) != 0)
+            break;
+        for (uint32_t i = 0; i < checking->missed_count; i++)
+            if (miss_again(checking, checking->missed[i]) != 0)
+                checking->missed[count++] = checking->missed[i];
+        checking->missed_count = count;
     }
+    for (uint32_t i = 0; i < checking->missed_count; i++)
+        if (miss_again(checking, checking->missed[i]) != 0)
+            qi_report(queue->store, true, queue->directory, "", 0, "message %llu: %s",
+                      (unsigned long long)checking->missed[i], qi_error_text());
 }
 
 /* QI_E_CORRUPT: a reader has to read the queue again. */

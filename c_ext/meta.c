@@ -154,7 +154,10 @@ int qi_meta_open(struct qi_store *store, bool create) {
     bool damaged;
     struct qi_disk *disk = store->disk;
     int64_t size = read_file(disk, store->root, "store.meta", file, sizeof file);
-    if (size == -ENOENT && has_content(store))
+    bool lost = size == -ENOENT && has_content(store);
+    if (lost) /* or a writer made the store just now, between the two looks */
+        size = read_file(disk, store->root, "store.meta", file, sizeof file);
+    if (lost && size == -ENOENT)
         return qi_fail(QI_E_CORRUPT, "store.meta is missing, but there are queues: restore it, or "
                                      "salvage the queues from a copy");
     if (size == -ENOENT && create) {
