@@ -26,9 +26,11 @@ static bool get_lane(const uint8_t *at, uint64_t *req_id) {
 
 int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint64_t flushed_epoch,
                        uint64_t previous_tail) {
-    const struct qi_segment *items = queue->segments.items + queue->segments.start;
+    const struct qi_segments *segments = &queue->segments;
+    const struct qi_segment *items =
+        segments->count ? segments->items + segments->start : NULL; /* no table: no segment */
     uint32_t count = 0;
-    for (uint32_t i = 0; i < queue->segments.count; i++)
+    for (uint32_t i = 0; i < segments->count; i++)
         count += items[i].length > 0;
     uint64_t size = QI_MANIFEST_FIXED + (uint64_t)count * QI_MANIFEST_SEGMENT;
     uint8_t *at;
@@ -42,7 +44,7 @@ int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint6
     at = put_lane(at + 32, queue->reserved);
     qi_put32(at, count);
     at += 4;
-    for (uint32_t i = 0; i < queue->segments.count; i++) {
+    for (uint32_t i = 0; i < segments->count; i++) {
         if (items[i].length == 0)
             continue;
         qi_put64(at, items[i].number);
