@@ -21,7 +21,8 @@ int qi_find_live(struct qi_queue *queue, uint64_t req_id, struct qi_segment **se
     int error = qi_segment_load(queue, *segment);
     if (error)
         return error;
-    if (!qi_bit((*segment)->hot->pub, *slot) || qi_bit((*segment)->hot->ack, *slot))
+    const struct qi_slots *slots = qi_slots_of((*segment)->hot, *slot);
+    if (!qi_bit(slots->pub, *slot) || qi_bit(slots->ack, *slot))
         return qi_fail(QI_E_ACKED,
                        "message %llu is not in the queue any more: acked, expired or purged",
                        (unsigned long long)req_id);
@@ -56,7 +57,7 @@ int qi_append_events(struct qi_queue *queue, enum qi_record_kind kind, const uin
 static int find_unacked(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
                         uint32_t *slot) {
     int error = qi_find_live(queue, req_id, segment, slot);
-    if (error || qi_bit((*segment)->hot->out, *slot))
+    if (error || qi_bit(qi_slots_of((*segment)->hot, *slot)->out, *slot))
         return error;
     return qi_fail(QI_E_UNKNOWN, "message %llu is ready, not delivered: get it before you ack it",
                    (unsigned long long)req_id);
@@ -93,7 +94,7 @@ int qi_ack_now(struct qi_queue *queue, uint64_t req_id) {
         return QI_BUSY;
     struct qi_segment *segment = qi_segment_find(&queue->segments, req_id / entries);
     int result = QI_BUSY;
-    if (segment && segment->hot && qi_bit(segment->hot->out, slot))
+    if (segment && segment->hot && qi_bit(qi_slots_of(segment->hot, slot)->out, slot))
         result = settle(queue, segment, slot, req_id);
     qi_unlock(queue->store);
     return result;
@@ -129,8 +130,8 @@ int qi_check_distinct(const uint64_t *req_ids, uint32_t count) {
 }
 
 int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count) {
-    struct qi_segment *segment;
-    uint32_t slot;
+    struct qi_segment *segment = NULL;
+    uint32_t entries = queue->store->options.segment_entries, slot;
     qi_lock(queue->store);
     int error = qi_queue_ready(queue, true);
     if (!error)
@@ -142,9 +143,9 @@ int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t co
     if (!error && count)
         error = qi_append_events(queue, QI_ACK, req_ids, count);
     for (uint32_t i = 0; !error && i < count; i++) {
-        error = qi_find_live(queue, req_ids[i], &segment, &slot);
-        if (!error)
-            qi_segment_ack(queue, segment, slot);
+        if (i == 0 || segment->number != req_ids[i] / entries)
+            segment = qi_segment_find(&queue->segments, req_ids[i] / entries);
+        qi_segment_ack(queue, segment, (uint32_t)(req_ids[i] % entries));
     }
     if (!error)
         qi_flush_if_due(queue);

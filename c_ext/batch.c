@@ -99,8 +99,8 @@ static void emit_count(struct batch *batch, uint32_t slot, uint16_t count) {
 
 /* Where the fields of a publish stand: in the journal that is flushed, or in the file that is rewritten. */
 static const uint8_t *fields_of(const struct qi_flush_segment *segment, const uint8_t *journal,
-                                uint32_t slot) {
-    uint32_t loc = segment->loc[slot], offset = loc & QI_LOC_OFFSET_MAX;
+                                uint32_t loc) {
+    uint32_t offset = loc & QI_LOC_OFFSET_MAX;
     return (loc & QI_LOC_FILE) == QI_LOC_SEGMENT ? segment->old + offset + QI_ENTRY_ID
                                                  : journal + offset + QI_RECORD_ID;
 }
@@ -108,36 +108,33 @@ static const uint8_t *fields_of(const struct qi_flush_segment *segment, const ui
 /* One slot's news: what happened since the last flush and is not over within it; if the file is rewritten, all that is
  * alive is news. The first '01' of a slot is read as its delivery and the second as its ack, so a delivery that the file
  * has already is never written again. */
-static void emit_slot(struct batch *batch, struct qi_flush_segment *segment, const uint8_t *journal,
-                      uint32_t slot, uint32_t words, uint64_t *earliest_us) {
-    const uint64_t *jpub = qi_flush_map(segment, QI_FLUSH_JPUB, words),
-                   *jdel = qi_flush_map(segment, QI_FLUSH_JDEL, words),
-                   *jack = qi_flush_map(segment, QI_FLUSH_JACK, words),
-                   *jcount = qi_flush_map(segment, QI_FLUSH_JCOUNT, words),
-                   *del = qi_flush_map(segment, QI_FLUSH_DEL, words),
-                   *ack = qi_flush_map(segment, QI_FLUSH_ACK, words),
-                   *transient = qi_flush_map(segment, QI_FLUSH_TRANSIENT, words);
-    bool published = segment->old || qi_bit(jpub, slot);
-    if (published && qi_bit(ack, slot))
+static void emit_slot(struct batch *batch, const struct qi_flush_segment *segment,
+                      struct qi_flush_slots *slots, uint32_t at, const uint8_t *journal,
+                      uint64_t *earliest_us) {
+    uint32_t slot = slots->first + at;
+    bool published = segment->old || qi_bit(slots->jpub, at);
+    if (published && qi_bit(slots->ack, at))
         return;
     if (published) {
-        const uint8_t *fields = fields_of(segment, journal, slot);
+        const uint8_t *fields = fields_of(segment, journal, slots->places->loc[at]);
         uint64_t expiry_us = qi_get64(fields + QI_PUB_EXPIRY);
         if (expiry_us && (*earliest_us == 0 || expiry_us < *earliest_us))
             *earliest_us = expiry_us;
-        emit_publish(batch, fields, slot, !qi_bit(transient, slot), &segment->placed[slot]);
+        emit_publish(batch, fields, slot, !qi_bit(slots->transient, at),
+                     &slots->places->placed[at]);
     }
-    bool first_delivery = published ? qi_bit(del, slot) : qi_bit(jdel, slot);
-    if (qi_bit(jack, slot)) {
-        if (first_delivery || !qi_bit(del, slot))
+    bool first_delivery = qi_bit(published ? slots->del : slots->jdel, at);
+    if (qi_bit(slots->jack, at)) {
+        if (first_delivery || !qi_bit(slots->del, at))
             emit_event(batch, slot); /* a purge acks without delivery */
         emit_event(batch, slot);
         return;
     }
     if (first_delivery)
         emit_event(batch, slot);
-    if (segment->delivered[slot] > 1 && (first_delivery || qi_bit(jcount, slot)))
-        emit_count(batch, slot, segment->delivered[slot]);
+    if (slots->delivered && slots->delivered[at] > 1 &&
+        (first_delivery || qi_bit(slots->jcount, at)))
+        emit_count(batch, slot, slots->delivered[at]);
 }
 
 static void emit_summary(struct batch *batch, const struct qi_flush_segment *segment,
@@ -205,16 +202,14 @@ static int write_batch(struct qi_queue *queue, const struct qi_flush *flush,
                        struct qi_flush_segment *segment) {
     struct qi_disk *disk = queue->store->disk;
     struct batch batch = {.disk = disk, .file = -1};
-    uint32_t words = queue->store->segment_words;
     int error = open_file(queue, flush, segment, &batch);
     const uint8_t *journal = queue->journals[flush->epoch & 1].tape.memory;
     uint64_t earliest_us = 0;
-    for (uint32_t word = 0; word < words && !error; word++) {
-        uint64_t news = segment->old ? qi_flush_map(segment, QI_FLUSH_PUB, words)[word] : 0;
-        for (uint32_t map = 0; map < QI_FLUSH_NEWS && !segment->old; map++)
-            news |= qi_flush_map(segment, map, words)[word];
+    for (uint32_t i = 0; i < segment->slots_count && !error; i++) {
+        struct qi_flush_slots *slots = &segment->slots[i];
+        uint64_t news = segment->old ? slots->pub : qi_flush_news(slots);
         for (; news; news &= news - 1)
-            emit_slot(&batch, segment, journal, word * 64 + (uint32_t)__builtin_ctzll(news), words,
+            emit_slot(&batch, segment, slots, (uint32_t)__builtin_ctzll(news), journal,
                       &earliest_us);
     }
     if (!error)
@@ -245,15 +240,16 @@ static int write_batch(struct qi_queue *queue, const struct qi_flush *flush,
 static int give_up_rewrite(struct qi_queue *queue, const struct qi_flush *flush,
                            struct qi_flush_segment *segment) {
     struct qi_disk *disk = queue->store->disk;
-    uint32_t words = queue->store->segment_words;
+    uint64_t news = 0;
     char name[32];
     qi_segment_name(segment->number, !segment->alt, name);
     disk->ops->unlink(disk, queue->dir, name);
     free(segment->old);
     segment->old = NULL;
     segment->new_length = segment->length;
-    return qi_count_bits(segment->maps, QI_FLUSH_NEWS * words) ? write_batch(queue, flush, segment)
-                                                               : 0;
+    for (uint32_t i = 0; i < segment->slots_count; i++)
+        news |= qi_flush_news(&segment->slots[i]);
+    return news ? write_batch(queue, flush, segment) : 0;
 }
 
 int qi_batch_write(struct qi_queue *queue, const struct qi_flush *flush,

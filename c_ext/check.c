@@ -45,10 +45,14 @@ static void note_missed(struct checking *checking, uint64_t req_id) {
 static void check_bodies(struct checking *checking, struct qi_segment *segment) {
     uint32_t entries = checking->queue->store->options.segment_entries;
     const struct qi_hot *hot = segment->hot;
-    for (uint32_t slot = 0; slot < entries; slot++)
-        if (qi_bit(hot->pub, slot) && !qi_bit(hot->ack, slot) && qi_bit(hot->stored, slot) &&
-            read_body(checking, segment, slot) != 0)
-            note_missed(checking, segment->number * entries + slot);
+    for (uint32_t first = 0; first < entries; first += 64) {
+        const struct qi_slots *slots = qi_slots_of(hot, first);
+        for (uint64_t bits = slots->pub & ~slots->ack & slots->stored; bits; bits &= bits - 1) {
+            uint32_t slot = first + (uint32_t)__builtin_ctzll(bits);
+            if (read_body(checking, segment, slot) != 0)
+                note_missed(checking, segment->number * entries + slot);
+        }
+    }
 }
 
 /* Is a message that was missed still alive, and still not to be read? 0, or why. */
@@ -85,7 +89,7 @@ static void report_missed(struct checking *checking) {
 static int check_segment(struct checking *checking, uint32_t index) {
     struct qi_queue *queue = checking->queue;
     struct qi_segment *segment = queue->segments.items + queue->segments.start + index;
-    uint32_t words = queue->store->segment_words, unacked = 0;
+    uint32_t entries = queue->store->options.segment_entries, unacked = 0, out = 0;
     bool was_cold = !segment->hot;
     int error = qi_segment_load(queue, segment);
     if (error == QI_E_CORRUPT)
@@ -95,13 +99,15 @@ static int check_segment(struct checking *checking, uint32_t index) {
         return 0;
     }
     struct qi_hot *hot = segment->hot;
-    for (uint32_t i = 0; i < words; i++) {
-        unacked += (uint32_t)__builtin_popcountll(hot->pub[i] & ~hot->ack[i]);
-        if (hot->out[i] & ~(hot->pub[i] & ~hot->ack[i]))
+    for (uint32_t slot = 0; slot < entries; slot += 64) {
+        const struct qi_slots *slots = qi_slots_of(hot, slot);
+        unacked += (uint32_t)__builtin_popcountll(slots->pub & ~slots->ack);
+        out += (uint32_t)__builtin_popcountll(slots->out);
+        if (slots->out & ~(slots->pub & ~slots->ack))
             qi_report(queue->store, true, queue->directory, "", 0,
                       "segment %llu: an acked message is out", (unsigned long long)segment->number);
     }
-    if (unacked != segment->unacked || qi_count_bits(hot->out, words) != hot->out_count)
+    if (unacked != segment->unacked || out != hot->out_count)
         qi_report(queue->store, true, queue->directory, "", 0,
                   "segment %llu: counters and maps differ", (unsigned long long)segment->number);
     checking->depth += unacked;

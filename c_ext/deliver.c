@@ -10,16 +10,15 @@
 /* The first slot at or behind `slot` whose message is wanted. */
 static bool find_slot(struct qi_queue *queue, const struct qi_hot *hot, bool ready_only,
                       uint32_t *slot) {
-    uint32_t words = queue->store->segment_words;
-    for (uint32_t word = *slot / 64; word < words; word++) {
-        uint64_t bits = hot->pub[word] & ~hot->ack[word];
+    uint32_t entries = queue->store->options.segment_entries;
+    for (uint32_t at = *slot; at < entries; at = (at | 63) + 1) {
+        const struct qi_slots *slots = qi_slots_of(hot, at);
+        uint64_t bits = slots->pub & ~slots->ack & ~UINT64_C(0) << (at & 63);
         if (ready_only)
-            bits &= ~hot->out[word];
-        if (word == *slot / 64)
-            bits &= ~UINT64_C(0) << (*slot & 63);
+            bits &= ~slots->out;
         if (!bits)
             continue;
-        *slot = word * 64 + (uint32_t)__builtin_ctzll(bits);
+        *slot = (at & ~63u) + (uint32_t)__builtin_ctzll(bits);
         return true;
     }
     return false;
@@ -48,10 +47,11 @@ static int find_message(struct qi_queue *queue, uint64_t req_id, bool ready_only
     return QI_EMPTY;
 }
 
-static uint32_t delivery_count(const struct qi_hot *hot, uint32_t slot) {
-    if (!qi_bit(hot->del, slot))
+static uint32_t delivery_count(const struct qi_slots *slots, uint32_t slot) {
+    if (!qi_bit(slots->del, slot))
         return 0;
-    return hot->count && hot->count[slot] ? hot->count[slot] : 1;
+    uint32_t many = qi_slots_count_of(slots, slot);
+    return many ? many : 1;
 }
 
 /* Fills in the message and copies its payload. Nothing is changed. */
@@ -63,16 +63,16 @@ static int read_message(struct qi_queue *queue, struct qi_segment *segment, uint
         return error;
     struct qi_fields fields;
     qi_get_fields(record, &fields);
-    struct qi_hot *hot = segment->hot;
+    const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     message->req_id = segment->number * queue->store->options.segment_entries + slot;
     message->expiry_us = fields.expiry_us;
     memcpy(message->msg_id, fields.msg_id, QI_MSG_ID_SIZE);
     message->body_size = fields.size;
-    message->delivery_count = delivery_count(hot, slot);
-    bool stored = qi_bit(hot->stored, slot);
-    message->flags = (qi_bit(hot->del, slot) ? QI_DELIVERED : 0) |
-                     (qi_bit(hot->transient, slot) ? QI_TRANSIENT : 0) |
-                     (qi_bit(hot->out, slot) ? QI_UNACKED : 0) | (stored ? QI_STORED : 0);
+    message->delivery_count = delivery_count(slots, slot);
+    bool stored = qi_bit(slots->stored, slot);
+    message->flags = (qi_bit(slots->del, slot) ? QI_DELIVERED : 0) |
+                     (qi_bit(slots->transient, slot) ? QI_TRANSIENT : 0) |
+                     (qi_bit(slots->out, slot) ? QI_UNACKED : 0) | (stored ? QI_STORED : 0);
     if (message->delivery_count > 0 || message->req_id < queue->floor)
         message->flags |= QI_REDELIVERED;
     struct qi_msg_id id = qi_get_msg_id(fields.msg_id);
@@ -146,7 +146,7 @@ static int next_ready(struct qi_queue *queue, uint64_t from, uint64_t room, uint
 
 static void mark_out(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     qi_segment_deliver(queue, segment, slot);
-    qi_set_bit(segment->hot->out, slot);
+    qi_set_bit(&qi_slots_of(segment->hot, slot)->out, slot);
     segment->hot->out_count++;
     queue->out++;
 }
@@ -160,7 +160,7 @@ static int set_aside(struct qi_queue *queue, struct qi_segment *segment, uint32_
     text[sizeof text - 1] = 0;
     qi_report(queue->store, true, queue->directory, "", 0, "message %llu: %s",
               (unsigned long long)req_id, text);
-    int error = qi_segment_count_room(queue, segment, slot);
+    int error = qi_segment_count_room(segment, slot);
     if (!error)
         error = qi_append_event(queue, QI_DELIVER, req_id);
     if (error)
@@ -173,7 +173,7 @@ static int set_aside(struct qi_queue *queue, struct qi_segment *segment, uint32_
 
 static int deliver(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                    qi_message *message) {
-    int error = qi_segment_count_room(queue, segment, slot);
+    int error = qi_segment_count_room(segment, slot);
     if (!error)
         error = qi_append_event(queue, QI_DELIVER, message->req_id);
     if (error)
@@ -227,7 +227,8 @@ int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, s
     if (queue->cursor >= queue->next)
         result = QI_EMPTY;
     else if (segment && segment->hot && segment->hot->loaded &&
-             find_slot(queue, segment->hot, true, &slot) && !qi_bit(segment->hot->stored, slot) &&
+             find_slot(queue, segment->hot, true, &slot) &&
+             !qi_bit(qi_slots_of(segment->hot, slot)->stored, slot) &&
              qi_segment_at_hand(queue, segment, slot) &&
              read_message(queue, segment, slot, message, payload, room) == 0 &&
              !is_special(message)) {
@@ -255,7 +256,7 @@ static int64_t get_many_locked(struct qi_queue *queue, uint32_t count, qi_messag
             break;
         error = read_message(queue, segment, slot, &messages[got], payloads, room);
         if (!error)
-            error = qi_segment_count_room(queue, segment, slot);
+            error = qi_segment_count_room(segment, slot);
         if (error)
             break;
         payloads += messages[got].payload_size;
@@ -363,7 +364,7 @@ int64_t qi_nack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t c
         error = qi_check_distinct(req_ids, count);
     for (i = 0; !error && i < count; i++) {
         error = qi_find_live(queue, req_ids[i], &segment, &slot);
-        if (!error && !qi_bit(segment->hot->out, slot))
+        if (!error && !qi_bit(qi_slots_of(segment->hot, slot)->out, slot))
             error = qi_fail(
                 QI_E_UNKNOWN,
                 "message %llu is ready, not delivered: only a delivered message can be nacked",
@@ -371,7 +372,7 @@ int64_t qi_nack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t c
     }
     for (i = 0; !error && i < count; i++) { /* back to its own place: the record never moved */
         qi_find_live(queue, req_ids[i], &segment, &slot);
-        qi_clear_bit(segment->hot->out, slot);
+        qi_clear_bit(&qi_slots_of(segment->hot, slot)->out, slot);
         segment->hot->out_count--;
         queue->out--;
         if (req_ids[i] < queue->cursor)
@@ -382,7 +383,7 @@ int64_t qi_nack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t c
 }
 
 static int append_purge(struct qi_queue *queue, uint64_t *purged) {
-    uint32_t entries = queue->store->options.segment_entries, words = queue->store->segment_words;
+    uint32_t entries = queue->store->options.segment_entries;
     uint8_t *at;
     int error = qi_make_room(queue, 8 + 8 * queue->out, 0);
     if (!error)
@@ -398,10 +399,10 @@ static int append_purge(struct qi_queue *queue, uint64_t *purged) {
     qi_put64(at, queue->next);
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
-        for (uint32_t word = 0; segment->hot && word < words; word++)
-            for (uint64_t bits = segment->hot->out[word]; bits; bits &= bits - 1, next += 8)
-                qi_put64(next,
-                         segment->number * entries + word * 64 + (uint32_t)__builtin_ctzll(bits));
+        for (uint32_t slot = 0; segment->hot && slot < entries; slot += 64)
+            for (uint64_t bits = qi_slots_of(segment->hot, slot)->out; bits;
+                 bits &= bits - 1, next += 8)
+                qi_put64(next, segment->number * entries + slot + (uint32_t)__builtin_ctzll(bits));
     }
     uint32_t count = (uint32_t)((next - list) / 8);
     error = qi_journal_append(qi_current(queue), QI_FRAME_PURGE, 8 + 8 * count);

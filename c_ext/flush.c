@@ -17,7 +17,7 @@
 
 static void free_flush(struct qi_flush *flush) {
     for (uint32_t i = 0; i < flush->count; i++) {
-        free(flush->segments[i].maps);
+        free(flush->segments[i].slots);
         free(flush->segments[i].old);
         free(flush->segments[i].uses);
     }
@@ -96,11 +96,64 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     return 0;
 }
 
-/* Copies what the flush needs of one segment and marks it clean. */
+/* What a flush has to look at: the news, or all of it if the file is written anew. */
+static bool is_wanted(const struct qi_hot *hot, const struct qi_slots *slots) {
+    return qi_news(slots) != 0 || (hot->old && slots->pub);
+}
+
+static bool has_places(const struct qi_hot *hot, const struct qi_slots *slots) {
+    return slots->jpub || (hot->old && slots->pub);
+}
+
+/* One piece of memory: the bits, and behind them places and counts where there are any. */
+static int copy_slots(const struct qi_hot *hot, uint32_t entries, struct qi_flush_segment *copy) {
+    size_t bytes = 0;
+    uint32_t count = 0;
+    for (uint32_t first = 0; first < entries; first += 64) {
+        const struct qi_slots *slots = qi_slots_of(hot, first);
+        if (!is_wanted(hot, slots))
+            continue;
+        count++;
+        bytes += sizeof *copy->slots;
+        bytes += has_places(hot, slots) ? sizeof *copy->slots->places : 0;
+        bytes += slots->count ? 64 * sizeof *slots->count : 0;
+    }
+    copy->slots = malloc(bytes + 1);
+    if (!copy->slots)
+        return QI_E_MEMORY;
+    uint8_t *next = (uint8_t *)(copy->slots + count);
+    for (uint32_t first = 0; first < entries; first += 64) {
+        const struct qi_slots *slots = qi_slots_of(hot, first);
+        if (!is_wanted(hot, slots))
+            continue;
+        struct qi_flush_slots *to = &copy->slots[copy->slots_count++];
+        *to = (struct qi_flush_slots){.first = first,
+                                      .pub = slots->pub,
+                                      .del = slots->del,
+                                      .ack = slots->ack,
+                                      .transient = slots->transient,
+                                      .jpub = slots->jpub,
+                                      .jdel = slots->jdel,
+                                      .jack = slots->jack,
+                                      .jcount = slots->jcount};
+        if (has_places(hot, slots)) {
+            to->places = (struct qi_flush_places *)next;
+            memcpy(to->places->loc, slots->loc, sizeof slots->loc);
+            next += sizeof *to->places;
+        }
+        if (slots->count) {
+            to->delivered = memcpy(next, slots->count, 64 * sizeof *slots->count);
+            next += 64 * sizeof *slots->count;
+        }
+    }
+    return 0;
+}
+
+/* Copies what the flush needs of one segment. */
 static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
                             struct qi_flush_segment *copy) {
     struct qi_hot *hot = segment->hot;
-    uint32_t words = queue->store->segment_words;
+    uint32_t entries = queue->store->options.segment_entries;
     *copy = (struct qi_flush_segment){.number = segment->number,
                                       .length = segment->length,
                                       .epoch = segment->epoch,
@@ -109,30 +162,9 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
                                       .transient = segment->transient,
                                       .lost = segment->lost};
     if (segment->unacked > 0) {
-        size_t bytes =
-            (size_t)words * (QI_FLUSH_MAPS * 8 + 2 * 64 * sizeof(uint32_t) + 64 * sizeof(uint16_t));
-        copy->maps = malloc(bytes);
         copy->uses = malloc((hot->uses_count + 1) * sizeof *copy->uses);
-        if (!copy->maps || !copy->uses)
+        if (!copy->uses || copy_slots(hot, entries, copy) != 0)
             return qi_fail(QI_E_MEMORY, "no memory to flush");
-        const uint64_t *from[QI_FLUSH_MAPS] = {[QI_FLUSH_JPUB] = hot->jpub,
-                                               [QI_FLUSH_JDEL] = hot->jdel,
-                                               [QI_FLUSH_JACK] = hot->jack,
-                                               [QI_FLUSH_JCOUNT] = hot->jcount,
-                                               [QI_FLUSH_DEL] = hot->del,
-                                               [QI_FLUSH_ACK] = hot->ack,
-                                               [QI_FLUSH_TRANSIENT] = hot->transient,
-                                               [QI_FLUSH_PUB] = hot->pub};
-        for (int i = 0; i < QI_FLUSH_MAPS; i++)
-            memcpy(copy->maps + (size_t)i * words, from[i], words * 8);
-        copy->loc = (uint32_t *)(copy->maps + QI_FLUSH_MAPS * (size_t)words);
-        copy->placed = copy->loc + 64 * (size_t)words;
-        copy->delivered = (uint16_t *)(copy->placed + 64 * (size_t)words);
-        memcpy(copy->loc, hot->loc, words * 64 * sizeof *copy->loc);
-        if (hot->count)
-            memcpy(copy->delivered, hot->count, words * 64 * sizeof *copy->delivered);
-        else
-            memset(copy->delivered, 0, words * 64 * sizeof *copy->delivered);
         if (hot->uses_count)
             memcpy(copy->uses, hot->uses, hot->uses_count * sizeof *copy->uses);
         copy->uses_count = hot->uses_count;
@@ -171,7 +203,6 @@ int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch) {
         return qi_fail(QI_E_MEMORY, "no memory to flush");
     }
     flush->epoch = epoch;
-    uint32_t words = queue->store->segment_words;
     for (uint32_t i = 0; i < segments->count; i++) {
         struct qi_segment *segment = segments->items + segments->start + i;
         bool dirty = segment->hot && (segment->hot->dirty > 0 || segment->hot->old);
@@ -188,10 +219,11 @@ int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch) {
         struct qi_hot *hot = qi_segment_find(segments, flush->segments[i].number)->hot;
         if (!hot)
             continue;
-        memset(hot->jpub, 0, words * 8);
-        memset(hot->jdel, 0, words * 8);
-        memset(hot->jack, 0, words * 8);
-        memset(hot->jcount, 0, words * 8);
+        for (uint32_t slot = 0; slot < queue->store->options.segment_entries; slot += 64) {
+            struct qi_slots *slots = qi_slots_of(hot, slot);
+            if (qi_news(slots))
+                slots->jpub = slots->jdel = slots->jack = slots->jcount = 0;
+        }
         hot->dirty = 0;
         hot->in_flush = true;
         if (flush->segments[i].unacked == 0) /* whatever its file says is over */
@@ -269,7 +301,6 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
     struct qi_segment *segment = qi_segment_find(&queue->segments, flushed->number);
     if (!segment)
         return;
-    uint32_t words = queue->store->segment_words;
     if ((flushed->unacked == 0 || flushed->old) && queue->window_number == flushed->number)
         queue->window_length = 0; /* its file goes */
     segment->alt = flushed->unacked ? flushed->alt != (flushed->old != NULL) : false;
@@ -286,13 +317,13 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
         return;
     }
     hot->in_flush = false;
-    if (flushed->unacked) { /* else there are no maps */
-        const uint64_t *written =
-            qi_flush_map(flushed, flushed->old ? QI_FLUSH_PUB : QI_FLUSH_JPUB, words);
-        const uint64_t *ack = qi_flush_map(flushed, QI_FLUSH_ACK, words);
-        for (uint32_t slot = 0; slot < words * 64; slot++)
-            if (qi_bit(written, slot) && !qi_bit(ack, slot))
-                hot->loc[slot] = flushed->placed[slot];
+    for (uint32_t i = 0; i < flushed->slots_count; i++) {
+        const struct qi_flush_slots *slots = &flushed->slots[i];
+        uint64_t written = flushed->old ? slots->pub : slots->jpub;
+        for (uint64_t bits = written & ~slots->ack; bits; bits &= bits - 1) {
+            uint32_t at = (uint32_t)__builtin_ctzll(bits);
+            qi_slots_of(hot, slots->first)->loc[at] = slots->places->placed[at];
+        }
     }
     bool tail = segment->number >= queue->next / queue->store->options.segment_entries;
     if (segment->unacked == 0 && segment->length == 0 && hot->dirty == 0 && !tail)

@@ -4,18 +4,19 @@
 
 #include "store.h"
 
-/* The maps of a copy, one after the other; the first four are news. */
-enum qi_flush_map {
-    QI_FLUSH_JPUB,
-    QI_FLUSH_JDEL,
-    QI_FLUSH_JACK,
-    QI_FLUSH_JCOUNT,
-    QI_FLUSH_NEWS, /* so many */
-    QI_FLUSH_DEL = QI_FLUSH_NEWS,
-    QI_FLUSH_ACK,
-    QI_FLUSH_TRANSIENT,
-    QI_FLUSH_PUB,
-    QI_FLUSH_MAPS
+/* Where publish records stand: in the old journal, or in the file that is written anew; and, once they are written, in
+ * the segment file: a flush that failed may be run again. */
+struct qi_flush_places {
+    uint32_t loc[64], placed[64];
+};
+
+/* The copy of 64 slots that have news. */
+struct qi_flush_slots {
+    uint32_t first; /* slot */
+    uint64_t pub, del, ack, transient;
+    uint64_t jpub, jdel, jack, jcount;
+    struct qi_flush_places *places; /* NULL: no publish is written */
+    uint16_t *delivered;            /* NULL: none more than once */
 };
 
 struct qi_flush_segment {
@@ -27,17 +28,14 @@ struct qi_flush_segment {
     bool alt; /* which of its two files, before */
     uint8_t *
         old; /* its bytes: the batch is the whole segment, and goes to the other file; NULL: it is appended */
-    uint64_t *maps;   /* QI_FLUSH_MAPS bitmaps; loc, placed and delivered lie behind them */
-    uint32_t *loc;    /* in the old journal, or in old */
-    uint32_t *placed; /* in the segment file, once written: a flush that failed may be run again */
-    uint16_t *delivered;
+    struct qi_flush_slots *slots; /* their places and counts lie behind them */
+    uint32_t slots_count;
     struct qi_file_use *uses;
     uint32_t uses_count;
 };
 
-static inline const uint64_t *qi_flush_map(const struct qi_flush_segment *segment,
-                                           enum qi_flush_map map, uint32_t words) {
-    return segment->maps + (size_t)map * words;
+static inline uint64_t qi_flush_news(const struct qi_flush_slots *slots) {
+    return slots->jpub | slots->jdel | slots->jack | slots->jcount;
 }
 
 struct qi_flush {

@@ -34,10 +34,15 @@ int64_t qi_index_publish(struct qi_queue *queue, uint32_t count, const void *msg
     struct qi_segment *segment = NULL;
     for (uint64_t n = first / entries; !error && count && n <= (first + count - 1) / entries; n++) {
         segment = qi_segment_make(&queue->segments, n);
-        error = segment ? qi_segment_heat(queue, segment)
+        error = segment ? qi_segment_heat(segment)
                         : qi_fail(QI_E_MEMORY, "no memory for the table of segments");
         if (!error)
             segment->counted = true;
+    }
+    for (uint32_t done = 0; !error && done < count;) {
+        struct span span = span_at(queue, first + done, count - done);
+        error = qi_segment_room(span.segment, span.slot, span.count);
+        done += span.count;
     }
     struct qi_journal *journal = qi_current(queue);
     uint8_t *at = NULL;

@@ -128,8 +128,9 @@ void qi_flush_if_due(struct qi_queue *queue) {
         qi_flush_run(queue); /* if it cannot be begun or fails: the next append asks again */
 }
 
-/* The segment that a new ReqId goes to, with maps. */
-static struct qi_segment *tail_segment(struct qi_queue *queue, uint64_t number) {
+/* The segment that new ReqIds go to, with maps for `count` of them from `slot` on. */
+static struct qi_segment *tail_segment(struct qi_queue *queue, uint64_t number, uint32_t slot,
+                                       uint32_t count) {
     struct qi_segments *segments = &queue->segments;
     struct qi_segment *last =
         segments->count ? segments->items + segments->start + segments->count - 1 : NULL;
@@ -142,9 +143,24 @@ static struct qi_segment *tail_segment(struct qi_queue *queue, uint64_t number) 
         qi_fail(QI_E_MEMORY, "no memory for the table of segments");
         return NULL;
     }
-    if (!last->hot && qi_segment_heat(queue, last) != 0)
+    if (!last->hot && qi_segment_heat(last) != 0)
         return NULL;
-    return last;
+    if (count == 1 && qi_slots_of(last->hot, slot) != &qi_no_slots)
+        return last; /* the usual one */
+    return qi_segment_room(last, slot, count) ? NULL : last;
+}
+
+/* Memory for the maps of the next `count` ReqIds. */
+static int make_maps(struct qi_queue *queue, uint32_t count) {
+    uint32_t entries = queue->store->options.segment_entries;
+    for (uint64_t req_id = queue->next, end = req_id + count; req_id < end;) {
+        uint32_t slot = (uint32_t)(req_id % entries),
+                 left = (uint32_t)(end - req_id < entries - slot ? end - req_id : entries - slot);
+        if (!tail_segment(queue, req_id / entries, slot, left))
+            return QI_E_MEMORY;
+        req_id += left;
+    }
+    return 0;
 }
 
 struct publish {
@@ -192,12 +208,11 @@ static inline uint64_t record_size(const struct qi_store *store, const struct pu
 }
 
 /* The bits of a publish whose record stands at journal offset `offset`. */
-static inline void mark_published(struct qi_queue *queue, struct qi_segment *segment,
-                                  uint64_t req_id, uint64_t offset, const struct publish *publish) {
-    uint32_t slot = (uint32_t)(req_id % queue->store->options.segment_entries);
+static inline void mark_published(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                                  uint64_t offset, const struct publish *publish) {
     uint32_t tag = queue->epoch % 2 ? QI_LOC_JOURNAL_ODD : QI_LOC_JOURNAL_EVEN;
     if (publish->id.stamp) {
-        qi_set_bit(segment->hot->stored, slot);
+        qi_set_bit(&qi_slots_of(segment->hot, slot)->stored, slot);
         int error = qi_segment_use(segment->hot, publish->id.file, 1, qi_stored_bytes(publish->id));
         if (error) /* it is published; but nothing may be freed by what the memory says */
             qi_store_fail(queue->store, error);
@@ -226,8 +241,8 @@ static int store_body(struct qi_store *store, struct publish *publish) {
 /* The record, where there is room for it already. */
 static int64_t append_publish(struct qi_queue *queue, const struct publish *publish) {
     uint64_t size = record_size(queue->store, publish), req_id = queue->next;
-    struct qi_segment *segment =
-        tail_segment(queue, req_id / queue->store->options.segment_entries);
+    uint32_t entries = queue->store->options.segment_entries, slot = (uint32_t)(req_id % entries);
+    struct qi_segment *segment = tail_segment(queue, req_id / entries, slot, 1);
     if (!segment)
         return QI_E_MEMORY;
     struct qi_journal *journal = qi_current(queue);
@@ -239,7 +254,7 @@ static int64_t append_publish(struct qi_queue *queue, const struct publish *publ
     error = qi_journal_append(journal, QI_FRAME_RECORDS, (uint32_t)size);
     if (error)
         return qi_append_failed(queue, error);
-    mark_published(queue, segment, req_id, (uint64_t)(at - journal->tape.memory), publish);
+    mark_published(queue, segment, slot, (uint64_t)(at - journal->tape.memory), publish);
     queue->next = req_id + 1;
     return (int64_t)req_id;
 }
@@ -301,12 +316,9 @@ static void count_copies(struct qi_queue **queues, uint32_t count) {
 
 /* Disk space and memory for what a queue gets; nothing is waited for. */
 static int reserve(struct qi_queue *queue, uint64_t size) {
-    uint32_t entries = queue->store->options.segment_entries;
-    uint64_t last = (queue->next + queue->copies - 1) / entries;
-    for (uint64_t number = queue->next / entries; number <= last; number++)
-        if (!tail_segment(queue, number))
-            return QI_E_MEMORY;
     uint8_t *at;
+    if (make_maps(queue, queue->copies) != 0)
+        return QI_E_MEMORY;
     int error =
         qi_journal_room(qi_current(queue), queue->copies * (QI_FRAME_HEADER + size), false, &at);
     return error ? qi_append_failed(queue, error) : 0;
@@ -417,13 +429,12 @@ static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint
     int error = qi_make_room(queue, size, count);
     for (uint32_t i = 0; i < count && !error; i++)
         error = store_body(queue->store, &items[i]);
+    if (!error)
+        error = make_maps(queue, count);
     if (error)
         return error;
     uint32_t entries = queue->store->options.segment_entries;
     uint64_t first = queue->next;
-    for (uint64_t number = first / entries; number <= (first + count - 1) / entries; number++)
-        if (!tail_segment(queue, number))
-            return QI_E_MEMORY;
     struct qi_journal *journal = qi_current(queue);
     uint8_t *at, *next;
     error = qi_journal_room(journal, size, false, &at);
@@ -441,7 +452,7 @@ static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint
         uint64_t number = (first + i) / entries;
         if (!segment || segment->number != number)
             segment = qi_segment_find(&queue->segments, number);
-        mark_published(queue, segment, first + i, offset, &items[i]);
+        mark_published(queue, segment, (uint32_t)((first + i) % entries), offset, &items[i]);
         offset += record_size(queue->store, &items[i]);
     }
     queue->next = first + count;

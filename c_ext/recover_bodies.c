@@ -52,7 +52,7 @@ static int look_for_bodies(struct qi_queue *queue, const struct qi_frame *frame)
             continue;
         struct qi_segment *segment = qi_segment_find(&queue->segments, record.req_id / entries);
         uint32_t slot = (uint32_t)(record.req_id % entries);
-        if (!segment || !segment->hot || qi_bit(segment->hot->ack, slot))
+        if (!segment || !segment->hot || qi_bit(qi_slots_of(segment->hot, slot)->ack, slot))
             continue;
         error = qi_messages_verify(&queue->store->messages, id, &buffer, &room);
     }

@@ -14,21 +14,26 @@ static int replay_publish(struct qi_queue *queue, const struct qi_journal *journ
     struct qi_segment *segment = qi_segment_make(&queue->segments, record->req_id / entries);
     if (!segment)
         return qi_fail(QI_E_MEMORY, "no memory for the table of segments");
-    int error = qi_segment_heat(queue, segment);
-    if (error || qi_bit(segment->hot->pub, slot))
+    int error = qi_segment_heat(segment);
+    if (!error)
+        error = qi_segment_room(segment, slot, 1);
+    if (error)
         return error;
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    if (qi_bit(slots->pub, slot))
+        return 0;
     if (record->req_id >= queue->next)
         queue->next = record->req_id + 1;
     if (record->kind == QI_PUB_TRANSIENT && record->req_id < queue->floor) {
         /* Dead already: the floor comes from a later frame. The bits are for the events that follow. */
-        qi_set_bit(segment->hot->pub, slot);
-        qi_set_bit(segment->hot->ack, slot);
+        qi_set_bit(&slots->pub, slot);
+        qi_set_bit(&slots->ack, slot);
         return 0;
     }
     struct qi_fields fields;
     qi_get_fields(record->fields, &fields);
     if (qi_msg_id_is_set(fields.msg_id) && !queue->store->options.index_only) {
-        qi_set_bit(segment->hot->stored, slot);
+        qi_set_bit(&slots->stored, slot);
         struct qi_msg_id id = qi_get_msg_id(fields.msg_id);
         error = qi_segment_use(segment->hot, id.file, 1, qi_stored_bytes(id));
         if (error)
@@ -49,20 +54,22 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
         ++*orphans;
         return 0;
     }
-    int error = qi_segment_heat(queue, segment);
+    int error = qi_segment_heat(segment);
     if (error)
         return error;
     struct qi_hot *hot = segment->hot;
     /* An ack of a transient that is dead already must not be counted again: only the file knows which those are. */
-    if (!hot->loaded && segment->flushed_transient > 0 && !qi_bit(hot->pub, slot)) {
+    if (!hot->loaded && segment->flushed_transient > 0 &&
+        !qi_bit(qi_slots_of(hot, slot)->pub, slot)) {
         error = qi_segment_load(queue, segment);
         if (error)
             return error;
     }
-    if (qi_bit(hot->ack, slot))
+    struct qi_slots *slots = qi_slots_of(hot, slot);
+    if (qi_bit(slots->ack, slot))
         return 0;
-    if (qi_bit(hot->pub, slot)) {
-        error = record->kind == QI_DELIVER ? qi_segment_count_room(queue, segment, slot) : 0;
+    if (qi_bit(slots->pub, slot)) {
+        error = record->kind == QI_DELIVER ? qi_segment_count_room(segment, slot) : 0;
         if (error)
             return error;
         if (record->kind == QI_DELIVER)
@@ -75,18 +82,20 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
         *orphans += segment->flushed_transient == 0; /* else it may be about a dead transient */
         return 0;
     }
+    error = qi_segment_room(segment, slot, 1);
+    if (error)
+        return error;
+    slots = qi_slots_of(hot, slot);
     queue->dirty_count++;
     hot->dirty++;
-    if (record->kind == QI_DELIVER) {
-        qi_set_bit(hot->jdel, slot);
-        if (!hot->count)
-            hot->count = calloc(queue->store->segment_words * 64, sizeof *hot->count);
-        if (!hot->count)
-            return qi_fail(QI_E_MEMORY, "no memory for delivery counts");
-        if (hot->count[slot] < UINT16_MAX)
-            hot->count[slot]++;
-    } else if (!qi_bit(hot->jack, slot)) {
-        qi_set_bit(hot->jack, slot);
+    if (record->kind == QI_DELIVER && !qi_bit(slots->jdel, slot)) {
+        qi_set_bit(&slots->jdel, slot);
+    } else if (record->kind == QI_DELIVER) {
+        error = qi_slots_count_again(slots, slot);
+        if (error)
+            return error;
+    } else if (!qi_bit(slots->jack, slot)) {
+        qi_set_bit(&slots->jack, slot);
         segment->unacked--;
         queue->depth--;
     }
@@ -117,8 +126,11 @@ static void purge_unread(struct qi_queue *queue, struct qi_segment *segment) {
     queue->depth -= segment->unacked;
     queue->dirty_count++;
     segment->unacked = segment->transient = 0;
-    for (uint32_t i = 0; hot && i < queue->store->segment_words; i++)
-        hot->ack[i] |= hot->pub[i];
+    for (uint32_t slot = 0; hot && slot < queue->store->options.segment_entries; slot += 64) {
+        struct qi_slots *slots = qi_slots_of(hot, slot);
+        if (slots->pub)
+            slots->ack |= slots->pub;
+    }
     if (hot) {
         hot->uses_count = 0;
         hot->loaded = true;
@@ -176,9 +188,15 @@ int qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *except
             return error;
         struct qi_hot *hot = segment->hot;
         for (uint32_t slot = 0; slot < entries && first + slot < below; slot++) {
+            const struct qi_slots *slots = qi_slots_of(hot, slot);
+            if (!(slots->pub & ~slots->ack)) {
+                slot |= 63; /* nothing is alive here */
+                continue;
+            }
+            while (at < end && qi_get64(except + 8 * (size_t)at) < first + slot)
+                at++;
             bool excepted = at < end && qi_get64(except + 8 * (size_t)at) == first + slot;
-            at += excepted;
-            if (qi_bit(hot->pub, slot) && !qi_bit(hot->ack, slot) && !excepted)
+            if (qi_bit(slots->pub & ~slots->ack, slot) && !excepted)
                 qi_segment_ack(queue, segment, slot);
         }
     }
@@ -231,10 +249,12 @@ int qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
         }
         struct qi_hot *hot = segment->hot;
         if (hot && hot->loaded) {
-            for (uint32_t slot = 0; slot < entries; slot++)
-                if (qi_bit(hot->transient, slot) && qi_bit(hot->pub, slot) &&
-                    !qi_bit(hot->ack, slot))
-                    qi_segment_ack(queue, segment, slot);
+            for (uint32_t slot = 0; slot < entries; slot += 64) {
+                const struct qi_slots *slots = qi_slots_of(hot, slot);
+                for (uint64_t bits = slots->transient & slots->pub & ~slots->ack; bits;
+                     bits &= bits - 1)
+                    qi_segment_ack(queue, segment, slot + (uint32_t)__builtin_ctzll(bits));
+            }
         } else if (hot &&
                    hot->dirty) { /* which of the acked were transient? Only the file knows. */
             queue->floor = before;

@@ -46,11 +46,11 @@ static uint64_t live_bytes(struct qi_queue *queue, const struct qi_segment *segm
                            const uint8_t *bytes) {
     const struct qi_hot *hot = segment->hot;
     uint64_t live = QI_SEGMENT_START;
-    for (uint32_t word = 0; word < queue->store->segment_words; word++) {
-        for (uint64_t bits = hot->pub[word] & ~hot->ack[word] & ~hot->jpub[word]; bits;
-             bits &= bits - 1) {
-            uint32_t slot = word * 64 + (uint32_t)__builtin_ctzll(bits);
-            const uint8_t *fields = bytes + (hot->loc[slot] & QI_LOC_OFFSET_MAX) + QI_ENTRY_ID;
+    for (uint32_t slot = 0; slot < queue->store->options.segment_entries; slot += 64) {
+        const struct qi_slots *slots = qi_slots_of(hot, slot);
+        for (uint64_t bits = slots->pub & ~slots->ack & ~slots->jpub; bits; bits &= bits - 1) {
+            uint32_t loc = slots->loc[__builtin_ctzll(bits)];
+            const uint8_t *fields = bytes + (loc & QI_LOC_OFFSET_MAX) + QI_ENTRY_ID;
             live += QI_ENTRY_ID + QI_PUB_FIELDS + qi_get32(fields + QI_PUB_EMBEDDED);
         }
     }

@@ -9,6 +9,12 @@
 
 #include "store.h"
 
+#define NONE ((struct qi_slots *)&qi_no_slots)
+
+const struct qi_slots qi_no_slots;
+static const struct qi_block no_block = {{NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE,
+                                          NONE, NONE, NONE, NONE, NONE, NONE, NONE}};
+
 static uint32_t lower_bound(const struct qi_segments *segments, uint64_t number) {
     uint32_t low = 0, high = segments->count;
     if (high == 0)
@@ -66,7 +72,13 @@ struct qi_segment *qi_segment_make(struct qi_segments *segments, uint64_t number
         return NULL;
     uint32_t at = lower_bound(segments, number);
     struct qi_segment *place = segments->items + segments->start + at;
-    memmove(place + 1, place, (segments->count - at) * sizeof *place);
+    if (segments->start > 0 && at < segments->count / 2) { /* the shorter way to room */
+        memmove(place - at - 1, place - at, at * sizeof *place);
+        segments->start--;
+        place--;
+    } else {
+        memmove(place + 1, place, (segments->count - at) * sizeof *place);
+    }
     segments->count++;
     *place = (struct qi_segment){.number = number};
     return place;
@@ -92,31 +104,59 @@ void qi_segments_clear(struct qi_segments *segments) {
     *segments = (struct qi_segments){0};
 }
 
-int qi_segment_heat(struct qi_queue *queue, struct qi_segment *segment) {
+int qi_segment_heat(struct qi_segment *segment) {
     if (segment->hot)
         return 0;
-    const uint32_t words = queue->store->segment_words, maps = 10;
-    size_t bytes =
-        sizeof(struct qi_hot) + (size_t)words * 8 * maps + (size_t)words * 64 * sizeof(uint32_t);
-    struct qi_hot *hot = calloc(1, bytes);
+    struct qi_hot *hot = calloc(1, sizeof *hot);
     if (!hot)
         return qi_fail(QI_E_MEMORY, "no memory for the maps of a segment");
-    uint64_t **map[] = {&hot->pub,  &hot->del,  &hot->ack,    &hot->out,    &hot->jpub,
-                        &hot->jdel, &hot->jack, &hot->jcount, &hot->stored, &hot->transient};
-    uint64_t *next = (uint64_t *)(hot + 1);
-    for (uint32_t i = 0; i < maps; i++, next += words)
-        *map[i] = next;
-    hot->loc = (uint32_t *)next;
+    for (uint32_t i = 0; i < QI_HOT_BLOCKS; i++)
+        hot->blocks[i] = (struct qi_block *)&no_block;
     hot->loaded = segment->length == 0;
     segment->hot = hot;
     return 0;
 }
 
+static bool make_slots(struct qi_hot *hot, uint32_t slot) {
+    struct qi_block **block = &hot->blocks[slot / (64 * QI_BLOCK_PIECES)];
+    if (*block == &no_block) {
+        struct qi_block *made = malloc(sizeof *made);
+        if (!made)
+            return false;
+        *made = no_block;
+        *block = made;
+    }
+    struct qi_slots *slots = calloc(1, sizeof *slots);
+    if (slots)
+        (*block)->pieces[slot / 64 % QI_BLOCK_PIECES] = slots;
+    return slots != NULL;
+}
+
+int qi_segment_room(struct qi_segment *segment, uint32_t slot, uint32_t count) {
+    for (uint32_t at = slot; at < slot + count; at = (at | 63) + 1)
+        if (qi_slots_of(segment->hot, at) == &qi_no_slots && !make_slots(segment->hot, at))
+            return qi_fail(QI_E_MEMORY, "no memory for the maps of a segment");
+    return 0;
+}
+
+static void free_block(struct qi_block *block) {
+    if (block == &no_block)
+        return;
+    for (uint32_t i = 0; i < QI_BLOCK_PIECES; i++) {
+        if (block->pieces[i] == &qi_no_slots)
+            continue;
+        free(block->pieces[i]->count);
+        free(block->pieces[i]);
+    }
+    free(block);
+}
+
 void qi_segment_cool(struct qi_segment *segment) {
     if (!segment->hot)
         return;
+    for (uint32_t i = 0; i < QI_HOT_BLOCKS; i++)
+        free_block(segment->hot->blocks[i]);
     free(segment->hot->old);
-    free(segment->hot->count);
     free(segment->hot->uses);
     free(segment->hot);
     segment->hot = NULL;
@@ -124,51 +164,50 @@ void qi_segment_cool(struct qi_segment *segment) {
 
 void qi_segment_publish(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                         uint32_t loc, bool transient) {
-    struct qi_hot *hot = segment->hot;
-    qi_set_bit(hot->pub, slot);
-    qi_set_bit(hot->jpub, slot);
-    hot->loc[slot] = loc;
-    hot->dirty++;
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    qi_set_bit(&slots->pub, slot);
+    qi_set_bit(&slots->jpub, slot);
+    slots->loc[slot & 63] = loc;
+    segment->hot->dirty++;
     segment->unacked++;
     if (transient) {
-        qi_set_bit(hot->transient, slot);
+        qi_set_bit(&slots->transient, slot);
         segment->transient++;
     }
     queue->depth++;
     queue->dirty_count++;
 }
 
-int qi_segment_count_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
-    struct qi_hot *hot = segment->hot;
-    if (hot->count || !qi_bit(hot->del, slot))
-        return 0;
-    hot->count = calloc(queue->store->segment_words * 64, sizeof *hot->count);
-    return hot->count ? 0 : qi_fail(QI_E_MEMORY, "no memory for delivery counts");
+int qi_slots_count_room(struct qi_slots *slots) {
+    if (!slots->count)
+        slots->count = calloc(64, sizeof *slots->count);
+    return slots->count ? 0 : qi_fail(QI_E_MEMORY, "no memory for delivery counts");
+}
+
+int qi_slots_count_again(struct qi_slots *slots, uint32_t slot) {
+    if (qi_slots_count_room(slots) != 0)
+        return QI_E_MEMORY;
+    uint16_t *count = &slots->count[slot & 63];
+    uint16_t before = *count ? *count : 1;
+    *count = before < UINT16_MAX ? before + 1 : before;
+    return 0;
 }
 
 void qi_segment_deliver(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
-    struct qi_hot *hot = segment->hot;
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     queue->dirty_count++;
-    if (qi_bit(hot->del, slot)) {
-        if (!hot->count)
-            hot->count = calloc(queue->store->segment_words * 64, sizeof *hot->count);
-        if (hot->count) { /* without memory a count is lost, not a message */
-            uint16_t before = hot->count[slot] ? hot->count[slot] : 1;
-            hot->count[slot] = before < UINT16_MAX ? before + 1 : before;
-        }
-        qi_set_bit(hot->jcount, slot);
-        hot->dirty++;
+    segment->hot->dirty++;
+    if (qi_bit(slots->del, slot)) {
+        qi_slots_count_again(slots, slot); /* without memory a count is lost, not a message */
+        qi_set_bit(&slots->jcount, slot);
         return;
     }
-    qi_set_bit(hot->del, slot);
-    qi_set_bit(hot->jdel, slot);
-    hot->dirty++;
+    qi_set_bit(&slots->del, slot);
+    qi_set_bit(&slots->jdel, slot);
 }
 
 static void release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     const uint8_t *record;
-    if (!qi_bit(segment->hot->stored, slot))
-        return;
     if (qi_segment_record(queue, segment, slot, &record) != 0) {
         queue->store->messages.miscounted = true; /* which file has one less is not known */
         return;
@@ -181,30 +220,28 @@ static void release(struct qi_queue *queue, struct qi_segment *segment, uint32_t
 
 void qi_segment_ack(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     struct qi_hot *hot = segment->hot;
-    release(queue, segment, slot);
-    qi_set_bit(hot->ack, slot);
-    qi_set_bit(hot->jack, slot);
+    struct qi_slots *slots = qi_slots_of(hot, slot);
+    if (qi_bit(slots->stored, slot))
+        release(queue, segment, slot);
+    qi_set_bit(&slots->ack, slot);
+    qi_set_bit(&slots->jack, slot);
     hot->dirty++;
-    if (qi_bit(hot->out, slot)) {
-        qi_clear_bit(hot->out, slot);
+    if (qi_bit(slots->out, slot)) {
+        qi_clear_bit(&slots->out, slot);
         hot->out_count--;
         queue->out--;
     }
-    if (qi_bit(hot->transient, slot))
+    if (qi_bit(slots->transient, slot))
         segment->transient--;
     segment->unacked--;
     queue->depth--;
     queue->dirty_count++;
 }
 
-/* The bits of one word that lie in [slot, end). */
-static uint64_t range_mask(uint32_t word, uint32_t slot, uint32_t end) {
-    uint64_t mask = ~UINT64_C(0);
-    if (word == slot / 64)
-        mask <<= slot & 63;
-    if (word == (end - 1) / 64)
-        mask &= ~UINT64_C(0) >> (63 - ((end - 1) & 63));
-    return mask;
+/* The bits of [slot, end) that are in the piece of `slot`. */
+static uint64_t range_mask(uint32_t slot, uint32_t end) {
+    uint64_t mask = ~UINT64_C(0) << (slot & 63);
+    return end > (slot | 63) ? mask : mask & ~(~UINT64_C(0) << (end & 63));
 }
 
 static void count_changes(struct qi_queue *queue, struct qi_segment *segment, uint32_t count) {
@@ -214,25 +251,27 @@ static void count_changes(struct qi_queue *queue, struct qi_segment *segment, ui
 
 void qi_segment_publish_range(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                               uint32_t count, uint32_t loc, uint32_t stride) {
-    struct qi_hot *hot = segment->hot;
-    for (uint32_t word = slot / 64; word <= (slot + count - 1) / 64; word++) {
-        uint64_t mask = range_mask(word, slot, slot + count);
-        hot->pub[word] |= mask;
-        hot->jpub[word] |= mask;
+    uint32_t end = slot + count;
+    for (uint32_t at = slot; at < end; at = (at | 63) + 1) {
+        struct qi_slots *slots = qi_slots_of(segment->hot, at);
+        uint64_t mask = range_mask(at, end);
+        slots->pub |= mask;
+        slots->jpub |= mask;
+        uint32_t in_piece = end > (at | 63) ? 64 - (at & 63) : end - at;
+        for (uint32_t i = 0; i < in_piece; i++)
+            slots->loc[(at & 63) + i] = loc + (at - slot + i) * stride;
     }
-    for (uint32_t i = 0; i < count; i++)
-        hot->loc[slot + i] = loc + i * stride;
     segment->unacked += count;
     queue->depth += count;
     count_changes(queue, segment, count);
 }
 
 bool qi_segment_is_plain_range(const struct qi_segment *segment, uint32_t slot, uint32_t count) {
-    const struct qi_hot *hot = segment->hot;
-    for (uint32_t word = slot / 64; word <= (slot + count - 1) / 64; word++) {
-        uint64_t mask = range_mask(word, slot, slot + count);
-        if ((hot->pub[word] & ~hot->ack[word] & ~hot->stored[word] & ~hot->transient[word] &
-             ~hot->out[word] & mask) != mask)
+    for (uint32_t at = slot; at < slot + count; at = (at | 63) + 1) {
+        const struct qi_slots *slots = qi_slots_of(segment->hot, at);
+        uint64_t mask = range_mask(at, slot + count);
+        if ((slots->pub & ~slots->ack & ~slots->stored & ~slots->transient & ~slots->out & mask) !=
+            mask)
             return false;
     }
     return true;
@@ -240,25 +279,25 @@ bool qi_segment_is_plain_range(const struct qi_segment *segment, uint32_t slot, 
 
 void qi_segment_deliver_range(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                               uint32_t count) {
-    struct qi_hot *hot = segment->hot;
     uint32_t again_count = 0;
-    for (uint32_t word = slot / 64; word <= (slot + count - 1) / 64; word++) {
-        uint64_t mask = range_mask(word, slot, slot + count);
-        for (uint64_t again = hot->del[word] & mask; again; again &= again - 1, again_count++)
-            qi_segment_deliver(queue, segment, word * 64 + (uint32_t)__builtin_ctzll(again));
-        hot->jdel[word] |= mask & ~hot->del[word];
-        hot->del[word] |= mask;
+    for (uint32_t at = slot; at < slot + count; at = (at | 63) + 1) {
+        struct qi_slots *slots = qi_slots_of(segment->hot, at);
+        uint64_t mask = range_mask(at, slot + count);
+        for (uint64_t again = slots->del & mask; again; again &= again - 1, again_count++)
+            qi_segment_deliver(queue, segment, (at & ~63u) + (uint32_t)__builtin_ctzll(again));
+        slots->jdel |= mask & ~slots->del;
+        slots->del |= mask;
     }
     count_changes(queue, segment, count - again_count);
 }
 
 void qi_segment_ack_range(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                           uint32_t count) {
-    struct qi_hot *hot = segment->hot;
-    for (uint32_t word = slot / 64; word <= (slot + count - 1) / 64; word++) {
-        uint64_t mask = range_mask(word, slot, slot + count);
-        hot->ack[word] |= mask;
-        hot->jack[word] |= mask;
+    for (uint32_t at = slot; at < slot + count; at = (at | 63) + 1) {
+        struct qi_slots *slots = qi_slots_of(segment->hot, at);
+        uint64_t mask = range_mask(at, slot + count);
+        slots->ack |= mask;
+        slots->jack |= mask;
     }
     segment->unacked -= count;
     queue->depth -= count;
@@ -293,11 +332,4 @@ int qi_segment_use(struct qi_hot *hot, uint32_t file, int32_t count, int64_t byt
 
 void qi_segment_name(uint64_t number, bool alt, char name[32]) {
     snprintf(name, 32, "%llu.%s", (unsigned long long)number, alt ? "alt" : "idx");
-}
-
-uint32_t qi_count_bits(const uint64_t *map, uint32_t words) {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < words; i++)
-        count += (uint32_t)__builtin_popcountll(map[i]);
-    return count;
 }

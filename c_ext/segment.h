@@ -10,7 +10,13 @@
  *     jpub      0 0 1 0        of pub, del, ack: what stands in the journal only (dirty)
  *     unacked = 2              popcount(pub & ~ack), exact at any time, also while the maps are not in memory
  *
- * Only segments that somebody uses have their maps in memory ("hot"); a cold one costs sizeof(struct qi_segment).
+ * Only segments that somebody uses have their maps in memory ("hot"); a cold one costs sizeof(struct qi_segment). The maps
+ * are kept in pieces of 64 slots, and only the pieces in which something happened are there, so that a segment costs what
+ * is in it: 0.7 KB with one message, 90 KB when it is full.
+ *
+ *     hot -> blocks[slot / 1024] -> pieces[slot / 64 % 16] -> pub del ack ... of 64 slots, one word each
+ *                  |                      `-- qi_no_slots     the same for all that are not there: zeros, never written
+ *                  `-- sixteen times qi_no_slots
  */
 #ifndef QI_SEGMENT_H
 #define QI_SEGMENT_H
@@ -33,14 +39,26 @@ struct qi_file_use {
     uint64_t bytes;
 };
 
-struct qi_hot {
-    uint64_t *pub, *del, *ack, *out;
-    uint64_t *jpub, *jdel, *jack;
-    uint64_t *jcount;    /* delivered again: the count has to reach the file */
-    uint64_t *stored;    /* body in the message store */
-    uint64_t *transient; /* not persistent */
-    uint32_t *loc;
+/* 64 slots that follow each other: their bits, and where their publish records stand. */
+struct qi_slots {
+    uint64_t pub, del, ack, out;
+    uint64_t jpub, jdel, jack;
+    uint64_t jcount;    /* delivered again: the count has to reach the file */
+    uint64_t stored;    /* body in the message store */
+    uint64_t transient; /* not persistent */
     uint16_t *count; /* deliveries, for those delivered more than once; NULL while there are none */
+    uint32_t loc[64];
+};
+
+#define QI_BLOCK_PIECES 16u
+#define QI_HOT_BLOCKS   16u /* 16384 slots */
+
+struct qi_block {
+    struct qi_slots *pieces[QI_BLOCK_PIECES];
+};
+
+struct qi_hot {
+    struct qi_block *blocks[QI_HOT_BLOCKS];
     struct qi_file_use *uses;
     uint32_t uses_count, uses_room;
     uint8_t *
@@ -72,14 +90,33 @@ struct qi_segments {
     uint32_t start, count, room;
 };
 
-static inline bool qi_bit(const uint64_t *map, uint32_t slot) {
-    return map[slot >> 6] >> (slot & 63) & 1;
+extern const struct qi_slots qi_no_slots;
+
+/* The piece with that slot. It is qi_no_slots, which must not be written, unless qi_segment_room made it; for a slot
+ * that was published it was made. */
+static inline struct qi_slots *qi_slots_of(const struct qi_hot *hot, uint32_t slot) {
+    return hot->blocks[slot / (64 * QI_BLOCK_PIECES)]->pieces[slot / 64 % QI_BLOCK_PIECES];
 }
-static inline void qi_set_bit(uint64_t *map, uint32_t slot) {
-    map[slot >> 6] |= UINT64_C(1) << (slot & 63);
+
+/* A slot's bit in a word of its piece. */
+static inline bool qi_bit(uint64_t word, uint32_t slot) {
+    return word >> (slot & 63) & 1;
 }
-static inline void qi_clear_bit(uint64_t *map, uint32_t slot) {
-    map[slot >> 6] &= ~(UINT64_C(1) << (slot & 63));
+static inline void qi_set_bit(uint64_t *word, uint32_t slot) {
+    *word |= UINT64_C(1) << (slot & 63);
+}
+static inline void qi_clear_bit(uint64_t *word, uint32_t slot) {
+    *word &= ~(UINT64_C(1) << (slot & 63));
+}
+
+/* What stands in the journal only. */
+static inline uint64_t qi_news(const struct qi_slots *slots) {
+    return slots->jpub | slots->jdel | slots->jack | slots->jcount;
+}
+
+/* How often a slot was delivered if that was more than once; else 0. */
+static inline uint16_t qi_slots_count_of(const struct qi_slots *slots, uint32_t slot) {
+    return slots->count ? slots->count[slot & 63] : 0;
 }
 
 /* NULL if there is none with that number. */
@@ -92,10 +129,13 @@ void qi_segment_remove(struct qi_segments *segments, uint64_t number);
 void qi_segments_clear(struct qi_segments *segments);
 
 /* Gives the segment maps (empty ones: of a file only qi_segment_load fills them in). 0 or QI_E_MEMORY. */
-int qi_segment_heat(struct qi_queue *queue, struct qi_segment *segment);
+int qi_segment_heat(struct qi_segment *segment);
+/* Memory for what is to happen in `count` slots from `slot` on of a hot segment: asked for before a record is appended
+ * (H20). 0 or QI_E_MEMORY. */
+int qi_segment_room(struct qi_segment *segment, uint32_t slot, uint32_t count);
 void qi_segment_cool(struct qi_segment *segment);
 
-/* Reads the file's entries into the maps, once. Damage is isolated frame by frame, reported in the store's findings and
+/* segment_load.c: reads the file's entries into the maps, once. Damage is isolated frame by frame, reported in the store's findings and
  * the counters follow what was found. Cost: reads the file once, O(its size). */
 int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment);
 
@@ -119,9 +159,16 @@ void qi_segment_deliver_range(struct qi_queue *queue, struct qi_segment *segment
 void qi_segment_ack_range(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                           uint32_t count);
 
+/* Memory for the delivery counts of 64 slots; and: one more delivery of a slot that had one before. 0 or QI_E_MEMORY. */
+int qi_slots_count_room(struct qi_slots *slots);
+int qi_slots_count_again(struct qi_slots *slots, uint32_t slot);
+
 /* Memory for the delivery count that qi_segment_deliver is going to need, if it is: asked for before a record is
  * appended (H20). */
-int qi_segment_count_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
+static inline int qi_segment_count_room(const struct qi_segment *segment, uint32_t slot) {
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    return __builtin_expect(!qi_bit(slots->del, slot), 1) ? 0 : qi_slots_count_room(slots);
+}
 
 /* References to message files. */
 int qi_segment_use(struct qi_hot *hot, uint32_t file, int32_t count, int64_t bytes);
@@ -143,10 +190,14 @@ int qi_segment_summary(struct qi_queue *queue, const struct qi_segment *segment,
 int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct qi_file_use **uses,
                     uint32_t *count);
 
+/* What an open file has of the segment: in the queue's window, where its records will be wanted next, or mapped if it is
+ * too big for that (then *bytes is not queue->window, and the caller unmaps *length bytes). */
+int qi_segment_read(struct qi_queue *queue, const struct qi_segment *segment, int file,
+                    uint8_t **bytes, uint32_t *length);
+
+bool qi_segment_header_is_whole(const uint8_t *header);
 /* Opens the file for reading and checks its header: a handle (>= 0) and the seed of its frames, or an error. */
 int qi_segment_open(struct qi_queue *queue, const struct qi_segment *segment, uint32_t *seed);
 void qi_segment_name(uint64_t number, bool alt, char name[32]);
-
-uint32_t qi_count_bits(const uint64_t *map, uint32_t words);
 
 #endif

@@ -168,7 +168,6 @@ static int open_parts(struct qi_store *store) {
         error = qi_meta_open(store, writing && options->create);
     if (error)
         return error;
-    store->segment_words = (options->segment_entries + 63) / 64;
     int messages_dir = -1;
     error = open_folder(store, "queues", &store->queues_dir);
     if (!error)

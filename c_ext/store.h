@@ -22,7 +22,6 @@ struct qi_store {
     qi_options options;
     bool use_mapping;
     uint64_t keep_free;
-    uint32_t segment_words; /* of a bitmap */
     unsigned fork_generation;
 
     uint8_t identity[QI_IDENTITY_SIZE];

@@ -163,7 +163,7 @@ static int mark(struct marking *marking, struct qi_msg_id id) {
 static int mark_segment(struct marking *marking, struct qi_queue *queue,
                         struct qi_segment *segment) {
     struct qi_file_use *uses;
-    uint32_t count, words = marking->store->segment_words;
+    uint32_t count, entries = marking->store->options.segment_entries;
     int error = qi_segment_uses(queue, segment, &uses, &count);
     bool concerned = false;
     for (uint32_t i = 0; !error && i < count; i++)
@@ -174,13 +174,13 @@ static int mark_segment(struct marking *marking, struct qi_queue *queue,
         return error;
     bool was_cold = !segment->hot;
     error = qi_segment_load(queue, segment);
-    for (uint32_t word = 0; !error && word < words; word++) {
-        struct qi_hot *hot = segment->hot;
-        for (uint64_t bits = hot->pub[word] & ~hot->ack[word] & hot->stored[word]; bits && !error;
+    for (uint32_t slot = 0; !error && slot < entries; slot += 64) {
+        const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+        for (uint64_t bits = slots->pub & ~slots->ack & slots->stored; bits && !error;
              bits &= bits - 1) {
             const uint8_t *record;
-            error = qi_segment_record(queue, segment, word * 64 + (uint32_t)__builtin_ctzll(bits),
-                                      &record);
+            error =
+                qi_segment_record(queue, segment, slot + (uint32_t)__builtin_ctzll(bits), &record);
             if (!error)
                 error = mark(marking, qi_get_msg_id(record + QI_PUB_MSG_ID));
         }

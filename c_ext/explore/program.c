@@ -80,7 +80,7 @@ static struct op make_op(uint64_t *random, uint32_t queues) {
 
 struct program program_make(uint64_t seed, uint32_t count) {
     uint64_t random = seed * UINT64_C(0xD1342543DE82EF95) + 1;
-    static const uint32_t entries[4] = {8, 16, 16, 64}, journals[4] = {12, 24, 24, 100};
+    static const uint32_t entries[4] = {8, 16, 16, 100}, journals[4] = {12, 24, 24, 100};
     static const uint64_t bytes[3] = {9000, 10240, 20000}, files[3] = {700, 2048, 4096};
     struct program program = {
         .settings = {.seed = qi_sim_random(&random),

@@ -49,6 +49,10 @@ def publish(req_id: int, msg_id: bytes = bytes(16), embedded: bytes = b"") -> by
     return struct.pack(">Q16sQII", req_id, msg_id, 0, len(embedded), len(embedded)) + embedded
 
 
+def deliver(req_id: int) -> bytes:
+    return struct.pack(">Q", 2 << 62 | req_id)
+
+
 def ack(req_id: int) -> bytes:
     return struct.pack(">Q", 3 << 62 | req_id)
 
@@ -70,7 +74,12 @@ def segment(number: int, frames: Iterable[tuple[int, bytes] | bytes] = ()) -> by
     return bytes(out)
 
 
-def write(root: Path, journal_jif: bytes, segments: dict[int, bytes] | None = None) -> Path:
+def write(
+    root: Path,
+    journal_jif: bytes,
+    segments: dict[int, bytes] | None = None,
+    journal_alt: bytes | None = None,
+) -> Path:
     """A store with one queue; returns the queue's directory."""
     folder = queue_directory(root, "q")
     folder.mkdir(parents=True)
@@ -80,6 +89,8 @@ def write(root: Path, journal_jif: bytes, segments: dict[int, bytes] | None = No
     name = struct.pack(">II16s", 1, 1, QUEUE) + b"q"
     (folder / "queue.meta").write_bytes(twice(sealed(b"QIQUEU\r\n" + name)))
     (folder / "journal.jif").write_bytes(journal_jif)
+    if journal_alt:
+        (folder / "journal.alt").write_bytes(journal_alt)
     for number, data in (segments or {}).items():
         (folder / f"{number}.idx").write_bytes(data)
     return folder
@@ -161,7 +172,61 @@ def scattered_acks() -> tuple[bytes, dict[int, bytes]]:
     return journal([(MANIFEST, rows), (RECORDS, records)]), {}
 
 
-Maker = Callable[[], tuple[bytes, dict[int, bytes]]]
+def old_journal(
+    records: bytes, segments: dict[int, bytes] | None = None
+) -> tuple[bytes, dict[int, bytes], bytes]:
+    """The records are in the epoch before, and were not flushed: opening begins the flush."""
+    found = segments or {}
+    rows = [(number, len(data), 60000) for number, data in found.items()]
+    old = journal([(MANIFEST, manifest([])), (RECORDS, records)], epoch=1)
+    return journal([(MANIFEST, manifest(rows, flushed=0))]), found, old
+
+
+def segments_in_the_middle() -> tuple[bytes, dict[int, bytes]]:
+    """Scattered publishes, each between all that came before."""
+    count = SIZE // 40
+    order = (i // 2 if i % 2 == 0 else count - i // 2 for i in range(count))
+    records = b"".join(publish(number * 16384) for number in order)
+    return journal([(MANIFEST, manifest([])), (RECORDS, records)]), {}
+
+
+def publishes_in_every_piece() -> tuple[bytes, dict[int, bytes]]:
+    """One message in each 64 slots."""
+    records = b"".join(publish(i * 64) for i in range(SIZE // 40))
+    return journal([(MANIFEST, manifest([])), (RECORDS, records)]), {}
+
+
+def acks_in_every_piece() -> tuple[bytes, dict[int, bytes]]:
+    """One ack in each 64 slots of segments whose files are not read."""
+    count = SIZE // 8 - SIZE // 512
+    rows = manifest((i, 100, 60000) for i in range(count // 256 + 1))
+    return journal([(MANIFEST, rows), (RECORDS, b"".join(ack(i * 64) for i in range(count)))]), {}
+
+
+def deliveries_in_every_piece() -> tuple[bytes, dict[int, bytes]]:
+    """Two deliveries in each 64 slots, so that they are counted."""
+    count = SIZE // 16 - SIZE // 512
+    rows = manifest((i, 100, 60000) for i in range(count // 256 + 1))
+    records = b"".join(2 * deliver(i * 64) for i in range(count))
+    return journal([(MANIFEST, rows), (RECORDS, records)]), {}
+
+
+def scattered_publishes_to_flush() -> tuple[bytes, dict[int, bytes], bytes]:
+    """Each publish in a segment of its own, in a journal that waits for its flush."""
+    return old_journal(b"".join(publish(i * 16384) for i in range(SIZE // 40)))
+
+
+def acks_to_flush() -> tuple[bytes, dict[int, bytes], bytes]:
+    """The same with an ack in each 64 slots of segments that hold one message."""
+    numbers = range(SIZE // 2300)
+    entry = struct.pack(">H", 0xC000) + publish(0)[8:]
+    files = {n: segment(n, [(ENTRIES, entry)]) for n in numbers}
+    records = b"".join(ack(n * 16384 + piece * 64 + 1) for n in numbers for piece in range(256))
+    return old_journal(records, files)
+
+
+# journal.jif, N.idx, journal.alt
+Maker = Callable[[], tuple[bytes, dict[int, bytes]] | tuple[bytes, dict[int, bytes], bytes]]
 MAKERS: dict[str, Maker] = {
     maker.__name__: maker
     for maker in (
@@ -175,5 +240,11 @@ MAKERS: dict[str, Maker] = {
         missing_segments,
         scattered_publishes,
         scattered_acks,
+        segments_in_the_middle,
+        publishes_in_every_piece,
+        acks_in_every_piece,
+        deliveries_in_every_piece,
+        scattered_publishes_to_flush,
+        acks_to_flush,
     )
 }

@@ -44,15 +44,8 @@ def cost(path, mode):
     return json.loads(done.stdout)
 
 
-# A segment's maps take 86 KB however few bits are set in them: 2 GB for 26,000 of them.
-DENSE = pytest.mark.xfail(
-    strict=True, reason="the maps of a segment with one message are not sparse"
-)
-CASES = [pytest.param(n, marks=DENSE if n.startswith("scattered") else ()) for n in MAKERS]
-
-
 @pytest.mark.parametrize("mode", ["reader", "writer"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", MAKERS)
 def test_a_hostile_mebibyte_is_opened_within_the_limits(tmp_path, name, mode):
     write(tmp_path / "store", *MAKERS[name]())
     seconds, size, error = cost(tmp_path / "store", mode)
