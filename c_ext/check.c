@@ -1,7 +1,7 @@
 /* check.c - every counter recounted, every body read: what store.check() does.
  *
  * Adds findings and changes nothing on disk. In memory a segment that was cold is read, which corrects its counters if
- * they differ from what the file holds (that is a finding too, see segment_file.c), and cooled again. The store's lock
+ * they differ from what the file holds (that is a finding too, see segment_load.c), and cooled again. The store's lock
  * is held for as long as the check takes.
  */
 #include <stdlib.h>
