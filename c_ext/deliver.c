@@ -50,8 +50,7 @@ static int find_message(struct qi_queue *queue, uint64_t req_id, bool ready_only
 static uint32_t delivery_count(const struct qi_slots *slots, uint32_t slot) {
     if (!qi_bit(slots->del, slot))
         return 0;
-    uint32_t many = qi_slots_count_of(slots, slot);
-    return many ? many : 1;
+    return slots->count && slots->count[slot & 63] ? slots->count[slot & 63] : 1;
 }
 
 /* Fills in the message and copies its payload. Nothing is changed. */

@@ -72,7 +72,7 @@ struct qi_segment *qi_segment_make(struct qi_segments *segments, uint64_t number
         return NULL;
     uint32_t at = lower_bound(segments, number);
     struct qi_segment *place = segments->items + segments->start + at;
-    if (segments->start > 0 && at < segments->count / 2) { /* the shorter way to room */
+    if (segments->start > 0 && at < segments->count / 2) { /* the shorter way */
         memmove(place - at - 1, place - at, at * sizeof *place);
         segments->start--;
         place--;
@@ -89,11 +89,14 @@ void qi_segment_remove(struct qi_segments *segments, uint64_t number) {
     if (!segment)
         return;
     qi_segment_cool(segment);
-    uint32_t at = (uint32_t)(segment - (segments->items + segments->start));
-    if (at == 0)
+    struct qi_segment *first = segments->items + segments->start;
+    uint32_t at = (uint32_t)(segment - first);
+    if (at < segments->count / 2) { /* the shorter way */
+        memmove(first + 1, first, at * sizeof *first);
         segments->start++;
-    else
+    } else {
         memmove(segment, segment + 1, (segments->count - at - 1) * sizeof *segment);
+    }
     segments->count--;
 }
 

@@ -114,11 +114,6 @@ static inline uint64_t qi_news(const struct qi_slots *slots) {
     return slots->jpub | slots->jdel | slots->jack | slots->jcount;
 }
 
-/* How often a slot was delivered if that was more than once; else 0. */
-static inline uint16_t qi_slots_count_of(const struct qi_slots *slots, uint32_t slot) {
-    return slots->count ? slots->count[slot & 63] : 0;
-}
-
 /* NULL if there is none with that number. */
 struct qi_segment *qi_segment_find(struct qi_segments *segments, uint64_t number);
 /* The first with that number or a higher one; NULL: none. */

@@ -16,7 +16,7 @@ struct loading {
     struct qi_segment *segment;
     const uint8_t *bytes;     /* of the file, from its beginning */
     uint16_t *deliveries;     /* per slot, as the file says; NULL: it is missing */
-    uint64_t again[PIECES];   /* these are more than one */
+    uint64_t again[PIECES];   /* delivered more than once, as the file says */
     uint64_t counted[PIECES]; /* a journal has the publish too, and it was counted at the replay */
     uint32_t orphans;
 };
