@@ -191,7 +191,7 @@ static int open_file(struct qi_queue *queue, const struct qi_flush *flush,
     qi_put64(header + QI_SH_NUMBER, segment->number);
     qi_put64(header + QI_SH_EPOCH, flush->epoch);
     qi_put32(header + QI_SH_CRC, qi_crc32c(0, header, QI_SH_CRC));
-    segment->epoch = flush->epoch;
+    segment->new_epoch = flush->epoch;
     batch->seed = qi_frame_seed(queue->identity, segment->number, flush->epoch);
     batch->base = QI_SEGMENT_START;
     int error = disk->ops->write(disk, batch->file, header, sizeof header, 0);
@@ -202,6 +202,7 @@ static int write_batch(struct qi_queue *queue, const struct qi_flush *flush,
                        struct qi_flush_segment *segment) {
     struct qi_disk *disk = queue->store->disk;
     struct batch batch = {.disk = disk, .file = -1};
+    segment->new_epoch = segment->epoch;
     int error = open_file(queue, flush, segment, &batch);
     const uint8_t *journal = queue->journals[flush->epoch & 1].tape.memory;
     uint64_t earliest_us = 0;
@@ -247,6 +248,7 @@ static int give_up_rewrite(struct qi_queue *queue, const struct qi_flush *flush,
     free(segment->old);
     segment->old = NULL;
     segment->new_length = segment->length;
+    segment->new_epoch = segment->epoch;
     for (uint32_t i = 0; i < segment->slots_count; i++)
         news |= qi_flush_news(&segment->slots[i]);
     return news ? write_batch(queue, flush, segment) : 0;

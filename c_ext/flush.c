@@ -305,7 +305,7 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
         queue->window_length = 0; /* its file goes */
     segment->alt = flushed->unacked ? flushed->alt != (flushed->old != NULL) : false;
     segment->length = flushed->unacked ? flushed->new_length : 0;
-    segment->epoch = flushed->epoch;
+    segment->epoch = flushed->new_epoch;
     if (flushed->old || flushed->unacked == 0)
         segment->lost = 0; /* the file in which they were is aside */
     segment->flushed_unacked = (uint16_t)(flushed->unacked + segment->lost);

@@ -21,9 +21,9 @@ struct qi_flush_slots {
 
 struct qi_flush_segment {
     uint64_t number;
-    uint64_t epoch;      /* of the flush that created the file */
-    uint32_t length;     /* durable bytes before */
-    uint32_t new_length; /* and after */
+    uint64_t epoch, new_epoch; /* of the flush that created the file, before and after */
+    uint32_t length;           /* durable bytes before */
+    uint32_t new_length;       /* and after */
     uint32_t unacked, transient, lost;
     bool alt; /* which of its two files, before */
     uint8_t *
