@@ -463,13 +463,16 @@ int qi_recover(struct qi_queue *queue) {
         error = qi_check_segments(queue);
     }
     if (!error) {
-        if (!store->options.read_only && !recovery.lacks_old) /* else nobody knows which are */
-            qi_remove_strays(queue);
         if (recovery.lacks_manifest && queue->session == 0) /* nothing tells the reserved ReqIds */
             queue->reserved = queue->next + LOST_REQ_IDS;
         if (recovery.scan.time_us > qi_now_us(store))
             store->wall_base_us += recovery.scan.time_us - qi_now_us(store);
+        if (QI_BUG(strays_removed_early))
+            qi_remove_strays(queue);
         error = begin_session(queue, &recovery);
+        /* Not before the tail is cut: a MANIFEST in it may name one. Without the old journal nobody knows which are. */
+        if (!error && !store->options.read_only && !recovery.lacks_old)
+            qi_remove_strays(queue);
     }
     if (error) {
         qi_queue_reset(queue);

@@ -15,14 +15,16 @@ class Explored(NamedTuple):
 
 EXPLORED = [
     Explored(
-        "A body was lost in a power cut, so recovery cut the journal before its record. The"
-        " MANIFEST that ended a flush stood behind the cut, and recovery had believed it already:"
-        " it removed a dead segment that the MANIFEST before it still names.",
+        "The sync of bodies failed after the MANIFEST that ended a flush was appended, and the next"
+        " open cut the journal before it. The one before it counts then, and with it the old journal; recovery"
+        " had believed the one that it cut, and the next rotation wrote over the old journal.",
         "cut_manifest_believed",
-        "seed=5653751148059074118 mapping=1 segment=8 journal=24 bytes=9000 embed=64 file=2048;"
-        " publish a 51; publish a 7; sync a; fanout a x2 39 +r; fanout a x3 15; get_many a x7;"
-        " batch a x4 422 +te; publish a 53; get a; publish a 47; purge a; batch a x7 225;"
-        " ack_many a x8 688; reopen; publish a 0 +r; get a; sync_all; publish a 96 +e; tick",
+        "seed=16245039396127435257 mapping=0 segment=8 journal=24 bytes=10240 embed=64"
+        " file=4096; publish a 13; publish a 632 +e; get a; batch a x5 8 +t; tick; fail 129;"
+        " fanout a x2 6; publish a 46; compact; get_many a x7; ack a 663; ack a 504; publish a"
+        " 381 +r; publish a 236 +h; publish a 15; fail 386; publish a 51 +h; publish a 855;"
+        " publish a 449 +r; get_many a x1; tick; publish a 300; fail 1577529523; flush a; sync"
+        " a; get_many a x5; publish a 300; flush a; ack a 3",
     ),
     Explored(
         "A rotation to epoch 4 did not reach the medium whole, so recovery went on in epoch 3. Its"
@@ -35,5 +37,17 @@ EXPLORED = [
         " publish a 0; tick; cut 1609553242; publish d 2 +e; batch b x2 34; batch b x5 37 +t; tick;"
         " batch b x5 0 +r; fanout b x2 28; get_many b x8; publish a 18 +h; publish c 869 +e;"
         " cut 1584523901; publish b 52",
+    ),
+    Explored(
+        "A sync of bodies failed after the MANIFEST that ended a flush was appended. The next open"
+        " synced the journal, MANIFEST included, found the bodies gone and cut the journal before"
+        " both. It had removed the flush's new segment first, as a file that nobody names: a power"
+        " cut in between left the MANIFEST without its file.",
+        "strays_removed_early",
+        "seed=16245039396127435257 mapping=0 segment=8 journal=24 bytes=10240 embed=64"
+        " file=4096; publish a 13; publish a 632 +e; get a; batch a x5 8 +t; tick; fail 129;"
+        " fanout a x2 6; publish a 46; compact; get_many a x7; ack a 663; ack a 504; publish a"
+        " 381 +r; publish a 236 +h; publish a 15; fail 386; publish a 51 +h; publish a 855;"
+        " publish a 449 +r; get_many a x1; tick",
     ),
 ]
