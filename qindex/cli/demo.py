@@ -123,7 +123,7 @@ class Demo:
             tally = proof.Tally()
             for queue in report.queues:
                 found = proof.recovered_rows(store.queue(queue.into).browse())
-                tally.add(proof.compare(self.wanted[queue.vhost, queue.name], found))
+                tally.add(proof.compare(self.wanted[queue.group, queue.name], found))
             damage = damage_count(node.findings)
         self.figures["recovered"] = {
             "messages": report.messages,
@@ -243,7 +243,7 @@ class Demo:
         with self.screen.progress("comparing digests") as progress:
             progress.at(0)
             for queue in recovered.queues:
-                wanted = self.wanted[queue.vhost, queue.name]
+                wanted = self.wanted[queue.group, queue.name]
                 messages = list(store.queue(queue.into).browse())
                 looked[queue.into] = [(m.req_id, digest_of(m.body)) for m in messages]
                 found = proof.recovered_rows(messages)

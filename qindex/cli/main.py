@@ -14,7 +14,7 @@ from qindex.cli.screen import CommandError, Screen
 
 COMMANDS: Final = {
     "demo": "recover a dead RabbitMQ node, kill a writer, prove that nothing is lost",
-    "recover": "show or take the messages of a dead RabbitMQ node's directory",
+    "recover": "show or take the messages in a dead broker's directory",
     "ls": "list the queues of a store",
     "stats": "show the figures of a store and of its queues",
     "check": "read a whole store and verify every checksum and counter",

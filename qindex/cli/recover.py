@@ -1,20 +1,22 @@
-"""qindex recover: the messages of a dead RabbitMQ node.
+"""qindex recover: the messages of a dead broker.
 
-Show what is in a dead RabbitMQ node's directory, or bring its messages back.
-DIR is the node's directory (3.7 to 3.13, classic queues, index version 1 or 2),
-or one around or inside it. Nothing in it is ever changed.
+Show what is in a dead broker's directory, or bring its messages back. DIR is
+the directory, or one around it; what it is is found out. Nothing in it is ever
+changed.
 
-Without --into: list every virtual host and queue, with what its files hold, and
-all damage. With --into: publish the messages into a qindex store, in order, with
-exchange, routing keys, properties, headers and redelivered flag.
+  RabbitMQ   a node of 3.7 to 3.13, classic queues, index version 1 or 2
 
-What RabbitMQ itself would not give back is left out and counted: acked and
-transient messages, those whose body is nowhere, and (without --keep-expired)
-those that have expired by now.
+Without --into: list every queue, with what its files hold, and all damage. With
+--into: publish the messages into a qindex store, in order, with all that came
+with them as headers, and the redelivered flag.
+
+What the broker itself would not give back is left out and counted: what was
+acked, what was not meant to last, what has no body any more, and (without
+--keep-expired) what has expired by now.
 
 exit codes: 0 all is recovered, or may be; 1 there is damage, or messages are
-missing; 2 not a RabbitMQ directory, or refused (a store that has these queues
-already, a store that is in use).
+missing; 2 nothing that qindex can read, or refused (a store that has these
+queues already, a store that is in use).
 """
 
 from __future__ import annotations
@@ -22,27 +24,21 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import qindex
 from qindex.cli.screen import CommandError, Screen
 from qindex.cli.stores import damage_count, finding_as_json
 from qindex.cli.text import count, duration, printable, rate, size
 from qindex.formats.foreign import UnknownFormat
-from qindex.formats.rabbitmq import Node, open_node
+from qindex.formats.reader import Account, DeadNode, DeadQueue, open_node, total
 from qindex.formats.recover import QueueExists, RecoverReport, recover_into
 
-if TYPE_CHECKING:
-    from qindex.formats.rabbitmq import Counts, Queue
-
-FOUND_COLUMNS = [
-    "<queue", ">live", ">bytes", ">acked", ">transient", ">no body", ">redelivered", ">expiring",
-]  # fmt: skip
 RECOVERED_COLUMNS = ["<into", ">live", ">recovered", ">bytes", ">expired", ">unreadable"]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", help="the RabbitMQ node's directory")
+    parser.add_argument("dir", metavar="DIR", help="the dead broker's directory")
     parser.add_argument("--into", metavar="PATH", help="the qindex store to publish into")
     parser.add_argument(
         "--keep-expired",
@@ -57,7 +53,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     if options.keep_expired and options.into is None:
         raise CommandError("--keep-expired is for recovering: name a store with --into")
     try:
-        with screen.progress(f"reading the indexes of {printable(options.dir)}") as progress:
+        with screen.progress(f"reading {printable(options.dir)}") as progress:
             progress.at(0)
             node = open_node(options.dir)
     except UnknownFormat as error:
@@ -77,15 +73,15 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         return 1 if _is_incomplete(node) else 0
 
 
-def _is_incomplete(node: Node) -> bool:
-    return damage_count(node.findings) > 0 or node.counts.body_missing > 0
+def _is_incomplete(node: DeadNode) -> bool:
+    return damage_count(node.findings) > 0 or any(total(node.queues).lost.values())
 
 
 # --- recovering ---------------------------------------------------------------------------------
 
 
 def _recover(
-    screen: Screen, node: Node, asked: Path, into: str, keep_expired: bool
+    screen: Screen, node: DeadNode, asked: Path, into: str, keep_expired: bool
 ) -> RecoverReport:
     target = Path(into).resolve()
     if target.is_relative_to(node.tree.path) or target.is_relative_to(asked):
@@ -94,7 +90,7 @@ def _recover(
         )
     try:
         with qindex.open(into) as store, screen.progress("recovering", "messages") as progress:
-            progress.at(0, node.counts.live)
+            progress.at(0, total(node.queues).live)
             report = recover_into(
                 node,
                 store,
@@ -132,45 +128,55 @@ def _verify(store: qindex.Store, report: RecoverReport) -> None:
 # --- showing ------------------------------------------------------------------------------------
 
 
-def _show_found(screen: Screen, node: Node) -> None:
-    screen.heading(f"RabbitMQ node {printable(node.name)}")
-    for vhost in node.vhosts:
+def _show_found(screen: Screen, node: DeadNode) -> None:
+    screen.heading(f"{node.kind} {printable(node.name)}")
+    groups: dict[str, list[DeadQueue]] = {}
+    for queue in node.queues:
+        groups.setdefault(queue.group, []).append(queue)
+    for group in sorted(groups):
         screen.line()
-        screen.line(f"virtual host {printable(vhost.name)}")
-        if vhost.queues:
-            screen.table(FOUND_COLUMNS, [_found_row(queue) for queue in vhost.queues])
-        else:
-            screen.line("  no queues")
-        if vhost.orphan_bodies:
-            bodies = count(vhost.orphan_bodies, "stored body", "stored bodies")
-            screen.line(f"  {bodies} ({size(vhost.orphan_bytes)}) that no queue refers to any more")
-    counts = node.counts
+        if node.group_kind:
+            screen.line(f"{node.group_kind} {printable(group)}")
+        columns = [f">{name}" for name in _other_counts(groups[group][0].account)]
+        screen.table(
+            ["<queue", ">live", ">bytes", *columns], [_found_row(q) for q in groups[group]]
+        )
+    if not groups:
+        screen.line("  no queues")
     _show_findings(screen, node)
+    account = total(node.queues)
     screen.line()
+    other = "".join(f"{number:,} {what} + " for what, number in _left_out(account))
     screen.line(
-        f"{count(counts.published, 'message')} in the indexes = {counts.acked:,} acked"
-        f" + {counts.transient:,} transient + {counts.body_missing:,} without a body"
-        f" + {screen.paint(f'{counts.live:,} live', 'bold')} ({size(counts.live_body_bytes)})"
+        f"{count(account.found, 'message')} in the files = {other}"
+        f"{screen.paint(f'{account.live:,} live', 'bold')} ({size(account.live_body_bytes)})"
     )
-    if not node.has_definitions:
-        screen.line("The node's definitions are not there: no queue arguments, no empty queues.")
-    if counts.live:
+    for remark in node.remarks:
+        screen.line(printable(remark))
+    if account.live:
         screen.line("To take them: qindex recover DIR --into STORE")
 
 
-def _found_row(queue: Queue) -> list[str]:
-    counts = queue.counts
-    numbers = (counts.acked, counts.transient, counts.body_missing, counts.redelivered)
+def _left_out(account: Account) -> list[tuple[str, int]]:
+    return [*account.gone.items(), *account.lost.items()]
+
+
+def _other_counts(account: Account) -> dict[str, int]:
+    return account.gone | account.lost | account.marks
+
+
+def _found_row(queue: DeadQueue) -> list[str]:
+    account = queue.account
     return [
-        printable(queue.name) + (" (not durable)" if queue.durable is False else ""),
-        f"{counts.live:,}",
-        size(counts.live_body_bytes),
-        *(f"{number:,}" if number else "-" for number in (*numbers, counts.expiring)),
+        printable(queue.name) + (" (not durable)" if queue.vanishes else ""),
+        f"{account.live:,}",
+        size(account.live_body_bytes),
+        *(f"{number:,}" if number else "-" for number in _other_counts(account).values()),
     ]
 
 
-def _show_recovered(screen: Screen, node: Node, report: RecoverReport, into: str) -> None:
-    screen.heading(f"RabbitMQ node {printable(node.name)} into {printable(into)}")
+def _show_recovered(screen: Screen, node: DeadNode, report: RecoverReport, into: str) -> None:
+    screen.heading(f"{node.kind} {printable(node.name)} into {printable(into)}")
     rows = [
         [
             printable(queue.into),
@@ -185,15 +191,9 @@ def _show_recovered(screen: Screen, node: Node, report: RecoverReport, into: str
     screen.table(RECOVERED_COLUMNS, rows)
     _show_findings(screen, node)
     screen.line()
-    counts = node.counts
-    left_out = [
-        (counts.acked, "acked"),
-        (counts.transient, "transient"),
-        (counts.body_missing, "without a body"),
-    ]
-    told = ", ".join(f"{number:,} {what}" for number, what in left_out if number)
+    told = ", ".join(f"{n:,} {what}" for what, n in _left_out(total(node.queues)) if n)
     if told:
-        screen.line(f"left out as RabbitMQ does: {told}")
+        screen.line(f"left out: {told}")
     screen.line(
         f"{report.live:,} live = {screen.paint(f'{report.messages:,} recovered', 'bold')}"
         f" + {report.expired:,} expired + {report.unreadable:,} unreadable"
@@ -205,7 +205,7 @@ def _show_recovered(screen: Screen, node: Node, report: RecoverReport, into: str
     )
 
 
-def _show_findings(screen: Screen, node: Node) -> None:
+def _show_findings(screen: Screen, node: DeadNode) -> None:
     if node.findings:
         screen.line()
         screen.line("findings")
@@ -215,35 +215,18 @@ def _show_findings(screen: Screen, node: Node) -> None:
 # --- JSON ---------------------------------------------------------------------------------------
 
 
-def _as_json(node: Node, report: RecoverReport | None, into: str | None) -> dict[str, Any]:
-    vhosts = [
-        {
-            "name": vhost.name,
-            "orphan_bodies": vhost.orphan_bodies,
-            "orphan_bytes": vhost.orphan_bytes,
-            "queues": [
-                {
-                    "name": queue.name,
-                    "durable": queue.durable,
-                    "arguments": queue.arguments,
-                    **_counts_as_json(queue.counts),
-                }
-                for queue in vhost.queues
-            ],
-        }
-        for vhost in node.vhosts
-    ]
+def _as_json(node: DeadNode, report: RecoverReport | None, into: str | None) -> dict[str, Any]:
     return {
+        "kind": node.kind,
         "node": node.name,
         "complete": not _is_incomplete(node),
-        "has_definitions": node.has_definitions,
-        "vhosts": vhosts,
-        "total": _counts_as_json(node.counts),
+        "account": dataclasses.asdict(total(node.queues)),
+        "queues": [
+            {"group": queue.group, "name": queue.name, **dataclasses.asdict(queue.account)}
+            for queue in node.queues
+        ],
+        **node.facts(),
         "findings": [finding_as_json(finding) for finding in node.findings],
         "into": into,
         "recovered": None if report is None else dataclasses.asdict(report),
     }
-
-
-def _counts_as_json(counts: Counts) -> dict[str, int]:
-    return dataclasses.asdict(counts)

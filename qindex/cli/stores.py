@@ -11,6 +11,7 @@ from typing import Any
 import qindex
 from qindex.cli.screen import CommandError, Screen
 from qindex.cli.text import count, printable
+from qindex.formats.reader import FORMATS, formats_in
 
 
 class QueueGone(CommandError):
@@ -34,8 +35,9 @@ def _advice(path: Path) -> str:
     for above in (path, *path.parents[:3]):
         if (above / "store.meta").is_file():
             return f": the store is {str(above)!r}"
-    if any(path.glob("msg_stores")) or any(path.glob("*/msg_stores")):
-        return ": that is a RabbitMQ node; qindex recover reads it"
+    for folder in (path, *path.glob("*")):
+        if found := formats_in(folder):
+            return f": that is a {FORMATS[found[0]]}; qindex recover reads it"
     if path.is_dir():
         inner = sorted(str(found.parent) for found in path.glob("*/store.meta"))
         return f": perhaps you mean {inner[0]!r}" if inner else ": store.meta is not in it"

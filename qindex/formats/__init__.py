@@ -1,10 +1,11 @@
 """Readers of what others wrote, and the AMQP field tables that the engine's headers are stored in.
 
-Start with `rabbitmq.open_node()` and `recover.recover_into()`. From there a RabbitMQ directory is
-read by these files, each of which opens with the layout it knows:
+Start with `reader.open_node()`, which finds out what a directory is, and `recover.recover_into()`.
+From there these files read it, each of which opens with the layout it knows:
 
 =========================  =========================================================================
 foreign                    the door to the file system: read-only, no links, a dying disk
+reader                     what every reader offers: nodes, queues, messages, accounts
 rabbitmq, rabbitmq_node    where the queues are; Node, Vhost, Queue, Message
 rabbitmq_queue             one queue directory: journal and segments merged
 rabbitmq_index, _index_v2  journal.jif and N.idx; N.qi and N.qs

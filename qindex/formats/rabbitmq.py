@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from qindex.formats.foreign import Findings, Tree, UnknownFormat
+from qindex.formats.foreign import Findings, Tree
 from qindex.formats.rabbitmq_definitions import (
     Definition,
     Definitions,
@@ -34,12 +34,11 @@ from qindex.formats.rabbitmq_message import text
 from qindex.formats.rabbitmq_node import Message, Node, Part, Queue, Vhost
 from qindex.formats.rabbitmq_queue import Counts
 from qindex.formats.rabbitmq_store import read_store
+from qindex.formats.reader import find_folder, is_folder
 
-__all__ = ["Counts", "Message", "Node", "Part", "Queue", "Vhost", "find_node", "open_node"]
+__all__ = ["Counts", "Message", "Node", "Part", "Queue", "Vhost", "is_here", "open_at", "open_node"]
 
 _VHOSTS: Final = "msg_stores/vhosts"
-_DEPTH_MAX: Final = 3  # /var/lib/rabbitmq/mnesia/rabbit@host is found from /var/lib
-_FOLDERS_MAX: Final = 10_000
 _NAME_BYTES_MAX: Final = 64 * 1024
 _HASHED: Final = re.compile(r"[0-9A-Z]{1,25}")
 _QUEUE_NAME: Final = (
@@ -54,60 +53,28 @@ def open_node(path: str | os.PathLike[str]) -> Node:
 
     UnknownFormat: there is no RabbitMQ node, more than one, or one before 3.7. Damage never raises.
     """
+    return open_at(find_folder(path, ["rabbitmq"])[0])
+
+
+def is_here(folder: Path) -> bool:
+    return is_folder(folder / _VHOSTS)
+
+
+def open_at(folder: Path) -> Node:
+    """open_node() of exactly this directory."""
     log = Findings()
-    place = find_node(path)
-    node = Node(place.name, Tree(place, log), log)
+    node = Node(folder.name, Tree(folder, log), log)
     try:
         definitions = read_definitions(node.tree, log)
         node.has_definitions = definitions is not None
-        for folder in node.tree.folders(_VHOSTS):
-            if _HASHED.fullmatch(folder):
-                node.vhosts.append(_read_vhost(node, folder, definitions))
+        for vhost in node.tree.folders(_VHOSTS):
+            if _HASHED.fullmatch(vhost):
+                node.vhosts.append(_read_vhost(node, vhost, definitions))
     except BaseException:
         node.close()
         raise
     node.vhosts.sort(key=lambda vhost: vhost.name)
     return node
-
-
-def find_node(path: str | os.PathLike[str]) -> Path:
-    """The directory that holds msg_stores: `path`, one of its parents, or one below it."""
-    start = Path(path).resolve()
-    if not start.is_dir():
-        raise UnknownFormat(f"{start}: no such directory")
-    if start.name == "vhosts":
-        start = start.parent
-    if start.name == "msg_stores":
-        start = start.parent
-    found, level = [], [start]
-    for _ in range(_DEPTH_MAX + 1):
-        found = [folder for folder in level if _is_folder(folder / _VHOSTS)]
-        if found:
-            break
-        level = [below for folder in level for below in _folders_below(folder)][:_FOLDERS_MAX]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(sorted(folder.name for folder in found))
-        raise UnknownFormat(f"{start}: several RabbitMQ nodes ({names}): choose one")
-    if _is_folder(start / "msg_store_persistent"):
-        raise UnknownFormat(f"{start}: a node of RabbitMQ before 3.7, which is not read yet")
-    raise UnknownFormat(f"{start}: no RabbitMQ node, which would have {_VHOSTS} in it")
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir() and not path.is_symlink() and not path.parent.is_symlink()
-    except OSError:
-        return False
-
-
-def _folders_below(path: Path) -> list[Path]:
-    try:
-        with os.scandir(path) as entries:
-            return [path / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
 
 
 def _read_vhost(node: Node, folder: str, definitions: Definitions | None) -> Vhost:

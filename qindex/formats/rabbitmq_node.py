@@ -16,7 +16,8 @@ Opening reads the indexes and the heads of the stored messages; bodies are read 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from qindex.formats.field_table import FieldValue
 from qindex.formats.foreign import Finding, Findings, Tree
@@ -26,6 +27,7 @@ from qindex.formats.rabbitmq_index_v2 import read_stored_term
 from qindex.formats.rabbitmq_message import Content, MessageError, read_message
 from qindex.formats.rabbitmq_queue import Counts, Live, scan_queue
 from qindex.formats.rabbitmq_store import MessageStore
+from qindex.formats.reader import Account
 
 
 @dataclass(slots=True)
@@ -45,6 +47,22 @@ class Message:
     stored: bool  # in the message store; else in the index
     file: str
     offset: int
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        return {
+            "exchange": _storable(self.exchange),
+            "routing_keys": [_storable(key) for key in self.routing_keys],
+            "properties": self.properties,
+        }
+
+
+def _storable(text: str) -> str | bytes:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape")
+    return text
 
 
 @dataclass(slots=True)
@@ -74,6 +92,27 @@ class Queue:
         for part in self.parts:
             total.add(part.counts)
         return total
+
+    @property
+    def account(self) -> Account:
+        counts = self.counts
+        return Account(
+            found=counts.published,
+            live=counts.live,
+            live_body_bytes=counts.live_body_bytes,
+            gone={"acked": counts.acked, "transient": counts.transient},
+            lost={"without a body": counts.body_missing},
+            marks={"redelivered": counts.redelivered, "expiring": counts.expiring},
+        )
+
+    @property
+    def group(self) -> str:
+        return self.vhost.name
+
+    @property
+    def vanishes(self) -> bool:
+        """RabbitMQ forgets such a queue when it stops."""
+        return self.durable is False
 
     def messages(self) -> Iterator[Message]:
         """The live messages in the order in which consumers would get them.
@@ -191,6 +230,53 @@ class Node:
     log: Findings
     vhosts: list[Vhost] = field(default_factory=list)
     has_definitions: bool = False
+    kind: str = "RabbitMQ node"
+    group_kind: str = "virtual host"
+
+    @property
+    def queues(self) -> list[Queue]:
+        """Those of the virtual host "/" first."""
+        vhosts = sorted(self.vhosts, key=lambda vhost: (vhost.name != "/", vhost.name))
+        return [queue for vhost in vhosts for queue in vhost.queues]
+
+    @property
+    def remarks(self) -> list[str]:
+        remarks = [
+            f"Virtual host {vhost.name} has {vhost.orphan_bodies:,} stored bodies"
+            f" ({vhost.orphan_bytes:,} bytes) that no queue refers to any more."
+            for vhost in self.vhosts
+            if vhost.orphan_bodies
+        ]
+        if not self.has_definitions:
+            remarks.append(
+                "The node's definitions are not there: no queue arguments, no empty queues."
+            )
+        return remarks
+
+    def facts(self) -> dict[str, Any]:
+        """Virtual hosts and queues with all counts; the total of these."""
+        vhosts = [
+            {
+                "name": vhost.name,
+                "orphan_bodies": vhost.orphan_bodies,
+                "orphan_bytes": vhost.orphan_bytes,
+                "queues": [
+                    {
+                        "name": queue.name,
+                        "durable": queue.durable,
+                        "arguments": queue.arguments,
+                        **asdict(queue.counts),
+                    }
+                    for queue in vhost.queues
+                ],
+            }
+            for vhost in self.vhosts
+        ]
+        return {
+            "has_definitions": self.has_definitions,
+            "vhosts": vhosts,
+            "total": asdict(self.counts),
+        }
 
     @property
     def findings(self) -> list[Finding]:

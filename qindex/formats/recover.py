@@ -1,20 +1,20 @@
-"""From a dead RabbitMQ node into a qindex store: every live message of every queue, in order.
+"""From a dead broker's directory into a qindex store: every live message of every queue, in order.
 
     with open_node(path) as node, qindex.open(target) as store:
         report = recover_into(node, store)
 
-Names. A queue of the virtual host "/" keeps its name, one of another becomes "vhost/queue". Should
-two queues get the same name that way ("a/b" in "/" and "b" in "a"), the one that comes later in the
-order of the virtual hosts and queues gets one more "/" in between, until it has a name of its own.
-Bytes that are not UTF-8 become backslash escapes. `RecoveredQueue.into` has the outcome.
+Names. A queue keeps its name; one of a RabbitMQ virtual host other than "/" becomes "vhost/queue".
+Should two queues get the same name that way ("a/b" in "/" and "b" in "a"), the one that comes later
+in `node.queues` gets one more "/" in between, until it has a name of its own. Bytes that are not
+UTF-8 become backslash escapes. `RecoveredQueue.into` has the outcome.
 
 Again. A second run would double every message, so a store that already has one of the queues is
 refused before anything is written, whether it holds messages or not. After an interrupted run,
 delete the store, or those queues, and start again: the node's directory is never changed.
 
-Each message carries headers: exchange, routing_keys (a list), and properties, the raw property list
-that qindex.formats.amqp.decode_properties() reads. Text that is not UTF-8 is kept as bytes. A body
-that RabbitMQ shared between queues is written once for each of them.
+Each message carries headers. Of RabbitMQ: exchange, routing_keys (a list), and properties, the raw
+property list that qindex.formats.amqp.decode_properties() reads; of others see their readers. Text
+that is not UTF-8 is kept as bytes. A body that queues shared is written once for each of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from qindex.formats.rabbitmq_node import Message, Node, Queue
+from qindex.formats.reader import DeadMessage, DeadNode, DeadQueue
 
 BATCH_MESSAGES_MAX: Final = 1000
 BATCH_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -61,7 +61,7 @@ class QueueExists(ValueError):
 class RecoveredQueue:
     """live = messages + expired + unreadable"""
 
-    vhost: str
+    group: str
     name: str
     into: str
     live: int
@@ -87,7 +87,7 @@ class RecoverReport:
 
 
 def recover_into(
-    node: Node,
+    node: DeadNode,
     store: TargetStore,
     *,
     keep_expired: bool = False,
@@ -95,7 +95,7 @@ def recover_into(
 ) -> RecoverReport:
     """Publishes the node's live messages into the store and syncs it.
 
-    What expired before now is left out, as RabbitMQ would do; with `keep_expired` it is published
+    What expired before now is left out, as the broker would do; with `keep_expired` it is published
     without an expiry. Other messages keep theirs, an absolute time. Messages go in atomic batches;
     `progress` is called behind each with the account so far. QueueExists: see the module.
     """
@@ -123,22 +123,21 @@ def recover_into(
     return report
 
 
-def _plan(node: Node) -> list[tuple[Queue, RecoveredQueue]]:
+def _plan(node: DeadNode) -> list[tuple[DeadQueue, RecoveredQueue]]:
     """The queues to recover, each with its name in the store."""
     plan = []
     taken: set[str] = set()
-    for vhost in sorted(node.vhosts, key=lambda vhost: (vhost.name != "/", vhost.name)):
-        for queue in vhost.queues:
-            live = queue.counts.live
-            if queue.durable is False and not live:
-                continue  # RabbitMQ forgets such a queue when it stops
-            prefix = "" if vhost.name == "/" else f"{vhost.name}/"
+    for queue in node.queues:
+        live = queue.account.live
+        if queue.vanishes and not live:
+            continue
+        prefix = "" if queue.group in ("", "/") else f"{queue.group}/"
+        into = _printable(prefix + queue.name)
+        while into in taken:
+            prefix += "/"
             into = _printable(prefix + queue.name)
-            while into in taken:
-                prefix += "/"
-                into = _printable(prefix + queue.name)
-            taken.add(into)
-            plan.append((queue, RecoveredQueue(vhost.name, queue.name, into, live)))
+        taken.add(into)
+        plan.append((queue, RecoveredQueue(queue.group, queue.name, into, live)))
     return plan
 
 
@@ -147,8 +146,8 @@ def _printable(name: str) -> str:
 
 
 def _wanted(
-    queue: Queue, done: RecoveredQueue, report: RecoverReport, keep_expired: bool
-) -> Iterator[Message]:
+    queue: DeadQueue, done: RecoveredQueue, report: RecoverReport, keep_expired: bool
+) -> Iterator[DeadMessage]:
     for message in queue.messages():
         if message.expiry_us is not None and message.expiry_us <= time.time() * 1_000_000:
             if not keep_expired:
@@ -159,8 +158,8 @@ def _wanted(
         yield message
 
 
-def _batches(messages: Iterator[Message]) -> Iterator[list[Message]]:
-    batch: list[Message] = []
+def _batches(messages: Iterator[DeadMessage]) -> Iterator[list[DeadMessage]]:
+    batch: list[DeadMessage] = []
     body_bytes = 0
     for message in messages:
         full = len(batch) == BATCH_MESSAGES_MAX
@@ -173,10 +172,10 @@ def _batches(messages: Iterator[Message]) -> Iterator[list[Message]]:
         yield batch
 
 
-def _publish(target: TargetQueue, batch: list[Message]) -> None:
+def _publish(target: TargetQueue, batch: list[DeadMessage]) -> None:
     target.publish_many(
         [message.body for message in batch],
-        headers=[headers_of(message) for message in batch],
+        headers=[message.headers for message in batch],
         redelivered=[message.redelivered for message in batch],
         expires_at=[
             None if message.expiry_us is None else message.expiry_us / 1_000_000
@@ -185,24 +184,7 @@ def _publish(target: TargetQueue, batch: list[Message]) -> None:
     )
 
 
-def headers_of(message: Message) -> dict[str, Any]:
-    """The headers that a recovered message carries."""
-    return {
-        "exchange": _storable(message.exchange),
-        "routing_keys": [_storable(key) for key in message.routing_keys],
-        "properties": message.properties,
-    }
-
-
-def _storable(text: str) -> str | bytes:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogateescape")
-    return text
-
-
-def _count(batch: list[Message], done: RecoveredQueue, report: RecoverReport) -> None:
+def _count(batch: list[DeadMessage], done: RecoveredQueue, report: RecoverReport) -> None:
     body_bytes = sum(len(message.body) for message in batch)
     redelivered = sum(message.redelivered for message in batch)
     for account in (done, report):

@@ -153,7 +153,8 @@ def test_a_directory_that_is_no_node_is_refused(tmp_path: Path) -> None:
 def test_several_nodes_are_not_mixed(demo_copy: DeadNode) -> None:
     shutil.copytree(demo_copy.path / NODE, demo_copy.path / "other@host")
     with pytest.raises(
-        UnknownFormat, match="several RabbitMQ nodes \\(other@host, qix@localhost\\)"
+        UnknownFormat,
+        match="several at once \\(RabbitMQ node other@host, RabbitMQ node qix@localhost\\)",
     ):
         open_node(demo_copy.path)
     with open_node(demo_copy.path / "other@host") as node:

@@ -13,7 +13,7 @@ import pytest
 from qindex.formats import recover
 from qindex.formats.amqp import decode_properties, decode_table, encode_table
 from qindex.formats.rabbitmq import Message, Node, open_node
-from qindex.formats.rabbitmq_queue import Counts
+from qindex.formats.reader import Account
 from qindex.formats.recover import QueueExists, RecoverReport, recover_into
 
 if TYPE_CHECKING:
@@ -176,31 +176,22 @@ def test_progress_is_told_behind_each_batch(node: Node) -> None:
 class FakeNode:
     """Queues by (vhost, name), each with a number of messages."""
 
-    def __init__(self, *names: tuple[str, str], durable: bool | None = True) -> None:
-        vhosts = sorted({vhost for vhost, _ in names})
-        self.vhosts = [FakeVhost(v, [n for vhost, n in names if vhost == v]) for v in vhosts]
-        for vhost in self.vhosts:
-            for queue in vhost.queues:
-                queue.durable = durable
-
-
-class FakeVhost:
-    def __init__(self, name: str, queues: list[str]) -> None:
-        self.name = name
-        self.queues = [FakeSource(queue) for queue in sorted(queues)]
+    def __init__(self, *names: tuple[str, str], vanishes: bool = False) -> None:
+        self.queues = [FakeSource(vhost, name, vanishes) for vhost, name in sorted(names)]
 
 
 class FakeSource:
     unreadable = 0
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, group: str, name: str, vanishes: bool) -> None:
+        self.group = group
         self.name = name
-        self.durable: bool | None = True
+        self.vanishes = vanishes
         self.sent: list[Message] = []
 
     @property
-    def counts(self) -> Counts:
-        return Counts(live=len(self.sent))
+    def account(self) -> Account:
+        return Account(found=len(self.sent), live=len(self.sent))
 
     def messages(self) -> list[Message]:
         return self.sent
@@ -210,7 +201,7 @@ def test_names_that_would_clash_get_one_more_slash() -> None:
     store = FakeStore()
     node: Any = FakeNode(("/", "a/b"), ("a", "b"), ("a", "/b"), ("a/", "b"), ("/", "x"))
     report = recover_into(node, store)
-    assert {(done.vhost, done.name): done.into for done in report.queues} == {
+    assert {(done.group, done.name): done.into for done in report.queues} == {
         ("/", "a/b"): "a/b",
         ("/", "x"): "x",
         ("a", "/b"): "a//b",
@@ -221,7 +212,7 @@ def test_names_that_would_clash_get_one_more_slash() -> None:
 
 def test_a_queue_that_the_node_would_forget_is_not_made() -> None:
     store = FakeStore()
-    node: Any = FakeNode(("/", "gone"), durable=False)
+    node: Any = FakeNode(("/", "gone"), vanishes=True)
     assert recover_into(node, store).queues == []
     assert store.made == {}
 
@@ -233,7 +224,7 @@ def test_text_that_is_not_utf8_is_kept() -> None:
         0, bytes(16), True, int(time.time() + 60) * 1_000_000, False, "ex\udcff", ["k", "\udcfe"],
         b"\0\0", b"body", None, False, "0.idx", 34,
     )  # fmt: skip
-    node.vhosts[0].queues[0].sent = [message]
+    node.queues[0].sent = [message]
     recover_into(node, store)
     ((_, headers, _, _),) = store.made["q\\xff"].rows
     assert headers == {"exchange": b"ex\xff", "routing_keys": ["k", b"\xfe"], "properties": b"\0\0"}
