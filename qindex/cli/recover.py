@@ -5,6 +5,8 @@ the directory, or one around it; what it is is found out. Nothing in it is ever
 changed.
 
   RabbitMQ   a node of 3.7 to 3.13, classic queues, index version 1 or 2
+  NSQ        nsqd's data directory, or whoever's that uses go-diskqueue;
+             .bad files, too
 
 Without --into: list every queue, with what its files hold, and all damage. With
 --into: publish the messages into a qindex store, in order, with all that came

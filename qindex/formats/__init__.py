@@ -14,6 +14,7 @@ rabbitmq_salvage           the way on behind a damaged record
 rabbitmq_message           the Erlang record of a message
 rabbitmq_definitions       mnesia's log and dets: queues, arguments, terms of an orderly stop
 erlang, erlang_files       Erlang terms, and the files that hold them
+nsq, nsq_file              NSQ's diskqueue: the queues of a directory; a data file and its damage
 field_table, amqp          AMQP 0-9-1 tables and properties, both ways
 =========================  =========================================================================
 """

@@ -19,9 +19,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from qindex.formats.foreign import Finding, Tree, UnknownFormat
+from qindex.formats.foreign import Finding, Findings, Tree, UnknownFormat
 
-FORMATS: Final = {"rabbitmq": "RabbitMQ node"}  # module: what its directories are called
+FORMATS: Final = {  # module: what its directories are called
+    "rabbitmq": "RabbitMQ node",
+    "nsq": "NSQ data directory",
+}
 _DEPTH_MAX: Final = 3  # /var/lib/rabbitmq/mnesia/rabbit@host is found from /var/lib
 _FOLDERS_MAX: Final = 10_000
 
@@ -119,7 +122,7 @@ class DeadNode(Protocol):
     @property
     def findings(self) -> list[Finding]: ...
     @property
-    def remarks(self) -> list[str]:
+    def remarks(self) -> Sequence[str]:
         """Whole sentences about the directory."""
 
     def facts(self) -> dict[str, Any]:
@@ -140,6 +143,35 @@ class Message:
     file: str
     offset: int
     expiry_us: int | None = None
+
+
+@dataclass(slots=True)
+class Node:
+    """A directory of a format that has nothing but queues."""
+
+    kind: str
+    name: str
+    tree: Tree
+    log: Findings
+    queues: list[DeadQueue] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    group_kind: str = ""
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self.log.kept
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        self.tree.close()
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def open_node(path: str | os.PathLike[str]) -> DeadNode:

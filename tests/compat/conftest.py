@@ -1,4 +1,4 @@
-"""Real RabbitMQ nodes' directories, each with the truth about what is in it."""
+"""Directories that real brokers wrote, each with the truth about what is in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = ROOT.parent / "shared" / "fixtures" / "rabbitmq"
+SHARED = ROOT.parent / "shared" / "fixtures"
 DEMO = ROOT / "qindex" / "cli" / "demo_node"
 
 
@@ -44,21 +44,27 @@ def unpack(archive: Path, path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], DeadNode]:
-    """The fixture of that name, unpacked once."""
+def shared_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], DeadNode]:
+    """The fixture of that broker and name, unpacked once; nobody changes it."""
     unpacked: dict[str, DeadNode] = {}
 
-    def node(name: str) -> DeadNode:
-        archive = SHARED / f"{name}.tar.xz"
+    def directory(broker: str, name: str) -> DeadNode:
+        archive = SHARED / broker / f"{name}.tar.xz"
         if not archive.exists():
-            pytest.skip("the directory of real nodes, ../shared/fixtures, is not here")
+            pytest.skip("what real brokers wrote, ../shared/fixtures, is not here")
         if name not in unpacked:
             path = unpack(archive, tmp_path_factory.mktemp(name))
-            with gzip.open(SHARED / f"{name}.json.gz") as file:
+            with gzip.open(archive.with_name(f"{name}.json.gz")) as file:
                 unpacked[name] = DeadNode(path, json.load(file))
         return unpacked[name]
 
-    return node
+    return directory
+
+
+@pytest.fixture(scope="session")
+def shared_node(shared_directory: Callable[[str, str], DeadNode]) -> Callable[[str], DeadNode]:
+    """The RabbitMQ node of that name."""
+    return lambda name: shared_directory("rabbitmq", name)
 
 
 @pytest.fixture(scope="session")

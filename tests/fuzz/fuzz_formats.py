@@ -1,4 +1,4 @@
-"""Arbitrary bytes as files of a dead RabbitMQ node, as Erlang terms, messages and field tables.
+"""Arbitrary bytes as files of dead brokers, as Erlang terms, messages and field tables.
 
     python tests/fuzz/fuzz_formats.py SEED_FOLDER --seconds 20 [--seed N] [--crashes FOLDER]
     python tests/fuzz/fuzz_formats.py --replay FILE ...
@@ -38,26 +38,30 @@ if _guided:
     import atheris
 
     with atheris.instrument_imports(include=["qindex.formats"]):
-        from qindex.formats import amqp, erlang, field_table, rabbitmq, rabbitmq_message
+        from qindex.formats import amqp, erlang, field_table, nsq, rabbitmq, rabbitmq_message
 else:
-    from qindex.formats import amqp, erlang, field_table, rabbitmq, rabbitmq_message
+    from qindex.formats import amqp, erlang, field_table, nsq, rabbitmq, rabbitmq_message
 
-VHOST = "msg_stores/vhosts/628WB79CIFDYO9LJI6DKMI09L"
+VHOST = "rabbitmq/msg_stores/vhosts/628WB79CIFDYO9LJI6DKMI09L"
 FIRST, SECOND = (
     f"{VHOST}/queues/AAAAAAAAAAAAAAAAAAAAAAAAA",
     f"{VHOST}/queues/BBBBBBBBBBBBBBBBBBBBBBBBB",
 )
-FILES = {  # kind: where the bytes go in the node
+NSQ = "nsq/orders.diskqueue"
+FILES = {  # kind: where the bytes go
     "journal": f"{FIRST}/journal.jif",
     "segment": f"{FIRST}/0.idx",
     "index_v2": f"{SECOND}/0.qi",
     "store_v2": f"{SECOND}/0.qs",
     "messages": f"{VHOST}/msg_store_persistent/0.rdq",
     "dets": f"{VHOST}/recovery.dets",
-    "log": "rabbit_durable_queue.DCD",
+    "log": "rabbitmq/rabbit_durable_queue.DCD",
     "name": f"{FIRST}/.queue_name",
     "config": f"{VHOST}/.config",
+    "nsq_data": f"{NSQ}.000003.dat",
+    "nsq_meta": f"{NSQ}.meta.dat",
 }
+READERS = {"rabbitmq": rabbitmq.open_at, "nsq": nsq.open_at}
 KINDS = ["term", "message", "table", "properties", *FILES]
 
 
@@ -94,10 +98,10 @@ class Slow(AssertionError):
 
 
 class Target:
-    """A node on disk in which one file at a time is replaced by the input."""
+    """Directories of all brokers, in which one file at a time is replaced by the input."""
 
     def __init__(self, seeds: Path, folder: Path) -> None:
-        self.node = folder
+        self.folder = folder
         self.usual: dict[str, bytes] = {}
         for kind, where in FILES.items():
             seed = seeds / f"{kind}-0"
@@ -122,14 +126,15 @@ class Target:
             raise Slow(f"{kind}: {len(data)} bytes took {took:.1f} s")
 
     def read_node(self, kind: str, data: bytes) -> None:
-        file = self.node / FILES[kind]
+        file = self.folder / FILES[kind]
+        broker = FILES[kind].partition("/")[0]
         file.write_bytes(data)
         try:
-            with rabbitmq.open_node(self.node) as node:
-                for vhost in node.vhosts:
-                    for queue in vhost.queues:
-                        for _ in queue.messages():
-                            pass
+            with READERS[broker](self.folder / broker) as node:
+                for queue in node.queues:
+                    for message in queue.messages():
+                        assert message.headers is not None
+                    assert queue.account.adds_up
         finally:
             file.write_bytes(self.usual[kind])
 
