@@ -7,6 +7,8 @@ changed.
   RabbitMQ   a node of 3.7 to 3.13, classic queues, index version 1 or 2
   NSQ        nsqd's data directory, or whoever's that uses go-diskqueue;
              .bad files, too
+  gmq        a data directory of gmq v2; delayed messages become a queue of
+             their own, TOPIC.delayed
 
 Without --into: list every queue, with what its files hold, and all damage. With
 --into: publish the messages into a qindex store, in order, with all that came
@@ -139,18 +141,19 @@ def _show_found(screen: Screen, node: DeadNode) -> None:
         screen.line()
         if node.group_kind:
             screen.line(f"{node.group_kind} {printable(group)}")
-        columns = [f">{name}" for name in _other_counts(groups[group][0].account)]
+        columns = list(_other_counts(total(groups[group])))
         screen.table(
-            ["<queue", ">live", ">bytes", *columns], [_found_row(q) for q in groups[group]]
+            ["<queue", ">live", ">bytes", *(f">{name}" for name in columns)],
+            [_found_row(queue, columns) for queue in groups[group]],
         )
     if not groups:
         screen.line("  no queues")
     _show_findings(screen, node)
     account = total(node.queues)
     screen.line()
-    other = "".join(f"{number:,} {what} + " for what, number in _left_out(account))
+    parts = "".join(f"{number:,} {what} + " for what, number in _left_out(account))
     screen.line(
-        f"{count(account.found, 'message')} in the files = {other}"
+        f"{count(account.found, 'message')} in the files = {parts}"
         f"{screen.paint(f'{account.live:,} live', 'bold')} ({size(account.live_body_bytes)})"
     )
     for remark in node.remarks:
@@ -167,13 +170,14 @@ def _other_counts(account: Account) -> dict[str, int]:
     return account.gone | account.lost | account.marks
 
 
-def _found_row(queue: DeadQueue) -> list[str]:
+def _found_row(queue: DeadQueue, other: list[str]) -> list[str]:
     account = queue.account
+    counts = _other_counts(account)
     return [
         printable(queue.name) + (" (not durable)" if queue.vanishes else ""),
         f"{account.live:,}",
         size(account.live_body_bytes),
-        *(f"{number:,}" if number else "-" for number in _other_counts(account).values()),
+        *(f"{counts[name]:,}" if counts.get(name) else "-" for name in other),
     ]
 
 

@@ -113,15 +113,16 @@ class _Walk:
         if anchor is None:
             self._say("records lost", pos, f"the last {source.size - pos} bytes are no record")
             return settled, source.size
+        # Its own size first: that of the last record may be one bit off by chance, this one hardly.
+        here, size = Record(pos + _SIZE_BYTES, self._size_at(pos)), anchor - pos - _SIZE_BYTES
+        if not has_zeros and size >= 0 and _one_bit(here.size, size):
+            self._say_length(here, size)
+            return [*settled, Record(here.offset, size)], anchor
         if last is not None and not has_zeros:
             size = anchor - last.offset
             if anchor < pos or _one_bit(last.size, size):
                 self._say_length(last, size)
                 return [Record(last.offset, size)], anchor
-        here, size = Record(pos + _SIZE_BYTES, self._size_at(pos)), anchor - pos - _SIZE_BYTES
-        if not has_zeros and size >= 0 and _one_bit(here.size, size):
-            self._say_length(here, size)
-            return [*settled, Record(here.offset, size)], anchor
         self._say("records lost", pos, f"{anchor - pos} bytes make no sense and are skipped")
         return settled, anchor
 

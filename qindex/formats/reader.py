@@ -24,6 +24,7 @@ from qindex.formats.foreign import Finding, Findings, Tree, UnknownFormat
 FORMATS: Final = {  # module: what its directories are called
     "rabbitmq": "RabbitMQ node",
     "nsq": "NSQ data directory",
+    "gmq": "gmq data directory",
 }
 _DEPTH_MAX: Final = 3  # /var/lib/rabbitmq/mnesia/rabbit@host is found from /var/lib
 _FOLDERS_MAX: Final = 10_000

@@ -38,9 +38,9 @@ if _guided:
     import atheris
 
     with atheris.instrument_imports(include=["qindex.formats"]):
-        from qindex.formats import amqp, erlang, field_table, nsq, rabbitmq, rabbitmq_message
+        from qindex.formats import amqp, erlang, field_table, gmq, nsq, rabbitmq, rabbitmq_message
 else:
-    from qindex.formats import amqp, erlang, field_table, nsq, rabbitmq, rabbitmq_message
+    from qindex.formats import amqp, erlang, field_table, gmq, nsq, rabbitmq, rabbitmq_message
 
 VHOST = "rabbitmq/msg_stores/vhosts/628WB79CIFDYO9LJI6DKMI09L"
 FIRST, SECOND = (
@@ -60,8 +60,11 @@ FILES = {  # kind: where the bytes go
     "config": f"{VHOST}/.config",
     "nsq_data": f"{NSQ}.000003.dat",
     "nsq_meta": f"{NSQ}.meta.dat",
+    "gmq_queue": "gmq/t_default.queue",
+    "gmq_meta": "gmq/t.meta",
+    "gmq_delayed": "gmq/gmq.db",
 }
-READERS = {"rabbitmq": rabbitmq.open_at, "nsq": nsq.open_at}
+READERS = {"rabbitmq": rabbitmq.open_at, "nsq": nsq.open_at, "gmq": gmq.open_at}
 KINDS = ["term", "message", "table", "properties", *FILES]
 
 
