@@ -124,12 +124,19 @@ def recover_into(
 
 
 def _plan(node: DeadNode) -> list[tuple[DeadQueue, RecoveredQueue]]:
-    """The queues to recover, each with its name in the store."""
-    plan = []
+    """The queues to recover, each with its account."""
+    return [
+        (queue, RecoveredQueue(queue.group, queue.name, into, queue.account.live))
+        for queue, into in names_in_store(node)
+    ]
+
+
+def names_in_store(node: DeadNode) -> list[tuple[DeadQueue, str]]:
+    """The queues that a recovery brings back, each with its name in the store."""
+    named = []
     taken: set[str] = set()
     for queue in node.queues:
-        live = queue.account.live
-        if queue.vanishes and not live:
+        if queue.vanishes and not queue.account.live:
             continue
         prefix = "" if queue.group in ("", "/") else f"{queue.group}/"
         into = _printable(prefix + queue.name)
@@ -137,8 +144,8 @@ def _plan(node: DeadNode) -> list[tuple[DeadQueue, RecoveredQueue]]:
             prefix += "/"
             into = _printable(prefix + queue.name)
         taken.add(into)
-        plan.append((queue, RecoveredQueue(queue.group, queue.name, into, live)))
-    return plan
+        named.append((queue, into))
+    return named
 
 
 def _printable(name: str) -> str:
@@ -175,13 +182,18 @@ def _batches(messages: Iterator[DeadMessage]) -> Iterator[list[DeadMessage]]:
 def _publish(target: TargetQueue, batch: list[DeadMessage]) -> None:
     target.publish_many(
         [message.body for message in batch],
-        headers=[message.headers for message in batch],
+        headers=[headers_of(message) for message in batch],
         redelivered=[message.redelivered for message in batch],
         expires_at=[
             None if message.expiry_us is None else message.expiry_us / 1_000_000
             for message in batch
         ],
     )
+
+
+def headers_of(message: DeadMessage) -> dict[str, Any]:
+    """The headers that a recovered message carries."""
+    return message.headers
 
 
 def _count(batch: list[DeadMessage], done: RecoveredQueue, report: RecoverReport) -> None:
