@@ -7,6 +7,8 @@ message = orders.get()
 orders.ack(message)
 """
 
+from typing import TYPE_CHECKING
+
 from qindex.errors import (
     AlreadyAcked,
     DiskError,
@@ -31,12 +33,16 @@ from qindex.message import Finding, Message
 from qindex.queue import Queue, QueueStats
 from qindex.store import Store, StoreStats, open
 
+if TYPE_CHECKING:
+    from qindex.diskqueue import DiskQueue
+
 __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyAcked",
     "DiskError",
     "DiskFull",
+    "DiskQueue",
     "Finding",
     "FormatError",
     "IndexEntry",
@@ -61,3 +67,12 @@ __all__ = [
     "UnknownMessage",
     "open",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """DiskQueue is loaded when it is asked for: importing qindex stays cheap."""
+    if name == "DiskQueue":
+        from qindex.diskqueue import DiskQueue
+
+        return DiskQueue
+    raise AttributeError(f"module 'qindex' has no attribute {name!r}")

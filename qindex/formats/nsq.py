@@ -35,7 +35,8 @@ _FILES_MAX: Final = 10_000
 BODY_BYTES_MAX: Final = 128 << 20
 _NSQD_HEAD: Final = Struct(">QH16s")
 _NSQD_ID: Final = re.compile(rb"[0-9a-f]{16}")
-_NSQD_YEARS: Final = range(978_307_200 * 10**9, 4_102_444_800 * 10**9)  # 2001 to 2100
+# 2001 to 2070. Text is later: "00000000" would be in 2080.
+_NSQD_YEARS: Final = range(978_307_200 * 10**9, 3_155_760_000 * 10**9)
 
 
 class Meta(NamedTuple):
@@ -199,6 +200,14 @@ def meta_name(name: str) -> str:
 
 def data_name(name: str, number: int) -> str:
     return f"{name}.diskqueue.{number:06}.dat"
+
+
+def data_number(name: str, file: str) -> int | None:
+    """The number of a queue's data file; None if it is none, or a .bad one."""
+    found = _DATA_NAME.fullmatch(file)
+    if found is None or found[1] != name or file != data_name(name, int(found[2])):
+        return None
+    return int(found[2])
 
 
 def split_nsqd(record: bytes) -> tuple[dict[str, Any], bytes]:

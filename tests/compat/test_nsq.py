@@ -145,7 +145,8 @@ def test_what_nsqd_puts_before_a_body_becomes_headers(tmp_path: Path) -> None:
         b"body",
     )
     assert split_nsqd(head[:-1]) == ({}, head[:-1])
-    assert split_nsqd(bytes(40)) == ({}, bytes(40))
+    for text in (bytes(40), b"0" * 40, b"deadbeef" * 5):
+        assert split_nsqd(text) == ({}, text)
     write_files(tmp_path, [head + b"one", b"\0" * 8 + head[8:] + b"two"], 0)
     assert read(tmp_path)[0] == [b"one", b"\0" * 8 + head[8:] + b"two"]
     assert redelivered(tmp_path) == [True, False]
