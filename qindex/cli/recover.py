@@ -9,6 +9,8 @@ changed.
              .bad files, too
   gmq        a data directory of gmq v2; delayed messages become a queue of
              their own, TOPIC.delayed
+  beanstalkd binlog files of version 7; what is delayed or buried in a tube
+             become queues TUBE.delayed and TUBE.buried
 
 Without --into: list every queue, with what its files hold, and all damage. With
 --into: publish the messages into a qindex store, in order, with all that came

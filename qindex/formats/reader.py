@@ -25,6 +25,7 @@ FORMATS: Final = {  # module: what its directories are called
     "rabbitmq": "RabbitMQ node",
     "nsq": "NSQ data directory",
     "gmq": "gmq data directory",
+    "beanstalkd": "beanstalkd binlog",
 }
 _DEPTH_MAX: Final = 3  # /var/lib/rabbitmq/mnesia/rabbit@host is found from /var/lib
 _FOLDERS_MAX: Final = 10_000

@@ -38,9 +38,27 @@ if _guided:
     import atheris
 
     with atheris.instrument_imports(include=["qindex.formats"]):
-        from qindex.formats import amqp, erlang, field_table, gmq, nsq, rabbitmq, rabbitmq_message
+        from qindex.formats import (
+            amqp,
+            beanstalkd,
+            erlang,
+            field_table,
+            gmq,
+            nsq,
+            rabbitmq,
+            rabbitmq_message,
+        )
 else:
-    from qindex.formats import amqp, erlang, field_table, gmq, nsq, rabbitmq, rabbitmq_message
+    from qindex.formats import (
+        amqp,
+        beanstalkd,
+        erlang,
+        field_table,
+        gmq,
+        nsq,
+        rabbitmq,
+        rabbitmq_message,
+    )
 
 VHOST = "rabbitmq/msg_stores/vhosts/628WB79CIFDYO9LJI6DKMI09L"
 FIRST, SECOND = (
@@ -63,8 +81,14 @@ FILES = {  # kind: where the bytes go
     "gmq_queue": "gmq/t_default.queue",
     "gmq_meta": "gmq/t.meta",
     "gmq_delayed": "gmq/gmq.db",
+    "binlog": "beanstalkd/binlog.1",
 }
-READERS = {"rabbitmq": rabbitmq.open_at, "nsq": nsq.open_at, "gmq": gmq.open_at}
+READERS = {
+    "beanstalkd": beanstalkd.open_at,
+    "gmq": gmq.open_at,
+    "nsq": nsq.open_at,
+    "rabbitmq": rabbitmq.open_at,
+}
 KINDS = ["term", "message", "table", "properties", *FILES]
 
 
