@@ -101,11 +101,11 @@ class Source:
         count = min(count, self.size - offset)
         if count <= 0:
             return b""
-        with contextlib.suppress(OSError):
+        try:
             data = os.pread(self._fd, count, offset)
-            if len(data) == count:
-                return data
-        return self._read_in_pieces(offset, count)
+        except OSError:
+            return self._read_in_pieces(offset, count)
+        return data if len(data) == count else self._read_in_pieces(offset, count)
 
     def blocks(self, offset: int, *, overlap: int = 0) -> Iterator[tuple[int, bytes]]:
         """(offset, bytes) to the end of the file; each block shows `overlap` bytes of the next.

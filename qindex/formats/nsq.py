@@ -96,20 +96,32 @@ class Queue:
             if source is None:
                 continue
             unread_from, synced_end = self._bounds(part, source.size)
+            doubtful = self.is_old or part.is_bad
+            counted_end = -1 if part.is_bad else synced_end
+            read = live = body_bytes = 0
             with source:
                 for offset, size in read_records(source, self.log, synced_end):
-                    account.found += 1
-                    if offset + size <= unread_from:
-                        account.gone["read"] += 1
+                    end = offset + size
+                    if end <= unread_from:
+                        read += 1
                         continue
                     if offset - 4 < unread_from:
                         text = f"the read position {unread_from} is inside a record"
                         self.log.damage("metadata", part.name, offset - 4, text)
-                    account.live += 1
-                    account.live_body_bytes += size
-                    account.marks["redelivered"] += self.is_old or part.is_bad
-                    counted += offset + size <= synced_end and not part.is_bad
+                    live += 1
+                    body_bytes += size
+                    counted += end <= counted_end
                     yield part, source, offset, size
+            account.add(
+                Account(
+                    read + live,
+                    live,
+                    body_bytes,
+                    {"read": read},
+                    {},
+                    {"redelivered": doubtful * live},
+                )
+            )
         self._compare(account, counted)
         self.account = account
 
