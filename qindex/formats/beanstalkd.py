@@ -11,7 +11,7 @@ a job was reserved is not always written, so each may have been delivered: `rede
 id (decimal), pri, ttr and created (seconds), and how often it was reserved, released and so on;
 delayed ones also due (unix seconds).
 
-Memory holds a little about each live job, since any later file may delete it: about 300 bytes.
+Memory holds a little about each live job, since any later file may delete it: about 500 bytes.
 """
 
 from __future__ import annotations
@@ -20,34 +20,24 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from qindex.formats.beanstalkd_file import (
     BURIED,
     DELAYED,
     DELETED,
     READY,
+    RESERVED,
     Record,
     read_records,
 )
-from qindex.formats.foreign import Findings, Tree
-from qindex.formats.reader import Account, Message, Node, names_in
+from qindex.formats.foreign import BODY_BYTES_MAX, Findings, Tree
+from qindex.formats.reader import Account, DeadQueue, Message, Node, names_in
 
 _NAME: Final = re.compile(r"binlog\.([1-9][0-9]{0,8})")
 _COUNTS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
 _SUFFIXES: Final = {READY: "", DELAYED: ".delayed", BURIED: ".buried"}
-BODY_BYTES_MAX: Final = 128 << 20
 _NANO: Final = 10**9
-
-
-class Job(NamedTuple):
-    """A live job: its last state, and the file that has its body."""
-
-    file: str
-    body_offset: int
-    body_size: int
-    last: Record
-    tube: bytes
 
 
 @dataclass(slots=True)
@@ -57,7 +47,7 @@ class Queue:
     name: str
     tree: Tree
     log: Findings
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[Record] = field(default_factory=list)
     account: Account = field(default_factory=Account)
     unreadable: int = 0
 
@@ -71,13 +61,13 @@ class Queue:
             source = self.tree.kept_open(job.file)
             if source is None or job.body_size > BODY_BYTES_MAX:
                 self.unreadable += 1
-                text = f"job {job.last.job_id}: {job.body_size} bytes cannot be read"
+                text = f"job {job.job_id}: {job.body_size} bytes cannot be read"
                 self.log.damage("message lost", job.file, job.body_offset, text)
                 continue
             body = source.read(job.body_offset, job.body_size)
-            yield Message(body, _headers(job.last), True, job.file, job.body_offset)
+            yield Message(body, _headers(job), True, job.file, job.body_offset)
 
-    def add(self, job: Job) -> None:
+    def add(self, job: Record) -> None:
         self.jobs.append(job)
         self.account.found += 1
         self.account.live += 1
@@ -94,8 +84,41 @@ def _headers(record: Record) -> dict[str, Any]:
         **dict(zip(_COUNTS, record.counts, strict=True)),
     }
     if record.state == DELAYED:
-        headers["due"] = record.deadline_ns / _NANO
+        headers["due"] = record.due_ns / _NANO
     return headers
+
+
+@dataclass(slots=True)
+class _Jobs:
+    """What the records so far say."""
+
+    live: dict[int, Record] = field(default_factory=dict)
+    deleted: dict[bytes, int] = field(default_factory=dict)  # how many, by tube
+    bodiless: set[int] = field(default_factory=set)
+    """Jobs that changed and whose whole record was nowhere. Fine, if they are deleted later."""
+    _alike: dict[Any, Any] = field(default_factory=dict)
+    """What many jobs have in common is in memory once."""
+
+    def apply(self, record: Record) -> None:
+        job_id = record.job_id
+        known = self.live.pop(job_id, None)
+        if known is not None and not record.tube:  # the body and the tube stay what they were
+            record = record._replace(
+                file=known.file,
+                tube=known.tube,
+                body_offset=known.body_offset,
+                body_size=known.body_size,
+            )
+        self.bodiless.discard(job_id)
+        if record.state == DELETED:
+            if record.tube:
+                self.deleted[record.tube] = self.deleted.get(record.tube, 0) + 1
+        elif record.tube:
+            tube = self._alike.setdefault(record.tube, record.tube)
+            counts = self._alike.setdefault(record.counts, record.counts)
+            self.live[job_id] = record._replace(tube=tube, counts=counts)
+        else:
+            self.bodiless.add(job_id)
 
 
 def is_here(folder: Path) -> bool:
@@ -106,55 +129,26 @@ def open_at(folder: Path) -> Node:
     """Reads all records of all files once, without bodies."""
     log = Findings()
     tree = Tree(folder, log)
+    jobs = _Jobs()
     try:
         numbers = sorted(int(found[1]) for name in tree.files() if (found := _NAME.fullmatch(name)))
-        jobs: dict[int, Job] = {}
-        deleted: dict[bytes, int] = {}
-        bodiless: set[int] = set()
         for number in numbers:
-            _read_file(tree, f"binlog.{number}", log, jobs, deleted, bodiless)
-        if bodiless:
-            text = f"{len(bodiless)} jobs, {min(bodiless)} first, whose whole record is in no file"
-            log.damage("body missing", f"binlog.{numbers[0]}", 0, text)
-        queues = _queues(tree, log, jobs, deleted)
+            source = tree.try_open(f"binlog.{number}")
+            if source is not None:
+                with source:
+                    for record in read_records(source, log):
+                        jobs.apply(record)
     except BaseException:
         tree.close()
         raise
-    return Node("beanstalkd binlog", folder.name, tree, log, list(queues))
+    if jobs.bodiless:
+        text = f"{len(jobs.bodiless)} jobs whose whole record is in no file,"
+        text += f" {min(jobs.bodiless)} first"
+        log.damage("body missing", f"binlog.{numbers[0]}", 0, text)
+    return Node("beanstalkd binlog", folder.name, tree, log, _queues(tree, log, jobs))
 
 
-def _read_file(
-    tree: Tree,
-    name: str,
-    log: Findings,
-    jobs: dict[int, Job],
-    deleted: dict[bytes, int],
-    bodiless: set[int],
-) -> None:
-    source = tree.try_open(name)
-    if source is None:
-        return
-    with source:
-        for record in read_records(source, log):
-            job = jobs.get(record.job_id)
-            if record.state == DELETED:
-                bodiless.discard(record.job_id)
-                tube = record.tube if job is None else job.tube
-                if jobs.pop(record.job_id, None) is not None or tube:
-                    deleted[tube] = deleted.get(tube, 0) + 1
-            elif record.tube:
-                bodiless.discard(record.job_id)
-                place = (name, record.body_offset, record.body_size)
-                jobs[record.job_id] = Job(*place, record, record.tube)
-            elif job is not None:
-                jobs[record.job_id] = job._replace(last=record)
-            else:
-                bodiless.add(record.job_id)
-
-
-def _queues(
-    tree: Tree, log: Findings, jobs: dict[int, Job], deleted: dict[bytes, int]
-) -> Iterator[Queue]:
+def _queues(tree: Tree, log: Findings, jobs: _Jobs) -> list[DeadQueue]:
     queues: dict[tuple[bytes, int], Queue] = {}
 
     def queue(tube: bytes, state: int) -> Queue:
@@ -165,16 +159,15 @@ def _queues(
             found = queues[tube, state] = Queue(name, tree, log, account=account)
         return found
 
-    for tube, count in deleted.items():
+    for tube, count in jobs.deleted.items():
         account = queue(tube, READY).account
         account.found += count
         account.gone["deleted"] += count
-    for job in jobs.values():
-        state = job.last.state
-        queue(job.tube, state if state in (DELAYED, BURIED) else READY).add(job)
-    for (_, state), each in sorted(queues.items()):
+    for job in jobs.live.values():
+        queue(job.tube, READY if job.state == RESERVED else job.state).add(job)
+    for (_, state), each in queues.items():
         if state == DELAYED:
-            each.jobs.sort(key=lambda job: (job.last.deadline_ns, job.last.job_id))
+            each.jobs.sort(key=lambda job: (job.due_ns, job.job_id))
         elif state == READY:
-            each.jobs.sort(key=lambda job: (job.last.pri, job.last.job_id))
-        yield each
+            each.jobs.sort(key=lambda job: (job.pri, job.job_id))
+    return [queues[key] for key in sorted(queues)]

@@ -48,7 +48,7 @@ _NOT_ZERO: Final = re.compile(rb"[^\0]")
 class Record(NamedTuple):
     """What a job was when this was written. The body follows at `body_offset` if it has a tube."""
 
-    offset: int
+    file: str
     tube: bytes  # empty: only the state changed
     body_offset: int
     body_size: int  # without CR LF
@@ -56,8 +56,8 @@ class Record(NamedTuple):
     pri: int
     ttr_ns: int
     created_ns: int
-    deadline_ns: int
-    counts: tuple[int, int, int, int, int]  # reserves, timeouts, releases, buries, kicks
+    due_ns: int  # of a delayed one
+    counts: tuple[int, ...]  # reserves, timeouts, releases, buries, kicks
     state: int
 
     @property
@@ -73,7 +73,7 @@ def read_records(source: Source, findings: Findings) -> Iterator[Record]:
         text = f"version {told}, and {VERSION} is what is read"
         findings.damage("version", source.where, 0, text)
         first = source.read(_VERSION_BYTES, _HEAD_BYTES_MAX)
-        if told == _OLD_VERSION and (len(first) < 4 or _parse(first, 0, 0) is None):
+        if told == _OLD_VERSION and (len(first) < 4 or _parse(first, 0, 0, "") is None):
             return
     walk = _Walk(source, findings)
     pos = _VERSION_BYTES
@@ -95,22 +95,20 @@ def _record_of(block: bytes, job_at: int) -> int | None:
     return None
 
 
-def _parse(block: bytes, pos: int, base: int) -> Record | None:
+def _parse(block: bytes, pos: int, base: int, file: str) -> Record | None:
     """The record at `pos` of a block that has its head; without a look at its body."""
     (name_size,) = _SIZE(block, pos)
     start = pos + 4 + name_size
     if name_size > _NAME_BYTES_MAX or start + _JOB.size > len(block):
         return None
-    name = block[pos + 4 : start]
-    job_id, pri, _, _, ttr, size, _, created, deadline, *rest = _JOB.unpack_from(block, start)
-    state = rest[5]
-    if not job_id or state > DELAYED or (name and (size < 2 or not _NAME.fullmatch(name))):
+    tube = block[pos + 4 : start]
+    job_id, pri, _, _, ttr, size, _, created, due, *counts, state = _JOB.unpack_from(block, start)
+    if not job_id or state > DELAYED or (tube and (size < 2 or not _NAME.fullmatch(tube))):
         return None
-    counts = (rest[0], rest[1], rest[2], rest[3], rest[4])
+    body_at = base + start + _JOB.size
     return Record(
-        base + pos, name, base + start + _JOB.size, size - 2, job_id, pri, ttr, created, deadline,
-        counts, state,
-    )  # fmt: skip
+        file, tube, body_at, size - 2, job_id, pri, ttr, created, due, tuple(counts), state
+    )
 
 
 class _Walk:
@@ -129,7 +127,7 @@ class _Walk:
             at_end = base + len(block) >= source.size
             pos = 0
             while pos + (4 + _JOB.size if at_end else _HEAD_BYTES_MAX) <= len(block):
-                record = _parse(block, pos, base)
+                record = _parse(block, pos, base, source.where)
                 if record is None or not self._ends_well(record, block, base):
                     return base + pos
                 yield record
@@ -163,7 +161,7 @@ class _Walk:
         if anchor is None:
             self._say("records lost", pos, f"the last {source.size - pos} bytes are no record")
             return None, source.size
-        here = _parse(source.read(pos, _HEAD_BYTES_MAX), 0, pos)
+        here = _parse(source.read(pos, _HEAD_BYTES_MAX), 0, pos, source.where)
         if here is not None and here.tube and source.read(anchor - 2, 2) == b"\r\n":
             size = anchor - here.body_offset - 2
             if size >= 0:

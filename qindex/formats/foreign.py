@@ -23,6 +23,7 @@ Severity = Literal["damage", "note"]
 FINDINGS_PER_FILE_MAX: Final = 1000
 OPEN_FILES_MAX: Final = 16
 BLOCK_BYTES_MAX: Final = 1 << 20
+BODY_BYTES_MAX: Final = 128 << 20  # a message with more is not read
 
 _SECTOR: Final = 4096
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -28,7 +28,7 @@ from struct import Struct
 from typing import Any, Final
 
 from qindex.formats.bbolt import Bolt, Bucket, Pair
-from qindex.formats.foreign import Findings, Source, Tree
+from qindex.formats.foreign import BODY_BYTES_MAX, Findings, Source, Tree
 from qindex.formats.gmq_file import ACKED, NEW, TIMED_OUT, Record, read_records
 from qindex.formats.reader import Account, Message, Node, names_in
 
@@ -38,7 +38,6 @@ _META_NAME: Final = re.compile(r".+\.meta", re.DOTALL)
 _META_BYTES_MAX: Final = 1 << 20
 _KEY: Final = Struct(">QQ")
 _WAITING_MAX: Final = 100_000
-BODY_BYTES_MAX: Final = 128 << 20
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from qindex.formats.foreign import Findings, Source, Tree
+from qindex.formats.foreign import BODY_BYTES_MAX, Findings, Source, Tree
 from qindex.formats.nsq_file import read_records
 from qindex.formats.reader import Account, Message, Node, names_in
 
@@ -32,7 +32,6 @@ _META_NAME: Final = re.compile(r"(.+)\.diskqueue\.meta\.dat", re.DOTALL)
 _META: Final = re.compile(rb"(-?[0-9]{1,18})\n" + rb"([0-9]{1,18}),([0-9]{1,18})\n" * 2)
 _META_BYTES_MAX: Final = 128
 _FILES_MAX: Final = 10_000
-BODY_BYTES_MAX: Final = 128 << 20
 _NSQD_HEAD: Final = Struct(">QH16s")
 _NSQD_ID: Final = re.compile(rb"[0-9a-f]{16}")
 # 2001 to 2070. Text is later: "00000000" would be in 2080.
