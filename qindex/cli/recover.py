@@ -225,7 +225,7 @@ def _show_findings(screen: Screen, node: DeadNode) -> None:
 
 def _as_json(node: DeadNode, report: RecoverReport | None, into: str | None) -> dict[str, Any]:
     return {
-        "kind": node.kind,
+        "format": node.format,
         "node": node.name,
         "complete": not _is_incomplete(node),
         "account": dataclasses.asdict(total(node.queues)),

@@ -145,7 +145,7 @@ def open_at(folder: Path) -> Node:
         text = f"{len(jobs.bodiless)} jobs whose whole record is in no file,"
         text += f" {min(jobs.bodiless)} first"
         log.damage("body missing", f"binlog.{numbers[0]}", 0, text)
-    return Node("beanstalkd binlog", folder.name, tree, log, _queues(tree, log, jobs))
+    return Node("beanstalkd", folder.name, tree, log, _queues(tree, log, jobs))
 
 
 def _queues(tree: Tree, log: Findings, jobs: _Jobs) -> list[DeadQueue]:

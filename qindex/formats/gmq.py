@@ -238,7 +238,7 @@ def open_at(folder: Path) -> Node:
     """Finds the queues by the names of their files and reads all records once, without bodies."""
     log = Findings()
     tree = Tree(folder, log)
-    node = Node("gmq data directory", folder.name, tree, log)
+    node = Node("gmq", folder.name, tree, log)
     try:
         files = tree.files()
         written = _read_metas(tree, files, log)

@@ -258,4 +258,4 @@ def open_at(folder: Path) -> Node:
     except BaseException:
         tree.close()
         raise
-    return Node("NSQ data directory", folder.name, tree, log, list(queues.values()))
+    return Node("nsq", folder.name, tree, log, list(queues.values()))

@@ -27,7 +27,7 @@ from qindex.formats.rabbitmq_index_v2 import read_stored_term
 from qindex.formats.rabbitmq_message import Content, MessageError, read_message
 from qindex.formats.rabbitmq_queue import Counts, Live, scan_queue
 from qindex.formats.rabbitmq_store import MessageStore
-from qindex.formats.reader import Account
+from qindex.formats.reader import FORMATS, Account
 
 
 @dataclass(slots=True)
@@ -230,7 +230,8 @@ class Node:
     log: Findings
     vhosts: list[Vhost] = field(default_factory=list)
     has_definitions: bool = False
-    kind: str = "RabbitMQ node"
+    format: str = "rabbitmq"
+    kind: str = FORMATS["rabbitmq"]
     group_kind: str = "virtual host"
 
     @property

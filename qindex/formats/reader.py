@@ -114,10 +114,14 @@ class DeadQueue(Protocol):
 class DeadNode(Protocol):
     """Close it, or use it in `with`, to give its files back."""
 
-    kind: str  # "RabbitMQ node"
+    format: str  # its key in FORMATS
     group_kind: str  # "virtual host"; empty if queues have no groups
     name: str
     tree: Tree
+
+    @property
+    def kind(self) -> str:
+        """What FORMATS calls it: "RabbitMQ node", for example."""
 
     @property
     def queues(self) -> Sequence[DeadQueue]: ...
@@ -151,13 +155,17 @@ class Message:
 class Node:
     """A directory of a format that has nothing but queues."""
 
-    kind: str
+    format: str
     name: str
     tree: Tree
     log: Findings
     queues: list[DeadQueue] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     group_kind: str = ""
+
+    @property
+    def kind(self) -> str:
+        return FORMATS[self.format]
 
     @property
     def findings(self) -> list[Finding]:

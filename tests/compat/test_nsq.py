@@ -193,8 +193,8 @@ def test_the_command_brings_the_messages_into_a_store(
     write_files(tmp_path / "nsq", bodies(200), 50)
     assert main(["recover", str(tmp_path / "nsq"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["kind"], told["account"]["live"], told["complete"]) == (
-        "NSQ data directory",
+    assert (told["format"], told["account"]["live"], told["complete"]) == (
+        "nsq",
         150,
         True,
     )
