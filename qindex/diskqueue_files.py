@@ -11,7 +11,8 @@ name, synced, renamed. What differs from the original: the directory is synced, 
 disk before the file that they do not need any more is removed; where they are missing or make no
 sense, what the files have is got instead of being written over; messages that were written after
 the metadata are in the depth. What is the same: after a kill, messages that were got since the last
-sync come again, and a file in which no record makes sense is called .bad and left behind.
+sync come again; a file in which a record makes no sense is called .bad and left behind, and what
+was in it stays in the depth until the end is reached.
 """
 
 from __future__ import annotations
