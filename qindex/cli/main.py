@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "stats": "show the figures of a store and of its queues",
     "check": "read a whole store and verify every checksum and counter",
     "peek": "show messages without taking them",
+    "cat": "write the bodies of messages to stdout",
     "dump": "show journals and segments, record by record",
     "torture": "kill, fork and fill on your own disk; write a report for a ticket",
 }

@@ -24,14 +24,16 @@ def open_to_look(path: str) -> Iterator[qindex.Store]:
     try:
         store = qindex.open(path, read_only=True, create=False)
     except qindex.StoreMissing:
-        raise CommandError(f"there is no store at {path!r}{_advice(Path(path))}") from None
+        raise CommandError(f"there is no store at {path!r}{advice(path)}") from None
     except (qindex.FormatError, qindex.StoreCorrupt) as error:
         raise CommandError(f"{path!r} cannot be opened: {error}") from None
     with store:
         yield store
 
 
-def _advice(path: Path) -> str:
+def advice(asked: str) -> str:
+    """What may have been meant by a path that is no store, as the end of a sentence."""
+    path = Path(asked)
     for above in (path, *path.parents[:3]):
         if (above / "store.meta").is_file():
             return f": the store is {str(above)!r}"

@@ -22,7 +22,7 @@ from typing import Any
 from qindex.formats.field_table import FieldValue
 from qindex.formats.foreign import Finding, Findings, Tree
 from qindex.formats.rabbitmq_definitions import RecoveryTerms
-from qindex.formats.rabbitmq_index import Entry
+from qindex.formats.rabbitmq_index import SEQ_MAX, Entry
 from qindex.formats.rabbitmq_index_v2 import read_stored_term
 from qindex.formats.rabbitmq_message import Content, MessageError, read_message
 from qindex.formats.rabbitmq_queue import Counts, Live, scan_queue
@@ -121,7 +121,12 @@ class Queue:
         """
         self.unreadable = 0
         for part in self.parts:
-            for seq, delivered, file, entry in self.vhost.live(part, Counts()):
+            yield from self.messages_of(part)
+
+    def messages_of(self, part: Part, first: int = 0, last: int = SEQ_MAX) -> Iterator[Message]:
+        """messages() of one directory, from seq `first` to `last`; other bodies are not read."""
+        for seq, delivered, file, entry in self.vhost.live(part, Counts()):
+            if first <= seq <= last:
                 message = self._message(part, seq, delivered, file, entry)
                 if message is not None:
                     yield message

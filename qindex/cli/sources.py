@@ -1,0 +1,310 @@
+"""Where messages are read from: a store, or a dead RabbitMQ node's directory. Nothing is written.
+
+    with open_source(path, screen) as source:
+        for name in source.names():
+            for message in source.messages(name, Choice()):
+                ...
+
+Both kinds have the same few methods. What is damaged is told on stderr, counted in `damaged`, and
+left out; reading goes on behind it. Memory holds a message at a time (and, of a RabbitMQ node,
+where each stored message is).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import qindex
+from qindex._core import ffi, lib
+from qindex.cli.messages import Choice, Found
+from qindex.cli.screen import CommandError, Screen
+from qindex.cli.stores import QueueGone, advice, damage_count, open_queue
+from qindex.cli.text import count, printable
+from qindex.errors import raise_error
+from qindex.reader import Reader
+
+if TYPE_CHECKING:
+    from qindex.formats.rabbitmq_node import Node, Queue
+
+LINES_MAX: Final = 20
+START: Final = (0, 0)
+
+
+class Source(Protocol):
+    """`damaged` counts what could not be read so far: messages, and queues beyond reading."""
+
+    path: str
+    format: str
+    damaged: int
+
+    def names(self) -> list[str]:
+        """All queues, sorted."""
+        ...
+
+    def depth(self, name: str) -> int:
+        """How many live messages the queue says it has; 0 if it is gone or beyond reading."""
+        ...
+
+    def next_req_id(self, name: str) -> int | None:
+        """What the next message would get; None: not known."""
+        ...
+
+    def messages(
+        self, name: str, choice: Choice, start: tuple[int, int] = START
+    ) -> Iterator[Found]:
+        """The chosen messages in order, from (part, ReqId) on. QueueGone if there is no queue."""
+        ...
+
+    def damage(self) -> int:
+        """`damaged`, and what else is known to be damaged."""
+        ...
+
+
+@contextmanager
+def open_source(path: str, screen: Screen) -> Iterator[Source]:
+    """What is at `path`, told apart by what is in it. CommandError if it is nothing known."""
+    try:
+        store = qindex.open(path, read_only=True, create=False)
+    except qindex.StoreMissing:
+        with _open_node(path, screen) as node:
+            yield node
+        return
+    except (qindex.FormatError, qindex.StoreCorrupt) as error:
+        raise CommandError(f"{path!r} cannot be opened: {error}") from None
+    with store:
+        yield StoreSource(store, screen)
+
+
+@contextmanager
+def _open_node(path: str, screen: Screen) -> Iterator[Source]:
+    from qindex.formats.foreign import UnknownFormat
+    from qindex.formats.rabbitmq import open_node
+
+    try:
+        with screen.progress(f"reading the indexes of {printable(path)}") as progress:
+            progress.at(0)
+            node = open_node(path)
+    except UnknownFormat as error:
+        if "several" in str(error) or "before 3.7" in str(error):
+            raise CommandError(str(error)) from None
+        raise CommandError(
+            f"{path!r} is neither a store nor a RabbitMQ node's directory{advice(path)}"
+        ) from None
+    with node:
+        yield NodeSource(node, screen, path)
+
+
+class _Telling:
+    """Counts damage and tells the first of it."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self.damaged = 0
+
+    def tell(self, text: str) -> None:
+        self.damaged += 1
+        if self.damaged <= LINES_MAX:
+            self._screen.error(text)
+        elif self.damaged == LINES_MAX + 1:
+            self._screen.error("more damage: the rest is counted, not told")
+
+
+class StoreSource(_Telling):
+    """A store of qindex, also one that another process has open."""
+
+    format = "qindex"
+
+    def __init__(self, store: qindex.Store, screen: Screen) -> None:
+        super().__init__(screen)
+        self.store = store
+        self.path = store.path
+
+    def names(self) -> list[str]:
+        return self.store.queues()
+
+    def depth(self, name: str) -> int:
+        try:
+            return len(self.store.queue(name, create=False))
+        except (qindex.StoreCorrupt, qindex.QueueMissing):
+            return 0
+
+    def next_req_id(self, name: str) -> int | None:
+        return self.store.queue(name, create=False).stats().next_req_id
+
+    def damage(self) -> int:
+        return max(self.damaged, damage_count(self.store.findings))
+
+    def messages(
+        self, name: str, choice: Choice, start: tuple[int, int] = START
+    ) -> Iterator[Found]:
+        try:
+            queue = open_queue(self.store, name)
+        except qindex.StoreCorrupt as error:
+            self.tell(f"{printable(name)}: {error} (see qindex check)")
+            return
+        left = choice.limit
+        for found in self._browse(queue, max(choice.first, start[1]), choice.last):
+            if left == 0:
+                return
+            if found is None:  # a damaged one counts, so that a limit bounds the work
+                left = left and left - 1
+            elif found.state in choice.states:
+                left = left and left - 1
+                yield found
+
+    def _browse(self, queue: qindex.Queue, start: int, last: int) -> Iterator[Found | None]:
+        """None stands for a message that is damaged."""
+        reader = Reader(queue._handle)
+        raw = reader.struct.message
+        address = ffi.addressof(raw)
+        while start <= last:
+            size = lib.qi_browse(
+                queue._handle, start, False, address, reader.buffer, reader.struct.room
+            )
+            if size == lib.QI_E_ROOM:
+                reader.grow(raw.payload_size)
+                continue
+            if size == lib.QI_EMPTY:
+                return
+            if size < 0:
+                try:
+                    raise_error(size)
+                except (qindex.StoreCorrupt, qindex.DiskError) as error:
+                    self.tell(f"{printable(queue.name)}: {error} (see qindex check)")
+                    req_id = getattr(error, "req_id", None)
+                    if req_id is None:  # nobody can say what is behind it
+                        return
+                    if req_id <= last:
+                        yield None
+                    start = req_id + 1
+                    continue
+            if raw.req_id > last:
+                return
+            yield _found(queue.name, raw, reader.buffer)
+            start = raw.req_id + 1
+
+
+def _found(name: str, raw: Any, payload: Any) -> Found:
+    table_size = raw.payload_size - raw.body_size
+    flags = raw.flags
+    expiry_us = raw.expiry_us
+    redelivered = bool(flags & lib.QI_REDELIVERED)
+    return Found(
+        name,
+        raw.req_id,
+        _state(expiry_us, redelivered),
+        redelivered,
+        raw.delivery_count,
+        not flags & lib.QI_TRANSIENT,
+        expiry_us,
+        ffi.unpack(payload, table_size) if table_size else b"",
+        ffi.unpack(payload + table_size, raw.body_size) if raw.body_size else b"",
+    )
+
+
+def _state(expiry_us: int, redelivered: bool) -> str:
+    if expiry_us and expiry_us <= time.time() * 1e6:
+        return "expired"
+    return "delivered" if redelivered else "ready"
+
+
+class NodeSource(_Telling):
+    """A dead RabbitMQ node; its queues have the names that `recover --into` gives them."""
+
+    format = "rabbitmq"
+
+    def __init__(self, node: Node, screen: Screen, path: str) -> None:
+        from qindex.formats.recover import names_in_store
+
+        super().__init__(screen)
+        self.node = node
+        self.path = path
+        self.queues: dict[str, Queue] = {name: queue for queue, name in names_in_store(node)}
+
+    def names(self) -> list[str]:
+        return sorted(self.queues)
+
+    def depth(self, name: str) -> int:
+        return self.queues[name].counts.live if name in self.queues else 0
+
+    def next_req_id(self, name: str) -> int | None:
+        return None
+
+    def damage(self) -> int:
+        return damage_count(self.node.findings) + self.node.counts.body_missing
+
+    def messages(
+        self, name: str, choice: Choice, start: tuple[int, int] = START
+    ) -> Iterator[Found]:
+        from qindex.formats.recover import headers_of
+
+        queue = self.queues.get(name)
+        if queue is None:
+            names = count(len(self.queues), "queue")
+            raise QueueGone(
+                f"no queue {printable(name)!r} in {self.path!r}, which has {names}: see"
+                " qindex recover DIR (in another virtual host: its name, a slash, the queue's)"
+            )
+        left = choice.limit
+        for number, part in enumerate(queue.parts):
+            first = max(choice.first, start[1] if number == start[0] else 0)
+            if number < start[0]:
+                continue
+            for message in queue.messages_of(part, first, choice.last):
+                expiry_us = message.expiry_us or 0
+                state = _state(expiry_us, message.redelivered)
+                if state not in choice.states:
+                    continue
+                if left == 0:
+                    return
+                left = left and left - 1
+                yield Found(
+                    name,
+                    message.seq,
+                    state,
+                    message.redelivered,
+                    0,
+                    message.persistent,
+                    expiry_us,
+                    headers_of(message),
+                    message.body,
+                    number,
+                    message.priority,
+                )
+
+
+def chosen_names(source: Source, choice: Choice) -> list[str]:
+    """The queues to read, in their order; QueueGone if one that was asked for is not there."""
+    if not choice.queues:
+        return source.names()
+    there = set(source.names())
+    for name in choice.queues:
+        if name not in there:
+            next(iter(source.messages(name, choice)), None)  # raises, with advice
+    return list(choice.queues)
+
+
+def chosen(source: Source, choice: Choice) -> Iterator[Found]:
+    """The chosen messages of all queues; a queue that goes meanwhile is no error."""
+    for name in chosen_names(source, choice):
+        try:
+            yield from source.messages(name, choice)
+        except QueueGone:
+            if choice.queues:
+                raise
+
+
+def tell_damage(screen: Screen, source: Source) -> int:
+    """One line about what is damaged; the exit code that follows from it."""
+    damage = source.damage()
+    if not damage:
+        return 0
+    command = "check" if source.format == "qindex" else "recover"
+    screen.error(
+        f"{count(damage, 'damaged place')} in {source.path!r}, left out here:"
+        f" 'qindex {command}' lists all damage"
+    )
+    return 1
