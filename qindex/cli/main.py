@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "check": "read a whole store and verify every checksum and counter",
     "peek": "show messages without taking them",
     "cat": "write the bodies of messages to stdout",
+    "export": "write messages to JSON Lines, Parquet or files; goes on after a kill",
     "dump": "show journals and segments, record by record",
     "torture": "kill, fork and fill on your own disk; write a report for a ticket",
 }
@@ -27,7 +28,7 @@ DESCRIPTION: Final = """\
 qindex: an embedded, crash-safe storage engine for message queues.
 
 A store is a directory. All commands but demo, torture and recover --into only
-read, so that they may be used on a store that another process has open.
+read it, so that they may be used on a store that another process has open.
 """
 EPILOG: Final = """\
 exit codes: 0 fine; 1 damage was found, or a proof failed; 2 wrong usage, or
@@ -53,7 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a Latin-1 terminal, a Cyrillic queue
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     parser = make_parser(next((word for word in arguments if not word.startswith("-")), ""))
-    options = parser.parse_args(arguments)
+    options, rest = parser.parse_known_args(arguments)
+    if rest and (not hasattr(options, "queues") or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:  # QUEUE ... behind an option: argparse took the list to have ended before that
+        options.queues = [*options.queues, *rest]
     if options.command is None:
         parser.print_help(sys.stderr)
         return 2

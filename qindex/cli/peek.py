@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 
 from qindex.cli.messages import Choice, Found, add_choice, choice_of, properties_of
@@ -65,7 +65,7 @@ def _peek(
     *,
     is_first: bool,
 ) -> None:
-    messages = source.messages(name, choice)
+    messages: Iterator[Found] = islice(source.messages(name, choice), choice.limit)
     if choice.one is not None:
         messages = _the_one(source, name, choice.one, messages)
     if options.json:

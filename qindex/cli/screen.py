@@ -60,7 +60,7 @@ class Screen:
 
     def json(self, value: Any, *, indent: int | None = 2) -> None:
         """Pure ASCII: names are foreign, and whatever reads this decodes them."""
-        self.line(json.dumps(_plain(value), indent=indent, allow_nan=False))
+        self.line(json.dumps(plain(value), indent=indent, allow_nan=False))
 
     def raw(self, body: bytes) -> None:
         """Bytes as they are, behind the text so far."""
@@ -176,12 +176,12 @@ class Progress:
         self._drawn = False
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Headers, arguments and figures as JSON has them; bytes that are no text as {"hex": ...}."""
     if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     if isinstance(value, bytes):
         try:
             return value.decode()

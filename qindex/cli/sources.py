@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import qindex
@@ -37,6 +40,7 @@ class Source(Protocol):
     """`damaged` counts what could not be read so far: messages, and queues beyond reading."""
 
     path: str
+    root: Path  # the whole directory that is read, resolved
     format: str
     damaged: int
 
@@ -55,7 +59,10 @@ class Source(Protocol):
     def messages(
         self, name: str, choice: Choice, start: tuple[int, int] = START
     ) -> Iterator[Found]:
-        """The chosen messages in order, from (part, ReqId) on. QueueGone if there is no queue."""
+        """Its chosen messages in order, from (part, ReqId) on; the limit is the caller's.
+
+        QueueGone if there is no such queue.
+        """
         ...
 
     def damage(self) -> int:
@@ -121,6 +128,7 @@ class StoreSource(_Telling):
         super().__init__(screen)
         self.store = store
         self.path = store.path
+        self.root = Path(store.path).resolve()
 
     def names(self) -> list[str]:
         return self.store.queues()
@@ -145,18 +153,11 @@ class StoreSource(_Telling):
         except qindex.StoreCorrupt as error:
             self.tell(f"{printable(name)}: {error} (see qindex check)")
             return
-        left = choice.limit
         for found in self._browse(queue, max(choice.first, start[1]), choice.last):
-            if left == 0:
-                return
-            if found is None:  # a damaged one counts, so that a limit bounds the work
-                left = left and left - 1
-            elif found.state in choice.states:
-                left = left and left - 1
+            if found.state in choice.states:
                 yield found
 
-    def _browse(self, queue: qindex.Queue, start: int, last: int) -> Iterator[Found | None]:
-        """None stands for a message that is damaged."""
+    def _browse(self, queue: qindex.Queue, start: int, last: int) -> Iterator[Found]:
         reader = Reader(queue._handle)
         raw = reader.struct.message
         address = ffi.addressof(raw)
@@ -177,8 +178,6 @@ class StoreSource(_Telling):
                     req_id = getattr(error, "req_id", None)
                     if req_id is None:  # nobody can say what is behind it
                         return
-                    if req_id <= last:
-                        yield None
                     start = req_id + 1
                     continue
             if raw.req_id > last:
@@ -222,6 +221,7 @@ class NodeSource(_Telling):
         super().__init__(screen)
         self.node = node
         self.path = path
+        self.root = min(node.tree.path, Path(path).resolve(), key=lambda root: len(root.parts))
         self.queues: dict[str, Queue] = {name: queue for queue, name in names_in_store(node)}
 
     def names(self) -> list[str]:
@@ -248,7 +248,6 @@ class NodeSource(_Telling):
                 f"no queue {printable(name)!r} in {self.path!r}, which has {names}: see"
                 " qindex recover DIR (in another virtual host: its name, a slash, the queue's)"
             )
-        left = choice.limit
         for number, part in enumerate(queue.parts):
             first = max(choice.first, start[1] if number == start[0] else 0)
             if number < start[0]:
@@ -258,9 +257,6 @@ class NodeSource(_Telling):
                 state = _state(expiry_us, message.redelivered)
                 if state not in choice.states:
                     continue
-                if left == 0:
-                    return
-                left = left and left - 1
                 yield Found(
                     name,
                     message.seq,
@@ -276,25 +272,59 @@ class NodeSource(_Telling):
                 )
 
 
-def chosen_names(source: Source, choice: Choice) -> list[str]:
-    """The queues to read, in their order; QueueGone if one that was asked for is not there."""
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A message that is done, and how many of its queue are, itself included."""
+
+    queue: str
+    part: int
+    req_id: int
+    count: int
+
+
+def chosen_names(source: Source, choice: Choice, after: Position | None = None) -> list[str]:
+    """The queues to read, in their order; with `after` from its queue on, which may be gone.
+
+    QueueGone if one that was asked for is not there.
+    """
+    names = source.names()
     if not choice.queues:
-        return source.names()
-    there = set(source.names())
+        return [name for name in names if after is None or name >= after.queue]
     for name in choice.queues:
-        if name not in there:
-            next(iter(source.messages(name, choice)), None)  # raises, with advice
-    return list(choice.queues)
+        if name not in names:
+            next(source.messages(name, choice), None)  # raises, with advice
+    first = choice.queues.index(after.queue) if after and after.queue in choice.queues else 0
+    return list(choice.queues[first:])
 
 
-def chosen(source: Source, choice: Choice) -> Iterator[Found]:
-    """The chosen messages of all queues; a queue that goes meanwhile is no error."""
-    for name in chosen_names(source, choice):
-        try:
-            yield from source.messages(name, choice)
-        except QueueGone:
-            if choice.queues:
-                raise
+def chosen(source: Source, choice: Choice, after: Position | None = None) -> Iterator[Found]:
+    """The chosen messages of all queues; with `after` only those behind it.
+
+    A queue that goes while its messages are read is no error.
+    """
+    for name in chosen_names(source, choice, after):
+        goes_on = after is not None and name == after.queue
+        start, count = START, 0
+        if goes_on and after is not None:
+            start, count = (after.part, after.req_id + 1), after.count
+        left = None if choice.limit is None else max(0, choice.limit - count)
+        with suppress(QueueGone):
+            yield from islice(source.messages(name, choice, start), left)
+
+
+def total_of(source: Source, choice: Choice) -> int:
+    """How many messages there are to choose from: at most so many are chosen."""
+    depths = [source.depth(name) for name in chosen_names(source, choice)]
+    return sum(depths if choice.limit is None else (min(d, choice.limit) for d in depths))
+
+
+def refuse_inside(source: Source, path: Path) -> None:
+    """CommandError if `path` is in the directory that is read, where nothing is written."""
+    if path.resolve().is_relative_to(source.root):
+        raise CommandError(
+            f"{str(path)!r} is inside {str(source.root)!r}, where nothing is changed: write"
+            " elsewhere"
+        )
 
 
 def tell_damage(screen: Screen, source: Source) -> int:

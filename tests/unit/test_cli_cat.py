@@ -40,6 +40,7 @@ def test_all_queues_or_the_chosen_ones_in_their_order(start, store_path):
     assert lines_of(start("cat", store_path, "orders", "mails", "-n", 2)) == [
         "body 70", "body 71", "body 70", "body 71",
     ]  # fmt: skip
+    assert lines_of(start("cat", store_path, "-n", 1, "orders")) == ["body 70"]
 
 
 def test_messages_are_chosen_by_req_id(start, store_path):

@@ -1,0 +1,82 @@
+"""A checkpoint: how a command that was killed knows, when it is run again, where to go on.
+
+A small JSON file beside the output, replaced as a whole (draft, sync, rename): there is the old one
+or the new one, whenever the process dies. It names the job, so that no other job goes on with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from qindex.cli.screen import CommandError
+from qindex.cli.sources import Position
+
+SUFFIX: Final = ".checkpoint"
+_BYTES_MAX: Final = 1 << 20
+_VERSION: Final = 1
+
+
+class Checkpoint:
+    """`state` is what the job keeps, plain values; `position` the last message that is done."""
+
+    def __init__(self, output: Path, job: dict[str, Any]) -> None:
+        self.path = output.with_name(output.name + SUFFIX)
+        self.job = job
+        self.state: dict[str, Any] = {}
+        self.position: Position | None = None
+        self.complete = False
+
+    def load(self) -> bool:
+        """False if there is none. CommandError if it is another job's, or none of ours."""
+        try:
+            with self.path.open("rb") as file:
+                raw = file.read(_BYTES_MAX)
+        except FileNotFoundError:
+            return False
+        try:
+            told = json.loads(raw)
+            version, job, complete = told["version"], told["job"], told["complete"]
+            position = None if told["position"] is None else Position(**told["position"])
+            state = dict(told["state"])
+        except (ValueError, TypeError, KeyError):
+            raise CommandError(
+                f"{str(self.path)!r} is no checkpoint: move it away to start anew"
+            ) from None
+        if version != _VERSION or job != self.job:
+            raise CommandError(
+                f"{str(self.path)!r} is of another job (another source, choice or version):"
+                " give the same arguments to go on, or delete it and the output to start anew"
+            )
+        self.state, self.position, self.complete = state, position, complete
+        return True
+
+    def save(self, position: Position | None, *, complete: bool = False) -> None:
+        """Durable when it returns."""
+        told = {
+            "version": _VERSION,
+            "job": self.job,
+            "position": None if position is None else asdict(position),
+            "state": self.state,
+            "complete": complete,
+        }
+        draft = self.path.with_name(self.path.name + ".new")
+        with draft.open("w", encoding="ascii") as file:
+            json.dump(told, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.path)
+        sync_folder(self.path.parent)
+        self.position, self.complete = position, complete
+
+
+def sync_folder(path: Path) -> None:
+    """Makes the names in it durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
