@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "peek": "show messages without taking them",
     "cat": "write the bodies of messages to stdout",
     "export": "write messages to JSON Lines, Parquet or files; goes on after a kill",
+    "trace": "show every record about one message",
     "dump": "show journals and segments, record by record",
     "torture": "kill, fork and fill on your own disk; write a report for a ticket",
 }

@@ -21,6 +21,7 @@ crash between a flush and the end of the journal leaves records in both.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, TypeAlias
@@ -73,12 +74,23 @@ class Segment:
 def read_journal(source: Source, findings: Findings) -> Journal:
     """All records; behind a bad one it goes on where the next good one is. Linear in the size."""
     journal = Journal()
-    salvage = Salvage(source, rabbitmq_salvage.JOURNAL)
-    pos, last = _read_journal_records(source, 0, journal)
-    while pos < source.size:
-        pos = _journal_way_on(salvage, pos, last, journal, findings)
-        pos, last = _read_journal_records(source, pos, journal)
+    for _ in journal_stretches(source, journal, findings):
+        pass
     return journal
+
+
+def journal_stretches(
+    source: Source, journal: Journal, findings: Findings
+) -> Iterator[tuple[int, int]]:
+    """Reads into `journal`; (start, end) of each row of records without damage in between."""
+    salvage = Salvage(source, rabbitmq_salvage.JOURNAL)
+    start = 0
+    pos, last = _read_journal_records(source, start, journal)
+    yield start, pos
+    while pos < source.size:
+        start = _journal_way_on(salvage, pos, last, journal, findings)
+        pos, last = _read_journal_records(source, start, journal)
+        yield start, pos
 
 
 def _read_journal_records(source: Source, base: int, journal: Journal) -> tuple[int, int | None]:
@@ -164,12 +176,23 @@ def _journal_way_on(
 def read_segment(source: Source, slots: int, findings: Findings) -> Segment:
     """All records of one .idx file, whose slots are below `slots`. Linear in the size."""
     segment = Segment()
-    salvage = Salvage(source, rabbitmq_salvage.SEGMENT)
-    pos, last = _read_segment_records(source, 0, slots, segment, damaged=False)
-    while pos < source.size:
-        pos = _segment_way_on(salvage, pos, last, slots, segment, findings)
-        pos, last = _read_segment_records(source, pos, slots, segment, damaged=True)
+    for _ in segment_stretches(source, slots, segment, findings):
+        pass
     return segment
+
+
+def segment_stretches(
+    source: Source, slots: int, segment: Segment, findings: Findings
+) -> Iterator[tuple[int, int]]:
+    """As journal_stretches()."""
+    salvage = Salvage(source, rabbitmq_salvage.SEGMENT)
+    start = 0
+    pos, last = _read_segment_records(source, start, slots, segment, damaged=False)
+    yield start, pos
+    while pos < source.size:
+        start = _segment_way_on(salvage, pos, last, slots, segment, findings)
+        pos, last = _read_segment_records(source, start, slots, segment, damaged=True)
+        yield start, pos
 
 
 def _read_segment_records(

@@ -84,6 +84,18 @@ def read_index_file(
             findings.note("torn tail", source.where, end, "the last entry is cut")
 
 
+def entry_offset(tree: Tree, where: str, number: int, seq: int, findings: Findings) -> int | None:
+    """Where the entry of `seq` is in N.qi; None if it is not in this file."""
+    source = tree.try_open(f"{where}/{number}.qi")
+    if source is None:
+        return None
+    with source:
+        from_seq, entries = _bounds(source, number, findings)
+        offset = _HEADER.size + (seq - from_seq) * _ENTRY.size
+        inside = from_seq <= seq < from_seq + entries and offset + _ENTRY.size <= source.size
+        return offset if inside else None
+
+
 def _size(tree: Tree, where: str) -> int:
     source = tree.try_open(where)
     if source is None:

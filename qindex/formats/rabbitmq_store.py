@@ -50,17 +50,42 @@ class MessageStore:
         """Entries whose message was met before."""
         return self.entries - len(self.places)
 
+    def remember(self, msg_id: bytes, place: Place) -> None:
+        self.entries += 1
+        if msg_id not in self.places:
+            self.places[msg_id] = place
+            self.term_bytes += place.size
+
+
+class Copies(MessageStore):
+    """Every place of one message, instead of one place of every message."""
+
+    def __init__(self, msg_id: bytes) -> None:
+        super().__init__()
+        self.msg_id = msg_id
+        self.found: list[Place] = []
+
+    def remember(self, msg_id: bytes, place: Place) -> None:
+        if msg_id == self.msg_id:
+            self.found.append(place)
+
 
 def read_store(tree: Tree, folder: str, findings: Findings) -> MessageStore:
     """Finds every message in the folder. Linear in the number of messages, not in their size."""
     store = MessageStore()
+    read_store_into(store, tree, folder, findings)
+    return store
+
+
+def read_store_into(store: MessageStore, tree: Tree, folder: str, findings: Findings) -> None:
+    """Every entry of every file, one remember() each."""
     try:
         names = [name for name in tree.files(folder) if _FILE_NAME.fullmatch(name)]
     except OSError as error:
         findings.damage(
             "missing", folder, 0, f"the message store cannot be listed: {error.strerror}"
         )
-        return store
+        return
     # A leftover of a compaction comes last: what it has twice is whole in the other file.
     for name in sorted(names, key=lambda n: (n[-3:], int(n[:-4]))):
         where = f"{folder}/{name}"
@@ -74,7 +99,6 @@ def read_store(tree: Tree, folder: str, findings: Findings) -> MessageStore:
             )
         with source:
             _read_file(source, store, findings)
-    return store
 
 
 def _read_file(source: Source, store: MessageStore, findings: Findings) -> None:
@@ -107,18 +131,11 @@ def _read_entries(source: Source, base: int, store: MessageStore) -> int:
                 block_bytes = _BLOCK_FIRST
             if bad:
                 break
-            _remember(store, source, msg_id, base + pos + _HEAD_BYTES, size - 16)
+            store.remember(msg_id, Place(source.where, base + pos + _HEAD_BYTES, size - 16))
             pos = end
         base += pos
         bad = bad or len(block) == left  # a head that the end of the file cuts
     return base
-
-
-def _remember(store: MessageStore, source: Source, msg_id: bytes, offset: int, size: int) -> None:
-    store.entries += 1
-    if msg_id not in store.places:
-        store.places[msg_id] = Place(source.where, offset, size)
-        store.term_bytes += size
 
 
 def _way_on(salvage: Salvage, pos: int, store: MessageStore, findings: Findings) -> int:
@@ -139,7 +156,8 @@ def _way_on(salvage: Salvage, pos: int, store: MessageStore, findings: Findings)
         if end is not None and mark and (end == pos + 8 + size or mark == b"\xff"):
             text = f"an entry of {size} bytes ends elsewhere, or not with 0xFF; its term is whole"
             findings.damage("entry", source.where, pos, text)
-            _remember(store, source, msg_id, pos + _HEAD_BYTES, end - pos - _HEAD_BYTES)
+            start = pos + _HEAD_BYTES
+            store.remember(msg_id, Place(source.where, start, end - start))
             return end + 1
     return _next_entry(salvage, pos + 1, pos, findings)
 

@@ -1,0 +1,126 @@
+"""qindex trace: every record about one message.
+
+Show every record about one message, in order: the file, the offset in it, what
+the record says, and in the end the state that follows from all of them. Works
+on a store, also one that is in use, and on a dead RabbitMQ node's directory.
+WHAT is one of
+
+  QUEUE:REQID   a message's place (RabbitMQ: its sequence number in the queue)
+  32 hex digits the MsgId by which the index refers to a stored body
+  other text    the AMQP property message_id of live messages
+
+Segments come first, then journals, then message files with all copies of the
+body. A MsgId is searched for in all queues: that reads the whole index.
+
+exit codes: 0 shown; 1 damage: its body is missing or damaged, or records are
+lost in the files where it should be; 2 nothing is known of it, or no such
+directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final
+
+from qindex.cli.messages import Choice, properties_of
+from qindex.cli.screen import CommandError, Screen
+from qindex.cli.sources import Source, chosen, open_source, total_of
+from qindex.cli.text import printable
+
+COLUMNS: Final = ["<file", ">offset", "<record", "<what it says"]
+MATCHES_MAX: Final = 100
+MODULES: Final = {"qindex": "trace_native", "rabbitmq": "trace_rabbitmq"}
+_HEX: Final = re.compile(r"[0-9a-fA-F]{32}")
+_PLACE: Final = re.compile(r"(.*):([0-9]{1,19})", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`file` is relative to the directory that is read."""
+
+    file: str
+    offset: int
+    verb: str
+    text: str
+
+
+@dataclass(slots=True)
+class Trace:
+    """What is known of one message. queue is empty if no index names it."""
+
+    queue: str
+    req_id: int | None
+    records: list[Record] = field(default_factory=list)
+    state: str = ""
+    damaged: bool = False
+    priority: int | None = None
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dir", metavar="DIR", help="a store, or a dead RabbitMQ node's directory")
+    parser.add_argument("what", metavar="WHAT", help="QUEUE:REQID, MSGID or a message_id")
+    parser.add_argument("--json", action="store_true", help="print JSON: a list of traces")
+    parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
+
+
+def run(options: argparse.Namespace, screen: Screen) -> int:
+    with open_source(options.dir, screen) as source:
+        traces: list[Trace] = []
+        for trace in _traces(screen, source, options.what):
+            if len(traces) == MATCHES_MAX:
+                screen.error(f"more than {MATCHES_MAX} messages: the rest is not shown")
+                break
+            traces.append(trace)
+    if not traces:
+        raise CommandError(f"nothing about {options.what!r} in {options.dir!r}")
+    if options.json:
+        screen.json([dataclasses.asdict(trace) for trace in traces])
+    else:
+        for number, trace in enumerate(traces):
+            if number:
+                screen.line()
+            _show(screen, trace)
+    return 1 if any(trace.damaged for trace in traces) else 0
+
+
+def _traces(screen: Screen, source: Source, what: str) -> Iterator[Trace]:
+    module = MODULES.get(source.format)
+    if module is None:
+        raise CommandError(f"trace cannot read {source.format} directories: qindex peek can")
+    of_kind: Any = import_module(f"qindex.cli.{module}")
+    place = _PLACE.fullmatch(what)
+    if place and place[1] in source.names():
+        yield from of_kind.trace(source, place[1], int(place[2]))
+    elif _HEX.fullmatch(what):
+        with screen.progress(f"looking for {what}") as progress:
+            progress.at(0)
+            yield from of_kind.trace_msg_id(source, bytes.fromhex(what))
+    else:
+        for name, req_id in _with_message_id(screen, source, what):
+            yield from of_kind.trace(source, name, req_id)
+
+
+def _with_message_id(screen: Screen, source: Source, what: str) -> Iterator[tuple[str, int]]:
+    with screen.progress(f"looking for message_id {printable(what)}", "messages") as progress:
+        total = total_of(source, Choice())
+        for number, message in enumerate(chosen(source, Choice())):
+            progress.at(number, total)
+            if properties_of(message.headers).get("message_id") == what:
+                yield message.queue, message.req_id
+
+
+def _show(screen: Screen, trace: Trace) -> None:
+    title = f"message {trace.req_id} of {printable(trace.queue)}"
+    if trace.priority is not None:
+        title += f", priority {trace.priority}"
+    screen.heading("a body that no index names" if trace.req_id is None else title)
+    if trace.records:
+        rows = [[r.file, f"{r.offset:,}", r.verb, r.text] for r in trace.records]
+        screen.table(COLUMNS, rows)
+    state = screen.paint(trace.state, "red" if trace.damaged else "green")
+    screen.line(f"  so it is: {state}")

@@ -1,0 +1,271 @@
+"""The records of a RabbitMQ node about one message, in indexes of both versions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+from qindex.cli.sources import NodeSource
+from qindex.cli.text import size
+from qindex.cli.trace import Record, Trace
+from qindex.formats.foreign import BLOCK_BYTES_MAX, Findings, Source
+from qindex.formats.rabbitmq_index import (
+    Entry,
+    Journal,
+    Segment,
+    journal_stretches,
+    segment_stretches,
+)
+from qindex.formats.rabbitmq_index_v2 import entry_offset, index_files, read_index_file
+from qindex.formats.rabbitmq_node import Part, Queue, Vhost, is_redelivered
+from qindex.formats.rabbitmq_store import Copies, read_store_into
+
+_U64: Final = Struct(">Q").unpack_from
+_U16: Final = Struct(">H").unpack_from
+_PUBLISH: Final = Struct(">16sQII").unpack_from
+_FIELDS_BYTES: Final = 32
+_SEQ: Final = (1 << 62) - 1
+
+
+def trace(source: NodeSource, name: str, req_id: int) -> Iterator[Trace]:
+    """A trace per directory of the queue: a priority queue counts in each anew."""
+    queue = source.queues[name]
+    for part in queue.parts:
+        found = _trace(queue, part, name, req_id)
+        if found.records:
+            yield found
+
+
+def trace_msg_id(source: NodeSource, msg_id: bytes) -> Iterator[Trace]:
+    """A trace per queue whose index names it; or its stored copies alone."""
+    known = False
+    for name, queue in source.queues.items():
+        for part in queue.parts:
+            for seq in sorted(_seqs(queue.vhost, part, msg_id)):
+                known = True
+                yield _trace(queue, part, name, seq)
+    if not known:
+        for vhost in source.node.vhosts:
+            if records := _copies(vhost, msg_id):
+                yield Trace("", None, records, "an orphan: no index names it any more")
+
+
+def _trace(queue: Queue, part: Part, name: str, seq: int) -> Trace:
+    findings = Findings()
+    trace = Trace(name, seq, priority=part.priority)
+    if part.index_version == 1:
+        entry, delivered, acked = _trace_v1(queue.vhost, part, seq, trace, findings)
+    else:
+        entry, delivered, acked = _trace_v2(queue.vhost, part, seq, trace, findings)
+    for finding in findings.kept:
+        if trace.records and finding.severity == "damage":
+            where, text = finding.where, f"{finding.kind}: {finding.text}"
+            trace.records.append(Record(where, finding.offset, "damage", text))
+    stored = entry is not None and not entry[3]
+    bodies = _copies(queue.vhost, entry[0]) if entry is not None and stored and entry[0] else []
+    trace.records += bodies
+    if acked:
+        trace.state = "acked"
+    elif entry is None:
+        trace.state, trace.damaged = "deliver or ack without a publish: ignored", True
+    elif not entry[5]:
+        trace.state = "gone: it was transient, and a restart drops those"
+    elif stored and not bodies:
+        trace.state, trace.damaged = "its body is missing: RabbitMQ would drop it", True
+    else:
+        redelivered = is_redelivered(part.terms, seq, delivered)
+        expired = 0 < entry[1] <= time.time() * 1e6
+        trace.state = f"live, {'expired' if expired else 'delivered' if redelivered else 'ready'}"
+        trace.damaged = not _is_readable(queue, part, seq)
+        if trace.damaged:
+            trace.state += ", but its body cannot be read"
+    return trace
+
+
+def _is_readable(queue: Queue, part: Part, seq: int) -> bool:
+    return next(queue.messages_of(part, seq, seq), None) is not None
+
+
+# --- version 1 ----------------------------------------------------------------------------------
+
+
+def _trace_v1(
+    vhost: Vhost, part: Part, seq: int, trace: Trace, findings: Findings
+) -> tuple[Entry | None, bool, bool]:
+    """(the publish, was it delivered, was it acked)"""
+    slots = vhost.segment_entry_count
+    number, slot = divmod(seq, slots)
+    tree = vhost.node.tree
+    entry: Entry | None = None
+    events = 0
+    segment_file = tree.try_open(f"{part.where}/{number}.idx")
+    if segment_file is not None:
+        with segment_file:
+            segment = Segment()
+            stretches = list(segment_stretches(segment_file, slots, segment, findings))
+            entry = segment.published.get(slot)
+            for start, end in stretches:
+                events = _segment_records(segment_file, start, end, slot, events, trace)
+    delivered, acked = events > 0, events > 1
+    journal_file = tree.try_open(f"{part.where}/journal.jif")
+    if journal_file is not None:
+        with journal_file:
+            journal = Journal()
+            stretches = list(journal_stretches(journal_file, journal, findings))
+            entry = entry or journal.published.get(seq)
+            delivered |= seq in journal.delivered
+            acked |= seq in journal.acked
+            if seq in journal.published or seq in journal.delivered or seq in journal.acked:
+                for start, end in stretches:
+                    _journal_records(journal_file, start, end, seq, trace)
+    return entry, delivered, acked
+
+
+class _Window:
+    """Bytes of a file at any offset, a block in memory at a time."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._start, self._block = 0, b""
+
+    def read(self, offset: int, length: int) -> bytes:
+        at = offset - self._start
+        if at < 0 or at + length > len(self._block):
+            self._start, at = offset, 0
+            self._block = self._source.read(offset, BLOCK_BYTES_MAX)
+        return self._block[at : at + length]
+
+
+def _journal_records(source: Source, pos: int, end: int, seq: int, trace: Trace) -> None:
+    window = _Window(source)
+    while pos + 8 <= end:
+        (head,) = _U64(window.read(pos, 8))
+        start, length = pos, 8
+        verb, text = "ack" if head >> 62 == 3 else "deliver", ""
+        if not head >> 63:
+            fields = window.read(pos + 8, _FIELDS_BYTES)
+            if len(fields) < _FIELDS_BYTES:
+                return
+            length += _FIELDS_BYTES + _PUBLISH(fields)[3]
+            verb, text = "publish", _publish_text(fields, persistent=not head >> 62)
+        if head & _SEQ == seq:
+            trace.records.append(Record(source.where, start, verb, text))
+        pos += length
+
+
+def _segment_records(
+    source: Source, pos: int, end: int, slot: int, events: int, trace: Trace
+) -> int:
+    window = _Window(source)
+    while pos + 2 <= end:
+        (head,) = _U16(window.read(pos, 2))
+        start, length = pos, 2
+        mine = head & 0x3FFF == slot
+        verb, text = "deliver" if events == 0 else "ack", ""
+        if head >= 0x8000:
+            fields = window.read(pos + 2, _FIELDS_BYTES)
+            if len(fields) < _FIELDS_BYTES:
+                return events
+            length += _FIELDS_BYTES + _PUBLISH(fields)[3]
+            verb, text = "publish", _publish_text(fields, persistent=head >= 0xC000)
+        elif mine:
+            events += 1
+        if mine:
+            trace.records.append(Record(source.where, start, verb, text))
+        pos += length
+    return events
+
+
+def _publish_text(fields: bytes, *, persistent: bool) -> str:
+    msg_id, expiry_us, body_bytes, term_bytes = _PUBLISH(fields)
+    kind = "persistent" if persistent else "transient"
+    place = f", embedded, term of {term_bytes} bytes" if term_bytes else ", stored"
+    expiry = f", expires at {expiry_us / 1e6:.6f}" if expiry_us else ""
+    return f"{kind}, body of {size(body_bytes)}{place}, MsgId {msg_id.hex()}{expiry}"
+
+
+# --- version 2 ----------------------------------------------------------------------------------
+
+
+def _trace_v2(
+    vhost: Vhost, part: Part, seq: int, trace: Trace, findings: Findings
+) -> tuple[Entry | None, bool, bool]:
+    tree = vhost.node.tree
+    for number in index_files(tree.files(part.where)):
+        offset = entry_offset(tree, part.where, number, seq, findings)
+        if offset is None:
+            continue
+        where = f"{part.where}/{number}.qi"
+        for found, file, entry in read_index_file(tree, where[: -len(f"/{number}.qi")], number,
+                                                  findings):  # fmt: skip
+            if found != seq:
+                continue
+            if entry is None:
+                trace.records.append(Record(where, offset, "acked", ""))
+                return None, False, True
+            msg_id, expiry_us, body_bytes, term_bytes, term_at, persistent = entry
+            kind = "persistent" if persistent else "transient"
+            expiry = f", expires at {expiry_us / 1e6:.6f}" if expiry_us else ""
+            place = f"MsgId {msg_id.hex()}" if msg_id else "in the queue's store"
+            text = f"{kind}, body of {size(body_bytes)}, {place}{expiry}"
+            trace.records.append(Record(where, offset, "live", text))
+            if term_bytes:
+                text = f"term of {term_bytes} bytes"
+                trace.records.append(Record(file, term_at, "body", text))
+            return entry, False, False
+    return None, False, False
+
+
+# --- bodies, and the way from a MsgId -----------------------------------------------------------
+
+
+def _copies(vhost: Vhost, msg_id: bytes) -> list[Record]:
+    """Every copy of a stored message; its entry begins 24 bytes before the term."""
+    copies = Copies(msg_id)
+    read_store_into(copies, vhost.node.tree, f"{vhost.where}/msg_store_persistent", Findings())
+    return [
+        Record(place.file, place.offset - 24, "body", f"term of {place.size} bytes")
+        for place in copies.found
+    ]
+
+
+def _seqs(vhost: Vhost, part: Part, msg_id: bytes) -> set[int]:
+    """Where the index names this id, acked or not."""
+    tree, findings = vhost.node.tree, Findings()
+    found: set[int] = set()
+    try:
+        names = tree.files(part.where)
+    except OSError:
+        return found
+    if part.index_version == 2:
+        for number in index_files(names):
+            for seq, file, entry in read_index_file(tree, part.where, number, findings):
+                if entry is not None and _has_id(vhost, file, entry, msg_id):
+                    found.add(seq)
+    for name in names:
+        source = tree.try_open(f"{part.where}/{name}")
+        if source is None:
+            continue
+        with source:
+            if name == "journal.jif":
+                journal = Journal()
+                for _ in journal_stretches(source, journal, findings):
+                    pass
+                found |= {seq for seq, e in journal.published.items() if e[0] == msg_id}
+            elif name.endswith(".idx") and name[:-4].isdecimal():
+                slots, segment = vhost.segment_entry_count, Segment()
+                for _ in segment_stretches(source, slots, segment, findings):
+                    pass
+                base = int(name[:-4]) * slots
+                found |= {base + s for s, e in segment.published.items() if e[0] == msg_id}
+    return found
+
+
+def _has_id(vhost: Vhost, file: str, entry: Entry, msg_id: bytes) -> bool:
+    """In version 2 a message in the queue's own store has its id in its term only."""
+    if entry[0]:
+        return entry[0] == msg_id
+    source = vhost.node.tree.kept_open(file)
+    return source is not None and msg_id in source.read(entry[4], entry[3])
