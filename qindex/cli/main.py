@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "cat": "write the bodies of messages to stdout",
     "export": "write messages to JSON Lines, Parquet or files; goes on after a kill",
     "trace": "show every record about one message",
+    "du": "show what takes the space, what keeps it, and what would free it",
     "dump": "show journals and segments, record by record",
     "torture": "kill, fork and fill on your own disk; write a report for a ticket",
 }

@@ -1,0 +1,102 @@
+"""What the messages of a RabbitMQ node take, in index files of both versions and in the store."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from qindex.cli.du import FileUse, Holder, QueueUse, Seen, Usage
+from qindex.cli.screen import Screen
+from qindex.cli.sources import NodeSource
+from qindex.formats.foreign import Tree
+from qindex.formats.rabbitmq_node import Part, Queue
+from qindex.formats.rabbitmq_queue import Counts
+
+STORE_BYTES: Final = 25  # of an entry of the message store, beside its term
+JOURNAL_BYTES: Final = 40
+SEGMENT_BYTES: Final = 34
+V2_BYTES: Final = 32
+V2_STORED_BYTES: Final = 8
+_HEADS: Final = {"idx": SEGMENT_BYTES, "qi": V2_BYTES, "jif": JOURNAL_BYTES}
+_ADVICE: Final = (
+    "RabbitMQ frees a message file when its last message is acked, and combines files when more"
+    " than half of all their bytes is garbage; a segment goes when its last message is acked."
+)
+
+
+def collect(source: NodeSource, screen: Screen) -> Usage:
+    """Memory: a few numbers per file and queue, and a bit per 25 bytes of message files."""
+    usage = Usage(advice=_ADVICE)
+    tree = source.node.tree
+    for vhost in source.node.vhosts:
+        for where in vhost.store.files:
+            usage.files[where] = FileUse(where, "messages", _size(tree, where))
+    collector = _Collector(tree, usage)
+    total, done = source.node.counts.live, 0
+    with screen.progress("reading the index", "messages") as progress:
+        for name in source.names():
+            use = QueueUse(name)
+            usage.queues.append(use)
+            queue = source.queues[name]
+            for part in queue.parts:
+                collector.add_files(part, use)
+                use.missing += part.counts.body_missing
+                collector.add_part(queue, part, use)
+                done += part.counts.live
+                progress.at(done, total)
+    return usage
+
+
+def _size(tree: Tree, where: str) -> int:
+    source = tree.try_open(where)
+    if source is None:
+        return 0
+    with source:
+        return source.size
+
+
+class _Collector:
+    def __init__(self, tree: Tree, usage: Usage) -> None:
+        self._tree = tree
+        self._usage = usage
+        self._seen = Seen()
+
+    def add_files(self, part: Part, use: QueueUse) -> None:
+        try:
+            names = self._tree.files(part.where)
+        except OSError:
+            return
+        for name in names:
+            where = f"{part.where}/{name}"
+            kind = "segment" if name.endswith((".idx", ".qi", ".qs")) else "journal"
+            file = FileUse(where, kind, _size(self._tree, where))
+            self._usage.files[where] = file
+            use.index += file.size
+
+    def add_part(self, queue: Queue, part: Part, use: QueueUse) -> None:
+        places = queue.vhost.store.places
+        for seq, _, file, entry in queue.vhost.live(part, Counts()):
+            msg_id, _, _, term_bytes, _, _ = entry
+            use.messages += 1
+            if file.endswith(".qs"):
+                index_file = f"{file[:-3]}.qi"
+                self._add(file, use.name, seq, V2_STORED_BYTES + term_bytes)
+                self._add(index_file, use.name, seq, V2_BYTES)
+                use.index_live += V2_STORED_BYTES + term_bytes + V2_BYTES
+            else:
+                head = _HEADS[file.rpartition(".")[2]]
+                self._add(file, use.name, seq, head + term_bytes)
+                use.index_live += head + term_bytes
+            if not term_bytes:
+                place = places[msg_id]
+                whole = place.size + STORE_BYTES
+                use.bodies += whole
+                is_first = self._seen.add(place.file, place.offset)
+                self._add(place.file, use.name, seq, whole, is_alive=is_first)
+
+    def _add(
+        self, where: str, name: str, seq: int, byte_count: int, *, is_alive: bool = True
+    ) -> None:
+        file = self._usage.files.get(where)
+        if file is not None:
+            file.live += byte_count * is_alive
+            file.queues.setdefault(name, Holder()).add(seq, byte_count)
