@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "export": "write messages to JSON Lines, Parquet or files; goes on after a kill",
     "trace": "show every record about one message",
     "du": "show what takes the space, what keeps it, and what would free it",
+    "diff": "compare two stores or directories, message by message",
     "dump": "show journals and segments, record by record",
     "torture": "kill, fork and fill on your own disk; write a report for a ticket",
 }
@@ -33,7 +34,8 @@ A store is a directory. All commands but demo, torture and recover --into only
 read it, so that they may be used on a store that another process has open.
 """
 EPILOG: Final = """\
-exit codes: 0 fine; 1 damage was found, or a proof failed; 2 wrong usage, or
+exit codes: 0 fine; 1 damage was found, or a proof failed, or there is a
+difference; 2 wrong usage, or
 refused (the text says why and what to do); 130 interrupted.
 
 Colour is used on terminals only, and never if NO_COLOR is set.

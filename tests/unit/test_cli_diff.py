@@ -1,0 +1,167 @@
+"""diff: two stores, copies or directories, message by message, within a format and across."""
+
+import json
+import random
+import shutil
+from collections import Counter
+
+import pytest
+
+import qindex
+from qindex.cli.diff_table import Table
+from qindex.cli.messages import Found
+
+
+@pytest.fixture
+def diff(run):
+    """(exit code, counts by queue, the differences as (what, queue, req_id))"""
+
+    def diff(a, b, *options):
+        ran = run("diff", a, b, "--json", *options)
+        queues = {queue["name"]: queue for queue in json.loads(ran.out)["queues"]}
+        lines = run("diff", a, b, "--jsonl", *options).out.splitlines()
+        found = [json.loads(line) for line in lines]
+        return ran.code, queues, [(d["what"], d["queue"], d["req_id"]) for d in found]
+
+    return diff
+
+
+def make(path, queues, **options):
+    with qindex.open(path, **options) as store:
+        for name, bodies in queues.items():
+            store.queue(name).publish_many(bodies)
+    return path
+
+
+def test_a_copy_has_no_difference(diff, run, store_path, tmp_path):
+    shutil.copytree(store_path, tmp_path / "copy")
+    code, queues, found = diff(store_path, tmp_path / "copy")
+    assert (code, found) == (0, [])
+    assert {name: queue["alike"] for name, queue in queues.items()} == {"mails": 235, "orders": 235}
+    out = run("diff", store_path, tmp_path / "copy").out
+    assert out.splitlines()[-1] == "470 messages alike; 2 queues without a difference"
+    assert diff(store_path, tmp_path / "copy", "--by", "content")[0] == 0
+
+
+def test_what_happened_to_a_copy_is_told(diff, run, store_path, tmp_path):
+    copy = shutil.copytree(store_path, tmp_path / "copy")
+    with qindex.open(copy) as store:
+        orders = store.queue("orders")
+        first = orders.get()
+        orders.get()
+        orders.ack(first)
+        orders.publish(b"new")
+        store.queue("extra").publish(b"x")
+    code, queues, found = diff(store_path, copy)
+    assert code == 1
+    assert found == [
+        ("only in B", "extra", 0),
+        ("only in A", "orders", 70),
+        ("differs", "orders", 71),
+        ("only in B", "orders", 305),
+    ]
+    orders = queues["orders"]
+    assert (orders["alike"], orders["state"], orders["body"]) == (233, 1, 0)
+    assert queues["extra"]["only_in"] == "B"
+    assert not queues["mails"]["differs"]
+    out = run("diff", store_path, copy).out
+    assert "- orders 70: 7 B, ready" in out
+    assert "~ orders 71: 7 B, ready in A, delivered in B" in out
+    assert "extra (only in B)" in out
+    assert diff(store_path, copy, "orders", "--req-id", "71", "--ignore-state")[0] == 0
+
+
+def test_bodies_that_differ_at_the_same_place(diff, tmp_path):
+    a = make(tmp_path / "a", {"q": [b"same", b"one", b"same"]})
+    b = make(tmp_path / "b", {"q": [b"same", b"two", b"same"]})
+    code, queues, found = diff(a, b)
+    assert (code, found) == (1, [("differs", "q", 1)])
+    assert queues["q"]["body"] == 1
+    _, queues, found = diff(a, b, "--by", "content")
+    assert found == [("only in A", "q", 1), ("only in B", "q", 1)]
+    assert queues["q"]["alike"] == 2
+
+
+def test_headers_are_part_of_the_content(diff, run, tmp_path):
+    for name, headers in (("a", {"x": 1, "y": 2}), ("b", {"y": 2, "x": 1}), ("c", {"x": 2})):
+        with qindex.open(tmp_path / name) as store:
+            store.queue("q").publish(b"body", headers=headers)
+    assert diff(tmp_path / "a", tmp_path / "b")[0] == 0  # in another order
+    assert diff(tmp_path / "a", tmp_path / "c")[0] == 1
+    assert "headers or properties differ" in run("diff", tmp_path / "a", tmp_path / "c").out
+
+
+def test_by_content_counts_doubles_and_sees_the_order(diff, tmp_path):
+    a = make(tmp_path / "a", {"q": [b"1", b"2", b"2", b"3", b"4"]})
+    b = make(tmp_path / "b", {"q": [b"0", b"1", b"2", b"4", b"3"]})
+    _, queues, found = diff(a, b, "--by", "content")
+    assert found == [("only in A", "q", 2), ("only in B", "q", 0)]
+    assert (queues["q"]["alike"], queues["q"]["order"]) == (4, 1)
+
+
+def test_matching_is_that_of_a_multiset():
+    dice = random.Random(5)
+    with Table() as table:
+        sides = [[dice.randrange(60) for _ in range(400)] for _ in range(2)]
+        for side, numbers in enumerate(sides):
+            table.add_queues(side, ["q"])
+            for place, number in enumerate(numbers):
+                body = b"%d" % number
+                table.add(side, Found("q", place, "ready", False, 0, True, 0, b"", body))
+        table.match(by_id=False, ignore_state=False)
+        (queue,) = table.queues()
+        found = Counter(difference.what for difference in table.differences())
+    a, b = map(Counter, sides)
+    assert queue.alike == (a & b).total()
+    assert (queue.only_a, queue.only_b) == ((a - b).total(), (b - a).total())
+    assert found == {"only in A": (a - b).total(), "only in B": (b - a).total()}
+
+
+def test_a_node_and_the_store_that_it_was_recovered_into(diff, run, dead_node, tmp_path):
+    run("recover", dead_node, "--into", tmp_path / "s")
+    code, queues, found = diff(dead_node, tmp_path / "s", "--state", "ready,delivered")
+    assert (code, found) == (0, [])
+    assert sum(queue["alike"] for queue in queues.values()) == 329
+    code, queues, found = diff(dead_node, tmp_path / "s")
+    assert (code, {what for what, _, _ in found}) == (1, {"only in A"})  # what has expired
+    assert len(found) == 10
+    with qindex.open(tmp_path / "s") as store:
+        queue = store.queue("q.small")
+        message = queue.get()
+        headers = message.headers
+        queue.ack(message)
+        queue.publish(b"changed", headers=headers)
+    _, _, found = diff(dead_node, tmp_path / "s", "q.small", "--ignore-state")
+    assert found == [("differs", "q.small", 0)]  # they have the same message_id
+
+
+def test_a_node_has_no_difference_to_itself(diff, dead_node):
+    assert diff(dead_node, dead_node)[0] == 0
+    assert diff(dead_node, dead_node, "--by", "content")[0] == 0
+
+
+def test_damage_is_not_taken_for_sameness(run, store_path, tmp_path):
+    file = store_path / "messages" / "0.qms"
+    data = bytearray(file.read_bytes())
+    data[5000] ^= 1
+    file.write_bytes(data)
+    shutil.copytree(store_path, tmp_path / "copy")
+    code, out, err = run("diff", store_path, tmp_path / "copy")
+    assert code == 3
+    assert "469 messages alike" in out
+    assert err.count("1 damaged place") == 2
+
+
+def test_what_cannot_be_compared_is_refused(run, store_path, tmp_path):
+    assert run("diff", store_path, tmp_path / "nothing").code == 2
+    code, _, err = run("diff", store_path, store_path, "nobody")
+    assert code == 2
+    assert "no queue 'nobody'" in err
+
+
+def test_few_lines_are_shown_and_all_are_in_jsonl(run, store_path, tmp_path):
+    make(tmp_path / "other", {"mails": [], "orders": []})
+    out = run("diff", store_path, tmp_path / "other", "--lines", 3).out
+    assert out.count("\n  - ") == 3
+    assert "… and more" in out
+    assert len(run("diff", store_path, tmp_path / "other", "--jsonl").out.splitlines()) == 470
