@@ -1,6 +1,6 @@
 """A checkpoint: how a command that was killed knows, when it is run again, where to go on.
 
-A small JSON file beside the output, replaced as a whole (draft, sync, rename): there is the old one
+A small JSON file, replaced as a whole (draft, sync, rename): there is the old one
 or the new one, whenever the process dies. It names the job, so that no other job goes on with it.
 """
 
@@ -15,7 +15,6 @@ from typing import Any, Final
 from qindex.cli.screen import CommandError
 from qindex.cli.sources import Position
 
-SUFFIX: Final = ".checkpoint"
 _BYTES_MAX: Final = 1 << 20
 _VERSION: Final = 1
 
@@ -23,8 +22,8 @@ _VERSION: Final = 1
 class Checkpoint:
     """`state` is what the job keeps, plain values; `position` the last message that is done."""
 
-    def __init__(self, output: Path, job: dict[str, Any]) -> None:
-        self.path = output.with_name(output.name + SUFFIX)
+    def __init__(self, path: Path, job: dict[str, Any]) -> None:
+        self.path = path
         self.job = job
         self.state: dict[str, Any] = {}
         self.position: Position | None = None

@@ -79,7 +79,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     }
     with open_source(options.dir, screen) as source:
         refuse_inside(source, path)
-        checkpoint = Checkpoint(path, job)
+        checkpoint = Checkpoint(path.with_name(f"{path.name}.checkpoint"), job)
         goes_on = checkpoint.load()
         if not goes_on:
             _refuse_existing(path, asked)

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "export": "write messages to JSON Lines, Parquet or files; goes on after a kill",
     "trace": "show every record about one message",
     "du": "show what takes the space, what keeps it, and what would free it",
+    "republish": "publish messages to a broker, with confirms; goes on after a kill",
     "diff": "compare two stores or directories, message by message",
     "dump": "show journals and segments, record by record",
     "torture": "kill, fork and fill on your own disk; write a report for a ticket",

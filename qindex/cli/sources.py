@@ -65,6 +65,10 @@ class Source(Protocol):
         """
         ...
 
+    def tell(self, text: str) -> None:
+        """One more damaged message or queue."""
+        ...
+
     def damage(self) -> int:
         """`damaged`, and what else is known to be damaged."""
         ...
@@ -234,7 +238,8 @@ class NodeSource(_Telling):
         return None
 
     def damage(self) -> int:
-        return damage_count(self.node.findings) + self.node.counts.body_missing
+        found = damage_count(self.node.findings) + self.node.counts.body_missing
+        return max(self.damaged, found)
 
     def messages(
         self, name: str, choice: Choice, start: tuple[int, int] = START
