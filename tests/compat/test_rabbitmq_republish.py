@@ -39,39 +39,39 @@ def free_port() -> int:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    """A node of its own on the loopback; killed at the end, and so is its epmd."""
+    """A node of its own on the loopback; killed at the end, with its epmd."""
     pika = pytest.importorskip("pika", reason="qindex[amqp] is not installed")
     if not SERVERS:
         pytest.skip("no rabbitmq-server here (Debian: apt-get install rabbitmq-server)")
-    port, dist_port, epmd_port = free_port(), free_port(), free_port()
+    port = free_port()
     (tmp_path / "plugins").write_text("[].")
     environment = {
         **os.environ,
         "HOME": str(tmp_path),
-        "ERL_EPMD_PORT": str(epmd_port),
+        "ERL_EPMD_PORT": str(free_port()),
         "ERL_EPMD_ADDRESS": "127.0.0.1",
         "RABBITMQ_NODENAME": "qix@localhost",
         "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
         "RABBITMQ_NODE_PORT": str(port),
-        "RABBITMQ_DIST_PORT": str(dist_port),
+        "RABBITMQ_DIST_PORT": str(free_port()),
         "RABBITMQ_MNESIA_BASE": str(tmp_path / "mnesia"),
         "RABBITMQ_LOG_BASE": str(tmp_path / "log"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(tmp_path / "plugins"),
         "RABBITMQ_CONFIG_FILE": str(tmp_path / "none"),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1",
     }
-    process = subprocess.Popen(
-        [SERVERS[-1]], env=environment, stdout=subprocess.DEVNULL, start_new_session=True
-    )
+    # A node that finds no epmd leaves one behind.
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    epmd = subprocess.Popen(["epmd"], env=environment, **quiet)
+    process = subprocess.Popen([SERVERS[-1]], env=environment, start_new_session=True, **quiet)
     url = f"amqp://guest:guest@127.0.0.1:{port}/%2F"
     try:
         wait_for(pika, url, process)
         yield Node(url, tmp_path / "mnesia", process)
     finally:
         kill(process)
-        subprocess.run(
-            ["epmd", "-port", str(epmd_port), "-kill"], capture_output=True, env=environment
-        )
+        epmd.kill()
+        epmd.wait()
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
