@@ -142,7 +142,8 @@ def _copy(
 
     def commit() -> None:
         output.commit()
-        state.update(messages=messages, body_bytes=body_bytes, damaged=damaged + source.damaged)
+        told = max(damaged + source.damaged, source.damage())
+        state.update(messages=messages, body_bytes=body_bytes, damaged=told)
         checkpoint.save(position)
 
     progress.at(0, max(0, total - before))

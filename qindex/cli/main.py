@@ -15,6 +15,8 @@ from qindex.cli.screen import CommandError, Screen
 COMMANDS: Final = {
     "demo": "recover a dead RabbitMQ node, kill a writer, prove that nothing is lost",
     "recover": "show or take the messages in a dead broker's directory",
+    "recover": "show or take the messages of a dead RabbitMQ node's directory",
+    "salvage": "copy what can be read of a damaged store into a new one",
     "ls": "list the queues of a store",
     "stats": "show the figures of a store and of its queues",
     "check": "read a whole store and verify every checksum and counter",
@@ -31,13 +33,13 @@ COMMANDS: Final = {
 DESCRIPTION: Final = """\
 qindex: an embedded, crash-safe storage engine for message queues.
 
-A store is a directory. All commands but demo, torture and recover --into only
-read it, so that they may be used on a store that another process has open.
+A store is a directory. All commands but demo and torture only read the one
+that they are given, so that they may be used while another process has it open.
 """
 EPILOG: Final = """\
-exit codes: 0 fine; 1 damage was found, or a proof failed, or there is a
-difference; 2 wrong usage, or
-refused (the text says why and what to do); 130 interrupted.
+exit codes: 0 fine; 1 damage was found, a proof failed, or there is a
+difference; 2 wrong usage, or refused (the text says why and what to do);
+130 interrupted.
 
 Colour is used on terminals only, and never if NO_COLOR is set.
 'qindex COMMAND --help' says more about a command.
@@ -89,7 +91,8 @@ def make_parser(chosen: str) -> Parser:
     """All commands, and the arguments of the chosen one: the others need not be imported."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = Parser("qindex", description=DESCRIPTION, epilog=EPILOG, formatter_class=raw)
-    parser.add_argument("--version", action="version", version=f"qindex {qindex.__version__}")
+    version = f"qindex {qindex.__version__}"
+    parser.add_argument("-V", "--version", action="version", version=version)
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, formatter_class=raw, allow_abbrev=False)

@@ -108,7 +108,7 @@ def _open_node(path: str, screen: Screen) -> Iterator[Source]:
         yield NodeSource(node, screen, path)
 
 
-class _Telling:
+class Telling:
     """Counts damage and tells the first of it."""
 
     def __init__(self, screen: Screen) -> None:
@@ -123,7 +123,7 @@ class _Telling:
             self._screen.error("more damage: the rest is counted, not told")
 
 
-class StoreSource(_Telling):
+class StoreSource(Telling):
     """A store of qindex, also one that another process has open."""
 
     format = "qindex"
@@ -214,7 +214,7 @@ def _state(expiry_us: int, redelivered: bool) -> str:
     return "delivered" if redelivered else "ready"
 
 
-class NodeSource(_Telling):
+class NodeSource(Telling):
     """A dead RabbitMQ node; its queues have the names that `recover --into` gives them."""
 
     format = "rabbitmq"

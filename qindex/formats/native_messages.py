@@ -61,16 +61,15 @@ class MessageFiles:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        meta = tree.read("store.meta", START) or b""
-        self.identity = _META.unpack_from(meta)[3] if len(meta) >= _META.size else bytes(16)
         self.files: dict[int, MessageFile] = {}
         try:
             names = tree.files("messages")
         except OSError:
             names = []
-        for name in names:
-            found = _NAME.fullmatch(name)
-            file = self._read(int(found[1])) if found else None
+        numbers = [int(found[1]) for name in names if (found := _NAME.fullmatch(name))]
+        self.identity = _identity(tree) or _identity_in_files(tree, numbers) or bytes(16)
+        for number in numbers:
+            file = self._read(number)
             if file is not None:
                 self.files[file.number] = file
         self.moved = {
@@ -107,6 +106,7 @@ class MessageFiles:
         crc = int.from_bytes(source.read(start + len(part), 4), "big")
         if crc != self._crc(file.number, start, part):
             self.tree.findings.damage("births", file.where, start, "the birth table is damaged")
+            file.sound = False
             return
         file.table = start + len(part) + 4
         first = 0
@@ -124,13 +124,22 @@ class MessageFiles:
         return self.moved.get(birth, birth)
 
     def locate(self, msg_id: bytes) -> tuple[str, int] | None:
-        """(file, offset) of the frame of this message; None: no file has it."""
+        """(file, offset) of the frame of this message; None: no file has it.
+
+        Files whose header or birth table is damaged are searched from end to end.
+        """
         told = read_msg_id(msg_id)
         file = self.files.get(self.holder(told.file))
-        if file is None:
-            return None
-        if told.file not in file.births:
+        if file is not None and told.file in file.births:
+            return self._moved(file, told)
+        if file is not None and self._is_at(file.where, told.offset, msg_id):
             return file.where, told.offset
+        for other in self.files.values():
+            if not other.sound and (offset := self._search(other.where, msg_id)) is not None:
+                return other.where, offset
+        return None if file is None else (file.where, told.offset)
+
+    def _moved(self, file: MessageFile, told: MsgId) -> tuple[str, int] | None:
         source = self.tree.kept_open(file.where)
         if source is None:
             return None
@@ -140,6 +149,19 @@ class MessageFiles:
         place = bisect_left(pairs, (told.offset, 0))
         if place < len(pairs) and pairs[place][0] == told.offset:
             return file.where, pairs[place][1]
+        return None
+
+    def _is_at(self, where: str, offset: int, msg_id: bytes) -> bool:
+        source = self.tree.kept_open(where)
+        return source is not None and source.read(offset + 8, 16) == msg_id
+
+    def _search(self, where: str, msg_id: bytes) -> int | None:
+        source = self.tree.kept_open(where)
+        if source is not None:
+            for base, block in source.blocks(0, overlap=len(msg_id)):
+                at = block.find(msg_id)
+                if at >= 0 and base + at >= 8:
+                    return base + at - 8
         return None
 
     def state(self, msg_id: bytes, where: str, offset: int) -> str:
@@ -156,6 +178,37 @@ class MessageFiles:
         if crc != int.from_bytes(data[4:8], "big") or data[-1] != 0xFF:
             return "its checksum is wrong"
         return "sound"
+
+
+def _identity(tree: Tree) -> bytes:
+    """Of the first valid copy in store.meta: one is at 0, and one in the middle; b"": of none."""
+    source = tree.try_open("store.meta")
+    if source is None:
+        return b""
+    with source:
+        for offset in (0, source.size // 2):
+            meta = source.read(offset, START)
+            if len(meta) == START and meta.startswith(b"QISTOR\r\n"):
+                crc = int.from_bytes(meta[-4:], "big")
+                if crc == lib.qi_crc32c(0, meta, START - 4):
+                    identity: bytes = _META.unpack_from(meta)[3]
+                    return identity
+    return b""
+
+
+def _identity_in_files(tree: Tree, numbers: list[int]) -> bytes:
+    """Of the first message file with a valid header: for a store without a store.meta."""
+    for number in numbers:
+        source = tree.try_open(f"messages/{number}.qms")
+        if source is None:
+            continue
+        with source:
+            head = source.read(0, START)
+        if len(head) == START and head.startswith(b"QIMSGS\r\n"):
+            _, _, _, identity, its_number, _, _, _, crc = _HEADER.unpack(head)
+            if its_number == number and lib.qi_crc32c(0, head, START - 4) == crc:
+                return bytes(identity)
+    return b""
 
 
 def _used(source: Source) -> int:

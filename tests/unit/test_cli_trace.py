@@ -93,8 +93,13 @@ def test_a_body_that_was_moved_is_found_where_it_is(trace, tmp_path):
     assert (code, body["verb"]) == (0, "body")
     assert "moved here from" in body["text"]
     assert body["text"].endswith("sound")
-    data = (tmp_path / "s" / body["file"]).read_bytes()
+    file = tmp_path / "s" / body["file"]
+    data = bytearray(file.read_bytes())
     assert data[body["offset"] + 24 :].startswith(b"  15" * 100)
+    data[20] ^= 1  # with a damaged header nobody knows that it is a compacted file
+    file.write_bytes(data)
+    (found,), _ = trace(tmp_path / "s", "q:15")
+    assert found["records"][-1]["offset"] == body["offset"]
 
 
 def test_a_msg_id_leads_to_every_queue_that_has_the_message(trace, tmp_path):

@@ -1,0 +1,210 @@
+"""qindex salvage: a damaged store's messages into a new one.
+
+Copy every message of a damaged store that can be read into a new store, in
+order, with headers, expiry and redelivered flag. What is damaged is left out,
+told with its place, and counted; DIR is never changed. ReqIds are given anew.
+
+Queues that the engine serves are copied as it serves them. A queue, or a whole
+store, that it refuses (store.meta, queue.meta or both journals are lost) is put
+together from the records that are left: then messages that were acked, but
+whose acks are lost, may come back, all marked redelivered; of a queue whose
+name is lost, the name is 'lost-' and the name of its directory.
+
+Of a dead RabbitMQ node 'qindex recover' does this.
+
+exit codes: 0 everything was there; 1 something is damaged: what could be read
+is copied; 2 refused (no store, STORE has these queues already), or the disk is
+full; 130 interrupted: delete STORE and start again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import qindex
+from qindex.cli.messages import Choice, Found
+from qindex.cli.salvage_raw import RawStore
+from qindex.cli.screen import CommandError, Progress, Screen
+from qindex.cli.sources import StoreSource
+from qindex.cli.stores import QueueGone, advice
+from qindex.cli.text import count, duration, printable, rate, size
+
+BATCH_MESSAGES: Final = 1000
+BATCH_BYTES: Final = 4 * 1024 * 1024
+COLUMNS: Final = ["<queue", ">copied", ">bytes", ">damaged", "<how"]
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """`damaged` counts messages that are left out, or what was told if that is more."""
+
+    queue: str
+    raw: bool
+    messages: int = 0
+    body_bytes: int = 0
+    damaged: int = 0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dir", metavar="DIR", help="the damaged store's directory")
+    parser.add_argument("--out", metavar="STORE", required=True, help="the store to make")
+    parser.add_argument("--json", action="store_true", help="print JSON: the account")
+    parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
+
+
+def run(options: argparse.Namespace, screen: Screen) -> int:
+    root = Path(options.dir).resolve()
+    if not (root / "queues").is_dir():
+        raise CommandError(f"there is no store at {options.dir!r}{advice(options.dir)}")
+    if Path(options.out).resolve().is_relative_to(root):
+        raise CommandError(f"{options.out!r} is inside {options.dir!r}, where nothing is changed")
+    started = time.monotonic()
+    raw = RawStore(root, screen)
+    try:
+        with qindex.open(options.out) as target, screen.progress("salvaging", "messages") as bar:
+            done = _salvage(screen, options.dir, raw, target, bar)
+            target.sync()
+    except KeyboardInterrupt:
+        raise CommandError(f"interrupted: delete {options.out!r} and start again", 130) from None
+    except qindex.DiskFull as error:
+        raise CommandError(f"{error}: delete {options.out!r}, make room, start again") from None
+    finally:
+        raw.close()
+    seconds = time.monotonic() - started
+    if options.json:
+        told = {"path": options.dir, "into": options.out, "seconds": round(seconds, 6)}
+        screen.json({**told, "queues": [asdict(queue) for queue in done]})
+    else:
+        _show(screen, done, seconds)
+    return 1 if any(queue.damaged or queue.raw for queue in done) else 0
+
+
+def _salvage(
+    screen: Screen, path: str, raw: RawStore, target: qindex.Store, bar: Progress
+) -> list[Salvaged]:
+    """The engine's queues first; then what it does not serve."""
+    done: list[Salvaged] = []
+    existing = set(target.queues())
+    served: set[str] = set()
+    with ExitStack() as stack:
+        store = _open(screen, path)
+        if store is not None:
+            source = StoreSource(stack.enter_context(store), screen)
+            total = sum(source.depth(name) for name in source.names())
+            for name in source.names():
+                if not _is_served(store, name):
+                    continue
+                _refuse(name, existing)
+                served.add(store.queue_directory(name))
+                before, depth = source.damaged, source.depth(name)
+                done.append(queue := Salvaged(name, raw=False))
+                _copy(queue, _served(source, name), target, bar, (done, total))
+                _tell_findings(source, store.queue_directory(name))
+                # A damaged row of records is one finding, and the queue knows what was in it.
+                queue.damaged = max(source.damaged - before, depth - queue.messages)
+            _tell_findings(source, "messages/")
+    for folder in raw.folders():
+        if folder not in served:
+            before = raw.damaged
+            name = raw.name(folder)
+            _refuse(name, existing)
+            done.append(queue := Salvaged(name, raw=True))
+            _copy(queue, raw.messages(folder, name), target, bar, (done, 0))
+            queue.damaged = raw.damaged - before
+    return done
+
+
+def _tell_findings(source: StoreSource, where: str) -> None:
+    """The damage that was met in these files, and that no message told of."""
+    for finding in source.store.findings:
+        if finding.severity == "damage" and finding.where.startswith(where):
+            source.tell(f"{finding.where} at byte {finding.offset}: {finding.text}")
+
+
+def _open(screen: Screen, path: str) -> qindex.Store | None:
+    try:
+        return qindex.open(path, read_only=True, create=False)
+    except qindex.StoreError as error:
+        screen.error(f"{path!r} cannot be opened: {error}; its records are read one by one")
+        return None
+
+
+def _is_served(store: qindex.Store, name: str) -> bool:
+    try:
+        store.queue(name, create=False)
+    except (qindex.StoreCorrupt, qindex.QueueMissing):
+        return False
+    return True
+
+
+def _served(source: StoreSource, name: str) -> Iterator[Found]:
+    try:
+        yield from source.messages(name, Choice())
+    except QueueGone:
+        return
+
+
+def _refuse(name: str, existing: set[str]) -> None:
+    if name in existing:
+        raise CommandError(f"the store already has the queue {name!r}: salvage into a new store")
+
+
+def _copy(
+    queue: Salvaged,
+    messages: Iterable[Found],
+    target: qindex.Store,
+    bar: Progress,
+    so_far: tuple[list[Salvaged], int],
+) -> None:
+    into = target.queue(queue.queue)
+    batch: list[Found] = []
+    batch_bytes = 0
+
+    def publish() -> None:
+        into.publish_many(
+            [found.body for found in batch],
+            headers=[found.headers for found in batch],
+            persistent=[found.persistent for found in batch],
+            redelivered=[found.redelivered for found in batch],
+            expires_at=[found.expires_at for found in batch],
+        )
+        queue.messages += len(batch)
+        queue.body_bytes += batch_bytes
+        bar.at(sum(q.messages for q in so_far[0]), so_far[1])
+
+    for found in messages:
+        if batch and (len(batch) == BATCH_MESSAGES or batch_bytes > BATCH_BYTES):
+            publish()
+            batch, batch_bytes = [], 0
+        batch.append(found)
+        batch_bytes += len(found.body)
+    if batch:
+        publish()
+
+
+def _show(screen: Screen, done: list[Salvaged], seconds: float) -> None:
+    rows = [
+        [
+            printable(queue.queue),
+            f"{queue.messages:,}",
+            size(queue.body_bytes),
+            f"{queue.damaged:,}" if queue.damaged else "-",
+            "from the records that are left" if queue.raw else "as the engine serves it",
+        ]
+        for queue in done
+    ]
+    if rows:
+        screen.table(COLUMNS, rows)
+        screen.line()
+    messages = sum(queue.messages for queue in done)
+    damaged = sum(queue.damaged for queue in done)
+    told = f"{count(messages, 'message')} of {count(len(done), 'queue')} salvaged"
+    told += f" in {duration(seconds)} ({rate(messages, seconds)} messages/s); "
+    told += screen.paint(f"{count(damaged, 'damaged place')} left out", "red" if damaged else "dim")
+    screen.line(told)

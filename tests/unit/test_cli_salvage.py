@@ -1,0 +1,190 @@
+"""salvage: all that can be read of a damaged store, and an account of the rest."""
+
+import hashlib
+import json
+
+import pytest
+from helpers import queue_directory
+
+import qindex
+
+
+def state_of(path):
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return [(file, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files]
+
+
+def content(path):
+    with qindex.open(path, read_only=True) as store:
+        return {
+            name: [
+                (m.body, m.headers, m.persistent, m.expires_at) for m in store.queue(name).browse()
+            ]
+            for name in store.queues()
+        }
+
+
+def flip(file, *offsets):
+    data = bytearray(file.read_bytes())
+    for offset in offsets:
+        data[offset] ^= 0x40
+    file.write_bytes(data)
+
+
+@pytest.fixture
+def salvage(run, tmp_path):
+    """(exit code, the account by queue, what the new store holds)"""
+
+    def salvage(path):
+        before = state_of(path)
+        code, out, err = run("salvage", path, "--out", tmp_path / "new", "--json")
+        assert state_of(path) == before
+        assert run("check", tmp_path / "new").code == 0
+        told = json.loads(out)
+        account = {queue["queue"]: queue for queue in told["queues"]}
+        held = content(tmp_path / "new")
+        assert {name: len(messages) for name, messages in held.items()} == {
+            name: queue["messages"] for name, queue in account.items()
+        }
+        return code, account, held, err
+
+    return salvage
+
+
+def test_a_sound_store_is_copied_whole(salvage, store_path):
+    with qindex.open(store_path) as store:
+        mails = store.queue("mails")
+        mails.publish(b"\xff", headers={"x": [1, None]}, persistent=False, expires_at=4e9)
+        mails.publish(b"again", redelivered=True)
+    wanted = content(store_path)
+    code, account, held, err = salvage(store_path)
+    assert (code, err) == (0, "")
+    assert held == wanted
+    assert not any(queue["raw"] or queue["damaged"] for queue in account.values())
+
+
+def test_a_damaged_message_is_left_out_and_counted(salvage, store_path):
+    wanted = content(store_path)
+    flip(store_path / "messages" / "0.qms", 5000)
+    code, account, held, err = salvage(store_path)
+    assert code == 1
+    assert "message 300" in err
+    assert (account["mails"]["messages"], account["mails"]["damaged"]) == (234, 1)
+    assert held["orders"] == wanted["orders"]
+    assert held["mails"] == [m for n, m in enumerate(wanted["mails"]) if n != 230]
+
+
+def lose_store_meta(path):
+    (path / "store.meta").unlink()
+
+
+def ruin_store_meta(path):
+    data = (path / "store.meta").read_bytes()
+    (path / "store.meta").write_bytes(b"\xff" * len(data))
+
+
+def ruin_queue_meta(path):
+    file = queue_directory(path, "orders") / "queue.meta"
+    flip(file, 20, file.stat().st_size // 2 + 20)
+
+
+def ruin_journal_headers(path):
+    folder = queue_directory(path, "orders")
+    for file in folder.glob("journal.*"):
+        flip(file, 20, 4096 + 20)
+
+
+@pytest.mark.parametrize("lose", [lose_store_meta, ruin_store_meta, ruin_queue_meta])
+def test_what_the_engine_refuses_is_put_together_from_records(salvage, store_path, lose):
+    with qindex.open(store_path) as store:
+        store.queue("orders").flush()
+    wanted = content(store_path)
+    lose(store_path)
+    code, account, held, _ = salvage(store_path)
+    assert code == 1
+    digest = queue_directory(store_path, "orders").name
+    name = f"lost-{digest}" if lose is ruin_queue_meta else "orders"
+    assert account[name]["raw"]
+    assert held[name] == wanted["orders"]
+    assert held["mails"] == wanted["mails"]
+
+
+def test_without_journals_the_segments_are_left(salvage, store_path):
+    wanted = content(store_path)
+    ruin_journal_headers(store_path)
+    code, account, held, err = salvage(store_path)
+    assert code == 1
+    assert held["mails"] == wanted["mails"]
+    orders = held["orders"]  # those whose acks were in the journal come back
+    assert [message for message in orders if message in wanted["orders"]][-235:] == wanted["orders"]
+    assert account["orders"]["messages"] >= 235
+    assert err
+
+
+def test_salvaged_messages_of_a_refused_store_say_redelivered(run, store_path, tmp_path):
+    lose_store_meta(store_path)
+    run("salvage", store_path, "--out", tmp_path / "new")
+    with qindex.open(tmp_path / "new", read_only=True) as store:
+        assert all(message.redelivered for message in store.queue("mails").browse())
+
+
+def test_acks_and_purges_count_without_the_engine(salvage, tmp_path):
+    path = tmp_path / "s"
+    with qindex.open(path, segment_entries=16, embed_below=8) as store:
+        queue = store.queue("q")
+        queue.publish_many([b"message %d" % n for n in range(60)])
+        queue.flush()
+        taken = queue.get_many(20)
+        queue.ack_many(taken[5:15])
+        queue.flush()
+        queue.ack_many(taken[:2])
+        queue.publish_many([b"late %d" % n for n in range(10)])
+        queue.purge()
+        queue.publish(b"last")
+    wanted = content(path)
+    assert [body for body, *_ in wanted["q"]] == [
+        *(b"message %d" % n for n in (2, 3, 4, 15, 16, 17, 18, 19)), b"last",
+    ]  # fmt: skip
+    lose_store_meta(path)
+    assert salvage(path)[2] == wanted
+
+
+def test_what_is_no_damaged_store_is_refused(run, store_path, dead_node, tmp_path):
+    code, _, err = run("salvage", dead_node, "--out", tmp_path / "new")
+    assert code == 2
+    assert "qindex recover" in err
+    assert not (tmp_path / "new").exists()
+    code, _, err = run("salvage", store_path, "--out", store_path / "new")
+    assert code == 2
+    run("salvage", store_path, "--out", tmp_path / "new")
+    code, _, err = run("salvage", store_path, "--out", tmp_path / "new")
+    assert code == 2
+    assert "already has the queue" in err
+
+
+def test_the_account_is_a_table(run, store_path, tmp_path):
+    out = run("salvage", store_path, "--out", tmp_path / "new").out
+    assert "orders     235  46.8 kB        -  as the engine serves it" in out
+    assert "470 messages of 2 queues salvaged" in out
+
+
+def test_nothing_is_made_up_wherever_the_damage_is(run, store_path, tmp_path):
+    with qindex.open(store_path) as store:
+        store.queue("orders").flush()
+    wanted = {name: set(map(str, messages)) for name, messages in content(store_path).items()}
+    files = [file for file in store_path.rglob("*") if file.is_file() and file.stat().st_size]
+    for number, file in enumerate(files):
+        whole = file.read_bytes()
+        for at in (0, len(whole) // 3, len(whole) // 2):
+            file.write_bytes(whole[:at] + bytes(min(512, len(whole) - at)) + whole[at + 512 :])
+            out = tmp_path / f"new-{number}-{at}"
+            code, _, err = run("salvage", store_path, "--out", out)
+            assert code in (0, 1), err
+            for name, messages in content(out).items():
+                held = set(map(str, messages))
+                known = wanted.get(name) or wanted["orders"] | wanted["mails"]
+                if code == 0:
+                    assert held == known
+                else:
+                    assert {message for message in held if "body" not in message} <= known
+        file.write_bytes(whole)
