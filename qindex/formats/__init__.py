@@ -17,6 +17,7 @@ erlang, erlang_files       Erlang terms, and the files that hold them
 nsq, nsq_file              NSQ's diskqueue: the queues of a directory; a data file and its damage
 gmq, gmq_file, bbolt       gmq v2: the queues; a mapped queue file; the delayed messages' database
 beanstalkd, _file          beanstalkd's binlog: tubes and jobs; one file
+native_messages            where a body is in qindex's own message files, without the engine
 field_table, amqp          AMQP 0-9-1 tables and properties, both ways
 =========================  =========================================================================
 """

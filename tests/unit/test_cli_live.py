@@ -62,6 +62,23 @@ def test_a_dump_beside_a_writer_ends(run, live_store):
         assert " publish " in out
 
 
+def test_messages_are_read_beside_a_writer(run, live_store, tmp_path):
+    code, out, err = run("cat", live_store, "-n", 50, "--jsonl")
+    assert (code, err) == (0, "")
+    small = [json.loads(line) for line in out.splitlines() if '"queue": "small"' in line]
+    req_ids = [line["req_id"] for line in small]
+    assert req_ids == sorted(set(req_ids))
+    assert all(line["body"].startswith("message ") for line in small)
+    assert run("export", live_store, "-n", 50, "--jsonl", tmp_path / "out").code == 0
+    assert run("diff", live_store, live_store, "-n", 20).code in (0, 1)  # it may change meanwhile
+    code, out, err = run("trace", live_store, f"small:{req_ids[0]}", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)[0]["state"]
+    code, out, err = run("du", live_store, "--explain")
+    assert (code, err) == (0, "")
+    assert "all queues" in out
+
+
 def test_a_writer_keeps_others_from_writing(run, live_store, dead_node):
     code, _, err = run("recover", dead_node, "--into", live_store)
     assert code == 2
