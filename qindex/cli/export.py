@@ -82,7 +82,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         checkpoint = Checkpoint(path.with_name(f"{path.name}.checkpoint"), job)
         goes_on = checkpoint.load()
         if not goes_on:
-            _refuse_existing(path, asked)
+            _refuse_existing(path)
         started = time.monotonic()
         if not checkpoint.complete:
             _export(screen, source, choice, checkpoint, FORMATS[form](path), goes_on)
@@ -91,12 +91,14 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         return tell_damage(screen, source) or (1 if damaged else 0)
 
 
-def _refuse_existing(path: Path, asked: str) -> None:
-    if path.exists() or path.is_symlink():
-        raise CommandError(
-            f"{asked!r} is there already, and has no checkpoint to go on from: choose another"
-            " name, or delete it"
-        )
+def _refuse_existing(path: Path) -> None:
+    parts = path.with_name(f"{path.name}.parts")  # a Parquet file that is not complete
+    for place in (path, parts):
+        if place.exists() or place.is_symlink():
+            raise CommandError(
+                f"{str(place)!r} is there already, and has no checkpoint to go on from: choose"
+                " another name, or delete it"
+            )
     if not path.parent.is_dir():
         raise CommandError(f"{str(path.parent)!r} is no directory: make it first")
 

@@ -125,7 +125,11 @@ def test_what_is_there_already_is_never_overwritten(run, store_path, form, tmp_p
     assert code == 2
     assert "choose another name" in err
     assert (tmp_path / "out").read_bytes() == b"mine"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "out"]
+    (tmp_path / "other.parts").mkdir()
+    code, _, err = run("export", store_path, f"--{form}", tmp_path / "other")
+    assert code == 2
+    assert "choose another name" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "other.parts", "out"]
 
 
 def test_another_job_does_not_go_on_with_a_checkpoint(run, store_path, tmp_path):
