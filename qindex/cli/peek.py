@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Final
 
 from qindex.cli.messages import Choice, Found, add_choice, choice_of, properties_of
@@ -65,7 +65,7 @@ def _peek(
     *,
     is_first: bool,
 ) -> None:
-    messages: Iterator[Found] = islice(source.messages(name, choice), choice.limit)
+    messages = _first(source, name, choice)
     if choice.one is not None:
         messages = _the_one(source, name, choice.one, messages)
     if options.json:
@@ -81,6 +81,15 @@ def _peek(
         screen.heading(f"{printable(name)}  ({count(source.depth(name), 'message')})")
         for message in chain([] if first is None else [first], messages):
             _show(screen, message, options.bodies)
+
+
+def _first(source: Source, name: str, choice: Choice) -> Iterator[Found]:
+    """Up to the limit; one that is damaged is told and counts as one of them."""
+    before = source.damaged
+    for shown, message in enumerate(source.messages(name, choice)):
+        if choice.limit is not None and shown + source.damaged - before >= choice.limit:
+            return
+        yield message
 
 
 def _the_one(source: Source, name: str, req_id: int, messages: Iterator[Found]) -> Iterator[Found]:
