@@ -2,7 +2,7 @@
 
 Write the bodies of the chosen messages to stdout, in order, each followed by a
 newline. Takes and changes nothing; works beside a process that writes, and on a
-dead RabbitMQ node's directory.
+dead broker's directory.
 
   --separator TEXT   follows each body; \\n, \\t, \\0 and \\\\ are understood, ''
                      is nothing
@@ -34,7 +34,7 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "0": "\0", "\\": "\\"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", help="a store, or a dead RabbitMQ node's directory")
+    parser.add_argument("dir", metavar="DIR", help="a store, or a dead broker's directory")
     add_choice(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument(

@@ -1,8 +1,8 @@
 """qindex diff: what two stores or directories have not in common.
 
-Compare the live messages of A and B: stores, copies of stores, dead RabbitMQ
-nodes' directories, in any combination (a node's directory and the store that it
-was recovered into). Shows what is only in A, only in B, and what differs.
+Compare the live messages of A and B: stores, copies of stores, directories of
+dead brokers, in any combination (such a directory and the store that it was
+recovered into). Shows what is only in A, only in B, and what differs.
 
   --by id        the same queue and ReqId is the same message; it may differ in
                  body, headers or state. The default for two of one format
@@ -43,7 +43,7 @@ STYLES: Final = {"only in A": "red", "only in B": "green", "differs": "yellow"}
 def configure(parser: argparse.ArgumentParser) -> None:
     for name in ("A", "B"):
         parser.add_argument(
-            name.lower(), metavar=name, help="a store, or a dead RabbitMQ node's directory"
+            name.lower(), metavar=name, help="a store, or a dead broker's directory"
         )
     add_choice(parser)
     parser.add_argument("--by", choices=["id", "content"], help="what makes two messages the same")

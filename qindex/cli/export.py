@@ -1,6 +1,6 @@
 """qindex export: messages into a file.
 
-Write the chosen messages of a store, or of a dead RabbitMQ node's directory,
+Write the chosen messages of a store, or of a dead broker's directory,
 to one of:
 
   --jsonl FILE      one JSON object a line, with the keys of 'qindex cat
@@ -56,7 +56,7 @@ FORMATS: Final[dict[str, type[JsonLines] | type[Parquet] | type[Files]]] = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", help="a store, or a dead RabbitMQ node's directory")
+    parser.add_argument("dir", metavar="DIR", help="a store, or a dead broker's directory")
     add_choice(parser)
     output = parser.add_mutually_exclusive_group(required=True)
     output.add_argument("--jsonl", metavar="FILE", help="write JSON Lines")

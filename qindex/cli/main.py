@@ -15,7 +15,6 @@ from qindex.cli.screen import CommandError, Screen
 COMMANDS: Final = {
     "demo": "recover a dead RabbitMQ node, kill a writer, prove that nothing is lost",
     "recover": "show or take the messages in a dead broker's directory",
-    "recover": "show or take the messages of a dead RabbitMQ node's directory",
     "salvage": "copy what can be read of a damaged store into a new one",
     "ls": "list the queues of a store",
     "stats": "show the figures of a store and of its queues",

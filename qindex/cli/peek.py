@@ -2,7 +2,7 @@
 
 Show the first messages of some queues, or of every queue: ReqId, size, flags,
 headers and body. Nothing is delivered or changed; works beside a process that
-writes, and on a dead RabbitMQ node's directory. Messages that came from
+writes, and on a dead broker's directory. Messages that came from
 RabbitMQ show their properties decoded.
 
 Bodies: 'text' shows what is UTF-8 as text and the rest as hex, cut to a few
@@ -34,7 +34,7 @@ INDENT: Final = "      "
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="DIR", help="a store, or a dead RabbitMQ node's directory")
+    parser.add_argument("store", metavar="DIR", help="a store, or a dead broker's directory")
     add_choice(parser, limit=5)
     parser.add_argument(
         "--bodies", choices=["text", "hex", "raw"], default="text", help="default: text"

@@ -1,6 +1,6 @@
 """qindex republish: messages back into a broker.
 
-Publish the chosen messages of a store, or of a dead RabbitMQ node's directory,
+Publish the chosen messages of a store, or of a dead broker's directory,
 to a broker that speaks AMQP 0-9-1 (needs 'qindex[amqp]'). Each message is
 published with its properties and headers as they were, mandatory, and counts as
 done when the broker has confirmed it.
@@ -55,7 +55,7 @@ LINES_MAX: Final = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", help="a store, or a dead RabbitMQ node's directory")
+    parser.add_argument("dir", metavar="DIR", help="a store, or a dead broker's directory")
     add_choice(parser, states=("ready", "delivered"))
     parser.add_argument(
         "--amqp", metavar="URL", required=True, help="amqp://user:password@host:port/vhost"

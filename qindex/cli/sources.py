@@ -1,11 +1,11 @@
-"""Where messages are read from: a store, or a dead RabbitMQ node's directory. Nothing is written.
+"""Where messages are read from: a store, or a dead broker's directory. Nothing is written.
 
     with open_source(path, screen) as source:
         for name in source.names():
             for message in source.messages(name, Choice()):
                 ...
 
-Both kinds have the same few methods. What is damaged is told on stderr, counted in `damaged`, and
+All kinds have the same few methods. What is damaged is told on stderr, counted in `damaged`, and
 left out; reading goes on behind it. Memory holds a message at a time (and, of a RabbitMQ node,
 where each stored message is).
 """
@@ -30,7 +30,8 @@ from qindex.errors import raise_error
 from qindex.reader import Reader
 
 if TYPE_CHECKING:
-    from qindex.formats.rabbitmq_node import Node, Queue
+    from qindex.formats.rabbitmq_node import Node
+    from qindex.formats.reader import DeadNode
 
 LINES_MAX: Final = 20
 START: Final = (0, 0)
@@ -92,20 +93,24 @@ def open_source(path: str, screen: Screen) -> Iterator[Source]:
 @contextmanager
 def _open_node(path: str, screen: Screen) -> Iterator[Source]:
     from qindex.formats.foreign import UnknownFormat
-    from qindex.formats.rabbitmq import open_node
+    from qindex.formats.rabbitmq import Node
+    from qindex.formats.reader import open_node
 
     try:
-        with screen.progress(f"reading the indexes of {printable(path)}") as progress:
+        with screen.progress(f"reading {printable(path)}") as progress:
             progress.at(0)
             node = open_node(path)
     except UnknownFormat as error:
         if "several" in str(error) or "before 3.7" in str(error):
             raise CommandError(str(error)) from None
         raise CommandError(
-            f"{path!r} is neither a store nor a RabbitMQ node's directory{advice(path)}"
+            f"{path!r} is neither a store nor a dead broker's directory{advice(path)}"
         ) from None
     with node:
-        yield NodeSource(node, screen, path)
+        if isinstance(node, Node):
+            yield NodeSource(node, screen, path)
+        else:
+            yield DeadSource(node, screen, path)
 
 
 class Telling:
@@ -214,50 +219,88 @@ def _state(expiry_us: int, redelivered: bool) -> str:
     return "delivered" if redelivered else "ready"
 
 
-class NodeSource(Telling):
-    """A dead RabbitMQ node; its queues have the names that `recover --into` gives them."""
+class DeadSource(Telling):
+    """A dead broker's directory; its queues have the names that `recover --into` gives them.
 
-    format = "rabbitmq"
+    A message's ReqId is its place among the live ones.
+    """
 
-    def __init__(self, node: Node, screen: Screen, path: str) -> None:
+    def __init__(self, node: DeadNode, screen: Screen, path: str) -> None:
         from qindex.formats.recover import names_in_store
 
         super().__init__(screen)
-        self.node = node
+        self.format = node.format
         self.path = path
         self.root = min(node.tree.path, Path(path).resolve(), key=lambda root: len(root.parts))
-        self.queues: dict[str, Queue] = {name: queue for queue, name in names_in_store(node)}
+        self._node = node
+        self._queues = {name: queue for queue, name in names_in_store(node)}
 
     def names(self) -> list[str]:
-        return sorted(self.queues)
+        return sorted(self._queues)
 
     def depth(self, name: str) -> int:
-        return self.queues[name].counts.live if name in self.queues else 0
+        return self._queues[name].account.live if name in self._queues else 0
 
     def next_req_id(self, name: str) -> int | None:
         return None
 
     def damage(self) -> int:
-        found = damage_count(self.node.findings) + self.node.counts.body_missing
-        return max(self.damaged, found)
+        from qindex.formats.reader import total
+
+        lost = sum(total(self._node.queues).lost.values())
+        return max(self.damaged, damage_count(self._node.findings) + lost)
 
     def messages(
         self, name: str, choice: Choice, start: tuple[int, int] = START
     ) -> Iterator[Found]:
-        from qindex.formats.recover import headers_of
+        self._check(name)
+        first = max(choice.first, start[1])
+        for number, message in enumerate(self._queues[name].messages()):
+            if number > choice.last:
+                return
+            expiry_us = message.expiry_us or 0
+            state = _state(expiry_us, message.redelivered)
+            if number >= first and state in choice.states:
+                yield Found(
+                    name,
+                    number,
+                    state,
+                    message.redelivered,
+                    0,
+                    True,
+                    expiry_us,
+                    message.headers,
+                    message.body,
+                )
 
-        queue = self.queues.get(name)
-        if queue is None:
-            names = count(len(self.queues), "queue")
+    def _check(self, name: str) -> None:
+        if name not in self._queues:
+            names = count(len(self._queues), "queue")
             raise QueueGone(
                 f"no queue {printable(name)!r} in {self.path!r}, which has {names}: see"
                 " qindex recover DIR (in another virtual host: its name, a slash, the queue's)"
             )
-        for number, part in enumerate(queue.parts):
+
+
+class NodeSource(DeadSource):
+    """A dead RabbitMQ node, whose messages have sequence numbers of their own."""
+
+    def __init__(self, node: Node, screen: Screen, path: str) -> None:
+        from qindex.formats.rabbitmq import Queue
+
+        super().__init__(node, screen, path)
+        self.node = node
+        self.queues = {n: queue for n, queue in self._queues.items() if isinstance(queue, Queue)}
+
+    def messages(
+        self, name: str, choice: Choice, start: tuple[int, int] = START
+    ) -> Iterator[Found]:
+        self._check(name)
+        for number, part in enumerate(self.queues[name].parts):
             first = max(choice.first, start[1] if number == start[0] else 0)
             if number < start[0]:
                 continue
-            for message in queue.messages_of(part, first, choice.last):
+            for message in self.queues[name].messages_of(part, first, choice.last):
                 expiry_us = message.expiry_us or 0
                 state = _state(expiry_us, message.redelivered)
                 if state not in choice.states:
@@ -270,7 +313,7 @@ class NodeSource(Telling):
                     0,
                     message.persistent,
                     expiry_us,
-                    headers_of(message),
+                    message.headers,
                     message.body,
                     number,
                     message.priority,
