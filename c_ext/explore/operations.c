@@ -236,10 +236,10 @@ static bool play_get_many(struct player *player, const struct op *op) {
                               sizeof payloads, req_ids, sizes);
     if (got < 0 && got != QI_EMPTY)
         return failed(player, "get_many", got);
-    model_returned(queue);
     got = got == QI_EMPTY ? 0 : got / 2;
     if (got > 0 && got < count && player->fault && fault_hits(player->session.sim) > hits)
         count = model_deliver_fewer(queue, count, (uint32_t)got); /* the rest was not read */
+    model_returned(queue); /* what the log holds now, not what was foreseen */
     if (got != count)
         return player_complain(player, "get_many gave %lld messages, not %u", (long long)got,
                                count);

@@ -52,6 +52,17 @@ def test_every_call_and_allocation_may_fail_once_and_for_ever():
         assert failed == of != "0"
 
 
+def test_the_model_counts_what_returned_not_what_it_foresaw():
+    """A get_many that memory stopped after 8 of 12, then a batch that got none: the model still
+    took all 12 deliveries for returned, and no frames could explain what a kill left."""
+    program = (
+        "seed=1 mapping=1 segment=8 journal=200 bytes=9000 embed=64 file=2048; publish a 7;"
+        " batch a x12 7; get_many a x12; nack a x12; get_many a x12; batch a x8 7"
+    )
+    ran = run("--faults", "--program", program)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 def test_damage_of_a_synced_image_is_told_and_stays_where_it_is():
     ran = run("--flips", 10_000)
     assert ran.returncode == 0, ran.stdout + ran.stderr
