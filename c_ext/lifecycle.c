@@ -378,19 +378,24 @@ int qi_store_queue_name(struct qi_store *store, uint32_t index, char *name, size
     return result;
 }
 
-static int forget_references(struct qi_queue *queue) {
+/* What cannot be taken back stays counted: then no file is freed or compacted until the store is opened again. */
+static void forget_references(struct qi_queue *queue) {
+    struct qi_messages *messages = &queue->store->messages;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
         struct qi_file_use *uses;
         uint32_t count;
-        if (!segment->counted || qi_segment_uses(queue, segment, &uses, &count) != 0)
+        if (!segment->counted)
             continue;
+        if (qi_segment_uses(queue, segment, &uses, &count) != 0) {
+            messages->miscounted = true;
+            continue;
+        }
         for (uint32_t k = 0; k < count; k++)
-            qi_messages_count(&queue->store->messages, uses[k].file, -(int64_t)uses[k].count,
+            qi_messages_count(messages, uses[k].file, -(int64_t)uses[k].count,
                               -(int64_t)uses[k].bytes);
         free(uses);
     }
-    return 0;
 }
 
 struct removal {

@@ -77,16 +77,22 @@ int qi_append_session(struct qi_queue *queue) {
     uint64_t end = journal->tail, marked = journal->marked;
     uint8_t *at;
     int error = qi_journal_room(journal, 28, true, &at);
-    if (!error) {
+    bool tried = error == 0;
+    if (tried) {
         qi_put64(at, queue->session);
         qi_put64(at + 8, queue->floor);
         put_lane(at + 16, queue->reserved);
         error = qi_journal_append(journal, QI_FRAME_SESSION, 28);
     }
-    if (error && journal->tail != end) { /* a MARK alone behind a CLOSE: that is no clean end */
+    /* A MARK alone or half a SESSION behind a CLOSE is no clean end, and what is not synced a power cut may keep. */
+    if (error && (tried || journal->tail != end)) {
+        struct qi_tape *tape = &journal->tape;
         journal->tail = end;
         journal->marked = marked;
-        if (qi_journal_cut(journal, end) != 0)
+        int left = qi_journal_cut(journal, end);
+        if (!left)
+            left = tape->disk->ops->sync(tape->disk, tape->file);
+        if (left)
             qi_store_fail(queue->store, QI_E_IO);
     }
     return error;

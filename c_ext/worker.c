@@ -341,10 +341,11 @@ static int one_round(struct qi_store *store, uint64_t *compacted_us) {
         error = commit_group(store);
     else if (!store->options.sync_interval_us)
         store->dirty = false;
-    if (!error && !store->messages.counted) {
+    if (!error && !store->messages.counted && store->census != CENSUS_STOPPED) {
         error = qi_census(store, false);
-        if (error) { /* a queue that cannot be read: nothing is freed in this session, and open told why */
-            qi_report(store, true, "", "", 0, "the census stopped: %s", qi_error_text());
+        if (error) { /* a queue that cannot be read: nothing is freed until somebody compacts */
+            qi_report(store, error == QI_E_CORRUPT, "", "", 0, "the census stopped: %s",
+                      qi_error_text());
             store->messages.counted = false;
             store->census = CENSUS_STOPPED;
             store->census_error = error;

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import coverage_c
+import coverage_means
 import explore
 from explore import FAULTS, Run, play, together
 
@@ -48,7 +49,6 @@ class Size:
 
 
 QUICK = Size(points=12_000, programs=4, flips=20_000)
-COVERAGE = Size(points=3_000, programs=2, flips=2_000)  # slower: no optimization, and counters
 LONG_HOUR = QUICK.times(60)  # an hour is about sixty quick searches
 
 
@@ -200,19 +200,22 @@ def row_of_bugs() -> tuple[Row, int]:
     )
 
 
-def rows_of_coverage(size: Size, *, suite: bool) -> tuple[list[Row], str]:
-    program, folder = coverage_c.build()
-    for runs in (power_cuts, faults, flips):
-        runs(program, size)
-    files = coverage_c.measure([folder, *([coverage_c.run_suite()] if suite else [])])
+def rows_of_coverage(means: Sequence[str]) -> tuple[list[Row], str, int]:
+    """The row, the table, and how many means failed."""
+    files: dict[str, coverage_c.File] = {}
+    failed = 0
+    for name in means:
+        more, why = coverage_c.run_means(name)
+        coverage_c.merge(files, more)
+        failed += bool(why)
+        print(why, end="")
     lines, branches = coverage_c.total(files)
-    by = "explorer and tests/unit, tests/compat" if suite else "explorer"
     row = Row(
-        f"coverage of the C core ({by})",
+        f"coverage of the C core ({', '.join(means)})",
         "SQLite: 100 % of branches (MC/DC)",
         f"lines {lines}, branches {branches}",
     )
-    return [row], coverage_c.table(files)
+    return [row], coverage_c.table(files), failed
 
 
 # ---- the table ----
@@ -271,7 +274,8 @@ def main(words: Sequence[str] | None = None) -> int:
         rows += new
     row, missed = row_of_bugs()
     bad["bugs"] += missed
-    more, coverage = rows_of_coverage(COVERAGE, suite=bool(options.long))
+    means = list(coverage_means.MEANS) if options.long else ["explorer", "c", "corpus"]
+    more, coverage, bad["coverage"] = rows_of_coverage(means)
     show([row, *more])
     rows += [row, *more]
     print(coverage)

@@ -4,12 +4,10 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
-from pathlib import Path
 
+import c_tests
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PARTS = ["tape", "frame", "codec", "crc32c", "disk_posix", "error"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
@@ -33,27 +31,11 @@ def sanitizers(cc, folder):
     return SANITIZERS
 
 
-def message_store(core):
-    sources = sorted(core.glob("messages*.c")) + sorted(core.glob("compact*.c"))
-    return sources + [core / f"{part}.c" for part in PARTS]
-
-
-def simulated_disk(core):
-    return [file for file in sorted(core.glob("sim/*.c")) if file.name != "sim_store.c"]
-
-
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [("messages", message_store), ("compact", message_store), ("disk_sim", simulated_disk)],
-)
-def test_a_room_passes_its_own_tests(name, parts, tmp_path):
+@pytest.mark.parametrize("name", c_tests.C_TESTS)
+def test_a_room_passes_its_own_tests(name, tmp_path):
     cc, program, data = compiler(), tmp_path / "program", tmp_path / "data"
-    core = ROOT / "c_ext"
-    sources = [ROOT / f"tests/c/test_{name}.c", *parts(core)]
-    command = [cc, "-std=c11", "-D_DEFAULT_SOURCE", "-g", "-O1", "-UNDEBUG", "-pthread"]
-    command += [*sanitizers(cc, tmp_path), f"-I{core}", f"-I{ROOT / 'tests/c'}", *map(str, sources)]
-    built = subprocess.run([*command, "-o", program], capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
+    flags = ["-O1", "-UNDEBUG", *sanitizers(cc, tmp_path)]
+    c_tests.compile_test(name, cc, flags, program)
     data.mkdir()
     ran = subprocess.run([program, data], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr

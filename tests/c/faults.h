@@ -1,0 +1,535 @@
+/* faults.h - plays a story while one call of the disk or one allocation fails, and says what must hold then.
+ *
+ * A story calls the engine and writes down what it was told. It is played once to count its calls, then once for each of
+ * them and for each way to fail, once and for ever. In each run:
+ *   - an error fits what failed: a full disk is not called damage;
+ *   - what returned is there after a kill, what was synced after a power cut, bytes as they were; nothing else is there,
+ *     and no damage is reported;
+ *   - of a disk that was there before (`only_looks`), the same is found, once nothing fails any more, as without faults;
+ *   - no file stays open, nothing stays allocated.
+ * The crash explorer does the same with programs made by chance; here are the verbs and disks that it does not have.
+ */
+#ifndef FAULTS_H
+#define FAULTS_H
+
+#undef NDEBUG
+#define ALLOCATIONS_REAL
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "explore/allocations.h"
+#include "sim/disk_sim.h"
+
+#define ITEMS_MAX    1000u
+#define QUEUES       3u
+#define PAYLOAD_MAX  20000u
+#define ALLOCATION   100 /* a kind of fault, beside QI_SIM_... */
+#define FIRST_SECOND UINT64_C(1790000000)
+
+enum stage { NOT, TRIED, RETURNED, SYNCED };
+
+/* A message, as the story was told of it. Its bytes begin with `serial`, and the rest follows from that. */
+struct item {
+    uint32_t serial, size, queue;
+    bool fleeting; /* transient or expiring: it may be gone */
+    enum stage published, acked;
+};
+
+struct run;
+struct story {
+    const char *name;
+    void (*prepare)(struct run *run); /* on a fresh disk, without faults; NULL: nothing */
+    void (*play)(struct run *run);
+    bool only_looks, no_mapping, index_only;
+};
+
+struct run {
+    const struct story *story;
+    qi_sim *sim;
+    qi_store *store;
+    qi_queue *queues[QUEUES];
+    struct item items[ITEMS_MAX];
+    uint32_t count, serial;
+    bool gone[QUEUES]; /* to be deleted */
+    int kind;          /* how a call fails; 0: none does */
+    uint64_t at;       /* which one */
+    bool sticky;
+};
+
+/* ---- what is said when something is wrong ---- */
+
+static void complain(const struct run *run, const char *what, int64_t code) {
+    fprintf(stderr, "%s, fault %d at %llu%s (%s): %s (%lld: %s)\n", run->story->name, run->kind,
+            (unsigned long long)run->at, run->sticky ? " for ever" : "",
+            run->sim->fault_first ? run->sim->fault_first : "an allocation", what, (long long)code,
+            qi_error_text());
+    abort();
+}
+
+static bool has_failed(const struct run *run) {
+    return run->sim->fault_hits + allocations.failed > 0;
+}
+
+static bool fits(const struct run *run, int64_t code) {
+    if (code == QI_E_FAILED || code == QI_E_OUTCOME || code == QI_E_CLOSED)
+        return true;
+    if (run->kind == QI_SIM_ENOSPC || run->kind == QI_SIM_SHORT)
+        return code == QI_E_FULL;
+    if (run->kind == QI_SIM_ENOMEM || run->kind == ALLOCATION)
+        return code == QI_E_MEMORY;
+    return code == QI_E_IO;
+}
+
+/* True if it went well. */
+static bool went(const struct run *run, const char *what, int64_t code) {
+    if (code >= 0 || code == QI_EMPTY)
+        return true;
+    if (!has_failed(run) || !fits(run, code))
+        complain(run, what, code);
+    return false;
+}
+
+/* ---- the verbs, with what they say ---- */
+
+static void fill(uint32_t serial, uint8_t *bytes, uint32_t size) {
+    for (uint32_t i = 0; i < size; i++)
+        bytes[i] = (uint8_t)(i < 4 ? serial >> 8 * (3 - i) : serial * 31 + i * 7);
+}
+
+static struct item *add_item(struct run *run, uint32_t queue, uint32_t size, bool fleeting) {
+    assert(run->count < ITEMS_MAX && size >= 4 && size <= PAYLOAD_MAX);
+    struct item *item = &run->items[run->count++];
+    *item = (struct item){.serial = run->serial,
+                          .size = size,
+                          .queue = queue,
+                          .fleeting = fleeting,
+                          .published = TRIED};
+    return item;
+}
+
+static struct item *find_item(struct run *run, uint32_t queue, const uint8_t *bytes) {
+    uint32_t serial =
+        (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+    for (uint32_t i = 0; i < run->count; i++)
+        if (run->items[i].queue == queue && run->items[i].serial == serial)
+            return &run->items[i];
+    return NULL;
+}
+
+static bool open_options(struct run *run, qi_options options) {
+    options.index_only = run->story->index_only;
+    int error = qi_store_open_sim(run->sim, &options, &run->store);
+    if (error)
+        run->store = NULL;
+    return went(run, "open", error);
+}
+
+static qi_options usual(void) {
+    return (qi_options){.segment_entries = 8,
+                        .max_journal_entries = 24,
+                        .max_journal_bytes = 9000,
+                        .embed_below = 64,
+                        .message_file_size = 4096,
+                        .sync_interval_us = 5000,
+                        .idle_us = 1000000,
+                        .create = true,
+                        .worker = true};
+}
+
+static void open_store(struct run *run) {
+    open_options(run, usual());
+}
+
+static void open_reader(struct run *run) {
+    qi_options options = usual();
+    options.read_only = true;
+    options.create = options.worker = false;
+    open_options(run, options);
+}
+
+static const char *directory_of(uint32_t queue) {
+    static const char *const directories[QUEUES] = {"0000000000000000000000000000000a",
+                                                    "0000000000000000000000000000000b",
+                                                    "0000000000000000000000000000000c"};
+    return directories[queue];
+}
+
+/* False: it is not there, or something failed. */
+static bool open_queue(struct run *run, uint32_t queue, bool create) {
+    char name = (char)('a' + queue);
+    if (!run->store)
+        return false;
+    int error =
+        qi_queue_open(run->store, &name, 1, directory_of(queue), create, &run->queues[queue]);
+    if (error)
+        run->queues[queue] = NULL;
+    return error != QI_E_MISSING && went(run, "open a queue", error);
+}
+
+static void let_go(struct run *run) {
+    if (run->store)
+        qi_store_free(run->store);
+    run->store = NULL;
+    memset(run->queues, 0, sizeof run->queues);
+}
+
+static void mark_synced(struct run *run, uint32_t queue) {
+    for (uint32_t i = 0; i < run->count; i++) {
+        struct item *item = &run->items[i];
+        if (item->queue != queue)
+            continue;
+        if (item->published == RETURNED)
+            item->published = SYNCED;
+        if (item->acked == RETURNED)
+            item->acked = SYNCED;
+    }
+}
+
+static void close_store(struct run *run) {
+    if (!run->store)
+        return;
+    if (went(run, "close", qi_store_close(run->store)))
+        for (uint32_t i = 0; i < QUEUES; i++)
+            mark_synced(run, i);
+    let_go(run);
+}
+
+static void publish(struct run *run, uint32_t queue, uint32_t size, uint32_t flags) {
+    uint8_t bytes[PAYLOAD_MAX];
+    if (!run->queues[queue])
+        return;
+    run->serial++;
+    struct item *item = add_item(run, queue, size, flags & QI_TRANSIENT);
+    fill(item->serial, bytes, size);
+    uint32_t headers = size > 30 ? 8 : 0;
+    if (went(run, "publish",
+             qi_publish_with(run->queues[queue], bytes, headers, bytes + headers, size - headers,
+                             flags, 0)))
+        item->published = RETURNED;
+}
+
+/* Each a byte longer than the one before; they expire a second from now if wanted. */
+static void publish_batch(struct run *run, uint32_t queue, uint32_t count, uint32_t size,
+                          bool expires) {
+    static uint8_t bytes[ITEMS_MAX * 64];
+    uint32_t sizes[ITEMS_MAX], from = run->count, used = 0;
+    if (!run->queues[queue])
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        sizes[i] = size + i;
+        assert(used + sizes[i] <= sizeof bytes);
+        run->serial++;
+        add_item(run, queue, sizes[i], expires);
+        fill(run->serial, bytes + used, sizes[i]);
+        used += sizes[i];
+    }
+    uint64_t expiry = expires ? run->sim->wall_us + 1000000 : 0;
+    if (went(run, "publish_many",
+             qi_publish_many(run->queues[queue], count, bytes, sizes, NULL, NULL, 0, expiry, NULL,
+                             NULL)))
+        for (uint32_t i = from; i < run->count; i++)
+            run->items[i].published = RETURNED;
+}
+
+/* To all queues that are open. */
+static void fan_out(struct run *run, uint32_t size) {
+    qi_queue *queues[QUEUES];
+    uint64_t ids[QUEUES];
+    uint8_t bytes[PAYLOAD_MAX];
+    uint32_t count = 0, from = run->count;
+    run->serial++;
+    for (uint32_t i = 0; i < QUEUES; i++)
+        if (run->queues[i]) {
+            queues[count++] = run->queues[i];
+            add_item(run, i, size, false);
+        }
+    fill(run->serial, bytes, size);
+    if (run->store &&
+        went(run, "fan out",
+             qi_store_publish(run->store, queues, count, NULL, 0, bytes, size, 0, 0, ids)))
+        for (uint32_t i = from; i < run->count; i++)
+            run->items[i].published = RETURNED;
+}
+
+/* Gets up to `count` and acks those that the mask says (bit 0: the first), in falling order; the rest goes back. */
+static void consume(struct run *run, uint32_t queue, uint32_t count, uint32_t mask) {
+    static uint8_t payloads[32 * PAYLOAD_MAX];
+    qi_message messages[32];
+    uint64_t ids[32], acks[32], rest[32];
+    uint32_t sizes[32], acks_count = 0, rest_count = 0, at = 0;
+    struct item *acked[32];
+    if (!run->queues[queue])
+        return;
+    int64_t got =
+        qi_get_many(run->queues[queue], count, messages, payloads, sizeof payloads, ids, sizes);
+    if (!went(run, "get_many", got) || got == QI_EMPTY)
+        return;
+    for (uint32_t i = 0; i < got / 2; at += sizes[i++]) {
+        struct item *item = find_item(run, queue, payloads + at);
+        uint8_t bytes[PAYLOAD_MAX];
+        assert(item && item->size == sizes[i]);
+        fill(item->serial, bytes, item->size);
+        assert(memcmp(bytes, payloads + at, item->size) == 0);
+        if (mask >> i & 1) {
+            item->acked = TRIED;
+            acked[acks_count++] = item;
+        } else {
+            rest[rest_count++] = ids[i];
+        }
+    }
+    for (uint32_t i = 0, to = acks_count; i < got / 2; i++)
+        if (mask >> i & 1)
+            acks[--to] = ids[i];
+    if (went(run, "ack_many", qi_ack_many(run->queues[queue], acks, acks_count)))
+        for (uint32_t i = 0; i < acks_count; i++)
+            acked[i]->acked = RETURNED;
+    went(run, "nack_many", qi_nack_many(run->queues[queue], rest, rest_count));
+}
+
+static void get_and_ack(struct run *run, uint32_t queue) {
+    static uint8_t payload[PAYLOAD_MAX];
+    qi_reader reader = {.queue = run->queues[queue], .payload = payload, .room = sizeof payload};
+    if (!reader.queue)
+        return;
+    int64_t got = qi_get(&reader);
+    if (!went(run, "get", got) || got == QI_EMPTY)
+        return;
+    struct item *item = find_item(run, queue, payload);
+    assert(item && item->size == (uint32_t)got);
+    item->acked = TRIED;
+    if (went(run, "ack", qi_ack(reader.queue, reader.message.req_id)))
+        item->acked = RETURNED;
+}
+
+static void purge(struct run *run, uint32_t queue) {
+    if (!run->queues[queue])
+        return;
+    for (uint32_t i = 0; i < run->count; i++)
+        if (run->items[i].queue == queue && run->items[i].acked == NOT)
+            run->items[i].acked = TRIED; /* what is out is not purged */
+    went(run, "purge", qi_purge(run->queues[queue]));
+}
+
+static void delete_queue(struct run *run, uint32_t queue) {
+    if (!run->queues[queue])
+        return;
+    run->gone[queue] = true;
+    went(run, "delete", qi_queue_delete(run->queues[queue]));
+    run->queues[queue] = NULL;
+}
+
+static void sync_queue(struct run *run, uint32_t queue) {
+    if (run->queues[queue] && went(run, "sync", qi_queue_sync(run->queues[queue])))
+        mark_synced(run, queue);
+}
+
+static void flush(struct run *run, uint32_t queue) {
+    if (run->queues[queue])
+        went(run, "flush", qi_flush(run->queues[queue]));
+}
+
+static void tick(struct run *run, bool idle) {
+    if (idle)
+        qi_sim_advance(run->sim, 2500000);
+    if (run->store)
+        went(run, "tick", qi_store_tick(run->store));
+}
+
+static void compact(struct run *run) {
+    if (run->store)
+        went(run, "compact", qi_store_compact(run->store, 20));
+}
+
+/* Browses all of a queue: what was seen, as a checksum of ids and bytes; 0 if that failed. */
+static uint32_t browse(struct run *run, uint32_t queue, bool ready_only) {
+    static uint8_t payload[PAYLOAD_MAX];
+    qi_message message;
+    uint64_t from = 0;
+    uint32_t seen = 1;
+    int64_t got = 0;
+    if (!run->queues[queue])
+        return 0;
+    while ((got = qi_browse(run->queues[queue], from, ready_only, &message, payload,
+                            sizeof payload)) >= 0) {
+        seen = qi_crc32c(seen, &message.req_id, sizeof message.req_id);
+        seen = qi_crc32c(seen, run->story->index_only ? message.msg_id : payload,
+                         run->story->index_only ? 16 : (size_t)got);
+        from = message.req_id + 1;
+    }
+    if (got == QI_EMPTY)
+        return seen;
+    if (!(run->story->only_looks && got == QI_E_CORRUPT))
+        went(run, "browse", got);
+    return 0;
+}
+
+static void check(struct run *run) {
+    if (run->store)
+        went(run, "check", qi_store_check(run->store));
+}
+
+static void look_around(struct run *run) {
+    qi_queue_stats stats;
+    qi_store_stats all;
+    char name[16], directory[33];
+    if (!run->store)
+        return;
+    went(run, "queues", qi_store_queues(run->store));
+    for (uint32_t i = 0; qi_store_queue_name(run->store, i, name, sizeof name, directory) >= 0; i++)
+        assert(name[0] == 0 || strlen(directory) == 32);
+    went(run, "stats", qi_store_stats_of(run->store, &all));
+    for (uint32_t i = 0; i < QUEUES; i++)
+        if (run->queues[i])
+            went(run, "stats", qi_queue_stats_of(run->queues[i], &stats));
+}
+
+/* ---- what must hold ---- */
+
+static void no_damage(struct run *run) {
+    bool damage;
+    const char *where, *text;
+    uint64_t offset;
+    for (uint32_t i = 0; qi_store_finding(run->store, i, &damage, &where, &offset, &text) == 0; i++)
+        if (damage) {
+            fprintf(stderr, "%s at %llu: %s\n", where, (unsigned long long)offset, text);
+            complain(run, "damage is reported where there is none", 0);
+        }
+}
+
+static void hold_queue(struct run *run, uint32_t queue, bool killed) {
+    static uint8_t payload[PAYLOAD_MAX];
+    uint8_t bytes[PAYLOAD_MAX];
+    bool seen[ITEMS_MAX] = {0};
+    qi_message message;
+    uint64_t from = 0, depth = 0;
+    int64_t got = QI_EMPTY;
+    bool there = open_queue(run, queue, false);
+    while (there && (got = qi_browse(run->queues[queue], from, false, &message, payload,
+                                     sizeof payload)) >= 0) {
+        const uint8_t *mine = run->story->index_only ? message.msg_id : payload;
+        struct item *item = find_item(run, queue, mine);
+        from = message.req_id + 1;
+        depth++;
+        if (!item)
+            complain(run, "a message that was never published", (int64_t)message.req_id);
+        fill(item->serial, bytes, item->size);
+        if (!run->story->index_only &&
+            ((uint64_t)got != item->size || memcmp(payload, bytes, item->size) != 0))
+            complain(run, "a message with other bytes", (int64_t)message.req_id);
+        if (item->acked == SYNCED || (killed && item->acked == RETURNED))
+            complain(run, "an ack came back", (int64_t)message.req_id);
+        seen[item - run->items] = true;
+    }
+    if (got != QI_EMPTY)
+        complain(run, "browse", got);
+    for (uint32_t i = 0; i < run->count && !run->gone[queue]; i++) {
+        const struct item *item = &run->items[i];
+        bool sure = item->published == SYNCED || (killed && item->published == RETURNED);
+        if (item->queue == queue && sure && item->acked == NOT && !item->fleeting && !seen[i])
+            complain(run, "a message is lost", item->serial);
+    }
+    qi_queue_stats stats;
+    if (there && (qi_queue_stats_of(run->queues[queue], &stats) != 0 || stats.depth != depth))
+        complain(run, "the depth is wrong", (int64_t)depth);
+}
+
+/* Takes the disk. `killed`: what returned must be there; else only what was synced. */
+static void hold_image(struct run *run, qi_sim *image, bool killed) {
+    qi_sim *before = run->sim;
+    assert(image);
+    run->sim = image;
+    open_store(run);
+    for (uint32_t i = 0; i < QUEUES; i++)
+        hold_queue(run, i, killed);
+    check(run);
+    no_damage(run);
+    let_go(run);
+    qi_sim_free(image);
+    run->sim = before;
+}
+
+/* What all queues show: of a disk with damage too. */
+static uint32_t sight(struct run *run) {
+    uint32_t seen = 0;
+    open_store(run);
+    for (uint32_t i = 0; i < QUEUES; i++) {
+        char name = (char)('a' + i);
+        int error = qi_queue_open(run->store, &name, 1, directory_of(i), false, &run->queues[i]);
+        uint32_t words[2] = {(uint32_t)error, error ? 0 : browse(run, i, false)};
+        seen = qi_crc32c(seen, words, sizeof words);
+    }
+    let_go(run);
+    return seen;
+}
+
+/* ---- a story, again and again ---- */
+
+struct calls {
+    uint64_t disk, memory;
+    uint32_t seen;
+};
+
+static void play_once(const struct story *story, const qi_sim *prepared, const struct run *before,
+                      struct run *run, struct calls *calls) {
+    int kind = run->kind;
+    struct run with = *run;
+    *run = *before; /* what the preparation was told */
+    run->kind = kind, run->at = with.at, run->sticky = with.sticky;
+    run->story = story;
+    run->sim = qi_sim_kill((qi_sim *)prepared);
+    run->sim->calls = 0;
+    allocations = (struct allocations){.sticky = run->sticky};
+    if (kind == ALLOCATION)
+        allocations.fail_at = run->at;
+    else if (kind)
+        qi_sim_fault(run->sim, run->at, kind, run->sticky);
+    story->play(run);
+    calls->disk = run->sim->calls;
+    calls->memory = allocations.calls;
+    bool lost = run->sim->fault_lost;
+    qi_sim_fault(run->sim, 0, 0, false);
+    allocations.fail_at = 0;
+    let_go(run);
+    for (int i = 0; i < run->sim->handles_count; i++)
+        if (run->sim->handles[i] >= 0)
+            complain(run, "a file stays open", i);
+    if (allocations.alive)
+        complain(run, "memory is left", allocations.alive);
+    if (story->only_looks) {
+        calls->seen = sight(run);
+    } else {
+        hold_image(run, qi_sim_kill(run->sim), !lost);
+        hold_image(run, qi_sim_crash(run->sim, run->at, QI_SIM_NOTHING), false);
+        hold_image(run, qi_sim_crash(run->sim, run->at, QI_SIM_MIXED), false);
+    }
+    qi_sim_free(run->sim);
+}
+
+/* Plays the story with every fault there is. `kinds` ends with 0. */
+static void play_all(const struct story *story, bool mapping) {
+    static const int kinds[] = {QI_SIM_EIO, QI_SIM_ENOSPC, QI_SIM_SHORT, QI_SIM_ENOMEM, ALLOCATION};
+    static struct run before, run;
+    qi_sim_knobs knobs = {.mapping = mapping};
+    before = (struct run){.story = story, .sim = qi_sim_new(1, &knobs)};
+    if (story->prepare)
+        story->prepare(&before);
+    let_go(&before);
+    struct calls counted, calls;
+    run = (struct run){0};
+    play_once(story, before.sim, &before, &run, &counted);
+    assert(counted.disk > 0 && counted.memory > 0);
+    for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
+        for (uint64_t at = 1; at <= (kinds[kind] == ALLOCATION ? counted.memory : counted.disk);
+             at++)
+            for (int sticky = 0; sticky < 2; sticky++) {
+                run = (struct run){.kind = kinds[kind], .at = at, .sticky = sticky};
+                play_once(story, before.sim, &before, &run, &calls);
+                if (story->only_looks && calls.seen != counted.seen)
+                    complain(&run, "something else is found than without the fault", 0);
+            }
+    qi_sim_free(before.sim);
+}
+
+#endif

@@ -1,0 +1,59 @@
+"""How the tests in C (tests/c) are built: each with the parts of the core that it is about.
+
+Used by tests/unit/test_messages_c.py and, with counters, by coverage_means.py.
+"""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CORE = ROOT / "c_ext"
+TESTS = ROOT / "tests" / "c"
+FLAGS = ["-std=c11", "-D_DEFAULT_SOURCE", "-g", "-pthread", f"-I{CORE}", f"-I{TESTS}"]
+ALLOCATIONS = CORE / "explore" / "allocations.h"
+PARTS = ["tape", "frame", "codec", "crc32c", "disk_posix", "error"]
+
+
+def message_store() -> list[Path]:
+    return [
+        *sorted(CORE.glob("messages*.c")),
+        *sorted(CORE.glob("compact*.c")),
+        *(CORE / f"{part}.c" for part in PARTS),
+    ]
+
+
+def simulated_disk() -> list[Path]:
+    return [file for file in sorted(CORE.glob("sim/*.c")) if file.name != "sim_store.c"]
+
+
+def engine() -> list[Path]:
+    """On a simulated disk; its allocations are counted and can fail."""
+    return sorted(CORE.glob("*.c"))
+
+
+C_TESTS = {
+    "messages": message_store,
+    "compact": message_store,
+    "disk_sim": simulated_disk,
+    "faults": engine,
+}
+
+
+def compile_test(
+    name: str, compiler: str, flags: Sequence[str], program: Path, core: Sequence[str] = ()
+) -> None:
+    """Compile a test, its object files beside it; `core` are flags for the engine's files alone.
+
+    Raises CalledProcessError if it does not compile.
+    """
+    parts, others = C_TESTS[name](), [TESTS / f"test_{name}.c"]
+    if C_TESTS[name] is engine:
+        core = [*core, "-include", str(ALLOCATIONS)]
+        others += [ALLOCATIONS.with_suffix(".c"), *sorted(CORE.glob("sim/*.c"))]
+    objects = [str(program.parent / f"{part.stem}.o") for part in parts]
+    for command in (
+        [compiler, *FLAGS, *flags, *core, "-c", *map(str, parts)],
+        [compiler, *FLAGS, *flags, *map(str, others), *objects, "-o", str(program)],
+    ):
+        subprocess.run(command, cwd=program.parent, check=True, capture_output=True, text=True)
