@@ -51,33 +51,39 @@ struct found {
     bool complete;   /* the last frame is a SUMMARY: no flush was cut off in it */
 };
 
-static struct found look_into(struct qi_queue *queue, const struct stray *stray) {
+/* What the disk does not give is an error: a file that only seems to hold nothing would be named by no manifest. */
+static int look_into(struct qi_queue *queue, const struct stray *stray, struct found *found) {
     struct qi_disk *disk = queue->store->disk;
     struct qi_segment segment = {
         .number = stray->number, .alt = stray->alt, .length = QI_SEGMENT_START};
-    struct found found = {0};
+    *found = (struct found){0};
     uint32_t seed;
     uint64_t size = 0;
     uint8_t *bytes = NULL;
     int file = qi_segment_open(queue, &segment, &seed);
     if (file < 0)
-        return found;
-    if (disk->ops->size(disk, file, &size) == 0 && size <= QI_LOC_OFFSET_MAX &&
-        disk->ops->map(disk, -1, size, &bytes) == 0 &&
-        disk->ops->read(disk, file, bytes, size, 0) == (int64_t)size) {
+        return file == QI_E_CORRUPT ? 0 : file;
+    int64_t got = disk->ops->size(disk, file, &size);
+    if (size > QI_LOC_OFFSET_MAX) /* no writer of ours does that */
+        size = 0;
+    if (got == 0 && size > 0)
+        got = disk->ops->map(disk, -1, size, &bytes);
+    if (got == 0 && size > 0)
+        got = disk->ops->read(disk, file, bytes, size, 0);
+    if (got == (int64_t)size && size > 0) {
         struct qi_frame frame;
         uint64_t offset = QI_SEGMENT_START, effort = QI_FRAME_EFFORT(size);
-        found.epoch = qi_get64(bytes + QI_SH_EPOCH);
+        found->epoch = qi_get64(bytes + QI_SH_EPOCH);
         while (qi_frame_find(seed, bytes, size, offset, &effort, &frame)) {
             offset = frame.offset + QI_FRAME_HEADER + frame.length;
-            found.length = (uint32_t)offset;
-            found.complete = frame.type == QI_FRAME_SUMMARY;
+            found->length = (uint32_t)offset;
+            found->complete = frame.type == QI_FRAME_SUMMARY;
         }
     }
     if (bytes)
         disk->ops->unmap(disk, bytes, size);
     disk->ops->close(disk, file);
-    return found;
+    return got < 0 ? qi_fail_disk((int)got, "cannot read a segment of", queue->directory) : 0;
 }
 
 /* Of a segment that was being rewritten there may be both files. The newer one counts if it is complete: then it holds
@@ -100,17 +106,24 @@ int qi_salvage_segments(struct qi_queue *queue) {
         error = qi_fail_disk(error, "cannot list", queue->directory);
     for (uint32_t i = 0; i < strays.count && !error; i++) {
         const struct stray *stray = &strays.items[i], twin = {stray->number, !stray->alt};
-        struct found found = look_into(queue, stray), other = look_into(queue, &twin);
-        struct qi_segment *segment = found.length && (!other.length || is_better(&found, &other))
-                                         ? qi_segment_make(&queue->segments, stray->number)
-                                         : NULL;
+        struct found found, other;
+        error = look_into(queue, stray, &found);
+        if (!error)
+            error = look_into(queue, &twin, &other);
+        if (error)
+            break;
         if (found.length == 0 && other.length == 0) {
             char name[32];
             qi_segment_name(stray->number, stray->alt, name);
             qi_report(queue->store, true, queue->directory, name, 0, "nothing in it can be read");
         }
-        if (!segment)
+        if (found.length == 0 || (other.length > 0 && !is_better(&found, &other)))
             continue;
+        struct qi_segment *segment = qi_segment_make(&queue->segments, stray->number);
+        if (!segment) {
+            error = qi_fail(QI_E_MEMORY, "no memory for the table of segments");
+            break;
+        }
         segment->length = found.length;
         segment->epoch = found.epoch;
         segment->alt = stray->alt;
@@ -120,6 +133,8 @@ int qi_salvage_segments(struct qi_queue *queue) {
         if (queue->next < (segment->number + 1) * entries)
             queue->next = (segment->number + 1) * entries;
         error = qi_segment_load(queue, segment);
+        segment->flushed_unacked = (uint16_t)segment->unacked; /* for the next manifest */
+        segment->flushed_transient = (uint16_t)segment->transient;
     }
     free(strays.items);
     return error;

@@ -1,4 +1,5 @@
-/* test_faults.c - stories in which each call of the disk and each allocation fails. Usage: test_faults <directory> */
+/* test_faults.c - stories in which each call of the disk and each allocation fails. Usage: test_faults <directory> [part of
+ * a story's name] */
 #include "faults.h"
 
 /* ---- a queue's days ---- */
@@ -47,17 +48,215 @@ static void live_again(struct run *run) {
     close_store(run);
 }
 
+/* ---- an index alone ---- */
+
+static void keep_index(struct run *run) {
+    qi_message messages[40];
+    open_store(run);
+    open_queue(run, 0, true);
+    int64_t first = index_publish(run, 0, 20, 0);
+    index_ack(run, 0, 0, first, 10, false);
+    flush(run, 0);
+    int64_t second = index_publish(run, 0, 10, QI_TRANSIENT);
+    index_ack(run, 0, 20, second, 3, false);
+    index_ack(run, 0, 12, first < 0 ? first : first + 12, 2, true);
+    sync_queue(run, 0);
+    tick(run, true);
+    tick(run, true);
+    if (run->queues[0])
+        went(run, "read", qi_index_read(run->queues[0], 0, 100, messages, 40));
+    check(run);
+    index_ack(run, 0, 14, first < 0 ? first : first + 14, 4, false);
+    close_store(run);
+}
+
+static void keep_index_again(struct run *run) {
+    open_store(run);
+    open_queue(run, 0, false);
+    index_ack(run, 0, 18, 18, 2, true);
+    int64_t first = index_publish(run, 0, 30, 0);
+    index_ack(run, 0, run->count - 30, first, 30, false);
+    close_store(run);
+}
+
+/* ---- readers ---- */
+
+static void fill_up(struct run *run) {
+    open_all(run);
+    for (int i = 0; i < 4; i++) {
+        publish_batch(run, 0, 12, 30, false);
+        publish(run, 0, 1500, 0);
+        fan_out(run, 700);
+        consume(run, 0, 9, 0x1ef);
+        flush(run, 0);
+    }
+    publish_batch(run, 1, 5, 10, false);
+    compact(run);
+    sync_queue(run, 0);
+}
+
+static void read_all(struct run *run) {
+    open_reader(run);
+    look_around(run);
+    for (uint32_t i = 0; i < QUEUES; i++) {
+        open_queue(run, i, false);
+        browse(run, i, true);
+        browse(run, i, false);
+    }
+    check(run);
+    close_store(run);
+}
+
+/* A reader beside a writer that takes away what it has seen. */
+static void read_beside(struct run *run) {
+    struct run reader = {.story = run->story, .kind = run->kind, .at = run->at};
+    open_all(run);
+    reader.sim = run->sim;
+    open_reader(&reader);
+    for (uint32_t i = 0; i < QUEUES; i++)
+        open_queue(&reader, i, false);
+    look_around(&reader);
+    consume(run, 0, 20, 0xfffff);
+    consume(run, 2, 20, 0xfffff);
+    flush(run, 0);
+    flush(run, 2);
+    tick(run, false);
+    compact(run);
+    for (uint32_t i = 0; i < QUEUES; i++)
+        browse(&reader, i, false);
+    purge(run, 1);
+    flush(run, 1);
+    check(&reader);
+    look_around(&reader);
+    let_go(&reader);
+    close_store(run);
+}
+
+/* ---- damaged disks ---- */
+
+/* Opens what is there, for write; whatever fails, the same is there afterwards. */
+static void look_again(struct run *run) {
+    open_store(run);
+    look_around(run);
+    for (uint32_t i = 0; i < QUEUES; i++) {
+        open_queue(run, i, false);
+        browse(run, i, false);
+    }
+    compact(run);
+    check(run);
+    close_store(run);
+}
+
+static void fill_up_durably(struct run *run) {
+    fill_up(run);
+    for (uint32_t i = 0; i < QUEUES; i++)
+        sync_queue(run, i);
+}
+
+static void lose_manifests(struct run *run) {
+    fill_up_durably(run);
+    let_go(run);
+    spoil(run, directory_of(0), "journal.jif", 8200, 8);
+    spoil(run, directory_of(0), "journal.alt", 8200, 8);
+}
+
+static void lose_headers(struct run *run) {
+    fill_up_durably(run);
+    let_go(run);
+    spoil(run, directory_of(0), "journal.jif", 0, 64);
+    spoil(run, directory_of(0), "journal.alt", 4096, 64);
+    spoil(run, directory_of(2), "queue.meta", 20, 1);
+}
+
+static void for_each_segment(struct run *run, void (*harm)(struct run *, const char *, int)) {
+    for (int i = 0; i < 20; i++)
+        for (int alt = 0; alt < 2; alt++) {
+            char name[16];
+            snprintf(name, sizeof name, "%d.%s", i, alt ? "alt" : "idx");
+            harm(run, name, i);
+        }
+}
+
+static void harm_segment(struct run *run, const char *name, int number) {
+    switch (number % 5) {
+    case 0:
+        cut(run, directory_of(0), name, UINT64_MAX);
+        break;
+    case 1:
+        cut(run, directory_of(0), name, 100);
+        break;
+    case 2:
+        spoil(run, directory_of(0), name, 10, 1);
+        break;
+    case 3:
+        spoil(run, directory_of(0), name, -20, 2); /* the summary */
+        break;
+    default:
+        spoil(run, directory_of(0), name, 90, 1);
+    }
+}
+
+static void harm_segments(struct run *run) {
+    fill_up_durably(run);
+    let_go(run);
+    for_each_segment(run, harm_segment);
+}
+
+static void harm_messages(struct run *run) {
+    fill_up_durably(run);
+    let_go(run);
+    for (int i = 0; i < 40; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d.qms", i);
+        if (i % 4 == 0)
+            spoil(run, "messages", name, 100, 1);
+        else if (i % 4 == 1)
+            spoil(run, "messages", name, -2, 1); /* of a compacted one: its births */
+        else if (i % 4 == 2)
+            spoil(run, "messages", name, 20, 1);
+    }
+}
+
 static const struct story stories[] = {
     {.name = "a queue's days", .play = live},
     {.name = "more days", .prepare = live, .play = live_again},
+    {.name = "an index", .play = keep_index, .index_only = true},
+    {.name = "an index again", .prepare = keep_index, .play = keep_index_again, .index_only = true},
+    {.name = "a reader", .prepare = fill_up, .play = read_all, .only_looks = true},
+    {.name = "a disk again", .prepare = fill_up_durably, .play = look_again, .only_looks = true},
+    {.name = "no manifests",
+     .prepare = lose_manifests,
+     .play = look_again,
+     .only_looks = true,
+     .damaged = true},
+    {.name = "no headers",
+     .prepare = lose_headers,
+     .play = look_again,
+     .only_looks = true,
+     .damaged = true},
+    {.name = "harmed segments",
+     .prepare = harm_segments,
+     .play = look_again,
+     .only_looks = true,
+     .damaged = true},
+    {.name = "harmed segments, a reader",
+     .prepare = harm_segments,
+     .play = read_all,
+     .only_looks = true,
+     .damaged = true},
+    {.name = "harmed messages",
+     .prepare = harm_messages,
+     .play = look_again,
+     .only_looks = true,
+     .damaged = true},
+    {.name = "a reader beside a writer", .prepare = fill_up, .play = read_beside},
 };
 
 int main(int count, char **arguments) {
-    (void)count;
-    (void)arguments;
     for (size_t i = 0; i < sizeof stories / sizeof *stories; i++)
         for (int mapping = 0; mapping < 2; mapping++)
-            play_all(&stories[i], mapping);
+            if (count < 3 || strstr(stories[i].name, arguments[2]))
+                play_all(&stories[i], mapping);
     printf("faults: all passed\n");
     return 0;
 }
