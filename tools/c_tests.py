@@ -3,6 +3,7 @@
 Used by tests/unit/test_messages_c.py and, with counters, by coverage_means.py.
 """
 
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,10 @@ def simulated_disk() -> list[Path]:
     return [file for file in sorted(CORE.glob("sim/*.c")) if file.name != "sim_store.c"]
 
 
+def real_disk() -> list[Path]:
+    return [CORE / "disk_posix.c"]
+
+
 def engine() -> list[Path]:
     """On a simulated disk; its allocations are counted and can fail."""
     return sorted(CORE.glob("*.c"))
@@ -36,6 +41,7 @@ C_TESTS = {
     "messages": message_store,
     "compact": message_store,
     "disk_sim": simulated_disk,
+    "disk_posix": real_disk,
     "faults": engine,
 }
 
@@ -47,13 +53,18 @@ def compile_test(
 
     Raises CalledProcessError if it does not compile.
     """
-    parts, others = C_TESTS[name](), [TESTS / f"test_{name}.c"]
+    source = TESTS / f"test_{name}.c"
+    parts, others = C_TESTS[name](), [source]
+    # Functions of the system that the test puts its own in front of.
+    text = source.read_text("utf-8")
+    wrapped = re.findall(r"^WRAP\([^,]+, (\w+)", text, re.M) + re.findall(r"__wrap_(\w+)\(", text)
+    wraps = [f"-Wl,--wrap={name}" for name in sorted(set(wrapped))]
     if C_TESTS[name] is engine:
         core = [*core, "-include", str(ALLOCATIONS)]
         others += [ALLOCATIONS.with_suffix(".c"), *sorted(CORE.glob("sim/*.c"))]
     objects = [str(program.parent / f"{part.stem}.o") for part in parts]
     for command in (
         [compiler, *FLAGS, *flags, *core, "-c", *map(str, parts)],
-        [compiler, *FLAGS, *flags, *map(str, others), *objects, "-o", str(program)],
+        [compiler, *FLAGS, *flags, *wraps, *map(str, others), *objects, "-o", str(program)],
     ):
         subprocess.run(command, cwd=program.parent, check=True, capture_output=True, text=True)
