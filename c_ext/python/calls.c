@@ -115,7 +115,7 @@ static PyObject *call_python(PyObject *self, const char *name, PyObject *const *
     Py_ssize_t named = keywords ? PyTuple_Size(keywords) : 0;
     int error = !method || !positional;
     for (Py_ssize_t i = 0; !error && i < count; i++)
-        error = PyTuple_SetItem(positional, i, Py_NewRef(arguments[i]));
+        PyTuple_SetItem(positional, i, Py_NewRef(arguments[i])); /* a new tuple takes it */
     if (!error && named)
         error = !(table = PyDict_New());
     for (Py_ssize_t i = 0; !error && i < named; i++)
@@ -149,8 +149,10 @@ static PyObject *plain_message(Calls *self, uint64_t req_id, const char *body, u
     fields->req_id = PyLong_FromUnsignedLongLong(req_id);
     fields->body = PyBytes_FromStringAndSize(body, (Py_ssize_t)size);
     fields->details = Py_NewRef(self->plain);
-    if (!fields->req_id || !fields->body)
-        Py_CLEAR(fields);
+    if (!fields->req_id || !fields->body) {
+        Py_DECREF(fields);
+        return NULL;
+    }
     return (PyObject *)fields;
 }
 
@@ -165,7 +167,10 @@ static PyObject *get(PyObject *object, PyObject *none) {
         Py_RETURN_NONE;
     if (size < 0)
         return call_python(object, "_get", NULL, 0, NULL);
-    return plain_message(self, message.req_id, payload, (uint64_t)size);
+    PyObject *result = plain_message(self, message.req_id, payload, (uint64_t)size);
+    if (!result) /* nobody has it: it is ready again */
+        qi_nack_many(self->queue, &message.req_id, 1);
+    return result;
 }
 
 /* _plain_messages(count, req_ids, sizes, payload): what qi_get_many filled in, as a list; the last three are addresses. */
@@ -175,17 +180,21 @@ static PyObject *plain_messages(PyObject *object, PyObject *arguments) {
     unsigned long long req_ids, sizes, payload;
     if (!PyArg_ParseTuple(arguments, "nKKK", &count, &req_ids, &sizes, &payload))
         return NULL;
+    const uint64_t *ids = (const uint64_t *)(uintptr_t)req_ids;
     const char *body = (const char *)(uintptr_t)payload;
-    PyObject *list = PyList_New(count);
-    for (Py_ssize_t i = 0; list && i < count; i++) {
+    PyObject *list = PyList_New(count), *message = list;
+    for (Py_ssize_t i = 0; message && i < count; i++) {
         uint32_t size = ((const uint32_t *)(uintptr_t)sizes)[i];
-        PyObject *message =
-            plain_message(self, ((const uint64_t *)(uintptr_t)req_ids)[i], body, size);
-        if (!message || PyList_SetItem(list, i, message) != 0)
-            Py_CLEAR(list);
+        message = plain_message(self, ids[i], body, size);
+        if (message)
+            PyList_SetItem(list, i, message);
         body += size;
     }
-    return list;
+    if (message)
+        return list;
+    qi_nack_many(self->queue, ids, (uint32_t)count); /* nobody has them: they are ready again */
+    Py_XDECREF(list);
+    return NULL;
 }
 
 /* to_req_ids(messages): the ReqIds of messages or of ReqIds, as the bytes of an array of uint64_t. */
@@ -203,11 +212,13 @@ static PyObject *to_req_ids(PyObject *module, PyObject *messages) {
             number =
                 PyLong_CheckExact(item) ? Py_NewRef(item) : PyObject_GetAttrString(item, "req_id");
         uint64_t req_id = number ? PyLong_AsUnsignedLongLong(number) : 0;
-        if (PyErr_Occurred())
-            Py_CLEAR(bytes);
-        else
-            memcpy(PyBytes_AsString(bytes) + i * (Py_ssize_t)sizeof req_id, &req_id, sizeof req_id);
         Py_XDECREF(number);
+        if (PyErr_Occurred()) {
+            Py_DECREF(bytes);
+            bytes = NULL;
+        } else {
+            memcpy(PyBytes_AsString(bytes) + i * (Py_ssize_t)sizeof req_id, &req_id, sizeof req_id);
+        }
     }
     Py_XDECREF(list);
     return bytes;

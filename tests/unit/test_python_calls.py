@@ -111,6 +111,20 @@ def test_nothing_is_leaked(queue):
     assert (sys.getrefcount(plain), sys.getrefcount(Message)) == before
 
 
+def test_the_highest_number_was_never_published(queue):
+    with pytest.raises(qindex.UnknownMessage):
+        queue.ack((1 << 64) - 1)
+
+
+def test_a_store_that_always_syncs_takes_the_usual_way(tmp_path):
+    with qindex.open(tmp_path / "a", sync="always") as store:
+        queue = store.queue("q")
+        queue.publish(b"body")
+        assert queue.stats().unsynced_bytes == 0
+        queue.ack(queue.get())
+        assert queue.get() is None
+
+
 def test_a_queue_without_a_store_does_not_crash():
     empty = qindex.Queue.__new__(qindex.Queue)
     for call in (empty.get, lambda: empty.publish(b"a"), lambda: empty.ack(1)):

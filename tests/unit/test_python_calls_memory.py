@@ -1,0 +1,124 @@
+"""publish, get and ack when Python has no memory: nothing is taken, nothing crashes.
+
+In a child process: what goes wrong there would take the test run down with it.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+from qindex.native import QueueCalls, to_req_ids
+
+pytest.importorskip("_testcapi", reason="CPython's own test module, which makes allocations fail")
+
+HEAD = """
+import sys, _testcapi, qindex
+from qindex.message import Details, Message
+from qindex.native import QueueCalls, to_req_ids
+
+store = qindex.open(sys.argv[1], sync="never")
+queue = store.queue("q")
+queue.publish_many([b"x"] * 300)  # ReqIds above 256 are objects of their own
+queue.ack_many(queue.get_many(300))
+drained = [dict() for _ in range(200)]  # what Python keeps in reserve is used up
+
+def attempt(call, n):
+    _testcapi.set_nomemory(n, n + 1)
+    try:
+        call()
+    except MemoryError:
+        return True
+    finally:
+        _testcapi.remove_mem_hooks()
+    return False
+
+def each_allocation_fails(call):
+    '''Call until it comes through; yields whether it failed.'''
+    for n in range(100):
+        failed = attempt(call, n)
+        yield failed
+        if not failed:
+            return
+"""
+
+
+def child(tmp_path, script):
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + script, str(tmp_path / "a")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_get_without_memory_takes_nothing(tmp_path):
+    """The message was out, and nobody had it until the next open."""
+    script = """
+refused, n = 0, 0
+while refused == n:
+    queue.publish(b"body" * 100)
+    n += 1
+    refused += attempt(queue.get, n - 1)
+    assert (queue.stats().ready, queue.stats().unacked) == ((1, 0) if refused == n else (0, 1))
+    queue.purge()
+assert refused >= 3, refused
+"""
+    child(tmp_path, script)
+
+
+def test_a_get_many_without_memory_takes_nothing(tmp_path):
+    script = """
+queue.publish_many([b"body" * 100] * 5)
+queue.get_many(1)[0]  # its buffers are made
+queue.nack_many([300])
+refused = 0
+for failed in each_allocation_fails(lambda: queue.get_many(5)):
+    refused += failed
+    if failed:
+        assert queue.stats().ready + queue.stats().unacked == 5
+assert refused >= 10, refused
+"""
+    child(tmp_path, script)
+
+
+def test_what_goes_on_to_python_goes_whole_or_not_at_all(tmp_path):
+    script = """
+class Echo(QueueCalls):
+    def _publish(self, *bodies, **named):
+        return bodies, named
+
+bodies, seen = list(range(1000, 1030)), []
+call = lambda: seen.append(Echo().publish(*bodies, headers=1, ttl=2))
+assert sum(each_allocation_fails(call)) >= 2
+assert seen == [(tuple(bodies), {"headers": 1, "ttl": 2})]
+"""
+    child(tmp_path, script)
+
+
+def test_acks_and_messages_without_memory_are_refused(tmp_path):
+    script = """
+queue.publish_many([b"body"] * 4)
+messages = queue.get_many(4)
+details = messages[0]._details
+assert sum(each_allocation_fails(lambda: to_req_ids(messages))) >= 1
+assert sum(each_allocation_fails(lambda: Message(5, b"", details))) >= 1
+queue.ack_many(messages)
+assert len(queue) == 0
+"""
+    child(tmp_path, script)
+
+
+def test_calls_that_belong_to_no_queue_say_so():
+    calls = QueueCalls()
+    for arguments in (("x",), (1, 5, None, True), (1, int, None, True)):
+        with pytest.raises(TypeError):
+            calls._attach(*arguments)
+    with pytest.raises(TypeError):
+        calls._plain_messages("x")
+    with pytest.raises(AttributeError):
+        calls.publish(b"x", ttl=1)
+
+
+@pytest.mark.parametrize("messages", [5, [object()], [1, -1], [1 << 64]])
+def test_what_has_no_req_id_is_refused(messages):
+    with pytest.raises((TypeError, AttributeError, OverflowError)):
+        to_req_ids(messages)
