@@ -4,6 +4,7 @@
  * SESSION frame is durable, because a CLOSE promises the exact next ReqId, and a power cut could bring that promise back
  * after ids had been handed out (H10).
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,8 +91,7 @@ static int wake(struct qi_queue *queue) {
     queue->dir = store->disk->ops->open_dir(store->disk, store->queues_dir, queue->directory);
     if (queue->dir < 0)
         return qi_fail_disk(queue->dir, "cannot open the directory of queue", queue->name);
-    if (store->options.read_only)
-        return 0;
+    assert(!store->options.read_only); /* a reader's queues are never unloaded */
     int error = open_current(queue, QI_OPEN_WRITE);
     if (!error) {
         error = qi_append_session(queue);
@@ -157,12 +157,12 @@ void qi_queue_reset(struct qi_queue *queue) {
 }
 
 /* Everything durable, then a MARK and a CLOSE, durable too. */
-static int append_end(struct qi_queue *queue, bool cut) {
+static int append_end(struct qi_queue *queue) {
     int error = qi_sync_to(queue, qi_lsn(queue));
     if (error)
         return error;
     error = qi_append_close(queue);
-    if (!error && cut)
+    if (!error)
         error = qi_journal_cut(qi_current(queue), qi_current(queue)->tail);
     if (error)
         return qi_append_failed(queue, error);
@@ -172,33 +172,27 @@ static int append_end(struct qi_queue *queue, bool cut) {
 static void cool_all(struct qi_queue *queue) {
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
-        if (!segment->hot || segment->hot->dirty || segment->hot->out_count ||
-            segment->hot->in_flush)
+        if (!segment->hot || segment->hot->out_count)
             continue;
-        if (segment->length > 0)
+        assert(!segment->hot->dirty && !segment->hot->in_flush);
+        if (segment->length > 0) {
             qi_segment_cool(segment);
-        else if (segment->unacked == 0)
+        } else {
+            assert(segment->unacked == 0); /* all is flushed: no file, no messages */
             qi_segment_remove(&queue->segments, segment->number), i--;
+        }
     }
 }
 
 int qi_queue_unload(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
     struct qi_disk *disk = store->disk;
-    if (!queue->recovered || queue->dir < 0 || queue->recovering || queue->flushing)
+    /* The flush before this gave the lock up: who came meanwhile keeps the queue open. */
+    if (queue->dir < 0 || queue->recovering || queue->flush || queue->dirty_count)
         return 0;
-    queue->used = false;
-    int error = 0;
-    if (queue->dirty_count > 0 && !queue->flush)
-        error = qi_flush_begin(queue, 0, 0);
-    if (!error && queue->flush)
-        error = qi_flush_run(queue);
-    if (error || queue->used || queue->dirty_count || queue->flush || queue->flushing)
-        return error;
     queue->recovering = true; /* nobody may append behind the CLOSE */
-    error = append_end(queue, true);
-    while (queue->syncing)
-        pthread_cond_wait(&store->changed, &store->lock);
+    int error = append_end(queue);
+    assert(error || !queue->syncing);
     if (!error) {
         qi_tape_close(&qi_previous(queue)->tape);
         /* Retired: whether its name comes back after a power cut does not matter. */
@@ -212,15 +206,11 @@ int qi_queue_unload(struct qi_queue *queue) {
 }
 
 int qi_queue_close(struct qi_queue *queue) {
-    struct qi_store *store = queue->store;
-    while (queue->flushing || queue->syncing || queue->recovering)
-        pthread_cond_wait(&store->changed, &store->lock);
-    if (!queue->recovered || queue->dir < 0 || queue->deleted)
+    assert(!queue->flushing && !queue->syncing && !queue->recovering); /* close waited for them */
+    if (queue->dir < 0)
         return 0;
     int error = queue->flush ? qi_flush_run(queue) : 0;
-    if (!error)
-        error = append_end(queue, true);
-    return error;
+    return error ? error : append_end(queue);
 }
 
 static struct qi_queue *find_queue(struct qi_store *store, const char *directory) {
@@ -437,12 +427,10 @@ int qi_queue_delete(struct qi_queue *queue) {
     snprintf(gone, sizeof gone, "%s.del", queue->directory);
     qi_lock(store);
     int error = qi_queue_ready(queue, true);
-    while (!error && (queue->flushing || queue->syncing || queue->recovering)) {
+    while (!error && (queue->flushing || queue->syncing)) {
         pthread_cond_wait(&store->changed, &store->lock);
         error = qi_queue_ready(queue, true);
     }
-    if (!error && queue->deleted)
-        error = qi_fail(QI_E_CLOSED, "queue %s was deleted before", queue->name);
     if (!error) {
         forget_references(queue);
         queue->deleted = true;
