@@ -133,8 +133,6 @@ int qi_salvage_segments(struct qi_queue *queue) {
         if (queue->next < (segment->number + 1) * entries)
             queue->next = (segment->number + 1) * entries;
         error = qi_segment_load(queue, segment);
-        segment->flushed_unacked = (uint16_t)segment->unacked; /* for the next manifest */
-        segment->flushed_transient = (uint16_t)segment->transient;
     }
     free(strays.items);
     return error;
