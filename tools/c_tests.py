@@ -42,6 +42,7 @@ C_TESTS = {
     "compact": message_store,
     "disk_sim": simulated_disk,
     "disk_posix": real_disk,
+    "corners": engine,
     "faults": engine,
 }
 

@@ -1,0 +1,455 @@
+/* test_corners.c - what callers seldom do: every verb when it must be refused, arguments at their limits, counters that a
+ * bug has broken. On a simulated disk. Usage: test_corners <directory>
+ */
+#undef NDEBUG
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/disk_sim.h"
+#include "store.h"
+
+#define A "0000000000000000000000000000000a"
+#define B "0000000000000000000000000000000b"
+
+struct corner {
+    qi_sim *sim;
+    qi_store *store;
+    qi_queue *a, *b;
+};
+
+static qi_options usual(void) {
+    return (qi_options){.segment_entries = 8,
+                        .max_journal_entries = 24,
+                        .max_journal_bytes = 9000,
+                        .embed_below = 64,
+                        .message_file_size = 4096,
+                        .idle_us = 1000000,
+                        .create = true};
+}
+
+static qi_queue *queue_of(qi_store *store, char name, const char *directory) {
+    qi_queue *queue = NULL;
+    int error = qi_queue_open(store, &name, 1, directory, true, &queue);
+    if (error)
+        fprintf(stderr, "queue %c: %s\n", name, qi_error_text());
+    assert(error == 0);
+    return queue;
+}
+
+static void open_with(struct corner *corner, qi_options options) {
+    int error = qi_store_open_sim(corner->sim, &options, &corner->store);
+    if (error)
+        fprintf(stderr, "open: %s\n", qi_error_text());
+    assert(error == 0);
+    corner->a = queue_of(corner->store, 'a', A);
+    corner->b = queue_of(corner->store, 'b', B);
+}
+
+static struct corner corner_with(qi_options options) {
+    struct corner corner = {.sim = qi_sim_new(1, NULL)};
+    open_with(&corner, options);
+    return corner;
+}
+
+static struct corner corner_new(void) {
+    return corner_with(usual());
+}
+
+static void corner_end(struct corner *corner) {
+    qi_store_free(corner->store);
+    qi_sim_free(corner->sim);
+}
+
+static void publish_many(qi_queue *queue, uint32_t count) {
+    uint32_t sizes[512];
+    uint8_t bodies[512 * 10] = {0};
+    assert(count <= 512);
+    for (uint32_t i = 0; i < count; i++)
+        sizes[i] = 10;
+    assert(qi_publish_many(queue, count, bodies, sizes, NULL, NULL, 0, 0, NULL, NULL) >= 0);
+}
+
+static uint32_t get_many(qi_queue *queue, uint32_t count, uint64_t *ids) {
+    static qi_message messages[512];
+    static uint8_t payloads[512 * 100];
+    uint32_t sizes[512];
+    int64_t got = qi_get_many(queue, count, messages, payloads, sizeof payloads, ids, sizes);
+    assert(got > 0);
+    return (uint32_t)got / 2;
+}
+
+/* ---- refused ---- */
+
+/* Every verb that writes says so and no more. */
+static void writers_say(struct corner *corner, qi_queue *queue, int code) {
+    uint8_t payload[100], body[10] = {0};
+    uint64_t ids[2] = {0, 1};
+    uint32_t sizes[2] = {5, 5};
+    qi_message messages[2];
+    qi_queue *queues[1] = {queue};
+    qi_reader reader = {.queue = queue, .payload = payload, .room = sizeof payload};
+    assert(qi_publish(queue, body, 10) == code);
+    assert(qi_publish_with(queue, NULL, 0, body, 10, 0, 0) == code);
+    assert(qi_publish_many(queue, 2, body, sizes, NULL, NULL, 0, 0, NULL, NULL) == code);
+    assert(qi_store_publish(corner->store, queues, 1, NULL, 0, body, 10, 0, 0, ids) == code);
+    assert(qi_get(&reader) == code);
+    assert(qi_get_many(queue, 2, messages, payload, sizeof payload, ids, sizes) == code);
+    ids[0] = 0, ids[1] = 1;
+    assert(qi_ack(queue, 0) == code);
+    assert(qi_ack_many(queue, ids, 2) == code);
+    assert(qi_nack_many(queue, ids, 2) == code);
+    assert(qi_purge(queue) == code);
+    assert(qi_flush(queue) == code);
+    assert(qi_queue_sync(queue) == code);
+    assert(qi_index_publish(queue, 2, NULL, NULL, 0) == code);
+    assert(qi_index_deliver(queue, ids, 2, 0) == code);
+    assert(qi_index_ack(queue, NULL, 2, 0) == code);
+    assert(qi_queue_delete(queue) == code);
+    assert(qi_publish_now(queue, body, 10) == QI_BUSY);
+    assert(qi_get_now(queue, messages, payload, sizeof payload) == QI_BUSY);
+    assert(qi_ack_now(queue, 0) == QI_BUSY);
+}
+
+static void readers_say(struct corner *corner, qi_queue *queue, int code) {
+    uint8_t payload[100];
+    qi_message messages[2];
+    qi_queue_stats stats;
+    (void)corner;
+    assert(qi_browse(queue, 0, false, messages, payload, sizeof payload) == code);
+    assert(qi_index_read(queue, 0, 10, messages, 2) == code);
+    assert(qi_queue_stats_of(queue, &stats) == code);
+}
+
+static void store_says(struct corner *corner, int code) {
+    qi_store_stats stats;
+    assert(qi_store_sync(corner->store) == code);
+    assert(qi_store_compact(corner->store, 50) == code);
+    assert(qi_store_tick(corner->store) == code);
+    if (code == QI_E_READ_ONLY)
+        return;
+    assert(qi_store_stats_of(corner->store, &stats) == code);
+    assert(qi_store_queues(corner->store) == code);
+    assert(qi_store_check(corner->store) == code);
+    qi_queue *queue;
+    assert(qi_queue_open(corner->store, "a", 1, A, true, &queue) == code);
+}
+
+static void test_a_failed_store_refuses_everything(void) {
+    struct corner corner = corner_new();
+    publish_many(corner.a, 4);
+    corner.sim->fail_sync = 1;
+    assert(qi_queue_sync(corner.a) == QI_E_OUTCOME);
+    assert(qi_queue_sync(corner.b) == QI_E_FAILED);
+    writers_say(&corner, corner.a, QI_E_FAILED);
+    readers_say(&corner, corner.a, QI_E_FAILED);
+    store_says(&corner, QI_E_FAILED);
+    assert(qi_store_close(corner.store) == QI_E_FAILED);
+    corner_end(&corner);
+}
+
+static void test_a_closed_store_refuses_everything(void) {
+    struct corner corner = corner_new();
+    publish_many(corner.a, 4);
+    assert(qi_store_close(corner.store) == 0);
+    writers_say(&corner, corner.a, QI_E_CLOSED);
+    readers_say(&corner, corner.a, QI_E_CLOSED);
+    store_says(&corner, QI_E_CLOSED);
+    assert(qi_store_close(corner.store) == 0);
+    corner_end(&corner);
+}
+
+static void test_a_deleted_queue_refuses_everything(void) {
+    struct corner corner = corner_new();
+    publish_many(corner.a, 4);
+    assert(qi_queue_delete(corner.a) == 0);
+    writers_say(&corner, corner.a, QI_E_CLOSED);
+    readers_say(&corner, corner.a, QI_E_CLOSED);
+    assert(qi_store_sync(corner.store) == 0); /* the store goes on */
+    assert(qi_store_queues(corner.store) == 2);
+    char name[8], directory[33];
+    assert(qi_store_queue_name(corner.store, 0, name, sizeof name, directory) == QI_E_MISSING);
+    assert(qi_store_queue_name(corner.store, 1, name, 0, directory) == QI_E_MISSING);
+    assert(qi_store_queue_name(corner.store, 1, name, sizeof name, directory) == 1);
+    assert(qi_store_queue_name(corner.store, 2, name, sizeof name, directory) == QI_E_MISSING);
+    assert(qi_store_compact(corner.store, 50) >= 0);
+    corner_end(&corner);
+}
+
+static void test_a_reader_refuses_what_writes(void) {
+    struct corner corner = corner_new();
+    publish_many(corner.a, 4);
+    assert(qi_store_close(corner.store) == 0);
+    qi_store_free(corner.store);
+    qi_options options = usual();
+    options.read_only = true;
+    options.create = false;
+    open_with(&corner, options);
+    writers_say(&corner, corner.a, QI_E_READ_ONLY);
+    store_says(&corner, QI_E_READ_ONLY);
+    qi_queue *queue;
+    assert(qi_queue_open(corner.store, "c", 1, "0000000000000000000000000000000c", true, &queue) ==
+           QI_E_MISSING);
+    corner_end(&corner);
+}
+
+static void test_a_queue_is_asked_for_by_its_own_name(void) {
+    struct corner corner = corner_new();
+    qi_queue *queue;
+    static const char *const wrong[] = {"", "0a", "zz00000000000000000000000000000a",
+                                        "0000000000000000000000000000000a0"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert(qi_queue_open(corner.store, "a", 1, wrong[i], true, &queue) == QI_E_ARGUMENT);
+    static char name[65536];
+    memset(name, 'n', sizeof name);
+    assert(qi_queue_open(corner.store, name, 65536, A, true, &queue) == QI_E_ARGUMENT);
+    assert(qi_queue_open(corner.store, "z", 1, A, true, &queue) == QI_E_CORRUPT);
+    assert(qi_queue_open(corner.store, "aa", 2, A, true, &queue) == QI_E_CORRUPT);
+    corner_end(&corner);
+}
+
+/* A draft that a failed call left behind is used by the next try. */
+static void test_a_queue_that_could_not_be_created_can_be_later(void) {
+    bool failed = true;
+    for (uint64_t call = 1; failed; call++) {
+        struct corner corner = corner_new();
+        qi_queue *queue;
+        qi_sim_fault(corner.sim, call, QI_SIM_ENOMEM, false);
+        failed = qi_queue_open(corner.store, "c", 1, "0000000000000000000000000000000c", true,
+                               &queue) != 0;
+        qi_sim_fault(corner.sim, 0, 0, false);
+        if (!corner.store->failed) {
+            queue = queue_of(corner.store, 'c', "0000000000000000000000000000000c");
+            publish_many(queue, 3);
+        }
+        corner_end(&corner);
+    }
+}
+
+/* ---- limits ---- */
+
+static void test_what_is_too_big_is_refused_before_it_is_looked_at(void) {
+    struct corner corner = corner_new();
+    uint8_t body[100] = {0};
+    qi_queue *queues[1] = {corner.a};
+    uint64_t ids[1];
+    assert(qi_publish(corner.a, body, UINT32_MAX) == QI_E_ARGUMENT);
+    assert(qi_publish_with(corner.a, body, UINT32_MAX - 50, body, 100, 0, 0) == QI_E_ARGUMENT);
+    assert(qi_store_publish(corner.store, queues, 1, body, UINT32_MAX - 50, body, 100, 0, 0, ids) ==
+           QI_E_ARGUMENT);
+    assert(qi_index_publish(corner.a, 7 << 20, NULL, NULL, 0) == QI_E_ARGUMENT);
+    qi_queue_stats stats;
+    assert(qi_queue_stats_of(corner.a, &stats) == 0 && stats.depth == 0 && stats.next_req_id == 0);
+    uint8_t *at;
+    assert(qi_journal_room(qi_current(corner.a), QI_FRAME_LENGTH_MAX + 1, true, &at) == -EFBIG);
+    corner_end(&corner);
+}
+
+static void test_a_batch_of_more_than_256_mib_is_refused(void) {
+    qi_options options = usual();
+    options.embed_below = 2 << 20;
+    struct corner corner = corner_with(options);
+    uint32_t sizes[300];
+    uint8_t body[1] = {0};
+    for (int i = 0; i < 300; i++)
+        sizes[i] = 1 << 20;
+    assert(qi_publish_many(corner.a, 300, body, sizes, NULL, NULL, 0, 0, NULL, NULL) ==
+           QI_E_ARGUMENT);
+    qi_queue_stats stats;
+    assert(qi_queue_stats_of(corner.a, &stats) == 0 && stats.next_req_id == 0);
+    corner_end(&corner);
+}
+
+/* A journal is never longer than 1 GiB, whatever the options say. */
+static void test_a_huge_journal_is_mapped_as_far_as_offsets_go(void) {
+    qi_options options = usual();
+    options.max_journal_bytes = UINT64_C(1) << 30;
+    struct corner corner = corner_with(options);
+    for (int round = 0; round < 2; round++) {
+        publish_many(corner.a, 40);
+        assert(qi_flush(corner.a) == 0);
+        assert(qi_current(corner.a)->tape.mapped <= (UINT64_C(1) << 30));
+        publish_many(corner.a, 5);
+        assert(qi_store_close(corner.store) == 0);
+        qi_store_free(corner.store);
+        open_with(&corner, options);
+    }
+    qi_queue_stats stats;
+    assert(qi_queue_stats_of(corner.a, &stats) == 0 && stats.depth == 90);
+    corner_end(&corner);
+}
+
+static void test_message_files_and_segments_have_a_size_that_can_be(void) {
+    qi_sim *sim = qi_sim_new(1, NULL);
+    qi_store *store;
+    qi_options options = usual();
+    options.segment_entries = 20000;
+    assert(qi_store_open_sim(sim, &options, &store) == QI_E_ARGUMENT);
+    options = usual();
+    options.message_file_size = 80;
+    assert(qi_store_open_sim(sim, &options, &store) == QI_E_ARGUMENT);
+    options.message_file_size = UINT64_C(1) << 33;
+    assert(qi_store_open_sim(sim, &options, &store) == QI_E_ARGUMENT);
+    qi_sim_free(sim);
+}
+
+static void test_findings_end_with_the_word_that_there_were_more(void) {
+    struct corner corner = corner_new();
+    for (int i = 0; i < 10010; i++)
+        qi_report(corner.store, false, "", "file", (uint64_t)i, "finding %d", i);
+    bool damage;
+    const char *where, *text;
+    uint64_t offset;
+    assert(qi_store_finding(corner.store, 9998, &damage, &where, &offset, &text) == 0);
+    assert(strcmp(text, "finding 9998") == 0 && strcmp(where, "file") == 0);
+    assert(qi_store_finding(corner.store, 9999, &damage, &where, &offset, &text) == 0);
+    assert(strstr(text, "more was found"));
+    assert(qi_store_finding(corner.store, 10000, &damage, &where, &offset, &text) == QI_EMPTY);
+    corner_end(&corner);
+}
+
+static void test_a_delivery_count_stays_at_its_highest(void) {
+    struct corner corner = corner_new();
+    publish_many(corner.a, 1);
+    uint64_t ids[1];
+    get_many(corner.a, 1, ids);
+    assert(qi_nack_many(corner.a, ids, 1) == 0);
+    get_many(corner.a, 1, ids);
+    struct qi_segment *segment = qi_segment_find(&corner.a->segments, 0);
+    segment->hot->count[0] = UINT16_MAX; /* 65533 gets later */
+    assert(qi_nack_many(corner.a, ids, 1) == 0);
+    get_many(corner.a, 1, ids);
+    assert(segment->hot->count[0] == UINT16_MAX);
+    corner_end(&corner);
+}
+
+static void test_errors_of_the_system_have_their_codes(void) {
+    assert(qi_fail_disk(-EDQUOT, "write", "x") == QI_E_FULL);
+    assert(qi_fail_disk(-ENOMEM, "write", "x") == QI_E_MEMORY);
+    assert(qi_fail_disk(-EACCES, "write", "x") == QI_E_IO);
+    assert(qi_fail_disk(-123456, "write", "x") == QI_E_IO);
+    assert(strstr(qi_error_text(), "123456"));
+    static const int of_the_disk[] = {EIO, ENOMEM, EMFILE, ENFILE};
+    for (size_t i = 0; i < 4; i++)
+        assert(qi_is_of_the_disk(-of_the_disk[i]));
+    assert(!qi_is_of_the_disk(-ELOOP) && !qi_is_of_the_disk(0));
+}
+
+/* ---- without waiting ---- */
+
+static void test_verbs_that_may_not_wait_leave_what_is_not_at_hand(void) {
+    struct corner corner = corner_new();
+    uint8_t payload[100];
+    uint64_t ids[64];
+    qi_message message;
+    publish_many(corner.a, 40);
+    assert(get_many(corner.a, 20, ids) == 20);
+    assert(qi_flush(corner.a) == 0);
+    assert(qi_ack_now(corner.a, 1000) == QI_BUSY); /* no such segment */
+    assert(qi_ack_now(corner.a, 30) == QI_BUSY);   /* cold, or not out */
+    assert(qi_ack_now(corner.a, 3) == 0);
+    assert(qi_ack_many(corner.a, ids + 4, 16) == 0);
+    struct qi_segment *segment = qi_segment_find(&corner.a->segments, 20 / 8);
+    assert(segment->hot);
+    segment->hot->loaded = false; /* as after recovery: only the journal's news is there */
+    assert(qi_get_now(corner.a, &message, payload, sizeof payload) == QI_BUSY);
+    segment->hot->loaded = true;
+    corner.a->window_length = 0; /* the record is in the file */
+    assert(qi_get_now(corner.a, &message, payload, sizeof payload) == QI_BUSY);
+    corner.a->short_of_space = true;
+    assert(qi_publish_now(corner.a, payload, 10) == QI_BUSY);
+    corner_end(&corner);
+}
+
+static void test_a_queue_that_is_not_idle_stays_open(void) {
+    struct corner corner = corner_new();
+    qi_lock(corner.store);
+    uint8_t body[10] = {0};
+    assert(qi_queue_unload(corner.a) == 0 && corner.a->dir < 0);
+    assert(qi_queue_unload(corner.a) == 0); /* is idle already */
+    qi_unlock(corner.store);
+    publish_many(corner.a, 1);
+    qi_lock(corner.store);
+    assert(qi_queue_unload(corner.a) == 0 && corner.a->dir >= 0); /* dirty */
+    assert(qi_flush_begin(corner.a, 0, 0) == 0);
+    assert(qi_flush_begin(corner.a, 0, 0) == 0); /* is one already */
+    assert(qi_queue_unload(corner.a) == 0 && corner.a->dir >= 0);
+    corner.a->recovering = true;
+    assert(qi_queue_unload(corner.a) == 0 && corner.a->dir >= 0);
+    corner.a->recovering = false;
+    corner.a->flushing = true; /* somebody else's */
+    assert(qi_flush_run(corner.a) == 0);
+    corner.a->flushing = false;
+    assert(qi_flush_run(corner.a) == 0 && !corner.a->flush);
+    assert(qi_flush_run(corner.a) == 0); /* nothing to do */
+    assert(qi_queue_unload(corner.a) == 0 && corner.a->dir < 0);
+    qi_unlock(corner.store);
+    assert(qi_publish(corner.a, body, 10) == 1);
+    corner_end(&corner);
+}
+
+/* ---- counters that a bug has broken ---- */
+
+static bool check_says(struct corner *corner, const char *words) {
+    bool damage, said = false;
+    const char *where, *text;
+    uint64_t offset;
+    qi_lock(corner->store);
+    qi_forget_findings(corner->store, 0);
+    qi_unlock(corner->store);
+    int count = qi_store_check(corner->store);
+    for (int i = 0; i < count; i++) {
+        assert(qi_store_finding(corner->store, (uint32_t)i, &damage, &where, &offset, &text) == 0);
+        said = said || (damage && strstr(text, words));
+    }
+    return said;
+}
+
+static void test_check_recounts_everything(void) {
+    struct corner corner = corner_new();
+    uint64_t ids[8];
+    publish_many(corner.a, 8);
+    get_many(corner.a, 4, ids);
+    struct qi_segment *segment = qi_segment_find(&corner.a->segments, 0);
+    assert(!check_says(&corner, ""));
+    segment->unacked++;
+    assert(check_says(&corner, "counters and maps differ"));
+    segment->unacked--;
+    segment->hot->out_count++;
+    assert(check_says(&corner, "counters and maps differ"));
+    segment->hot->out_count--;
+    corner.a->depth++;
+    assert(check_says(&corner, "were counted"));
+    corner.a->depth--;
+    corner.a->out++;
+    assert(check_says(&corner, "were counted"));
+    corner.a->out--;
+    qi_set_bit(segment->hot->ack, 0);
+    assert(check_says(&corner, "an acked message is out"));
+    qi_clear_bit(segment->hot->ack, 0);
+    assert(!check_says(&corner, ""));
+    corner_end(&corner);
+}
+
+int main(void) {
+    test_a_failed_store_refuses_everything();
+    test_a_closed_store_refuses_everything();
+    test_a_deleted_queue_refuses_everything();
+    test_a_reader_refuses_what_writes();
+    test_a_queue_is_asked_for_by_its_own_name();
+    test_a_queue_that_could_not_be_created_can_be_later();
+    test_what_is_too_big_is_refused_before_it_is_looked_at();
+    test_a_batch_of_more_than_256_mib_is_refused();
+    test_a_huge_journal_is_mapped_as_far_as_offsets_go();
+    test_message_files_and_segments_have_a_size_that_can_be();
+    test_findings_end_with_the_word_that_there_were_more();
+    test_a_delivery_count_stays_at_its_highest();
+    test_errors_of_the_system_have_their_codes();
+    test_verbs_that_may_not_wait_leave_what_is_not_at_hand();
+    test_a_queue_that_is_not_idle_stays_open();
+    test_check_recounts_everything();
+    printf("corners: all passed\n");
+    return 0;
+}
