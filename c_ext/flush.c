@@ -9,6 +9,7 @@
  */
 #include "flush.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -312,8 +313,8 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
     segment->flushed_transient = (uint16_t)flushed->transient;
     struct qi_hot *hot = segment->hot;
     if (!hot) {
-        if (segment->unacked == 0 && segment->length == 0)
-            qi_segment_remove(&queue->segments, flushed->number);
+        assert(segment->unacked == 0 && segment->length == 0); /* it died unread */
+        qi_segment_remove(&queue->segments, flushed->number);
         return;
     }
     hot->in_flush = false;

@@ -6,6 +6,7 @@
  *   3. its checksum equals CRC32C(seed, its offset as 64 bits, length, MsgId, payload), where the seed is the CRC32C
  *      of the store's identity and the file's number.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,8 +70,7 @@ uint32_t qi_births_crc(uint32_t seed, uint64_t offset) {
 /* One part of the table, with its checksum; freed by the caller. Its length is bounded by the file's size. */
 static int read_part(struct qi_disk *disk, uint32_t seed, const struct qi_message_file *file,
                      uint64_t offset, uint64_t length, uint8_t **part) {
-    if (offset > file->size || file->size - offset < length + 4)
-        return -EBADMSG;
+    assert(offset <= file->size && file->size - offset >= length + 4); /* see "whole" */
     uint8_t *bytes = malloc(length + 4);
     if (!bytes)
         return -ENOMEM;

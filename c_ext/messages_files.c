@@ -23,8 +23,7 @@ static int make_room(void **array, uint32_t *room, uint32_t count, uint32_t more
         (uint64_t)*room * 2 < (uint64_t)count + more ? (uint64_t)count + more : (uint64_t)*room * 2;
     if (target < 16)
         target = 16;
-    if (target > UINT32_MAX)
-        return -ENOMEM;
+    assert(target <= UINT32_MAX); /* of 2^32 numbers */
     void *grown = realloc(*array, target * size);
     if (!grown)
         return -ENOMEM;

@@ -10,6 +10,7 @@
  *   other names                       not looked at.
  * Later files are read later, so the newest of two compacted files that hold the same births gets them.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -179,8 +180,6 @@ static int scan_file(struct qi_messages *messages, uint32_t number) {
 }
 
 int qi_messages_scan(struct qi_messages *messages) {
-    if (messages->dir < 0)
-        return 0;
     messages->scanned_us = messages->disk->ops->wall_us(messages->disk);
     messages->dir_changed_us = messages->disk->ops->changed_us(messages->disk, messages->dir);
     struct listing listing = {0};
@@ -222,8 +221,7 @@ int qi_messages_reread(struct qi_messages *messages) {
 }
 
 int qi_messages_rescan(struct qi_messages *messages) {
-    if (!messages->read_only || messages->dir < 0)
-        return QI_E_CORRUPT;
+    assert(messages->read_only);
     bool settled = messages->scanned_us > messages->dir_changed_us &&
                    messages->scanned_us - messages->dir_changed_us > CLOCK_STEP_US;
     if (settled &&
@@ -289,8 +287,7 @@ static int sync_and_drop(struct qi_messages *messages, struct qi_message_file *f
 }
 
 int qi_messages_barrier(struct qi_messages *messages, uint32_t from) {
-    if (messages->read_only || messages->dir < 0)
-        return 0;
+    assert(!messages->read_only);
     for (uint32_t i = 0; i < messages->files_count; i++) {
         if (messages->files[i].number < from || messages->files[i].alien)
             continue;

@@ -40,6 +40,7 @@ def engine() -> list[Path]:
 C_TESTS = {
     "messages": message_store,
     "compact": message_store,
+    "message_corners": message_store,
     "disk_sim": simulated_disk,
     "disk_posix": real_disk,
     "corners": engine,
