@@ -44,6 +44,7 @@ C_TESTS = {
     "disk_sim": simulated_disk,
     "disk_posix": real_disk,
     "corners": engine,
+    "crafted": engine,
     "faults": engine,
 }
 

@@ -1,0 +1,489 @@
+/* test_crafted.c - files whose checksums are right and whose content cannot be: nobody's crash leaves them, but a bug or a
+ * stranger may. On a simulated disk. Usage: test_crafted <directory>
+ */
+#undef NDEBUG
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crc32c.h"
+#include "sim/disk_sim.h"
+#include "store.h"
+
+#define A "0000000000000000000000000000000a"
+
+struct crafted {
+    qi_sim *sim;
+    qi_store *store;
+    qi_queue *queue;
+};
+
+static int try_open(struct crafted *crafted, bool read_only, bool index_only) {
+    qi_options options = {.segment_entries = 8,
+                          .max_journal_entries = 1 << 20,
+                          .max_journal_bytes = 8 << 20,
+                          .embed_below = 64,
+                          .message_file_size = 4096,
+                          .idle_us = 1000000,
+                          .read_only = read_only,
+                          .index_only = index_only,
+                          .create = !read_only};
+    crafted->queue = NULL;
+    int error = qi_store_open_sim(crafted->sim, &options, &crafted->store);
+    assert(error == 0);
+    return qi_queue_open(crafted->store, "a", 1, A, true, &crafted->queue);
+}
+
+static void open_it(struct crafted *crafted) {
+    int error = try_open(crafted, false, false);
+    if (error)
+        fprintf(stderr, "%s\n", qi_error_text());
+    assert(error == 0);
+}
+
+static void let_go(struct crafted *crafted) {
+    qi_store_free(crafted->store);
+}
+
+static void close_it(struct crafted *crafted) {
+    assert(qi_store_close(crafted->store) == 0);
+    let_go(crafted);
+}
+
+static void publish_many(struct crafted *crafted, uint32_t count) {
+    uint32_t sizes[64];
+    uint8_t bodies[64 * 10] = {0};
+    for (uint32_t i = 0; i < count; i++)
+        sizes[i] = 10;
+    assert(qi_publish_many(crafted->queue, count, bodies, sizes, NULL, NULL, 0, 0, NULL, NULL) >=
+           0);
+}
+
+/* A store whose queue has 20 messages in segments, and 5 in its journal. */
+static struct crafted crafted_new(void) {
+    struct crafted crafted = {.sim = qi_sim_new(1, NULL)};
+    open_it(&crafted);
+    publish_many(&crafted, 20);
+    assert(qi_flush(crafted.queue) == 0);
+    publish_many(&crafted, 5);
+    assert(qi_queue_sync(crafted.queue) == 0);
+    return crafted;
+}
+
+static uint64_t depth_of(struct crafted *crafted) {
+    qi_queue_stats stats;
+    assert(qi_queue_stats_of(crafted->queue, &stats) == 0);
+    return stats.depth;
+}
+
+static bool was_told(struct crafted *crafted, const char *words) {
+    bool damage;
+    const char *where, *text;
+    uint64_t offset;
+    for (uint32_t i = 0; qi_store_finding(crafted->store, i, &damage, &where, &offset, &text) == 0;
+         i++)
+        if (damage && strstr(text, words))
+            return true;
+    return false;
+}
+
+/* ---- files ---- */
+
+static uint8_t bytes[16 << 20];
+static uint64_t size;
+
+/* What works on a file of the queue's folder. */
+static void with_file(struct crafted *crafted, const char *name, bool write) {
+    struct qi_disk *disk = &crafted->sim->disk;
+    int root = disk->ops->open_root(disk, "/", false);
+    int queues = disk->ops->open_dir(disk, root, "queues");
+    int dir = disk->ops->open_dir(disk, queues, A);
+    int file = disk->ops->open(disk, dir, name, write ? QI_OPEN_FRESH : QI_OPEN_READ);
+    assert(file >= 0);
+    if (write) {
+        assert(disk->ops->write(disk, file, bytes, size, 0) == 0);
+        assert(disk->ops->sync(disk, file) == 0 && disk->ops->sync_dir(disk, dir) == 0);
+    } else {
+        assert(disk->ops->size(disk, file, &size) == 0 && size <= sizeof bytes);
+        assert(disk->ops->read(disk, file, bytes, size, 0) == (int64_t)size);
+    }
+    disk->ops->close(disk, file);
+    disk->ops->close(disk, dir);
+    disk->ops->close(disk, queues);
+    disk->ops->close(disk, root);
+}
+
+static uint32_t journal_seed(void) {
+    return qi_frame_seed(bytes + QI_JH_IDENTITY, 0, qi_get64(bytes + QI_JH_EPOCH));
+}
+
+static uint32_t segment_seed(void) {
+    return qi_frame_seed(bytes + QI_SH_IDENTITY, qi_get64(bytes + QI_SH_NUMBER),
+                         qi_get64(bytes + QI_SH_EPOCH));
+}
+
+static uint32_t type_at(uint64_t offset) {
+    return qi_get32(bytes + offset) >> 28;
+}
+
+static uint32_t length_at(uint64_t offset) {
+    return qi_get32(bytes + offset) & QI_FRAME_LENGTH_MAX;
+}
+
+/* The last frame of that type from `offset` on; 0: there is none. */
+static uint64_t last_frame(uint64_t offset, uint32_t type) {
+    uint64_t found = 0;
+    while (offset + QI_FRAME_HEADER <= size && type_at(offset) != 0) {
+        if (type_at(offset) == type)
+            found = offset;
+        offset += QI_FRAME_HEADER + length_at(offset);
+    }
+    return found;
+}
+
+static uint64_t end_of_frames(uint64_t offset) {
+    while (offset + QI_FRAME_HEADER <= size && type_at(offset) != 0)
+        offset += QI_FRAME_HEADER + length_at(offset);
+    return offset;
+}
+
+/* Puts a frame where the frames end, with zeros behind it. */
+static void add_frame(uint64_t offset, uint32_t type, const void *payload, uint32_t length) {
+    memcpy(bytes + offset + QI_FRAME_HEADER, payload, length);
+    memset(bytes + offset + QI_FRAME_HEADER + length, 0, QI_FRAME_HEADER);
+    qi_frame_seal(journal_seed(), bytes + offset, offset, type, length);
+    if (size < offset + 2 * QI_FRAME_HEADER + length)
+        size = offset + 2 * QI_FRAME_HEADER + length;
+}
+
+static void reseal(uint32_t seed, uint64_t offset) {
+    qi_frame_seal(seed, bytes + offset, offset, type_at(offset), length_at(offset));
+}
+
+/* The journal that is appended to, in `bytes`; its name. */
+static const char *load_journal(struct crafted *crafted) {
+    static const char *const names[] = {"journal.jif", "journal.alt"};
+    uint64_t epochs[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        with_file(crafted, names[i], false);
+        epochs[i] = size >= QI_JOURNAL_START ? qi_get64(bytes + QI_JH_EPOCH) : 0;
+    }
+    const char *name = names[epochs[1] > epochs[0]];
+    with_file(crafted, name, false);
+    return name;
+}
+
+/* ---- manifests ---- */
+
+static void test_a_manifest_with_segments_that_cannot_be_is_refused(void) {
+    static const struct {
+        uint32_t offset;
+        uint64_t value; /* of 8 bytes */
+    } edits[] = {
+        {48 + 16, 0},                             /* the second is not above the first */
+        {48 + 32, UINT64_MAX >> 2},               /* a segment of ReqIds that are none */
+        {48 + 8, UINT64_C(0x7fffffff) << 32 | 1}, /* 2 GiB long */
+    };
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        struct crafted crafted = crafted_new();
+        let_go(&crafted);
+        const char *name = load_journal(&crafted);
+        uint64_t at = last_frame(QI_JOURNAL_START, QI_FRAME_MANIFEST);
+        assert(length_at(at) == 48 + 3 * 16);
+        qi_put64(bytes + at + QI_FRAME_HEADER + edits[i].offset, edits[i].value);
+        reseal(journal_seed(), at);
+        with_file(&crafted, name, true);
+        assert(try_open(&crafted, false, false) == QI_E_CORRUPT);
+        assert(strstr(qi_error_text(), "manifest names segments that cannot be"));
+        let_go(&crafted);
+        qi_sim_free(crafted.sim);
+    }
+}
+
+static void test_a_manifest_that_cannot_be_read_is_none(void) {
+    static const uint32_t edits[] = {32, 34, 44}; /* lanes, the lane's number, the count */
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        struct crafted crafted = crafted_new();
+        let_go(&crafted);
+        const char *name = load_journal(&crafted);
+        for (uint64_t at = QI_JOURNAL_START; type_at(at); at += QI_FRAME_HEADER + length_at(at))
+            if (type_at(at) == QI_FRAME_MANIFEST) {
+                bytes[at + QI_FRAME_HEADER + edits[i] + 1] ^= 8;
+                reseal(journal_seed(), at);
+            }
+        with_file(&crafted, name, true);
+        open_it(&crafted);
+        assert(was_told(&crafted, "the MANIFEST is damaged") && depth_of(&crafted) == 25);
+        let_go(&crafted);
+        qi_sim_free(crafted.sim);
+    }
+}
+
+/* ---- frames of a journal ---- */
+
+/* A CLOSE that promises nothing readable is no clean end: the ids go on at the reserve. */
+static void test_a_close_that_cannot_be_read_is_no_clean_end(void) {
+    for (int way = 0; way < 3; way++) {
+        struct crafted crafted = crafted_new();
+        close_it(&crafted);
+        const char *name = load_journal(&crafted);
+        uint64_t at = last_frame(QI_JOURNAL_START, QI_FRAME_CLOSE);
+        uint8_t payload[44] = {0};
+        assert(at && length_at(at) == 28);
+        memcpy(payload, bytes + at + QI_FRAME_HEADER, 28);
+        payload[17] ^= way == 0 ? 2 : 0; /* two lanes more */
+        add_frame(at, QI_FRAME_CLOSE, payload, way == 1 ? 44 : 28);
+        if (way == 2) { /* 36 bytes before the end another frame's payload */
+            memset(bytes + at, 0, 100);
+            add_frame(at, QI_FRAME_CLOSE, payload, 16);
+        }
+        with_file(&crafted, name, true);
+        open_it(&crafted);
+        qi_queue_stats stats;
+        assert(qi_queue_stats_of(crafted.queue, &stats) == 0);
+        assert(stats.depth == 25 && stats.next_req_id > 25);
+        let_go(&crafted);
+        qi_sim_free(crafted.sim);
+    }
+}
+
+static void test_frames_too_short_for_their_kind_change_nothing(void) {
+    static const uint32_t types[] = {QI_FRAME_PURGE, QI_FRAME_MARK, QI_FRAME_SESSION,
+                                     QI_FRAME_MANIFEST, QI_FRAME_CLOSE};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct crafted crafted = crafted_new();
+        let_go(&crafted);
+        const char *name = load_journal(&crafted);
+        static const uint8_t payload[4] = {1, 1, 1, 1};
+        add_frame(end_of_frames(QI_JOURNAL_START), types[i], payload, 4);
+        with_file(&crafted, name, true);
+        open_it(&crafted);
+        assert(depth_of(&crafted) == 25);
+        close_it(&crafted);
+        open_it(&crafted);
+        assert(depth_of(&crafted) == 25);
+        let_go(&crafted);
+        qi_sim_free(crafted.sim);
+    }
+}
+
+/* ---- segments ---- */
+
+/* A summary that is wrong is not believed: the entries are counted. */
+static void test_a_summary_that_cannot_be_is_not_believed(void) {
+    for (int way = 0; way < 3; way++) {
+        struct crafted crafted = {.sim = qi_sim_new(1, NULL)};
+        open_it(&crafted);
+        uint8_t body[500] = {0};
+        for (int i = 0; i < 24; i++)
+            assert(qi_publish(crafted.queue, body, sizeof body) == i);
+        assert(qi_flush(crafted.queue) == 0);
+        close_it(&crafted);
+        with_file(&crafted, "1.idx", false);
+        uint64_t at = last_frame(QI_SEGMENT_START, QI_FRAME_SUMMARY);
+        assert(at > 0);
+        if (way == 0)
+            qi_put32(bytes + at + QI_FRAME_HEADER + QI_SUMMARY_FILES, 1000);
+        else if (way == 1) /* a frame of another kind */
+            bytes[at] = (uint8_t)(QI_FRAME_ENTRIES << 4 | (bytes[at] & 15));
+        else
+            qi_put32(bytes + size - 4, 16); /* too short for a summary */
+        reseal(segment_seed(), at);
+        with_file(&crafted, "1.idx", true);
+        open_it(&crafted);
+        assert(qi_store_compact(crafted.store, 50) >= 0); /* counts every reference */
+        qi_store_stats stats;
+        assert(qi_store_stats_of(crafted.store, &stats) == 0);
+        assert(stats.live_references == 24);
+        let_go(&crafted);
+        qi_sim_free(crafted.sim);
+    }
+}
+
+/* A record that says it is longer than its file is damage, and the rest is served. */
+static void test_an_entry_with_an_impossible_length_is_damage(void) {
+    struct crafted crafted = crafted_new();
+    qi_message message;
+    uint8_t payload[100];
+    let_go(&crafted);
+    open_it(&crafted);
+    assert(qi_browse(crafted.queue, 3, false, &message, payload, sizeof payload) == 10);
+    uint8_t *record = (uint8_t *)(uintptr_t)crafted.queue->window;
+    assert(record && crafted.queue->window_number == 0);
+    struct qi_segment *segment = qi_segment_find(&crafted.queue->segments, 0);
+    uint64_t at = (segment->hot->loc[3] & QI_LOC_OFFSET_MAX) + QI_ENTRY_ID + QI_PUB_EMBEDDED -
+                  crafted.queue->window_offset;
+    qi_put32(record + at, 1 << 24); /* as if the medium had given other bytes this time */
+    assert(qi_browse(crafted.queue, 3, false, &message, payload, sizeof payload) == QI_E_CORRUPT);
+    assert(strstr(qi_error_text(), "impossible length") && qi_error_req_id() == 3);
+    qi_put32(record + at, 200); /* longer than what is left of the file */
+    assert(qi_browse(crafted.queue, 7, false, &message, payload, sizeof payload) == 10);
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
+/* A file that shrinks while it is in use: each record that is gone is damage, nothing else. */
+static void test_a_segment_that_shrinks_in_use_costs_its_records(void) {
+    struct crafted crafted = crafted_new();
+    qi_message message;
+    uint8_t payload[100];
+    let_go(&crafted);
+    open_it(&crafted);
+    assert(qi_browse(crafted.queue, 3, false, &message, payload, sizeof payload) == 10);
+    with_file(&crafted, "0.idx", false);
+    struct qi_segment *segment = qi_segment_find(&crafted.queue->segments, 0);
+    uint64_t offset = segment->hot->loc[3] & QI_LOC_OFFSET_MAX;
+    for (uint64_t left = offset - 20; left <= offset + 40; left += 20) {
+        size = left;
+        with_file(&crafted, "0.idx", true);
+        crafted.queue->window_length = 0;
+        assert(qi_browse(crafted.queue, 3, false, &message, payload, sizeof payload) ==
+               QI_E_CORRUPT);
+        assert(strstr(qi_error_text(), "ends too early"));
+    }
+    assert(qi_browse(crafted.queue, 8, false, &message, payload, sizeof payload) == 10);
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
+/* ---- counts ---- */
+
+/* 65535 deliveries are as many as can be told: in a journal, in a segment, and of both together. */
+static void test_a_delivery_count_stays_at_its_highest_over_recoveries(void) {
+    struct crafted crafted = {.sim = qi_sim_new(1, NULL)};
+    qi_message message;
+    const uint64_t id[1] = {0};
+    assert(try_open(&crafted, false, true) == 0);
+    assert(qi_index_publish(crafted.queue, 4, NULL, NULL, 0) == 0);
+    assert(qi_flush(crafted.queue) == 0);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 66000; i++)
+            assert(qi_index_deliver(crafted.queue, id, 1, 0) == 0);
+        assert(qi_queue_sync(crafted.queue) == 0);
+        let_go(&crafted); /* a kill: replayed on a segment that is not read yet */
+        assert(try_open(&crafted, false, true) == 0);
+        assert(qi_index_read(crafted.queue, 0, 1, &message, 1) == 1);
+        assert(message.delivery_count == UINT16_MAX);
+        assert(qi_flush(crafted.queue) == 0);
+    }
+    assert(qi_index_read(crafted.queue, 0, 3, &message, 1) == 1 && message.req_id == 0);
+    qi_message several[4];
+    assert(qi_index_read(crafted.queue, 2, 3, several, 4) == 1); /* up to, not with, the last */
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
+/* ---- names ---- */
+
+static void put_name(struct crafted *crafted, const char *folder, const char *name) {
+    struct qi_disk *disk = &crafted->sim->disk;
+    int root = disk->ops->open_root(disk, "/", false);
+    disk->ops->make_dir(disk, root, "queues");
+    disk->ops->make_dir(disk, root, "messages");
+    int queues = disk->ops->open_dir(disk, root, "queues"), dir = queues;
+    if (strcmp(folder, "messages") == 0) {
+        dir = disk->ops->open_dir(disk, root, "messages");
+    } else if (strcmp(folder, "queues") != 0) {
+        disk->ops->make_dir(disk, queues, folder);
+        dir = disk->ops->open_dir(disk, queues, folder);
+    }
+    int file = disk->ops->open(disk, dir, name, QI_OPEN_FRESH);
+    assert(file >= 0);
+    disk->ops->close(disk, file);
+    if (dir != queues)
+        disk->ops->close(disk, dir);
+    disk->ops->close(disk, queues);
+    disk->ops->close(disk, root);
+}
+
+static bool is_there(struct crafted *crafted, const char *path) {
+    char found[200];
+    const void *data;
+    uint64_t length;
+    for (uint32_t i = 0; qi_sim_file(crafted->sim, i, found, sizeof found, &data, &length) == 0;
+         i++)
+        if (strcmp(found, path) == 0)
+            return true;
+    return false;
+}
+
+/* Of a deletion that a crash cut off only what is ours is removed (H18). */
+static void test_what_is_left_of_a_deletion_goes_but_not_what_is_foreign(void) {
+    struct crafted crafted = {.sim = qi_sim_new(1, NULL)};
+    static const char *const ours[] = {"queue.meta",  "queue.meta.new", "journal.jif",
+                                       "journal.alt", "0.idx",          "12.alt"};
+    static const char *const foreign[] = {"notes.txt", "5", "5.idx.bak", ".idx", "7.txt"};
+    char path[120];
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        put_name(&crafted, A ".del", ours[i]);
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        put_name(&crafted, A ".del", foreign[i]);
+    put_name(&crafted, A ".old", "queue.meta"); /* not a deletion of ours */
+    put_name(&crafted, "0000000000000000000000000000000G.del", "queue.meta");
+    qi_store *store;
+    qi_options options = {.create = true, .embed_below = 64, .message_file_size = 4096};
+    /* Queues without a store.meta: that was lost. */
+    assert(qi_store_open_sim(crafted.sim, &options, &store) == QI_E_CORRUPT);
+    qi_sim_free(crafted.sim);
+
+    crafted = crafted_new();
+    close_it(&crafted);
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        put_name(&crafted, A ".del", ours[i]);
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        put_name(&crafted, A ".del", foreign[i]);
+    put_name(&crafted, A ".old", "queue.meta");
+    put_name(&crafted, "0000000000000000000000000000000G.del", "queue.meta");
+    open_it(&crafted);
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
+        snprintf(path, sizeof path, "queues/%s.del/%s", A, ours[i]);
+        assert(!is_there(&crafted, path));
+    }
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        snprintf(path, sizeof path, "queues/%s.del/%s", A, foreign[i]);
+        assert(is_there(&crafted, path));
+    }
+    assert(is_there(&crafted, "queues/" A ".old/queue.meta"));
+    assert(is_there(&crafted, "queues/0000000000000000000000000000000G.del/queue.meta"));
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
+/* Whether a folder without a store.meta was a store: message files and queues say so, other names do not. */
+static void test_only_names_of_ours_make_a_folder_a_lost_store(void) {
+    static const struct {
+        const char *folder, *name;
+        int code;
+    } cases[] = {{"messages", "0.qms", QI_E_CORRUPT},
+                 {"queues", A, QI_E_CORRUPT},
+                 {"messages", "README", 0},
+                 {"messages", "notes.txt", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        qi_store *store = NULL;
+        struct crafted crafted = {.sim = qi_sim_new(1, NULL)};
+        put_name(&crafted, cases[i].folder, cases[i].name);
+        put_name(&crafted, "messages", "a"); /* before and behind it in the list */
+        put_name(&crafted, "messages", "z");
+        qi_options options = {.create = true, .embed_below = 64, .message_file_size = 4096};
+        assert(qi_store_open_sim(crafted.sim, &options, &store) == cases[i].code);
+        if (store)
+            qi_store_free(store);
+        qi_sim_free(crafted.sim);
+    }
+}
+
+int main(void) {
+    test_a_manifest_with_segments_that_cannot_be_is_refused();
+    test_a_manifest_that_cannot_be_read_is_none();
+    test_a_close_that_cannot_be_read_is_no_clean_end();
+    test_frames_too_short_for_their_kind_change_nothing();
+    test_a_summary_that_cannot_be_is_not_believed();
+    test_an_entry_with_an_impossible_length_is_damage();
+    test_a_segment_that_shrinks_in_use_costs_its_records();
+    test_a_delivery_count_stays_at_its_highest_over_recoveries();
+    test_what_is_left_of_a_deletion_goes_but_not_what_is_foreign();
+    test_only_names_of_ours_make_a_folder_a_lost_store();
+    printf("crafted: all passed\n");
+    return 0;
+}
