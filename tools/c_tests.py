@@ -45,6 +45,7 @@ C_TESTS = {
     "disk_posix": real_disk,
     "corners": engine,
     "crafted": engine,
+    "threads": engine,
     "faults": engine,
 }
 

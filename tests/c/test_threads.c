@@ -1,0 +1,333 @@
+/* test_threads.c - who waits for whom, decided and not left to chance. Usage: test_threads <directory>
+ *
+ * The linker puts the functions below in front of the system's (--wrap): a sync stops until it is told to go on, and it is
+ * counted who waits on a condition. So one thread stands in the middle of its I/O, without the store's lock, while another
+ * calls what has to wait for it, or must not.
+ */
+#undef NDEBUG
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store.h"
+
+#define A "0000000000000000000000000000000a"
+#define B "0000000000000000000000000000000b"
+
+/* ---- the stage ---- */
+
+static pthread_mutex_t stage = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
+static int stop_at; /* the n-th sync from now stops; 0: none */
+static bool stopped, go_on;
+static int sync_error;
+static int waiting; /* threads that wait on a condition of the engine */
+
+int __real_fdatasync(int file);
+int __wrap_fdatasync(int file);
+int __real_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
+int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
+
+int __wrap_fdatasync(int file) {
+    pthread_mutex_lock(&stage);
+    int error = 0;
+    if (stop_at > 0 && --stop_at == 0) {
+        stopped = true;
+        pthread_cond_broadcast(&moved);
+        while (!go_on)
+            __real_pthread_cond_wait(&moved, &stage);
+        stopped = go_on = false;
+        error = sync_error;
+        sync_error = 0;
+    }
+    pthread_mutex_unlock(&stage);
+    errno = error;
+    return error ? -1 : __real_fdatasync(file);
+}
+
+int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex) {
+    pthread_mutex_lock(&stage);
+    waiting++;
+    pthread_cond_broadcast(&moved);
+    pthread_mutex_unlock(&stage);
+    int result = __real_pthread_cond_wait(condition, mutex);
+    pthread_mutex_lock(&stage);
+    waiting--;
+    pthread_mutex_unlock(&stage);
+    return result;
+}
+
+static void until_stopped(void) {
+    pthread_mutex_lock(&stage);
+    while (!stopped)
+        __real_pthread_cond_wait(&moved, &stage);
+    pthread_mutex_unlock(&stage);
+}
+
+static void until_waiting(int count) {
+    pthread_mutex_lock(&stage);
+    while (waiting < count)
+        __real_pthread_cond_wait(&moved, &stage);
+    pthread_mutex_unlock(&stage);
+}
+
+static void let_go_on(int error) {
+    pthread_mutex_lock(&stage);
+    sync_error = error;
+    go_on = true;
+    pthread_cond_broadcast(&moved);
+    pthread_mutex_unlock(&stage);
+}
+
+/* ---- the actors ---- */
+
+struct scene {
+    qi_store *store;
+    qi_queue *a, *b;
+};
+
+struct actor {
+    pthread_t thread;
+    int64_t (*call)(struct scene *);
+    struct scene *scene;
+    int64_t result;
+};
+
+static void *act(void *argument) {
+    struct actor *actor = argument;
+    actor->result = actor->call(actor->scene);
+    return NULL;
+}
+
+static struct actor *enter(struct scene *scene, int64_t (*call)(struct scene *)) {
+    struct actor *actor = calloc(1, sizeof *actor);
+    *actor = (struct actor){.call = call, .scene = scene};
+    int error = pthread_create(&actor->thread, NULL, act, actor);
+    assert(error == 0);
+    return actor;
+}
+
+static int64_t leave(struct actor *actor) {
+    pthread_join(actor->thread, NULL);
+    int64_t result = actor->result;
+    free(actor);
+    return result;
+}
+
+/* The first stops in its n-th sync. */
+static struct actor *enter_and_stop(struct scene *scene, int64_t (*call)(struct scene *), int n) {
+    stop_at = n;
+    struct actor *actor = enter(scene, call);
+    until_stopped();
+    return actor;
+}
+
+static int64_t sync_a(struct scene *scene) {
+    return qi_queue_sync(scene->a);
+}
+static int64_t flush_a(struct scene *scene) {
+    return qi_flush(scene->a);
+}
+static int64_t delete_a(struct scene *scene) {
+    return qi_queue_delete(scene->a);
+}
+static int64_t sync_all(struct scene *scene) {
+    return qi_store_sync(scene->store);
+}
+static int64_t close_store(struct scene *scene) {
+    return qi_store_close(scene->store);
+}
+static int64_t compact(struct scene *scene) {
+    return qi_store_compact(scene->store, 20);
+}
+static int64_t sync_bodies(struct scene *scene) {
+    qi_lock(scene->store);
+    int error = qi_sync_messages(scene->store);
+    qi_unlock(scene->store);
+    return error;
+}
+static int64_t open_a(struct scene *scene) {
+    return qi_queue_open(scene->store, "a", 1, A, true, &scene->a);
+}
+static int64_t open_a_again(struct scene *scene) {
+    qi_queue *queue;
+    int error = qi_queue_open(scene->store, "a", 1, A, true, &queue);
+    return error ? error : qi_publish(queue, "late", 4);
+}
+static int64_t publish_batch(struct scene *scene) {
+    static uint32_t sizes[64];
+    static uint8_t bodies[64];
+    for (int i = 0; i < 64; i++)
+        sizes[i] = 1;
+    return qi_publish_many(scene->a, 64, bodies, sizes, NULL, NULL, 0, 0, NULL, NULL);
+}
+
+static const char *root;
+
+static void open_store(struct scene *scene, const char *name) {
+    char path[300];
+    qi_options options = {.segment_entries = 8,
+                          .max_journal_entries = 24,
+                          .max_journal_bytes = 9000,
+                          .embed_below = 64,
+                          .message_file_size = 4096,
+                          .idle_us = 1000000,
+                          .io = 2,
+                          .create = true};
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    *scene = (struct scene){0};
+    assert(qi_store_open(path, &options, &scene->store) == 0);
+}
+
+static void begin(struct scene *scene, const char *name) {
+    uint8_t body[500] = {0};
+    open_store(scene, name);
+    assert(open_a(scene) == 0);
+    assert(qi_queue_open(scene->store, "b", 1, B, true, &scene->b) == 0);
+    for (int i = 0; i < 10; i++)
+        assert(qi_publish(scene->a, body, i % 2 ? 500 : 20) == i);
+}
+
+static void end(struct scene *scene) {
+    qi_store_free(scene->store);
+    assert(waiting == 0 && !stopped);
+}
+
+/* ---- the scenes ---- */
+
+/* close() waits for whatever is under way, then closes cleanly. */
+static void test_close_waits_for_who_is_in_the_middle(void) {
+    static int64_t (*const calls[])(struct scene *) = {sync_a, flush_a, sync_bodies, compact};
+    static const char *const names[] = {"close-sync", "close-flush", "close-bodies",
+                                        "close-compact"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        struct scene scene;
+        begin(&scene, names[i]);
+        struct actor *first = enter_and_stop(&scene, calls[i], 1);
+        struct actor *second = enter(&scene, close_store);
+        until_waiting(1);
+        assert(qi_publish(scene.a, "x", 1) == QI_E_CLOSED); /* no new calls meanwhile */
+        let_go_on(0);
+        int64_t result = leave(first);
+        assert(result >= 0 || result == QI_E_CLOSED);
+        assert(leave(second) == 0);
+        end(&scene);
+        open_store(&scene, names[i]);
+        assert(open_a(&scene) == 0);
+        qi_queue_stats stats;
+        qi_store_stats all;
+        assert(qi_queue_stats_of(scene.a, &stats) == 0 && stats.depth == 10);
+        assert(qi_store_stats_of(scene.store, &all) == 0 && all.unclean_session == 0);
+        end(&scene);
+    }
+}
+
+static void test_close_waits_for_a_recovery(void) {
+    struct scene scene;
+    begin(&scene, "close-recovery");
+    end(&scene);
+    open_store(&scene, "close-recovery");
+    struct actor *first = enter_and_stop(&scene, open_a, 3);
+    struct actor *second = enter(&scene, close_store);
+    until_waiting(1);
+    let_go_on(0);
+    leave(first);
+    assert(leave(second) == 0);
+    end(&scene);
+}
+
+/* Two threads want one queue that is being recovered: the second waits, and it is recovered once. */
+static void test_a_queue_is_recovered_once(void) {
+    struct scene scene;
+    begin(&scene, "recovery");
+    end(&scene);
+    open_store(&scene, "recovery");
+    struct actor *first = enter_and_stop(&scene, open_a, 3);
+    struct actor *second = enter(&scene, open_a_again);
+    until_waiting(1);
+    let_go_on(0);
+    assert(leave(first) == 0);
+    assert(leave(second) >= 10);
+    qi_queue_stats stats;
+    assert(qi_queue_stats_of(scene.a, &stats) == 0 && stats.depth == 11);
+    end(&scene);
+}
+
+static void test_a_deletion_waits_for_a_sync_and_a_flush(void) {
+    static int64_t (*const calls[])(struct scene *) = {sync_a, flush_a};
+    static const char *const names[] = {"delete-sync", "delete-flush"};
+    for (size_t i = 0; i < 2; i++) {
+        struct scene scene;
+        begin(&scene, names[i]);
+        struct actor *first = enter_and_stop(&scene, calls[i], 1);
+        struct actor *second = enter(&scene, delete_a);
+        until_waiting(1);
+        let_go_on(0);
+        int64_t result = leave(first);
+        assert(result == 0 || result == QI_E_CLOSED);
+        assert(leave(second) == 0);
+        assert(qi_publish(scene.a, "x", 1) == QI_E_CLOSED);
+        assert(qi_publish(scene.b, "x", 1) == 0); /* the store goes on */
+        end(&scene);
+    }
+}
+
+/* One syncs for all that wait; if that fails, nobody is told that it went well, and nobody tries again (H13). */
+static void test_who_waits_for_a_sync_shares_its_outcome(void) {
+    for (int error = 0; error <= EIO; error += EIO) {
+        struct scene scene;
+        begin(&scene, error ? "share-error" : "share");
+        struct actor *first = enter_and_stop(&scene, sync_a, 1);
+        struct actor *second = enter(&scene, sync_a), *third = enter(&scene, sync_bodies);
+        until_waiting(2);
+        let_go_on(error);
+        int64_t results[] = {leave(first), leave(second), leave(third)};
+        for (int i = 0; i < 3; i++)
+            assert(error ? results[i] < 0 : results[i] == 0);
+        assert(qi_queue_sync(scene.a) == (error ? QI_E_FAILED : 0));
+        end(&scene);
+    }
+}
+
+/* A publish that needs more room than there is waits for the flush that makes it. */
+static void test_a_publish_waits_for_the_flush_that_makes_room(void) {
+    struct scene scene;
+    begin(&scene, "room");
+    struct actor *first = enter_and_stop(&scene, flush_a, 1);
+    struct actor *second = enter(&scene, publish_batch);
+    until_waiting(1);
+    let_go_on(0);
+    assert(leave(first) == 0);
+    assert(leave(second) == 10);
+    end(&scene);
+}
+
+static void test_two_compactions_follow_each_other(void) {
+    struct scene scene;
+    begin(&scene, "compactions");
+    struct actor *first = enter_and_stop(&scene, compact, 1);
+    struct actor *second = enter(&scene, sync_all);
+    until_waiting(1);
+    let_go_on(0);
+    assert(leave(first) >= 0);
+    assert(leave(second) == 0);
+    end(&scene);
+}
+
+int main(int count, char **arguments) {
+    assert(count == 2);
+    root = arguments[1];
+    test_close_waits_for_who_is_in_the_middle();
+    test_close_waits_for_a_recovery();
+    test_a_queue_is_recovered_once();
+    test_a_deletion_waits_for_a_sync_and_a_flush();
+    test_who_waits_for_a_sync_shares_its_outcome();
+    test_a_publish_waits_for_the_flush_that_makes_room();
+    test_two_compactions_follow_each_other();
+    printf("threads: all passed\n");
+    return 0;
+}
