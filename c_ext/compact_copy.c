@@ -29,6 +29,7 @@ struct copy {
     size_t out_used; /* of them */
     uint64_t end;    /* of the output, with them */
     uint32_t crc;    /* of the table's part that is being written */
+    int table_error;
 
     uint8_t *in; /* read-ahead over one victim */
     size_t in_room;
@@ -61,11 +62,13 @@ static int put(struct copy *copy, const void *bytes, size_t length) {
     return error;
 }
 
-static int put_word(struct copy *copy, uint32_t value) {
+/* Of the table: who writes it looks for an error at its end. */
+static void put_word(struct copy *copy, uint32_t value) {
     uint8_t word[4];
     qi_put32(word, value);
     copy->crc = qi_crc32c(copy->crc, word, sizeof word);
-    return put(copy, word, sizeof word);
+    if (!copy->table_error)
+        copy->table_error = put(copy, word, sizeof word);
 }
 
 /* How many births from `first` on are of the same file. */
@@ -82,25 +85,21 @@ static int put_table(struct copy *copy) {
     uint32_t groups = 0;
     for (uint64_t at = 0; at < compaction->births_count; at += group_size(compaction, at))
         groups++;
+    copy->table_error = 0;
     copy->crc = qi_births_crc(copy->seed, copy->end);
-    int error = put_word(copy, groups);
-    for (uint64_t at = 0; !error && at < compaction->births_count;
-         at += group_size(compaction, at)) {
-        error = put_word(copy, compaction->births[at].file);
-        if (!error)
-            error = put_word(copy, (uint32_t)group_size(compaction, at));
+    put_word(copy, groups);
+    for (uint64_t at = 0; at < compaction->births_count; at += group_size(compaction, at)) {
+        put_word(copy, compaction->births[at].file);
+        put_word(copy, (uint32_t)group_size(compaction, at));
     }
-    if (!error)
-        error = put_word(copy, copy->crc);
+    put_word(copy, copy->crc);
     copy->crc = qi_births_crc(copy->seed, copy->end);
-    for (uint64_t at = 0; !error && at < compaction->births_count; at++) {
-        error = put_word(copy, compaction->births[at].offset);
-        if (!error)
-            error = put_word(copy, compaction->births[at].now);
+    for (uint64_t at = 0; at < compaction->births_count; at++) {
+        put_word(copy, compaction->births[at].offset);
+        put_word(copy, compaction->births[at].now);
     }
-    if (!error)
-        error = put_word(copy, copy->crc);
-    return error ? error : flush(copy);
+    put_word(copy, copy->crc);
+    return copy->table_error ? copy->table_error : flush(copy);
 }
 
 /* ---- the victims ---- */

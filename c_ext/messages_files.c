@@ -86,8 +86,8 @@ void qi_message_file_remove(struct qi_messages *messages, struct qi_message_file
 bool qi_message_file_is_newest(const struct qi_messages *messages, uint32_t number) {
     if (messages->tape.file >= 0 && messages->tape_number > number)
         return false;
-    return messages->files_count == 0 ||
-           messages->files[messages->files_count - 1].number <= number;
+    assert(messages->files_count > 0); /* it is one of them */
+    return messages->files[messages->files_count - 1].number <= number;
 }
 
 /* ---- handles ---- */

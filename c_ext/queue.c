@@ -56,8 +56,7 @@ bool qi_begin_now(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
         pthread_mutex_trylock(&store->lock) != 0)
         return false;
     if (__builtin_expect(qi_store_usable(store, true) == 0 && queue->recovered && queue->dir >= 0 &&
-                             !queue->deleted && !queue->short_of_space &&
-                             has_room(queue, bytes, ids) &&
+                             !queue->short_of_space && has_room(queue, bytes, ids) &&
                              queue->next + ids <= queue->reserved_durable &&
                              (queue->flush || !is_flush_due(queue)),
                          1))
@@ -229,7 +228,7 @@ static inline void mark_published(struct qi_queue *queue, struct qi_segment *seg
 /* Called when there is room in the journal: from here to the reference in the index the lock is never given up, so
  * that nobody sees a body without references and frees it. */
 static int store_body(struct qi_store *store, struct publish *publish) {
-    if (is_embedded(store, publish) || publish->id.stamp)
+    if (is_embedded(store, publish))
         return 0;
     if (publish->headers_size + (uint64_t)publish->body_size > UINT32_MAX - 64)
         return qi_fail(QI_E_ARGUMENT, "a message of 4 GiB or more cannot be published");
@@ -341,7 +340,7 @@ static int prepare_all(struct qi_queue **queues, uint32_t count, uint64_t size) 
         count_copies(queues, count); /* another thread's fan-out may have come between */
         fits = true;
         for (uint32_t i = 0; i < count && fits; i++)
-            fits = queues[i]->recovered && queues[i]->dir >= 0 && !queues[i]->deleted &&
+            fits = queues[i]->dir >= 0 &&
                    has_room(queues[i], queues[i]->copies * (QI_FRAME_HEADER + size),
                             queues[i]->copies) &&
                    queues[i]->next + queues[i]->copies <= queues[i]->reserved_durable;

@@ -205,8 +205,7 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
         segment->unacked = segment->flushed_unacked - (below ? segment->flushed_transient : 0u);
         segment->transient = below ? 0 : segment->flushed_transient;
         queue->depth += segment->unacked;
-        if (queue->next < (segment->number + 1) * entries)
-            queue->next = (segment->number + 1) * entries;
+        queue->next = (segment->number + 1) * entries; /* they rise */
     }
     return 0;
 }
@@ -407,7 +406,7 @@ static int begin_session(struct qi_queue *queue, const struct recovery *recovery
         const struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
         queue->dirty_count += segment->length > 0 && segment->unacked == 0;
     }
-    if (!closed && !error)
+    if (!closed)
         error = qi_journal_cut_tail(journal, scan->end);
     if (!error) /* before a MARK says that the header was durable */
         error = qi_journal_mend(journal, queue->identity);

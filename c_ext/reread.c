@@ -38,7 +38,7 @@ static bool is_same(struct qi_queue *queue, uint32_t which, uint64_t offset, uin
 }
 
 bool qi_view_is_old(struct qi_queue *queue) {
-    if (!queue->store->options.read_only || queue->dir < 0)
+    if (!queue->store->options.read_only)
         return false;
     return !is_same(queue, 0, 0, QI_JH_SIZE) || !is_same(queue, 1, 0, QI_JH_SIZE) ||
            !is_same(queue, queue->epoch & 1, qi_current(queue)->tail, QI_FRAME_HEADER);

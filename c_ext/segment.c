@@ -4,6 +4,7 @@
  */
 #include "segment.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -86,8 +87,7 @@ struct qi_segment *qi_segment_make(struct qi_segments *segments, uint64_t number
 
 void qi_segment_remove(struct qi_segments *segments, uint64_t number) {
     struct qi_segment *segment = qi_segment_find(segments, number);
-    if (!segment)
-        return;
+    assert(segment);
     qi_segment_cool(segment);
     struct qi_segment *first = segments->items + segments->start;
     uint32_t at = (uint32_t)(segment - first);

@@ -330,7 +330,7 @@ int qi_store_sync(struct qi_store *store) {
         struct qi_queue *queue = store->queues[i];
         while (queue->recovering)
             pthread_cond_wait(&store->changed, &store->lock);
-        if (queue->recovered && queue->dir >= 0 && !queue->deleted)
+        if (queue->recovered && queue->dir >= 0)
             error = qi_sync_to(queue, qi_lsn(queue));
     }
     if (!error)
@@ -366,8 +366,6 @@ int qi_queue_stats_of(struct qi_queue *queue, qi_queue_stats *stats) {
     int error = qi_store_usable(queue->store, false);
     if (!error && !queue->recovered)
         error = qi_queue_ready(queue, false);
-    if (!error && queue->deleted)
-        error = qi_fail(QI_E_CLOSED, "queue %s was deleted", queue->name);
     bool read_only = queue->store->options.read_only; /* a reader syncs nothing */
     *stats = (qi_queue_stats){.depth = queue->depth,
                               .ready = queue->depth - queue->out,
