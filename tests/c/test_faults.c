@@ -48,6 +48,57 @@ static void live_again(struct run *run) {
     close_store(run);
 }
 
+/* Messages that expire leave with an ack, before others that are delivered a second time. */
+static void let_expire(struct run *run) {
+    open_all(run);
+    publish_batch(run, 0, 10, 20, true);
+    publish_batch(run, 0, 10, 20, false);
+    consume(run, 1, 8, 0);
+    qi_sim_advance(run->sim, 2000000);
+    browse(run, 0, true);
+    get_and_ack(run, 0);
+    consume(run, 0, 6, 0);
+    consume(run, 0, 6, 0x3);
+    flush(run, 0);
+    publish_batch(run, 2, 10, 20, true);
+    publish_batch(run, 2, 4, 20, false);
+    flush(run, 2);
+    qi_sim_advance(run->sim, 2000000);
+    consume(run, 2, 8, 0x1);
+    purge(run, 0);
+    close_store(run);
+}
+
+/* A kill between a rotation and its flush: both journals are needed, for segments that are not in memory yet. */
+static void die_before_a_flush(struct run *run) {
+    open_all(run);
+    publish_batch(run, 0, 20, 20, false);
+    publish(run, 0, 700, 0);
+    publish(run, 0, 20, QI_TRANSIENT);
+    flush(run, 0);
+    tick(run, true);
+    tick(run, true);
+    let_go(run);
+    open_store(run);
+    open_queue(run, 0, false);
+    consume(run, 0, 10, 0x3ff);
+    publish_batch(run, 0, 20, 20, false); /* a flush is due; nobody runs it */
+    publish(run, 0, 20, QI_TRANSIENT);
+    publish(run, 0, 800, 0);
+    consume(run, 0, 3, 0x5);
+    sync_queue(run, 0);
+}
+
+static void go_on(struct run *run) {
+    open_store(run);
+    open_queue(run, 0, false);
+    browse(run, 0, false);
+    consume(run, 0, 5, 0x1b);
+    check(run);
+    compact(run);
+    close_store(run);
+}
+
 /* ---- an index alone ---- */
 
 static void keep_index(struct run *run) {
@@ -220,6 +271,8 @@ static void harm_messages(struct run *run) {
 static const struct story stories[] = {
     {.name = "a queue's days", .play = live},
     {.name = "more days", .prepare = live, .play = live_again},
+    {.name = "expiry", .play = let_expire},
+    {.name = "two journals", .prepare = die_before_a_flush, .play = go_on},
     {.name = "an index", .play = keep_index, .index_only = true},
     {.name = "an index again", .prepare = keep_index, .play = keep_index_again, .index_only = true},
     {.name = "a reader", .prepare = fill_up, .play = read_all, .only_looks = true},

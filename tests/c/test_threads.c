@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "store.h"
@@ -318,6 +319,52 @@ static void test_two_compactions_follow_each_other(void) {
     end(&scene);
 }
 
+/* ---- a child, and no thread ---- */
+
+/* What a fork inherits is the parent's (H16): each call says so, and a close leaves the parent's store alone. */
+static void test_a_child_may_not_use_what_it_inherited(void) {
+    struct scene scene;
+    begin(&scene, "fork");
+    assert(qi_queue_sync(scene.a) == 0);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        bool right = qi_publish(scene.a, "x", 1) == QI_E_FORKED &&
+                     qi_queue_sync(scene.a) == QI_E_FORKED &&
+                     qi_store_sync(scene.store) == QI_E_FORKED && qi_store_close(scene.store) == 0;
+        qi_store_free(scene.store);
+        exit(right ? 0 : 1);
+    }
+    int status = -1;
+    assert(waitpid(child, &status, 0) == child && status == 0);
+    assert(qi_publish(scene.a, "x", 1) == 10 && qi_store_close(scene.store) == 0);
+    end(&scene);
+}
+
+static bool no_thread;
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *),
+                          void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *),
+                          void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *),
+                          void *argument) {
+    return no_thread ? EAGAIN : __real_pthread_create(thread, how, run, argument);
+}
+
+static void test_a_store_whose_worker_cannot_start_is_not_open(void) {
+    char path[300];
+    qi_store *store;
+    qi_options options = {
+        .embed_below = 64, .message_file_size = 4096, .create = true, .worker = true};
+    snprintf(path, sizeof path, "%s/worker", root);
+    no_thread = true;
+    assert(qi_store_open(path, &options, &store) == QI_E_MEMORY);
+    no_thread = false;
+    assert(qi_store_open(path, &options, &store) == 0); /* the lock was given back */
+    assert(qi_store_close(store) == 0);
+    qi_store_free(store);
+}
+
 int main(int count, char **arguments) {
     assert(count == 2);
     root = arguments[1];
@@ -328,6 +375,8 @@ int main(int count, char **arguments) {
     test_who_waits_for_a_sync_shares_its_outcome();
     test_a_publish_waits_for_the_flush_that_makes_room();
     test_two_compactions_follow_each_other();
+    test_a_child_may_not_use_what_it_inherited();
+    test_a_store_whose_worker_cannot_start_is_not_open();
     printf("threads: all passed\n");
     return 0;
 }
