@@ -28,6 +28,10 @@ def simulated_disk() -> list[Path]:
     return [file for file in sorted(CORE.glob("sim/*.c")) if file.name != "sim_store.c"]
 
 
+def pure() -> list[Path]:
+    return [CORE / f"{part}.c" for part in ("frame", "codec", "crc32c", "dump", "error")]
+
+
 def real_disk() -> list[Path]:
     return [CORE / "disk_posix.c"]
 
@@ -42,6 +46,7 @@ C_TESTS = {
     "compact": message_store,
     "message_corners": message_store,
     "disk_sim": simulated_disk,
+    "frames": pure,
     "disk_posix": real_disk,
     "corners": engine,
     "crafted": engine,

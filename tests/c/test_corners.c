@@ -327,18 +327,6 @@ static void test_a_delivery_count_stays_at_its_highest(void) {
     corner_end(&corner);
 }
 
-static void test_errors_of_the_system_have_their_codes(void) {
-    assert(qi_fail_disk(-EDQUOT, "write", "x") == QI_E_FULL);
-    assert(qi_fail_disk(-ENOMEM, "write", "x") == QI_E_MEMORY);
-    assert(qi_fail_disk(-EACCES, "write", "x") == QI_E_IO);
-    assert(qi_fail_disk(-123456, "write", "x") == QI_E_IO);
-    assert(strstr(qi_error_text(), "123456"));
-    static const int of_the_disk[] = {EIO, ENOMEM, EMFILE, ENFILE};
-    for (size_t i = 0; i < 4; i++)
-        assert(qi_is_of_the_disk(-of_the_disk[i]));
-    assert(!qi_is_of_the_disk(-ELOOP) && !qi_is_of_the_disk(0));
-}
-
 static void test_a_journal_grows_as_far_as_it_is_mapped(void) {
     struct corner corner = corner_new();
     struct qi_journal *journal = qi_current(corner.a);
@@ -403,64 +391,6 @@ static void test_a_batch_without_memory_is_refused(void) {
     allocations.fail_at = 0;
     assert(qi_publish_many(corner.a, 200, "", sizes, NULL, NULL, 0, 0, NULL, NULL) == 0);
     corner_end(&corner);
-}
-
-/* Hostile bytes cost what effort there is, and no more. */
-static void test_a_search_for_frames_ends_with_its_effort(void) {
-    static uint8_t bytes[4096];
-    struct qi_frame frame;
-    uint64_t effort = 4;
-    for (uint32_t at = 0; at < 400; at += 8)
-        qi_put64(bytes + 8 + at, UINT64_C(3) << QI_REQ_ID_BITS | at); /* acks */
-    qi_frame_seal(7, bytes, 0, QI_FRAME_RECORDS, 400);
-    assert(!qi_frame_find(7, bytes, sizeof bytes, 0, &effort, &frame));
-    effort = 500; /* enough to parse, not for the checksum */
-    assert(!qi_frame_find(7, bytes, 420, 0, &effort, &frame));
-    effort = QI_FRAME_EFFORT(sizeof bytes);
-    assert(qi_frame_find(7, bytes, sizeof bytes, 0, &effort, &frame) && frame.length == 400);
-}
-
-/* ---- dumps ---- */
-
-static void test_a_dump_may_be_asked_to_go_on_anywhere(void) {
-    static uint8_t bytes[12288];
-    char line[200];
-    uint8_t identity[QI_IDENTITY_SIZE] = {1};
-    for (int copy = 0; copy < 2; copy++) { /* the second one is newer */
-        uint8_t *header = bytes + copy * QI_JOURNAL_HEADER_COPY;
-        memcpy(header, QI_JOURNAL_MAGIC, 8);
-        qi_put32(header + QI_JH_VERSION, QI_FORMAT_VERSION);
-        memcpy(header + QI_JH_IDENTITY, identity, sizeof identity);
-        qi_put64(header + QI_JH_EPOCH, (uint64_t)copy * 2 + 2);
-        qi_put32(header + QI_JH_CRC, qi_crc32c(0, header, QI_JH_CRC));
-    }
-    uint8_t *at = bytes + QI_JOURNAL_START + QI_FRAME_HEADER;
-    qi_put64(at, UINT64_C(3) << QI_REQ_ID_BITS | 5);
-    qi_put64(at + 8, UINT64_C(2) << QI_REQ_ID_BITS | 6);
-    qi_frame_seal(qi_frame_seed(identity, 0, 4), bytes + QI_JOURNAL_START, QI_JOURNAL_START,
-                  QI_FRAME_RECORDS, 16);
-    uint64_t offset = 0;
-    assert(qi_dump(bytes, sizeof bytes, &offset, line, sizeof line) == 1);
-    assert(strstr(line, "ack") && offset >> 36 == 8);
-    assert(qi_dump(bytes, sizeof bytes, &offset, line, sizeof line) == 1);
-    assert(strstr(line, "deliver") && offset == QI_JOURNAL_START + 24);
-    assert(qi_dump(bytes, sizeof bytes, &offset, line, sizeof line) == 0);
-    static const uint64_t places[] = {sizeof bytes, sizeof bytes - 4, UINT64_C(1) << 35};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        offset = UINT64_C(8) << 36 | places[i];
-        assert(qi_dump(bytes, sizeof bytes, &offset, line, sizeof line) == 0);
-    }
-    offset = UINT64_C(100) << 36 | QI_JOURNAL_START; /* behind the frame's end: its first record */
-    qi_dump(bytes, sizeof bytes, &offset, line, sizeof line);
-    offset = UINT64_C(8) << 36 | (QI_JOURNAL_START + 8); /* inside: no frame begins there */
-    assert(qi_dump(bytes, sizeof bytes, &offset, line, sizeof line) == 1 && strstr(line, "BAD"));
-    qi_frame_seal(qi_frame_seed(identity, 0, 4), bytes + QI_JOURNAL_START, QI_JOURNAL_START,
-                  QI_FRAME_MARK, 16);
-    offset = UINT64_C(8) << 36 | QI_JOURNAL_START; /* a frame without records */
-    assert(qi_dump(bytes, sizeof bytes, &offset, line, sizeof line) == 1 && strstr(line, "mark"));
-    qi_put32(bytes + QI_JOURNAL_START, (uint32_t)QI_FRAME_ENTRIES << 28 | 20);
-    offset = UINT64_C(8) << 36 | QI_JOURNAL_START; /* as a segment's */
-    qi_dump(bytes, sizeof bytes, &offset, line, sizeof line);
 }
 
 /* ---- without waiting ---- */
@@ -572,13 +502,10 @@ int main(void) {
     test_message_files_and_segments_have_a_size_that_can_be();
     test_findings_end_with_the_word_that_there_were_more();
     test_a_delivery_count_stays_at_its_highest();
-    test_errors_of_the_system_have_their_codes();
     test_a_journal_grows_as_far_as_it_is_mapped();
     test_a_segment_of_big_messages_is_read_whole();
     test_a_count_without_memory_stops_freeing();
     test_a_batch_without_memory_is_refused();
-    test_a_search_for_frames_ends_with_its_effort();
-    test_a_dump_may_be_asked_to_go_on_anywhere();
     test_verbs_that_may_not_wait_leave_what_is_not_at_hand();
     test_a_queue_that_is_not_idle_stays_open();
     test_check_recounts_everything();

@@ -308,7 +308,8 @@ static const struct story stories[] = {
 int main(int count, char **arguments) {
     for (size_t i = 0; i < sizeof stories / sizeof *stories; i++)
         for (int mapping = 0; mapping < 2; mapping++)
-            if (count < 3 || strstr(stories[i].name, arguments[2]))
+            if ((count < 3 || strstr(stories[i].name, arguments[2])) &&
+                !(mapping && stories[i].damaged)) /* how files are read does not depend on it */
                 play_all(&stories[i], mapping);
     printf("faults: all passed\n");
     return 0;

@@ -37,6 +37,6 @@ def test_a_room_passes_its_own_tests(name, tmp_path):
     flags = ["-O1", "-UNDEBUG", *sanitizers(cc, tmp_path)]
     c_tests.compile_test(name, cc, flags, program)
     data.mkdir()
-    ran = subprocess.run([program, data], capture_output=True, text=True, timeout=300)
+    ran = subprocess.run([program, data], capture_output=True, text=True, timeout=900)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == f"{name}: all passed\n"
