@@ -181,16 +181,17 @@ static void test_a_manifest_with_segments_that_cannot_be_is_refused(void) {
         uint32_t offset;
         uint64_t value; /* of 8 bytes */
     } edits[] = {
-        {48 + 16, 0},                             /* the second is not above the first */
-        {48 + 32, UINT64_MAX >> 2},               /* a segment of ReqIds that are none */
-        {48 + 8, UINT64_C(0x7fffffff) << 32 | 1}, /* 2 GiB long */
+        {QI_MANIFEST_FIXED + QI_MANIFEST_SEGMENT, 0}, /* the second is not above the first */
+        {QI_MANIFEST_FIXED + 2 * QI_MANIFEST_SEGMENT,
+         UINT64_MAX >> 2}, /* a segment of ReqIds that are none */
+        {QI_MANIFEST_FIXED + 8, UINT64_C(0x7fffffff) << 32 | 1}, /* 2 GiB long */
     };
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         struct crafted crafted = crafted_new();
         let_go(&crafted);
         const char *name = load_journal(&crafted);
         uint64_t at = last_frame(QI_JOURNAL_START, QI_FRAME_MANIFEST);
-        assert(length_at(at) == 48 + 3 * 16);
+        assert(length_at(at) == QI_MANIFEST_FIXED + 3 * QI_MANIFEST_SEGMENT);
         qi_put64(bytes + at + QI_FRAME_HEADER + edits[i].offset, edits[i].value);
         reseal(journal_seed(), at);
         with_file(&crafted, name, true);

@@ -259,9 +259,9 @@ static size_t compacted(struct shop *shop, const char *name, uint8_t **bytes) {
     return read_file(shop, "3.qms", bytes);
 }
 
-/* Writes the file with its checksums made right again, and expects that none of its messages can be read. */
-static void expect_refused(struct shop *shop, uint8_t *bytes, size_t size, uint64_t frames_end,
-                           uint32_t groups) {
+/* Writes the file with its checksums made right again. The frames say the same as the table did: nothing is lost. */
+static void expect_not_believed(struct shop *shop, uint8_t *bytes, size_t size, uint64_t frames_end,
+                                uint32_t groups) {
     uint32_t seed = qi_frame_seed(IDENTITY, 3, 0);
     uint64_t first = 4 + 8 * (uint64_t)groups, second = frames_end + first + 4;
     qi_put32(bytes + QI_MH_CRC, qi_crc32c(0, bytes, QI_MH_CRC));
@@ -273,8 +273,7 @@ static void expect_refused(struct shop *shop, uint8_t *bytes, size_t size, uint6
     }
     write_file(shop, "3.qms", bytes, size);
     shop_open(shop, false);
-    assert(shop_try_get(shop, 0) == QI_E_CORRUPT);
-    assert(shop_try_get(shop, 8) == 0); /* of another file */
+    shop_check(shop);
     struct qi_compaction compaction;
     shop_put(shop, 10);
     assert(shop_sync(shop) == 0);
@@ -286,7 +285,7 @@ static void expect_refused(struct shop *shop, uint8_t *bytes, size_t size, uint6
     shop_end(shop);
 }
 
-static void test_a_table_that_cannot_be_is_damage(void) {
+static void test_a_table_that_cannot_be_is_not_believed(void) {
     const uint32_t frames = 64 + 4 * 35, pairs = frames + 4 + 2 * 8 + 4;
     struct {
         const char *name;
@@ -313,7 +312,7 @@ static void test_a_table_that_cannot_be_is_damage(void) {
         size_t size = compacted(&shop, edits[i].name, &bytes);
         assert(size == frames + 4 + 2 * 8 + 4 + 4 * 8 + 4);
         qi_put32(bytes + edits[i].offset, edits[i].value);
-        expect_refused(&shop, bytes, size, frames, 2);
+        expect_not_believed(&shop, bytes, size, frames, 2);
     }
 }
 
@@ -441,7 +440,7 @@ int main(int count, char **arguments) {
         test_an_empty_message_is_read_from_a_file_that_changed(mapping);
         test_freeing_takes_what_is_gone_for_gone(mapping);
     }
-    test_a_table_that_cannot_be_is_damage();
+    test_a_table_that_cannot_be_is_not_believed();
     printf("message_corners: all passed\n");
     return 0;
 }
