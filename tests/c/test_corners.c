@@ -320,10 +320,10 @@ static void test_a_delivery_count_stays_at_its_highest(void) {
     assert(qi_nack_many(corner.a, ids, 1) == 0);
     get_many(corner.a, 1, ids);
     struct qi_segment *segment = qi_segment_find(&corner.a->segments, 0);
-    segment->hot->count[0] = UINT16_MAX; /* 65533 gets later */
+    qi_slots_of(segment->hot, 0)->count[0] = UINT16_MAX; /* 65533 gets later */
     assert(qi_nack_many(corner.a, ids, 1) == 0);
     get_many(corner.a, 1, ids);
-    assert(segment->hot->count[0] == UINT16_MAX);
+    assert(qi_slots_of(segment->hot, 0)->count[0] == UINT16_MAX);
     corner_end(&corner);
 }
 
@@ -482,9 +482,9 @@ static void test_check_recounts_everything(void) {
     corner.a->out++;
     assert(check_says(&corner, "were counted"));
     corner.a->out--;
-    qi_set_bit(segment->hot->ack, 0);
+    qi_set_bit(&qi_slots_of(segment->hot, 0)->ack, 0);
     assert(check_says(&corner, "an acked message is out"));
-    qi_clear_bit(segment->hot->ack, 0);
+    qi_clear_bit(&qi_slots_of(segment->hot, 0)->ack, 0);
     assert(!check_says(&corner, ""));
     corner_end(&corner);
 }

@@ -313,8 +313,8 @@ static void test_an_entry_with_an_impossible_length_is_damage(void) {
     uint8_t *record = (uint8_t *)(uintptr_t)crafted.queue->window;
     assert(record && crafted.queue->window_number == 0);
     struct qi_segment *segment = qi_segment_find(&crafted.queue->segments, 0);
-    uint64_t at = (segment->hot->loc[3] & QI_LOC_OFFSET_MAX) + QI_ENTRY_ID + QI_PUB_EMBEDDED -
-                  crafted.queue->window_offset;
+    uint64_t at = (qi_slots_of(segment->hot, 3)->loc[3] & QI_LOC_OFFSET_MAX) + QI_ENTRY_ID +
+                  QI_PUB_EMBEDDED - crafted.queue->window_offset;
     qi_put32(record + at, 1 << 24); /* as if the medium had given other bytes this time */
     assert(qi_browse(crafted.queue, 3, false, &message, payload, sizeof payload) == QI_E_CORRUPT);
     assert(strstr(qi_error_text(), "impossible length") && qi_error_req_id() == 3);
@@ -334,7 +334,7 @@ static void test_a_segment_that_shrinks_in_use_costs_its_records(void) {
     assert(qi_browse(crafted.queue, 3, false, &message, payload, sizeof payload) == 10);
     with_file(&crafted, "0.idx", false);
     struct qi_segment *segment = qi_segment_find(&crafted.queue->segments, 0);
-    uint64_t offset = segment->hot->loc[3] & QI_LOC_OFFSET_MAX;
+    uint64_t offset = qi_slots_of(segment->hot, 3)->loc[3] & QI_LOC_OFFSET_MAX;
     for (uint64_t left = offset - 20; left <= offset + 40; left += 20) {
         size = left;
         with_file(&crafted, "0.idx", true);
