@@ -1,4 +1,4 @@
-/* deliver.c - get, browse, nack, purge: taking messages in order, or only looking.
+/* deliver.c - get, browse, nack: taking messages in order, or only looking. (wait.c: waiting for one. purge.c.)
  *
  * Ready = published, not acked, not out. The cursor is a lower bound of the first ready ReqId, so a get looks at one
  * word of a bitmap in the usual case; a nack moves it back.
@@ -199,21 +199,102 @@ static int64_t get_locked(struct qi_queue *queue, qi_message *message, void *pay
     return error ? error : deliver(queue, segment, slot, message);
 }
 
+/* The last ready message; QI_EMPTY if there is none. */
+static int find_newest(struct qi_queue *queue, struct qi_segment **found, uint32_t *slot) {
+    uint32_t entries = queue->store->options.segment_entries;
+    struct qi_segments *segments = &queue->segments;
+    for (uint32_t i = segments->count; i-- > 0;) {
+        struct qi_segment *segment = segments->items + segments->start + i;
+        if (segment->unacked == 0 || (segment->hot && segment->hot->out_count >= segment->unacked))
+            continue;
+        int error = qi_segment_load(queue, segment);
+        if (error)
+            return error;
+        for (uint32_t group = (entries + 63) / 64; group-- > 0;) {
+            const struct qi_slots *slots = qi_slots_of(segment->hot, group * 64);
+            uint64_t bits = slots->pub & ~slots->ack & ~slots->out;
+            if (!bits)
+                continue;
+            *found = segment;
+            *slot = group * 64 + 63 - (uint32_t)__builtin_clzll(bits);
+            return 0;
+        }
+    }
+    return QI_EMPTY;
+}
+
+/* As get_locked, from the other end. What is before the message is as ready as it was: so the cursor must not follow. */
+static int64_t get_newest_locked(struct qi_queue *queue, qi_message *message, void *payload,
+                                 size_t room) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    uint64_t req_id, cursor = queue->cursor;
+    for (int expired = 1; expired;) {
+        int error = qi_make_event_room(queue, 5 * QI_RECORD_ID);
+        if (!error)
+            error = find_newest(queue, &segment, &slot);
+        if (error)
+            return error;
+        req_id = segment->number * queue->store->options.segment_entries + slot;
+        expired = is_expired(queue, segment, slot);
+        if (expired < 0)
+            return expired;
+        if (expired)
+            error = drop(queue, segment, slot, req_id);
+        if (error)
+            return error;
+        if (expired)
+            qi_flush_if_due(queue);
+    }
+    int error = read_message(queue, segment, slot, message, payload, room);
+    if (error == QI_E_CORRUPT)
+        error = set_aside(queue, segment, slot, req_id);
+    else if (!error)
+        error = deliver(queue, segment, slot, message);
+    if (cursor < queue->cursor)
+        queue->cursor = cursor;
+    return error;
+}
+
 /* Something is out of the ordinary: else ReqId and body say all about the message. */
 static bool is_special(const qi_message *message) {
     return (message->flags & (QI_REDELIVERED | QI_TRANSIENT)) || message->expiry_us ||
            message->payload_size != message->body_size;
 }
 
-int64_t qi_get(qi_reader *reader) {
-    struct qi_queue *queue = reader->queue;
-    qi_message *message = &reader->message;
+static int64_t take(struct qi_queue *queue, void *context) {
+    qi_reader *reader = context;
+    reader->queue = queue;
+    int64_t result = get_locked(queue, &reader->message, reader->payload, reader->room);
+    return result ? result : reader->message.payload_size;
+}
+
+static int64_t take_newest(struct qi_queue *queue, void *context) {
+    qi_reader *reader = context;
+    int64_t result = get_newest_locked(queue, &reader->message, reader->payload, reader->room);
+    return result ? result : reader->message.payload_size;
+}
+
+static int64_t take_now(struct qi_queue *queue, qi_take take_one, void *context) {
     qi_lock(queue->store);
     int64_t result = qi_queue_ready(queue, true);
     if (result == 0)
-        result = get_locked(queue, message, reader->payload, reader->room);
+        result = take_one(queue, context);
     qi_unlock(queue->store);
-    return result ? result : message->payload_size;
+    return result;
+}
+
+int64_t qi_get(qi_reader *reader) {
+    return take_now(reader->queue, take, reader);
+}
+
+int64_t qi_get_newest(qi_reader *reader) {
+    return take_now(reader->queue, take_newest, reader);
+}
+
+int64_t qi_get_wait(qi_reader *reader, struct qi_queue **queues, uint32_t count, uint64_t until_us,
+                    uint64_t pause_us) {
+    return qi_wait(queues, count, until_us, pause_us, take, reader);
 }
 
 int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, size_t room) {
@@ -286,14 +367,32 @@ static int64_t get_many_locked(struct qi_queue *queue, uint32_t count, qi_messag
     return 2 * (int64_t)got + plain;
 }
 
+struct batch {
+    uint32_t count;
+    qi_message *messages;
+    void *payloads;
+    size_t room;
+    uint64_t *req_ids;
+    uint32_t *sizes;
+};
+
+static int64_t take_many(struct qi_queue *queue, void *context) {
+    const struct batch *batch = context;
+    return get_many_locked(queue, batch->count, batch->messages, batch->payloads, batch->room,
+                           batch->req_ids, batch->sizes);
+}
+
 int64_t qi_get_many(struct qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,
                     size_t room, uint64_t *req_ids, uint32_t *sizes) {
-    qi_lock(queue->store);
-    int64_t result = qi_queue_ready(queue, true);
-    if (result == 0)
-        result = get_many_locked(queue, count, messages, payloads, room, req_ids, sizes);
-    qi_unlock(queue->store);
-    return result;
+    struct batch batch = {count, messages, payloads, room, req_ids, sizes};
+    return take_now(queue, take_many, &batch);
+}
+
+int64_t qi_get_many_wait(struct qi_queue *queue, uint32_t count, qi_message *messages,
+                         void *payloads, size_t room, uint64_t *req_ids, uint32_t *sizes,
+                         uint64_t until_us, uint64_t pause_us) {
+    struct batch batch = {count, messages, payloads, room, req_ids, sizes};
+    return qi_wait(&queue, 1, until_us, pause_us, take_many, &batch);
 }
 
 /* A browser that walks through a backlog leaves no trail of maps in memory. */
@@ -377,51 +476,8 @@ int64_t qi_nack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t c
         if (req_ids[i] < queue->cursor)
             queue->cursor = req_ids[i];
     }
+    if (!error)
+        qi_announce(queue, count);
     qi_unlock(queue->store);
     return error;
-}
-
-static int append_purge(struct qi_queue *queue, uint64_t *purged) {
-    uint32_t entries = queue->store->options.segment_entries;
-    uint8_t *at;
-    int error = qi_make_room(queue, 8 + 8 * queue->out, 0);
-    if (!error)
-        error = qi_load_for_purge(queue);
-    if (!error) {
-        error = qi_journal_room(qi_current(queue), 8 + 8 * queue->out, true, &at);
-        if (error)
-            error = qi_append_failed(queue, error);
-    }
-    if (error)
-        return error;
-    uint8_t *list = at + 8, *next = list;
-    qi_put64(at, queue->next);
-    for (uint32_t i = 0; i < queue->segments.count; i++) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
-        for (uint32_t slot = 0; segment->hot && slot < entries; slot += 64)
-            for (uint64_t bits = qi_slots_of(segment->hot, slot)->out; bits;
-                 bits &= bits - 1, next += 8)
-                qi_put64(next, segment->number * entries + slot + (uint32_t)__builtin_ctzll(bits));
-    }
-    uint32_t count = (uint32_t)((next - list) / 8);
-    error = qi_journal_append(qi_current(queue), QI_FRAME_PURGE, 8 + 8 * count);
-    if (error)
-        return qi_append_failed(queue, error);
-    uint64_t before = queue->depth;
-    error = qi_apply_purge(queue, queue->next, list, count);
-    *purged = before - queue->depth;
-    queue->cursor = queue->next;
-    return error;
-}
-
-int64_t qi_purge(struct qi_queue *queue) {
-    uint64_t purged = 0;
-    qi_lock(queue->store);
-    int error = qi_queue_ready(queue, true);
-    if (!error)
-        error = append_purge(queue, &purged);
-    if (!error)
-        qi_flush_if_due(queue);
-    qi_unlock(queue->store);
-    return error ? error : (int64_t)purged;
 }

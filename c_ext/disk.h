@@ -61,6 +61,8 @@ struct qi_disk_ops {
                             int dir); /* local file system that keeps allocated blocks */
     uint64_t (*wall_us)(struct qi_disk *);
     uint64_t (*monotonic_us)(struct qi_disk *);
+    /* Of a disk for one thread: nobody could end a wait, so its clocks go on instead. */
+    void (*pass)(struct qi_disk *, uint64_t us);
     void (*whoami)(struct qi_disk *, char *text, size_t room); /* process and host, for people */
     void (*random)(struct qi_disk *, void *bytes, size_t length);
 };
@@ -72,6 +74,11 @@ struct qi_disk {
 };
 
 extern struct qi_disk qi_disk_posix;
+
+/* disk_bell.c: what an event loop waits for: a descriptor, readable once it was rung. -errno. */
+int qi_bell_open(void);
+void qi_bell_ring(int bell);
+void qi_bell_close(int bell);
 
 /* A counter that a fork raises in the child: handles opened before are not the child's (H16). */
 unsigned qi_fork_generation(void);

@@ -28,6 +28,8 @@ enum {
     QI_E_OUTCOME = -15, /* the sync failed: durable or not, nobody knows */
     QI_E_ROOM = -16,    /* the caller's buffer is too small; nothing was changed */
     QI_E_MISSING = -17, /* no such store or queue */
+    QI_PAUSE = -18,     /* nothing yet; the caller wanted to come up for air */
+    QI_BUSY = -19,      /* the verb would have to wait, and was asked not to; nothing was changed */
 };
 const char *qi_error_text(void);
 /* The message that a QI_E_CORRUPT is about, if it is about one and what is behind it can be read; else -1. */
@@ -120,9 +122,27 @@ typedef struct {
 
 /* The payload's length, or an error. QI_E_ROOM: message.payload_size says how much is needed. */
 int64_t qi_get(qi_reader *reader);
+int64_t qi_get_newest(qi_reader *reader); /* the one that was published last */
 /* Twice the number of messages, plus one if none of them has anything special (then req_ids and sizes say it all). */
 int64_t qi_get_many(qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,
                     size_t room, uint64_t *req_ids, uint32_t *sizes);
+/* The same, but they wait for a message until the store's clock says until_us (UINT64_MAX: for ever), and come back with
+ * QI_PAUSE after pause_us. The first takes from the first of `count` queues that has one: reader->queue says from which.
+ * They end with QI_E_CLOSED or QI_E_FAILED when the store is closed or fails. */
+int64_t qi_get_wait(qi_reader *reader, qi_queue **queues, uint32_t count, uint64_t until_us,
+                    uint64_t pause_us);
+int64_t qi_get_many_wait(qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,
+                         size_t room, uint64_t *req_ids, uint32_t *sizes, uint64_t until_us,
+                         uint64_t pause_us);
+uint64_t qi_store_clock_us(qi_store *store); /* never set, never back */
+/* For an event loop, which may not wait. The store's descriptor becomes readable when an armed queue gets a message, is
+ * deleted, or its store closed; the loop reads it empty, then asks for the queues until there is none, and arms them
+ * again if it needs more. arm: 1, there is something already; 0; QI_BUSY: ask again. disarm: others who wait are woken
+ * for what the loop leaves. The descriptor is closed with the store. */
+int qi_store_bell(qi_store *store);
+int qi_bell_arm(qi_queue *queue);
+int qi_bell_disarm(qi_queue *queue);
+qi_queue *qi_bell_next(qi_store *store);
 /* The first message at or behind from_req_id, in any state but acked; changes nothing. */
 int64_t qi_browse(qi_queue *queue, uint64_t from_req_id, bool ready_only, qi_message *message,
                   void *payload, size_t room);

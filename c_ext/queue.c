@@ -52,8 +52,7 @@ static inline bool is_flush_due(struct qi_queue *queue) {
 
 bool qi_begin_now(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
     struct qi_store *store = queue->store;
-    if (atomic_load_explicit(&store->returning, memory_order_relaxed) ||
-        pthread_mutex_trylock(&store->lock) != 0)
+    if (!qi_try_lock(store))
         return false;
     if (__builtin_expect(qi_store_usable(store, true) == 0 && queue->recovered && queue->dir >= 0 &&
                              !queue->short_of_space && has_room(queue, bytes, ids) &&
@@ -255,6 +254,7 @@ static int64_t append_publish(struct qi_queue *queue, const struct publish *publ
         return qi_append_failed(queue, error);
     mark_published(queue, segment, slot, (uint64_t)(at - journal->tape.memory), publish);
     queue->next = req_id + 1;
+    qi_announce(queue, 1);
     return (int64_t)req_id;
 }
 
@@ -455,6 +455,7 @@ static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint
         offset += record_size(queue->store, &items[i]);
     }
     queue->next = first + count;
+    qi_announce(queue, count);
     qi_flush_if_due(queue);
     return (int64_t)first;
 }

@@ -5,6 +5,7 @@
 #include "journal.h"
 #include "qindex.h"
 #include "segment.h"
+#include "wait.h"
 
 struct qi_store;
 struct qi_flush;
@@ -36,6 +37,11 @@ struct qi_queue {
     uint64_t out;    /* of these, delivered by this process */
     uint32_t dirty_count;
     uint32_t copies; /* that a fan-out is about to append */
+
+    struct qi_waiter *waiters, *last_waiter; /* NULL: nobody waits for a message */
+    struct qi_waiter bell;
+    struct qi_queue *next_rung; /* in the store's list, if rung */
+    bool rung;
 
     uint64_t lsn_base;   /* journal bytes of earlier epochs: lsn = lsn_base + tail grows for ever */
     uint64_t lsn_synced; /* everything below is durable */
@@ -148,7 +154,6 @@ void qi_queue_reset(struct qi_queue *queue); /* forgets the index; files are clo
 
 /* The verbs for a caller that must not wait (it holds the GIL): a plain message, embedded, in memory, with room in the
  * journal and the lock free. Otherwise QI_BUSY, nothing was changed, and the verb that may wait does it. */
-#define QI_BUSY (-100)
 int64_t qi_publish_now(struct qi_queue *queue, const void *body, size_t body_size);
 int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, size_t room);
 int qi_ack_now(struct qi_queue *queue, uint64_t req_id);
@@ -162,6 +167,12 @@ int qi_make_event_room(struct qi_queue *queue, uint64_t bytes);
 /* After an append: is it time to flush? */
 void qi_flush_if_due(struct qi_queue *queue);
 int qi_append_failed(struct qi_queue *queue, int error);
+/* `messages` became ready. Costs a comparison as long as nobody waits. */
+static inline void qi_announce(struct qi_queue *queue, uint64_t messages) {
+    if (__builtin_expect(queue->waiters != NULL, 0))
+        qi_wake_waiters(queue, messages);
+}
+
 /* ack.c */
 /* The segment with its maps, for a message that was published and not acked; or why not. */
 int qi_find_live(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,

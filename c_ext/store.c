@@ -46,6 +46,7 @@ int qi_store_fail(struct qi_store *store, int code) {
     if (!store->failed)
         store->failed = code;
     pthread_cond_broadcast(&store->changed);
+    qi_wake_all(store);
     return code;
 }
 
@@ -214,6 +215,7 @@ static void init_threads(struct qi_store *store) {
     pthread_mutex_init(&store->gate, NULL);
     pthread_mutex_init(&store->lock, NULL);
     pthread_mutex_init(&store->sleep, NULL);
+    pthread_mutex_init(&store->bell_lock, NULL);
     pthread_cond_init(&store->changed, &clock);
     pthread_cond_init(&store->work, &clock);
     pthread_condattr_destroy(&clock);
@@ -230,7 +232,7 @@ int qi_store_open_on(struct qi_disk *disk, const char *path, const qi_options *o
         return qi_fail(QI_E_MEMORY, "no memory for a store");
     store->disk = disk;
     store->options = *options;
-    store->queues_dir = store->lock_file = -1;
+    store->queues_dir = store->lock_file = store->bell = -1;
     store->messages.dir = -1;
     store->messages.disk = disk;
     store->messages.tape.file = -1;
@@ -263,6 +265,9 @@ int qi_store_open_on(struct qi_disk *disk, const char *path, const qi_options *o
 
 /* Calls of other threads that work without the lock right now must come to an end first. */
 static void wait_for_others(struct qi_store *store) {
+    qi_wake_all(store);
+    while (store->waiting)
+        pthread_cond_wait(&store->changed, &store->lock);
     for (uint32_t i = 0; i < store->queues_count;) {
         const struct qi_queue *queue = store->queues[i];
         if (queue->flushing || queue->syncing || queue->recovering || store->compacting ||
@@ -318,6 +323,7 @@ void qi_store_free(struct qi_store *store) {
         free(store->findings[i].where);
         free(store->findings[i].text);
     }
+    qi_bell_close(store->bell);
     free(store->findings);
     free(store->queues);
     free(store);

@@ -47,6 +47,12 @@ struct qi_store {
     bool counting; /* a census runs */
     bool closing;  /* no new calls */
     bool messages_syncing;
+    uint32_t waiting; /* threads in qi_wait */
+
+    int bell; /* -1: no event loop asked for it */
+    pthread_mutex_t
+        bell_lock; /* for the list of queues that rang; taken last, never held for long */
+    struct qi_queue *rung;
 
     struct qi_messages messages;
     struct qi_queue **queues;
@@ -66,6 +72,11 @@ static inline void qi_lock(struct qi_store *store) {
         pthread_mutex_unlock(&store->gate);
     }
     pthread_mutex_lock(&store->lock);
+}
+/* For who must not wait. */
+static inline bool qi_try_lock(struct qi_store *store) {
+    return !atomic_load_explicit(&store->returning, memory_order_relaxed) &&
+           pthread_mutex_trylock(&store->lock) == 0;
 }
 static inline void qi_unlock(struct qi_store *store) {
     pthread_mutex_unlock(&store->lock);
@@ -90,6 +101,9 @@ void qi_report(struct qi_store *store, bool damage, const char *directory, const
                uint64_t offset, const char *format, ...) __attribute__((format(printf, 6, 7)));
 /* Takes back all findings from this number on. */
 void qi_forget_findings(struct qi_store *store, uint32_t since);
+
+/* For pthread_cond_timedwait: so far from now. */
+struct timespec qi_time_after(uint64_t us);
 
 /* Wakes the worker if it sleeps. Called with the lock, after the change that it is to see. */
 void qi_wake_worker(struct qi_store *store);

@@ -324,11 +324,7 @@ static void wait_for_work(struct qi_store *store, uint64_t us) {
     if (us == 0) {
         pthread_cond_wait(&store->work, &store->sleep);
     } else {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        uint64_t ns = (uint64_t)until.tv_nsec + us % 1000000 * 1000;
-        until.tv_sec += (time_t)(us / 1000000 + ns / 1000000000);
-        until.tv_nsec = (long)(ns % 1000000000);
+        struct timespec until = qi_time_after(us);
         pthread_cond_timedwait(&store->work, &store->sleep, &until);
     }
     pthread_mutex_unlock(&store->sleep);

@@ -45,6 +45,8 @@ class _Lib:
     QI_E_OUTCOME: Final = -15
     QI_E_ROOM: Final = -16
     QI_E_MISSING: Final = -17
+    QI_PAUSE: Final = -18
+    QI_BUSY: Final = -19
     QI_REDELIVERED: Final = 1
     QI_TRANSIENT: Final = 2
     QI_UNACKED: Final = 4
@@ -139,6 +141,7 @@ class _Lib:
         /,
     ) -> int: ...
     def qi_get(self, reader: _C, /) -> int: ...
+    def qi_get_newest(self, reader: _C, /) -> int: ...
     def qi_get_many(
         self,
         queue: _C,
@@ -150,6 +153,27 @@ class _Lib:
         sizes: _C,
         /,
     ) -> int: ...
+    def qi_get_wait(
+        self, reader: _C, queues: _C, count: int, until_us: int, pause_us: int, /
+    ) -> int: ...
+    def qi_get_many_wait(
+        self,
+        queue: _C,
+        count: int,
+        messages: _C,
+        payloads: _C,
+        room: int,
+        req_ids: _C,
+        sizes: _C,
+        until_us: int,
+        pause_us: int,
+        /,
+    ) -> int: ...
+    def qi_store_clock_us(self, store: _C, /) -> int: ...
+    def qi_store_bell(self, store: _C, /) -> int: ...
+    def qi_bell_arm(self, queue: _C, /) -> int: ...
+    def qi_bell_disarm(self, queue: _C, /) -> int: ...
+    def qi_bell_next(self, store: _C, /) -> _C: ...
     def qi_browse(
         self,
         queue: _C,

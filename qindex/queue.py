@@ -6,7 +6,7 @@ Each verb is one call into the core, which has its own lock.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from qindex.errors import raise_error
 from qindex.message import Details, Message
 from qindex.native import QueueCalls, to_req_ids
 from qindex.reader import BATCH_MESSAGES_MAX, BatchReader, Reader, to_message
+from qindex.waiting import Wait
 
 if TYPE_CHECKING:
     from qindex.store import Store
@@ -155,36 +156,62 @@ class Queue(QueueCalls):
 
     # --- getting -------------------------------------------------------------------------------
 
-    def _get(self) -> Message | None:
-        """get() of a message with something special, or when it has to be read from a file."""
+    def _get(self, *, timeout: float | None = 0) -> Message | None:
+        """get() that waits, or of a message with something special or that is not in memory."""
+        if timeout == 0:
+            return self._take(lib.qi_get)
+        return self._wait(Wait(self._store._handle, timeout), [self])
+
+    def _wait(self, wait: Wait, queues: Sequence[Queue]) -> Message | None:
+        """From the first of the queues that has one; this one is among them."""
+        count = len(queues)
+        handles = ffi.new("qi_queue *[]", [queue._handle for queue in queues])
+        names = {queue._handle: queue.name for queue in queues}
+        return self._take(lambda reader: wait(lib.qi_get_wait, reader, handles, count), names)
+
+    def get_newest(self) -> Message | None:
+        """Take the ready message that was published last: a stack. None if there is none.
+
+        Otherwise as get(). Cost: O(1), more if the newest thousands are delivered and not acked.
+        """
+        return self._take(lib.qi_get_newest)
+
+    def _take(
+        self, take: Callable[[Any], int], names: Mapping[Any, str] | None = None
+    ) -> Message | None:
+        """What a verb of the core takes, with room for it; `names`: of the queues it looks at."""
         # Taking a reader out of the pool is atomic, so that no two threads share a buffer, and
         # cheaper than a lock.
         readers = self._readers
         reader = readers.pop() if readers else Reader(self._handle)
-        size = lib.qi_get(reader.struct)
+        size = take(reader.struct)
         while size == lib.QI_E_ROOM:
             reader.grow(reader.struct.message.payload_size)
-            size = lib.qi_get(reader.struct)
+            size = take(reader.struct)
         if size < 0 and size != lib.QI_EMPTY:
             raise_error(size)
         message = None
         if size >= 0:
-            message = to_message(self.name, reader.struct.message, reader.buffer)
+            name = self.name if names is None else names[reader.struct.queue]
+            message = to_message(name, reader.struct.message, reader.buffer)
+        reader.struct.queue = self._handle
         readers.append(reader)
         return message
 
-    def get_many(self, count: int) -> list[Message]:
+    def get_many(self, count: int, *, timeout: float | None = 0) -> list[Message]:
         """Take up to `count` ready messages, in order; fewer if there are fewer (or past 4 MiB).
 
-        Cost as get(), but one call and one journal record for all.
+        With `timeout`, waits for the first of them as get() does. Cost as get(), but one call and
+        one journal record for all.
         """
         if count < 0:
             raise ValueError(f"count must be 0 or more, not {count}")
+        wait = None if timeout == 0 else Wait(self._store._handle, timeout)
         if count == 0:
             return []
         readers = self._batch_readers
         reader = readers.pop() if readers else BatchReader()
-        messages = reader.get(self, min(count, BATCH_MESSAGES_MAX))
+        messages = reader.get(self, min(count, BATCH_MESSAGES_MAX), wait)
         readers.append(reader)
         return messages
 

@@ -12,6 +12,7 @@ from qindex.message import Details, Message
 
 if TYPE_CHECKING:
     from qindex.queue import Queue
+    from qindex.waiting import Wait
 
 PAYLOAD_ROOM: Final = 64 * 1024
 BATCH_ROOM: Final = 4 * 1024 * 1024
@@ -88,20 +89,16 @@ class BatchReader:
         arrays = (self.req_ids, self.sizes, self.buffer)
         self.addresses = [int(ffi.cast("uintptr_t", array)) for array in arrays]
 
-    def get(self, queue: Queue, count: int) -> list[Message]:
+    def get(self, queue: Queue, count: int, wait: Wait | None) -> list[Message]:
         """Up to `count` messages; see Queue.get_many."""
         if count > self.count:
             self._make_room(count, BATCH_ROOM)
         while True:
-            got = lib.qi_get_many(
-                queue._handle,
-                count,
-                self.messages,
-                self.buffer,
-                self.room,
-                self.req_ids,
-                self.sizes,
-            )
+            where = (self.messages, self.buffer, self.room, self.req_ids, self.sizes)
+            if wait is None:
+                got = lib.qi_get_many(queue._handle, count, *where)
+            else:
+                got = wait(lib.qi_get_many_wait, queue._handle, count, *where)
             if got != lib.QI_E_ROOM:
                 break
             self._make_room(count, self.messages[0].payload_size)

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import threading
 from pathlib import Path
 
 import qindex
@@ -72,3 +73,35 @@ def state(queue: qindex.Queue) -> tuple[int, ...]:
     """What a refused call must not change."""
     figures = queue.stats()
     return (figures.ready, figures.unacked, figures.dirty_count, figures.next_req_id)
+
+
+LONG = 600  # seconds: a wait that something else is to end, longer than the test has PATIENCE
+PATIENCE = 30
+
+
+class Getter(threading.Thread):
+    """Calls `get` in a thread; result() is what came of it."""
+
+    def __init__(self, get):
+        super().__init__(daemon=True)
+        self._get, self._result, self._error = get, None, None
+        self.start()
+
+    def run(self):
+        try:
+            self._result = self._get()
+        except BaseException as error:
+            self._error = error
+
+    def result(self):
+        self.join(PATIENCE)
+        assert not self.is_alive(), "it still waits"
+        if self._error:
+            raise self._error
+        return self._result
+
+
+def asleep(*getters):
+    """Let them come to their wait. If it takes them longer, the test shows less, but is right."""
+    for getter in getters:
+        getter.join(0.02)

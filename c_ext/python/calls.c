@@ -156,17 +156,30 @@ static PyObject *plain_message(Calls *self, uint64_t req_id, const char *body, u
     return (PyObject *)fields;
 }
 
-static PyObject *get(PyObject *object, PyObject *none) {
-    (void)none;
+/* Is it just `timeout=` with a value that may be given? Else `_get` says what is wrong. */
+static int is_timeout(PyObject *value, Py_ssize_t count, PyObject *keywords) {
+    if (count || PyTuple_Size(keywords) != 1 ||
+        PyUnicode_CompareWithASCIIString(PyTuple_GetItem(keywords, 0), "timeout") != 0)
+        return 0;
+    double seconds = value == Py_None ? 0 : PyFloat_AsDouble(value);
+    if (PyErr_Occurred())
+        PyErr_Clear();
+    return seconds >= 0;
+}
+
+static PyObject *get(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
+                     PyObject *keywords) {
     Calls *self = (Calls *)object;
     char payload[PAYLOAD_ROOM];
     qi_message message;
-    int64_t size =
-        self->queue ? qi_get_now(self->queue, &message, payload, sizeof payload) : QI_BUSY;
-    if (size == QI_EMPTY)
+    int plain = count == 0 && !keywords;
+    int64_t size = QI_BUSY;
+    if (self->queue && (plain || is_timeout(arguments[0], count, keywords)))
+        size = qi_get_now(self->queue, &message, payload, sizeof payload);
+    if (size == QI_EMPTY && plain)
         Py_RETURN_NONE;
     if (size < 0)
-        return call_python(object, "_get", NULL, 0, NULL);
+        return call_python(object, "_get", arguments, count, keywords);
     PyObject *result = plain_message(self, message.req_id, payload, (uint64_t)size);
     if (!result) /* nobody has it: it is ready again */
         qi_nack_many(self->queue, &message.req_id, 1);
@@ -249,9 +262,14 @@ static PyMethodDef calls_methods[] = {
      "until it survives a power cut too. Raises DiskFull (nothing was published), OutcomeUnknown\n"
      "(with confirm: published, durability unknown), StoreFailed, StoreClosed, ReadOnly.\n"
      "Cost: one copy of the body, no system call."},
-    {"get", get, METH_NOARGS,
-     "get($self)\n--\n\n"
+    {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL | METH_KEYWORDS,
+     "get($self, *, timeout=0)\n--\n\n"
      "Take the next ready message; None if there is none. It stays until it is acked.\n\n"
+     "`timeout` is how many seconds to wait for one; 0 (the default) does not wait, None waits "
+     "for\n"
+     "ever. A wait ends with StoreClosed when the store is closed or the queue is deleted; a "
+     "signal\n"
+     "handler, Ctrl-C too, runs within 50 ms. Waiting costs nothing but a sleeping thread.\n"
      "Raises StoreCorrupt for a message whose bytes are damaged: it is set aside (unacked, told "
      "in\n"
      "store.findings), the next get() goes on behind it. Cost: O(1), one copy of the body."},

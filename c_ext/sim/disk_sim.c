@@ -410,6 +410,10 @@ static uint64_t monotonic_us(struct qi_disk *disk) {
     return sim_of(disk)->monotonic_us;
 }
 
+static void pass(struct qi_disk *disk, uint64_t us) {
+    qi_sim_advance(sim_of(disk), us);
+}
+
 static void whoami(struct qi_disk *disk, char *text, size_t room) {
     (void)disk;
     snprintf(text, room, "a simulated process\n");
@@ -450,6 +454,7 @@ static const struct qi_disk_ops sim_ops = {
     .mapping_is_safe = mapping_is_safe,
     .wall_us = wall_us,
     .monotonic_us = monotonic_us,
+    .pass = pass,
     .whoami = whoami,
     .random = fill_random,
 };

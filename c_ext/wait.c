@@ -1,0 +1,272 @@
+/* wait.c - get with a timeout, from one queue or several; waking those who wait; bells for event loops.
+ *
+ * No wake-up is lost: a waiter is in the lists before it looks, and sleeps only if nobody woke it since. Nor is one
+ * wasted: who leaves while something is ready that it did not take wakes the next. A publish wakes as many as it has
+ * messages, so there is no stampede. A signal handler of Python cannot run while the thread sleeps in here: the caller
+ * names a pause after which qi_wait comes back for a moment (QI_PAUSE).
+ *
+ * What becomes ready by time alone (today: nothing) has to be announced by who keeps its time; on a disk for one thread
+ * that is sleep_for, which must not let more time pass than up to the earliest of it.
+ */
+#define _GNU_SOURCE
+#include "wait.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "store.h"
+
+struct qi_sleeper {
+    pthread_mutex_t mutex; /* taken with the store's lock, or after it was given up */
+    pthread_cond_t wake;
+    bool woken;
+};
+
+/* ---- lists ---- */
+
+static void enlist(struct qi_queue *queue, struct qi_waiter *waiter) {
+    if (waiter->listed)
+        return;
+    waiter->listed = true;
+    waiter->next = NULL;
+    waiter->previous = queue->last_waiter;
+    if (queue->last_waiter)
+        queue->last_waiter->next = waiter;
+    else
+        queue->waiters = waiter;
+    queue->last_waiter = waiter;
+}
+
+static void take_out(struct qi_queue *queue, struct qi_waiter *waiter) {
+    if (!waiter->listed)
+        return;
+    waiter->listed = false;
+    if (waiter->previous)
+        waiter->previous->next = waiter->next;
+    else
+        queue->waiters = waiter->next;
+    if (waiter->next)
+        waiter->next->previous = waiter->previous;
+    else
+        queue->last_waiter = waiter->previous;
+}
+
+/* ---- waking ---- */
+
+/* False: somebody woke it before, so it does not count. */
+static bool wake_sleeper(struct qi_sleeper *sleeper) {
+    pthread_mutex_lock(&sleeper->mutex);
+    bool was_woken = sleeper->woken;
+    sleeper->woken = true;
+    pthread_cond_signal(&sleeper->wake);
+    pthread_mutex_unlock(&sleeper->mutex);
+    return !was_woken;
+}
+
+/* The event loop must never wait for the store's lock, so the list of the queues that rang has its own. The loop empties
+ * the list after it has made the descriptor silent: only the first entry has to be heard. */
+static void ring(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    pthread_mutex_lock(&store->bell_lock);
+    bool silent = store->rung == NULL;
+    if (!queue->rung) {
+        queue->rung = true;
+        queue->next_rung = store->rung;
+        store->rung = queue;
+    }
+    pthread_mutex_unlock(&store->bell_lock);
+    if (silent)
+        qi_bell_ring(store->bell);
+}
+
+void qi_wake_waiters(struct qi_queue *queue, uint64_t messages) {
+    while (queue->waiters && messages > 0) {
+        struct qi_waiter *waiter = queue->waiters;
+        take_out(queue, waiter);
+        if (!waiter->sleeper)
+            ring(queue);
+        else if (!wake_sleeper(waiter->sleeper))
+            continue;
+        messages--;
+    }
+}
+
+void qi_wake_all(struct qi_store *store) {
+    for (uint32_t i = 0; i < store->queues_count; i++)
+        qi_wake_waiters(store->queues[i], UINT64_MAX);
+}
+
+/* Ready, as far as the counters know: a message that has expired counts until it is met. */
+static bool has_ready(const struct qi_queue *queue) {
+    return queue->recovered && queue->depth > queue->out;
+}
+
+/* ---- sleeping ---- */
+
+static void init_sleeper(struct qi_sleeper *sleeper) {
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&sleeper->mutex, NULL);
+    pthread_cond_init(&sleeper->wake, &clock);
+    pthread_condattr_destroy(&clock);
+    sleeper->woken = false;
+}
+
+struct timespec qi_time_after(uint64_t us) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + us % 1000000 * 1000;
+    until.tv_sec += (time_t)(us / 1000000 + ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    return until;
+}
+
+#define SLEEP_MAX_US (UINT64_C(3600) * 1000000) /* longer ones in parts: no overflow to think of */
+
+/* Until it is woken, at most that long. The lock is given up; the verbs let it come back (qi_relock). */
+static void sleep_for(struct qi_store *store, struct qi_sleeper *sleeper, uint64_t us) {
+    if (store->disk->single_threaded) { /* nobody else is there who could wake it: time passes */
+        store->disk->ops->pass(store->disk, us);
+        return;
+    }
+    struct timespec until = qi_time_after(us < SLEEP_MAX_US ? us : SLEEP_MAX_US);
+    int error = 0;
+    pthread_mutex_lock(&sleeper->mutex);
+    qi_unlock(store);
+    while (!sleeper->woken && error != ETIMEDOUT)
+        error = pthread_cond_timedwait(&sleeper->wake, &sleeper->mutex, &until);
+    pthread_mutex_unlock(&sleeper->mutex);
+    qi_relock(store);
+}
+
+/* ---- waiting ---- */
+
+/* One look at a queue. An idle queue of which is known that it has nothing is not woken for it. */
+static int64_t look(struct qi_queue *queue, qi_take take, void *context) {
+    int64_t result = 0;
+    if (queue->recovered && !queue->recovering && !queue->deleted && !has_ready(queue)) {
+        result = qi_store_usable(queue->store, true);
+        return result ? result : QI_EMPTY;
+    }
+    result = qi_queue_ready(queue, true);
+    return result ? result : take(queue, context);
+}
+
+static int64_t look_at_all(struct qi_queue **queues, uint32_t count, qi_take take, void *context) {
+    int64_t result = QI_EMPTY;
+    for (uint32_t i = 0; i < count && result == QI_EMPTY; i++)
+        result = look(queues[i], take, context);
+    return result;
+}
+
+static int64_t wait_locked(struct qi_queue **queues, struct qi_waiter *waiters, uint32_t count,
+                           uint64_t until_us, uint64_t pause_us, qi_take take, void *context) {
+    struct qi_store *store = queues[0]->store;
+    struct qi_disk *disk = store->disk;
+    struct qi_sleeper *sleeper = waiters[0].sleeper;
+    uint64_t now = disk->ops->monotonic_us(disk);
+    uint64_t back_us = now + pause_us < now ? UINT64_MAX : now + pause_us;
+    for (;;) {
+        sleeper->woken = false;
+        for (uint32_t i = 0; i < count; i++)
+            enlist(queues[i], &waiters[i]);
+        int64_t result = look_at_all(queues, count, take, context);
+        now = disk->ops->monotonic_us(disk);
+        if (result != QI_EMPTY || now >= until_us)
+            return result;
+        if (now >= back_us)
+            return QI_PAUSE;
+        if (until_us == UINT64_MAX && disk->single_threaded)
+            return qi_fail(QI_E_ARGUMENT, "on a disk for one thread nobody could end this wait: "
+                                          "give it a time");
+        if (!sleeper->woken)
+            sleep_for(store, sleeper, (until_us < back_us ? until_us : back_us) - now);
+    }
+}
+
+#define FEW 8u
+
+int64_t qi_wait(struct qi_queue **queues, uint32_t count, uint64_t until_us, uint64_t pause_us,
+                qi_take take, void *context) {
+    struct qi_store *store = queues[0]->store;
+    struct qi_waiter few[FEW], *waiters = count <= FEW ? few : malloc(count * sizeof *waiters);
+    if (!waiters)
+        return qi_fail(QI_E_MEMORY, "no memory to wait for %u queues", count);
+    struct qi_sleeper sleeper;
+    init_sleeper(&sleeper);
+    for (uint32_t i = 0; i < count; i++)
+        waiters[i] = (struct qi_waiter){.sleeper = &sleeper};
+    qi_lock(store);
+    store->waiting++;
+    int64_t result = wait_locked(queues, waiters, count, until_us, pause_us, take, context);
+    for (uint32_t i = 0; i < count; i++)
+        take_out(queues[i], &waiters[i]);
+    for (uint32_t i = 0; i < count; i++) /* it may have been woken for what it did not take */
+        if (has_ready(queues[i]))
+            qi_announce(queues[i], 1);
+    store->waiting--;
+    if (store->closing)
+        pthread_cond_broadcast(&store->changed);
+    qi_unlock(store);
+    pthread_cond_destroy(&sleeper.wake);
+    pthread_mutex_destroy(&sleeper.mutex);
+    if (waiters != few)
+        free(waiters);
+    return result;
+}
+
+uint64_t qi_store_clock_us(struct qi_store *store) {
+    return store->disk->ops->monotonic_us(store->disk);
+}
+
+/* ---- bells ---- */
+
+int qi_store_bell(struct qi_store *store) {
+    qi_lock(store);
+    int error = qi_store_usable(store, false);
+    if (!error && store->bell < 0)
+        store->bell = qi_bell_open();
+    if (!error && store->bell < 0)
+        error = qi_fail_disk(store->bell, "cannot open", "a bell");
+    int bell = store->bell;
+    qi_unlock(store);
+    return error ? error : bell;
+}
+
+int qi_bell_arm(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    if (!qi_try_lock(store))
+        return QI_BUSY;
+    int result = qi_store_usable(store, true);
+    if (!result && queue->deleted)
+        result = qi_fail(QI_E_CLOSED, "queue %s was deleted", queue->name);
+    if (!result && (!queue->recovered || has_ready(queue)))
+        result = 1;
+    if (!result)
+        enlist(queue, &queue->bell);
+    qi_unlock(store);
+    return result;
+}
+
+int qi_bell_disarm(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    if (!qi_try_lock(store))
+        return QI_BUSY;
+    take_out(queue, &queue->bell);
+    if (has_ready(queue)) /* others may wait for what the loop left */
+        qi_announce(queue, 1);
+    qi_unlock(store);
+    return 0;
+}
+
+struct qi_queue *qi_bell_next(struct qi_store *store) {
+    pthread_mutex_lock(&store->bell_lock);
+    struct qi_queue *queue = store->rung;
+    if (queue) {
+        store->rung = queue->next_rung;
+        queue->rung = false;
+    }
+    pthread_mutex_unlock(&store->bell_lock);
+    return queue;
+}
