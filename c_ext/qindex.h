@@ -137,11 +137,11 @@ int64_t qi_get_many_wait(qi_queue *queue, uint32_t count, qi_message *messages, 
 uint64_t qi_store_clock_us(qi_store *store); /* never set, never back */
 /* For an event loop, which may not wait. The store's descriptor becomes readable when an armed queue gets a message, is
  * deleted, or its store closed; the loop reads it empty, then asks for the queues until there is none, and arms them
- * again if it needs more. arm: 1, there is something already; 0; QI_BUSY: ask again. disarm: others who wait are woken
- * for what the loop leaves. The descriptor is closed with the store. */
+ * again if it needs more. arm: 0, or 1 if there is something already. disarm: others who wait are woken for what the loop
+ * leaves. Unless they may wait for the store's lock, both may say QI_BUSY. The descriptor is closed with the store. */
 int qi_store_bell(qi_store *store);
-int qi_bell_arm(qi_queue *queue);
-int qi_bell_disarm(qi_queue *queue);
+int qi_bell_arm(qi_queue *queue, bool may_wait);
+int qi_bell_disarm(qi_queue *queue, bool may_wait);
 qi_queue *qi_bell_next(qi_store *store);
 /* The first message at or behind from_req_id, in any state but acked; changes nothing. */
 int64_t qi_browse(qi_queue *queue, uint64_t from_req_id, bool ready_only, qi_message *message,

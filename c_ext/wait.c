@@ -234,9 +234,16 @@ int qi_store_bell(struct qi_store *store) {
     return error ? error : bell;
 }
 
-int qi_bell_arm(struct qi_queue *queue) {
+static bool lock_if(struct qi_store *store, bool may_wait) {
+    if (!may_wait)
+        return qi_try_lock(store);
+    qi_lock(store);
+    return true;
+}
+
+int qi_bell_arm(struct qi_queue *queue, bool may_wait) {
     struct qi_store *store = queue->store;
-    if (!qi_try_lock(store))
+    if (!lock_if(store, may_wait))
         return QI_BUSY;
     int result = qi_store_usable(store, true);
     if (!result && queue->deleted)
@@ -249,9 +256,9 @@ int qi_bell_arm(struct qi_queue *queue) {
     return result;
 }
 
-int qi_bell_disarm(struct qi_queue *queue) {
+int qi_bell_disarm(struct qi_queue *queue, bool may_wait) {
     struct qi_store *store = queue->store;
-    if (!qi_try_lock(store))
+    if (!lock_if(store, may_wait))
         return QI_BUSY;
     take_out(queue, &queue->bell);
     if (has_ready(queue)) /* others may wait for what the loop left */

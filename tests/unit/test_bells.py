@@ -32,11 +32,11 @@ def rung(store):
 
 def test_it_rings_once_for_an_armed_queue(store, queue, bell):
     queue.publish(b"before")
-    assert lib.qi_bell_arm(queue._handle) == 1
+    assert lib.qi_bell_arm(queue._handle, True) == 1
     queue.ack(queue.get())
     assert not rings(bell)
-    assert lib.qi_bell_arm(queue._handle) == 0
-    assert lib.qi_bell_arm(queue._handle) == 0
+    assert lib.qi_bell_arm(queue._handle, True) == 0
+    assert lib.qi_bell_arm(queue._handle, True) == 0
     queue.publish(b"a")
     queue.publish(b"b")
     assert rings(bell)
@@ -48,7 +48,7 @@ def test_it_rings_once_for_an_armed_queue(store, queue, bell):
 def test_queues_that_ring_together_ring_once(store, bell):
     queues = [store.queue(name) for name in "abc"]
     for queue in queues:
-        lib.qi_bell_arm(queue._handle)
+        lib.qi_bell_arm(queue._handle, True)
     for queue in queues:
         queue.publish(b"a")
     assert rings(bell)
@@ -57,12 +57,12 @@ def test_queues_that_ring_together_ring_once(store, bell):
 
 
 def test_a_disarmed_one_is_silent_and_passes_on_what_it_left(store, queue, bell):
-    assert lib.qi_bell_arm(queue._handle) == 0
+    assert lib.qi_bell_arm(queue._handle, True) == 0
     getter = Getter(lambda: queue.get(timeout=LONG))
     asleep(getter)
     queue.publish(b"for the bell, which came first")
     assert rings(bell)
-    assert lib.qi_bell_disarm(queue._handle) == 0
+    assert lib.qi_bell_disarm(queue._handle, True) == 0
     assert getter.result() is not None
     queue.publish(b"nobody waits")
     assert not rings(bell)
@@ -72,7 +72,7 @@ def test_close_rings(open_store):
     store = open_store()
     bell = lib.qi_store_bell(store._handle)
     queue = store.queue("a")
-    lib.qi_bell_arm(queue._handle)
+    lib.qi_bell_arm(queue._handle, True)
     store.close()
     assert rings(bell)
-    assert lib.qi_bell_arm(queue._handle) == lib.QI_E_CLOSED
+    assert lib.qi_bell_arm(queue._handle, True) == lib.QI_E_CLOSED

@@ -1,0 +1,385 @@
+"""qindex.aio: the same verbs, awaited; nothing slow on the event loop; cancelling loses nothing."""
+
+import asyncio
+import functools
+import threading
+from collections import Counter
+
+import pytest
+from helpers import SMALL, bodies
+
+import qindex
+from qindex import aio
+from qindex.aio_queue import BUSY
+from qindex.testing import SimulatedDisk
+
+PATIENCE = 30
+
+
+def on_a_loop(test):
+    """Run the test as a coroutine; it may take PATIENCE seconds."""
+
+    @functools.wraps(test)
+    def run(*arguments, **fixtures):
+        asyncio.run(asyncio.wait_for(test(*arguments, **fixtures), PATIENCE))
+
+    return run
+
+
+async def settle(turns=20):
+    """Let the other tasks come to where they wait."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("sync", ["group", "always", "never"])
+@on_a_loop
+async def test_every_verb_does_what_it_does_without_await(path, sync):
+    async with aio.open(path, sync=sync, **SMALL) as store:
+        queue = await store.queue("a")
+        assert await store.queue("a") is queue
+        assert await queue.publish(b"zero") == 0
+        assert await queue.publish(bytearray(b"one"), headers={"n": 1}, confirm=True) == 1
+        assert await queue.publish_many([b"two", b"three", b"x" * 1000], confirm=True) == range(
+            2, 5
+        )
+        assert await store.publish(["a", "b"], b"both") == [5, 0]
+        assert (await queue.peek()).body == b"zero"
+        assert [m.req_id async for m in queue.browse()] == list(range(6))
+        assert [m.req_id async for m in queue.browse(1, 3)] == [1, 2]
+        first = await queue.get()
+        await queue.nack(first)
+        again = await queue.get()
+        assert (again.req_id, again.delivery_count) == (0, 2)
+        await queue.ack(again)
+        with pytest.raises(qindex.AlreadyAcked):
+            await queue.ack(again)
+        one, two = await queue.get_many(2)
+        assert one.headers == {"n": 1}
+        await queue.nack_many([one])
+        await queue.ack_many([two])
+        assert (await queue.get_newest()).body == b"both"
+        assert (await store.get(["b", "a"])).queue == "b"
+        await queue.sync()
+        await queue.flush()
+        figures = await queue.stats()
+        assert (figures.ready, figures.unacked, figures.dirty_count) == (3, 1, 0)
+        assert await queue.purge() == 3
+        assert await queue.get() is None
+        assert await queue.get_many(3) == []
+        assert await store.queues() == ["a", "b"]
+        await store.delete_queue("b")
+        await store.sync()
+        await store.compact()
+        assert await store.check() == []
+        assert (await store.stats()).queues >= 1
+    with pytest.raises(qindex.StoreClosed):
+        await queue.publish(b"late")
+    with pytest.raises(qindex.StoreClosed):
+        await queue.get()
+    await store.close()
+
+
+@on_a_loop
+async def test_open_can_be_awaited_and_raises_what_open_raises(path):
+    store = await aio.open(path)
+    with pytest.raises(qindex.StoreLocked):
+        await aio.open(path)
+    await store.close()
+    with pytest.raises(TypeError):
+        await aio.open(path, colour="red")
+    with pytest.raises(qindex.StoreMissing):
+        async with aio.open(path / "none", create=False):
+            pass
+
+
+@pytest.mark.parametrize("timeout", [0, 0.01])
+@on_a_loop
+async def test_a_get_ends_when_its_time_is_over(path, timeout):
+    async with aio.open(path) as store:
+        queue = await store.queue("a")
+        assert await queue.get(timeout=timeout) is None
+        assert await queue.get_many(2, timeout=timeout) == []
+        assert await store.get(["a", "b"], timeout=timeout) is None
+        for get in (queue.get, functools.partial(store.get, ["a"])):
+            with pytest.raises(ValueError, match="timeout"):
+                await get(timeout=-1)
+
+
+@on_a_loop
+async def test_a_publish_of_a_task_or_of_a_thread_wakes(path):
+    async with aio.open(path) as store:
+        queue = await store.queue("a")
+        for publish in (
+            lambda: queue.publish(b"a"),
+            lambda: asyncio.to_thread(store._store.queue("a").publish, b"a"),
+            lambda: store.publish(["a"], b"a"),
+        ):
+            for get in (
+                queue.get(timeout=None),
+                queue.get_many(1, timeout=PATIENCE * 2),
+                store.get(["b", "a"], timeout=None),
+            ):
+                getter = asyncio.create_task(get)
+                await settle()
+                await publish()
+                assert await getter
+
+
+@on_a_loop
+async def test_a_hundred_tasks_wait_and_each_gets_its_own(path):
+    async with aio.open(path) as store:
+        queue = await store.queue("a")
+        getters = [asyncio.create_task(queue.get(timeout=None)) for _ in range(100)]
+        await settle()
+        await queue.publish_many([b"%d" % i for i in range(60)])
+        for i in range(60, 100):
+            await queue.publish(b"%d" % i)
+        got = await asyncio.gather(*getters)
+        assert sorted(m.req_id for m in got) == list(range(100))
+
+
+@on_a_loop
+async def test_waiting_threads_and_waiting_tasks_share_a_queue(path):
+    async with aio.open(path) as store:
+        queue, plain = await store.queue("a"), store._store.queue("a")
+        taken = []
+
+        def consume():
+            while (message := plain.get(timeout=None)).body != b"end":
+                taken.append(message.req_id)
+
+        async def consume_too():
+            while (message := await queue.get(timeout=None)).body != b"end":
+                taken.append(message.req_id)
+
+        threads = [threading.Thread(target=consume) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        tasks = [asyncio.create_task(consume_too()) for _ in range(3)]
+        for i in range(3000):
+            await queue.publish(b"%d" % i)
+            if i % 50 == 0:
+                await asyncio.sleep(0)
+        for _ in range(6):
+            await queue.publish(b"end")
+        await asyncio.gather(*tasks, *[asyncio.to_thread(thread.join) for thread in threads])
+        assert sorted(taken) == list(range(3000))
+
+
+@on_a_loop
+async def test_iteration_waits_and_ends_with_the_store(path):
+    got = []
+
+    async def consume(queue):
+        async for message in queue:
+            got.append(message.body)
+            await queue.ack(message)
+
+    async with aio.open(path) as store:
+        queue = await store.queue("a")
+        consumers = [asyncio.create_task(consume(queue)) for _ in range(3)]
+        for i in range(20):
+            await queue.publish(b"%d" % i)
+            await asyncio.sleep(0)
+        while len(got) < 20:
+            await asyncio.sleep(0.001)
+    await asyncio.gather(*consumers)
+    assert Counter(got) == Counter(b"%d" % i for i in range(20))
+
+
+@on_a_loop
+async def test_close_and_delete_end_every_wait(path):
+    store = await aio.open(path)
+    queue, gone = await store.queue("a"), await store.queue("gone")
+    for target, end in ((gone, store.delete_queue("gone")), (queue, store.close())):
+        waits = [asyncio.create_task(target.get(timeout=None)) for _ in range(3)]
+        await settle()
+        await end
+        for result in await asyncio.gather(*waits, return_exceptions=True):
+            assert isinstance(result, qindex.StoreClosed)
+
+
+# --- cancelling ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("turns", range(8))
+@on_a_loop
+async def test_a_get_that_is_cancelled_when_it_is_woken_passes_the_message_on(path, turns):
+    async with aio.open(path) as store:
+        queue = await store.queue("a")
+        first, second = (asyncio.create_task(queue.get(timeout=None)) for _ in range(2))
+        await settle()
+        await queue.publish(b"a")
+        await settle(turns)  # the message is on its way, further each time
+        first.cancel()
+        await asyncio.wait([first])
+        if first.cancelled():
+            assert (await second).body == b"a"
+        else:
+            assert first.result().body == b"a"
+            second.cancel()
+
+
+@on_a_loop
+async def test_a_get_that_is_cancelled_in_its_thread_gives_the_message_back(path, monkeypatch):
+    async with aio.open(path) as store:
+        queue = await store.queue("a")
+        await queue.publish_many([b"a", b"b", b"c"])
+        began, go_on = threading.Event(), threading.Event()
+        get, get_many = queue._queue._get, queue._queue.get_many
+
+        def slowly(get, *arguments, **options):
+            taken = get(*arguments, **options)
+            began.set()
+            go_on.wait()
+            return taken
+
+        monkeypatch.setattr(queue, "_get_now", lambda: BUSY)
+        monkeypatch.setattr(queue._queue, "_get", functools.partial(slowly, get))
+        monkeypatch.setattr(queue._queue, "get_many", functools.partial(slowly, get_many))
+        for take in (queue.get, functools.partial(queue.get_many, 2), queue.get):
+            began.clear()
+            go_on.clear()
+            getter = asyncio.create_task(take())
+            await asyncio.to_thread(began.wait)
+            assert (await queue.stats()).unacked > 0
+            getter.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await getter
+            go_on.set()
+            while (await queue.stats()).unacked:
+                await asyncio.sleep(0.001)
+            assert [m.body async for m in queue.browse()] == [b"a", b"b", b"c"]
+
+
+@on_a_loop
+async def test_a_cancelled_wait_leaves_nothing_behind(path):
+    async with aio.open(path) as store:
+        queue = await store.queue("a")
+        getter = asyncio.create_task(queue.get(timeout=None))
+        await settle()
+        getter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await getter
+        assert not queue._waiters
+        thread = asyncio.create_task(
+            asyncio.to_thread(store._store.queue("a").get, timeout=PATIENCE * 2)
+        )
+        await asyncio.sleep(0.02)
+        await queue.publish(b"a")  # no bell is armed that would take this
+        assert (await thread).body == b"a"
+
+
+@on_a_loop
+async def test_a_cancelled_publish_has_published_all_or_nothing(path, monkeypatch):
+    async with aio.open(path) as store:
+        queue = await store.queue("a")
+        began, go_on = threading.Event(), threading.Event()
+        publish = queue._queue.publish_many
+
+        def slowly(*arguments, **options):
+            began.set()
+            go_on.wait()
+            return publish(*arguments, **options)
+
+        monkeypatch.setattr(queue._queue, "publish_many", slowly)
+        publisher = asyncio.create_task(queue.publish_many([b"a", b"b"]))
+        await asyncio.to_thread(began.wait)
+        publisher.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publisher
+        go_on.set()
+    with qindex.open(path) as store:
+        assert bodies(store.queue("a").get_many(9)) == [b"a", b"b"]
+
+
+# --- confirms and back-pressure ------------------------------------------------------------------
+
+
+class Syncs:
+    """Counts syncs, says in which thread they ran, and can hold them up."""
+
+    def __init__(self, queue, monkeypatch):
+        self.threads, self.go_on = [], threading.Event()
+        self.go_on.set()
+        sync = queue._queue.sync
+
+        def watched():
+            self.threads.append(threading.current_thread())
+            self.go_on.wait()
+            sync()
+
+        monkeypatch.setattr(queue._queue, "sync", watched)
+
+
+@on_a_loop
+async def test_confirms_share_syncs_which_are_not_on_the_loop(path, monkeypatch):
+    async with aio.open(path) as store:
+        queue = await store.queue("a")
+        syncs = Syncs(queue, monkeypatch)
+        req_ids = await asyncio.gather(*(queue.publish(b"a", confirm=True) for _ in range(500)))
+        assert sorted(req_ids) == list(range(500))
+        assert (await queue.stats()).unsynced_bytes == 0
+        assert 1 <= len(syncs.threads) <= 3
+        assert threading.current_thread() not in syncs.threads
+
+
+@on_a_loop
+async def test_a_confirm_covers_what_came_during_a_sync_by_another_one(path, monkeypatch):
+    async with aio.open(path, sync="never") as store:
+        queue = await store.queue("a")
+        syncs = Syncs(queue, monkeypatch)
+        syncs.go_on.clear()
+        one = asyncio.create_task(queue.publish(b"a", confirm=True))
+        while not syncs.threads:
+            await asyncio.sleep(0.001)
+        other = asyncio.create_task(queue.publish(b"b", confirm=True))
+        await settle()
+        syncs.go_on.set()
+        await asyncio.gather(one, other)
+        assert len(syncs.threads) == 2
+
+
+@on_a_loop
+async def test_too_much_unconfirmed_holds_publishers_up(path, monkeypatch):
+    async with aio.open(path, max_unconfirmed=10_000) as store:
+        queue = await store.queue("a")
+        syncs = Syncs(queue, monkeypatch)
+        syncs.go_on.clear()
+        published = []
+
+        async def publish():
+            while len(published) < 150:
+                published.append(await queue.publish(b"x" * 1000))
+
+        publishers = [asyncio.create_task(publish()) for _ in range(3)]
+        while not syncs.threads:
+            await asyncio.sleep(0.001)
+        await settle(200)
+        assert 0 < len(published) <= 10
+        syncs.go_on.set()
+        await asyncio.gather(*publishers)
+        assert len(published) >= 150
+        assert 10 <= len(syncs.threads) <= 100
+        await queue.publish(b"x" * 100_000)  # alone it may pass
+
+
+@on_a_loop
+async def test_a_sync_that_fails_says_so_to_all_who_wait_for_it():
+    disk = SimulatedDisk(seed=1)
+    store = await aio.open("/", disk=disk)
+    queue = await store.queue("a")
+    await queue.publish(b"a")
+    disk.fault(1, "eio", sticky=True)
+    results = await asyncio.gather(queue.sync(), queue.sync(), return_exceptions=True)
+    assert [type(result) for result in results] == [qindex.OutcomeUnknown] * 2
+    with pytest.raises(qindex.StoreFailed):
+        await queue.get(timeout=None)
+    with pytest.raises(qindex.StoreFailed):
+        await store.close()
