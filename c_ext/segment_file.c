@@ -9,9 +9,9 @@
 #include "crc32c.h"
 #include "store.h"
 
-#define WINDOW (256u << 10)
-#define WINDOW_MAX                                                                                 \
-    (4u << 20) /* a segment file up to this size stays in the window after it was loaded */
+#define WINDOW        (256u << 10)
+#define WINDOW_BEHIND (WINDOW / 8)
+#define WINDOW_MAX    (4u << 20) /* a file up to this size stays in it after it was loaded */
 
 bool qi_segment_header_is_whole(const uint8_t *header) {
     return memcmp(header, QI_SEGMENT_MAGIC, 8) == 0 &&
@@ -104,12 +104,22 @@ static int fail_early(const struct qi_queue *queue) {
     return qi_fail(QI_E_CORRUPT, "a segment of %s ends too early", queue->directory);
 }
 
+/* Where a window begins: at what is wanted; for a reader that walks backwards most of it lies before that. */
+static uint32_t window_start(const struct qi_queue *queue, const struct qi_segment *segment,
+                             uint32_t offset, uint32_t length) {
+    if (queue->window_length == 0 || queue->window_number != segment->number ||
+        offset >= queue->window_offset || length > WINDOW_BEHIND)
+        return offset;
+    return offset > WINDOW - WINDOW_BEHIND ? offset - (WINDOW - WINDOW_BEHIND) : 0;
+}
+
 /* Bytes of a segment file through the queue's read-ahead window. */
 static int window(struct qi_queue *queue, struct qi_segment *segment, uint32_t offset,
                   uint32_t length, const uint8_t **bytes) {
     if (!in_window(queue, segment, offset, length)) {
         struct qi_disk *disk = queue->store->disk;
         uint32_t want = length > WINDOW ? length : WINDOW, seed;
+        uint32_t start = window_start(queue, segment, offset, length);
         uint64_t size = 0;
         int file = qi_segment_open(queue, segment, &seed);
         if (file < 0)
@@ -122,15 +132,15 @@ static int window(struct qi_queue *queue, struct qi_segment *segment, uint32_t o
                 disk->ops->close(disk, file);
                 return inside ? error : fail_early(queue);
             }
-            got = disk->ops->read(disk, file, queue->window, want, offset);
+            got = disk->ops->read(disk, file, queue->window, want, start);
         }
         disk->ops->close(disk, file);
         if (got < 0)
             return qi_fail_disk((int)got, "cannot read a segment of", queue->directory);
         queue->window_number = segment->number;
-        queue->window_offset = offset;
+        queue->window_offset = start;
         queue->window_length = (uint32_t)got;
-        if (got < length)
+        if (got < offset - start + length)
             return fail_early(queue);
     }
     *bytes = queue->window + (offset - queue->window_offset);

@@ -13,6 +13,7 @@ import facts  # noqa: E402
 import floor  # noqa: E402
 import plan  # noqa: E402
 import run  # noqa: E402
+import surfaces  # noqa: E402
 import table  # noqa: E402
 import works  # noqa: E402
 from results import Results  # noqa: E402
@@ -187,3 +188,9 @@ def test_machine_facts_name_no_host_and_no_path(tmp_path: Path) -> None:
     text = json.dumps(facts.machine_facts(tmp_path))
     assert str(tmp_path) not in text
     assert {"CPU", "kernel", "file system", "Python"} <= set(json.loads(text))
+
+
+def test_the_other_surfaces_are_measured(tmp_path: Path) -> None:
+    figures = dict(surfaces.one_round(tmp_path, 50))
+    assert {"qindex.aio", "qindex.compat.Queue", "qindex.compat.queuelib"} <= set(figures)
+    assert all(value > 0 for found in figures.values() for value in found.values())

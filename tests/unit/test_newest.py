@@ -45,3 +45,16 @@ def test_expired_ones_are_dropped_on_the_way():
         assert queue.get_newest().body == b"stays"
         assert queue.get_newest() is None
         assert len(queue) == 1
+
+
+def test_a_file_is_read_backwards(open_store):
+    """More than the window that is read ahead: each body comes from its own place."""
+    queue = open_store(
+        segment_entries=4096, embed_below=4096, max_journal_entries=10_000, idle=3600
+    ).queue("a")
+    bodies_in = [b"%d " % i * (i % 700 + 1) for i in range(2000)]
+    queue.publish_many(bodies_in)
+    queue.flush()
+    for body in reversed(bodies_in):
+        assert queue.get_newest().body == body
+    assert queue.get_newest() is None

@@ -1,0 +1,103 @@
+"""The queues of the standard library on a durable queue: only where the items lie is replaced.
+
+Everything else (blocking, timeouts, maxsize, task_done, join, shutdown) is the code of the
+interpreter that runs it, so its behaviour is that of the original, and isinstance() holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+from typing import Any
+
+import qindex.queue
+from qindex.compat.items import PLAIN, Items, Serializer
+from qindex.handle import Closing
+from qindex.store import open as open_store
+
+
+class _Durable(Closing):
+    """Where the items lie. The second base of each class is the original."""
+
+    def __init__(
+        self,
+        place: str | os.PathLike[str] | qindex.queue.Queue,
+        maxsize: int = 0,
+        *,
+        serializer: Serializer = PLAIN,
+        **options: Any,
+    ) -> None:
+        self._store = None
+        if not isinstance(place, qindex.queue.Queue):
+            self._store = open_store(place, **options)
+            place = self._store.queue("queue")
+        elif options:
+            raise TypeError(f"options are for a store that is opened here: {sorted(options)}")
+        self._durable = place
+        self._items: Any = Items(place, serializer)  # has those verbs of a deque that are used
+        super().__init__(maxsize)  # type: ignore[call-arg]  # the original's
+        self._resume()
+
+    def _resume(self) -> None:
+        """join() waits for what an earlier process left, too."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Return when everything before this call survives a power cut, not only kill -9."""
+        self._durable.sync()
+
+    def close(self) -> None:
+        """Close the store, if it was opened here. The items are there at the next open."""
+        if self._store is not None:
+            self._store.close()
+
+
+class _DurableThreads(_Durable):
+    """In queue.py the items are in `queue`."""
+
+    def _init(self, maxsize: int) -> None:
+        self.queue = self._items
+
+    def _resume(self) -> None:
+        self.unfinished_tasks = len(self._items)
+
+
+class _DurableTasks(_Durable):
+    """In asyncio/queues.py they are in `_queue`."""
+
+    _finished: asyncio.Event
+
+    def _init(self, maxsize: int) -> None:
+        self._queue = self._items
+
+    def _resume(self) -> None:
+        self._unfinished_tasks = len(self._items)
+        if self._unfinished_tasks:
+            self._finished.clear()
+
+
+class Queue(_DurableThreads, queue.Queue[Any]):
+    """queue.Queue whose items survive the process, also kill -9.
+
+    `place` is a directory for a store of its own (then `options` are those of qindex.open), or a
+    qindex.Queue. An item is gone once get() returns it; shutdown(immediate=True) drops what is
+    there for good. put() raises what publish() raises, and TypeError for what the serializer
+    refuses. Cost: that of the original plus publish, or get and ack, and a look at the depth.
+    """
+
+
+class LifoQueue(_DurableThreads, queue.LifoQueue[Any]):
+    """queue.LifoQueue whose items survive the process; see Queue."""
+
+
+class AsyncQueue(_DurableTasks, asyncio.Queue[Any]):
+    """asyncio.Queue whose items survive the process; see Queue.
+
+    put_nowait and get_nowait are plain calls, so what they do they do on the event loop: some
+    microseconds, more when the disk is slower than the publishers. qindex.aio never waits there.
+    """
+
+
+class AsyncLifoQueue(_DurableTasks, asyncio.LifoQueue[Any]):
+    """asyncio.LifoQueue whose items survive the process; see AsyncQueue."""

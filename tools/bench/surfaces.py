@@ -1,0 +1,169 @@
+"""What the other ways to a queue cost on this machine: waiting, asyncio, the stand-ins.
+
+    python tools/bench/surfaces.py --dir DIR        a table; --count says how many messages
+
+Each figure is the median of --rounds rounds in one process, 100 bytes a message. queuelib's rows
+are left out where it is not installed. run.py measures the engine itself.
+"""
+
+import argparse
+import asyncio
+import queue
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import qindex
+import qindex.aio
+import qindex.compat
+import qindex.compat.queuelib
+
+BODY = b"x" * 100
+Figures = dict[str, float]  # messages per second
+
+
+def rate(count: int, work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return count / (time.perf_counter() - begin)
+
+
+def repeat(count: int, call: Callable[..., object], *arguments: object) -> Callable[[], None]:
+    def work() -> None:
+        for _ in range(count):
+            call(*arguments)
+
+    return work
+
+
+def waiting(folder: Path, count: int) -> Iterator[tuple[str, Figures]]:
+    """Two threads that answer each other: each message is waited for."""
+    with qindex.open(folder / "waiting") as store:
+        there, back = store.queue("there"), store.queue("back")
+
+        def answer() -> None:
+            for _ in range(count):
+                message = there.get(timeout=None)
+                there.ack(message)
+                back.publish(message.body)
+
+        def ask() -> None:
+            there.publish(BODY)
+            back.ack(back.get(timeout=None))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield (
+            "threads that wait for each other",
+            {"there and back": rate(count, repeat(count, ask))},
+        )
+        thread.join()
+
+
+async def aio(folder: Path, count: int) -> list[tuple[str, Figures]]:
+    """The verbs one after the other in one task, then many confirms at a time."""
+
+    async def timed(number: int, work: Awaitable[object]) -> float:
+        begin = time.perf_counter()
+        await work
+        return number / (time.perf_counter() - begin)
+
+    async with qindex.aio.open(folder / "aio") as store:
+        jobs = await store.queue("jobs")
+        taken: list[Any] = []
+
+        async def put() -> None:
+            for _ in range(count):
+                await jobs.publish(BODY)
+
+        async def take() -> None:
+            while len(taken) < count:
+                taken.append(await jobs.get())
+
+        async def settle() -> None:
+            for message in taken:
+                await jobs.ack(message)
+
+        async def confirm() -> None:
+            await asyncio.gather(*(jobs.publish(BODY, confirm=True) for _ in range(1000)))
+
+        one_by_one = {
+            "in": await timed(count, put()),
+            "out": await timed(count, take()),
+            "ack": await timed(count, settle()),
+        }
+        confirmed = {"in": await timed(1000, confirm())}
+    return [("qindex.aio", one_by_one), ("qindex.aio, 1000 confirms at a time", confirmed)]
+
+
+def put_and_get(name: str, count: int, put: Any, get: Any) -> tuple[str, Figures]:
+    return name, {
+        "in": rate(count, repeat(count, put, BODY)),
+        "out": rate(count, repeat(count, get)),
+    }
+
+
+def standard(folder: Path, count: int) -> Iterator[tuple[str, Figures]]:
+    plain: queue.Queue[bytes] = queue.Queue()
+    yield put_and_get("queue.Queue (memory)", count, plain.put, plain.get)
+    for kind in (qindex.compat.Queue, qindex.compat.LifoQueue):
+        with kind(folder / kind.__name__) as items:
+            yield put_and_get(f"qindex.compat.{kind.__name__}", count, items.put, items.get)
+
+
+def scrapy(folder: Path, count: int) -> Iterator[tuple[str, Figures]]:
+    kinds: list[tuple[str, Any]] = [
+        ("qindex.compat.queuelib", qindex.compat.queuelib.FifoDiskQueue),
+        ("qindex.compat.queuelib, stack", qindex.compat.queuelib.LifoDiskQueue),
+    ]
+    if find_spec("queuelib"):
+        from queuelib import queue as queuelib
+
+        kinds += [
+            ("queuelib, files (a kill loses some)", queuelib.FifoDiskQueue),
+            ("queuelib, files, stack (a kill loses some)", queuelib.LifoDiskQueue),
+            ("queuelib, SQLite", queuelib.FifoSQLiteQueue),
+            ("queuelib, SQLite, stack", queuelib.LifoSQLiteQueue),
+        ]
+    for name, kind in kinds:
+        number = min(count, 500) if "SQLite" in name else count  # a commit each
+        items = kind(str(folder / name))
+        yield put_and_get(name, number, items.push, items.pop)
+        items.close()
+
+
+def one_round(folder: Path, count: int) -> Iterator[tuple[str, Figures]]:
+    yield from waiting(folder, min(count, 2000))
+    yield from asyncio.run(aio(folder, count))
+    yield from standard(folder, count)
+    yield from scrapy(folder, count)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dir", help="a folder on the disk to measure (the temporary one)")
+    parser.add_argument("--count", type=int, default=50_000, help="messages (50,000)")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    rounds: dict[str, list[Figures]] = {}
+    for _ in range(options.rounds):
+        folder = Path(tempfile.mkdtemp(prefix="qindex-surfaces-", dir=options.dir))
+        try:
+            for name, figures in one_round(folder, options.count):
+                rounds.setdefault(name, []).append(figures)
+        finally:
+            shutil.rmtree(folder)
+    print(f"{'messages per second':<40} figures")
+    for name, found in rounds.items():
+        medians = {key: statistics.median(each[key] for each in found) for key in found[0]}
+        print(f"{name:<40} " + "  ".join(f"{key} {value:>9,.0f}" for key, value in medians.items()))
+
+
+if __name__ == "__main__":
+    main()
