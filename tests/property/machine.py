@@ -190,12 +190,18 @@ class StoreMachine(RuleBasedStateMachine):
             messages = [message for message in one if message is not None]
             self.got(name, messages, count)
 
-    def got(self, name, messages, count):
+    @rule(name=names)
+    def get_newest(self, name):
+        with self.may_fail():
+            message = self.queues[name].get_newest()
+            self.got(name, [] if message is None else [message], 1, end=-1)
+
+    def got(self, name, messages, count, end=0):
         model = self.models[name]
         assert len(messages) == min(count, len(model.ready()))
         for message in messages:
             _, sent = check_got(model, Seen(message.body, message.req_id))
-            assert sent is model.ready()[0]
+            assert sent is model.ready()[end]
             self.same(message, sent)
             had = sent.deliveries > 0 or sent.maybe_delivered
             assert message.redelivered >= (sent.deliveries > 0)
