@@ -299,6 +299,8 @@ int qi_queue_open(struct qi_store *store, const char *name, size_t name_size, co
             pthread_cond_broadcast(&store->changed);
             if (error)
                 queue->deleted = true;
+            else
+                qi_store_dirty(store); /* else the worker would not look whether it stays idle */
         }
     }
     if (!error && queue->name_size > 0) /* else not read yet */

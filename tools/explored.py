@@ -16,8 +16,9 @@ class Explored(NamedTuple):
 EXPLORED = [
     Explored(
         "The sync of bodies failed after the MANIFEST that ended a flush was appended, and the next"
-        " open cut the journal before it. The one before it counts then, and with it the old journal; recovery"
-        " had believed the one that it cut, and the next rotation wrote over the old journal.",
+        " open cut the journal before it. The one before it counts then, and with it the old"
+        " journal; recovery had believed the one that it cut, and the next rotation wrote over the"
+        " old journal.",
         "cut_manifest_believed",
         "seed=16245039396127435257 mapping=0 segment=8 journal=24 bytes=10240 embed=64"
         " file=4096; publish a 13; publish a 632 +e; get a; batch a x5 8 +t; tick; fail 129;"
