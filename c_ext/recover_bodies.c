@@ -77,6 +77,13 @@ int qi_find_bodiless(struct qi_queue *queue, struct qi_journal *journal,
         if ((error == QI_E_MEMORY || error == QI_E_IO) && !QI_BUG(unread_body_cut))
             return error;
         if (error) {
+            /* Confirmed last, not marked yet and damaged since: that looks the same, and somebody may know better. */
+            qi_report(queue->store, false, queue->directory, qi_journal_name(journal->epoch),
+                      frame.offset,
+                      "cut from here on (%s): a power cut took that body before it was durable, or "
+                      "it was "
+                      "confirmed a moment before the end and is damaged",
+                      qi_error_text());
             *end = frame.offset;
             return 0;
         }

@@ -189,9 +189,9 @@ static bool is_told(struct session *session, const struct verdict *opened) {
     bool damage = opened->text[0] != 0 || qi_store_check(session->store) < 0;
     const char *where, *text;
     uint64_t offset;
-    for (uint32_t i = 0; !damage; i++)
-        if (qi_store_finding(session->store, i, &damage, &where, &offset, &text) != 0)
-            break;
+    for (uint32_t i = 0;
+         !damage && qi_store_finding(session->store, i, &damage, &where, &offset, &text) == 0; i++)
+        damage = damage || strstr(text, "or it was confirmed"); /* recover_bodies.c */
     return damage;
 }
 
