@@ -1,9 +1,15 @@
 """What every test may use."""
 
+import signal
+
 import pytest
 from helpers import SMALL, damage
 
 import qindex
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores Ctrl-C, and so would the processes that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
