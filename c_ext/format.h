@@ -34,6 +34,12 @@ enum qi_frame_type {
     QI_FRAME_SUMMARY = 8, /* segment: closes a batch */
 };
 
+/* MANIFEST payload: fixed fields, the last of them the number of segments; then a row per segment. */
+#define QI_MANIFEST_COUNT   44u
+#define QI_MANIFEST_FIXED   48u
+#define QI_MANIFEST_SEGMENT 24u
+#define QI_MANIFEST_ALT     (1u << 31) /* in a segment's length: its file is N.alt */
+
 /* Record kinds, the two high bits of a journal record's first byte. */
 enum qi_record_kind { QI_PUB_PERSISTENT = 0, QI_PUB_TRANSIENT = 1, QI_DELIVER = 2, QI_ACK = 3 };
 

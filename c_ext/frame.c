@@ -81,8 +81,10 @@ static bool may_be_frame(const uint8_t *header, uint64_t left, uint64_t *effort)
     case QI_FRAME_CLOSE:
         return length == 28;
     case QI_FRAME_MANIFEST:
-        return length % 24 == 0 && length >= 48 &&
-               qi_get32(header + QI_FRAME_HEADER + 44) == (length - 48) / 24;
+        return length >= QI_MANIFEST_FIXED &&
+               (length - QI_MANIFEST_FIXED) % QI_MANIFEST_SEGMENT == 0 &&
+               qi_get32(header + QI_FRAME_HEADER + QI_MANIFEST_COUNT) ==
+                   (length - QI_MANIFEST_FIXED) / QI_MANIFEST_SEGMENT;
     case QI_FRAME_PURGE:
         return length % 8 == 0;
     case QI_FRAME_SUMMARY:

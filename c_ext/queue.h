@@ -106,11 +106,8 @@ struct qi_manifest {
     uint64_t flushed_epoch, session, floor, reserved;
     uint64_t previous_tail; /* of the epoch before: its true end; 0 if that is flushed */
     uint32_t count;
-    const uint8_t *segments; /* count times 16 bytes */
+    const uint8_t *segments; /* count times QI_MANIFEST_SEGMENT bytes */
 };
-#define QI_MANIFEST_FIXED   48u
-#define QI_MANIFEST_SEGMENT 24u
-#define QI_MANIFEST_ALT     (1u << 31) /* in a segment's length: its file is N.alt */
 bool qi_read_manifest(const struct qi_frame *frame, struct qi_manifest *manifest);
 int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint64_t flushed_epoch,
                        uint64_t previous_tail);

@@ -67,7 +67,7 @@ bool qi_read_manifest(const struct qi_frame *frame, struct qi_manifest *manifest
     manifest->previous_tail = qi_get64(at + 24);
     if (!get_lane(at + 32, &manifest->reserved))
         return false;
-    manifest->count = qi_get32(at + 44);
+    manifest->count = qi_get32(at + QI_MANIFEST_COUNT);
     manifest->segments = at + QI_MANIFEST_FIXED;
     return manifest->count == (frame->length - QI_MANIFEST_FIXED) / QI_MANIFEST_SEGMENT;
 }
