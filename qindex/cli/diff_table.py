@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from qindex.cli.messages import Found, properties_of
 from qindex.cli.screen import plain
+from qindex.handle import Closing
 
 BATCH: Final = 5000
 CACHE_KIB: Final = 32 * 1024
@@ -92,10 +92,10 @@ class Difference:
         return asdict(self)
 
 
-class Table:
+class Table(Closing):
     """Use it in `with`: the file goes at the end."""
 
-    def __enter__(self) -> Self:
+    def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="qindex-diff-")
         self._db = sqlite3.connect(Path(self._folder.name) / "messages", isolation_level=None)
         self._db.executescript(
@@ -104,14 +104,8 @@ class Table:
         )
         self._db.executescript(_SCHEMA)
         self._rows: list[tuple[Any, ...]] = []
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._db.close()
         self._folder.cleanup()
 

@@ -29,7 +29,7 @@ def collect(source: NodeSource, screen: Screen) -> Usage:
     tree = source.node.tree
     for vhost in source.node.vhosts:
         for where in vhost.store.files:
-            usage.files[where] = FileUse(where, "messages", _size(tree, where))
+            usage.files[where] = FileUse(where, "messages", tree.size(where))
     collector = _Collector(tree, usage)
     total, done = source.node.counts.live, 0
     with screen.progress("reading the index", "messages") as progress:
@@ -46,14 +46,6 @@ def collect(source: NodeSource, screen: Screen) -> Usage:
     return usage
 
 
-def _size(tree: Tree, where: str) -> int:
-    source = tree.try_open(where)
-    if source is None:
-        return 0
-    with source:
-        return source.size
-
-
 class _Collector:
     def __init__(self, tree: Tree, usage: Usage) -> None:
         self._tree = tree
@@ -68,7 +60,7 @@ class _Collector:
         for name in names:
             where = f"{part.where}/{name}"
             kind = "segment" if name.endswith((".idx", ".qi", ".qs")) else "journal"
-            file = FileUse(where, kind, _size(self._tree, where))
+            file = FileUse(where, kind, self._tree.size(where))
             self._usage.files[where] = file
             use.index += file.size
 

@@ -12,13 +12,15 @@ import errno
 import os
 import stat
 import weakref
+from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Generic, Literal, TypeVar
 
 Severity = Literal["damage", "note"]
+Record = TypeVar("Record")
 
 FINDINGS_PER_FILE_MAX: Final = 1000
 OPEN_FILES_MAX: Final = 16
@@ -140,6 +142,37 @@ class Source:
         return b"".join(pieces)
 
 
+class Walk(ABC, Generic[Record]):
+    """From record to record in a file that has nothing but them, and on behind damage.
+
+    `last` is held back until what follows it makes sense.
+    """
+
+    def __init__(self, source: Source, findings: Findings) -> None:
+        self.source = source
+        self.findings = findings
+        self.last: Record | None = None
+
+    def records(self) -> Iterator[Record]:
+        """All that make sense, in order."""
+        pos = 0
+        while pos < self.source.size:
+            pos = yield from self.run(pos)
+            if pos < self.source.size:
+                settled, pos = self.way_on(pos)
+                yield from settled
+        if self.last is not None:
+            yield self.last
+
+    @abstractmethod
+    def run(self, base: int) -> Generator[Record, None, int]:
+        """Records up to where they make no sense, or to the end of the file: where."""
+
+    @abstractmethod
+    def way_on(self, pos: int) -> tuple[list[Record], int]:
+        """Behind `pos`, where no record makes sense: what was settled, and where to go on."""
+
+
 class Tree:
     """A directory and what is below it; places in it are given as `a/b/c`."""
 
@@ -163,6 +196,14 @@ class Tree:
     def files(self, where: str = "") -> list[str]:
         with self._folder_fd(where) as fd, os.scandir(fd) as entries:
             return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+
+    def size(self, where: str) -> int:
+        """Of a file; 0 if it cannot be opened."""
+        source = self.try_open(where)
+        if source is None:
+            return 0
+        with source:
+            return source.size
 
     @contextlib.contextmanager
     def _folder_fd(self, where: str) -> Iterator[int]:

@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from qindex.formats.foreign import BLOCK_BYTES_MAX, Findings, Source
+from qindex.formats.foreign import BLOCK_BYTES_MAX, Findings, Source, Walk
 
 NEW, READING, DELIVERED, ACKED, TIMED_OUT = range(5)
 
@@ -57,28 +57,15 @@ class Record(NamedTuple):
 
 def read_records(source: Source, findings: Findings) -> Iterator[Record]:
     """All records of the file, in order. Memory holds one block; work is linear in its size."""
-    walk = _Walk(source, findings)
-    pos = 0
-    while pos < source.size:
-        pos = yield from walk.run(pos)
-        if pos < source.size:
-            settled, pos = walk.way_on(pos)
-            yield from settled
-    if walk.last is not None:
-        yield walk.last
+    return _Walk(source, findings).records()
 
 
-class _Walk:
-    """`last` is held back until what follows it makes sense."""
-
+class _Walk(Walk[Record]):
     def __init__(self, source: Source, findings: Findings) -> None:
-        self.source = source
-        self.findings = findings
-        self.last: Record | None = None
+        super().__init__(source, findings)
         self._breaks_left = _BREAKS_MAX
 
     def run(self, base: int) -> Generator[Record, None, int]:
-        """Records up to where they make no sense, or to the end of the file: where."""
         source = self.source
         block_bytes = _BLOCK_FIRST
         bad = False
@@ -102,7 +89,6 @@ class _Walk:
         return base
 
     def way_on(self, pos: int) -> tuple[list[Record], int]:
-        """Behind `pos`, where no record makes sense: what was settled, and where to go on."""
         source, last, self.last = self.source, self.last, None
         settled = [] if last is None else [last]
         is_padding = self._is_padding(pos)

@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from qindex.formats.foreign import BLOCK_BYTES_MAX, Findings, Source
+from qindex.formats.foreign import BLOCK_BYTES_MAX, Findings, Source, Walk
 
 _SIZE: Final = Struct(">I").unpack_from
 _SIZE_BYTES: Final = 4
@@ -46,32 +46,19 @@ def read_records(source: Source, findings: Findings, durable_end: int) -> Iterat
     What is wrong below `durable_end` is damage, what is wrong behind it the tail of a crash. Memory
     holds one block; work is linear in the file's size.
     """
-    walk = _Walk(source, findings, durable_end)
-    pos = 0
-    while pos < source.size:
-        pos = yield from walk.run(pos)
-        if pos < source.size:
-            settled, pos = walk.way_on(pos)
-            yield from settled
-    if walk.last is not None:
-        yield walk.last
+    return _Walk(source, findings, durable_end).records()
 
 
-class _Walk:
-    """`last` is held back until what follows it makes sense."""
-
+class _Walk(Walk[Record]):
     def __init__(self, source: Source, findings: Findings, durable_end: int) -> None:
-        self.source = source
-        self.findings = findings
+        super().__init__(source, findings)
         self.durable_end = durable_end
-        self.last: Record | None = None
         self._block = b""
         self._block_at = 0
         self._breaks_left = _BREAKS_MAX
         self._candidates_left = _CANDIDATES_MAX + source.size // 64
 
     def run(self, base: int) -> Generator[Record, None, int]:
-        """Records up to where they make no sense, or to the end of the file: where."""
         source = self.source
         block_bytes = _BLOCK_FIRST
         bad = False
@@ -97,7 +84,6 @@ class _Walk:
         return base
 
     def way_on(self, pos: int) -> tuple[list[Record], int]:
-        """Behind `pos`, where no record makes sense: what was settled, and where to go on."""
         source, last, self.last = self.source, self.last, None
         settled = [] if last is None else [last]
         zeros_end = self._zeros_end(pos)

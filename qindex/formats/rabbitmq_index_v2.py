@@ -56,7 +56,7 @@ def read_index_file(
     source = tree.try_open(f"{where}/{number}.qi")
     if source is None:
         return
-    stored_bytes = _size(tree, f"{where}/{number}.qs")
+    stored_bytes = tree.size(f"{where}/{number}.qs")
     with source:
         from_seq, entries = _bounds(source, number, findings)
         end = min(source.size, _HEADER.size + entries * _ENTRY.size)
@@ -94,14 +94,6 @@ def entry_offset(tree: Tree, where: str, number: int, seq: int, findings: Findin
         offset = _HEADER.size + (seq - from_seq) * _ENTRY.size
         inside = from_seq <= seq < from_seq + entries and offset + _ENTRY.size <= source.size
         return offset if inside else None
-
-
-def _size(tree: Tree, where: str) -> int:
-    source = tree.try_open(where)
-    if source is None:
-        return 0
-    with source:
-        return source.size
 
 
 def _bounds(source: Source, number: int, findings: Findings) -> tuple[int, int]:

@@ -37,18 +37,11 @@ _guided = importlib.util.find_spec("atheris") is not None and "--replay" not in 
 if _guided:
     import atheris
 
-    with atheris.instrument_imports(include=["qindex.formats"]):
-        from qindex.formats import (
-            amqp,
-            beanstalkd,
-            erlang,
-            field_table,
-            gmq,
-            nsq,
-            rabbitmq,
-            rabbitmq_message,
-        )
+    _importing = atheris.instrument_imports(include=["qindex.formats"])
 else:
+    _importing = contextlib.nullcontext()
+
+with _importing:
     from qindex.formats import (
         amqp,
         beanstalkd,
