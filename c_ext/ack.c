@@ -4,12 +4,14 @@
  */
 #include <stdlib.h>
 
+#include "ready.h"
 #include "store.h"
 
 int qi_find_live(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
                  uint32_t *slot) {
     uint32_t entries = queue->store->options.segment_entries;
-    if (req_id >= queue->next)
+    const struct qi_lane *lane = qi_lane_find(&queue->lanes, qi_lane_number(req_id));
+    if (!lane || req_id >= lane->next)
         return qi_fail(QI_E_UNKNOWN, "message %llu was never published",
                        (unsigned long long)req_id);
     *slot = (uint32_t)(req_id % entries);
@@ -53,14 +55,25 @@ int qi_append_events(struct qi_queue *queue, enum qi_record_kind kind, const uin
     return error ? qi_append_failed(queue, error) : 0;
 }
 
-/* Delivered by this process and not acked: that is what may be acked or nacked. */
-static int find_unacked(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
-                        uint32_t *slot) {
+/* Delivered by this process and not acked: that is what may be acked or nacked. Of a lease that ended, `deliveries` tells
+ * the message of the consumer that had it from the same message of the one that has it now (0: whoever had it). */
+int qi_find_unacked(struct qi_queue *queue, uint64_t req_id, uint32_t deliveries,
+                    struct qi_segment **segment, uint32_t *slot) {
     int error = qi_find_live(queue, req_id, segment, slot);
-    if (error || qi_bit(qi_slots_of((*segment)->hot, *slot)->out, *slot))
+    if (error)
         return error;
-    return qi_fail(QI_E_UNKNOWN, "message %llu is ready, not delivered: get it before you ack it",
-                   (unsigned long long)req_id);
+    const struct qi_slots *slots = qi_slots_of((*segment)->hot, *slot);
+    bool is_out = qi_bit(slots->out, *slot);
+    if (slots->lease && (is_out ? deliveries && deliveries != qi_delivery_count(slots, *slot)
+                                : slots->lease[*slot & 63] != 0))
+        return qi_fail(QI_E_LEASE,
+                       "the lease of message %llu has ended: it is ready again, or somebody else "
+                       "has it",
+                       (unsigned long long)req_id);
+    return is_out ? 0
+                  : qi_fail(QI_E_UNKNOWN,
+                            "message %llu was not delivered, or was given back: get it first",
+                            (unsigned long long)req_id);
 }
 
 static int settle(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
@@ -73,7 +86,7 @@ static int settle(struct qi_queue *queue, struct qi_segment *segment, uint32_t s
     return 0;
 }
 
-int64_t qi_ack(struct qi_queue *queue, uint64_t req_id) {
+int64_t qi_ack(struct qi_queue *queue, uint64_t req_id, uint32_t deliveries) {
     qi_lock(queue->store);
     struct qi_segment *segment;
     uint32_t slot;
@@ -81,7 +94,7 @@ int64_t qi_ack(struct qi_queue *queue, uint64_t req_id) {
     if (!error)
         error = qi_make_event_room(queue, QI_RECORD_ID);
     if (!error)
-        error = find_unacked(queue, req_id, &segment, &slot);
+        error = qi_find_unacked(queue, req_id, deliveries, &segment, &slot);
     if (!error)
         error = settle(queue, segment, slot, req_id);
     qi_unlock(queue->store);
@@ -94,7 +107,8 @@ int qi_ack_now(struct qi_queue *queue, uint64_t req_id) {
         return QI_BUSY;
     struct qi_segment *segment = qi_segment_find(&queue->segments, req_id / entries);
     int result = QI_BUSY;
-    if (segment && segment->hot && qi_bit(qi_slots_of(segment->hot, slot)->out, slot))
+    const struct qi_slots *slots = segment && segment->hot ? qi_slots_of(segment->hot, slot) : NULL;
+    if (slots && qi_bit(slots->out, slot) && !slots->lease)
         result = settle(queue, segment, slot, req_id);
     qi_unlock(queue->store);
     return result;
@@ -129,7 +143,8 @@ int qi_check_distinct(const uint64_t *req_ids, uint32_t count) {
     return error;
 }
 
-int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count) {
+int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint32_t *deliveries,
+                    uint32_t count) {
     struct qi_segment *segment = NULL;
     uint32_t entries = queue->store->options.segment_entries, slot;
     qi_lock(queue->store);
@@ -139,7 +154,7 @@ int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, uint32_t co
     if (!error)
         error = qi_make_event_room(queue, QI_RECORD_ID * (uint64_t)count);
     for (uint32_t i = 0; !error && i < count; i++)
-        error = find_unacked(queue, req_ids[i], &segment, &slot);
+        error = qi_find_unacked(queue, req_ids[i], deliveries ? deliveries[i] : 0, &segment, &slot);
     if (!error && count)
         error = qi_append_events(queue, QI_ACK, req_ids, count);
     for (uint32_t i = 0; !error && i < count; i++) {

@@ -97,6 +97,15 @@ static void emit_count(struct batch *batch, uint32_t slot, uint16_t count) {
     qi_put16(at + QI_ENTRY_ID, count);
 }
 
+static void emit_time(struct batch *batch, uint32_t slot, uint64_t time) {
+    uint8_t *at = emit(batch, QI_ENTRY_ID + 2 + 8);
+    if (!at)
+        return;
+    qi_put16(at, (uint16_t)slot);
+    qi_put16(at + QI_ENTRY_ID, 0);
+    qi_put64(at + QI_ENTRY_ID + 2, time);
+}
+
 /* Where the fields of a publish stand: in the journal that is flushed, or in the file that is rewritten. */
 static const uint8_t *fields_of(const struct qi_flush_segment *segment, const uint8_t *journal,
                                 uint32_t loc) {
@@ -135,6 +144,9 @@ static void emit_slot(struct batch *batch, const struct qi_flush_segment *segmen
     if (slots->delivered && slots->delivered[at] > 1 &&
         (first_delivery || qi_bit(slots->jcount, at)))
         emit_count(batch, slot, slots->delivered[at]);
+    bool held = segment->all_held || qi_bit(slots->held, at);
+    if (qi_bit(slots->jtime, at) || (segment->old && held))
+        emit_time(batch, slot, held ? slots->time[at] : 0);
 }
 
 static void emit_summary(struct batch *batch, const struct qi_flush_segment *segment,

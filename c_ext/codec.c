@@ -9,6 +9,15 @@ bool qi_read_record(const uint8_t *at, uint64_t left, struct qi_record *record) 
     record->req_id = word & QI_REQ_ID_MASK;
     record->fields = NULL;
     record->size = QI_RECORD_ID;
+    if (record->kind == QI_DELIVER && record->req_id >> QI_COUNT_BITS == QI_TIME_LANE) {
+        if (left < QI_TIME_RECORD)
+            return false;
+        record->kind = QI_TIME;
+        record->req_id = qi_get64(at + QI_RECORD_ID) & QI_REQ_ID_MASK;
+        record->time = qi_get64(at + QI_RECORD_ID + 8);
+        record->size = QI_TIME_RECORD;
+        return true;
+    }
     if (record->kind >= QI_DELIVER)
         return true;
     if (left < QI_RECORD_ID + QI_PUB_FIELDS)
@@ -43,5 +52,12 @@ bool qi_read_entry(const uint8_t *at, uint64_t left, struct qi_entry *entry) {
     entry->is = QI_ENTRY_IS_COUNT;
     entry->count = qi_get16(at + QI_ENTRY_ID);
     entry->size = QI_ENTRY_ID + 2;
+    if (entry->count > 0)
+        return true;
+    entry->is = QI_ENTRY_IS_TIME;
+    entry->size += 8;
+    if (left < entry->size)
+        return false;
+    entry->time = qi_get64(at + QI_ENTRY_ID + 2);
     return true;
 }

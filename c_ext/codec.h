@@ -13,6 +13,7 @@ struct qi_record {
     enum qi_record_kind kind;
     uint64_t req_id;       /* slot number in a segment entry */
     const uint8_t *fields; /* publish: QI_PUB_FIELDS bytes, then the embedded ones */
+    uint64_t time;         /* time: until when it is delayed (timers.h) */
     uint64_t size;         /* of the whole record */
 };
 
@@ -49,11 +50,18 @@ static inline void qi_put_record_id(uint8_t *at, enum qi_record_kind kind, uint6
     qi_put64(at, (uint64_t)kind << QI_REQ_ID_BITS | req_id);
 }
 
+/* A time has no kind of its own: it looks like a delivery in a lane that no message can be in. */
+static inline void qi_put_time(uint8_t *at, uint64_t req_id, uint64_t time) {
+    qi_put_record_id(at, QI_DELIVER, QI_TIME_LANE << QI_COUNT_BITS);
+    qi_put64(at + QI_RECORD_ID, req_id);
+    qi_put64(at + QI_RECORD_ID + 8, time);
+}
+
 /* Reads the journal record at `at`; false if it does not lie inside `left` bytes. */
 bool qi_read_record(const uint8_t *at, uint64_t left, struct qi_record *record);
 
 /* Segment entries: publish '1' persistent:1 slot:14; deliver or ack '01' slot:14 (first, second); '00' slot:14 and a
- * 16-bit delivery count. */
+ * 16-bit delivery count; the same with a count of 0 and a time. */
 enum qi_entry_prefix {
     QI_ENTRY_PUB = 0x8000,
     QI_ENTRY_PERSISTENT = 0x4000,
@@ -62,10 +70,11 @@ enum qi_entry_prefix {
 #define QI_ENTRY_SLOT_MASK 0x3FFFu
 
 struct qi_entry {
-    enum { QI_ENTRY_IS_PUB, QI_ENTRY_IS_EVENT, QI_ENTRY_IS_COUNT } is;
+    enum { QI_ENTRY_IS_PUB, QI_ENTRY_IS_EVENT, QI_ENTRY_IS_COUNT, QI_ENTRY_IS_TIME } is;
     bool persistent;
     uint32_t slot;
     uint32_t count;
+    uint64_t time;
     const uint8_t *fields;
     uint64_t size;
 };

@@ -9,6 +9,7 @@
 #include "crc32c.h"
 #include "error.h"
 #include "frame.h"
+#include "timers.h"
 
 struct dump {
     const uint8_t *bytes;
@@ -20,7 +21,7 @@ struct dump {
 };
 
 static const char *const frame_names[] = {"",      "records", "mark",    "manifest", "session",
-                                          "close", "purge",   "entries", "summary"};
+                                          "close", "purge",   "entries", "summary",  "lanes"};
 
 static void dump_publish(struct dump *dump, uint64_t offset, const char *kind, uint64_t id,
                          const uint8_t *at) {
@@ -47,6 +48,11 @@ static uint64_t dump_record(struct dump *dump, const struct qi_frame *frame, uin
             dump_publish(dump, offset,
                          record.kind == QI_PUB_PERSISTENT ? "persistent" : "transient",
                          record.req_id, record.fields);
+        else if (record.kind == QI_TIME)
+            snprintf(dump->line, dump->room,
+                     "%10" PRIu64 "  time     %-10s %12" PRIu64 "  due_us %" PRIu64 "  priority %u",
+                     offset, "", record.req_id, qi_time_us(record.time),
+                     qi_time_priority(record.time));
         else
             snprintf(dump->line, dump->room, "%10" PRIu64 "  %-8s %-10s %12" PRIu64, offset,
                      record.kind == QI_DELIVER ? "deliver" : "ack", "", record.req_id);
@@ -62,6 +68,10 @@ static uint64_t dump_record(struct dump *dump, const struct qi_frame *frame, uin
         snprintf(dump->line, dump->room,
                  "%10" PRIu64 "  event    %-10s %12u  (first: deliver, second: ack)", offset, "",
                  entry.slot);
+    else if (entry.is == QI_ENTRY_IS_TIME)
+        snprintf(dump->line, dump->room,
+                 "%10" PRIu64 "  time     %-10s %12u  due_us %" PRIu64 "  priority %u", offset, "",
+                 entry.slot, qi_time_us(entry.time), qi_time_priority(entry.time));
     else
         snprintf(dump->line, dump->room, "%10" PRIu64 "  count    %-10s %12u  delivered %u times",
                  offset, "", entry.slot, entry.count);

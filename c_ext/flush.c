@@ -16,6 +16,8 @@
 #include "batch.h"
 #include "bug.h"
 
+#define SOON_US (UINT64_C(60) * 1000000) /* messages that are due by then stay in memory */
+
 static void free_flush(struct qi_flush *flush) {
     for (uint32_t i = 0; i < flush->count; i++) {
         free(flush->segments[i].slots);
@@ -78,7 +80,7 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
         error = cut_to_use(queue, &next->tape);
     if (error)
         return qi_fail_disk(error, "cannot open the next journal of", queue->directory);
-    uint64_t reserved = queue->next + 2 * (uint64_t)store->options.max_journal_entries + ids;
+    uint64_t reserved = queue->highest + 2 * (uint64_t)store->options.max_journal_entries + ids;
     uint64_t before = queue->reserved;
     if (reserved > before)
         queue->reserved = reserved;
@@ -117,6 +119,7 @@ static int copy_slots(const struct qi_hot *hot, uint32_t entries, struct qi_flus
         count++;
         bytes += sizeof *copy->slots;
         bytes += has_places(hot, slots) ? sizeof *copy->slots->places : 0;
+        bytes += slots->time ? 64 * sizeof *slots->time : 0;
         bytes += slots->count ? 64 * sizeof *slots->count : 0;
     }
     copy->slots = malloc(bytes + 1);
@@ -133,6 +136,8 @@ static int copy_slots(const struct qi_hot *hot, uint32_t entries, struct qi_flus
                                       .del = slots->del,
                                       .ack = slots->ack,
                                       .transient = slots->transient,
+                                      .held = slots->held,
+                                      .jtime = slots->jtime,
                                       .jpub = slots->jpub,
                                       .jdel = slots->jdel,
                                       .jack = slots->jack,
@@ -141,6 +146,10 @@ static int copy_slots(const struct qi_hot *hot, uint32_t entries, struct qi_flus
             to->places = (struct qi_flush_places *)next;
             memcpy(to->places->loc, slots->loc, sizeof slots->loc);
             next += sizeof *to->places;
+        }
+        if (slots->time) {
+            to->time = memcpy(next, slots->time, 64 * sizeof *slots->time);
+            next += 64 * sizeof *slots->time;
         }
         if (slots->count) {
             to->delivered = memcpy(next, slots->count, 64 * sizeof *slots->count);
@@ -163,6 +172,9 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
                                       .transient = segment->transient,
                                       .lost = segment->lost};
     if (segment->unacked > 0) {
+        copy->all_held = qi_lane_number(segment->number * entries) >= QI_PRIORITIES;
+        copy->delayed = hot->held_count;
+        copy->due_us = hot->held_count ? qi_segment_due_us(queue, segment) : 0;
         copy->uses = malloc((hot->uses_count + 1) * sizeof *copy->uses);
         if (!copy->uses || copy_slots(hot, entries, copy) != 0)
             return qi_fail(QI_E_MEMORY, "no memory to flush");
@@ -223,7 +235,7 @@ int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch) {
         for (uint32_t slot = 0; slot < queue->store->options.segment_entries; slot += 64) {
             struct qi_slots *slots = qi_slots_of(hot, slot);
             if (qi_news(slots))
-                slots->jpub = slots->jdel = slots->jack = slots->jcount = 0;
+                slots->jpub = slots->jdel = slots->jack = slots->jcount = slots->jtime = 0;
         }
         hot->dirty = 0;
         hot->in_flush = true;
@@ -311,6 +323,8 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
         segment->lost = 0; /* the file in which they were is aside */
     segment->flushed_unacked = (uint16_t)(flushed->unacked + segment->lost);
     segment->flushed_transient = (uint16_t)flushed->transient;
+    segment->flushed_delayed = (uint16_t)flushed->delayed;
+    segment->flushed_due = flushed->due_us;
     struct qi_hot *hot = segment->hot;
     if (!hot) {
         assert(segment->unacked == 0 && segment->length == 0); /* it died unread */
@@ -326,23 +340,32 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
             qi_slots_of(hot, slots->first)->loc[at] = slots->places->placed[at];
         }
     }
-    bool tail = segment->number >= queue->next / queue->store->options.segment_entries;
-    if (segment->unacked == 0 && segment->length == 0 && hot->dirty == 0 && !tail)
+    if (segment->unacked == 0 && segment->length == 0 && hot->dirty == 0 &&
+        !qi_lane_uses(queue, segment))
         qi_segment_remove(&queue->segments, flushed->number);
+}
+
+/* Is something in it wanted soon? Of a lane of delayed messages the tail may go, too. */
+static bool is_wanted_soon(struct qi_queue *queue, const struct qi_segment *segment, uint64_t now) {
+    if (segment->hot->held_count == 0)
+        return qi_lane_uses(queue, segment);
+    uint64_t number = segment->number * queue->store->options.segment_entries;
+    bool may_go = qi_lane_number(number) >= QI_PRIORITIES || !qi_lane_uses(queue, segment);
+    return !may_go || qi_has_due(segment) || qi_segment_due_us(queue, segment) < now + SOON_US;
 }
 
 /* Maps that nobody uses leave the memory; the tail and the head stay. */
 static void cool_unused(struct qi_queue *queue) {
-    uint64_t entries = queue->store->options.segment_entries;
+    uint64_t now = qi_now_us(queue->store);
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
         struct qi_hot *hot = segment->hot;
         if (!hot || hot->dirty || hot->out_count || hot->in_flush || segment->length == 0)
             continue;
-        if (segment->number == queue->next / entries || segment->number == queue->cursor / entries)
-            continue;
-        qi_segment_cool(segment);
+        if (!is_wanted_soon(queue, segment, now))
+            qi_segment_cool(segment);
     }
+    qi_timers_tidy(queue);
 }
 
 static int commit(struct qi_queue *queue, struct qi_flush *flush) {

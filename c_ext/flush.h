@@ -13,9 +13,10 @@ struct qi_flush_places {
 /* The copy of 64 slots that have news. */
 struct qi_flush_slots {
     uint32_t first; /* slot */
-    uint64_t pub, del, ack, transient;
-    uint64_t jpub, jdel, jack, jcount;
+    uint64_t pub, del, ack, transient, held;
+    uint64_t jpub, jdel, jack, jcount, jtime;
     struct qi_flush_places *places; /* NULL: no publish is written */
+    uint64_t *time;                 /* NULL: none is held */
     uint16_t *delivered;            /* NULL: none more than once */
 };
 
@@ -24,8 +25,10 @@ struct qi_flush_segment {
     uint64_t epoch, new_epoch; /* of the flush that created the file, before and after */
     uint32_t length;           /* durable bytes before */
     uint32_t new_length;       /* and after */
-    uint32_t unacked, transient, lost;
-    bool alt; /* which of its two files, before */
+    uint32_t unacked, transient, delayed, lost;
+    uint64_t due_us; /* the earliest of those that are held; 0: none is */
+    bool all_held;   /* of a lane of delayed messages: what is ready has a time, too */
+    bool alt;        /* which of its two files, before */
     uint8_t *
         old; /* its bytes: the batch is the whole segment, and goes to the other file; NULL: it is appended */
     struct qi_flush_slots *slots; /* their places and counts lie behind them */
@@ -35,7 +38,7 @@ struct qi_flush_segment {
 };
 
 static inline uint64_t qi_flush_news(const struct qi_flush_slots *slots) {
-    return slots->jpub | slots->jdel | slots->jack | slots->jcount;
+    return slots->jpub | slots->jdel | slots->jack | slots->jcount | slots->jtime;
 }
 
 struct qi_flush {

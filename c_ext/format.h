@@ -12,9 +12,11 @@
 
 #define QI_FORMAT_VERSION 1
 
-/* A ReqId has 62 bits: lane (10) and sequence (52). Lane 0 is the plain queue. */
+/* A ReqId has 62 bits: lane (10) and count (52). Lane 0 is the plain queue; see lane.h. */
 #define QI_REQ_ID_BITS         62
 #define QI_REQ_ID_MASK         ((UINT64_C(1) << QI_REQ_ID_BITS) - 1)
+#define QI_COUNT_BITS          52
+#define QI_COUNT_MASK          ((UINT64_C(1) << QI_COUNT_BITS) - 1)
 #define QI_SEGMENT_ENTRIES_MAX 16384u
 
 #define QI_IDENTITY_SIZE 16
@@ -32,16 +34,27 @@ enum qi_frame_type {
     QI_FRAME_PURGE = 6,   /* journal: all below a ReqId are acked, but for a list */
     QI_FRAME_ENTRIES = 7, /* segment: bit-packed entries */
     QI_FRAME_SUMMARY = 8, /* segment: closes a batch */
+    QI_FRAME_LANES =
+        9, /* journal: no ReqId of these lanes below the ones it names is given out again */
 };
 
 /* MANIFEST payload: fixed fields, the last of them the number of segments; then a row per segment. */
 #define QI_MANIFEST_COUNT   44u
 #define QI_MANIFEST_FIXED   48u
-#define QI_MANIFEST_SEGMENT 24u
+#define QI_MANIFEST_SEGMENT 36u
 #define QI_MANIFEST_ALT     (1u << 31) /* in a segment's length: its file is N.alt */
+#define QI_LANES_ROW        10u        /* LANES payload: lane 2, next ReqId's count 8 */
 
 /* Record kinds, the two high bits of a journal record's first byte. */
-enum qi_record_kind { QI_PUB_PERSISTENT = 0, QI_PUB_TRANSIENT = 1, QI_DELIVER = 2, QI_ACK = 3 };
+enum qi_record_kind {
+    QI_PUB_PERSISTENT = 0,
+    QI_PUB_TRANSIENT = 1,
+    QI_DELIVER = 2,
+    QI_ACK = 3,
+    QI_TIME = 4, /* not in these bits: QI_DELIVER in the lane below, then ReqId 8, time 8 */
+};
+#define QI_TIME_LANE   UINT64_C(1023)
+#define QI_TIME_RECORD 24u
 
 /* MsgId 16, Expiry 8, Size 4, EmbeddedSize 4: the same bytes in the journal and in a segment. */
 #define QI_RECORD_ID    8u

@@ -37,7 +37,7 @@ enum qi_frame_state qi_frame_read(uint32_t seed, const uint8_t *bytes, uint64_t 
         return QI_FRAME_END;
     uint32_t word = qi_get32(header);
     uint32_t type = word >> 28, length = word & QI_FRAME_LENGTH_MAX;
-    if (type < QI_FRAME_RECORDS || type > QI_FRAME_SUMMARY || length == 0)
+    if (type < QI_FRAME_RECORDS || type > QI_FRAME_LANES || length == 0)
         return QI_FRAME_BAD;
     if (length > size - offset - QI_FRAME_HEADER)
         return QI_FRAME_BAD;
@@ -87,6 +87,8 @@ static bool may_be_frame(const uint8_t *header, uint64_t left, uint64_t *effort)
                    (length - QI_MANIFEST_FIXED) / QI_MANIFEST_SEGMENT;
     case QI_FRAME_PURGE:
         return length % 8 == 0;
+    case QI_FRAME_LANES:
+        return length % QI_LANES_ROW == 0;
     case QI_FRAME_SUMMARY:
         return length >= QI_SUMMARY_FIXED &&
                qi_get32(header + length + QI_FRAME_HEADER - 4) == length + QI_FRAME_HEADER;

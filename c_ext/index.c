@@ -30,7 +30,8 @@ int64_t qi_index_publish(struct qi_queue *queue, uint32_t count, const void *msg
             qi_fail(QI_E_ARGUMENT, "a batch has at most 256 MiB of records; publish it in parts");
     if (!error)
         error = qi_make_room(queue, size, count);
-    uint64_t first = queue->next;
+    struct qi_lane *lane = queue->lanes.items;
+    uint64_t first = lane->next;
     struct qi_segment *segment = NULL;
     for (uint64_t n = first / entries; !error && count && n <= (first + count - 1) / entries; n++) {
         segment = qi_segment_make(&queue->segments, n);
@@ -80,7 +81,8 @@ int64_t qi_index_publish(struct qi_queue *queue, uint32_t count, const void *msg
                                    tag | (offset + (done + i) * stride), true);
             done += span.count;
         }
-        queue->next = first + count;
+        lane->next = first + count;
+        queue->highest = lane->next;
         qi_flush_if_due(queue);
     }
     qi_unlock(queue->store);

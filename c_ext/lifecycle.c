@@ -120,6 +120,7 @@ int qi_queue_ready(struct qi_queue *queue, bool to_write) {
     if (queue->deleted)
         return qi_fail(QI_E_CLOSED, "queue %s was deleted; ask the store for it again",
                        queue->name);
+    qi_leases_run(queue, &queue->timers);
     if (__builtin_expect(queue->recovered && queue->dir >= 0, 1))
         return 0;
     queue->recovering = true;
@@ -146,7 +147,10 @@ static void close_files(struct qi_queue *queue) {
 void qi_forget_index(struct qi_queue *queue) {
     qi_flush_forget(queue);
     qi_segments_clear(&queue->segments);
-    queue->depth = queue->out = queue->next = queue->reserved = queue->floor = 0;
+    queue->depth = queue->out = queue->delayed = queue->highest = queue->reserved = queue->floor =
+        0;
+    qi_timers_clear(&queue->timers);
+    qi_lanes_reset(&queue->lanes);
     queue->dirty_count = 0;
 }
 
@@ -161,7 +165,9 @@ static int append_end(struct qi_queue *queue) {
     int error = qi_sync_to(queue, qi_lsn(queue));
     if (error)
         return error;
-    error = qi_append_close(queue);
+    error = qi_append_lanes(queue);
+    if (!error)
+        error = qi_append_close(queue);
     if (!error)
         error = qi_journal_cut(qi_current(queue), qi_current(queue)->tail);
     if (error)
@@ -172,7 +178,7 @@ static int append_end(struct qi_queue *queue) {
 static void cool_all(struct qi_queue *queue) {
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
-        if (!segment->hot || segment->hot->out_count)
+        if (!segment->hot || segment->hot->out_count || qi_has_due(segment))
             continue;
         assert(!segment->hot->dirty && !segment->hot->in_flush);
         if (segment->length > 0) {
@@ -233,7 +239,9 @@ static struct qi_queue *add_queue(struct qi_store *store, const char *name, size
     }
     struct qi_queue *queue = calloc(1, sizeof *queue);
     char *copy = malloc(size + 1);
-    if (!queue || !copy) {
+    struct qi_lanes lanes;
+    if (!qi_lanes_begin(&lanes) || !queue || !copy) {
+        free(lanes.items);
         free(queue);
         free(copy);
         return NULL;
@@ -244,6 +252,7 @@ static struct qi_queue *add_queue(struct qi_store *store, const char *name, size
                                .name = copy,
                                .name_size = (uint32_t)size,
                                .dir = -1,
+                               .lanes = lanes,
                                .browsed = UINT64_MAX};
     memcpy(queue->directory, directory, 32);
     queue->journals[0].tape.file = queue->journals[1].tape.file = -1;

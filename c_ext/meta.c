@@ -95,7 +95,7 @@ int qi_meta_write(struct qi_store *store, bool clean) {
 }
 
 static bool entries_are_valid(uint32_t entries) {
-    return entries >= 8 && entries <= QI_SEGMENT_ENTRIES_MAX;
+    return entries >= 8 && entries <= QI_SEGMENT_ENTRIES_MAX && (entries & (entries - 1)) == 0;
 }
 
 /* `bytes`: a whole copy, or NULL; `start`: of the file. A later version need not have its checksum where ours is. */
@@ -164,7 +164,7 @@ int qi_meta_open(struct qi_store *store, bool create) {
         if (store->options.segment_entries == 0)
             store->options.segment_entries = QI_SEGMENT_ENTRIES_MAX;
         if (!entries_are_valid(store->options.segment_entries))
-            return qi_fail(QI_E_ARGUMENT, "segment_entries must be 8 to 16384");
+            return qi_fail(QI_E_ARGUMENT, "segment_entries must be a power of two from 8 to 16384");
         disk->ops->random(disk, store->identity, QI_IDENTITY_SIZE);
         return 0;
     }

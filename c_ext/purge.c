@@ -15,7 +15,7 @@ static int append_purge(struct qi_queue *queue, uint64_t *purged) {
     if (error)
         return error;
     uint8_t *list = at + 8, *next = list;
-    qi_put64(at, queue->next);
+    qi_put64(at, queue->highest);
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
         for (uint32_t slot = 0; segment->hot && slot < entries; slot += 64)
@@ -28,9 +28,10 @@ static int append_purge(struct qi_queue *queue, uint64_t *purged) {
     if (error)
         return qi_append_failed(queue, error);
     uint64_t before = queue->depth;
-    error = qi_apply_purge(queue, queue->next, list, count);
+    error = qi_apply_purge(queue, queue->highest, list, count);
     *purged = before - queue->depth;
-    queue->cursor = queue->next;
+    for (uint32_t i = 0; i < queue->lanes.count; i++)
+        queue->lanes.items[i].cursor = queue->lanes.items[i].next;
     return error;
 }
 

@@ -24,12 +24,14 @@ enum {
     QI_E_ACKED = -11,   /* acked before */
     QI_E_ARGUMENT = -12,
     QI_E_MEMORY = -13,
-    QI_E_FORKED = -14,  /* a handle of the parent process */
-    QI_E_OUTCOME = -15, /* the sync failed: durable or not, nobody knows */
-    QI_E_ROOM = -16,    /* the caller's buffer is too small; nothing was changed */
-    QI_E_MISSING = -17, /* no such store or queue */
-    QI_PAUSE = -18,     /* nothing yet; the caller wanted to come up for air */
-    QI_BUSY = -19,      /* the verb would have to wait, and was asked not to; nothing was changed */
+    QI_E_FORKED = -14,    /* a handle of the parent process */
+    QI_E_OUTCOME = -15,   /* the sync failed: durable or not, nobody knows */
+    QI_E_ROOM = -16,      /* the caller's buffer is too small; nothing was changed */
+    QI_E_MISSING = -17,   /* no such store or queue */
+    QI_PAUSE = -18,       /* nothing yet; the caller wanted to come up for air */
+    QI_E_LEASE = -20,     /* the lease of a message has ended */
+    QI_E_DELIVERED = -21, /* a consumer has the message */
+    QI_BUSY = -19, /* the verb would have to wait, and was asked not to; nothing was changed */
 };
 const char *qi_error_text(void);
 /* The message that a QI_E_CORRUPT is about, if it is about one and what is behind it can be read; else -1. */
@@ -42,7 +44,8 @@ typedef struct qi_store qi_store;
 typedef struct qi_queue qi_queue;
 
 typedef struct {
-    uint32_t segment_entries;     /* fixed at creation, 8 to 16384; 0: as it is, or 16384 */
+    uint32_t
+        segment_entries; /* fixed at creation, a power of two from 8 to 16384; 0: as it is, or 16384 */
     uint32_t max_journal_entries; /* dirty_count above this: flush */
     uint64_t max_journal_bytes;
     uint32_t embed_below; /* headers and body together, bytes */
@@ -57,6 +60,8 @@ typedef struct {
 typedef struct {
     uint64_t req_id;
     uint64_t expiry_us;
+    uint64_t due_us;   /* until when it is, or was, delayed; 0: it is not */
+    uint32_t priority; /* 0 to 255 */
     uint8_t msg_id[16];
     uint32_t payload_size, body_size;
     uint32_t delivery_count;
@@ -69,10 +74,12 @@ enum {
     QI_UNACKED = 4, /* delivered by this process */
     QI_STORED = 8,  /* the body is in the message store */
     QI_DELIVERED = 16,
+    QI_DELAYED = 32,       /* its time has not come */
+    QI_PRIORITY_SHIFT = 8, /* what a publish is given has the priority, 0 to 255, in these bits */
 };
 
 typedef struct {
-    uint64_t depth, ready, unacked, next_req_id, dirty_count, floor;
+    uint64_t depth, ready, unacked, delayed, next_due_us, next_req_id, dirty_count, floor;
     uint64_t epoch, journal_bytes, unsynced_bytes, segments, hot_segments, segment_bytes;
     bool loaded;
 } qi_queue_stats;
@@ -98,7 +105,7 @@ int qi_store_finding(qi_store *store, uint32_t index, bool *damage, const char *
 int qi_store_check(qi_store *store); /* adds findings; their number */
 int qi_store_publish(qi_store *store, qi_queue **queues, uint32_t count, const void *headers,
                      uint32_t headers_size, const void *body, uint32_t body_size, uint32_t flags,
-                     uint64_t expiry_us, uint64_t *req_ids);
+                     uint64_t expiry_us, uint64_t due_us, uint64_t *req_ids);
 
 /* queue.c; `directory` is 32 hex digits that stand for the name */
 int qi_queue_open(qi_store *store, const char *name, size_t name_size, const char *directory,
@@ -106,18 +113,20 @@ int qi_queue_open(qi_store *store, const char *name, size_t name_size, const cha
 int qi_queue_delete(qi_queue *queue);
 int64_t qi_publish(qi_queue *queue, const void *body, size_t body_size);
 int64_t qi_publish_with(qi_queue *queue, const void *headers, uint32_t headers_size,
-                        const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us);
-/* Bodies lie end to end; headers too, headers_sizes may be NULL; flags and expiry one for all (NULL: per_flags none). */
+                        const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us,
+                        uint64_t due_us);
+/* Bodies lie end to end; headers too, headers_sizes may be NULL; flags, expiry and due one for all (NULL: per_flags none). */
 int64_t qi_publish_many(qi_queue *queue, uint32_t count, const void *bodies,
                         const uint32_t *body_sizes, const void *headers,
                         const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
-                        const uint8_t *per_flags, const uint64_t *per_expiry_us);
+                        uint64_t due_us, const uint8_t *per_flags, const uint64_t *per_expiry_us);
 /* Where qi_get puts a message: one per caller at a time. */
 typedef struct {
     qi_message message;
     qi_queue *queue;
     void *payload;
     size_t room;
+    uint64_t lease_us; /* 0: it is delivered without a lease */
 } qi_reader;
 
 /* The payload's length, or an error. QI_E_ROOM: message.payload_size says how much is needed. */
@@ -125,16 +134,17 @@ int64_t qi_get(qi_reader *reader);
 int64_t qi_get_newest(qi_reader *reader); /* the one that was published last */
 /* Twice the number of messages, plus one if none of them has anything special (then req_ids and sizes say it all). */
 int64_t qi_get_many(qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,
-                    size_t room, uint64_t *req_ids, uint32_t *sizes);
+                    size_t room, uint64_t *req_ids, uint32_t *sizes, uint64_t lease_us);
 /* The same, but they wait for a message until the store's clock says until_us (UINT64_MAX: for ever), and come back with
  * QI_PAUSE after pause_us. The first takes from the first of `count` queues that has one: reader->queue says from which.
  * They end with QI_E_CLOSED or QI_E_FAILED when the store is closed or fails. */
 int64_t qi_get_wait(qi_reader *reader, qi_queue **queues, uint32_t count, uint64_t until_us,
                     uint64_t pause_us);
 int64_t qi_get_many_wait(qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,
-                         size_t room, uint64_t *req_ids, uint32_t *sizes, uint64_t until_us,
-                         uint64_t pause_us);
+                         size_t room, uint64_t *req_ids, uint32_t *sizes, uint64_t lease_us,
+                         uint64_t until_us, uint64_t pause_us);
 uint64_t qi_store_clock_us(qi_store *store); /* never set, never back */
+uint64_t qi_store_now_us(qi_store *store);   /* since 1970; what delays and leases go by */
 /* For an event loop, which may not wait. The store's descriptor becomes readable when an armed queue gets a message, is
  * deleted, or its store closed; the loop reads it empty, then asks for the queues until there is none, and arms them
  * again if it needs more. arm: 0, or 1 if there is something already. disarm: others who wait are woken for what the loop
@@ -146,9 +156,17 @@ qi_queue *qi_bell_next(qi_store *store);
 /* The first message at or behind from_req_id, in any state but acked; changes nothing. */
 int64_t qi_browse(qi_queue *queue, uint64_t from_req_id, bool ready_only, qi_message *message,
                   void *payload, size_t room);
-int64_t qi_ack(qi_queue *queue, uint64_t req_id);
-int64_t qi_ack_many(qi_queue *queue, const uint64_t *req_ids, uint32_t count);
-int64_t qi_nack_many(qi_queue *queue, const uint64_t *req_ids, uint32_t count);
+/* `deliveries`: the delivery count that the caller knows, so that of a leased message only who has it can settle it (0, or
+ * NULL: not compared). due_us: when it shall be ready again; 0: now. */
+int64_t qi_ack(qi_queue *queue, uint64_t req_id, uint32_t deliveries);
+int64_t qi_ack_many(qi_queue *queue, const uint64_t *req_ids, const uint32_t *deliveries,
+                    uint32_t count);
+int64_t qi_nack_many(qi_queue *queue, const uint64_t *req_ids, const uint32_t *deliveries,
+                     uint32_t count, uint64_t due_us);
+int64_t qi_touch(qi_queue *queue, uint64_t req_id, uint32_t deliveries, uint64_t lease_us);
+/* Of a message that is not delivered: when it shall be ready (0: now); away with it. */
+int64_t qi_reschedule(qi_queue *queue, uint64_t req_id, uint64_t due_us);
+int64_t qi_delete(qi_queue *queue, uint64_t req_id);
 int64_t qi_purge(qi_queue *queue);
 int qi_queue_sync(qi_queue *queue);
 int qi_flush(qi_queue *queue);

@@ -41,7 +41,7 @@ static inline bool has_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids
     return journal->tail + bytes + ACK_ROOM <= journal->tape.mapped &&
            queue->dirty_count <= dirty_max &&
            (journal->tail <= tail_max || queue->dirty_count == 0) &&
-           queue->next + ids <= queue->reserved;
+           queue->highest + ids <= queue->reserved;
 }
 
 static inline bool is_flush_due(struct qi_queue *queue) {
@@ -56,7 +56,7 @@ bool qi_begin_now(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
         return false;
     if (__builtin_expect(qi_store_usable(store, true) == 0 && queue->recovered && queue->dir >= 0 &&
                              !queue->short_of_space && has_room(queue, bytes, ids) &&
-                             queue->next + ids <= queue->reserved_durable &&
+                             queue->highest + ids <= queue->reserved_durable &&
                              (queue->flush || !is_flush_due(queue)),
                          1))
         return true;
@@ -85,7 +85,7 @@ int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
     }
     for (int attempt = 0;; attempt++) {
         bool fits = has_room(queue, bytes, ids);
-        if (__builtin_expect(fits && (queue->next + ids <= queue->reserved_durable ||
+        if (__builtin_expect(fits && (queue->highest + ids <= queue->reserved_durable ||
                                       QI_BUG(reserve_not_durable)),
                              1))
             return 0;
@@ -126,17 +126,17 @@ void qi_flush_if_due(struct qi_queue *queue) {
         qi_flush_run(queue); /* if it cannot be begun or fails: the next append asks again */
 }
 
-/* The segment that new ReqIds go to, with maps for `count` of them from `slot` on. */
+/* The segment that new ReqIds go to, with maps for `count` of them from `slot` on. Lanes but the last have to look for
+ * theirs. */
 static struct qi_segment *tail_segment(struct qi_queue *queue, uint64_t number, uint32_t slot,
                                        uint32_t count) {
     struct qi_segments *segments = &queue->segments;
     struct qi_segment *last =
         segments->count ? segments->items + segments->start + segments->count - 1 : NULL;
-    if (!last || last->number != number) {
-        last = qi_segment_make(segments, number);
-        if (last && last->length == 0)
-            last->counted = true;
-    }
+    if (!last || last->number != number)
+        last = qi_segment_find(segments, number);
+    if (!last && (last = qi_segment_make(segments, number)) != NULL)
+        last->counted = true; /* nothing in it yet */
     if (!last) {
         qi_fail(QI_E_MEMORY, "no memory for the table of segments");
         return NULL;
@@ -148,19 +148,6 @@ static struct qi_segment *tail_segment(struct qi_queue *queue, uint64_t number, 
     return qi_segment_room(last, slot, count) ? NULL : last;
 }
 
-/* Memory for the maps of the next `count` ReqIds. */
-static int make_maps(struct qi_queue *queue, uint32_t count) {
-    uint32_t entries = queue->store->options.segment_entries;
-    for (uint64_t req_id = queue->next, end = req_id + count; req_id < end;) {
-        uint32_t slot = (uint32_t)(req_id % entries),
-                 left = (uint32_t)(end - req_id < entries - slot ? end - req_id : entries - slot);
-        if (!tail_segment(queue, req_id / entries, slot, left))
-            return QI_E_MEMORY;
-        req_id += left;
-    }
-    return 0;
-}
-
 struct publish {
     const void *headers, *body;
     uint32_t headers_size, body_size;
@@ -168,7 +155,37 @@ struct publish {
     uint64_t expiry_us;
     struct qi_msg_id id; /* in the message store; stamp 0: embedded */
     uint32_t queues;     /* that it goes to; 0: one */
+    uint64_t due_us;     /* 0: it is ready at once */
 };
+
+static inline uint32_t priority_of(const struct publish *publish) {
+    return publish->flags >> QI_PRIORITY_SHIFT & (QI_PRIORITIES - 1);
+}
+
+static inline uint32_t lane_of(const struct publish *publish) {
+    return publish->due_us ? qi_delay_lane(publish->due_us) : priority_of(publish);
+}
+
+static inline uint64_t time_of(const struct publish *publish) {
+    return (uint64_t)priority_of(publish) << QI_TIME_US_BITS | qi_time_us(publish->due_us);
+}
+
+/* Memory for the maps of the next `count` ReqIds of a message's lane. */
+static int make_maps(struct qi_queue *queue, const struct publish *publish, uint32_t count) {
+    uint32_t entries = queue->store->options.segment_entries;
+    const struct qi_lane *lane = qi_lane_make(queue, lane_of(publish));
+    if (!lane)
+        return QI_E_MEMORY;
+    for (uint64_t req_id = lane->next, end = req_id + count; req_id < end;) {
+        uint32_t slot = (uint32_t)(req_id % entries),
+                 left = (uint32_t)(end - req_id < entries - slot ? end - req_id : entries - slot);
+        struct qi_segment *segment = tail_segment(queue, req_id / entries, slot, left);
+        if (!segment || (publish->due_us && qi_time_room(queue, segment, slot, left, count) != 0))
+            return QI_E_MEMORY;
+        req_id += left;
+    }
+    return 0;
+}
 
 static inline uint8_t *put_publish(uint8_t *at, uint64_t req_id, const struct publish *publish) {
     uint32_t payload = publish->headers_size + publish->body_size;
@@ -191,6 +208,10 @@ static inline uint8_t *put_publish(uint8_t *at, uint64_t req_id, const struct pu
         qi_put_record_id(at, QI_DELIVER, req_id);
         at += QI_RECORD_ID;
     }
+    if (publish->due_us) {
+        qi_put_time(at, req_id, time_of(publish));
+        at += QI_TIME_RECORD;
+    }
     return at;
 }
 
@@ -202,7 +223,8 @@ static inline bool is_embedded(const struct qi_store *store, const struct publis
 static inline uint64_t record_size(const struct qi_store *store, const struct publish *publish) {
     uint64_t payload = publish->headers_size + (uint64_t)publish->body_size;
     return QI_RECORD_ID + QI_PUB_FIELDS + (is_embedded(store, publish) ? payload : 0) +
-           (publish->flags & QI_REDELIVERED ? QI_RECORD_ID : 0);
+           (publish->flags & QI_REDELIVERED ? QI_RECORD_ID : 0) +
+           (publish->due_us ? QI_TIME_RECORD : 0);
 }
 
 /* The bits of a publish whose record stands at journal offset `offset`. */
@@ -222,6 +244,16 @@ static inline void mark_published(struct qi_queue *queue, struct qi_segment *seg
                        (publish->flags & QI_TRANSIENT) != 0);
     if (publish->flags & QI_REDELIVERED)
         qi_segment_deliver(queue, segment, slot);
+    if (publish->due_us)
+        qi_time_set(queue, segment, slot, time_of(publish));
+}
+
+/* Somebody waits: for a message, or for the time at which it is due. */
+static inline void announce(struct qi_queue *queue, const struct publish *publish, uint32_t count) {
+    if (__builtin_expect(publish->due_us == 0, 1))
+        qi_announce(queue, count);
+    else
+        qi_timers_armed(queue);
 }
 
 /* Called when there is room in the journal: from here to the reference in the index the lock is never given up, so
@@ -236,12 +268,21 @@ static int store_body(struct qi_store *store, struct publish *publish) {
                               publish->queues ? publish->queues : 1, &publish->id);
 }
 
+static inline void advance(struct qi_queue *queue, struct qi_lane *lane, uint32_t count) {
+    lane->next += count;
+    if (qi_count_of(lane->next) > queue->highest)
+        queue->highest = qi_count_of(lane->next);
+}
+
 /* The record, where there is room for it already. */
 static int64_t append_publish(struct qi_queue *queue, const struct publish *publish) {
-    uint64_t size = record_size(queue->store, publish), req_id = queue->next;
+    struct qi_lane *lane = qi_lane_make(queue, lane_of(publish));
+    if (!lane)
+        return QI_E_MEMORY;
+    uint64_t size = record_size(queue->store, publish), req_id = lane->next;
     uint32_t entries = queue->store->options.segment_entries, slot = (uint32_t)(req_id % entries);
     struct qi_segment *segment = tail_segment(queue, req_id / entries, slot, 1);
-    if (!segment)
+    if (!segment || (publish->due_us && qi_time_room(queue, segment, slot, 1, 1) != 0))
         return QI_E_MEMORY;
     struct qi_journal *journal = qi_current(queue);
     uint8_t *at;
@@ -253,8 +294,8 @@ static int64_t append_publish(struct qi_queue *queue, const struct publish *publ
     if (error)
         return qi_append_failed(queue, error);
     mark_published(queue, segment, slot, (uint64_t)(at - journal->tape.memory), publish);
-    queue->next = req_id + 1;
-    qi_announce(queue, 1);
+    advance(queue, lane, 1);
+    announce(queue, publish, 1);
     return (int64_t)req_id;
 }
 
@@ -299,9 +340,10 @@ int64_t qi_publish_now(struct qi_queue *queue, const void *body, size_t body_siz
 }
 
 int64_t qi_publish_with(struct qi_queue *queue, const void *headers, uint32_t headers_size,
-                        const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us) {
-    struct publish publish = {headers, body,      headers_size, body_size,
-                              flags,   expiry_us, {0, 0, 0},    1};
+                        const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us,
+                        uint64_t due_us) {
+    struct publish publish = {headers,   body, headers_size, body_size, flags, expiry_us,
+                              {0, 0, 0}, 1,    due_us};
     return publish_locked(queue, &publish);
 }
 
@@ -314,9 +356,9 @@ static void count_copies(struct qi_queue **queues, uint32_t count) {
 }
 
 /* Disk space and memory for what a queue gets; nothing is waited for. */
-static int reserve(struct qi_queue *queue, uint64_t size) {
+static int reserve(struct qi_queue *queue, const struct publish *publish, uint64_t size) {
     uint8_t *at;
-    if (make_maps(queue, queue->copies) != 0)
+    if (make_maps(queue, publish, queue->copies) != 0)
         return QI_E_MEMORY;
     int error =
         qi_journal_room(qi_current(queue), queue->copies * (QI_FRAME_HEADER + size), false, &at);
@@ -325,7 +367,8 @@ static int reserve(struct qi_queue *queue, uint64_t size) {
 
 /* All that can fail, before the first record: the queues are awake and have room, all at one moment. To wait for one
  * may take that from another, so it is looked at again. */
-static int prepare_all(struct qi_queue **queues, uint32_t count, uint64_t size) {
+static int prepare_all(struct qi_queue **queues, uint32_t count, const struct publish *publish) {
+    uint64_t size = record_size(queues[0]->store, publish);
     bool fits = false;
     for (int attempt = 0; !fits && attempt < 100; attempt++) {
         count_copies(queues, count);
@@ -343,14 +386,14 @@ static int prepare_all(struct qi_queue **queues, uint32_t count, uint64_t size) 
             fits = queues[i]->dir >= 0 &&
                    has_room(queues[i], queues[i]->copies * (QI_FRAME_HEADER + size),
                             queues[i]->copies) &&
-                   queues[i]->next + queues[i]->copies <= queues[i]->reserved_durable;
+                   queues[i]->highest + queues[i]->copies <= queues[i]->reserved_durable;
     }
     if (!fits)
         return qi_fail(QI_E_FULL, "no room in %u queues at the same time: nothing was published",
                        count);
     int error = 0;
     for (uint32_t i = 0; i < count && !error; i++)
-        error = reserve(queues[i], size);
+        error = reserve(queues[i], publish, size);
     return error;
 }
 
@@ -376,11 +419,12 @@ static int publish_to_all(struct qi_queue **queues, uint32_t count, const struct
 
 int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t count,
                      const void *headers, uint32_t headers_size, const void *body,
-                     uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t *req_ids) {
-    struct publish publish = {headers, body,      headers_size, body_size,
-                              flags,   expiry_us, {0, 0, 0},    count};
+                     uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t due_us,
+                     uint64_t *req_ids) {
+    struct publish publish = {headers,   body,      headers_size, body_size, flags,
+                              expiry_us, {0, 0, 0}, count,        due_us};
     qi_lock(store);
-    int error = prepare_all(queues, count, record_size(store, &publish));
+    int error = count ? prepare_all(queues, count, &publish) : 0;
     if (!error && count)
         error = store_body(store, &publish);
     if (!error)
@@ -396,7 +440,7 @@ struct batch_input {
     const uint8_t *bodies, *headers;
     const uint32_t *body_sizes, *headers_sizes;
     uint32_t flags;
-    uint64_t expiry_us;
+    uint64_t expiry_us, due_us;
     const uint8_t *per_flags;
     const uint64_t *per_expiry_us;
 };
@@ -408,6 +452,7 @@ static void batch_item(struct batch_input *input, uint32_t i, struct publish *pu
         .headers_size = input->headers_sizes ? input->headers_sizes[i] : 0,
         .body_size = input->body_sizes[i],
         .flags = input->flags | (input->per_flags ? input->per_flags[i] : 0u),
+        .due_us = input->due_us,
         .expiry_us = input->per_expiry_us ? input->per_expiry_us[i] : input->expiry_us};
     input->headers += publish->headers_size;
     input->bodies += publish->body_size;
@@ -429,11 +474,14 @@ static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint
     for (uint32_t i = 0; i < count && !error; i++)
         error = store_body(queue->store, &items[i]);
     if (!error)
-        error = make_maps(queue, count);
+        error = make_maps(queue, items, count);
     if (error)
         return error;
     uint32_t entries = queue->store->options.segment_entries;
-    uint64_t first = queue->next;
+    struct qi_lane *lane = qi_lane_make(queue, lane_of(items));
+    if (!lane)
+        return QI_E_MEMORY;
+    uint64_t first = lane->next;
     struct qi_journal *journal = qi_current(queue);
     uint8_t *at, *next;
     error = qi_journal_room(journal, size, false, &at);
@@ -454,8 +502,8 @@ static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint
         mark_published(queue, segment, (uint32_t)((first + i) % entries), offset, &items[i]);
         offset += record_size(queue->store, &items[i]);
     }
-    queue->next = first + count;
-    qi_announce(queue, count);
+    advance(queue, lane, count);
+    announce(queue, items, count);
     qi_flush_if_due(queue);
     return (int64_t)first;
 }
@@ -463,18 +511,18 @@ static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint
 int64_t qi_publish_many(struct qi_queue *queue, uint32_t count, const void *bodies,
                         const uint32_t *body_sizes, const void *headers,
                         const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
-                        const uint8_t *per_flags, const uint64_t *per_expiry_us) {
+                        uint64_t due_us, const uint8_t *per_flags, const uint64_t *per_expiry_us) {
     struct publish few[128], *items = count <= 128 ? few : malloc(count * sizeof *items);
     if (!items)
         return qi_fail(QI_E_MEMORY, "no memory for a batch of %u messages", count);
-    struct batch_input input = {bodies, headers,   body_sizes, headers_sizes,
-                                flags,  expiry_us, per_flags,  per_expiry_us};
+    struct batch_input input = {bodies,    headers, body_sizes, headers_sizes, flags,
+                                expiry_us, due_us,  per_flags,  per_expiry_us};
     for (uint32_t i = 0; i < count; i++)
         batch_item(&input, i, &items[i]);
     qi_lock(queue->store);
     int64_t result = qi_queue_ready(queue, true);
     if (result == 0)
-        result = count ? publish_batch(queue, items, count) : (int64_t)queue->next;
+        result = count ? publish_batch(queue, items, count) : (int64_t)queue->lanes.items[0].next;
     qi_unlock(queue->store);
     if (items != few)
         free(items);

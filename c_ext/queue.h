@@ -3,8 +3,10 @@
 #define QI_QUEUE_H
 
 #include "journal.h"
+#include "lane.h"
 #include "qindex.h"
 #include "segment.h"
+#include "timers.h"
 #include "wait.h"
 
 struct qi_store;
@@ -24,22 +26,25 @@ struct qi_queue {
 
     struct qi_journal journals[2]; /* journals[epoch % 2] is appended to */
     uint64_t epoch;
-    uint64_t flushed_epoch;    /* epochs up to this one are in the segments */
-    uint64_t session;          /* of the last SESSION frame */
-    uint64_t next;             /* the next ReqId */
-    uint64_t reserved;         /* ReqIds below this are promised in the current journal */
+    uint64_t flushed_epoch; /* epochs up to this one are in the segments */
+    uint64_t session;       /* of the last SESSION frame */
+    struct qi_lanes lanes;
+    uint64_t highest;          /* count of the next ReqId of the lane that is furthest */
+    uint64_t reserved;         /* counts below this are promised in the current journal */
     uint64_t reserved_durable; /* and durably so: only these may be handed out (H10) */
     uint64_t
         floor; /* older ones lived through an unclean end: transients dead, the rest redelivered */
     struct qi_segments segments;
-    uint64_t cursor; /* no ready message has a lower ReqId */
-    uint64_t depth;  /* published and not acked */
-    uint64_t out;    /* of these, delivered by this process */
+    uint64_t depth;   /* published and not acked */
+    uint64_t out;     /* of these, delivered by this process */
+    uint64_t delayed; /* and of these, not due yet */
+    struct qi_timers timers;
     uint32_t dirty_count;
     uint32_t copies; /* that a fan-out is about to append */
 
     struct qi_waiter *waiters, *last_waiter; /* NULL: nobody waits for a message */
     struct qi_waiter bell;
+    uint64_t armed_us;          /* no sleeper sleeps longer than until this timer */
     struct qi_queue *next_rung; /* in the store's list, if rung */
     bool rung;
 
@@ -116,6 +121,8 @@ int qi_append_close(struct qi_queue *queue);
 bool qi_read_session(const struct qi_frame *frame, uint64_t *session, uint64_t *floor,
                      uint64_t *reserved);
 bool qi_read_close(const struct qi_frame *frame, uint64_t *next);
+/* A LANES frame, in front of the CLOSE of a queue that has more than one lane. */
+int qi_append_lanes(struct qi_queue *queue);
 
 /* flush.c: moves truth from the journal to the segments. begin needs the store's lock; run does the I/O without it and
  * takes it at the end. */
@@ -174,6 +181,9 @@ static inline void qi_announce(struct qi_queue *queue, uint64_t messages) {
 /* The segment with its maps, for a message that was published and not acked; or why not. */
 int qi_find_live(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
                  uint32_t *slot);
+/* The same for one that is out; `deliveries` as in qi_ack. */
+int qi_find_unacked(struct qi_queue *queue, uint64_t req_id, uint32_t deliveries,
+                    struct qi_segment **segment, uint32_t *slot);
 /* Events of one kind for `count` ReqIds, as one frame. */
 int qi_append_events(struct qi_queue *queue, enum qi_record_kind kind, const uint64_t *req_ids,
                      uint32_t count);

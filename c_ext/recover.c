@@ -201,11 +201,17 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
         segment->flushed_unacked = qi_get16(at + 12);
         segment->flushed_transient = qi_get16(at + 14);
         segment->epoch = qi_get64(at + 16);
-        bool below = segment->number * entries < queue->floor; /* its transients died */
+        segment->due_us = segment->flushed_due = qi_get64(at + 24);
+        segment->flushed_delayed = qi_get16(at + 32);
+        bool below = qi_count_of(number * entries) < queue->floor; /* its transients died */
         segment->unacked = segment->flushed_unacked - (below ? segment->flushed_transient : 0u);
         segment->transient = below ? 0 : segment->flushed_transient;
+        segment->delayed = segment->flushed_delayed;
         queue->depth += segment->unacked;
-        queue->next = (segment->number + 1) * entries; /* they rise */
+        queue->delayed += segment->delayed;
+        qi_delayed_at_most(queue, segment, segment->unacked);
+        if (qi_lane_raise(queue, (number + 1) * entries) != 0)
+            return QI_E_MEMORY;
     }
     return 0;
 }
@@ -385,17 +391,19 @@ static int begin_session(struct qi_queue *queue, const struct recovery *recovery
                                &frame) == QI_FRAME_VALID &&
                  qi_read_close(&frame, &next);
     if (closed) {
-        queue->next = next;
-    } else if (queue->next < queue->reserved && !QI_BUG(reserve_ignored)) {
-        queue->next = queue->reserved;
+        queue->lanes.items[0].next = next;
+        if (queue->highest < next)
+            queue->highest = next;
+    } else if (!QI_BUG(reserve_ignored)) {
+        qi_lanes_raise(queue, queue->reserved);
     }
     int error = 0;
     bool unclean = !closed || queue->session <= store->unclean_session;
     if (unclean &&
         !store->options.read_only) { /* a segment is wholly below the floor or wholly above */
-        queue->next = (queue->next + entries - 1) / entries * entries;
+        qi_lanes_raise(queue, (queue->highest + entries - 1) / entries * entries);
         if (!QI_BUG(floor_not_raised))
-            error = qi_raise_floor(queue, queue->next);
+            error = qi_raise_floor(queue, queue->highest);
     }
     journal->tail = scan->end + (QI_BUG(append_behind_torn_tail) ? scan->torn_bytes : 0);
     journal->keep_free = store->keep_free;
@@ -413,7 +421,7 @@ static int begin_session(struct qi_queue *queue, const struct recovery *recovery
     if (!error && recovery->has_old)
         error = cut_old(queue, recovery);
     queue->session = store->session;
-    queue->reserved = queue->next + 2 * (uint64_t)store->options.max_journal_entries;
+    queue->reserved = queue->highest + 2 * (uint64_t)store->options.max_journal_entries;
     journal->synced = scan->end; /* by the barrier */
     journal->marked = 0;
     if (!error)
@@ -458,12 +466,13 @@ int qi_recover(struct qi_queue *queue) {
         error = choose(queue, &recovery);
     if (!error)
         error = replay(queue, &recovery);
-    if (!error) {
+    if (!error)
         error = qi_check_segments(queue);
-    }
+    if (!error)
+        error = qi_timers_begin(queue);
     if (!error) {
         if (recovery.lacks_manifest && queue->session == 0) /* nothing tells the reserved ReqIds */
-            queue->reserved = queue->next + LOST_REQ_IDS;
+            queue->reserved = queue->highest + LOST_REQ_IDS;
         if (recovery.scan.time_us > qi_now_us(store))
             store->wall_base_us += recovery.scan.time_us - qi_now_us(store);
         if (QI_BUG(strays_removed_early))
@@ -477,9 +486,8 @@ int qi_recover(struct qi_queue *queue) {
         qi_queue_reset(queue);
         return error;
     }
-    uint32_t entries = store->options.segment_entries;
-    queue->cursor =
-        queue->segments.count ? queue->segments.items[queue->segments.start].number * entries : 0;
+    for (uint32_t i = 0; i < queue->lanes.count; i++)
+        queue->lanes.items[i].cursor = qi_lane_start(queue->lanes.items[i].number);
     queue->recovered = true;
     if (queue->flush)
         store->flush_due = true;

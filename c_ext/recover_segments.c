@@ -98,7 +98,7 @@ int qi_salvage_segments(struct qi_queue *queue) {
     struct strays strays = {.queue = queue};
     /* Every file, also those that the older manifest names with a shorter length. */
     qi_segments_clear(&queue->segments);
-    queue->depth = 0;
+    queue->depth = queue->delayed = 0;
     int error = disk->ops->list(disk, queue->dir, note_stray, &strays);
     if (!error && strays.incomplete)
         error = -ENOMEM;
@@ -130,9 +130,9 @@ int qi_salvage_segments(struct qi_queue *queue) {
         /* Unknown: the load counts, and tells what it found. */
         segment->unacked = segment->flushed_unacked = 1;
         queue->depth++;
-        if (queue->next < (segment->number + 1) * entries)
-            queue->next = (segment->number + 1) * entries;
-        error = qi_segment_load(queue, segment);
+        error = qi_lane_raise(queue, (segment->number + 1) * entries);
+        if (!error)
+            error = qi_segment_load(queue, segment);
     }
     free(strays.items);
     return error;

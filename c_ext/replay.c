@@ -22,9 +22,10 @@ static int replay_publish(struct qi_queue *queue, const struct qi_journal *journ
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     if (qi_bit(slots->pub, slot))
         return 0;
-    if (record->req_id >= queue->next)
-        queue->next = record->req_id + 1;
-    if (record->kind == QI_PUB_TRANSIENT && record->req_id < queue->floor) {
+    error = qi_lane_raise(queue, record->req_id + 1);
+    if (error)
+        return error;
+    if (record->kind == QI_PUB_TRANSIENT && qi_count_of(record->req_id) < queue->floor) {
         /* Dead already: the floor comes from a later frame. The bits are for the events that follow. */
         qi_set_bit(&slots->pub, slot);
         qi_set_bit(&slots->ack, slot);
@@ -58,8 +59,10 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
     if (error)
         return error;
     struct qi_hot *hot = segment->hot;
-    /* An ack of a transient that is dead already must not be counted again: only the file knows which those are. */
-    if (!hot->loaded && segment->flushed_transient > 0 &&
+    /* An ack of a transient that is dead already must not be counted again: only the file knows which those are. It knows
+     * too which are delayed. */
+    if (!hot->loaded &&
+        (segment->flushed_transient > 0 || segment->delayed > 0 || record->kind == QI_TIME) &&
         !qi_bit(qi_slots_of(hot, slot)->pub, slot)) {
         error = qi_segment_load(queue, segment);
         if (error)
@@ -69,16 +72,21 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
     if (qi_bit(slots->ack, slot))
         return 0;
     if (qi_bit(slots->pub, slot)) {
-        error = record->kind == QI_DELIVER ? qi_segment_count_room(segment, slot) : 0;
+        if (record->kind == QI_DELIVER)
+            error = qi_segment_count_room(segment, slot);
+        else if (record->kind == QI_TIME)
+            error = qi_time_room(queue, segment, slot, 1, 1);
         if (error)
             return error;
         if (record->kind == QI_DELIVER)
             qi_segment_deliver(queue, segment, slot);
+        else if (record->kind == QI_TIME)
+            qi_time_set(queue, segment, slot, record->time);
         else
             qi_segment_ack(queue, segment, slot);
         return 0;
     }
-    if (hot->loaded || segment->unacked == 0) {
+    if (hot->loaded || segment->unacked == 0 || record->kind == QI_TIME) {
         *orphans += segment->flushed_transient == 0; /* else it may be about a dead transient */
         return 0;
     }
@@ -126,6 +134,7 @@ static void purge_unread(struct qi_queue *queue, struct qi_segment *segment) {
     queue->depth -= segment->unacked;
     queue->dirty_count++;
     segment->unacked = segment->transient = 0;
+    qi_delayed_at_most(queue, segment, 0);
     for (uint32_t slot = 0; hot && slot < queue->store->options.segment_entries; slot += 64) {
         struct qi_slots *slots = qi_slots_of(hot, slot);
         if (slots->pub)
@@ -150,35 +159,44 @@ static uint32_t listed_from(const uint8_t *list, uint32_t count, uint64_t first)
     return low;
 }
 
-/* Nobody needs the maps: all of the segment is purged, and its references to message files are in no account yet. */
-static bool goes_unread(const struct qi_queue *queue, const struct qi_segment *segment,
-                        uint64_t below) {
+/* More may still be published into the last one of a lane: which of its messages a purge took has to be known. */
+static bool is_last(const struct qi_queue *queue, uint32_t index) {
     uint64_t entries = queue->store->options.segment_entries;
+    const struct qi_segment *segment = queue->segments.items + queue->segments.start + index;
+    return index + 1 == queue->segments.count || qi_lane_number(segment[0].number * entries) !=
+                                                     qi_lane_number(segment[1].number * entries);
+}
+
+/* Nobody needs the maps: all of the segment is purged, and its references to message files are in no account yet. */
+static bool goes_unread(const struct qi_queue *queue, uint32_t index, uint64_t below) {
+    uint64_t entries = queue->store->options.segment_entries;
+    const struct qi_segment *segment = queue->segments.items + queue->segments.start + index;
     bool read = segment->hot && segment->hot->loaded;
-    return !read && !segment->counted && (segment->number + 1) * entries <= below;
+    return !read && !segment->counted && !is_last(queue, index) &&
+           qi_count_of(segment->number * entries) + entries <= below;
 }
 
 int qi_load_for_purge(struct qi_queue *queue) {
     int error = 0;
     for (uint32_t i = 0; i < queue->segments.count && !error; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
-        if (segment->unacked > 0 && !goes_unread(queue, segment, queue->next))
+        if (segment->unacked > 0 && !goes_unread(queue, i, queue->highest))
             error = qi_segment_load(queue, segment);
     }
     return error;
 }
 
-/* All published below a ReqId are acked, but for a sorted list (those that were with consumers). */
+/* All published below a count are acked, but for a sorted list (those that were with consumers). */
 int qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *except, uint32_t count) {
     uint32_t entries = queue->store->options.segment_entries;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
-        uint64_t first = segment->number * entries;
-        if (first >= below || segment->unacked == 0)
+        uint64_t first = segment->number * entries, left = below - qi_count_of(first);
+        if (qi_count_of(first) >= below || segment->unacked == 0)
             continue;
         uint32_t at = listed_from(except, count, first),
                  end = listed_from(except, count, first + entries);
-        if (at == end && goes_unread(queue, segment, below)) {
+        if (at == end && goes_unread(queue, i, below)) {
             purge_unread(queue, segment);
             continue;
         }
@@ -187,7 +205,7 @@ int qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *except
         if (error)
             return error;
         struct qi_hot *hot = segment->hot;
-        for (uint32_t slot = 0; slot < entries && first + slot < below; slot++) {
+        for (uint32_t slot = 0; slot < entries && slot < left; slot++) {
             const struct qi_slots *slots = qi_slots_of(hot, slot);
             if (!(slots->pub & ~slots->ack)) {
                 slot |= 63; /* nothing is alive here */
@@ -199,6 +217,20 @@ int qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *except
             if (qi_bit(slots->pub & ~slots->ack, slot) && !excepted)
                 qi_segment_ack(queue, segment, slot);
         }
+    }
+    return 0;
+}
+
+/* In front of a CLOSE: exactly where each lane was; what the MANIFEST's segments say is only a bound. */
+static int replay_lanes(struct qi_queue *queue, const struct qi_frame *frame) {
+    for (uint32_t at = 0; at + QI_LANES_ROW <= frame->length; at += QI_LANES_ROW) {
+        uint32_t number = qi_get16(frame->payload + at);
+        uint64_t count = qi_get64(frame->payload + at + 2);
+        if (number >= QI_LANES || count > QI_COUNT_MASK) /* no writer of ours does that */
+            continue;
+        if (qi_lane_raise(queue, qi_lane_start(number) | count) != 0)
+            return QI_E_MEMORY;
+        qi_lane_find(&queue->lanes, number)->next = qi_lane_start(number) | count;
     }
     return 0;
 }
@@ -217,6 +249,8 @@ int qi_replay(struct qi_queue *queue, struct qi_journal *journal, struct qi_jour
             if (reserved > queue->reserved)
                 queue->reserved = reserved;
             error = qi_raise_floor(queue, floor);
+        } else if (frame.type == QI_FRAME_LANES) {
+            error = replay_lanes(queue, &frame);
         } else if (qi_read_manifest(&frame, &manifest)) {
             if (manifest.reserved > queue->reserved)
                 queue->reserved = manifest.reserved;
@@ -239,7 +273,8 @@ int qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
     queue->floor = floor;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
-        if (segment->number * entries >= floor || (segment->number + 1) * entries <= before)
+        uint64_t first = qi_count_of(segment->number * entries);
+        if (first >= floor || first + entries <= before)
             continue;
         if (segment->transient == 0)
             continue;
@@ -267,6 +302,7 @@ int qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
             segment->unacked -= segment->transient;
             queue->depth -= segment->transient;
             segment->transient = 0;
+            qi_delayed_at_most(queue, segment, segment->unacked);
         }
     }
     return 0;

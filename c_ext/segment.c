@@ -149,6 +149,8 @@ static void free_block(struct qi_block *block) {
         if (block->pieces[i] == &qi_no_slots)
             continue;
         free(block->pieces[i]->count);
+        free(block->pieces[i]->time);
+        free(block->pieces[i]->lease);
         free(block->pieces[i]);
     }
     free(block);
@@ -181,6 +183,18 @@ void qi_segment_publish(struct qi_queue *queue, struct qi_segment *segment, uint
     queue->dirty_count++;
 }
 
+int qi_slots_time_room(struct qi_slots *slots) {
+    if (!slots->time)
+        slots->time = calloc(64, sizeof *slots->time);
+    return slots->time ? 0 : qi_fail(QI_E_MEMORY, "no memory for times");
+}
+
+int qi_slots_lease_room(struct qi_slots *slots) {
+    if (!slots->lease)
+        slots->lease = calloc(64, sizeof *slots->lease);
+    return slots->lease ? 0 : qi_fail(QI_E_MEMORY, "no memory for leases");
+}
+
 int qi_slots_count_room(struct qi_slots *slots) {
     if (!slots->count)
         slots->count = calloc(64, sizeof *slots->count);
@@ -200,6 +214,8 @@ void qi_segment_deliver(struct qi_queue *queue, struct qi_segment *segment, uint
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     queue->dirty_count++;
     segment->hot->dirty++;
+    if (__builtin_expect(qi_bit(slots->held, slot), 0))
+        qi_time_delivered(queue, segment, slot);
     if (qi_bit(slots->del, slot)) {
         qi_slots_count_again(slots, slot); /* without memory a count is lost, not a message */
         qi_set_bit(&slots->jcount, slot);
@@ -226,6 +242,7 @@ void qi_segment_ack(struct qi_queue *queue, struct qi_segment *segment, uint32_t
     struct qi_slots *slots = qi_slots_of(hot, slot);
     if (qi_bit(slots->stored, slot))
         release(queue, segment, slot);
+    qi_time_drop(queue, segment, slot);
     qi_set_bit(&slots->ack, slot);
     qi_set_bit(&slots->jack, slot);
     hot->dirty++;
@@ -273,8 +290,8 @@ bool qi_segment_is_plain_range(const struct qi_segment *segment, uint32_t slot, 
     for (uint32_t at = slot; at < slot + count; at = (at | 63) + 1) {
         const struct qi_slots *slots = qi_slots_of(segment->hot, at);
         uint64_t mask = range_mask(at, slot + count);
-        if ((slots->pub & ~slots->ack & ~slots->stored & ~slots->transient & ~slots->out & mask) !=
-            mask)
+        if ((slots->pub & ~slots->ack & ~slots->stored & ~slots->transient & ~slots->out &
+             ~slots->held & mask) != mask)
             return false;
     }
     return true;

@@ -44,9 +44,14 @@ struct qi_slots {
     uint64_t pub, del, ack, out;
     uint64_t jpub, jdel, jack;
     uint64_t jcount;    /* delivered again: the count has to reach the file */
+    uint64_t jtime;     /* delayed, or no more: the time has to reach the file */
+    uint64_t held;      /* waits for a time (timers.h); the cursor steps over it */
+    uint64_t due;       /* of these, whose time has come */
     uint64_t stored;    /* body in the message store */
     uint64_t transient; /* not persistent */
     uint16_t *count; /* deliveries, for those delivered more than once; NULL while there are none */
+    uint64_t *time;  /* of those that are held, or were; NULL while there are none */
+    uint64_t *lease; /* until when those that are out are leased; 0: for ever */
     uint32_t loc[64];
 };
 
@@ -64,10 +69,11 @@ struct qi_hot {
     uint8_t *
         old; /* the file's bytes, checked: the next flush writes the file anew (rewrite.c); or a byte
                      * of a file of which there is nothing */
-    uint32_t dirty;     /* changes since the last flush */
-    uint32_t out_count; /* bits set in out */
-    bool loaded;        /* the file's entries are in the maps */
-    bool in_flush;      /* a running flush will report new locations */
+    uint32_t dirty;      /* changes since the last flush */
+    uint32_t out_count;  /* bits set in out */
+    uint32_t held_count; /* bits set in held */
+    bool loaded;         /* the file's entries are in the maps */
+    bool in_flush;       /* a running flush will report new locations */
 };
 
 struct qi_segment {
@@ -77,11 +83,14 @@ struct qi_segment {
     uint32_t length;    /* durable bytes of the file; 0: no file */
     uint32_t unacked;   /* published and not acked */
     uint32_t transient; /* of these, not persistent */
-    uint16_t flushed_unacked,
-        flushed_transient; /* as of the durable length: what the MANIFEST says */
-    uint16_t lost;         /* could not be read: the MANIFEST goes on counting them as unacked */
-    bool alt;              /* the file is N.alt: it was rewritten an odd number of times */
-    bool counted;          /* its references to message files are in the store's account */
+    uint32_t delayed;   /* of the unacked: held, and not due yet */
+    uint64_t due_us;    /* no time in it is earlier; 0: nobody waits */
+    uint64_t
+        flushed_due; /* the same, and below: as of the durable length, what the MANIFEST says */
+    uint16_t flushed_unacked, flushed_transient, flushed_delayed;
+    uint16_t lost; /* could not be read: the MANIFEST goes on counting them as unacked */
+    bool alt;      /* the file is N.alt: it was rewritten an odd number of times */
+    bool counted;  /* its references to message files are in the store's account */
 };
 
 /* Sorted by number; taken away mostly at the front, added mostly at the end. */
@@ -91,6 +100,11 @@ struct qi_segments {
 };
 
 extern const struct qi_slots qi_no_slots;
+
+/* Messages in it wait in the heap of those that are due (timers.h): its maps have to stay. */
+static inline bool qi_has_due(const struct qi_segment *segment) {
+    return segment->hot->held_count > segment->delayed;
+}
 
 /* The piece with that slot. It is qi_no_slots, which must not be written, unless qi_segment_room made it; for a slot
  * that was published it was made. */
@@ -111,7 +125,7 @@ static inline void qi_clear_bit(uint64_t *word, uint32_t slot) {
 
 /* What stands in the journal only. */
 static inline uint64_t qi_news(const struct qi_slots *slots) {
-    return slots->jpub | slots->jdel | slots->jack | slots->jcount;
+    return slots->jpub | slots->jdel | slots->jack | slots->jcount | slots->jtime;
 }
 
 /* NULL if there is none with that number. */
@@ -154,6 +168,9 @@ void qi_segment_deliver_range(struct qi_queue *queue, struct qi_segment *segment
 void qi_segment_ack_range(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                           uint32_t count);
 
+/* Memory for the times, and for the leases, of 64 slots. 0 or QI_E_MEMORY. */
+int qi_slots_time_room(struct qi_slots *slots);
+int qi_slots_lease_room(struct qi_slots *slots);
 /* Memory for the delivery counts of 64 slots; and: one more delivery of a slot that had one before. 0 or QI_E_MEMORY. */
 int qi_slots_count_room(struct qi_slots *slots);
 int qi_slots_count_again(struct qi_slots *slots, uint32_t slot);

@@ -18,6 +18,7 @@ struct loading {
     uint16_t *deliveries;     /* per slot, as the file says; NULL: it is missing */
     uint64_t again[PIECES];   /* delivered more than once, as the file says */
     uint64_t counted[PIECES]; /* a journal has the publish too, and it was counted at the replay */
+    uint64_t fresh[PIECES];   /* only the file has the publish: what it says of times counts */
     uint32_t orphans;
 };
 
@@ -28,6 +29,8 @@ static void load_publish(struct loading *loading, struct qi_slots *slots,
         qi_set_bit(&loading->counted[slot / 64], slot);
     else if (qi_bit(slots->pub, slot))
         return; /* twice: the first counts */
+    else
+        qi_set_bit(&loading->fresh[slot / 64], slot);
     qi_set_bit(&slots->pub, slot);
     qi_clear_bit(&slots->jpub, slot); /* it need not be written again */
     slots->loc[slot & 63] = QI_LOC_SEGMENT | offset;
@@ -35,6 +38,22 @@ static void load_publish(struct loading *loading, struct qi_slots *slots,
         qi_set_bit(&slots->transient, slot);
     if (qi_msg_id_is_set(entry->fields) && !loading->queue->store->options.index_only)
         qi_set_bit(&slots->stored, slot);
+}
+
+/* The last one counts; a journal that was replayed knows better. */
+static int load_time(struct loading *loading, struct qi_slots *slots,
+                     const struct qi_entry *entry) {
+    uint32_t slot = entry->slot;
+    if (!qi_bit(loading->fresh[slot / 64] & ~slots->jtime, slot))
+        return 0;
+    if (qi_slots_time_room(slots) != 0)
+        return QI_E_MEMORY;
+    slots->time[slot & 63] = entry->time;
+    if (entry->time)
+        qi_set_bit(&slots->held, slot);
+    else
+        qi_clear_bit(&slots->held, slot);
+    return 0;
 }
 
 static void load_event(struct loading *loading, struct qi_slots *slots,
@@ -63,6 +82,11 @@ static int load_entries(struct loading *loading, const struct qi_frame *frame) {
         if (entry.slot >= entries)
             continue;
         struct qi_slots *slots = qi_slots_of(segment->hot, entry.slot);
+        if (entry.is == QI_ENTRY_IS_TIME && qi_bit(slots->pub, entry.slot)) {
+            if (load_time(loading, slots, &entry) != 0)
+                return QI_E_MEMORY;
+            continue;
+        }
         if (entry.is != QI_ENTRY_IS_PUB) {
             load_event(loading, slots, &entry);
             continue;
@@ -134,6 +158,7 @@ static void unload(const struct loading *loading) {
                                   &slots->transient};
         for (size_t map = 0; map < sizeof maps / sizeof *maps; map++)
             *maps[map] &= slots->jpub;
+        slots->held &= slots->jpub;
     }
 }
 
@@ -164,7 +189,7 @@ static void merge_journal(const struct loading *loading) {
 /* Transients from before an unclean end are dead. */
 static uint32_t live_transients(struct loading *loading) {
     uint32_t entries = loading->queue->store->options.segment_entries, count = 0;
-    uint64_t first = loading->segment->number * entries, floor = loading->queue->floor;
+    uint64_t first = qi_count_of(loading->segment->number * entries), floor = loading->queue->floor;
     for (uint32_t slot = 0; slot < entries; slot += 64) {
         struct qi_slots *slots = qi_slots_of(loading->segment->hot, slot);
         if (!slots->transient)
@@ -195,6 +220,7 @@ void qi_segment_found(struct qi_queue *queue, struct qi_segment *segment, uint32
         segment->flushed_transient = moved(segment->flushed_transient, more_transient);
     queue->depth += (uint64_t)more;
     segment->unacked = unacked;
+    qi_delayed_at_most(queue, segment, unacked);
     segment->transient = transient;
 }
 
@@ -208,10 +234,12 @@ static int finish_load(struct loading *loading) {
     int error = use_files(loading, entries, 1, &stopped);
     if (error)
         use_files(loading, stopped, -1, &stopped);
-    else if (loading->deliveries && (error = add_deliveries(loading)) != 0)
+    else if ((error = qi_time_load_room(queue, segment)) != 0 ||
+             (loading->deliveries && (error = add_deliveries(loading)) != 0))
         use_files(loading, entries, -1, &stopped);
     if (error)
         return error;
+    qi_time_load(queue, segment);
     uint32_t unacked = live_in_maps(segment->hot, entries);
     if (unacked != segment->unacked) {
         char name[32];

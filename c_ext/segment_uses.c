@@ -61,8 +61,9 @@ int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct q
         uint32_t transient = 0;
         int error = qi_segment_summary(queue, segment, uses, count, &transient);
         /* Transients may have died since (the floor): then, or if the summary is damaged, the entries are read. */
-        if (!error && (transient == 0 ||
-                       segment->number * queue->store->options.segment_entries >= queue->floor))
+        if (!error &&
+            (transient == 0 ||
+             qi_count_of(segment->number * queue->store->options.segment_entries) >= queue->floor))
             return 0;
         if (error && error != QI_E_CORRUPT)
             return error;

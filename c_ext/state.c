@@ -1,7 +1,7 @@
 /* state.c - the journal frames that describe the queue itself: MANIFEST, SESSION, CLOSE.
  *
- * Each ends the reign of what stood before it of its kind. The lane table has one row in this version (lane 0); the
- * count stands in the bytes so that more lanes need no other layout.
+ * Each ends the reign of what stood before it of its kind. The lane table in them has one row, for lane 0; what the
+ * other lanes need stands in a LANES frame.
  */
 #include <errno.h>
 
@@ -52,6 +52,9 @@ int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint6
         qi_put16(at + 12, items[i].flushed_unacked);
         qi_put16(at + 14, items[i].flushed_transient);
         qi_put64(at + 16, items[i].epoch);
+        qi_put64(at + 24, items[i].flushed_due);
+        qi_put16(at + 32, items[i].flushed_delayed);
+        qi_put16(at + 34, 0);
         at += QI_MANIFEST_SEGMENT;
     }
     return qi_journal_append(journal, QI_FRAME_MANIFEST, (uint32_t)size);
@@ -115,8 +118,24 @@ int qi_append_close(struct qi_queue *queue) {
         return error;
     qi_put64(at, journal->synced);
     qi_put64(at + 8, qi_now_us(queue->store));
-    put_lane(at + 16, queue->next);
+    put_lane(at + 16, queue->lanes.items[0].next);
     return qi_journal_append(journal, QI_FRAME_CLOSE, 28);
+}
+
+int qi_append_lanes(struct qi_queue *queue) {
+    const struct qi_lanes *lanes = &queue->lanes;
+    if (lanes->count == 1)
+        return 0;
+    uint32_t size = (lanes->count - 1) * QI_LANES_ROW;
+    uint8_t *at;
+    int error = qi_journal_room(qi_current(queue), size, true, &at);
+    if (error)
+        return error;
+    for (uint32_t i = 1; i < lanes->count; i++, at += QI_LANES_ROW) {
+        qi_put16(at, (uint16_t)lanes->items[i].number);
+        qi_put64(at + 2, qi_count_of(lanes->items[i].next));
+    }
+    return qi_journal_append(qi_current(queue), QI_FRAME_LANES, size);
 }
 
 bool qi_read_close(const struct qi_frame *frame, uint64_t *next) {

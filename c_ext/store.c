@@ -317,6 +317,7 @@ void qi_store_free(struct qi_store *store) {
         release_all(store);
     for (uint32_t i = 0; i < store->queues_count; i++) {
         free(store->queues[i]->name);
+        free(store->queues[i]->lanes.items);
         free(store->queues[i]);
     }
     for (uint32_t i = 0; i < store->findings_count; i++) {
@@ -370,13 +371,17 @@ int qi_store_stats_of(struct qi_store *store, qi_store_stats *stats) {
 int qi_queue_stats_of(struct qi_queue *queue, qi_queue_stats *stats) {
     qi_lock(queue->store);
     int error = qi_store_usable(queue->store, false);
-    if (!error && !queue->recovered)
+    if (!error && (!queue->recovered || qi_timers_next_us(queue) <= qi_now_us(queue->store)))
         error = qi_queue_ready(queue, false);
+    if (!error)
+        error = qi_delayed_run(queue);
     bool read_only = queue->store->options.read_only; /* a reader syncs nothing */
     *stats = (qi_queue_stats){.depth = queue->depth,
-                              .ready = queue->depth - queue->out,
+                              .ready = queue->depth - queue->out - queue->delayed,
                               .unacked = queue->out,
-                              .next_req_id = queue->next,
+                              .delayed = queue->delayed,
+                              .next_due_us = qi_next_due_us(queue),
+                              .next_req_id = queue->lanes.items[0].next,
                               .dirty_count = queue->dirty_count,
                               .floor = queue->floor,
                               .epoch = queue->epoch,

@@ -5,8 +5,8 @@
  * messages, so there is no stampede. A signal handler of Python cannot run while the thread sleeps in here: the caller
  * names a pause after which qi_wait comes back for a moment (QI_PAUSE).
  *
- * What becomes ready by time alone (today: nothing) has to be announced by who keeps its time; on a disk for one thread
- * that is sleep_for, which must not let more time pass than up to the earliest of it.
+ * What becomes ready by time alone is found by who waits for it: a sleeper sleeps no longer than until the next timer of
+ * its queues, and is woken when an earlier one is set. For event loops the worker keeps the time.
  */
 #define _GNU_SOURCE
 #include "wait.h"
@@ -91,6 +91,19 @@ void qi_wake_waiters(struct qi_queue *queue, uint64_t messages) {
     }
 }
 
+/* They look again, and sleep no longer than they have to. The bell stays armed. */
+static void wake_sleepers(struct qi_queue *queue) {
+    struct qi_waiter *waiter = queue->waiters;
+    while (waiter) {
+        struct qi_waiter *next = waiter->next;
+        if (waiter->sleeper) {
+            take_out(queue, waiter);
+            wake_sleeper(waiter->sleeper);
+        }
+        waiter = next;
+    }
+}
+
 void qi_wake_all(struct qi_store *store) {
     for (uint32_t i = 0; i < store->queues_count; i++)
         qi_wake_waiters(store->queues[i], UINT64_MAX);
@@ -98,7 +111,55 @@ void qi_wake_all(struct qi_store *store) {
 
 /* Ready, as far as the counters know: a message that has expired counts until it is met. */
 static bool has_ready(const struct qi_queue *queue) {
-    return queue->recovered && queue->depth > queue->out;
+    return queue->recovered && queue->depth > queue->out + queue->delayed;
+}
+
+static bool has_run_out(const struct qi_queue *queue) {
+    uint64_t next_us = qi_timers_next_us(queue);
+    return next_us != UINT64_MAX && next_us <= qi_now_us(queue->store);
+}
+
+/* ---- time ---- */
+
+static uint64_t least(uint64_t one, uint64_t other) {
+    return one < other ? one : other;
+}
+
+/* So long until the next timer, for somebody who is going to sleep; at most `us`. */
+static uint64_t until_timer(struct qi_queue *queue, uint64_t us) {
+    uint64_t next_us = qi_timers_next_us(queue), now = qi_now_us(queue->store);
+    queue->armed_us = next_us;
+    if (next_us == UINT64_MAX)
+        return us;
+    return least(us, next_us > now ? next_us - now : 0);
+}
+
+void qi_timers_armed(struct qi_queue *queue) {
+    if (!queue->waiters || qi_timers_next_us(queue) >= queue->armed_us)
+        return;
+    if (queue->bell.listed)
+        qi_wake_worker(queue->store);
+    wake_sleepers(queue);
+}
+
+uint64_t qi_bells_timer(struct qi_store *store, uint64_t us) {
+    for (uint32_t i = 0; i < store->queues_count; i++)
+        if (store->queues[i]->bell.listed)
+            us = until_timer(store->queues[i], us);
+    return us;
+}
+
+int qi_bells_run(struct qi_store *store) {
+    int error = 0;
+    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (!queue->bell.listed || !has_run_out(queue))
+            continue;
+        error = qi_queue_ready(queue, true);
+        if (!error)
+            error = qi_delayed_run(queue);
+    }
+    return error;
 }
 
 /* ---- sleeping ---- */
@@ -145,7 +206,8 @@ static void sleep_for(struct qi_store *store, struct qi_sleeper *sleeper, uint64
 /* One look at a queue. An idle queue of which is known that it has nothing is not woken for it. */
 static int64_t look(struct qi_queue *queue, qi_take take, void *context) {
     int64_t result = 0;
-    if (queue->recovered && !queue->recovering && !queue->deleted && !has_ready(queue)) {
+    if (queue->recovered && !queue->recovering && !queue->deleted && !has_ready(queue) &&
+        !has_run_out(queue)) {
         result = qi_store_usable(queue->store, true);
         return result ? result : QI_EMPTY;
     }
@@ -177,11 +239,14 @@ static int64_t wait_locked(struct qi_queue **queues, struct qi_waiter *waiters, 
             return result;
         if (now >= back_us)
             return QI_PAUSE;
-        if (until_us == UINT64_MAX && disk->single_threaded)
+        uint64_t us = UINT64_MAX;
+        for (uint32_t i = 0; i < count; i++)
+            us = until_timer(queues[i], us);
+        if (until_us == UINT64_MAX && disk->single_threaded && us == UINT64_MAX)
             return qi_fail(QI_E_ARGUMENT, "on a disk for one thread nobody could end this wait: "
                                           "give it a time");
         if (!sleeper->woken)
-            sleep_for(store, sleeper, (until_us < back_us ? until_us : back_us) - now);
+            sleep_for(store, sleeper, least(us, least(until_us, back_us) - now));
     }
 }
 
@@ -220,6 +285,13 @@ uint64_t qi_store_clock_us(struct qi_store *store) {
     return store->disk->ops->monotonic_us(store->disk);
 }
 
+uint64_t qi_store_now_us(struct qi_store *store) {
+    qi_lock(store);
+    uint64_t now = qi_now_us(store);
+    qi_unlock(store);
+    return now;
+}
+
 /* ---- bells ---- */
 
 int qi_store_bell(struct qi_store *store) {
@@ -248,10 +320,13 @@ int qi_bell_arm(struct qi_queue *queue, bool may_wait) {
     int result = qi_store_usable(store, true);
     if (!result && queue->deleted)
         result = qi_fail(QI_E_CLOSED, "queue %s was deleted", queue->name);
-    if (!result && (!queue->recovered || has_ready(queue)))
+    if (!result && (!queue->recovered || has_ready(queue) || has_run_out(queue)))
         result = 1;
-    if (!result)
+    if (!result) {
         enlist(queue, &queue->bell);
+        if (qi_timers_next_us(queue) != UINT64_MAX)
+            qi_wake_worker(store); /* it keeps the time */
+    }
     qi_unlock(store);
     return result;
 }

@@ -24,6 +24,10 @@ struct qi_waiter {
 /* Wakes as many waiters as messages became ready; qi_announce (queue.h) is its quick part. With the lock. */
 void qi_wake_waiters(struct qi_queue *queue, uint64_t messages);
 
+/* For the worker: so long until a queue with an armed bell has something by time alone, at most `us`; and: it rings. */
+uint64_t qi_bells_timer(struct qi_store *store, uint64_t us);
+int qi_bells_run(struct qi_store *store);
+
 /* Something that concerns all: the store is closing, or failed. With the lock. */
 void qi_wake_all(struct qi_store *store);
 

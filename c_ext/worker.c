@@ -12,6 +12,7 @@
 #include "store.h"
 
 #define GARBAGE_PERCENT 50u
+#define FOR_EVER        UINT64_MAX
 #define CENSUS_STOPPED  UINT32_MAX
 #define LOOK_FURTHER    1 /* the files that looked worth it were not; there may be others */
 
@@ -316,15 +317,16 @@ void qi_wake_worker(struct qi_store *store) {
     pthread_mutex_unlock(&store->sleep);
 }
 
-/* Waits for work, at most until the time is over (0: for ever). Whoever wants to wake the worker changes something
+/* Waits for work, at most until the time is over, or until something is due for an event loop. Whoever wants to wake the worker changes something
  * first, with the lock, which is given up only when the worker would hear it. */
 static void wait_for_work(struct qi_store *store, uint64_t us) {
+    us = qi_bells_timer(store, us);
     pthread_mutex_lock(&store->sleep);
     qi_unlock(store);
-    if (us == 0) {
+    if (us == FOR_EVER) {
         pthread_cond_wait(&store->work, &store->sleep);
     } else {
-        struct timespec until = qi_time_after(us);
+        struct timespec until = qi_time_after(us + 1);
         pthread_cond_timedwait(&store->work, &store->sleep, &until);
     }
     pthread_mutex_unlock(&store->sleep);
@@ -333,6 +335,8 @@ static void wait_for_work(struct qi_store *store, uint64_t us) {
 
 static int one_round(struct qi_store *store, uint64_t *compacted_us) {
     int error = store->flush_due ? run_flushes(store) : 0;
+    if (!error)
+        error = qi_bells_run(store);
     if (!error && store->dirty && store->options.sync_interval_us)
         error = commit_group(store);
     else if (!store->options.sync_interval_us)
@@ -367,7 +371,7 @@ static void *work(void *argument) {
     while (!store->stopping && !store->failed) {
         bool census_due = !store->messages.counted && store->census != CENSUS_STOPPED;
         if (!store->dirty && !store->flush_due && !census_due)
-            wait_for_work(store, open ? store->options.idle_us / 2 + 1 : 0);
+            wait_for_work(store, open ? store->options.idle_us / 2 + 1 : FOR_EVER);
         /* Group commit: what comes within the interval is synced together. */
         if (!store->stopping && store->dirty && !store->flush_due &&
             store->options.sync_interval_us)

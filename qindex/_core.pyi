@@ -47,11 +47,15 @@ class _Lib:
     QI_E_MISSING: Final = -17
     QI_PAUSE: Final = -18
     QI_BUSY: Final = -19
+    QI_E_DELIVERED: Final = -21
+    QI_E_LEASE: Final = -20
     QI_REDELIVERED: Final = 1
     QI_TRANSIENT: Final = 2
     QI_UNACKED: Final = 4
     QI_STORED: Final = 8
     QI_DELIVERED: Final = 16
+    QI_PRIORITY_SHIFT: Final = 8
+    QI_DELAYED: Final = 32
     QI_SIM_MIXED: Final = 0
     QI_SIM_NOTHING: Final = 1
     QI_SIM_ALL: Final = 2
@@ -100,6 +104,7 @@ class _Lib:
         body_size: int,
         flags: int,
         expiry_us: int,
+        due_us: int,
         req_ids: _C,
         /,
     ) -> int: ...
@@ -124,6 +129,7 @@ class _Lib:
         body_size: int,
         flags: int,
         expiry_us: int,
+        due_us: int,
         /,
     ) -> int: ...
     def qi_publish_many(
@@ -136,6 +142,7 @@ class _Lib:
         headers_sizes: _C,
         flags: int,
         expiry_us: int,
+        due_us: int,
         per_flags: _C,
         per_expiry_us: _C,
         /,
@@ -151,6 +158,7 @@ class _Lib:
         room: int,
         req_ids: _C,
         sizes: _C,
+        lease_us: int,
         /,
     ) -> int: ...
     def qi_get_wait(
@@ -165,11 +173,13 @@ class _Lib:
         room: int,
         req_ids: _C,
         sizes: _C,
+        lease_us: int,
         until_us: int,
         pause_us: int,
         /,
     ) -> int: ...
     def qi_store_clock_us(self, store: _C, /) -> int: ...
+    def qi_store_now_us(self, store: _C, /) -> int: ...
     def qi_store_bell(self, store: _C, /) -> int: ...
     def qi_bell_arm(self, queue: _C, may_wait: bool, /) -> int: ...
     def qi_bell_disarm(self, queue: _C, may_wait: bool, /) -> int: ...
@@ -184,9 +194,14 @@ class _Lib:
         room: int,
         /,
     ) -> int: ...
-    def qi_ack(self, queue: _C, req_id: int, /) -> int: ...
-    def qi_ack_many(self, queue: _C, req_ids: _C, count: int, /) -> int: ...
-    def qi_nack_many(self, queue: _C, req_ids: _C, count: int, /) -> int: ...
+    def qi_ack(self, queue: _C, req_id: int, deliveries: int, /) -> int: ...
+    def qi_ack_many(self, queue: _C, req_ids: _C, deliveries: _C, count: int, /) -> int: ...
+    def qi_nack_many(
+        self, queue: _C, req_ids: _C, deliveries: _C, count: int, due_us: int, /
+    ) -> int: ...
+    def qi_touch(self, queue: _C, req_id: int, deliveries: int, lease_us: int, /) -> int: ...
+    def qi_reschedule(self, queue: _C, req_id: int, due_us: int, /) -> int: ...
+    def qi_delete(self, queue: _C, req_id: int, /) -> int: ...
     def qi_purge(self, queue: _C, /) -> int: ...
     def qi_queue_sync(self, queue: _C, /) -> int: ...
     def qi_flush(self, queue: _C, /) -> int: ...
@@ -214,6 +229,7 @@ class _Lib:
         self, sim: _C, kind: int, seed: int, where: Bytes, text: _C, room: int, /
     ) -> int: ...
     def qi_sim_advance(self, sim: _C, us: int, /) -> None: ...
+    def qi_sim_next_id(self, queue: _C, lane: int, /) -> int: ...
     def qi_sim_set_wall(self, sim: _C, us: int, /) -> None: ...
     def qi_sim_file(
         self, sim: _C, index: int, path: _C, room: int, data: _C, size: _C, /

@@ -146,7 +146,13 @@ class Store:
         """Publish one body to several queues; see qindex.Store.publish."""
         return await self._run(self._store.publish, queues, body, **options)
 
-    async def get(self, queues: Sequence[str], *, timeout: float | None = 0) -> Message | None:
+    async def get(
+        self,
+        queues: Sequence[str],
+        *,
+        timeout: float | None = 0,
+        lease: float | None = None,
+    ) -> Message | None:
         """Take the next message of the first of these queues that has one, in this order."""
         if isinstance(queues, str):
             raise TypeError("queues is a list of names; for one queue use its get()")
@@ -156,7 +162,7 @@ class Store:
 
         async def take() -> Message | None:
             for target in targets:
-                if (message := await target._take()) is not None:
+                if (message := await target._take(lease)) is not None:
                     return message
             return None
 

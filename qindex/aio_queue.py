@@ -17,7 +17,7 @@ from qindex.arguments import Buffer, as_bytes
 from qindex.errors import QindexError, StoreClosed
 from qindex.message import Message
 from qindex.native import QueueCalls
-from qindex.queue import QueueStats
+from qindex.queue import QueueStats, State
 from qindex.waiting import check_timeout
 
 if TYPE_CHECKING:
@@ -170,29 +170,33 @@ class Queue:
 
     # --- getting -------------------------------------------------------------------------------
 
-    async def get(self, *, timeout: float | None = 0) -> Message | None:
+    async def get(self, *, timeout: float | None = 0, lease: float | None = None) -> Message | None:
         """Take the next ready message; None if there is none, after `timeout` seconds.
 
-        0 (the default) does not wait, None waits for ever. Cost: as qindex.Queue.get and a
-        coroutine; one that waits costs nothing meanwhile.
+        0 (the default) does not wait, None waits for ever; `lease` as in qindex.Queue.get. Cost: as
+        qindex.Queue.get and a coroutine, with a lease a turn of a thread; one that waits costs
+        nothing meanwhile.
         """
         check_timeout(timeout)
-        message = self._get_now()
+        message = self._get_now() if lease is None else BUSY
         if isinstance(message, Message):
             return message
-        return await self._store._wait([self], timeout, self._take)
+        return await self._store._wait([self], timeout, partial(self._take, lease))
 
-    async def get_many(self, count: int, *, timeout: float | None = 0) -> list[Message]:
+    async def get_many(
+        self, count: int, *, timeout: float | None = 0, lease: float | None = None
+    ) -> list[Message]:
         """Take up to `count` ready messages; see qindex.Queue.get_many. In a thread."""
 
         async def take() -> list[Message]:
-            return await self._take_in_thread(partial(self._queue.get_many, count)) or []
+            get = partial(self._queue.get_many, count, lease=lease)
+            return await self._take_in_thread(get) or []
 
         return await self._store._wait([self], check_timeout(timeout) if count else 0, take)
 
-    async def get_newest(self) -> Message | None:
+    async def get_newest(self, *, lease: float | None = None) -> Message | None:
         """Take the ready message that was published last; None if there is none. In a thread."""
-        return await self._take_in_thread(self._queue.get_newest)
+        return await self._take_in_thread(partial(self._queue.get_newest, lease=lease))
 
     def __aiter__(self) -> AsyncIterator[Message]:
         """The messages as they come, without end; ends when the store is closed. Ack each."""
@@ -207,10 +211,10 @@ class Queue:
             if message is not None:
                 yield message
 
-    async def _take(self) -> Message | None:
-        message = self._get_now()
+    async def _take(self, lease: float | None = None) -> Message | None:
+        message = self._get_now() if lease is None else BUSY
         if isinstance(message, _Busy):
-            return await self._take_in_thread(self._queue._get)
+            return await self._take_in_thread(partial(self._queue._get, lease=lease))
         return message
 
     async def _take_in_thread(self, take: Callable[[], T]) -> T:
@@ -231,13 +235,15 @@ class Queue:
         with contextlib.suppress(QindexError, RuntimeError):
             self._store._submit(partial(self._queue.nack_many, messages))
 
-    async def peek(self) -> Message | None:
-        """The message that get() would return, without taking it. In a thread."""
-        return await self._store._run(self._queue.peek)
+    async def peek(self, req_id: int | None = None) -> Message | None:
+        """The message that get() would return, or that one, without taking it. In a thread."""
+        return await self._store._run(self._queue.peek, req_id)
 
-    async def browse(self, start: int = 0, stop: int | None = None) -> AsyncIterator[Message]:
-        """All messages with start <= req_id < stop, ready and unacked; changes nothing."""
-        messages = self._queue.browse(start, stop)
+    async def browse(
+        self, start: int = 0, stop: int | None = None, *, state: State | None = None
+    ) -> AsyncIterator[Message]:
+        """All messages with start <= req_id < stop, or those in a state; changes nothing."""
+        messages = self._queue.browse(start, stop, state=state)
         while batch := await self._store._run(lambda: list(islice(messages, _BROWSED))):
             for message in batch:
                 yield message
@@ -255,16 +261,34 @@ class Queue:
         """Settle several messages at once, all or none. In a thread."""
         await self._store._run(self._queue.ack_many, messages)
 
-    async def nack(self, message: Message | int, requeue: bool = True) -> None:
-        """Give a delivered message back: to its own place in the order, or drop it."""
-        await self._store._run(self._queue.nack, message, requeue)
+    async def nack(
+        self, message: Message | int, requeue: bool = True, **options: float | None
+    ) -> None:
+        """Give a delivered message back; options (delay, due) as qindex.Queue.nack."""
+        await self._store._run(self._queue.nack, message, requeue, **options)
 
-    async def nack_many(self, messages: Iterable[Message | int], requeue: bool = True) -> None:
+    async def nack_many(
+        self, messages: Iterable[Message | int], requeue: bool = True, **options: float | None
+    ) -> None:
         """nack() for several, all or none."""
-        await self._store._run(self._queue.nack_many, messages, requeue)
+        await self._store._run(self._queue.nack_many, messages, requeue, **options)
+
+    async def touch(self, message: Message | int, lease: float) -> None:
+        """Extend the lease of a delivered message; raises LeaseExpired if it has ended."""
+        await self._store._run(self._queue.touch, message, lease)
+
+    async def reschedule(
+        self, message: Message | int, *, delay: float | None = None, due: float | None = None
+    ) -> None:
+        """Change when a message that is not delivered is ready; see qindex.Queue.reschedule."""
+        await self._store._run(self._queue.reschedule, message, delay=delay, due=due)
+
+    async def delete(self, message: Message | int) -> None:
+        """Drop a message that is not delivered, by its ReqId."""
+        await self._store._run(self._queue.delete, message)
 
     async def purge(self) -> int:
-        """Drop all ready messages, keep the unacked; return how many."""
+        """Drop all messages, ready and delayed, but keep the unacked; return how many."""
         return await self._store._run(self._queue.purge)
 
     # --- durability and figures ----------------------------------------------------------------

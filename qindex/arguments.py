@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from array import array
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from qindex._core import lib
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+DELAY_MAX: Final = 1e9  # seconds, 31 years
+DUE_MAX: Final = 1 << 35  # seconds since 1970, a thousand years
 
 
 def to_expiry_us(ttl: float | None, expires_at: float | None) -> int:
@@ -26,6 +30,37 @@ def to_expiry_us(ttl: float | None, expires_at: float | None) -> int:
     if not 0 <= expires_at < 1 << 43:
         raise ValueError(f"expires_at must be seconds since 1970, not {expires_at!r}")
     return max(1, int(expires_at * 1_000_000))
+
+
+def to_due_us(now_us: Callable[[], int], delay: float | None, due: float | None) -> int:
+    """Until when a message is delayed, by the store's clock; 0: it is not."""
+    if delay is None and due is None:
+        return 0
+    if delay is not None and due is not None:
+        raise ValueError("give delay (seconds from now) or due (seconds since 1970), not both")
+    if delay is not None:
+        if not 0 <= delay < DELAY_MAX:
+            raise ValueError(f"delay must be 0 or more seconds, not {delay!r}")
+        return now_us() + int(delay * 1_000_000) if delay else 0
+    if due is None or not 0 <= due < DUE_MAX:
+        raise ValueError(f"due must be seconds since 1970, not {due!r}")
+    return max(1, int(due * 1_000_000))
+
+
+def to_lease_us(lease: float | None) -> int:
+    """Microseconds; 0: no lease."""
+    if lease is None:
+        return 0
+    if not 0 < lease < DELAY_MAX:
+        raise ValueError(f"lease must be more than 0 seconds, not {lease!r}")
+    return max(1, int(lease * 1_000_000))
+
+
+def priority_flags(priority: int) -> int:
+    """As the core takes it."""
+    if not 0 <= operator.index(priority) <= 255:
+        raise ValueError(f"priority must be 0 to 255, not {priority!r}")
+    return priority << lib.QI_PRIORITY_SHIFT
 
 
 def encode_headers(headers: Mapping[str, Any] | None) -> bytes:

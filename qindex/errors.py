@@ -98,6 +98,14 @@ class UnknownMessage(MessageError):
     """The message was never published, or is not with a consumer."""
 
 
+class LeaseExpired(MessageError):
+    """The lease has ended: the message is ready again, or another consumer has it."""
+
+
+class MessageDelivered(MessageError):
+    """A consumer has the message: it can be acked or nacked, not deleted or rescheduled."""
+
+
 class AlreadyAcked(MessageError):
     """The message is not in the queue any more."""
 
@@ -117,6 +125,8 @@ _BY_CODE: dict[int, type[Exception]] = {
     lib.QI_E_READ_ONLY: ReadOnly,
     lib.QI_E_UNKNOWN: UnknownMessage,
     lib.QI_E_ACKED: AlreadyAcked,
+    lib.QI_E_LEASE: LeaseExpired,
+    lib.QI_E_DELIVERED: MessageDelivered,
     lib.QI_E_ARGUMENT: ValueError,
     lib.QI_E_MEMORY: MemoryError,
     lib.QI_E_FORKED: StoreForked,

@@ -18,6 +18,8 @@ class Details:
     persistent: bool = True
     expires_at: float | None = None
     headers: bytes = b""
+    priority: int = 0
+    due: float | None = None
 
 
 class Message(MessageFields):
@@ -49,6 +51,16 @@ class Message(MessageFields):
     def expires_at(self) -> float | None:
         """Seconds since 1970 at which it stops being delivered, or None."""
         return self._details.expires_at
+
+    @property
+    def priority(self) -> int:
+        """0 to 255; the highest is delivered first."""
+        return self._details.priority
+
+    @property
+    def due(self) -> float | None:
+        """Seconds since 1970 until which it is, or was, delayed; None: it was not."""
+        return self._details.due
 
     @property
     def headers(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from qindex._core import ffi, lib
 from qindex.arguments import (
@@ -17,12 +17,15 @@ from qindex.arguments import (
     batch_flags,
     batch_headers,
     encode_headers,
+    priority_flags,
     same_length,
+    to_due_us,
     to_expiry_us,
+    to_lease_us,
 )
 from qindex.errors import raise_error
 from qindex.message import Details, Message
-from qindex.native import QueueCalls, to_req_ids
+from qindex.native import MessageFields, QueueCalls, to_req_ids
 from qindex.reader import BATCH_MESSAGES_MAX, BatchReader, Reader, to_message
 from qindex.waiting import Wait
 
@@ -37,6 +40,8 @@ class QueueStats:
     name: str
     ready: int
     unacked: int
+    delayed: int
+    next_due: float | None  # seconds since 1970; None: nothing is delayed
     dirty_count: int
     next_req_id: int
     epoch: int  # of the journal; grows by one with each flush
@@ -46,6 +51,33 @@ class QueueStats:
     hot_segments: int  # of these, with maps in memory
     segment_bytes: int
     loaded: bool  # False: idle, no file and no mapping open
+
+
+State: TypeAlias = Literal["ready", "unacked", "delayed"]
+_STATES: Final = get_args(State)
+
+
+def _state_of(flags: int) -> State:
+    if flags & lib.QI_UNACKED:
+        return "unacked"
+    return "delayed" if flags & lib.QI_DELAYED else "ready"
+
+
+def _which(message: Message | int) -> tuple[int, int]:
+    """ReqId and delivery count (0: not known), as the core tells the holders of a lease apart."""
+    if isinstance(message, MessageFields):
+        return message.req_id, message._details.delivery_count
+    return message if type(message) is int else message.req_id, 0  # type: ignore[attr-defined]
+
+
+def _which_of(messages: Iterable[Message | int], leased: bool) -> tuple[Any, Any, int]:
+    """The same for several: ReqIds, delivery counts if there are leases, and how many."""
+    items = messages if isinstance(messages, list) else list(messages)
+    req_ids = to_req_ids(items)
+    counts: Any = ffi.NULL
+    if leased:
+        counts = ffi.from_buffer("uint32_t[]", array("I", [_which(one)[1] for one in items]))
+    return ffi.from_buffer("uint64_t[]", req_ids), counts, len(items)
 
 
 class Queue(QueueCalls):
@@ -61,6 +93,7 @@ class Queue(QueueCalls):
         self._confirm_all = store.sync_policy == "always"
         self.name = name
         self._plain = Details(name)
+        self._leased = False  # somebody took a message with a lease
         self._readers: list[Reader] = []
         self._batch_readers: list[BatchReader] = []
         address = int(ffi.cast("uintptr_t", handle))
@@ -80,6 +113,9 @@ class Queue(QueueCalls):
         ttl: float | None = None,
         expires_at: float | None = None,
         redelivered: bool = False,
+        priority: int = 0,
+        delay: float | None = None,
+        due: float | None = None,
         confirm: bool = False,
     ) -> int:
         """publish() with anything out of the ordinary, or when it has to wait."""
@@ -91,8 +127,11 @@ class Queue(QueueCalls):
             len(table),
             body,
             len(body),
-            (0 if persistent else lib.QI_TRANSIENT) | (lib.QI_REDELIVERED if redelivered else 0),
+            (0 if persistent else lib.QI_TRANSIENT)
+            | (lib.QI_REDELIVERED if redelivered else 0)
+            | priority_flags(priority),
             to_expiry_us(ttl, expires_at),
+            to_due_us(self._store._now_us, delay, due),
         )
         if req_id < 0:
             raise_error(req_id)
@@ -109,13 +148,16 @@ class Queue(QueueCalls):
         ttl: float | None = None,
         expires_at: float | Sequence[float | None] | None = None,
         redelivered: bool | Sequence[bool] = False,
+        priority: int = 0,
+        delay: float | None = None,
+        due: float | None = None,
         confirm: bool = False,
     ) -> range:
         """Append a batch, all of it or nothing; return the ReqIds, which follow each other.
 
         `headers`, `persistent`, `expires_at` and `redelivered` are one value for all, or a sequence
-        with one per body. A batch has at most 256 MiB of records (ValueError). Errors and cost as
-        publish(), but one call for all.
+        with one per body; `priority`, `delay` and `due` are one for all. A batch has at most 256
+        MiB of records (ValueError). Errors and cost as publish(), but one call for all.
         """
         items = bodies if isinstance(bodies, list) else list(bodies)
         try:
@@ -143,8 +185,9 @@ class Queue(QueueCalls):
             ffi.from_buffer("uint32_t[]", sizes),
             tables,
             ffi.NULL if table_sizes is None else ffi.from_buffer("uint32_t[]", table_sizes),
-            flags,
+            flags | priority_flags(priority),
             expiry_us,
+            to_due_us(self._store._now_us, delay, due),
             ffi.NULL if per_flags is None else per_flags,
             ffi.NULL if per_expiry is None else ffi.from_buffer("uint64_t[]", per_expiry),
         )
@@ -156,34 +199,47 @@ class Queue(QueueCalls):
 
     # --- getting -------------------------------------------------------------------------------
 
-    def _get(self, *, timeout: float | None = 0) -> Message | None:
+    def _get(self, *, timeout: float | None = 0, lease: float | None = None) -> Message | None:
         """get() that waits, or of a message with something special or that is not in memory."""
+        lease_us = self._to_lease_us(lease)
         if timeout == 0:
-            return self._take(lib.qi_get)
-        return self._wait(Wait(self._store._handle, timeout), [self])
+            return self._take(lib.qi_get, lease_us=lease_us)
+        return self._wait(Wait(self._store._handle, timeout), [self], lease_us)
 
-    def _wait(self, wait: Wait, queues: Sequence[Queue]) -> Message | None:
+    def _to_lease_us(self, lease: float | None) -> int:
+        lease_us = to_lease_us(lease)
+        self._leased = self._leased or lease_us > 0
+        return lease_us
+
+    def _wait(self, wait: Wait, queues: Sequence[Queue], lease_us: int) -> Message | None:
         """From the first of the queues that has one; this one is among them."""
         count = len(queues)
         handles = ffi.new("qi_queue *[]", [queue._handle for queue in queues])
         names = {queue._handle: queue.name for queue in queues}
-        return self._take(lambda reader: wait(lib.qi_get_wait, reader, handles, count), names)
+        return self._take(
+            lambda reader: wait(lib.qi_get_wait, reader, handles, count), names, lease_us
+        )
 
-    def get_newest(self) -> Message | None:
+    def get_newest(self, *, lease: float | None = None) -> Message | None:
         """Take the ready message that was published last: a stack. None if there is none.
 
-        Otherwise as get(). Cost: O(1), more if the newest thousands are delivered and not acked.
+        Of several priorities that of the highest. Otherwise as get(). Cost: O(1), more if the
+        newest thousands are delivered and not acked.
         """
-        return self._take(lib.qi_get_newest)
+        return self._take(lib.qi_get_newest, lease_us=self._to_lease_us(lease))
 
     def _take(
-        self, take: Callable[[Any], int], names: Mapping[Any, str] | None = None
+        self,
+        take: Callable[[Any], int],
+        names: Mapping[Any, str] | None = None,
+        lease_us: int = 0,
     ) -> Message | None:
         """What a verb of the core takes, with room for it; `names`: of the queues it looks at."""
         # Taking a reader out of the pool is atomic, so that no two threads share a buffer, and
         # cheaper than a lock.
         readers = self._readers
         reader = readers.pop() if readers else Reader(self._handle)
+        reader.struct.lease_us = lease_us
         size = take(reader.struct)
         while size == lib.QI_E_ROOM:
             reader.grow(reader.struct.message.payload_size)
@@ -198,41 +254,59 @@ class Queue(QueueCalls):
         readers.append(reader)
         return message
 
-    def get_many(self, count: int, *, timeout: float | None = 0) -> list[Message]:
+    def get_many(
+        self, count: int, *, timeout: float | None = 0, lease: float | None = None
+    ) -> list[Message]:
         """Take up to `count` ready messages, in order; fewer if there are fewer (or past 4 MiB).
 
-        With `timeout`, waits for the first of them as get() does. Cost as get(), but one call and
-        one journal record for all.
+        With `timeout`, waits for the first of them as get() does; `lease` is for each. Cost as
+        get(), but one call and one journal record for all.
         """
         if count < 0:
             raise ValueError(f"count must be 0 or more, not {count}")
+        lease_us = self._to_lease_us(lease)
         wait = None if timeout == 0 else Wait(self._store._handle, timeout)
         if count == 0:
             return []
         readers = self._batch_readers
         reader = readers.pop() if readers else BatchReader()
-        messages = reader.get(self, min(count, BATCH_MESSAGES_MAX), wait)
+        messages = reader.get(self, min(count, BATCH_MESSAGES_MAX), wait, lease_us)
         readers.append(reader)
         return messages
 
-    def peek(self) -> Message | None:
-        """The message that get() would return, without taking it. O(1)."""
-        return self._look(0, ready_only=True)
+    def peek(self, req_id: int | None = None) -> Message | None:
+        """The message that get() would return, or the one with that ReqId, without taking it.
 
-    def browse(self, start: int = 0, stop: int | None = None) -> Iterator[Message]:
-        """All messages with start <= req_id < stop, ready and unacked, in order. Changes nothing.
-
-        Sees each message as it is when its turn comes. Cost: one copy per message; a cold segment
-        is read once and leaves the memory behind the iterator. Raises StoreCorrupt at a damaged
-        message and ends there; `browse(error.req_id + 1)` goes on behind it, if req_id is not None.
+        None if there is none. O(1); for a message that is not in memory its segment is read.
         """
-        while (message := self._look(start, ready_only=False)) is not None:
-            if stop is not None and message.req_id >= stop:
+        if req_id is None:
+            return self._look(0, ready_only=True)[0]
+        message = self._look(req_id, ready_only=False)[0]
+        return message if message is not None and message.req_id == req_id else None
+
+    def browse(
+        self, start: int = 0, stop: int | None = None, *, state: State | None = None
+    ) -> Iterator[Message]:
+        """All messages with start <= req_id < stop, or only those in a state. Changes nothing.
+
+        In the order of ReqIds: lower priorities first, delayed messages last (peek() tells what is
+        next). Sees each message as it is when its turn comes. Cost: one copy per message; a cold
+        segment is read once and leaves the memory behind the iterator. Raises StoreCorrupt at a
+        damaged message and ends there; `browse(error.req_id + 1)` goes on behind it, if req_id is
+        not None.
+        """
+        if state is not None and state not in _STATES:
+            raise ValueError(f"state must be one of {', '.join(_STATES)}, not {state!r}")
+        while True:
+            message, flags = self._look(start, ready_only=False)
+            if message is None or (stop is not None and message.req_id >= stop):
                 return
-            yield message
+            if state is None or _state_of(flags) == state:
+                yield message
             start = message.req_id + 1
 
-    def _look(self, start: int, *, ready_only: bool) -> Message | None:
+    def _look(self, start: int, *, ready_only: bool) -> tuple[Message | None, int]:
+        """A message and its flags."""
         reader = Reader(self._handle)
         while True:
             message = reader.struct.message
@@ -245,9 +319,9 @@ class Queue(QueueCalls):
                 reader.struct.room,
             )
             if size == lib.QI_EMPTY:
-                return None
+                return None, 0
             if size >= 0:
-                return to_message(self.name, message, reader.buffer)
+                return to_message(self.name, message, reader.buffer), message.flags
             if size != lib.QI_E_ROOM:
                 raise_error(size)
             reader.grow(message.payload_size)
@@ -255,7 +329,7 @@ class Queue(QueueCalls):
     # --- settling ------------------------------------------------------------------------------
 
     def _ack(self, message: Message | int) -> None:
-        code = lib.qi_ack(self._handle, message if type(message) is int else message.req_id)  # type: ignore[union-attr]
+        code = lib.qi_ack(self._handle, *_which(message))
         if code < 0:
             raise_error(code)
         if self._confirm_all:
@@ -266,35 +340,83 @@ class Queue(QueueCalls):
 
         Errors as ack(), and ValueError for one that stands in the list twice.
         """
-        req_ids = to_req_ids(messages)
-        code = lib.qi_ack_many(
-            self._handle, ffi.from_buffer("uint64_t[]", req_ids), len(req_ids) // 8
-        )
+        code = lib.qi_ack_many(self._handle, *_which_of(messages, self._leased))
         if code < 0:
             raise_error(code)
         if self._confirm_all:
             self.sync()
 
-    def nack(self, message: Message | int, requeue: bool = True) -> None:
-        """Give a delivered message back: to its own place in the order, or drop it. O(1)."""
-        self.nack_many([message], requeue)
+    def nack(
+        self,
+        message: Message | int,
+        requeue: bool = True,
+        *,
+        delay: float | None = None,
+        due: float | None = None,
+    ) -> None:
+        """Give a delivered message back: to its own place in the order, or drop it. O(1).
 
-    def nack_many(self, messages: Iterable[Message | int], requeue: bool = True) -> None:
+        With `delay` (seconds) or `due` (seconds since 1970) it is ready again at that time.
+        """
+        self.nack_many([message], requeue, delay=delay, due=due)
+
+    def nack_many(
+        self,
+        messages: Iterable[Message | int],
+        requeue: bool = True,
+        *,
+        delay: float | None = None,
+        due: float | None = None,
+    ) -> None:
         """nack() for several, all or none. ValueError for one that stands in the list twice."""
+        due_us = to_due_us(self._store._now_us, delay, due)
         if not requeue:
+            if due_us:
+                raise ValueError("requeue=False drops the message: it cannot have a delay, too")
             self.ack_many(messages)
             return
-        req_ids = to_req_ids(messages)
-        code = lib.qi_nack_many(
-            self._handle, ffi.from_buffer("uint64_t[]", req_ids), len(req_ids) // 8
+        code = lib.qi_nack_many(self._handle, *_which_of(messages, self._leased), due_us)
+        if code < 0:
+            raise_error(code)
+
+    def touch(self, message: Message | int, lease: float) -> None:
+        """Extend the lease of a delivered message: it ends `lease` seconds from now. O(log n).
+
+        Raises LeaseExpired if it has ended: then the message is ready, or somebody else has it.
+        """
+        code = lib.qi_touch(self._handle, *_which(message), to_lease_us(lease))
+        if code < 0:
+            raise_error(code)
+
+    def reschedule(
+        self, message: Message | int, *, delay: float | None = None, due: float | None = None
+    ) -> None:
+        """Change when a message is ready that is not delivered; with neither, it is ready now.
+
+        Durable like a publish. Raises MessageDelivered if a consumer has it, UnknownMessage and
+        AlreadyAcked as ack(). Cost: O(log n), and the reading of a segment that is not in memory.
+        """
+        code = lib.qi_reschedule(
+            self._handle, _which(message)[0], to_due_us(self._store._now_us, delay, due)
         )
         if code < 0:
             raise_error(code)
 
-    def purge(self) -> int:
-        """Drop all ready messages, keep the unacked; return how many. O(their number).
+    def delete(self, message: Message | int) -> None:
+        """Drop a message that is not delivered, by its ReqId: ready, or delayed (it is cancelled).
 
-        Raises DiskError if a segment cannot be read: then nothing was dropped.
+        Errors and cost as reschedule().
+        """
+        code = lib.qi_delete(self._handle, _which(message)[0])
+        if code < 0:
+            raise_error(code)
+        if self._confirm_all:
+            self.sync()
+
+    def purge(self) -> int:
+        """Drop all messages, ready and delayed, but keep the unacked; return how many.
+
+        O(their number). Raises DiskError if a segment cannot be read: then nothing was dropped.
         """
         purged: int = lib.qi_purge(self._handle)
         if purged < 0:
@@ -334,6 +456,8 @@ class Queue(QueueCalls):
             self.name,
             s.ready,
             s.unacked,
+            s.delayed,
+            s.next_due_us / 1e6 if s.next_due_us else None,
             s.dirty_count,
             s.next_req_id,
             s.epoch,
@@ -346,7 +470,7 @@ class Queue(QueueCalls):
         )
 
     def __len__(self) -> int:
-        """Ready and unacked messages together."""
+        """Ready, unacked and delayed messages together."""
         return int(self._stats().depth)
 
     def __bool__(self) -> bool:
@@ -362,6 +486,17 @@ class Queue(QueueCalls):
     def unacked(self) -> int:
         """Messages delivered by this process and not acked."""
         return int(self._stats().unacked)
+
+    @property
+    def delayed(self) -> int:
+        """Messages whose time has not come."""
+        return int(self._stats().delayed)
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next delayed message is due, in seconds since 1970; None: none is delayed."""
+        due_us = self._stats().next_due_us
+        return due_us / 1e6 if due_us else None
 
     @property
     def dirty_count(self) -> int:

@@ -32,7 +32,13 @@ def to_message(queue: str, message: Any, payload: Any) -> Message:
     size, body_size = message.payload_size, message.body_size
     table_size = size - body_size
     flags = message.flags
-    plain = not (table_size or message.expiry_us or flags & lib.QI_TRANSIENT)
+    plain = not (
+        table_size
+        or message.expiry_us
+        or message.due_us
+        or message.priority
+        or flags & lib.QI_TRANSIENT
+    )
     if plain and flags & lib.QI_REDELIVERED:
         body = _unpack(payload, body_size) if body_size else b""
         return Message(message.req_id, body, _again(queue, message.delivery_count))
@@ -46,6 +52,8 @@ def to_message(queue: str, message: Any, payload: Any) -> Message:
             persistent=not flags & lib.QI_TRANSIENT,
             expires_at=message.expiry_us / 1e6 if message.expiry_us else None,
             headers=_unpack(payload, table_size) if table_size else b"",
+            priority=message.priority,
+            due=message.due_us / 1e6 if message.due_us else None,
         ),
     )
 
@@ -89,12 +97,12 @@ class BatchReader:
         arrays = (self.req_ids, self.sizes, self.buffer)
         self.addresses = [int(ffi.cast("uintptr_t", array)) for array in arrays]
 
-    def get(self, queue: Queue, count: int, wait: Wait | None) -> list[Message]:
+    def get(self, queue: Queue, count: int, wait: Wait | None, lease_us: int) -> list[Message]:
         """Up to `count` messages; see Queue.get_many."""
         if count > self.count:
             self._make_room(count, BATCH_ROOM)
         while True:
-            where = (self.messages, self.buffer, self.room, self.req_ids, self.sizes)
+            where = (self.messages, self.buffer, self.room, self.req_ids, self.sizes, lease_us)
             if wait is None:
                 got = lib.qi_get_many(queue._handle, count, *where)
             else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from qindex._core import ffi, lib
-from qindex.arguments import as_bytes, encode_headers, to_expiry_us
+from qindex.arguments import as_bytes, encode_headers, priority_flags, to_due_us, to_expiry_us
 from qindex.errors import QueueMissing, StoreClosed, raise_error
 from qindex.handle import Closing, SyncPolicy, close_handle, directory_of, make_options, open_handle
 from qindex.message import Finding, Message
@@ -143,6 +143,9 @@ class Store(Closing):
         persistent: bool = True,
         ttl: float | None = None,
         expires_at: float | None = None,
+        priority: int = 0,
+        delay: float | None = None,
+        due: float | None = None,
         confirm: bool = False,
     ) -> list[int]:
         """Publish one body to several queues; return its ReqId in each, in the same order.
@@ -169,8 +172,9 @@ class Store(Closing):
             len(table),
             data,
             len(data),
-            0 if persistent else lib.QI_TRANSIENT,
+            (0 if persistent else lib.QI_TRANSIENT) | priority_flags(priority),
             to_expiry_us(ttl, expires_at),
+            to_due_us(self._now_us, delay, due),
             req_ids,
         )
         if code < 0:
@@ -181,10 +185,21 @@ class Store(Closing):
         result: list[int] = ffi.unpack(req_ids, len(targets)) if targets else []
         return result
 
-    def get(self, queues: Sequence[str], *, timeout: float | None = 0) -> Message | None:
+    def _now_us(self) -> int:
+        """Microseconds since 1970 by the store's clock, which never runs backwards."""
+        return int(lib.qi_store_now_us(self._open_handle()))
+
+    def get(
+        self,
+        queues: Sequence[str],
+        *,
+        timeout: float | None = 0,
+        lease: float | None = None,
+    ) -> Message | None:
         """Take the next message of the first of these queues that has one, in order of preference.
 
-        `timeout` and the errors are those of Queue.get(); message.queue says where it came from.
+        `timeout`, `lease` and the errors are those of Queue.get(); message.queue says where it came
+        from.
         Cost: as Queue.get(), and a look at each queue before it; no thread, no polling.
         """
         if isinstance(queues, str):
@@ -192,7 +207,8 @@ class Store(Closing):
         if not queues:
             raise ValueError("name at least one queue")
         targets = [self.queue(name) for name in queues]
-        return targets[0]._wait(Wait(self._handle, timeout), targets)
+        lease_us = max(queue._to_lease_us(lease) for queue in targets)
+        return targets[0]._wait(Wait(self._handle, timeout), targets, lease_us)
 
     def sync(self) -> None:
         """Return when everything before this call, in all queues, survives a power cut."""

@@ -27,8 +27,9 @@ static void take_message(struct loss *loss, struct model_queue *queue, const str
                          const qi_message *seen, const uint8_t *payload, bool *there) {
     struct message *known = model_find(queue, seen->req_id);
     if (!known) { /* an ack that was damaged; or nothing that ever was */
-        loss->changed += seen->req_id < queue->next_min;
-        loss->wrong = loss->wrong || seen->req_id >= queue->next_min;
+        bool was_given = seen->req_id < model_next_min(queue, model_lane(seen->req_id));
+        loss->changed += was_given;
+        loss->wrong = loss->wrong || !was_given;
         return;
     }
     uint32_t size = known->headers_size + known->body_size;
@@ -36,7 +37,8 @@ static void take_message(struct loss *loss, struct model_queue *queue, const str
         !payload_is(known->serial, payload, size))
         loss->wrong = true;
     there[known - queue->messages] = true;
-    loss->changed += !is_expected(model, known) || seen->delivery_count != known->now.deliveries;
+    loss->changed += !is_expected(model, known) || seen->delivery_count != known->now.deliveries ||
+                     seen->due_us != known->now.time || seen->priority != known->priority;
 }
 
 static void look_at(struct loss *loss, qi_queue *handle, struct model_queue *queue,
@@ -45,10 +47,12 @@ static void look_at(struct loss *loss, qi_queue *handle, struct model_queue *que
     uint8_t payload[PAYLOAD_MAX];
     qi_message message;
     uint64_t from = 0;
+    uint32_t refused = 0;
     for (;;) {
         int64_t got = qi_browse(handle, from, false, &message, payload, sizeof payload);
-        if (got == QI_EMPTY || from > queue->next_min + 1000)
+        if (got == QI_EMPTY || refused > 1000)
             break;
+        refused += got < 0;
         if (got >= 0)
             take_message(loss, queue, model, &message, payload, there);
         else

@@ -127,7 +127,7 @@ static bool life_goes_on(struct explorer *explorer, struct session *session, str
     int64_t id = -1;
     for (int i = 0; i < 3; i++) {
         id = qi_publish(session->queues[queue], body, i * 100u);
-        if (id < 0 || (uint64_t)id < model->queues[queue].next_min) {
+        if (id < 0 || (uint64_t)id < model_next_min(&model->queues[queue], 0)) {
             snprintf(verdict->text, sizeof verdict->text,
                      "a publish after recovery gave id %lld: %s", (long long)id,
                      id < 0 ? qi_error_text() : "given before");

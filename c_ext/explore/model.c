@@ -50,29 +50,62 @@ struct message *model_find(struct model_queue *queue, uint64_t id) {
     return low < queue->count && queue->messages[low].id == id ? &queue->messages[low] : NULL;
 }
 
-static void apply(struct state *state, enum event_kind kind) {
-    if (kind == EVENT_PUBLISH)
+uint32_t model_lane(uint64_t id) {
+    return (uint32_t)(id >> 52);
+}
+
+bool model_is_delay_lane(uint64_t id) {
+    return model_lane(id) >= 256;
+}
+
+static void apply(const struct message *message, struct state *state, const struct event *event) {
+    switch (event->kind) {
+    case EVENT_PUBLISH:
         state->published = true;
-    else if (kind == EVENT_DELIVER)
+        break;
+    case EVENT_DELIVER:
         state->deliveries++;
-    else
+        if (!model_is_delay_lane(message->id))
+            state->time = 0;
+        break;
+    case EVENT_ACK:
         state->acked = true;
+        break;
+    default:
+        state->time = event->time;
+    }
+}
+
+static void log_event(struct model_queue *queue, struct message *message, struct event event) {
+    queue->log = grown(queue->log, queue->log_count, &queue->log_room, sizeof *queue->log);
+    event.message = (uint32_t)(message - queue->messages);
+    queue->log[queue->log_count++] = event;
+    apply(message, &message->now, &event);
+    if (event.kind == EVENT_ACK)
+        message->out = false;
 }
 
 void model_event(struct model_queue *queue, enum event_kind kind, struct message *message,
                  bool ends_frame) {
-    queue->log = grown(queue->log, queue->log_count, &queue->log_room, sizeof *queue->log);
-    queue->log[queue->log_count++] =
-        (struct event){kind, (uint32_t)(message - queue->messages), ends_frame};
-    apply(&message->now, kind);
-    if (kind == EVENT_ACK)
-        message->out = false;
+    log_event(queue, message, (struct event){.kind = kind, .ends_frame = ends_frame});
+}
+
+void model_time(struct model_queue *queue, struct message *message, uint64_t time,
+                bool ends_frame) {
+    log_event(queue, message,
+              (struct event){.kind = EVENT_TIME, .ends_frame = ends_frame, .time = time});
 }
 
 struct message *model_publish(struct model *model, struct model_queue *queue, uint64_t id,
                               bool ends_frame) {
     queue->messages = grown(queue->messages, queue->count, &queue->room, sizeof *queue->messages);
-    struct message *message = &queue->messages[queue->count++];
+    uint32_t at = queue->count++;
+    while (at > 0 && queue->messages[at - 1].id > id)
+        at--;
+    struct message *message = &queue->messages[at];
+    memmove(message + 1, message, (queue->count - 1 - at) * sizeof *message);
+    for (uint32_t i = 0; i < queue->log_count; i++)
+        queue->log[i].message += queue->log[i].message >= at;
     *message = (struct message){.id = id, .serial = model->serial};
     model_event(queue, EVENT_PUBLISH, message, ends_frame);
     return message;
@@ -87,10 +120,31 @@ uint32_t model_deliver_fewer(struct model_queue *queue, uint32_t count, uint32_t
     return left;
 }
 
+uint64_t model_next_min(const struct model_queue *queue, uint32_t lane) {
+    for (uint32_t i = 0; i < queue->given_count; i++)
+        if (queue->given[i].lane == lane)
+            return queue->given[i].next;
+    return 0;
+}
+
+static void note_given(struct model_queue *queue, uint64_t id) {
+    uint32_t i = 0, lane = model_lane(id);
+    while (i < queue->given_count && queue->given[i].lane != lane)
+        i++;
+    if (i == queue->given_count) {
+        queue->given = grown(queue->given, i, &queue->given_room, sizeof *queue->given);
+        queue->given[queue->given_count++] = (struct given){.lane = lane};
+    }
+    if (id >= queue->given[i].next)
+        queue->given[i].next = id + 1;
+}
+
 void model_returned(struct model_queue *queue) {
-    queue->returned = queue->log_count;
-    if (queue->count > 0 && queue->messages[queue->count - 1].id >= queue->next_min)
-        queue->next_min = queue->messages[queue->count - 1].id + 1;
+    for (; queue->returned < queue->log_count; queue->returned++) {
+        const struct event *event = &queue->log[queue->returned];
+        if (event->kind == EVENT_PUBLISH)
+            note_given(queue, queue->messages[event->message].id);
+    }
 }
 
 /* Messages that are over leave the row; the log is empty, so nothing points at them. */
@@ -107,14 +161,14 @@ void model_synced(struct model_queue *queue) {
 }
 
 void model_forget(struct model_queue *queue) {
-    queue->count = queue->log_count = queue->returned = 0;
-    queue->next_min = 0;
+    queue->count = queue->log_count = queue->returned = queue->given_count = 0;
 }
 
 void model_free(struct model *model) {
     for (int i = 0; i < QUEUES; i++) {
         free(model->queues[i].messages);
         free(model->queues[i].log);
+        free(model->queues[i].given);
     }
 }
 
@@ -129,7 +183,7 @@ static bool explains(const struct message *message, const struct state *state,
                      const struct seen *seen, enum ended ended) {
     if (!is_alive(message, state, ended))
         return seen == NULL;
-    if (!seen || seen->deliveries != state->deliveries)
+    if (!seen || seen->deliveries != state->deliveries || seen->due_us != state->time)
         return false;
     bool redelivered = ended == UNCLEAN || message->old || state->deliveries > 0;
     return redelivered == ((seen->flags & QI_REDELIVERED) != 0);
@@ -155,14 +209,15 @@ static void accuse(const struct model_queue *queue, const struct seen *const *of
         if (!what)
             continue;
         snprintf(verdict->text, sizeof verdict->text,
-                 "%s: id %llu (%u bytes, delivered %u, seen %d times)", what,
+                 "%s: id %llu (%u bytes, delivered %u, seen %d times, due %llu, seen %llu)", what,
                  (unsigned long long)message->id, message->body_size, message->now.deliveries,
-                 of[i] ? (int)of[i]->deliveries : -1);
+                 of[i] ? (int)of[i]->deliveries : -1, (unsigned long long)message->now.time,
+                 of[i] ? (unsigned long long)of[i]->due_us : 0);
         return;
     }
     snprintf(verdict->text, sizeof verdict->text,
-             "no prefix of the %u unconfirmed frames explains what is there: torn batch, hole, or "
-             "wrong count",
+             "no prefix of the %u unconfirmed frames explains what is there: torn batch, hole, "
+             "wrong count or wrong time",
              queue->log_count);
 }
 
@@ -191,7 +246,7 @@ bool model_allows(const struct model_queue *queue, const struct seen *seen, uint
         const struct message *message = &queue->messages[event->message];
         struct state *state = &states[event->message];
         wrong -= !explains(message, state, of[event->message], ended);
-        apply(state, event->kind);
+        apply(message, state, event);
         wrong += !explains(message, state, of[event->message], ended);
         allowed = wrong == 0 && event->ends_frame && (!killed || i + 1 >= queue->returned);
     }
@@ -213,10 +268,12 @@ void model_rebase(struct model_queue *queue, const struct seen *seen, uint32_t c
             found++;
         if (found == count || seen[found].id != message.id)
             continue;
-        message.now =
-            (struct state){.published = true, .deliveries = (uint16_t)seen[found].deliveries};
+        message.now = (struct state){.published = true,
+                                     .deliveries = (uint16_t)seen[found].deliveries,
+                                     .time = seen[found].due_us};
         message.durable = message.now;
         message.out = false;
+        message.lease_us = 0;
         message.old = message.old || ended == UNCLEAN;
         queue->messages[kept++] = message;
     }

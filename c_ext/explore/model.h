@@ -18,23 +18,33 @@
 struct state { /* of one message */
     bool published, acked;
     uint16_t deliveries;
+    uint64_t time; /* until when it is delayed; 0: it stands in the order of ids */
 };
 
 struct message {
     uint64_t id, expiry_us;
+    uint64_t lease_us; /* until when it is out; 0: for ever */
+    uint32_t priority;
     uint32_t serial; /* says what the bytes are */
     uint32_t headers_size, body_size;
     bool transient, out;
+    bool picked;               /* for a batch that is being foreseen */
     bool old;                  /* lived through an unclean end */
     struct state durable, now; /* at the last confirmed sync, and with the whole log */
 };
 
-enum event_kind { EVENT_PUBLISH, EVENT_DELIVER, EVENT_ACK };
+enum event_kind { EVENT_PUBLISH, EVENT_DELIVER, EVENT_ACK, EVENT_TIME };
 
 struct event {
     enum event_kind kind;
     uint32_t message; /* index */
     bool ends_frame;
+    uint64_t time;
+};
+
+struct given { /* of a lane, ids below it may have been given */
+    uint32_t lane;
+    uint64_t next;
 };
 
 enum presence { ABSENT, PRESENT, EITHER_WAY };
@@ -46,7 +56,8 @@ struct model_queue {
     struct event *log;
     uint32_t log_count, log_room;
     uint32_t returned; /* events of calls that have returned: a kill loses none of them */
-    uint64_t next_min; /* ids below may have been given */
+    struct given *given;
+    uint32_t given_count, given_room;
 };
 
 #define QUEUES 4
@@ -62,6 +73,7 @@ struct model {
 struct seen {
     uint64_t id;
     uint32_t deliveries, flags; /* QI_REDELIVERED ... */
+    uint64_t due_us;
 };
 
 /* What is wrong with what was seen; "" if nothing is. */
@@ -79,6 +91,12 @@ struct message *model_find(struct model_queue *queue, uint64_t id);
 /* Events are added as a call begins and count as returned when it has. */
 struct message *model_publish(struct model *model, struct model_queue *queue, uint64_t id,
                               bool ends_frame);
+/* Its next id is not below this one. */
+uint64_t model_next_min(const struct model_queue *queue, uint32_t lane);
+uint32_t model_lane(uint64_t id);
+/* A message in a lane of delayed messages is never anything else. */
+bool model_is_delay_lane(uint64_t id);
+void model_time(struct model_queue *queue, struct message *message, uint64_t time, bool ends_frame);
 void model_event(struct model_queue *queue, enum event_kind kind, struct message *message,
                  bool ends_frame);
 /* Of the last `count` deliveries only the first `left` happened. Returns `left`. */

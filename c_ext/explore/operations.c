@@ -12,8 +12,31 @@ static struct model_queue *queue_of(struct player *player, const struct op *op) 
     return &player->model.queues[op->queue];
 }
 
-static bool is_ready(const struct message *message) {
+/* Nobody has it: it is ready, or delayed. */
+static bool is_waiting(const struct message *message) {
     return message->now.published && !message->now.acked && !message->out;
+}
+
+static uint64_t now_us(const struct player *player) {
+    return qi_store_now_us(player->session.store);
+}
+
+static bool is_ready(const struct player *player, const struct message *message) {
+    return is_waiting(message) && message->now.time <= now_us(player);
+}
+
+/* Up to a second, and now and then more than the minute of a lane. */
+static uint64_t delay_us(const struct op *op) {
+    return op->size % 7 == 0 ? 70000000 : 1000 * (1 + op->size % 900);
+}
+
+static void end_leases(struct player *player) {
+    for (int i = 0; i < QUEUES; i++)
+        for (uint32_t k = 0; k < player->model.queues[i].count; k++) {
+            struct message *message = &player->model.queues[i].messages[k];
+            if (message->out && message->lease_us && message->lease_us <= now_us(player))
+                message->out = false;
+        }
 }
 
 /* An error is a finding, unless calls fail on purpose. */
@@ -26,15 +49,30 @@ static bool failed(struct player *player, const char *what, int64_t code) {
     return player_complain(player, "%s failed: %s (%lld)", what, qi_error_text(), (long long)code);
 }
 
+static uint32_t priority_of(const struct op *op) {
+    static const uint8_t priorities[3] = {1, 9, 255};
+    return op->flags & FLAG_PRIORITY ? priorities[op->size % 3] : 0;
+}
+
+static uint64_t due_of(const struct player *player, const struct op *op) {
+    return op->flags & FLAG_DELAY ? now_us(player) + delay_us(op) : 0;
+}
+
+/* As the engine chooses it: the priority, or the minute. */
+static uint32_t lane_of(const struct player *player, const struct op *op) {
+    uint64_t due_us = due_of(player, op);
+    return due_us ? 256 + (uint32_t)(due_us / 60000000 % 512) : priority_of(op);
+}
+
 /* UINT64_MAX: an error, and whether it is a finding was said. */
-static uint64_t next_id(struct player *player, uint8_t queue) {
+static uint64_t next_id(struct player *player, const struct op *op, uint8_t queue) {
     qi_queue_stats stats;
     int error = qi_queue_stats_of(player->session.queues[queue], &stats);
     if (error) {
         failed(player, "stats", error);
         return UINT64_MAX;
     }
-    return stats.next_req_id;
+    return qi_sim_next_id(player->session.queues[queue], lane_of(player, op));
 }
 
 /* ---- publish ---- */
@@ -44,22 +82,27 @@ static void describe(struct player *player, const struct op *op, uint32_t size,
     message->headers_size = op->flags & FLAG_HEADERS && size > 8 ? 8 : 0;
     message->body_size = size - message->headers_size;
     message->transient = op->flags & FLAG_TRANSIENT;
+    message->priority = priority_of(op);
     message->expiry_us = op->flags & FLAG_EXPIRES ? player->session.sim->wall_us + 400000 : 0;
 }
 
 static uint32_t engine_flags(const struct op *op) {
     return (op->flags & FLAG_TRANSIENT ? QI_TRANSIENT : 0u) |
-           (op->flags & FLAG_REDELIVERED ? QI_REDELIVERED : 0u);
+           (op->flags & FLAG_REDELIVERED ? QI_REDELIVERED : 0u) |
+           priority_of(op) << QI_PRIORITY_SHIFT;
 }
 
 static struct message *foresee(struct player *player, const struct op *op, uint8_t queue,
                                uint64_t id, uint32_t size, bool last) {
     struct model_queue *model = &player->model.queues[queue];
-    bool redelivered = op->flags & FLAG_REDELIVERED;
-    struct message *message = model_publish(&player->model, model, id, last && !redelivered);
+    bool redelivered = op->flags & FLAG_REDELIVERED, delayed = op->flags & FLAG_DELAY;
+    struct message *message =
+        model_publish(&player->model, model, id, last && !redelivered && !delayed);
     describe(player, op, size, message);
     if (redelivered)
-        model_event(model, EVENT_DELIVER, message, last);
+        model_event(model, EVENT_DELIVER, message, last && !delayed);
+    if (delayed)
+        model_time(model, message, due_of(player, op), last);
     return message;
 }
 
@@ -73,14 +116,14 @@ static bool check_id(struct player *player, const char *what, int64_t got, uint6
 }
 
 static bool id_is_new(struct player *player, const struct op *op, uint64_t id) {
-    uint64_t least = queue_of(player, op)->next_min;
+    uint64_t least = model_next_min(queue_of(player, op), model_lane(id));
     return id >= least ||
            player_complain(player, "id %llu is given again: ids below %llu were given",
                            (unsigned long long)id, (unsigned long long)least);
 }
 
 static bool play_publish(struct player *player, const struct op *op) {
-    uint64_t id = next_id(player, op->queue);
+    uint64_t id = next_id(player, op, op->queue);
     if (id == UINT64_MAX)
         return !player->verdict.text[0];
     if (!id_is_new(player, op, id))
@@ -91,7 +134,7 @@ static bool play_publish(struct player *player, const struct op *op) {
     payload_fill(message.serial, payload, op->size);
     int64_t got = qi_publish_with(player->session.queues[op->queue], payload, message.headers_size,
                                   payload + message.headers_size, message.body_size,
-                                  engine_flags(op), message.expiry_us);
+                                  engine_flags(op), message.expiry_us, due_of(player, op));
     if (got >= 0)
         model_returned(queue_of(player, op));
     return check_id(player, "publish", got, id);
@@ -102,7 +145,7 @@ static bool play_batch(struct player *player, const struct op *op) {
     uint32_t sizes[MANY], count = op->count > MANY ? MANY : op->count;
     struct op plain = *op;
     plain.flags &= (uint8_t)~FLAG_HEADERS;
-    uint64_t id = next_id(player, op->queue), expiry_us = 0;
+    uint64_t id = next_id(player, op, op->queue), expiry_us = 0;
     if (id == UINT64_MAX)
         return !player->verdict.text[0];
     if (!id_is_new(player, op, id))
@@ -114,8 +157,9 @@ static bool play_batch(struct player *player, const struct op *op) {
         payload_fill(player->model.serial, next, sizes[i]);
         next += sizes[i];
     }
-    int64_t got = qi_publish_many(player->session.queues[op->queue], count, bodies, sizes, NULL,
-                                  NULL, engine_flags(op), expiry_us, NULL, NULL);
+    int64_t got =
+        qi_publish_many(player->session.queues[op->queue], count, bodies, sizes, NULL, NULL,
+                        engine_flags(op), expiry_us, due_of(player, op), NULL, NULL);
     if (got >= 0)
         model_returned(queue_of(player, op));
     return check_id(player, "publish_many", got, id);
@@ -133,7 +177,7 @@ static bool play_fanout(struct player *player, const struct op *op) {
         uint8_t queue = (uint8_t)((op->queue + i) % QUEUES);
         if (player->model.queues[queue].exists != PRESENT)
             continue;
-        expected[count] = next_id(player, queue);
+        expected[count] = next_id(player, op, queue);
         if (expected[count] == UINT64_MAX)
             return !player->verdict.text[0];
         numbers[count] = queue;
@@ -142,9 +186,10 @@ static bool play_fanout(struct player *player, const struct op *op) {
     for (uint32_t i = 0; i < count; i++)
         message = *foresee(player, op, numbers[i], expected[i], op->size, true);
     payload_fill(message.serial, payload, op->size);
-    int error = qi_store_publish(player->session.store, queues, count, payload,
-                                 message.headers_size, payload + message.headers_size,
-                                 message.body_size, engine_flags(op), message.expiry_us, got);
+    int error =
+        qi_store_publish(player->session.store, queues, count, payload, message.headers_size,
+                         payload + message.headers_size, message.body_size, engine_flags(op),
+                         message.expiry_us, due_of(player, op), got);
     if (error)
         return failed(player, "fanout", error);
     for (uint32_t i = 0; i < count; i++) {
@@ -161,18 +206,63 @@ static bool is_expired(const struct player *player, const struct message *messag
     return message->expiry_us && message->expiry_us <= player->session.sim->wall_us;
 }
 
-/* The next that a consumer gets; expired ones before it leave with a deliver and an ack. NULL: none. */
-static struct message *foresee_get(struct player *player, struct model_queue *queue) {
+/* Does a consumer get the one before the other? The higher priority; then what was delayed, by its time; then by id. */
+static bool is_better(const struct message *one, const struct message *other) {
+    if (one->priority != other->priority)
+        return one->priority > other->priority;
+    if (!one->now.time != !other->now.time)
+        return one->now.time != 0;
+    return one->now.time != other->now.time ? one->now.time < other->now.time : one->id < other->id;
+}
+
+static struct message *best(struct player *player, struct model_queue *queue, bool with_due) {
+    struct message *found = NULL;
     for (uint32_t i = 0; i < queue->count; i++) {
         struct message *message = &queue->messages[i];
-        if (!is_ready(message))
-            continue;
-        if (!is_expired(player, message))
-            return message;
+        if (is_ready(player, message) && !message->picked && (with_due || !message->now.time) &&
+            (!found || is_better(message, found)))
+            found = message;
+    }
+    return found;
+}
+
+/* The next that a consumer gets; expired ones before it leave with a deliver and an ack. NULL: none. */
+static struct message *foresee_get(struct player *player, struct model_queue *queue) {
+    struct message *message;
+    while ((message = best(player, queue, true)) && is_expired(player, message)) {
         model_event(queue, EVENT_DELIVER, message, false);
         model_event(queue, EVENT_ACK, message, true);
     }
-    return NULL;
+    return message;
+}
+
+/* Those that come with it: expired ones are stepped over now, and when the first that is due is one, all that are due. */
+static uint32_t foresee_more(struct player *player, struct model_queue *queue, uint32_t room,
+                             struct message **expected) {
+    uint32_t count = 0;
+    bool with_due = true;
+    struct message *message = foresee_get(player, queue);
+    for (; message && count < room; message = best(player, queue, with_due)) {
+        if (is_expired(player, message) && message->now.time) {
+            with_due = false;
+            continue;
+        }
+        message->picked = true;
+        if (!is_expired(player, message))
+            expected[count++] = message;
+    }
+    for (uint32_t i = 0; i < queue->count; i++)
+        queue->messages[i].picked = false;
+    return count;
+}
+
+static uint64_t lease_of(const struct op *op) {
+    return op->flags & FLAG_LEASE ? 300000 : 0;
+}
+
+static void give(struct player *player, const struct op *op, struct message *message) {
+    message->out = true;
+    message->lease_us = lease_of(op) ? now_us(player) + lease_of(op) : 0;
 }
 
 static bool check_got(struct player *player, const struct message *expected,
@@ -200,8 +290,10 @@ static bool play_get(struct player *player, const struct op *op) {
     struct message *expected = foresee_get(player, queue);
     if (expected)
         model_event(queue, EVENT_DELIVER, expected, true);
-    qi_reader reader = {
-        .queue = player->session.queues[op->queue], .payload = payload, .room = sizeof payload};
+    qi_reader reader = {.queue = player->session.queues[op->queue],
+                        .payload = payload,
+                        .room = sizeof payload,
+                        .lease_us = lease_of(op)};
     int64_t got = qi_get(&reader);
     if (got < 0 && !(got == QI_EMPTY && !expected))
         return got == QI_EMPTY ? player_complain(player, "get found nothing, %llu is there",
@@ -213,18 +305,15 @@ static bool play_get(struct player *player, const struct op *op) {
     model_returned(queue);
     if (!expected)
         return true;
-    expected->out = true;
+    give(player, op, expected);
     return check_got(player, expected, &reader.message, payload);
 }
 
 static bool play_get_many(struct player *player, const struct op *op) {
     struct model_queue *queue = queue_of(player, op);
-    struct message *expected[MANY], *first = foresee_get(player, queue);
-    uint32_t count = 0, room = op->count > MANY ? MANY : op->count;
-    for (struct message *at = first; at && at < queue->messages + queue->count && count < room;
-         at++)
-        if (is_ready(at) && !is_expired(player, at))
-            expected[count++] = at;
+    struct message *expected[MANY];
+    uint32_t room = op->count > MANY ? MANY : op->count;
+    uint32_t count = foresee_more(player, queue, room, expected);
     for (uint32_t i = 0; i < count; i++)
         model_event(queue, EVENT_DELIVER, expected[i], i + 1 == count);
     uint8_t payloads[MANY * 3600], *payload = payloads;
@@ -233,7 +322,7 @@ static bool play_get_many(struct player *player, const struct op *op) {
     uint32_t sizes[MANY];
     uint64_t hits = player->fault ? fault_hits(player->session.sim) : 0;
     int64_t got = qi_get_many(player->session.queues[op->queue], room, messages, payloads,
-                              sizeof payloads, req_ids, sizes);
+                              sizeof payloads, req_ids, sizes, lease_of(op));
     if (got < 0 && got != QI_EMPTY)
         return failed(player, "get_many", got);
     got = got == QI_EMPTY ? 0 : got / 2;
@@ -244,7 +333,7 @@ static bool play_get_many(struct player *player, const struct op *op) {
         return player_complain(player, "get_many gave %lld messages, not %u", (long long)got,
                                count);
     for (uint32_t i = 0; i < count; payload += sizes[i++]) {
-        expected[i]->out = true;
+        give(player, op, expected[i]);
         if (!check_got(player, expected[i], &messages[i], payload))
             return false;
     }
@@ -276,17 +365,46 @@ static bool play_ack(struct player *player, const struct op *op) {
     uint64_t req_ids[MANY];
     if (count == 0)
         return true;
+    uint64_t due_us = due_of(player, op);
     for (uint32_t i = 0; i < count; i++) {
         req_ids[i] = picked[i]->id;
         if (op->kind != OP_NACK)
             model_event(queue, EVENT_ACK, picked[i], i + 1 == count);
         else
             picked[i]->out = false;
+        if (op->kind == OP_NACK && due_us)
+            model_time(queue, picked[i], due_us, i + 1 == count);
     }
     qi_queue *handle = player->session.queues[op->queue];
-    int64_t got = op->kind == OP_ACK    ? qi_ack(handle, req_ids[0])
-                  : op->kind == OP_NACK ? qi_nack_many(handle, req_ids, count)
-                                        : qi_ack_many(handle, req_ids, count);
+    int64_t got = op->kind == OP_ACK    ? qi_ack(handle, req_ids[0], 0)
+                  : op->kind == OP_NACK ? qi_nack_many(handle, req_ids, NULL, count, due_us)
+                                        : qi_ack_many(handle, req_ids, NULL, count);
+    if (got != 0)
+        return failed(player, op_name(op->kind), got);
+    model_returned(queue);
+    return true;
+}
+
+/* Of a message that nobody has: another time, or an end. */
+static bool play_waiting(struct player *player, const struct op *op) {
+    struct model_queue *queue = queue_of(player, op);
+    struct message *message = NULL;
+    uint32_t waiting = 0, at = 0;
+    for (uint32_t i = 0; i < queue->count; i++)
+        waiting += is_waiting(&queue->messages[i]);
+    for (uint32_t i = 0; i < queue->count && !message; i++)
+        if (is_waiting(&queue->messages[i]) && at++ == op->size % waiting)
+            message = &queue->messages[i];
+    if (!message)
+        return true;
+    uint64_t id = message->id, due_us = due_of(player, op);
+    qi_queue *handle = player->session.queues[op->queue];
+    if (op->kind == OP_DROP)
+        model_event(queue, EVENT_ACK, message, true);
+    else
+        model_time(queue, message, due_us || !model_is_delay_lane(id) ? due_us : now_us(player),
+                   true);
+    int64_t got = op->kind == OP_DROP ? qi_delete(handle, id) : qi_reschedule(handle, id, due_us);
     if (got != 0)
         return failed(player, op_name(op->kind), got);
     model_returned(queue);
@@ -297,12 +415,12 @@ static bool play_purge(struct player *player, const struct op *op) {
     struct model_queue *queue = queue_of(player, op);
     struct message *last = NULL;
     for (uint32_t i = 0; i < queue->count; i++)
-        if (is_ready(&queue->messages[i]))
+        if (is_waiting(&queue->messages[i]))
             last = &queue->messages[i];
     uint32_t count = 0;
     for (uint32_t i = 0; i < queue->count; i++) {
         struct message *message = &queue->messages[i];
-        if (!is_ready(message))
+        if (!is_waiting(message))
             continue;
         count++;
         model_event(queue, EVENT_ACK, message, message == last);
@@ -411,12 +529,14 @@ static bool play_other(struct player *player, const struct op *op) {
 }
 
 bool operation_play(struct player *player, const struct op *op) {
-    bool of_queue = op->kind < OP_COMPACT || op->kind == OP_SYNC || op->kind == OP_DELETE;
+    bool of_queue = op->kind < OP_COMPACT || op->kind == OP_SYNC || op->kind == OP_DELETE ||
+                    op->kind == OP_RESCHEDULE || op->kind == OP_DROP;
     bool exists = queue_of(player, op)->exists == PRESENT;
     if (op->kind == OP_CREATE || (op->kind == OP_PUBLISH && !exists))
         return exists || play_create(player, op, true);
     if (of_queue && !exists)
         return true;
+    end_leases(player);
     switch (op->kind) {
     case OP_PUBLISH:
         return play_publish(player, op);
@@ -432,6 +552,9 @@ bool operation_play(struct player *player, const struct op *op) {
     case OP_ACK_MANY:
     case OP_NACK:
         return play_ack(player, op);
+    case OP_RESCHEDULE:
+    case OP_DROP:
+        return play_waiting(player, op);
     case OP_PURGE:
         return play_purge(player, op);
     case OP_FLUSH: {

@@ -126,14 +126,17 @@ static bool check_message(int queue, struct model_queue *model, const qi_message
     const struct message *known = model_find(model, message->req_id);
     if (!known)
         return complain(verdict,
-                        id < model->next_min ? "%c: message %llu is back after a confirmed ack"
-                                             : "%c: message %llu was never published",
+                        id < model_next_min(model, model_lane(id))
+                            ? "%c: message %llu is back after a confirmed ack"
+                            : "%c: message %llu was never published",
                         name, id);
     uint32_t size = known->headers_size + known->body_size;
     if (message->payload_size != size || message->body_size != known->body_size ||
         message->expiry_us != known->expiry_us ||
-        known->transient != ((message->flags & QI_TRANSIENT) != 0))
-        return complain(verdict, "%c: message %llu has other sizes, flags or expiry", name, id);
+        known->transient != ((message->flags & QI_TRANSIENT) != 0) ||
+        known->priority != message->priority)
+        return complain(verdict, "%c: message %llu has other sizes, flags, priority or expiry",
+                        name, id);
     if (!payload_is(known->serial, payload, size))
         return complain(verdict, "%c: message %llu has wrong bytes", name, id);
     return true;
@@ -143,14 +146,15 @@ static bool look_at_queue(struct sight *sight, int queue, const struct session *
                           struct model *model, struct verdict *verdict) {
     uint8_t payload[PAYLOAD_MAX];
     qi_message message;
-    uint64_t from = 0;
+    uint64_t from = 0, delayed = 0;
     int64_t got;
     while ((got = qi_browse(session->queues[queue], from, false, &message, payload,
                             sizeof payload)) >= 0) {
         if (!check_message(queue, &model->queues[queue], &message, payload, verdict))
             return false;
         *add_seen(sight, queue) =
-            (struct seen){message.req_id, message.delivery_count, message.flags};
+            (struct seen){message.req_id, message.delivery_count, message.flags, message.due_us};
+        delayed += (message.flags & QI_DELAYED) != 0;
         from = message.req_id + 1;
     }
     if (got != QI_EMPTY) {
@@ -167,6 +171,9 @@ static bool look_at_queue(struct sight *sight, int queue, const struct session *
     if (stats.depth != sight->count[queue])
         return complain(verdict, "%c: %llu messages are counted, %u are there", 'a' + queue,
                         (unsigned long long)stats.depth, sight->count[queue]);
+    if (stats.delayed != delayed || stats.ready + delayed != stats.depth)
+        return complain(verdict, "%c: %llu are counted as delayed, %llu are", 'a' + queue,
+                        (unsigned long long)stats.delayed, (unsigned long long)delayed);
     sight->next[queue] = stats.next_req_id;
     return true;
 }
@@ -187,6 +194,7 @@ bool sight_take(struct sight *sight, const struct session *session, struct model
                 struct verdict *verdict) {
     for (int i = 0; i < QUEUES; i++) {
         sight->count[i] = 0;
+        sight->next[i] = 0;
         sight->exists[i] = session->queues[i] != NULL;
         if (sight->exists[i] && !look_at_queue(sight, i, session, model, verdict))
             return false;
@@ -215,6 +223,7 @@ bool sight_is_same(struct sight *one, const struct sight *two, struct verdict *v
         for (uint32_t k = 0; k < one->count[i]; k++)
             if (one->seen[i][k].id != two->seen[i][k].id ||
                 one->seen[i][k].deliveries != two->seen[i][k].deliveries ||
+                one->seen[i][k].due_us != two->seen[i][k].due_us ||
                 !(two->seen[i][k].flags & QI_REDELIVERED))
                 return complain(verdict,
                                 "%c: message %llu was shown, a power cut later it is not the same",
@@ -232,13 +241,13 @@ static bool allowed_as(const struct sight *sight, const struct model *model, boo
         struct verdict why;
         if (!model_allows(queue, sight->seen[i], sight->count[i], ended, killed, &why))
             return complain(verdict, "%c: %s", 'a' + i, why.text);
-        uint32_t count = sight->count[i];
-        if (count > 0 && sight->next[i] <= sight->seen[i][count - 1].id)
-            return complain(verdict, "%c: the next id is not above that of a message", 'a' + i);
-        if (sight->next[i] < queue->next_min)
+        for (uint32_t k = 0; k < sight->count[i] && model_lane(sight->seen[i][k].id) == 0; k++)
+            if (sight->next[i] <= sight->seen[i][k].id)
+                return complain(verdict, "%c: the next id is not above that of a message", 'a' + i);
+        if (sight->next[i] < model_next_min(queue, 0))
             return complain(verdict, "%c: the next id is %llu, but ids below %llu were given",
                             'a' + i, (unsigned long long)sight->next[i],
-                            (unsigned long long)queue->next_min);
+                            (unsigned long long)model_next_min(queue, 0));
     }
     return true;
 }

@@ -8,6 +8,9 @@
 #include "../sim/disk_sim.h"
 #include "model.h"
 
+/* In the order of their bits. */
+static const char FLAG_LETTERS[] = "trehpdl";
+
 /* What the numbers of an operation mean, in the order of its text. */
 static const struct {
     const char *name;
@@ -17,11 +20,11 @@ static const struct {
     [OP_PUBLISH] = {"publish", true, false, true, true, 260},
     [OP_BATCH] = {"batch", true, true, true, true, 60},
     [OP_FANOUT] = {"fanout", true, true, true, true, 40},
-    [OP_GET] = {"get", true, false, false, false, 130},
-    [OP_GET_MANY] = {"get_many", true, true, false, false, 60},
+    [OP_GET] = {"get", true, false, false, true, 130},
+    [OP_GET_MANY] = {"get_many", true, true, false, true, 60},
     [OP_ACK] = {"ack", true, false, true, false, 110},
     [OP_ACK_MANY] = {"ack_many", true, true, true, false, 70},
-    [OP_NACK] = {"nack", true, true, true, false, 20},
+    [OP_NACK] = {"nack", true, true, true, true, 20},
     [OP_PURGE] = {"purge", true, false, false, false, 12},
     [OP_FLUSH] = {"flush", true, false, false, false, 25},
     [OP_COMPACT] = {"compact", false, false, false, false, 20},
@@ -36,6 +39,8 @@ static const struct {
     [OP_CUT] = {"cut", false, false, true, false, 24},
     [OP_KILL] = {"kill", false, false, false, false, 10},
     [OP_FAIL] = {"fail", false, false, true, false, 16},
+    [OP_RESCHEDULE] = {"reschedule", true, false, true, true, 16},
+    [OP_DROP] = {"drop", true, false, true, false, 10},
 };
 
 const char *op_name(uint8_t kind) {
@@ -73,14 +78,19 @@ static struct op make_op(uint64_t *random, uint32_t queues) {
     if (op.kind <= OP_FANOUT) {
         uint64_t way = qi_sim_random(random);
         op.flags = (way & 7 ? 0 : FLAG_TRANSIENT) | (way >> 3 & 7 ? 0 : FLAG_REDELIVERED) |
-                   (way >> 6 & 7 ? 0 : FLAG_EXPIRES) | (way >> 9 & 7 ? 0 : FLAG_HEADERS);
+                   (way >> 6 & 7 ? 0 : FLAG_EXPIRES) | (way >> 9 & 7 ? 0 : FLAG_HEADERS) |
+                   (way >> 12 & 7 ? 0 : FLAG_PRIORITY) | (way >> 15 & 7 ? 0 : FLAG_DELAY);
+    } else if (op.kind == OP_GET || op.kind == OP_GET_MANY) {
+        op.flags = qi_sim_below(random, 8) ? 0 : FLAG_LEASE;
+    } else if (op.kind == OP_NACK || op.kind == OP_RESCHEDULE) {
+        op.flags = qi_sim_below(random, 2) ? 0 : FLAG_DELAY;
     }
     return op;
 }
 
 struct program program_make(uint64_t seed, uint32_t count) {
     uint64_t random = seed * UINT64_C(0xD1342543DE82EF95) + 1;
-    static const uint32_t entries[4] = {8, 16, 16, 100}, journals[4] = {12, 24, 24, 100};
+    static const uint32_t entries[4] = {8, 16, 16, 128}, journals[4] = {12, 24, 24, 100};
     static const uint64_t bytes[3] = {9000, 10240, 20000}, files[3] = {700, 2048, 4096};
     struct program program = {
         .settings = {.seed = qi_sim_random(&random),
@@ -135,11 +145,12 @@ char *program_write(const struct program *program) {
         if (KINDS[op->kind].size)
             used += (size_t)snprintf(text + used, room - used, " %u", op->size);
         if (op->flags)
-            used += (size_t)snprintf(
-                text + used, room - used, " +%s%s%s%s", op->flags & FLAG_TRANSIENT ? "t" : "",
-                op->flags & FLAG_REDELIVERED ? "r" : "", op->flags & FLAG_EXPIRES ? "e" : "",
-                op->flags & FLAG_HEADERS ? "h" : "");
+            used += (size_t)snprintf(text + used, room - used, " +");
+        for (size_t flag = 0; flag < strlen(FLAG_LETTERS); flag++)
+            if (op->flags >> flag & 1)
+                text[used++] = FLAG_LETTERS[flag];
     }
+    text[used] = 0;
     return text;
 }
 
@@ -163,8 +174,8 @@ static bool read_op(const char *text, struct op *op) {
             op->size = (uint32_t)strtoul(text, &end, 10);
             text = end;
         } else if (*text == '+') {
-            for (text++; *text && strchr("treh", *text); text++)
-                op->flags |= (uint8_t)(1 << (strchr("treh", *text) - "treh"));
+            for (text++; *text && strchr(FLAG_LETTERS, *text); text++)
+                op->flags |= (uint8_t)(1 << (strchr(FLAG_LETTERS, *text) - FLAG_LETTERS));
         } else if (*text++ != ' ') {
             return false;
         }

@@ -29,10 +29,20 @@ enum op_kind {
     OP_CUT,
     OP_KILL,
     OP_FAIL,
+    OP_RESCHEDULE,
+    OP_DROP,
     OP_KINDS,
 };
 
-enum { FLAG_TRANSIENT = 1, FLAG_REDELIVERED = 2, FLAG_EXPIRES = 4, FLAG_HEADERS = 8 };
+enum {
+    FLAG_TRANSIENT = 1,
+    FLAG_REDELIVERED = 2,
+    FLAG_EXPIRES = 4,
+    FLAG_HEADERS = 8,
+    FLAG_PRIORITY = 16,
+    FLAG_DELAY = 32,
+    FLAG_LEASE = 64,
+};
 
 struct op {
     uint8_t kind, queue, flags;

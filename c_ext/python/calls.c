@@ -182,7 +182,7 @@ static PyObject *get(PyObject *object, PyObject *const *arguments, Py_ssize_t co
         return call_python(object, "_get", arguments, count, keywords);
     PyObject *result = plain_message(self, message.req_id, payload, (uint64_t)size);
     if (!result) /* nobody has it: it is ready again */
-        qi_nack_many(self->queue, &message.req_id, 1);
+        qi_nack_many(self->queue, &message.req_id, NULL, 1, 0);
     return result;
 }
 
@@ -205,7 +205,8 @@ static PyObject *plain_messages(PyObject *object, PyObject *arguments) {
     }
     if (message)
         return list;
-    qi_nack_many(self->queue, ids, (uint32_t)count); /* nobody has them: they are ready again */
+    qi_nack_many(self->queue, ids, NULL, (uint32_t)count,
+                 0); /* nobody has them: they are ready again */
     Py_XDECREF(list);
     return NULL;
 }
@@ -256,15 +257,22 @@ static PyMethodDef calls_methods[] = {
     {"_plain_messages", plain_messages, METH_VARARGS, NULL},
     {"publish", (PyCFunction)(void (*)(void))publish, METH_FASTCALL | METH_KEYWORDS,
      "publish($self, body, *, headers=None, persistent=True, ttl=None, expires_at=None,\n"
-     "        redelivered=False, confirm=False)\n--\n\n"
+     "        redelivered=False, priority=0, delay=None, due=None, confirm=False)\n--\n\n"
      "Append a message; return its ReqId. It survives kill -9 when this returns.\n\n"
-     "`ttl` is in seconds from now, `expires_at` in seconds since 1970. With `confirm`, waits\n"
-     "until it survives a power cut too. Raises DiskFull (nothing was published), OutcomeUnknown\n"
+     "`ttl` and `delay` are in seconds from now, `expires_at` and `due` in seconds since 1970: it "
+     "is\n"
+     "not delivered after the one and not before the other. `priority` is 0 to 255, the highest "
+     "is\n"
+     "delivered first. With `confirm`, waits until it survives a power cut too. Raises DiskFull "
+     "(nothing was published), OutcomeUnknown\n"
      "(with confirm: published, durability unknown), StoreFailed, StoreClosed, ReadOnly.\n"
      "Cost: one copy of the body, no system call."},
     {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL | METH_KEYWORDS,
-     "get($self, *, timeout=0)\n--\n\n"
-     "Take the next ready message; None if there is none. It stays until it is acked.\n\n"
+     "get($self, *, timeout=0, lease=None)\n--\n\n"
+     "Take the next ready message; None if there is none. It stays until it is acked: the highest\n"
+     "priority first; of the same, those that were delayed, by their times; then in the order of\n"
+     "publishing.\n\n"
+     "With `lease` (seconds) it is ready again when the time is over without an ack; see touch().\n"
      "`timeout` is how many seconds to wait for one; 0 (the default) does not wait, None waits "
      "for\n"
      "ever. A wait ends with StoreClosed when the store is closed or the queue is deleted; a "
@@ -277,7 +285,8 @@ static PyMethodDef calls_methods[] = {
      "ack($self, message, /)\n--\n\n"
      "Settle a delivered message (or its ReqId): it is done and will not come back.\n\n"
      "Raises UnknownMessage if it was never published or is not delivered, AlreadyAcked if it is\n"
-     "gone; then nothing changed. Cost: O(1), no system call; durable like a publish."},
+     "gone, LeaseExpired if its lease has ended; then nothing changed. Cost: O(1), no system call; "
+     "durable like a publish."},
     {NULL, NULL, 0, NULL},
 };
 

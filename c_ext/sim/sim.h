@@ -47,6 +47,8 @@ qi_sim *qi_sim_new(uint64_t seed, const qi_sim_knobs *knobs); /* knobs may be NU
 void qi_sim_free(qi_sim *sim);
 
 /* As qi_store_open; the path is "/". With options.worker no thread is started: qi_store_tick does its work. */
+/* The ReqId that the next message of that lane gets, if nothing comes between. */
+uint64_t qi_sim_next_id(qi_queue *queue, uint32_t lane);
 int qi_store_open_sim(qi_sim *sim, const qi_options *options, qi_store **store);
 int qi_store_tick(qi_store *store);
 

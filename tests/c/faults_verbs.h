@@ -117,7 +117,7 @@ static void publish(struct run *run, uint32_t queue, uint32_t size, uint32_t fla
     uint32_t headers = size > 30 ? 8 : 0;
     if (went(run, "publish",
              qi_publish_with(run->queues[queue], bytes, headers, bytes + headers, size - headers,
-                             flags, 0)))
+                             flags, 0, 0)))
         item->published = RETURNED;
 }
 
@@ -138,8 +138,8 @@ static void publish_batch(struct run *run, uint32_t queue, uint32_t count, uint3
     }
     uint64_t expiry = expires ? run->sim->wall_us + 1000000 : 0;
     if (went(run, "publish_many",
-             qi_publish_many(run->queues[queue], count, bytes, sizes, NULL, NULL, 0, expiry, NULL,
-                             NULL)))
+             qi_publish_many(run->queues[queue], count, bytes, sizes, NULL, NULL, 0, expiry, 0,
+                             NULL, NULL)))
         for (uint32_t i = from; i < run->count; i++)
             run->items[i].published = RETURNED;
 }
@@ -194,7 +194,7 @@ static void fan_out(struct run *run, uint32_t size) {
     fill(run->serial, bytes, size);
     if (run->store &&
         went(run, "fan out",
-             qi_store_publish(run->store, queues, count, NULL, 0, bytes, size, 0, 0, ids)))
+             qi_store_publish(run->store, queues, count, NULL, 0, bytes, size, 0, 0, 0, ids)))
         for (uint32_t i = from; i < run->count; i++)
             run->items[i].published = RETURNED;
 }
@@ -209,7 +209,7 @@ static void consume(struct run *run, uint32_t queue, uint32_t count, uint32_t ma
     if (!run->queues[queue])
         return;
     int64_t got =
-        qi_get_many(run->queues[queue], count, messages, payloads, sizeof payloads, ids, sizes);
+        qi_get_many(run->queues[queue], count, messages, payloads, sizeof payloads, ids, sizes, 0);
     if (!went(run, "get_many", got) || got == QI_EMPTY)
         return;
     for (uint32_t i = 0; i < got / 2; at += sizes[i++]) {
@@ -228,10 +228,10 @@ static void consume(struct run *run, uint32_t queue, uint32_t count, uint32_t ma
     for (uint32_t i = 0, to = acks_count; i < got / 2; i++)
         if (mask >> i & 1)
             acks[--to] = ids[i];
-    if (went(run, "ack_many", qi_ack_many(run->queues[queue], acks, acks_count)))
+    if (went(run, "ack_many", qi_ack_many(run->queues[queue], acks, NULL, acks_count)))
         for (uint32_t i = 0; i < acks_count; i++)
             acked[i]->acked = RETURNED;
-    went(run, "nack_many", qi_nack_many(run->queues[queue], rest, rest_count));
+    went(run, "nack_many", qi_nack_many(run->queues[queue], rest, NULL, rest_count, 0));
 }
 
 static void get_and_ack(struct run *run, uint32_t queue) {
@@ -245,7 +245,7 @@ static void get_and_ack(struct run *run, uint32_t queue) {
     struct item *item = find_item(run, queue, payload);
     assert(item && item->size == (uint32_t)got);
     item->acked = TRIED;
-    if (went(run, "ack", qi_ack(reader.queue, reader.message.req_id)))
+    if (went(run, "ack", qi_ack(reader.queue, reader.message.req_id, 0)))
         item->acked = RETURNED;
 }
 

@@ -71,14 +71,14 @@ static void publish_many(qi_queue *queue, uint32_t count) {
     assert(count <= 512);
     for (uint32_t i = 0; i < count; i++)
         sizes[i] = 10;
-    assert(qi_publish_many(queue, count, bodies, sizes, NULL, NULL, 0, 0, NULL, NULL) >= 0);
+    assert(qi_publish_many(queue, count, bodies, sizes, NULL, NULL, 0, 0, 0, NULL, NULL) >= 0);
 }
 
 static uint32_t get_many(qi_queue *queue, uint32_t count, uint64_t *ids) {
     static qi_message messages[512];
     static uint8_t payloads[512 * 100];
     uint32_t sizes[512];
-    int64_t got = qi_get_many(queue, count, messages, payloads, sizeof payloads, ids, sizes);
+    int64_t got = qi_get_many(queue, count, messages, payloads, sizeof payloads, ids, sizes, 0);
     assert(got > 0);
     return (uint32_t)got / 2;
 }
@@ -94,15 +94,15 @@ static void writers_say(struct corner *corner, qi_queue *queue, int code) {
     qi_queue *queues[1] = {queue};
     qi_reader reader = {.queue = queue, .payload = payload, .room = sizeof payload};
     assert(qi_publish(queue, body, 10) == code);
-    assert(qi_publish_with(queue, NULL, 0, body, 10, 0, 0) == code);
-    assert(qi_publish_many(queue, 2, body, sizes, NULL, NULL, 0, 0, NULL, NULL) == code);
-    assert(qi_store_publish(corner->store, queues, 1, NULL, 0, body, 10, 0, 0, ids) == code);
+    assert(qi_publish_with(queue, NULL, 0, body, 10, 0, 0, 0) == code);
+    assert(qi_publish_many(queue, 2, body, sizes, NULL, NULL, 0, 0, 0, NULL, NULL) == code);
+    assert(qi_store_publish(corner->store, queues, 1, NULL, 0, body, 10, 0, 0, 0, ids) == code);
     assert(qi_get(&reader) == code);
-    assert(qi_get_many(queue, 2, messages, payload, sizeof payload, ids, sizes) == code);
+    assert(qi_get_many(queue, 2, messages, payload, sizeof payload, ids, sizes, 0) == code);
     ids[0] = 0, ids[1] = 1;
-    assert(qi_ack(queue, 0) == code);
-    assert(qi_ack_many(queue, ids, 2) == code);
-    assert(qi_nack_many(queue, ids, 2) == code);
+    assert(qi_ack(queue, 0, 0) == code);
+    assert(qi_ack_many(queue, ids, NULL, 2) == code);
+    assert(qi_nack_many(queue, ids, NULL, 2, 0) == code);
     assert(qi_purge(queue) == code);
     assert(qi_flush(queue) == code);
     assert(qi_queue_sync(queue) == code);
@@ -238,9 +238,9 @@ static void test_what_is_too_big_is_refused_before_it_is_looked_at(void) {
     qi_queue *queues[1] = {corner.a};
     uint64_t ids[1];
     assert(qi_publish(corner.a, body, UINT32_MAX) == QI_E_ARGUMENT);
-    assert(qi_publish_with(corner.a, body, UINT32_MAX - 50, body, 100, 0, 0) == QI_E_ARGUMENT);
-    assert(qi_store_publish(corner.store, queues, 1, body, UINT32_MAX - 50, body, 100, 0, 0, ids) ==
-           QI_E_ARGUMENT);
+    assert(qi_publish_with(corner.a, body, UINT32_MAX - 50, body, 100, 0, 0, 0) == QI_E_ARGUMENT);
+    assert(qi_store_publish(corner.store, queues, 1, body, UINT32_MAX - 50, body, 100, 0, 0, 0,
+                            ids) == QI_E_ARGUMENT);
     assert(qi_index_publish(corner.a, 7 << 20, NULL, NULL, 0) == QI_E_ARGUMENT);
     qi_queue_stats stats;
     assert(qi_queue_stats_of(corner.a, &stats) == 0 && stats.depth == 0 && stats.next_req_id == 0);
@@ -257,7 +257,7 @@ static void test_a_batch_of_more_than_256_mib_is_refused(void) {
     uint8_t body[1] = {0};
     for (int i = 0; i < 300; i++)
         sizes[i] = 1 << 20;
-    assert(qi_publish_many(corner.a, 300, body, sizes, NULL, NULL, 0, 0, NULL, NULL) ==
+    assert(qi_publish_many(corner.a, 300, body, sizes, NULL, NULL, 0, 0, 0, NULL, NULL) ==
            QI_E_ARGUMENT);
     qi_queue_stats stats;
     assert(qi_queue_stats_of(corner.a, &stats) == 0 && stats.next_req_id == 0);
@@ -317,11 +317,11 @@ static void test_a_delivery_count_stays_at_its_highest(void) {
     publish_many(corner.a, 1);
     uint64_t ids[1];
     get_many(corner.a, 1, ids);
-    assert(qi_nack_many(corner.a, ids, 1) == 0);
+    assert(qi_nack_many(corner.a, ids, NULL, 1, 0) == 0);
     get_many(corner.a, 1, ids);
     struct qi_segment *segment = qi_segment_find(&corner.a->segments, 0);
     qi_slots_of(segment->hot, 0)->count[0] = UINT16_MAX; /* 65533 gets later */
-    assert(qi_nack_many(corner.a, ids, 1) == 0);
+    assert(qi_nack_many(corner.a, ids, NULL, 1, 0) == 0);
     get_many(corner.a, 1, ids);
     assert(qi_slots_of(segment->hot, 0)->count[0] == UINT16_MAX);
     corner_end(&corner);
@@ -387,9 +387,10 @@ static void test_a_batch_without_memory_is_refused(void) {
     static uint32_t sizes[200];
     allocations.calls = 0;
     allocations.fail_at = 1;
-    assert(qi_publish_many(corner.a, 200, "", sizes, NULL, NULL, 0, 0, NULL, NULL) == QI_E_MEMORY);
+    assert(qi_publish_many(corner.a, 200, "", sizes, NULL, NULL, 0, 0, 0, NULL, NULL) ==
+           QI_E_MEMORY);
     allocations.fail_at = 0;
-    assert(qi_publish_many(corner.a, 200, "", sizes, NULL, NULL, 0, 0, NULL, NULL) == 0);
+    assert(qi_publish_many(corner.a, 200, "", sizes, NULL, NULL, 0, 0, 0, NULL, NULL) == 0);
     corner_end(&corner);
 }
 
@@ -406,7 +407,7 @@ static void test_verbs_that_may_not_wait_leave_what_is_not_at_hand(void) {
     assert(qi_ack_now(corner.a, 1000) == QI_BUSY); /* no such segment */
     assert(qi_ack_now(corner.a, 30) == QI_BUSY);   /* cold, or not out */
     assert(qi_ack_now(corner.a, 3) == 0);
-    assert(qi_ack_many(corner.a, ids + 4, 16) == 0);
+    assert(qi_ack_many(corner.a, ids + 4, NULL, 16) == 0);
     struct qi_segment *segment = qi_segment_find(&corner.a->segments, 20 / 8);
     assert(segment->hot);
     segment->hot->loaded = false; /* as after recovery: only the journal's news is there */

@@ -164,7 +164,7 @@ static int64_t publish_batch(struct scene *scene) {
     static uint8_t bodies[64];
     for (int i = 0; i < 64; i++)
         sizes[i] = 1;
-    return qi_publish_many(scene->a, 64, bodies, sizes, NULL, NULL, 0, 0, NULL, NULL);
+    return qi_publish_many(scene->a, 64, bodies, sizes, NULL, NULL, 0, 0, 0, NULL, NULL);
 }
 
 static const char *root;

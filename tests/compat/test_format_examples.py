@@ -24,7 +24,7 @@ EPOCH = 3  # so the file is journal.alt
 FLUSHED_EPOCH = 2
 QUEUE = "orders"
 DIRECTORY = hashlib.blake2b(QUEUE.encode(), digest_size=16).hexdigest()
-RECORDS, MARK, MANIFEST, SESSION, CLOSE, PURGE, BATCH, SUMMARY = range(1, 9)
+RECORDS, MARK, MANIFEST, SESSION, CLOSE, PURGE, BATCH, SUMMARY, LANES = range(1, 10)
 
 
 def crc(*parts, start=0):
@@ -132,24 +132,35 @@ MANIFEST_PAYLOAD = (
     struct.pack(">QQQQ", FLUSHED_EPOCH, 1, 0, 0)
     + lanes(131072)
     + struct.pack(">I", 1)
-    + struct.pack(">QIHHQ", 0, len(SEGMENT), 2, 0, FLUSHED_EPOCH)
+    + struct.pack(">QIHHQQH2x", 0, len(SEGMENT), 2, 0, FLUSHED_EPOCH, 0, 0)
 )
 PUBLISH = record(0, 2, publish_fields(b"hello"))
 DELIVER = record(2, 2)
 ACK = record(3, 2)
 STORED_PUBLISH = record(0, 3, publish_fields(STORED, MSG_ID, embedded=b""))
+DUE_US = NOW_US + 90_000_000
+LANE = 256 + DUE_US // 60_000_000 % 512
+DELAYED = LANE << 52  # the first of its lane
+TIME = 3 << 56 | DUE_US
+DELAYED_PUBLISH = record(0, DELAYED, publish_fields(b"later"))
+TIME_RECORD = record(2, 1023 << 52) + struct.pack(">QQ", DELAYED, TIME)
 BEFORE_CLOSE = [
     ("MANIFEST", MANIFEST, MANIFEST_PAYLOAD),
     ("publish", RECORDS, PUBLISH),
     ("deliver", RECORDS, DELIVER),
     ("ack", RECORDS, ACK),
     ("publish of a stored body", RECORDS, STORED_PUBLISH),
+    ("delayed publish", RECORDS, DELAYED_PUBLISH + TIME_RECORD),
 ]
 SYNCED = 8192 + sum(8 + len(payload) for _, _, payload in BEFORE_CLOSE)
 JOURNAL_FRAMES = chain(
     seed(QUEUE_ID, 0, EPOCH),
     8192,
-    [*BEFORE_CLOSE, ("CLOSE", CLOSE, struct.pack(">QQ", SYNCED, NOW_US) + lanes(4))],
+    [
+        *BEFORE_CLOSE,
+        ("LANES", LANES, struct.pack(">HQ", LANE, 1)),
+        ("CLOSE", CLOSE, struct.pack(">QQ", SYNCED, NOW_US) + lanes(4)),
+    ],
 )
 JOURNAL = (
     JOURNAL_HEADER.ljust(4096, b"\0") + JOURNAL_HEADER.ljust(4096, b"\0") + joined(JOURNAL_FRAMES)
@@ -214,7 +225,8 @@ EXAMPLES = {
             (MANIFEST_PAYLOAD[16:32], "floor, tail of the epoch before"),
             (MANIFEST_PAYLOAD[32:44], "1 lane: lane 0, reserved"),
             (MANIFEST_PAYLOAD[44:48], "1 segment:"),
-            (MANIFEST_PAYLOAD[48:], "number, length, unacked, transient, epoch"),
+            (MANIFEST_PAYLOAD[48:72], "number, length, unacked, transient, epoch"),
+            (MANIFEST_PAYLOAD[72:], "earliest time: none, delayed, zero"),
         ],
     ),
     "publish": framed("publish", fields_of(PUBLISH, 8)),
@@ -223,6 +235,16 @@ EXAMPLES = {
     "publish of a stored body": framed(
         "publish of a stored body", fields_of(STORED_PUBLISH, 8)[:-1]
     ),
+    "delayed publish": framed(
+        "delayed publish",
+        [
+            *fields_of(DELAYED_PUBLISH, 8),
+            (TIME_RECORD[:8], "10, lane 1023: a time"),
+            (TIME_RECORD[8:16], "of this ReqId"),
+            (TIME_RECORD[16:], "priority 3; due"),
+        ],
+    ),
+    "LANES": framed("LANES", [(struct.pack(">HQ", LANE, 1), "lane, its next ReqId's count")]),
     "CLOSE": framed(
         "CLOSE",
         [
@@ -299,8 +321,11 @@ def test_the_document_shows_nothing_else():
 def test_the_engine_reads_the_example(store_path, read_only):
     with qindex.open(store_path, read_only=read_only) as store:
         queue = store.queue(QUEUE, create=False)
-        seen = [(m.req_id, m.body, m.redelivered, m.delivery_count) for m in queue.browse()]
+        *seen, later = [(m.req_id, m.body, m.redelivered, m.delivery_count) for m in queue.browse()]
         assert seen == [(0, b"a", False, 0), (1, b"b", True, 2), (3, STORED, False, 0)]
+        assert later == (DELAYED, b"later", False, 0)
+        assert queue.peek().body == b"later"
+        assert (queue.peek().priority, queue.peek().due) == (3, DUE_US / 1e6)
         assert queue.stats().next_req_id == 4
         assert store.check() == []
 
@@ -309,7 +334,7 @@ def test_the_engine_goes_on_where_the_example_ends(store_path):
     with qindex.open(store_path) as store:
         queue = store.queue(QUEUE)
         assert queue.publish(b"more") == 4
-        assert [m.body for m in queue.get_many(9)] == [b"a", b"b", STORED, b"more"]
+        assert [m.body for m in queue.get_many(9)] == [b"later", b"a", b"b", STORED, b"more"]
 
 
 def test_one_flipped_bit_anywhere_in_the_journal_is_not_accepted(store_path):

@@ -281,9 +281,9 @@ static void use_queue(struct session *session, qi_queue *queue) {
             break;
         out[count] = reader.message.req_id;
     }
-    note(session, qi_ack_many(queue, out, count / 2));
+    note(session, qi_ack_many(queue, out, NULL, count / 2));
     if (count % 2)
-        note(session, qi_nack_many(queue, out + count / 2, count - count / 2));
+        note(session, qi_nack_many(queue, out + count / 2, NULL, count - count / 2, 0));
     note(session, qi_publish(queue, "hello", 5));
     note(session, qi_publish(queue, payload, 100));
     note(session, qi_flush(queue));

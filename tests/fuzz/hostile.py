@@ -39,7 +39,7 @@ def frame(start: int, offset: int, kind: int, payload: bytes) -> bytes:
 def manifest(segments: Iterable[tuple[int, int, int]], flushed: int = 1) -> bytes:
     """(number, length, unacked) of each segment."""
     rows = b"".join(
-        struct.pack(">QIHHQ", n, length, unacked, 0, 1) for n, length, unacked in segments
+        struct.pack(">QIHHQQHxx", n, length, unacked, 0, 1, 0, 0) for n, length, unacked in segments
     )
     fixed = struct.pack(">QQQQHHQI", flushed, 1, 0, 0, 1, 0, 1 << 50, len(rows) // 24)
     return fixed + rows
@@ -155,7 +155,7 @@ def segments_in_reverse() -> tuple[bytes, dict[int, bytes]]:
 
 def missing_segments() -> tuple[bytes, dict[int, bytes]]:
     """A manifest that names segments that are not there."""
-    return journal([(MANIFEST, manifest((i, 100, 1) for i in range(SIZE // 24)))]), {}
+    return journal([(MANIFEST, manifest((i, 100, 1) for i in range(SIZE // 36)))]), {}
 
 
 def scattered_publishes() -> tuple[bytes, dict[int, bytes]]:

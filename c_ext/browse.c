@@ -1,0 +1,128 @@
+/* browse.c - looking at messages without taking them: what is known of one, peek, browse. */
+#include "ready.h"
+#include "store.h"
+
+uint32_t qi_delivery_count(const struct qi_slots *slots, uint32_t slot) {
+    if (!qi_bit(slots->del, slot))
+        return 0;
+    return slots->count && slots->count[slot & 63] ? slots->count[slot & 63] : 1;
+}
+
+/* What the maps say of it. */
+static void read_state(struct qi_queue *queue, const struct qi_found *found, qi_message *message) {
+    const struct qi_slots *slots = qi_slots_of(found->segment->hot, found->slot);
+    uint32_t slot = found->slot;
+    message->req_id = found->segment->number * queue->store->options.segment_entries + slot;
+    message->delivery_count = qi_delivery_count(slots, slot);
+    message->flags = (qi_bit(slots->del, slot) ? QI_DELIVERED : 0) |
+                     (qi_bit(slots->transient, slot) ? QI_TRANSIENT : 0) |
+                     (qi_bit(slots->out, slot) ? QI_UNACKED : 0) |
+                     (qi_bit(slots->stored, slot) ? QI_STORED : 0);
+    if (message->delivery_count > 0 || qi_count_of(message->req_id) < queue->floor)
+        message->flags |= QI_REDELIVERED;
+    uint64_t time = slots->time ? slots->time[slot & 63] : 0;
+    message->priority = qi_lane_number(message->req_id);
+    if (message->priority >= QI_PRIORITIES)
+        message->priority = qi_time_priority(time);
+    message->due_us = qi_bit(slots->held, slot) ? qi_time_us(time) : 0;
+    if (message->due_us > qi_now_us(queue->store))
+        message->flags |= QI_DELAYED;
+}
+
+int qi_read_message(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
+                    uint8_t *payload, size_t room) {
+    const uint8_t *record;
+    int error = qi_segment_record(queue, found->segment, found->slot, &record);
+    if (error)
+        return error;
+    struct qi_fields fields;
+    qi_get_fields(record, &fields);
+    read_state(queue, found, message);
+    message->expiry_us = fields.expiry_us;
+    memcpy(message->msg_id, fields.msg_id, QI_MSG_ID_SIZE);
+    message->body_size = fields.size;
+    bool stored = message->flags & QI_STORED;
+    struct qi_msg_id id = qi_get_msg_id(fields.msg_id);
+    message->payload_size = stored ? qi_payload_length(id) : fields.embedded;
+    if (queue->store->options.index_only)
+        return 0;
+    if (message->payload_size < fields.size)
+        return qi_fail(QI_E_CORRUPT, "message %llu of %s has a damaged record",
+                       (unsigned long long)message->req_id, queue->name);
+    uint32_t length;
+    if (message->payload_size > room && stored) { /* the caller makes room only for what is there */
+        error = qi_messages_length(&queue->store->messages, id, &length);
+        if (error)
+            return error;
+    }
+    if (message->payload_size > room)
+        return qi_fail(QI_E_ROOM, "the message needs %u bytes", message->payload_size);
+    if (stored)
+        return qi_messages_read(&queue->store->messages, id, payload, message->payload_size);
+    memcpy(payload, record + QI_PUB_FIELDS, fields.embedded);
+    return 0;
+}
+
+/* A browser that walks through a backlog leaves no trail of maps in memory. */
+static void cool_behind(struct qi_queue *queue, uint64_t number, bool was_cold) {
+    if (queue->browsed != number && queue->browsed != UINT64_MAX) {
+        struct qi_segment *behind = qi_segment_find(&queue->segments, queue->browsed);
+        struct qi_hot *hot = behind ? behind->hot : NULL;
+        if (hot && behind->length && !hot->dirty && !hot->out_count && !hot->in_flush &&
+            !hot->held_count && !qi_lane_uses(queue, behind))
+            qi_segment_cool(behind);
+        queue->browsed = UINT64_MAX;
+    }
+    if (was_cold)
+        queue->browsed = number;
+}
+
+/* The one that get would take; what has expired is stepped over, since a reader may not drop it. */
+static int find_ready(struct qi_queue *queue, struct qi_found *found) {
+    struct qi_look look;
+    qi_look_begin(&look, queue);
+    return qi_look_next(&look, 0, found);
+}
+
+static int64_t browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
+                             qi_message *message, void *payload, size_t room) {
+    struct qi_found found = {0};
+    int64_t result = qi_queue_ready(queue, false);
+    if (result == 0 && ready_only)
+        result = find_ready(queue, &found);
+    if (result == 0 && !ready_only)
+        result =
+            qi_find_message(queue, from_req_id, UINT64_MAX, false, &found.segment, &found.slot);
+    if (result == 0) {
+        cool_behind(queue, found.segment->number, true);
+        message->req_id =
+            found.segment->number * queue->store->options.segment_entries + found.slot;
+        result = qi_read_message(queue, &found, message, payload, room);
+        if (result == QI_E_CORRUPT)
+            result = qi_fail_damaged(message->req_id, "is damaged");
+    }
+    return result ? result : message->payload_size;
+}
+
+#define LOOKS_MAX 3u
+
+/* What a reader cannot read may be gone since it read the queue: it looks at the journals again. */
+int64_t qi_browse(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
+                  qi_message *message, void *payload, size_t room) {
+    uint64_t missed = 0;
+    uint32_t looks = 0;
+    int64_t result;
+    qi_lock(queue->store);
+    do {
+        message->req_id = UINT64_MAX;
+        result = browse_locked(queue, from_req_id, ready_only, message, payload, room);
+        if (result != QI_E_CORRUPT)
+            break;
+        looks = looks && message->req_id == missed ? looks + 1 : 1;
+        missed = message->req_id;
+        if (looks < LOOKS_MAX)
+            result = qi_reread(queue);
+    } while (result == 0);
+    qi_unlock(queue->store);
+    return result;
+}

@@ -1,0 +1,145 @@
+/* nack.c - a message goes back, later, or away: nack, touch, reschedule, delete.
+ *
+ * A nack leaves no record: what was delivered and not acked is ready again after any end. With a delay, the time is one.
+ */
+#include <stdlib.h>
+
+#include "ready.h"
+#include "store.h"
+
+/* Of a message that is delayed again the priority stays what it was. */
+static uint64_t time_of(struct qi_queue *queue, const struct qi_segment *segment, uint32_t slot,
+                        uint64_t due_us) {
+    uint64_t req_id = segment->number * queue->store->options.segment_entries + slot;
+    const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    uint64_t priority = qi_lane_number(req_id);
+    if (priority >= QI_PRIORITIES)
+        priority = slots->time ? qi_time_priority(slots->time[slot & 63]) : 0;
+    if (!due_us && qi_lane_number(req_id) >= QI_PRIORITIES)
+        due_us = qi_now_us(queue->store); /* ready by its time only */
+    return due_us ? priority << QI_TIME_US_BITS | qi_time_us(due_us) : 0;
+}
+
+/* One frame for the times of all of them. */
+static int append_times(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count,
+                        uint64_t due_us) {
+    struct qi_journal *journal = qi_current(queue);
+    struct qi_segment *segment;
+    uint32_t slot;
+    uint8_t *at;
+    int error = qi_journal_room(journal, QI_TIME_RECORD * (uint64_t)count, true, &at);
+    if (error)
+        return qi_append_failed(queue, error);
+    for (uint32_t i = 0; i < count; i++) {
+        qi_find_live(queue, req_ids[i], &segment, &slot);
+        qi_put_time(at + (size_t)i * QI_TIME_RECORD, req_ids[i],
+                    time_of(queue, segment, slot, due_us));
+    }
+    error = qi_journal_append(journal, QI_FRAME_RECORDS, QI_TIME_RECORD * count);
+    return error ? qi_append_failed(queue, error) : 0;
+}
+
+static void give_back(struct qi_queue *queue, uint64_t req_id, uint64_t due_us) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    qi_find_live(queue, req_id, &segment, &slot);
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    if (slots->lease)
+        slots->lease[slot & 63] = 0;
+    if (due_us)
+        qi_time_set(queue, segment, slot, time_of(queue, segment, slot, due_us));
+    qi_release(queue, segment, slot);
+}
+
+int64_t qi_nack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint32_t *deliveries,
+                     uint32_t count, uint64_t due_us) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    qi_lock(queue->store);
+    int error = qi_queue_ready(queue, true);
+    if (!error)
+        error = qi_check_distinct(req_ids, count);
+    if (!error && due_us)
+        error = qi_make_event_room(queue, QI_TIME_RECORD * (uint64_t)count);
+    for (uint32_t i = 0; !error && i < count; i++) {
+        error = qi_find_unacked(queue, req_ids[i], deliveries ? deliveries[i] : 0, &segment, &slot);
+        if (!error && due_us)
+            error = qi_time_room(queue, segment, slot, 1, count);
+    }
+    if (!error && due_us && count)
+        error = append_times(queue, req_ids, count, due_us);
+    for (uint32_t i = 0; !error && i < count; i++)
+        give_back(queue, req_ids[i], due_us);
+    if (!error && due_us)
+        qi_flush_if_due(queue);
+    else if (!error)
+        qi_announce(queue, count);
+    if (!error && due_us)
+        qi_timers_armed(queue);
+    qi_unlock(queue->store);
+    return error;
+}
+
+int64_t qi_touch(struct qi_queue *queue, uint64_t req_id, uint32_t deliveries, uint64_t lease_us) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    qi_lock(queue->store);
+    int error = qi_queue_ready(queue, true);
+    if (!error)
+        error = qi_find_unacked(queue, req_id, deliveries, &segment, &slot);
+    if (!error)
+        error = qi_lease_room(queue, segment, slot, 1);
+    if (!error) {
+        qi_lease_set(queue, segment, slot, qi_now_us(queue->store) + lease_us);
+        qi_timers_armed(queue);
+    }
+    qi_unlock(queue->store);
+    return error;
+}
+
+/* A message that nobody has. */
+static int find_waiting(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
+                        uint32_t *slot) {
+    int error = qi_queue_ready(queue, true);
+    if (!error)
+        error = qi_make_event_room(queue, QI_TIME_RECORD);
+    if (!error)
+        error = qi_find_live(queue, req_id, segment, slot);
+    if (!error && qi_bit(qi_slots_of((*segment)->hot, *slot)->out, *slot))
+        error = qi_fail(QI_E_DELIVERED, "message %llu is delivered: who has it may ack or nack it",
+                        (unsigned long long)req_id);
+    return error;
+}
+
+int64_t qi_reschedule(struct qi_queue *queue, uint64_t req_id, uint64_t due_us) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    qi_lock(queue->store);
+    int error = find_waiting(queue, req_id, &segment, &slot);
+    if (!error)
+        error = qi_time_room(queue, segment, slot, 1, 1);
+    if (!error)
+        error = append_times(queue, &req_id, 1, due_us);
+    if (!error) {
+        qi_time_set(queue, segment, slot, time_of(queue, segment, slot, due_us));
+        qi_timers_armed(queue);
+        qi_flush_if_due(queue);
+    }
+    qi_unlock(queue->store);
+    return error;
+}
+
+int64_t qi_delete(struct qi_queue *queue, uint64_t req_id) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    qi_lock(queue->store);
+    int error = find_waiting(queue, req_id, &segment, &slot);
+    if (!error)
+        error = qi_append_event(queue, QI_ACK, req_id);
+    if (!error) {
+        qi_segment_ack(queue, segment, slot);
+        qi_flush_if_due(queue);
+    }
+    qi_unlock(queue->store);
+    return error;
+}

@@ -1,0 +1,447 @@
+/* timers.c - heaps of times, and what happens when one has come. See timers.h.
+ *
+ * Memory for entries comes before the record that they follow (H20): an entry of `delayed` also has its place in `due`.
+ */
+#include "timers.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "store.h"
+
+#define SEGMENT_ENTRY (UINT64_C(1) << 63) /* in an id: any ReqId of a segment that is cold */
+#define TIDY_MIN      4096u
+#define DUE_MAX       65536u
+
+/* ---- heaps ---- */
+
+static int heap_room(struct qi_heap *heap, uint64_t count) {
+    if (heap->room >= heap->count + count)
+        return 0;
+    uint64_t room = heap->count + count + heap->room / 2 + 16;
+    struct qi_timer *items = room < UINT32_MAX ? realloc(heap->items, room * sizeof *items) : NULL;
+    if (!items)
+        return qi_fail(QI_E_MEMORY, "no memory for timers");
+    heap->items = items;
+    heap->room = (uint32_t)room;
+    return 0;
+}
+
+/* Of the same time in the order of their ReqIds. */
+static bool is_before(const struct qi_timer *one, const struct qi_timer *other) {
+    return one->key != other->key ? one->key < other->key : one->id < other->id;
+}
+
+static void sift_up(struct qi_heap *heap, uint32_t at) {
+    struct qi_timer timer = heap->items[at];
+    while (at > 0 && is_before(&timer, &heap->items[(at - 1) / 2])) {
+        heap->items[at] = heap->items[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    heap->items[at] = timer;
+}
+
+static void push(struct qi_heap *heap, uint64_t key, uint64_t id) {
+    assert(heap->count < heap->room);
+    heap->items[heap->count++] = (struct qi_timer){key, id};
+    sift_up(heap, heap->count - 1);
+}
+
+static struct qi_timer pop(struct qi_heap *heap) {
+    struct qi_timer first = heap->items[0], last = heap->items[--heap->count];
+    uint32_t at = 0, child;
+    while ((child = 2 * at + 1) < heap->count) {
+        if (child + 1 < heap->count && is_before(&heap->items[child + 1], &heap->items[child]))
+            child++;
+        if (!is_before(&heap->items[child], &last))
+            break;
+        heap->items[at] = heap->items[child];
+        at = child;
+    }
+    heap->items[at] = last;
+    return first;
+}
+
+void qi_timers_clear(struct qi_timers *timers) {
+    free(timers->delayed.items);
+    free(timers->due.items);
+    free(timers->leases.items);
+    *timers = (struct qi_timers){0};
+}
+
+/* ---- delayed messages ---- */
+
+static uint64_t id_of(const struct qi_queue *queue, const struct qi_segment *segment,
+                      uint32_t slot) {
+    return segment->number * queue->store->options.segment_entries + slot;
+}
+
+/* An entry of `delayed` becomes one of `due`, and again one of `delayed` when the message comes back from a consumer:
+ * there is always room for all of them in both. */
+static int time_room(struct qi_queue *queue, uint64_t count) {
+    struct qi_timers *timers = &queue->timers;
+    int error = heap_room(&timers->delayed, count + timers->due.count + queue->out);
+    return error ? error : heap_room(&timers->due, count + timers->delayed.count + queue->out);
+}
+
+int qi_time_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot, uint32_t count,
+                 uint32_t in_all) {
+    int error = time_room(queue, in_all);
+    for (uint32_t at = slot; at < slot + count && !error; at = (at | 63) + 1)
+        error = qi_slots_time_room(qi_slots_of(segment->hot, at));
+    return error;
+}
+
+static void count_delayed(struct qi_queue *queue, struct qi_segment *segment, int32_t by) {
+    segment->delayed += (uint32_t)by;
+    queue->delayed += (uint64_t)(int64_t)by;
+}
+
+void qi_delayed_at_most(struct qi_queue *queue, struct qi_segment *segment, uint32_t count) {
+    if (segment->delayed > count)
+        count_delayed(queue, segment, (int32_t)count - (int32_t)segment->delayed);
+}
+
+void qi_time_drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    if (!qi_bit(slots->held, slot))
+        return;
+    if (!qi_bit(slots->due, slot))
+        count_delayed(queue, segment, -1);
+    qi_clear_bit(&slots->held, slot);
+    qi_clear_bit(&slots->due, slot);
+    segment->hot->held_count--;
+}
+
+/* Held, with an entry among the delayed: also if its time is over, then it comes up at once. */
+static void hold(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    uint64_t due_us = qi_time_us(slots->time[slot & 63]);
+    qi_set_bit(&slots->held, slot);
+    segment->hot->held_count++;
+    count_delayed(queue, segment, 1);
+    push(&queue->timers.delayed, due_us, id_of(queue, segment, slot));
+    if (segment->due_us == 0 || due_us < segment->due_us)
+        segment->due_us = due_us;
+}
+
+/* Ready by itself only in a lane of priorities: get never looks into the others. */
+static bool is_in_priority_lane(const struct qi_queue *queue, const struct qi_segment *segment) {
+    return qi_lane_number(id_of(queue, segment, 0)) < QI_PRIORITIES;
+}
+
+void qi_time_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot, uint64_t time) {
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    qi_time_drop(queue, segment, slot);
+    slots->time[slot & 63] = time;
+    qi_set_bit(&slots->jtime, slot);
+    segment->hot->dirty++;
+    queue->dirty_count++;
+    if (time != 0 || !is_in_priority_lane(queue, segment)) {
+        hold(queue, segment, slot);
+    } else {
+        struct qi_lane *lane =
+            qi_lane_find(&queue->lanes, qi_lane_number(id_of(queue, segment, 0)));
+        if (lane && id_of(queue, segment, slot) < lane->cursor)
+            lane->cursor = id_of(queue, segment, slot);
+    }
+}
+
+void qi_time_delivered(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
+    if (!is_in_priority_lane(queue, segment))
+        return;
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    qi_time_drop(queue, segment, slot);
+    slots->time[slot & 63] = 0;
+    qi_set_bit(&slots->jtime, slot);
+}
+
+/* Of 64 slots those whose messages are held: in a lane that get does not look into, all. */
+static uint64_t held_of(const struct qi_slots *slots, bool in_order) {
+    uint64_t here = slots->pub & ~slots->ack & ~slots->out;
+    return in_order ? slots->held & here : here;
+}
+
+int qi_time_load_room(struct qi_queue *queue, struct qi_segment *segment) {
+    bool in_order = is_in_priority_lane(queue, segment);
+    uint32_t found = 0;
+    for (uint32_t slot = 0; slot < queue->store->options.segment_entries; slot += 64) {
+        struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+        uint64_t held = held_of(slots, in_order);
+        if (held && qi_slots_time_room(slots) != 0)
+            return QI_E_MEMORY;
+        found += (uint32_t)__builtin_popcountll(held);
+    }
+    return found ? time_room(queue, found) : 0;
+}
+
+void qi_time_load(struct qi_queue *queue, struct qi_segment *segment) {
+    bool in_order = is_in_priority_lane(queue, segment);
+    count_delayed(queue, segment, -(int32_t)segment->delayed);
+    segment->hot->held_count = 0;
+    segment->due_us = 0;
+    for (uint32_t slot = 0; slot < queue->store->options.segment_entries; slot += 64) {
+        struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+        uint64_t held = held_of(slots, in_order);
+        if (!held && !slots->held)
+            continue;
+        slots->held = slots->due = 0;
+        for (; held; held &= held - 1)
+            hold(queue, segment, slot + (uint32_t)__builtin_ctzll(held));
+    }
+}
+
+uint64_t qi_segment_due_us(const struct qi_queue *queue, const struct qi_segment *segment) {
+    uint64_t earliest = UINT64_MAX;
+    for (uint32_t slot = 0; slot < queue->store->options.segment_entries; slot += 64) {
+        const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+        for (uint64_t held = slots->held; held; held &= held - 1) {
+            uint64_t due_us = qi_time_us(slots->time[__builtin_ctzll(held)]);
+            earliest = due_us < earliest ? due_us : earliest;
+        }
+    }
+    return earliest;
+}
+
+int qi_timers_begin(struct qi_queue *queue) {
+    int error = time_room(queue, queue->segments.count);
+    for (uint32_t i = 0; i < queue->segments.count && !error; i++) {
+        const struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        bool is_read = segment->hot && segment->hot->loaded;
+        if (segment->delayed && !is_read)
+            push(&queue->timers.delayed, segment->due_us, id_of(queue, segment, 0) | SEGMENT_ENTRY);
+    }
+    return error;
+}
+
+/* ---- leases ---- */
+
+int qi_lease_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                  uint32_t count) {
+    int error = heap_room(&queue->timers.leases, count);
+    return error ? error : qi_slots_lease_room(qi_slots_of(segment->hot, slot));
+}
+
+void qi_lease_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
+                  uint64_t until_us) {
+    qi_slots_of(segment->hot, slot)->lease[slot & 63] = until_us;
+    push(&queue->timers.leases, until_us, id_of(queue, segment, slot));
+}
+
+void qi_release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    uint64_t req_id = id_of(queue, segment, slot);
+    qi_clear_bit(&slots->out, slot);
+    segment->hot->out_count--;
+    queue->out--;
+    if (qi_bit(slots->held, slot))
+        return; /* it was delayed meanwhile */
+    struct qi_lane *lane = qi_lane_find(&queue->lanes, qi_lane_number(req_id));
+    if (!is_in_priority_lane(queue, segment))
+        hold(queue, segment, slot);
+    else if (lane && req_id < lane->cursor)
+        lane->cursor = req_id;
+}
+
+/* ---- what an entry claims ---- */
+
+static struct qi_segment *segment_of(struct qi_queue *queue, uint64_t id) {
+    uint64_t req_id = id & ~SEGMENT_ENTRY;
+    return qi_segment_find(&queue->segments, req_id / queue->store->options.segment_entries);
+}
+
+/* The claim of an entry: a message that is held, and its time. */
+static bool is_delayed(const struct qi_segment *segment, uint32_t slot, uint64_t due_us) {
+    const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    return qi_bit(slots->held & ~slots->due, slot) && qi_time_us(slots->time[slot & 63]) == due_us;
+}
+
+static bool is_leased(const struct qi_segment *segment, uint32_t slot, uint64_t until_us) {
+    const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    return qi_bit(slots->out, slot) && slots->lease && slots->lease[slot & 63] == until_us;
+}
+
+static uint32_t priority_of(const struct qi_queue *queue, const struct qi_segment *segment,
+                            uint32_t slot) {
+    uint32_t lane = qi_lane_number(id_of(queue, segment, slot));
+    return lane < QI_PRIORITIES
+               ? lane
+               : qi_time_priority(qi_slots_of(segment->hot, slot)->time[slot & 63]);
+}
+
+static uint64_t due_key(const struct qi_queue *queue, const struct qi_segment *segment,
+                        uint32_t slot) {
+    return (uint64_t)(QI_PRIORITIES - 1 - priority_of(queue, segment, slot)) << QI_TIME_US_BITS |
+           qi_time_us(qi_slots_of(segment->hot, slot)->time[slot & 63]);
+}
+
+/* ---- what is out of date ---- */
+
+/* A message of a cold segment stands for the segment: once is enough. */
+static bool still_counts(struct qi_queue *queue, struct qi_timer *timer, bool lease) {
+    struct qi_segment *segment = segment_of(queue, timer->id);
+    uint32_t slot = (uint32_t)(timer->id % queue->store->options.segment_entries);
+    if (!segment)
+        return false;
+    if (lease)
+        return segment->hot && is_leased(segment, slot, timer->key);
+    if (segment->hot && segment->hot->loaded)
+        return !(timer->id & SEGMENT_ENTRY) && is_delayed(segment, slot, timer->key);
+    *timer = (struct qi_timer){segment->due_us, id_of(queue, segment, 0) | SEGMENT_ENTRY};
+    return segment->delayed > 0;
+}
+
+static int compare(const void *a, const void *b) {
+    return is_before(a, b) ? -1 : is_before(b, a);
+}
+
+/* Sorted, and each once: a sorted array is a heap. */
+static void tidy(struct qi_queue *queue, struct qi_heap *heap, bool lease) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < heap->count; i++) {
+        struct qi_timer timer = heap->items[i];
+        if (still_counts(queue, &timer, lease))
+            heap->items[kept++] = timer;
+    }
+    if (kept)
+        qsort(heap->items, kept, sizeof *heap->items, compare);
+    heap->count = 0;
+    for (uint32_t i = 0; i < kept; i++)
+        if (heap->count == 0 || compare(&heap->items[heap->count - 1], &heap->items[i]) != 0)
+            heap->items[heap->count++] = heap->items[i];
+}
+
+/* ---- running ---- */
+
+/* One entry whose time has come. 1: a message became ready; 0: not; or an error, and the entry is still there. What a
+ * segment that is loaded for it has comes up in its turn. */
+static int run_delayed(struct qi_queue *queue) {
+    struct qi_timer timer = pop(&queue->timers.delayed);
+    struct qi_segment *segment = segment_of(queue, timer.id);
+    int error = segment && segment->unacked > 0 ? qi_segment_load(queue, segment) : 0;
+    if (error) {
+        push(&queue->timers.delayed, timer.key, timer.id);
+        return error;
+    }
+    uint32_t slot = (uint32_t)(timer.id % queue->store->options.segment_entries);
+    if (timer.id & SEGMENT_ENTRY || !segment || !segment->hot ||
+        !is_delayed(segment, slot, timer.key))
+        return 0;
+    qi_set_bit(&qi_slots_of(segment->hot, slot)->due, slot);
+    count_delayed(queue, segment, -1);
+    push(&queue->timers.due, due_key(queue, segment, slot), timer.id);
+    return 1;
+}
+
+static uint32_t run_lease(struct qi_queue *queue) {
+    struct qi_timer timer = pop(&queue->timers.leases);
+    struct qi_segment *segment = segment_of(queue, timer.id);
+    uint32_t slot = (uint32_t)(timer.id % queue->store->options.segment_entries);
+    if (!segment || !segment->hot || !is_leased(segment, slot, timer.key))
+        return 0;
+    qi_release(queue, segment, slot);
+    return 1;
+}
+
+void qi_leases_run_due(struct qi_queue *queue) {
+    struct qi_heap *leases = &queue->timers.leases;
+    uint64_t now = qi_now_us(queue->store), ready = 0;
+    while (leases->count && leases->items[0].key <= now)
+        ready += run_lease(queue);
+    if (leases->count > TIDY_MIN && leases->count > 2 * queue->out)
+        tidy(queue, leases, true);
+    if (ready)
+        qi_announce(queue, ready);
+}
+
+/* After a long time at rest millions may be due: they are read as they are taken. */
+static bool needs_load(struct qi_queue *queue) {
+    const struct qi_segment *segment = segment_of(queue, queue->timers.delayed.items[0].id);
+    return segment && !(segment->hot && segment->hot->loaded);
+}
+
+int qi_delayed_run(struct qi_queue *queue) {
+    struct qi_timers *timers = &queue->timers;
+    if (__builtin_expect(timers->delayed.count == 0, 1))
+        return 0;
+    uint64_t now = qi_now_us(queue->store), ready = 0;
+    int result = 0;
+    while (result >= 0 && timers->delayed.count && timers->delayed.items[0].key <= now &&
+           (timers->due.count < DUE_MAX || !needs_load(queue))) {
+        result = run_delayed(queue);
+        ready += result > 0;
+    }
+    if (ready)
+        qi_announce(queue, ready);
+    return result < 0 ? result : 0;
+}
+
+uint64_t qi_timers_next_us(const struct qi_queue *queue) {
+    const struct qi_timers *timers = &queue->timers;
+    uint64_t next = timers->delayed.count ? timers->delayed.items[0].key : UINT64_MAX;
+    if (timers->leases.count && timers->leases.items[0].key < next)
+        next = timers->leases.items[0].key;
+    return next;
+}
+
+uint64_t qi_next_due_us(struct qi_queue *queue) {
+    struct qi_heap *delayed = &queue->timers.delayed;
+    struct qi_timer first;
+    while (delayed->count && (first = delayed->items[0], !still_counts(queue, &first, false)))
+        pop(delayed);
+    return delayed->count ? delayed->items[0].key : 0;
+}
+
+bool qi_due_first(struct qi_queue *queue, struct qi_segment **segment, uint32_t *slot,
+                  uint32_t *priority) {
+    struct qi_heap *due = &queue->timers.due;
+    while (due->count) {
+        uint64_t id = due->items[0].id;
+        *segment = segment_of(queue, id);
+        *slot = (uint32_t)(id % queue->store->options.segment_entries);
+        if (*segment && (*segment)->hot) {
+            const struct qi_slots *slots = qi_slots_of((*segment)->hot, *slot);
+            if (qi_bit(slots->held & slots->due, *slot) &&
+                due_key(queue, *segment, *slot) == due->items[0].key) {
+                *priority = priority_of(queue, *segment, *slot);
+                return true;
+            }
+        }
+        pop(due);
+    }
+    return false;
+}
+
+/* Without its bit the message is not found again, whatever else the heap says of it. */
+void qi_due_take(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
+    pop(&queue->timers.due);
+    qi_clear_bit(&qi_slots_of(segment->hot, slot)->due, slot);
+    count_delayed(queue, segment, 1);
+}
+
+void qi_due_put_back(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
+    qi_set_bit(&qi_slots_of(segment->hot, slot)->due, slot);
+    count_delayed(queue, segment, -1);
+    push(&queue->timers.due, due_key(queue, segment, slot), id_of(queue, segment, slot));
+}
+
+void qi_due_put_off(struct qi_queue *queue) {
+    struct qi_segment *segment;
+    uint32_t slot, priority;
+    if (!qi_due_first(queue, &segment, &slot, &priority))
+        return;
+    const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    qi_due_take(queue, segment, slot);
+    push(&queue->timers.delayed, qi_time_us(slots->time[slot & 63]), id_of(queue, segment, slot));
+}
+
+void qi_timers_tidy(struct qi_queue *queue) {
+    struct qi_timers *timers = &queue->timers;
+    uint64_t hot = 0;
+    for (uint32_t i = 0; i < queue->segments.count && timers->delayed.count > TIDY_MIN; i++) {
+        const struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        hot += segment->hot ? segment->delayed : segment->delayed > 0;
+    }
+    if (timers->delayed.count > TIDY_MIN && timers->delayed.count > 2 * hot)
+        tidy(queue, &timers->delayed, false);
+}
