@@ -24,7 +24,9 @@ static void read_state(struct qi_queue *queue, const struct qi_found *found, qi_
     message->priority = qi_lane_number(message->req_id);
     if (message->priority >= QI_PRIORITIES)
         message->priority = qi_time_priority(time);
-    message->due_us = qi_bit(slots->held, slot) ? qi_time_us(time) : 0;
+    bool held = qi_bit(slots->held, slot), dead = held && qi_time_is_dead(time);
+    message->due_us = held && !dead ? qi_time_us(time) : 0;
+    message->dead = dead ? (uint32_t)(qi_time_us(time) - QI_DEAD) : 0;
     if (message->due_us > qi_now_us(queue->store))
         message->flags |= QI_DELAYED;
 }

@@ -141,7 +141,7 @@ int64_t qi_get_wait(qi_reader *reader, struct qi_queue **queues, uint32_t count,
 /* Only lane 0 has anything, and nothing has become ready by time alone. */
 static bool is_simple(struct qi_queue *queue) {
     const struct qi_timers *timers = &queue->timers;
-    if (queue->lanes.priorities > 1 || timers->due.count)
+    if (queue->lanes.priorities > 1 || timers->due.count || queue->rules.max_deliveries)
         return false;
     return !qi_has_timers(timers) || qi_timers_next_us(queue) > qi_now_us(queue->store);
 }

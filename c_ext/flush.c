@@ -173,8 +173,9 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
                                       .lost = segment->lost};
     if (segment->unacked > 0) {
         copy->all_held = qi_lane_number(segment->number * entries) >= QI_PRIORITIES;
-        copy->delayed = hot->held_count;
-        copy->due_us = hot->held_count ? qi_segment_due_us(queue, segment) : 0;
+        copy->dead = segment->dead;
+        copy->delayed = hot->held_count - segment->dead;
+        copy->due_us = copy->delayed ? qi_segment_due_us(queue, segment) : 0;
         copy->uses = malloc((hot->uses_count + 1) * sizeof *copy->uses);
         if (!copy->uses || copy_slots(hot, entries, copy) != 0)
             return qi_fail(QI_E_MEMORY, "no memory to flush");
@@ -324,6 +325,7 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
     segment->flushed_unacked = (uint16_t)(flushed->unacked + segment->lost);
     segment->flushed_transient = (uint16_t)flushed->transient;
     segment->flushed_delayed = (uint16_t)flushed->delayed;
+    segment->flushed_dead = (uint16_t)flushed->dead;
     segment->flushed_due = flushed->due_us;
     struct qi_hot *hot = segment->hot;
     if (!hot) {

@@ -25,7 +25,7 @@ struct qi_flush_segment {
     uint64_t epoch, new_epoch; /* of the flush that created the file, before and after */
     uint32_t length;           /* durable bytes before */
     uint32_t new_length;       /* and after */
-    uint32_t unacked, transient, delayed, lost;
+    uint32_t unacked, transient, delayed, dead, lost;
     uint64_t due_us; /* the earliest of those that are held; 0: none is */
     bool all_held;   /* of a lane of delayed messages: what is ready has a time, too */
     bool alt;        /* which of its two files, before */

@@ -39,6 +39,19 @@ static int append_times(struct qi_queue *queue, const uint64_t *req_ids, uint32_
     return error ? qi_append_failed(queue, error) : 0;
 }
 
+int qi_bury(struct qi_queue *queue, uint64_t req_id, uint32_t why) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    int error = qi_find_live(queue, req_id, &segment, &slot);
+    if (!error)
+        error = qi_time_room(queue, segment, slot, 1, 1);
+    if (!error)
+        error = append_times(queue, &req_id, 1, QI_DEAD + why);
+    if (!error)
+        qi_time_set(queue, segment, slot, time_of(queue, segment, slot, QI_DEAD + why));
+    return error;
+}
+
 static void give_back(struct qi_queue *queue, uint64_t req_id, uint64_t due_us) {
     struct qi_segment *segment;
     uint32_t slot;
@@ -78,6 +91,13 @@ int64_t qi_nack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint
         qi_timers_armed(queue);
     qi_unlock(queue->store);
     return error;
+}
+
+int64_t qi_reject_many(struct qi_queue *queue, const uint64_t *req_ids, const uint32_t *deliveries,
+                       uint32_t count) {
+    return queue->rules.dead_letters
+               ? qi_nack_many(queue, req_ids, deliveries, count, QI_DEAD + QI_DEAD_REJECTED)
+               : qi_ack_many(queue, req_ids, deliveries, count);
 }
 
 int64_t qi_touch(struct qi_queue *queue, uint64_t req_id, uint32_t deliveries, uint64_t lease_us) {
@@ -140,6 +160,69 @@ int64_t qi_delete(struct qi_queue *queue, uint64_t req_id) {
         qi_segment_ack(queue, segment, slot);
         qi_flush_if_due(queue);
     }
+    qi_unlock(queue->store);
+    return error;
+}
+
+/* The next dead letter at or behind *req_id. */
+static int find_dead(struct qi_queue *queue, uint64_t *req_id, struct qi_segment **segment,
+                     uint32_t *slot) {
+    uint64_t entries = queue->store->options.segment_entries;
+    for (;; ++*req_id) {
+        struct qi_segment *at = qi_segment_from(&queue->segments, *req_id / entries);
+        while (at && at->dead == 0 &&
+               at < queue->segments.items + queue->segments.start + queue->segments.count)
+            at = qi_segment_from(&queue->segments, at->number + 1);
+        if (!at)
+            return QI_EMPTY;
+        if (*req_id < at->number * entries)
+            *req_id = at->number * entries;
+        int error = qi_find_message(queue, *req_id, UINT64_MAX, false, segment, slot);
+        if (error)
+            return error;
+        *req_id = (*segment)->number * entries + *slot;
+        const struct qi_slots *slots = qi_slots_of((*segment)->hot, *slot);
+        if (qi_bit(slots->held, *slot) && qi_time_is_dead(slots->time[*slot & 63]))
+            return 0;
+    }
+}
+
+int64_t qi_redrive(struct qi_queue *queue, uint64_t most) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    uint64_t req_id = 0, count = 0;
+    qi_lock(queue->store);
+    int error = qi_queue_ready(queue, true);
+    while (!error && count < most) {
+        error = qi_make_event_room(queue, QI_TIME_RECORD);
+        if (!error)
+            error = find_dead(queue, &req_id, &segment, &slot);
+        if (!error)
+            error = qi_time_room(queue, segment, slot, 1, 1);
+        if (!error)
+            error = append_times(queue, &req_id, 1, QI_REDRIVEN_US);
+        if (error)
+            break;
+        qi_time_set(queue, segment, slot, time_of(queue, segment, slot, QI_REDRIVEN_US));
+        count++;
+        qi_flush_if_due(queue);
+    }
+    if (count)
+        qi_timers_armed(queue);
+    qi_unlock(queue->store);
+    return error && error != QI_EMPTY ? error : (int64_t)count;
+}
+
+int qi_queue_rules(struct qi_queue *queue, uint64_t ttl_us, uint64_t max_messages, bool drop_head,
+                   uint32_t max_deliveries, bool dead_letters) {
+    qi_lock(queue->store);
+    int error = qi_store_usable(queue->store, false);
+    if (!error)
+        queue->rules = (struct qi_rules){.ttl_us = ttl_us,
+                                         .max_messages = max_messages,
+                                         .max_deliveries = max_deliveries,
+                                         .drop_head = drop_head,
+                                         .dead_letters = dead_letters};
     qi_unlock(queue->store);
     return error;
 }

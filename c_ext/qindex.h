@@ -24,13 +24,14 @@ enum {
     QI_E_ACKED = -11,   /* acked before */
     QI_E_ARGUMENT = -12,
     QI_E_MEMORY = -13,
-    QI_E_FORKED = -14,    /* a handle of the parent process */
-    QI_E_OUTCOME = -15,   /* the sync failed: durable or not, nobody knows */
-    QI_E_ROOM = -16,      /* the caller's buffer is too small; nothing was changed */
-    QI_E_MISSING = -17,   /* no such store or queue */
-    QI_PAUSE = -18,       /* nothing yet; the caller wanted to come up for air */
-    QI_E_LEASE = -20,     /* the lease of a message has ended */
-    QI_E_DELIVERED = -21, /* a consumer has the message */
+    QI_E_FORKED = -14,     /* a handle of the parent process */
+    QI_E_OUTCOME = -15,    /* the sync failed: durable or not, nobody knows */
+    QI_E_ROOM = -16,       /* the caller's buffer is too small; nothing was changed */
+    QI_E_MISSING = -17,    /* no such store or queue */
+    QI_PAUSE = -18,        /* nothing yet; the caller wanted to come up for air */
+    QI_E_LEASE = -20,      /* the lease of a message has ended */
+    QI_E_QUEUE_FULL = -22, /* the queue has as many messages as it may have */
+    QI_E_DELIVERED = -21,  /* a consumer has the message */
     QI_BUSY = -19, /* the verb would have to wait, and was asked not to; nothing was changed */
 };
 const char *qi_error_text(void);
@@ -62,6 +63,7 @@ typedef struct {
     uint64_t expiry_us;
     uint64_t due_us;   /* until when it is, or was, delayed; 0: it is not */
     uint32_t priority; /* 0 to 255 */
+    uint32_t dead;     /* a dead letter: why (QI_DEAD_EXPIRED ...); 0: it is none */
     uint8_t msg_id[16];
     uint32_t payload_size, body_size;
     uint32_t delivery_count;
@@ -79,7 +81,7 @@ enum {
 };
 
 typedef struct {
-    uint64_t depth, ready, unacked, delayed, next_due_us, next_req_id, dirty_count, floor;
+    uint64_t depth, ready, unacked, delayed, dead, next_due_us, next_req_id, dirty_count, floor;
     uint64_t epoch, journal_bytes, unsynced_bytes, segments, hot_segments, segment_bytes;
     bool loaded;
 } qi_queue_stats;
@@ -167,6 +169,16 @@ int64_t qi_touch(qi_queue *queue, uint64_t req_id, uint32_t deliveries, uint64_t
 /* Of a message that is not delivered: when it shall be ready (0: now); away with it. */
 int64_t qi_reschedule(qi_queue *queue, uint64_t req_id, uint64_t due_us);
 int64_t qi_delete(qi_queue *queue, uint64_t req_id);
+/* Why a message is a dead letter. */
+enum { QI_DEAD_EXPIRED = 1, QI_DEAD_REJECTED = 2, QI_DEAD_DELIVERIES = 3 };
+/* What the queue does by itself from now on; 0 or false for what it does not. */
+int qi_queue_rules(qi_queue *queue, uint64_t ttl_us, uint64_t max_messages, bool drop_head,
+                   uint32_t max_deliveries, bool dead_letters);
+/* Delivered messages are settled without an ack: they are dropped, or dead letters if the queue keeps those. */
+int64_t qi_reject_many(qi_queue *queue, const uint64_t *req_ids, const uint32_t *deliveries,
+                       uint32_t count);
+/* Dead letters are ready again, at most so many, in the order of ReqIds; how many. */
+int64_t qi_redrive(qi_queue *queue, uint64_t most);
 int64_t qi_purge(qi_queue *queue);
 int qi_queue_sync(qi_queue *queue);
 int qi_flush(qi_queue *queue);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "bug.h"
+#include "ready.h"
 #include "store.h"
 
 /* Appends of deliveries and acks behind a publish must always fit (H14): this much is kept from publishes. */
@@ -187,14 +188,24 @@ static int make_maps(struct qi_queue *queue, const struct publish *publish, uint
     return 0;
 }
 
-static inline uint8_t *put_publish(uint8_t *at, uint64_t req_id, const struct publish *publish) {
+/* What the queue says of all its messages, or the message of itself, whichever is earlier. */
+static inline uint64_t expiry_of(const struct qi_queue *queue, const struct publish *publish) {
+    uint64_t ttl_us = queue->rules.ttl_us, now = ttl_us ? qi_now_us(queue->store) : 0;
+    if (__builtin_expect(ttl_us == 0, 1))
+        return publish->expiry_us;
+    uint64_t end = (publish->due_us > now ? publish->due_us : now) + ttl_us;
+    return publish->expiry_us && publish->expiry_us < end ? publish->expiry_us : end;
+}
+
+static inline uint8_t *put_publish(const struct qi_queue *queue, uint8_t *at, uint64_t req_id,
+                                   const struct publish *publish) {
     uint32_t payload = publish->headers_size + publish->body_size;
     bool stored = publish->id.stamp != 0;
     qi_put_record_id(at, publish->flags & QI_TRANSIENT ? QI_PUB_TRANSIENT : QI_PUB_PERSISTENT,
                      req_id);
     at += QI_RECORD_ID;
     qi_put_msg_id(at + QI_PUB_MSG_ID, publish->id);
-    qi_put64(at + QI_PUB_EXPIRY, publish->expiry_us);
+    qi_put64(at + QI_PUB_EXPIRY, expiry_of(queue, publish));
     qi_put32(at + QI_PUB_SIZE, publish->body_size);
     qi_put32(at + QI_PUB_EMBEDDED, stored ? 0 : payload);
     at += QI_PUB_FIELDS;
@@ -289,7 +300,7 @@ static int64_t append_publish(struct qi_queue *queue, const struct publish *publ
     int error = qi_journal_room(journal, size, false, &at);
     if (error)
         return qi_append_failed(queue, error);
-    put_publish(at, req_id, publish);
+    put_publish(queue, at, req_id, publish);
     error = qi_journal_append(journal, QI_FRAME_RECORDS, (uint32_t)size);
     if (error)
         return qi_append_failed(queue, error);
@@ -299,8 +310,52 @@ static int64_t append_publish(struct qi_queue *queue, const struct publish *publ
     return (int64_t)req_id;
 }
 
+/* Is there a place for `count` more, if the queue may not have any number? */
+static int has_place(struct qi_queue *queue, uint64_t count) {
+    const struct qi_rules *rules = &queue->rules;
+    uint64_t here = queue->depth - queue->dead;
+    if (__builtin_expect(rules->max_messages == 0, 1))
+        return 0;
+    int error = rules->drop_head ? qi_delayed_run(queue) : 0;
+    uint64_t may_go = rules->drop_head ? here - queue->out - queue->delayed : 0;
+    if (error || (here - may_go + count <= rules->max_messages))
+        return error;
+    return qi_fail(
+        QI_E_QUEUE_FULL,
+        "queue %s has %llu messages, and may have %llu: take some, or raise max_messages",
+        queue->name, (unsigned long long)here, (unsigned long long)rules->max_messages);
+}
+
+/* The oldest of the lowest priority goes; then what was delayed and is due. */
+static int drop_head(struct qi_queue *queue) {
+    struct qi_segment *segment;
+    uint32_t slot, priority;
+    int error = qi_find_message(queue, 0, qi_lane_start(QI_PRIORITIES), true, &segment, &slot);
+    if (error == QI_EMPTY && qi_due_first(queue, &segment, &slot, &priority))
+        error = 0;
+    if (!error)
+        error = qi_append_event(queue, QI_ACK,
+                                segment->number * queue->store->options.segment_entries + slot);
+    if (!error)
+        qi_segment_ack(queue, segment, slot);
+    return error;
+}
+
+/* The place that has_place found. Called when there is room in the journal. */
+static int make_place(struct qi_queue *queue, uint64_t count) {
+    int error = 0;
+    while (queue->rules.max_messages && !error &&
+           queue->depth - queue->dead + count > queue->rules.max_messages)
+        error = drop_head(queue);
+    return error;
+}
+
 static int64_t publish_one(struct qi_queue *queue, struct publish *publish) {
     int error = qi_make_room(queue, record_size(queue->store, publish), 1);
+    if (!error)
+        error = has_place(queue, 1);
+    if (!error)
+        error = make_place(queue, 1);
     if (!error)
         error = store_body(queue->store, publish);
     if (error)
@@ -393,6 +448,10 @@ static int prepare_all(struct qi_queue **queues, uint32_t count, const struct pu
                        count);
     int error = 0;
     for (uint32_t i = 0; i < count && !error; i++)
+        error = has_place(queues[i], queues[i]->copies);
+    for (uint32_t i = 0; i < count && !error; i++)
+        error = make_place(queues[i], queues[i]->copies);
+    for (uint32_t i = 0; i < count && !error; i++)
         error = reserve(queues[i], publish, size);
     return error;
 }
@@ -471,6 +530,10 @@ static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint
         return qi_fail(QI_E_ARGUMENT,
                        "a batch has at most 256 MiB of records; publish it in parts");
     int error = qi_make_room(queue, size, count);
+    if (!error)
+        error = has_place(queue, count);
+    if (!error)
+        error = make_place(queue, count);
     for (uint32_t i = 0; i < count && !error; i++)
         error = store_body(queue->store, &items[i]);
     if (!error)
@@ -489,7 +552,7 @@ static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint
         return qi_append_failed(queue, error);
     next = at;
     for (uint32_t i = 0; i < count; i++)
-        next = put_publish(next, first + i, &items[i]);
+        next = put_publish(queue, next, first + i, &items[i]);
     error = qi_journal_append(journal, QI_FRAME_RECORDS, (uint32_t)size);
     if (error)
         return qi_append_failed(queue, error);

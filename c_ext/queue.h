@@ -12,6 +12,16 @@
 struct qi_store;
 struct qi_flush;
 
+/* What a queue does by itself, as its opener said; not on disk. */
+struct qi_rules {
+    uint64_t ttl_us;       /* of messages that have no shorter one; 0: for ever */
+    uint64_t max_messages; /* 0: any number */
+    uint32_t
+        max_deliveries; /* after so many, and again so many, it is not delivered any more; 0: always */
+    bool drop_head;     /* when it is full: the oldest goes; else the publish is refused */
+    bool dead_letters; /* what would be dropped is kept aside */
+};
+
 struct qi_queue {
     struct qi_store *store;
     char *name; /* UTF-8, name_size bytes and a 0 */
@@ -38,7 +48,9 @@ struct qi_queue {
     uint64_t depth;   /* published and not acked */
     uint64_t out;     /* of these, delivered by this process */
     uint64_t delayed; /* and of these, not due yet */
+    uint64_t dead;    /* and: dead letters */
     struct qi_timers timers;
+    struct qi_rules rules;
     uint32_t dirty_count;
     uint32_t copies; /* that a fan-out is about to append */
 
@@ -188,6 +200,8 @@ int qi_find_unacked(struct qi_queue *queue, uint64_t req_id, uint32_t deliveries
 int qi_append_events(struct qi_queue *queue, enum qi_record_kind kind, const uint64_t *req_ids,
                      uint32_t count);
 int qi_append_event(struct qi_queue *queue, enum qi_record_kind kind, uint64_t req_id);
+/* nack.c: a message that nobody has, or whose consumer gives it up, becomes a dead letter. The caller made room. */
+int qi_bury(struct qi_queue *queue, uint64_t req_id, uint32_t why);
 /* QI_E_ARGUMENT if a ReqId stands in the list twice. O(count) if they rise, else they are sorted. */
 int qi_check_distinct(const uint64_t *req_ids, uint32_t count);
 

@@ -52,27 +52,39 @@ int qi_find_message(struct qi_queue *queue, uint64_t req_id, uint64_t end, bool 
     return QI_EMPTY;
 }
 
-/* 1, 0, or an error. Of a damaged record who reads the message is told. */
-static int is_expired(struct qi_queue *queue, const struct qi_found *found) {
+static bool is_expired(struct qi_queue *queue, uint64_t expiry_us) {
+    return expiry_us != 0 && expiry_us <= qi_now_us(queue->store);
+}
+
+/* Why nobody may have it any more: QI_DEAD_EXPIRED ..., 0, or an error. Of a damaged record who reads the message is told. */
+static int why_dead(struct qi_queue *queue, const struct qi_found *found) {
+    const struct qi_slots *slots = qi_slots_of(found->segment->hot, found->slot);
+    if (found->due && qi_time_us(slots->time[found->slot & 63]) == QI_REDRIVEN_US)
+        return 0;
+    uint32_t most = queue->rules.max_deliveries,
+             count = most ? qi_delivery_count(slots, found->slot) : 0;
+    if (count > 0 && count % most == 0)
+        return QI_DEAD_DELIVERIES;
     const uint8_t *record;
     int error = qi_segment_record(queue, found->segment, found->slot, &record);
     if (error)
         return error == QI_E_CORRUPT ? 0 : error;
-    uint64_t expiry_us = qi_get64(record + QI_PUB_EXPIRY);
-    return expiry_us != 0 && expiry_us <= qi_now_us(queue->store);
+    return is_expired(queue, qi_get64(record + QI_PUB_EXPIRY)) ? QI_DEAD_EXPIRED : 0;
 }
 
 static uint64_t req_id_of(const struct qi_queue *queue, const struct qi_found *found) {
     return found->segment->number * queue->store->options.segment_entries + found->slot;
 }
 
-/* A message nobody may have any more leaves with an ack alone, as in a purge: one frame, so that a power cut cannot
- * leave half of it. */
-static int drop(struct qi_queue *queue, const struct qi_found *found) {
-    int error = qi_append_event(queue, QI_ACK, req_id_of(queue, found));
+/* A message nobody may have any more leaves with an ack alone, as in a purge, or is put aside: one frame, so that a power
+ * cut cannot leave half of it. */
+static int drop(struct qi_queue *queue, const struct qi_found *found, int why) {
+    int error = queue->rules.dead_letters ? qi_bury(queue, req_id_of(queue, found), (uint32_t)why)
+                                          : qi_append_event(queue, QI_ACK, req_id_of(queue, found));
     if (error)
         return error;
-    qi_segment_ack(queue, found->segment, found->slot);
+    if (!queue->rules.dead_letters)
+        qi_segment_ack(queue, found->segment, found->slot);
     qi_flush_if_due(queue);
     return 0;
 }
@@ -130,16 +142,16 @@ int qi_look_next(struct qi_look *look, uint64_t room, struct qi_found *found) {
     int error = look->taken ? 0 : qi_delayed_run(queue);
     while (!error) {
         if (room) {
-            error = qi_make_event_room(queue, room + 4 * QI_RECORD_ID);
+            error = qi_make_event_room(queue, room + 2 * QI_TIME_RECORD);
             qi_look_begin(look, queue);
         }
         if (!error)
             error = find_best(look, found);
-        int expired = error ? error : is_expired(queue, found);
-        if (expired <= 0)
-            return expired;
+        int dead = error ? error : why_dead(queue, found);
+        if (dead <= 0)
+            return dead;
         if (room)
-            error = drop(queue, found);
+            error = drop(queue, found, dead);
         else
             step_over(look, found);
     }
@@ -210,13 +222,13 @@ static int find_newest(struct qi_queue *queue, struct qi_found *found) {
 int qi_newest_ready(struct qi_queue *queue, uint64_t room, struct qi_found *found) {
     int error = qi_delayed_run(queue);
     while (!error) {
-        error = qi_make_event_room(queue, room + 4 * QI_RECORD_ID);
+        error = qi_make_event_room(queue, room + 2 * QI_TIME_RECORD);
         if (!error)
             error = find_newest(queue, found);
-        int expired = error ? error : is_expired(queue, found);
-        if (expired <= 0)
-            return expired;
-        error = drop(queue, found);
+        int dead = error ? error : why_dead(queue, found);
+        if (dead <= 0)
+            return dead;
+        error = drop(queue, found, dead);
     }
     return error;
 }

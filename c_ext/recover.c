@@ -203,13 +203,16 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
         segment->epoch = qi_get64(at + 16);
         segment->due_us = segment->flushed_due = qi_get64(at + 24);
         segment->flushed_delayed = qi_get16(at + 32);
+        segment->flushed_dead = qi_get16(at + 34);
         bool below = qi_count_of(number * entries) < queue->floor; /* its transients died */
         segment->unacked = segment->flushed_unacked - (below ? segment->flushed_transient : 0u);
         segment->transient = below ? 0 : segment->flushed_transient;
         segment->delayed = segment->flushed_delayed;
+        segment->dead = segment->flushed_dead;
         queue->depth += segment->unacked;
         queue->delayed += segment->delayed;
-        qi_delayed_at_most(queue, segment, segment->unacked);
+        queue->dead += segment->dead;
+        qi_held_at_most(queue, segment, segment->unacked);
         if (qi_lane_raise(queue, (number + 1) * entries) != 0)
             return QI_E_MEMORY;
     }

@@ -98,7 +98,7 @@ int qi_salvage_segments(struct qi_queue *queue) {
     struct strays strays = {.queue = queue};
     /* Every file, also those that the older manifest names with a shorter length. */
     qi_segments_clear(&queue->segments);
-    queue->depth = queue->delayed = 0;
+    queue->depth = queue->delayed = queue->dead = 0;
     int error = disk->ops->list(disk, queue->dir, note_stray, &strays);
     if (!error && strays.incomplete)
         error = -ENOMEM;

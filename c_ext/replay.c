@@ -62,7 +62,8 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
     /* An ack of a transient that is dead already must not be counted again: only the file knows which those are. It knows
      * too which are delayed. */
     if (!hot->loaded &&
-        (segment->flushed_transient > 0 || segment->delayed > 0 || record->kind == QI_TIME) &&
+        (segment->flushed_transient > 0 || segment->delayed + segment->dead > 0 ||
+         record->kind == QI_TIME) &&
         !qi_bit(qi_slots_of(hot, slot)->pub, slot)) {
         error = qi_segment_load(queue, segment);
         if (error)
@@ -134,7 +135,7 @@ static void purge_unread(struct qi_queue *queue, struct qi_segment *segment) {
     queue->depth -= segment->unacked;
     queue->dirty_count++;
     segment->unacked = segment->transient = 0;
-    qi_delayed_at_most(queue, segment, 0);
+    qi_held_at_most(queue, segment, 0);
     for (uint32_t slot = 0; hot && slot < queue->store->options.segment_entries; slot += 64) {
         struct qi_slots *slots = qi_slots_of(hot, slot);
         if (slots->pub)
@@ -302,7 +303,7 @@ int qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
             segment->unacked -= segment->transient;
             queue->depth -= segment->transient;
             segment->transient = 0;
-            qi_delayed_at_most(queue, segment, segment->unacked);
+            qi_held_at_most(queue, segment, segment->unacked);
         }
     }
     return 0;

@@ -84,10 +84,11 @@ struct qi_segment {
     uint32_t unacked;   /* published and not acked */
     uint32_t transient; /* of these, not persistent */
     uint32_t delayed;   /* of the unacked: held, and not due yet */
+    uint32_t dead;      /* and: dead letters */
     uint64_t due_us;    /* no time in it is earlier; 0: nobody waits */
     uint64_t
         flushed_due; /* the same, and below: as of the durable length, what the MANIFEST says */
-    uint16_t flushed_unacked, flushed_transient, flushed_delayed;
+    uint16_t flushed_unacked, flushed_transient, flushed_delayed, flushed_dead;
     uint16_t lost; /* could not be read: the MANIFEST goes on counting them as unacked */
     bool alt;      /* the file is N.alt: it was rewritten an odd number of times */
     bool counted;  /* its references to message files are in the store's account */
@@ -103,7 +104,7 @@ extern const struct qi_slots qi_no_slots;
 
 /* Messages in it wait in the heap of those that are due (timers.h): its maps have to stay. */
 static inline bool qi_has_due(const struct qi_segment *segment) {
-    return segment->hot->held_count > segment->delayed;
+    return segment->hot->held_count > segment->delayed + segment->dead;
 }
 
 /* The piece with that slot. It is qi_no_slots, which must not be written, unless qi_segment_room made it; for a slot

@@ -220,7 +220,7 @@ void qi_segment_found(struct qi_queue *queue, struct qi_segment *segment, uint32
         segment->flushed_transient = moved(segment->flushed_transient, more_transient);
     queue->depth += (uint64_t)more;
     segment->unacked = unacked;
-    qi_delayed_at_most(queue, segment, unacked);
+    qi_held_at_most(queue, segment, unacked);
     segment->transient = transient;
 }
 

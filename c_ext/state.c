@@ -54,7 +54,7 @@ int qi_append_manifest(struct qi_queue *queue, struct qi_journal *journal, uint6
         qi_put64(at + 16, items[i].epoch);
         qi_put64(at + 24, items[i].flushed_due);
         qi_put16(at + 32, items[i].flushed_delayed);
-        qi_put16(at + 34, 0);
+        qi_put16(at + 34, items[i].flushed_dead);
         at += QI_MANIFEST_SEGMENT;
     }
     return qi_journal_append(journal, QI_FRAME_MANIFEST, (uint32_t)size);

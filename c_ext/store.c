@@ -377,9 +377,10 @@ int qi_queue_stats_of(struct qi_queue *queue, qi_queue_stats *stats) {
         error = qi_delayed_run(queue);
     bool read_only = queue->store->options.read_only; /* a reader syncs nothing */
     *stats = (qi_queue_stats){.depth = queue->depth,
-                              .ready = queue->depth - queue->out - queue->delayed,
+                              .ready = queue->depth - queue->out - queue->delayed - queue->dead,
                               .unacked = queue->out,
                               .delayed = queue->delayed,
+                              .dead = queue->dead,
                               .next_due_us = qi_next_due_us(queue),
                               .next_req_id = queue->lanes.items[0].next,
                               .dirty_count = queue->dirty_count,

@@ -97,16 +97,25 @@ static void count_delayed(struct qi_queue *queue, struct qi_segment *segment, in
     queue->delayed += (uint64_t)(int64_t)by;
 }
 
-void qi_delayed_at_most(struct qi_queue *queue, struct qi_segment *segment, uint32_t count) {
+static void count_dead(struct qi_queue *queue, struct qi_segment *segment, int32_t by) {
+    segment->dead += (uint32_t)by;
+    queue->dead += (uint64_t)(int64_t)by;
+}
+
+void qi_held_at_most(struct qi_queue *queue, struct qi_segment *segment, uint32_t count) {
     if (segment->delayed > count)
         count_delayed(queue, segment, (int32_t)count - (int32_t)segment->delayed);
+    if (segment->dead > count - segment->delayed)
+        count_dead(queue, segment, (int32_t)(count - segment->delayed) - (int32_t)segment->dead);
 }
 
 void qi_time_drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     if (!qi_bit(slots->held, slot))
         return;
-    if (!qi_bit(slots->due, slot))
+    if (qi_time_is_dead(slots->time[slot & 63]))
+        count_dead(queue, segment, -1);
+    else if (!qi_bit(slots->due, slot))
         count_delayed(queue, segment, -1);
     qi_clear_bit(&slots->held, slot);
     qi_clear_bit(&slots->due, slot);
@@ -119,6 +128,10 @@ static void hold(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
     uint64_t due_us = qi_time_us(slots->time[slot & 63]);
     qi_set_bit(&slots->held, slot);
     segment->hot->held_count++;
+    if (qi_time_is_dead(due_us)) {
+        count_dead(queue, segment, 1);
+        return;
+    }
     count_delayed(queue, segment, 1);
     push(&queue->timers.delayed, due_us, id_of(queue, segment, slot));
     if (segment->due_us == 0 || due_us < segment->due_us)
@@ -178,6 +191,7 @@ int qi_time_load_room(struct qi_queue *queue, struct qi_segment *segment) {
 void qi_time_load(struct qi_queue *queue, struct qi_segment *segment) {
     bool in_order = is_in_priority_lane(queue, segment);
     count_delayed(queue, segment, -(int32_t)segment->delayed);
+    count_dead(queue, segment, -(int32_t)segment->dead);
     segment->hot->held_count = 0;
     segment->due_us = 0;
     for (uint32_t slot = 0; slot < queue->store->options.segment_entries; slot += 64) {
@@ -197,7 +211,8 @@ uint64_t qi_segment_due_us(const struct qi_queue *queue, const struct qi_segment
         const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
         for (uint64_t held = slots->held; held; held &= held - 1) {
             uint64_t due_us = qi_time_us(slots->time[__builtin_ctzll(held)]);
-            earliest = due_us < earliest ? due_us : earliest;
+            if (!qi_time_is_dead(due_us) && due_us < earliest)
+                earliest = due_us;
         }
     }
     return earliest;

@@ -13,6 +13,9 @@
  * cold one is there with the earliest of its times. Messages that wait long are published into lanes by the minute in
  * which they are due, so that a segment has messages of about the same time.
  *
+ * A dead letter is a message that is held for ever. It stays in its place, so that to bury it and to take it back is one
+ * record each.
+ *
  * An entry of a heap is a claim: it counts if the slot still says the same. Nothing is ever taken out of the middle;
  * what is out of date is dropped when it comes up, or all at once when there is too much of it.
  */
@@ -24,6 +27,15 @@
 /* 8 bits of priority, 56 of microseconds since 1970: how a time stands in a record. 0: not delayed. */
 #define QI_TIME_US_BITS 56
 #define QI_TIME_US_MASK ((UINT64_C(1) << QI_TIME_US_BITS) - 1)
+
+/* Times that never come: the message is a dead letter, for this reason. And one that always has: it was taken back from
+ * there, and is delivered once more whatever made it a dead letter. */
+#define QI_DEAD        (QI_TIME_US_MASK - 0xFF)
+#define QI_REDRIVEN_US 1u
+
+static inline bool qi_time_is_dead(uint64_t time) {
+    return (time & QI_TIME_US_MASK) >= QI_DEAD;
+}
 
 /* Lanes of delayed messages, by the minute in which they are due. */
 #define QI_DELAY_LANE  256u
@@ -79,8 +91,8 @@ void qi_time_load(struct qi_queue *queue, struct qi_segment *segment);
 void qi_time_delivered(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 /* The message leaves, or goes out: nothing holds it any more. */
 void qi_time_drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
-/* Of a segment that nobody read, no more than so many are delayed after all. */
-void qi_delayed_at_most(struct qi_queue *queue, struct qi_segment *segment, uint32_t count);
+/* Of a segment that nobody read, no more than so many are held after all. */
+void qi_held_at_most(struct qi_queue *queue, struct qi_segment *segment, uint32_t count);
 /* Entries for the cold segments of a queue that was recovered. */
 int qi_timers_begin(struct qi_queue *queue);
 

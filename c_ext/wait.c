@@ -111,7 +111,7 @@ void qi_wake_all(struct qi_store *store) {
 
 /* Ready, as far as the counters know: a message that has expired counts until it is met. */
 static bool has_ready(const struct qi_queue *queue) {
-    return queue->recovered && queue->depth > queue->out + queue->delayed;
+    return queue->recovered && queue->depth > queue->out + queue->delayed + queue->dead;
 }
 
 static bool has_run_out(const struct qi_queue *queue) {

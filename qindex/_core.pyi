@@ -49,6 +49,7 @@ class _Lib:
     QI_BUSY: Final = -19
     QI_E_DELIVERED: Final = -21
     QI_E_LEASE: Final = -20
+    QI_E_QUEUE_FULL: Final = -22
     QI_REDELIVERED: Final = 1
     QI_TRANSIENT: Final = 2
     QI_UNACKED: Final = 4
@@ -56,6 +57,9 @@ class _Lib:
     QI_DELIVERED: Final = 16
     QI_PRIORITY_SHIFT: Final = 8
     QI_DELAYED: Final = 32
+    QI_DEAD_EXPIRED: Final = 1
+    QI_DEAD_REJECTED: Final = 2
+    QI_DEAD_DELIVERIES: Final = 3
     QI_SIM_MIXED: Final = 0
     QI_SIM_NOTHING: Final = 1
     QI_SIM_ALL: Final = 2
@@ -202,6 +206,18 @@ class _Lib:
     def qi_touch(self, queue: _C, req_id: int, deliveries: int, lease_us: int, /) -> int: ...
     def qi_reschedule(self, queue: _C, req_id: int, due_us: int, /) -> int: ...
     def qi_delete(self, queue: _C, req_id: int, /) -> int: ...
+    def qi_queue_rules(
+        self,
+        queue: _C,
+        ttl_us: int,
+        max_messages: int,
+        drop_head: bool,
+        max_deliveries: int,
+        dead_letters: bool,
+        /,
+    ) -> int: ...
+    def qi_reject_many(self, queue: _C, req_ids: _C, deliveries: _C, count: int, /) -> int: ...
+    def qi_redrive(self, queue: _C, most: int, /) -> int: ...
     def qi_purge(self, queue: _C, /) -> int: ...
     def qi_queue_sync(self, queue: _C, /) -> int: ...
     def qi_flush(self, queue: _C, /) -> int: ...

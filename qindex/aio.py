@@ -120,11 +120,11 @@ class Store:
 
     # --- the verbs -----------------------------------------------------------------------------
 
-    async def queue(self, name: str, *, create: bool = True) -> Queue:
-        """The queue of this name, created durably on first use."""
+    async def queue(self, name: str, *, create: bool = True, **rules: Any) -> Queue:
+        """The queue of this name, created durably on first use; rules as qindex.Store.queue."""
         found = self._queues.get(name)
-        if found is None:
-            queue = await self._run(self._store.queue, name, create=create)
+        if found is None or rules:
+            queue = await self._run(self._store.queue, name, create=create, **rules)
             found = self._queues.get(name)  # another task may have been quicker
             if found is None:
                 found = self._queues[name] = Queue(self, queue)

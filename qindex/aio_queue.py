@@ -287,8 +287,12 @@ class Queue:
         """Drop a message that is not delivered, by its ReqId."""
         await self._store._run(self._queue.delete, message)
 
+    async def redrive(self, count: int | None = None) -> int:
+        """Make dead letters ready again; see qindex.Queue.redrive."""
+        return await self._store._run(self._queue.redrive, count)
+
     async def purge(self) -> int:
-        """Drop all messages, ready and delayed, but keep the unacked; return how many."""
+        """Drop all messages but the unacked; return how many."""
         return await self._store._run(self._queue.purge)
 
     # --- durability and figures ----------------------------------------------------------------

@@ -106,6 +106,10 @@ class MessageDelivered(MessageError):
     """A consumer has the message: it can be acked or nacked, not deleted or rescheduled."""
 
 
+class QueueFull(MessageError):
+    """The queue has as many messages as its max_messages allows; nothing was published."""
+
+
 class AlreadyAcked(MessageError):
     """The message is not in the queue any more."""
 
@@ -126,6 +130,7 @@ _BY_CODE: dict[int, type[Exception]] = {
     lib.QI_E_UNKNOWN: UnknownMessage,
     lib.QI_E_ACKED: AlreadyAcked,
     lib.QI_E_LEASE: LeaseExpired,
+    lib.QI_E_QUEUE_FULL: QueueFull,
     lib.QI_E_DELIVERED: MessageDelivered,
     lib.QI_E_ARGUMENT: ValueError,
     lib.QI_E_MEMORY: MemoryError,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from qindex.native import MessageFields
+
+DeadReason: TypeAlias = Literal["expired", "rejected", "deliveries"]
 
 
 @dataclass(slots=True, eq=False)
@@ -20,6 +22,7 @@ class Details:
     headers: bytes = b""
     priority: int = 0
     due: float | None = None
+    dead: DeadReason | None = None
 
 
 class Message(MessageFields):
@@ -61,6 +64,11 @@ class Message(MessageFields):
     def due(self) -> float | None:
         """Seconds since 1970 until which it is, or was, delayed; None: it was not."""
         return self._details.due
+
+    @property
+    def dead(self) -> DeadReason | None:
+        """Why it is a dead letter: it expired, was rejected, or delivered too often; or None."""
+        return self._details.dead
 
     @property
     def headers(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from qindex._core import ffi, lib
 from qindex.arguments import (
+    DELAY_MAX,
     Buffer,
     as_bytes,
     batch_flags,
@@ -41,6 +42,7 @@ class QueueStats:
     ready: int
     unacked: int
     delayed: int
+    dead: int
     next_due: float | None  # seconds since 1970; None: nothing is delayed
     dirty_count: int
     next_req_id: int
@@ -53,11 +55,16 @@ class QueueStats:
     loaded: bool  # False: idle, no file and no mapping open
 
 
-State: TypeAlias = Literal["ready", "unacked", "delayed"]
+State: TypeAlias = Literal["ready", "unacked", "delayed", "dead"]
 _STATES: Final = get_args(State)
 
 
-def _state_of(flags: int) -> State:
+Overflow: TypeAlias = Literal["reject", "drop-head"]
+
+
+def _state_of(message: Message, flags: int) -> State:
+    if message.dead:
+        return "dead"
     if flags & lib.QI_UNACKED:
         return "unacked"
     return "delayed" if flags & lib.QI_DELAYED else "ready"
@@ -101,6 +108,33 @@ class Queue(QueueCalls):
 
     def __repr__(self) -> str:
         return f"<qindex.Queue {self.name!r}>"
+
+    def _set_rules(
+        self,
+        ttl: float | None,
+        max_messages: int | None,
+        overflow: Overflow,
+        max_deliveries: int | None,
+        dead_letters: bool,
+    ) -> None:
+        if ttl is not None and not 0 < ttl < DELAY_MAX:
+            raise ValueError(f"ttl must be more than 0 seconds, not {ttl!r}")
+        if max_messages is not None and max_messages < 1:
+            raise ValueError(f"max_messages must be 1 or more, not {max_messages!r}")
+        if max_deliveries is not None and not 1 <= max_deliveries <= 65535:
+            raise ValueError(f"max_deliveries must be 1 to 65535, not {max_deliveries!r}")
+        if overflow not in get_args(Overflow):
+            raise ValueError(f"overflow must be 'reject' or 'drop-head', not {overflow!r}")
+        code = lib.qi_queue_rules(
+            self._handle,
+            0 if ttl is None else max(1, int(ttl * 1_000_000)),
+            max_messages or 0,
+            overflow == "drop-head",
+            max_deliveries or 0,
+            dead_letters,
+        )
+        if code < 0:
+            raise_error(code)
 
     # --- publishing ----------------------------------------------------------------------------
 
@@ -301,7 +335,7 @@ class Queue(QueueCalls):
             message, flags = self._look(start, ready_only=False)
             if message is None or (stop is not None and message.req_id >= stop):
                 return
-            if state is None or _state_of(flags) == state:
+            if state is None or _state_of(message, flags) == state:
                 yield message
             start = message.req_id + 1
 
@@ -356,7 +390,7 @@ class Queue(QueueCalls):
     ) -> None:
         """Give a delivered message back: to its own place in the order, or drop it. O(1).
 
-        With `delay` (seconds) or `due` (seconds since 1970) it is ready again at that time.
+        Dropped, it becomes a dead letter if the queue keeps those (see Store.queue). With `delay` (seconds) or `due` (seconds since 1970) it is ready again at that time.
         """
         self.nack_many([message], requeue, delay=delay, due=due)
 
@@ -370,14 +404,17 @@ class Queue(QueueCalls):
     ) -> None:
         """nack() for several, all or none. ValueError for one that stands in the list twice."""
         due_us = to_due_us(self._store._now_us, delay, due)
-        if not requeue:
-            if due_us:
-                raise ValueError("requeue=False drops the message: it cannot have a delay, too")
-            self.ack_many(messages)
-            return
-        code = lib.qi_nack_many(self._handle, *_which_of(messages, self._leased), due_us)
+        if not requeue and due_us:
+            raise ValueError("requeue=False drops the message: it cannot have a delay, too")
+        which = _which_of(messages, self._leased)
+        if requeue:
+            code = lib.qi_nack_many(self._handle, *which, due_us)
+        else:
+            code = lib.qi_reject_many(self._handle, *which)
         if code < 0:
             raise_error(code)
+        if self._confirm_all and not requeue:
+            self.sync()
 
     def touch(self, message: Message | int, lease: float) -> None:
         """Extend the lease of a delivered message: it ends `lease` seconds from now. O(log n).
@@ -413,8 +450,23 @@ class Queue(QueueCalls):
         if self._confirm_all:
             self.sync()
 
+    def redrive(self, count: int | None = None) -> int:
+        """Make dead letters ready again, all or the first `count` by ReqId; return how many.
+
+        Each keeps its delivery count and is delivered at once, whatever made it a dead letter; if
+        the queue has max_deliveries, the next multiple of it ends its tries. One record each: after
+        any crash a message is a dead letter or ready, never both. O(number of messages in segments
+        with dead letters).
+        """
+        done: int = lib.qi_redrive(self._handle, (1 << 64) - 1 if count is None else count)
+        if done < 0:
+            raise_error(done)
+        if self._confirm_all:
+            self.sync()
+        return done
+
     def purge(self) -> int:
-        """Drop all messages, ready and delayed, but keep the unacked; return how many.
+        """Drop all messages but the unacked, also delayed ones and dead letters; return how many.
 
         O(their number). Raises DiskError if a segment cannot be read: then nothing was dropped.
         """
@@ -457,6 +509,7 @@ class Queue(QueueCalls):
             s.ready,
             s.unacked,
             s.delayed,
+            s.dead,
             s.next_due_us / 1e6 if s.next_due_us else None,
             s.dirty_count,
             s.next_req_id,
@@ -470,7 +523,7 @@ class Queue(QueueCalls):
         )
 
     def __len__(self) -> int:
-        """Ready, unacked and delayed messages together."""
+        """Ready, unacked and delayed messages and dead letters together."""
         return int(self._stats().depth)
 
     def __bool__(self) -> bool:
@@ -491,6 +544,11 @@ class Queue(QueueCalls):
     def delayed(self) -> int:
         """Messages whose time has not come."""
         return int(self._stats().delayed)
+
+    @property
+    def dead(self) -> int:
+        """Dead letters: browse(state="dead") shows them, redrive() takes them back."""
+        return int(self._stats().dead)
 
     @property
     def next_due(self) -> float | None:

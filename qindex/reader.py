@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qindex._core import ffi, lib
 from qindex.errors import raise_error
-from qindex.message import Details, Message
+from qindex.message import DeadReason, Details, Message
 
 if TYPE_CHECKING:
     from qindex.queue import Queue
@@ -19,6 +19,7 @@ BATCH_ROOM: Final = 4 * 1024 * 1024
 BATCH_MESSAGES_MAX: Final = 65536
 
 _unpack = ffi.unpack
+_REASONS: Final[tuple[DeadReason | None, ...]] = (None, "expired", "rejected", "deliveries")
 
 
 @lru_cache(maxsize=256)
@@ -37,6 +38,7 @@ def to_message(queue: str, message: Any, payload: Any) -> Message:
         or message.expiry_us
         or message.due_us
         or message.priority
+        or message.dead
         or flags & lib.QI_TRANSIENT
     )
     if plain and flags & lib.QI_REDELIVERED:
@@ -54,6 +56,7 @@ def to_message(queue: str, message: Any, payload: Any) -> Message:
             headers=_unpack(payload, table_size) if table_size else b"",
             priority=message.priority,
             due=message.due_us / 1e6 if message.due_us else None,
+            dead=_REASONS[message.dead] if message.dead < len(_REASONS) else None,
         ),
     )
 

@@ -14,7 +14,7 @@ from qindex.arguments import as_bytes, encode_headers, priority_flags, to_due_us
 from qindex.errors import QueueMissing, StoreClosed, raise_error
 from qindex.handle import Closing, SyncPolicy, close_handle, directory_of, make_options, open_handle
 from qindex.message import Finding, Message
-from qindex.queue import Queue
+from qindex.queue import Overflow, Queue
 from qindex.waiting import Wait
 
 if TYPE_CHECKING:
@@ -76,14 +76,45 @@ class Store(Closing):
             raise StoreClosed("the store is closed")
         return self._handle
 
-    def queue(self, name: str, *, create: bool = True) -> Queue:
+    def queue(
+        self,
+        name: str,
+        *,
+        create: bool = True,
+        ttl: float | None = None,
+        max_messages: int | None = None,
+        overflow: Overflow | None = None,
+        max_deliveries: int | None = None,
+        dead_letters: bool | None = None,
+    ) -> Queue:
         """The queue of this name, created durably on first use (some fsyncs; later calls: O(1)).
+
+        The other options say what it does by itself. They are not stored: a call that names any of
+        them sets all of them, for as long as the store is open.
+
+        - `ttl`: seconds after which a message expires that has no shorter ttl of its own, counted
+          from when it is ready.
+        - `max_messages`: a publish to a queue that has so many (dead letters not counted) raises
+          QueueFull; with `overflow="drop-head"` the oldest ready ones of the lowest priority go.
+        - `max_deliveries`: a message that was delivered so often and given back is not delivered
+          again.
+        - `dead_letters`: what expired, was rejected (nack(requeue=False)) or delivered too often is
+          not dropped, but kept in the queue as a dead letter; see Queue.redrive().
 
         Raises QueueMissing if it is not there and may not be created, StoreCorrupt if it is beyond
         reading (what is damaged but readable is served, and told in `findings`).
         """
         if not isinstance(name, str):
             raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
+        queue = self._find_queue(name, create)
+        rules = (ttl, max_messages, overflow, max_deliveries, dead_letters)
+        if any(rule is not None for rule in rules):
+            queue._set_rules(
+                ttl, max_messages, overflow or "reject", max_deliveries, bool(dead_letters)
+            )
+        return queue
+
+    def _find_queue(self, name: str, create: bool) -> Queue:
         with self._lock:
             handle = self._open_handle()
             found = self._queues.get(name)

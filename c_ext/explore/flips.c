@@ -38,7 +38,8 @@ static void take_message(struct loss *loss, struct model_queue *queue, const str
         loss->wrong = true;
     there[known - queue->messages] = true;
     loss->changed += !is_expected(model, known) || seen->delivery_count != known->now.deliveries ||
-                     seen->due_us != known->now.time || seen->priority != known->priority;
+                     (seen->dead ? model_dead(seen->dead) : seen->due_us) != known->now.time ||
+                     seen->priority != known->priority;
 }
 
 static void look_at(struct loss *loss, qi_queue *handle, struct model_queue *queue,

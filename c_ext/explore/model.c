@@ -54,6 +54,10 @@ uint32_t model_lane(uint64_t id) {
     return (uint32_t)(id >> 52);
 }
 
+uint64_t model_dead(uint32_t why) {
+    return (UINT64_C(1) << 56) - 256 + why;
+}
+
 bool model_is_delay_lane(uint64_t id) {
     return model_lane(id) >= 256;
 }

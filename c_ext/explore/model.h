@@ -94,6 +94,9 @@ struct message *model_publish(struct model *model, struct model_queue *queue, ui
 /* Its next id is not below this one. */
 uint64_t model_next_min(const struct model_queue *queue, uint32_t lane);
 uint32_t model_lane(uint64_t id);
+/* The time of a dead letter, and of one that was taken back. */
+uint64_t model_dead(uint32_t why);
+#define MODEL_REDRIVEN 1u
 /* A message in a lane of delayed messages is never anything else. */
 bool model_is_delay_lane(uint64_t id);
 void model_time(struct model_queue *queue, struct message *message, uint64_t time, bool ends_frame);

@@ -75,6 +75,34 @@ static uint64_t next_id(struct player *player, const struct op *op, uint8_t queu
     return qi_sim_next_id(player->session.queues[queue], lane_of(player, op));
 }
 
+/* Does a consumer get the one before the other? The higher priority; then what was delayed, by its time; then by id. */
+static bool is_better(const struct message *one, const struct message *other) {
+    if (one->priority != other->priority)
+        return one->priority > other->priority;
+    if (!one->now.time != !other->now.time)
+        return one->now.time != 0;
+    return one->now.time != other->now.time ? one->now.time < other->now.time : one->id < other->id;
+}
+
+static struct message *best(struct player *player, struct model_queue *queue, bool with_due) {
+    struct message *found = NULL;
+    for (uint32_t i = 0; i < queue->count; i++) {
+        struct message *message = &queue->messages[i];
+        if (is_ready(player, message) && !message->picked && (with_due || !message->now.time) &&
+            (!found || is_better(message, found)))
+            found = message;
+    }
+    return found;
+}
+
+/* The one that leaves a full queue: by id, and only then what was delayed. */
+static struct message *oldest(struct player *player, struct model_queue *queue) {
+    for (uint32_t i = 0; i < queue->count; i++)
+        if (is_ready(player, &queue->messages[i]) && !queue->messages[i].now.time)
+            return &queue->messages[i];
+    return best(player, queue, true);
+}
+
 /* ---- publish ---- */
 
 static void describe(struct player *player, const struct op *op, uint32_t size,
@@ -106,6 +134,42 @@ static struct message *foresee(struct player *player, const struct op *op, uint8
     return message;
 }
 
+/* A queue that has a bound, and how many are in it; dead letters do not count. */
+static uint32_t count_here(const struct model_queue *queue) {
+    uint32_t here = 0;
+    for (uint32_t i = 0; i < queue->count; i++) {
+        const struct state *now = &queue->messages[i].now;
+        here += now->published && !now->acked && now->time < model_dead(0);
+    }
+    return here;
+}
+
+static bool is_bounded(const struct player *player, const struct model_queue *queue) {
+    return drops_its_head((int)(queue - player->model.queues));
+}
+
+/* No place for so many, even if all that is ready went. */
+static bool is_full(const struct player *player, const struct model_queue *queue, uint32_t count) {
+    uint32_t ready = 0;
+    for (uint32_t i = 0; i < queue->count; i++)
+        ready += is_ready(player, &queue->messages[i]);
+    return is_bounded(player, queue) && count_here(queue) - ready + count > MAX_MESSAGES;
+}
+
+/* The head of a full queue goes. */
+static void foresee_place(struct player *player, struct model_queue *queue, uint32_t count) {
+    uint32_t here = count_here(queue);
+    for (; is_bounded(player, queue) && here + count > MAX_MESSAGES; here--)
+        model_event(queue, EVENT_ACK, oldest(player, queue), true);
+}
+
+static bool is_refused(struct player *player, const char *what, int64_t code) {
+    if (code == QI_E_QUEUE_FULL)
+        return true;
+    return code < 0 ? failed(player, what, code)
+                    : player_complain(player, "%s went into a queue that is full", what);
+}
+
 static bool check_id(struct player *player, const char *what, int64_t got, uint64_t expected) {
     if (got < 0)
         return failed(player, what, got);
@@ -130,6 +194,11 @@ static bool play_publish(struct player *player, const struct op *op) {
         return false;
     uint8_t payload[PAYLOAD_MAX];
     player->model.serial++;
+    if (is_full(player, queue_of(player, op), 1))
+        return is_refused(player, "publish",
+                          qi_publish_with(player->session.queues[op->queue], NULL, 0, "", 0,
+                                          engine_flags(op), 0, due_of(player, op)));
+    foresee_place(player, queue_of(player, op), 1);
     const struct message message = *foresee(player, op, op->queue, id, op->size, true);
     payload_fill(message.serial, payload, op->size);
     int64_t got = qi_publish_with(player->session.queues[op->queue], payload, message.headers_size,
@@ -150,6 +219,14 @@ static bool play_batch(struct player *player, const struct op *op) {
         return !player->verdict.text[0];
     if (!id_is_new(player, op, id))
         return false;
+    if (is_full(player, queue_of(player, op), count)) {
+        memset(sizes, 0, sizeof sizes);
+        return is_refused(player, "publish_many",
+                          qi_publish_many(player->session.queues[op->queue], count, bodies, sizes,
+                                          NULL, NULL, engine_flags(op), 0, due_of(player, op), NULL,
+                                          NULL));
+    }
+    foresee_place(player, queue_of(player, op), count);
     for (uint32_t i = 0; i < count; i++) {
         sizes[i] = (op->size + 37 * i) % (count > 16 ? 80 : 400);
         player->model.serial++;
@@ -183,6 +260,15 @@ static bool play_fanout(struct player *player, const struct op *op) {
         numbers[count] = queue;
         queues[count++] = player->session.queues[queue];
     }
+    bool full = false;
+    for (uint32_t i = 0; i < count; i++)
+        full = full || is_full(player, &player->model.queues[numbers[i]], 1);
+    if (full)
+        return is_refused(player, "fanout",
+                          qi_store_publish(player->session.store, queues, count, NULL, 0, "", 0,
+                                           engine_flags(op), 0, due_of(player, op), got));
+    for (uint32_t i = 0; i < count; i++)
+        foresee_place(player, &player->model.queues[numbers[i]], 1);
     for (uint32_t i = 0; i < count; i++)
         message = *foresee(player, op, numbers[i], expected[i], op->size, true);
     payload_fill(message.serial, payload, op->size);
@@ -206,49 +292,48 @@ static bool is_expired(const struct player *player, const struct message *messag
     return message->expiry_us && message->expiry_us <= player->session.sim->wall_us;
 }
 
-/* Does a consumer get the one before the other? The higher priority; then what was delayed, by its time; then by id. */
-static bool is_better(const struct message *one, const struct message *other) {
-    if (one->priority != other->priority)
-        return one->priority > other->priority;
-    if (!one->now.time != !other->now.time)
-        return one->now.time != 0;
-    return one->now.time != other->now.time ? one->now.time < other->now.time : one->id < other->id;
+static bool keeps_dead(const struct player *player, const struct model_queue *queue) {
+    return keeps_dead_letters((int)(queue - player->model.queues));
 }
 
-static struct message *best(struct player *player, struct model_queue *queue, bool with_due) {
-    struct message *found = NULL;
-    for (uint32_t i = 0; i < queue->count; i++) {
-        struct message *message = &queue->messages[i];
-        if (is_ready(player, message) && !message->picked && (with_due || !message->now.time) &&
-            (!found || is_better(message, found)))
-            found = message;
-    }
-    return found;
+/* Nobody gets it any more: why; 0: somebody does. */
+static uint32_t why_dead(const struct player *player, const struct model_queue *queue,
+                         const struct message *message) {
+    uint32_t count = message->now.deliveries;
+    if (message->now.time == MODEL_REDRIVEN)
+        return 0;
+    if (keeps_dead(player, queue) && count > 0 && count % MAX_DELIVERIES == 0)
+        return QI_DEAD_DELIVERIES;
+    return is_expired(player, message) ? QI_DEAD_EXPIRED : 0;
 }
 
-/* The next that a consumer gets; expired ones before it leave with a deliver and an ack. NULL: none. */
+/* The next that a consumer gets; those before it that nobody gets any more leave, or are dead letters. NULL: none. */
 static struct message *foresee_get(struct player *player, struct model_queue *queue) {
     struct message *message;
-    while ((message = best(player, queue, true)) && is_expired(player, message)) {
-        model_event(queue, EVENT_DELIVER, message, false);
-        model_event(queue, EVENT_ACK, message, true);
+    uint32_t why;
+    while ((message = best(player, queue, true)) && (why = why_dead(player, queue, message))) {
+        if (keeps_dead(player, queue))
+            model_time(queue, message, model_dead(why), true);
+        else
+            model_event(queue, EVENT_ACK, message, true);
     }
     return message;
 }
 
-/* Those that come with it: expired ones are stepped over now, and when the first that is due is one, all that are due. */
+/* Those that come with it: what nobody gets is stepped over now, and when the first that is due is one, all that are due. */
 static uint32_t foresee_more(struct player *player, struct model_queue *queue, uint32_t room,
                              struct message **expected) {
     uint32_t count = 0;
     bool with_due = true;
     struct message *message = foresee_get(player, queue);
     for (; message && count < room; message = best(player, queue, with_due)) {
-        if (is_expired(player, message) && message->now.time) {
+        bool dead = why_dead(player, queue, message) != 0;
+        if (dead && message->now.time) {
             with_due = false;
             continue;
         }
         message->picked = true;
-        if (!is_expired(player, message))
+        if (!dead)
             expected[count++] = message;
     }
     for (uint32_t i = 0; i < queue->count; i++)
@@ -365,24 +450,43 @@ static bool play_ack(struct player *player, const struct op *op) {
     uint64_t req_ids[MANY];
     if (count == 0)
         return true;
-    uint64_t due_us = due_of(player, op);
+    bool bury = op->kind == OP_REJECT && keeps_dead(player, queue);
+    uint64_t due_us = bury ? model_dead(QI_DEAD_REJECTED) : due_of(player, op);
     for (uint32_t i = 0; i < count; i++) {
         req_ids[i] = picked[i]->id;
-        if (op->kind != OP_NACK)
+        picked[i]->out = false;
+        if (op->kind != OP_NACK && !bury)
             model_event(queue, EVENT_ACK, picked[i], i + 1 == count);
-        else
-            picked[i]->out = false;
-        if (op->kind == OP_NACK && due_us)
+        else if (due_us)
             model_time(queue, picked[i], due_us, i + 1 == count);
     }
     qi_queue *handle = player->session.queues[op->queue];
-    int64_t got = op->kind == OP_ACK    ? qi_ack(handle, req_ids[0], 0)
-                  : op->kind == OP_NACK ? qi_nack_many(handle, req_ids, NULL, count, due_us)
-                                        : qi_ack_many(handle, req_ids, NULL, count);
+    int64_t got = op->kind == OP_ACK      ? qi_ack(handle, req_ids[0], 0)
+                  : op->kind == OP_NACK   ? qi_nack_many(handle, req_ids, NULL, count, due_us)
+                  : op->kind == OP_REJECT ? qi_reject_many(handle, req_ids, NULL, count)
+                                          : qi_ack_many(handle, req_ids, NULL, count);
     if (got != 0)
         return failed(player, op_name(op->kind), got);
     model_returned(queue);
     return true;
+}
+
+static bool play_redrive(struct player *player, const struct op *op) {
+    struct model_queue *queue = queue_of(player, op);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < queue->count && count < op->count; i++) {
+        struct message *message = &queue->messages[i];
+        if (!is_waiting(message) || message->now.time < model_dead(0))
+            continue;
+        model_time(queue, message, MODEL_REDRIVEN, true);
+        count++;
+    }
+    int64_t got = qi_redrive(player->session.queues[op->queue], op->count);
+    if (got < 0)
+        return failed(player, "redrive", got);
+    model_returned(queue);
+    return got == count ||
+           player_complain(player, "redrive gave %lld, not %u", (long long)got, count);
 }
 
 /* Of a message that nobody has: another time, or an end. */
@@ -455,6 +559,8 @@ static bool play_create(struct player *player, const struct op *op, bool create)
         char name = (char)('a' + op->queue);
         error = qi_queue_open(session->store, &name, 1, queue_directory(op->queue), true,
                               &session->queues[op->queue]);
+        if (!error)
+            error = session_rules(session, op->queue);
     } else {
         error = qi_queue_delete(session->queues[op->queue]);
     }
@@ -530,7 +636,7 @@ static bool play_other(struct player *player, const struct op *op) {
 
 bool operation_play(struct player *player, const struct op *op) {
     bool of_queue = op->kind < OP_COMPACT || op->kind == OP_SYNC || op->kind == OP_DELETE ||
-                    op->kind == OP_RESCHEDULE || op->kind == OP_DROP;
+                    (op->kind >= OP_RESCHEDULE && op->kind <= OP_REDRIVE);
     bool exists = queue_of(player, op)->exists == PRESENT;
     if (op->kind == OP_CREATE || (op->kind == OP_PUBLISH && !exists))
         return exists || play_create(player, op, true);
@@ -551,7 +657,10 @@ bool operation_play(struct player *player, const struct op *op) {
     case OP_ACK:
     case OP_ACK_MANY:
     case OP_NACK:
+    case OP_REJECT:
         return play_ack(player, op);
+    case OP_REDRIVE:
+        return play_redrive(player, op);
     case OP_RESCHEDULE:
     case OP_DROP:
         return play_waiting(player, op);

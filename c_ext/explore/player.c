@@ -90,8 +90,16 @@ bool session_queues(struct session *session, const struct model *model, struct v
                             name);
         if (error)
             session->queues[i] = NULL;
+        else
+            session_rules(session, i);
     }
     return true;
+}
+
+int session_rules(struct session *session, int queue) {
+    return qi_queue_rules(session->queues[queue], 0, drops_its_head(queue) ? MAX_MESSAGES : 0, true,
+                          keeps_dead_letters(queue) ? MAX_DELIVERIES : 0,
+                          keeps_dead_letters(queue));
 }
 
 void session_end(struct session *session) {
@@ -146,14 +154,16 @@ static bool look_at_queue(struct sight *sight, int queue, const struct session *
                           struct model *model, struct verdict *verdict) {
     uint8_t payload[PAYLOAD_MAX];
     qi_message message;
-    uint64_t from = 0, delayed = 0;
+    uint64_t from = 0, delayed = 0, dead = 0;
     int64_t got;
     while ((got = qi_browse(session->queues[queue], from, false, &message, payload,
                             sizeof payload)) >= 0) {
         if (!check_message(queue, &model->queues[queue], &message, payload, verdict))
             return false;
         *add_seen(sight, queue) =
-            (struct seen){message.req_id, message.delivery_count, message.flags, message.due_us};
+            (struct seen){message.req_id, message.delivery_count, message.flags,
+                          message.dead ? model_dead(message.dead) : message.due_us};
+        dead += message.dead != 0;
         delayed += (message.flags & QI_DELAYED) != 0;
         from = message.req_id + 1;
     }
@@ -171,9 +181,12 @@ static bool look_at_queue(struct sight *sight, int queue, const struct session *
     if (stats.depth != sight->count[queue])
         return complain(verdict, "%c: %llu messages are counted, %u are there", 'a' + queue,
                         (unsigned long long)stats.depth, sight->count[queue]);
-    if (stats.delayed != delayed || stats.ready + delayed != stats.depth)
-        return complain(verdict, "%c: %llu are counted as delayed, %llu are", 'a' + queue,
-                        (unsigned long long)stats.delayed, (unsigned long long)delayed);
+    if (stats.delayed != delayed || stats.dead != dead ||
+        stats.ready + delayed + dead != stats.depth)
+        return complain(
+            verdict, "%c: %llu are counted as delayed and %llu as dead, %llu and %llu are",
+            'a' + queue, (unsigned long long)stats.delayed, (unsigned long long)stats.dead,
+            (unsigned long long)delayed, (unsigned long long)dead);
     sight->next[queue] = stats.next_req_id;
     return true;
 }

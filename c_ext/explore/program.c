@@ -41,6 +41,8 @@ static const struct {
     [OP_FAIL] = {"fail", false, false, true, false, 16},
     [OP_RESCHEDULE] = {"reschedule", true, false, true, true, 16},
     [OP_DROP] = {"drop", true, false, true, false, 10},
+    [OP_REJECT] = {"reject", true, true, true, false, 16},
+    [OP_REDRIVE] = {"redrive", true, true, false, false, 16},
 };
 
 const char *op_name(uint8_t kind) {

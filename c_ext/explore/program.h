@@ -31,6 +31,8 @@ enum op_kind {
     OP_FAIL,
     OP_RESCHEDULE,
     OP_DROP,
+    OP_REJECT,
+    OP_REDRIVE,
     OP_KINDS,
 };
 
