@@ -390,7 +390,8 @@ class Queue(QueueCalls):
     ) -> None:
         """Give a delivered message back: to its own place in the order, or drop it. O(1).
 
-        Dropped, it becomes a dead letter if the queue keeps those (see Store.queue). With `delay` (seconds) or `due` (seconds since 1970) it is ready again at that time.
+        Dropped, it becomes a dead letter if the queue keeps those (see Store.queue). With `delay`
+        (seconds) or `due` (seconds since 1970) it is ready again at that time.
         """
         self.nack_many([message], requeue, delay=delay, due=due)
 
