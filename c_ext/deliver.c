@@ -56,6 +56,8 @@ static int deliver(const struct qi_look *look, const struct qi_found *found, qi_
     qi_look_delivered(look, found);
     if (lease_us)
         qi_lease_set(queue, found->segment, found->slot, qi_now_us(queue->store) + lease_us);
+    if (lease_us)
+        qi_timers_armed(queue);
     message->delivery_count++;
     qi_flush_if_due(queue);
     return 0;
@@ -245,6 +247,8 @@ static int64_t get_many_locked(struct qi_queue *queue, struct batch *batch) {
     }
     if (error)
         return error;
+    if (until_us)
+        qi_timers_armed(queue);
     qi_flush_if_due(queue);
     return 2 * (int64_t)got + plain;
 }

@@ -221,10 +221,16 @@ uint64_t qi_segment_due_us(const struct qi_queue *queue, const struct qi_segment
 int qi_timers_begin(struct qi_queue *queue) {
     int error = time_room(queue, queue->segments.count);
     for (uint32_t i = 0; i < queue->segments.count && !error; i++) {
-        const struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
         bool is_read = segment->hot && segment->hot->loaded;
-        if (segment->delayed && !is_read)
+        if (is_read && !is_in_priority_lane(queue, segment)) {
+            /* Every message in it is held, even one whose time no record tells. */
+            error = qi_time_load_room(queue, segment);
+            if (!error)
+                qi_time_load(queue, segment);
+        } else if (segment->delayed && !is_read) {
             push(&queue->timers.delayed, segment->due_us, id_of(queue, segment, 0) | SEGMENT_ENTRY);
+        }
     }
     return error;
 }

@@ -25,6 +25,7 @@ struct qi_sleeper {
 /* ---- lists ---- */
 
 static void enlist(struct qi_queue *queue, struct qi_waiter *waiter) {
+    queue->armed_us = qi_timers_next_us(queue);
     if (waiter->listed)
         return;
     waiter->listed = true;

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from helpers import LONG, PATIENCE
+from helpers import LONG, PATIENCE, Getter, asleep
 
 import qindex
 from qindex.testing import SimulatedDisk, abandon
@@ -118,6 +118,15 @@ def test_who_waits_gets_what_another_held_too_long(queue):
     message = queue.get(timeout=LONG, lease=60)
     assert message.delivery_count == 2
     assert 0.04 <= time.monotonic() - begin < PATIENCE
+
+
+def test_who_waits_already_gets_it_when_the_lease_ends(queue):
+    queue.publish(b"a")
+    first = queue.get()
+    waiting = Getter(lambda: queue.get(timeout=LONG))
+    asleep(waiting)
+    queue.touch(first, 0.05)
+    assert waiting.result().delivery_count == 2
 
 
 def test_leases_of_several_queues_and_of_the_newest(disk, simulated):
