@@ -27,7 +27,7 @@ static void read_state(struct qi_queue *queue, const struct qi_found *found, qi_
     bool held = qi_bit(slots->held, slot), dead = held && qi_time_is_dead(time);
     message->due_us = held && !dead ? qi_time_us(time) : 0;
     message->dead = dead ? (uint32_t)(qi_time_us(time) - QI_DEAD) : 0;
-    if (message->due_us > qi_now_us(queue->store))
+    if (message->due_us && message->due_us > qi_now_us(queue->store))
         message->flags |= QI_DELAYED;
 }
 

@@ -8,11 +8,13 @@
 #include "store.h"
 
 static void mark_out(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     qi_segment_deliver(queue, segment, slot);
-    qi_time_drop(queue, segment, slot);
-    qi_set_bit(&qi_slots_of(segment->hot, slot)->out, slot);
-    if (qi_slots_of(segment->hot, slot)->lease)
-        qi_slots_of(segment->hot, slot)->lease[slot & 63] = 0;
+    if (__builtin_expect(qi_bit(slots->held, slot), 0))
+        qi_time_drop(queue, segment, slot);
+    if (__builtin_expect(slots->lease != NULL, 0))
+        slots->lease[slot & 63] = 0;
+    qi_set_bit(&slots->out, slot);
     segment->hot->out_count++;
     queue->out++;
 }
@@ -40,12 +42,10 @@ static int set_aside(const struct qi_look *look, const struct qi_found *found) {
     return qi_fail_damaged(req_id, "is damaged and was set aside (ack it to drop it)");
 }
 
-static int deliver(const struct qi_look *look, const struct qi_found *found, qi_message *message,
-                   uint64_t lease_us) {
-    struct qi_queue *queue = look->queue;
+/* The record, then the bits. The cursor is the caller's. */
+static inline int hand_out(struct qi_queue *queue, const struct qi_found *found,
+                           qi_message *message) {
     int error = qi_segment_count_room(found->segment, found->slot);
-    if (!error && lease_us)
-        error = qi_lease_room(queue, found->segment, found->slot, 1);
     if (!error)
         error = qi_append_event(queue, QI_DELIVER, message->req_id);
     if (error)
@@ -53,12 +53,23 @@ static int deliver(const struct qi_look *look, const struct qi_found *found, qi_
     if (found->due)
         qi_due_take(queue, found->segment, found->slot);
     mark_out(queue, found->segment, found->slot);
-    qi_look_delivered(look, found);
-    if (lease_us)
-        qi_lease_set(queue, found->segment, found->slot, qi_now_us(queue->store) + lease_us);
-    if (lease_us)
-        qi_timers_armed(queue);
     message->delivery_count++;
+    return 0;
+}
+
+static int deliver(const struct qi_look *look, const struct qi_found *found, qi_message *message,
+                   uint64_t lease_us) {
+    struct qi_queue *queue = look->queue;
+    int error = lease_us ? qi_lease_room(queue, found->segment, found->slot, 1) : 0;
+    if (!error)
+        error = hand_out(queue, found, message);
+    if (error)
+        return error;
+    qi_look_delivered(look, found);
+    if (lease_us) {
+        qi_lease_set(queue, found->segment, found->slot, qi_now_us(queue->store) + lease_us);
+        qi_timers_armed(queue);
+    }
     qi_flush_if_due(queue);
     return 0;
 }
@@ -152,10 +163,9 @@ int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, s
     uint32_t entries = queue->store->options.segment_entries;
     if (!qi_begin_now(queue, 4 * QI_RECORD_ID, 0))
         return QI_BUSY;
-    const struct qi_lane *lane = queue->lanes.items;
+    struct qi_lane *lane = queue->lanes.items;
     struct qi_found found = {.slot = (uint32_t)(lane->cursor % entries)};
     struct qi_segment *segment = qi_segment_find(&queue->segments, lane->cursor / entries);
-    struct qi_look look = {.queue = queue};
     int64_t result = QI_BUSY;
     found.segment = segment;
     if (!is_simple(queue))
@@ -167,9 +177,12 @@ int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, s
              !qi_bit(qi_slots_of(segment->hot, found.slot)->stored, found.slot) &&
              qi_segment_at_hand(queue, segment, found.slot) &&
              qi_read_message(queue, &found, message, payload, room) == 0 && !is_special(message)) {
-        result = deliver(&look, &found, message, 0);
-        if (!result)
+        result = hand_out(queue, &found, message);
+        if (!result) {
+            lane->cursor = message->req_id + 1;
+            qi_flush_if_due(queue);
             result = message->payload_size;
+        }
     }
     qi_unlock(queue->store);
     return result;

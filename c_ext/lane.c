@@ -29,9 +29,7 @@ static uint32_t place_of(const struct qi_lanes *lanes, uint32_t number) {
     return low;
 }
 
-struct qi_lane *qi_lane_find(const struct qi_lanes *lanes, uint32_t number) {
-    if (__builtin_expect(number == 0, 1))
-        return lanes->items;
+struct qi_lane *qi_lane_search(const struct qi_lanes *lanes, uint32_t number) {
     uint32_t at = place_of(lanes, number);
     return at < lanes->count && lanes->items[at].number == number ? &lanes->items[at] : NULL;
 }

@@ -46,7 +46,10 @@ bool qi_lanes_begin(struct qi_lanes *lanes);
 void qi_lanes_reset(struct qi_lanes *lanes);
 
 /* NULL: nothing was ever published in it, as far as is known. */
-struct qi_lane *qi_lane_find(const struct qi_lanes *lanes, uint32_t number);
+struct qi_lane *qi_lane_search(const struct qi_lanes *lanes, uint32_t number);
+static inline struct qi_lane *qi_lane_find(const struct qi_lanes *lanes, uint32_t number) {
+    return __builtin_expect(number == 0, 1) ? lanes->items : qi_lane_search(lanes, number);
+}
 /* Found or made; NULL: no memory. A new one begins at the queue's floor: all that may have been given out before an unclean
  * end is below. Pointers to lanes are valid until then. */
 struct qi_lane *qi_lane_make(struct qi_queue *queue, uint32_t number);

@@ -287,7 +287,9 @@ static inline void advance(struct qi_queue *queue, struct qi_lane *lane, uint32_
 
 /* The record, where there is room for it already. */
 static int64_t append_publish(struct qi_queue *queue, const struct publish *publish) {
-    struct qi_lane *lane = qi_lane_make(queue, lane_of(publish));
+    uint32_t number = lane_of(publish);
+    struct qi_lane *lane =
+        __builtin_expect(number == 0, 1) ? queue->lanes.items : qi_lane_make(queue, number);
     if (!lane)
         return QI_E_MEMORY;
     uint64_t size = record_size(queue->store, publish), req_id = lane->next;
@@ -314,7 +316,7 @@ static int64_t append_publish(struct qi_queue *queue, const struct publish *publ
 static int has_place(struct qi_queue *queue, uint64_t count) {
     const struct qi_rules *rules = &queue->rules;
     uint64_t here = queue->depth - queue->dead;
-    if (__builtin_expect(rules->max_messages == 0, 1))
+    if (rules->max_messages == 0)
         return 0;
     int error = rules->drop_head ? qi_delayed_run(queue) : 0;
     uint64_t may_go = rules->drop_head ? here - queue->out - queue->delayed : 0;
@@ -352,10 +354,11 @@ static int make_place(struct qi_queue *queue, uint64_t count) {
 
 static int64_t publish_one(struct qi_queue *queue, struct publish *publish) {
     int error = qi_make_room(queue, record_size(queue->store, publish), 1);
-    if (!error)
+    if (__builtin_expect(!error && queue->rules.max_messages, 0)) {
         error = has_place(queue, 1);
-    if (!error)
-        error = make_place(queue, 1);
+        if (!error)
+            error = make_place(queue, 1);
+    }
     if (!error)
         error = store_body(queue->store, publish);
     if (error)

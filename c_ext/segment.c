@@ -242,7 +242,8 @@ void qi_segment_ack(struct qi_queue *queue, struct qi_segment *segment, uint32_t
     struct qi_slots *slots = qi_slots_of(hot, slot);
     if (qi_bit(slots->stored, slot))
         release(queue, segment, slot);
-    qi_time_drop(queue, segment, slot);
+    if (__builtin_expect(qi_bit(slots->held, slot), 0))
+        qi_time_drop(queue, segment, slot);
     qi_set_bit(&slots->ack, slot);
     qi_set_bit(&slots->jack, slot);
     hot->dirty++;

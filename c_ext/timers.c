@@ -111,8 +111,6 @@ void qi_held_at_most(struct qi_queue *queue, struct qi_segment *segment, uint32_
 
 void qi_time_drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
-    if (!qi_bit(slots->held, slot))
-        return;
     if (qi_time_is_dead(slots->time[slot & 63]))
         count_dead(queue, segment, -1);
     else if (!qi_bit(slots->due, slot))
@@ -145,7 +143,8 @@ static bool is_in_priority_lane(const struct qi_queue *queue, const struct qi_se
 
 void qi_time_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot, uint64_t time) {
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
-    qi_time_drop(queue, segment, slot);
+    if (qi_bit(slots->held, slot))
+        qi_time_drop(queue, segment, slot);
     slots->time[slot & 63] = time;
     qi_set_bit(&slots->jtime, slot);
     segment->hot->dirty++;

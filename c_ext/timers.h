@@ -89,7 +89,7 @@ void qi_time_load(struct qi_queue *queue, struct qi_segment *segment);
 /* A message that is held is delivered: in a lane of priorities nothing holds it afterwards, whatever becomes of it. In a
  * lane of delayed messages it goes back to its time. */
 void qi_time_delivered(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
-/* The message leaves, or goes out: nothing holds it any more. */
+/* A message that is held leaves, or goes out: nothing holds it any more. */
 void qi_time_drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 /* Of a segment that nobody read, no more than so many are held after all. */
 void qi_held_at_most(struct qi_queue *queue, struct qi_segment *segment, uint32_t count);
