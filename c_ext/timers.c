@@ -218,17 +218,20 @@ uint64_t qi_segment_due_us(const struct qi_queue *queue, const struct qi_segment
 }
 
 int qi_timers_begin(struct qi_queue *queue) {
-    int error = time_room(queue, queue->segments.count);
+    int error = 0;
     for (uint32_t i = 0; i < queue->segments.count && !error; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
-        bool is_read = segment->hot && segment->hot->loaded;
-        if (is_read && !is_in_priority_lane(queue, segment)) {
-            /* Every message in it is held, even one whose time no record tells. */
-            error = qi_time_load_room(queue, segment);
-            if (!error)
+        if (segment->hot && segment->hot->loaded) {
+            /* In a lane of delayed ones every message is held, even one whose time no record tells. */
+            bool all_held = !is_in_priority_lane(queue, segment);
+            error = all_held ? qi_time_load_room(queue, segment) : 0;
+            if (!error && all_held)
                 qi_time_load(queue, segment);
-        } else if (segment->delayed && !is_read) {
-            push(&queue->timers.delayed, segment->due_us, id_of(queue, segment, 0) | SEGMENT_ENTRY);
+        } else if (segment->delayed) {
+            error = time_room(queue, 1);
+            if (!error)
+                push(&queue->timers.delayed, segment->due_us,
+                     id_of(queue, segment, 0) | SEGMENT_ENTRY);
         }
     }
     return error;
