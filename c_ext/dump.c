@@ -83,8 +83,9 @@ static const uint8_t *journal_header(const struct dump *dump) {
     const uint8_t *best = NULL;
     for (uint32_t i = 0; i < 2 && dump->size >= QI_JOURNAL_START; i++) {
         const uint8_t *copy = dump->bytes + (uint64_t)i * QI_JOURNAL_HEADER_COPY;
-        if (memcmp(copy, QI_JOURNAL_MAGIC, 8) == 0 &&
-            qi_get32(copy + QI_JH_CRC) == qi_crc32c(0, copy, QI_JH_CRC) &&
+        bool journal =
+            memcmp(copy, QI_JOURNAL_MAGIC, 8) == 0 || memcmp(copy, QI_PAST_MAGIC, 8) == 0;
+        if (journal && qi_get32(copy + QI_JH_CRC) == qi_crc32c(0, copy, QI_JH_CRC) &&
             (!best || qi_get64(copy + QI_JH_EPOCH) > qi_get64(best + QI_JH_EPOCH)))
             best = copy;
     }

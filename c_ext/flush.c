@@ -15,6 +15,7 @@
 
 #include "batch.h"
 #include "bug.h"
+#include "history.h"
 
 #define SOON_US (UINT64_C(60) * 1000000) /* messages that are due by then stay in memory */
 
@@ -276,6 +277,9 @@ static int write_live_segments(struct qi_queue *queue, struct qi_flush *flush) {
 static int remove_file(struct qi_queue *queue, const struct qi_flush_segment *segment,
                        const char *name) {
     struct qi_disk *disk = queue->store->disk;
+    if (segment->lost == 0 && qi_keeps_history(queue) &&
+        qi_history_keep(queue, queue->flush->epoch, name, segment->length) == 0)
+        return 0;
     if (segment->lost == 0)
         return disk->ops->unlink(disk, queue->dir, name);
     char aside[32];
@@ -383,12 +387,16 @@ static int commit(struct qi_queue *queue, struct qi_flush *flush) {
 }
 
 /* From here on message files that the flushed acks emptied may go (the worker does that), and the old journal's file is
- * free for the next epoch. */
+ * free for the next epoch, or history. */
 static int retire_old(struct qi_queue *queue) {
     queue->flushed_epoch = queue->flush->epoch;
     qi_flush_forget(queue);
     cool_unused(queue);
-    int error = qi_journal_retire(qi_previous(queue));
+    bool kept = qi_keeps_history(queue);
+    int error =
+        kept ? qi_journal_put_away(qi_previous(queue)) : qi_journal_retire(qi_previous(queue));
+    if (kept)
+        qi_tape_close(&qi_previous(queue)->tape);
     return error ? qi_store_fail(queue->store, qi_fail_disk(error, "cannot retire a journal of",
                                                             queue->directory))
                  : 0;
@@ -407,6 +415,8 @@ int qi_flush_run(struct qi_queue *queue) {
     qi_unlock(store);
     if (QI_BUG(journal_cleared_early) && qi_journal_retire(qi_previous(queue)) == 0)
         store->disk->ops->sync(store->disk, qi_previous(queue)->tape.file);
+    if (QI_BUG(journal_kept_early) && qi_keeps_history(queue))
+        qi_history_take(queue);
     if (!error)
         error = write_live_segments(queue, flush); /* each is synced */
     if (!error && !QI_BUG(segment_names_not_synced))
@@ -419,6 +429,8 @@ int qi_flush_run(struct qi_queue *queue) {
     qi_unlock(store);
     if (!error)
         error = unlink_dead_segments(queue, flush);
+    if (!error && qi_keeps_history(queue))
+        qi_history_take(queue);
     if (!error)
         error = sync_directory(queue);
     qi_relock(store);

@@ -69,6 +69,7 @@ enum qi_record_kind {
 #define QI_JOURNAL_HEADER_COPY 4096u
 #define QI_JOURNAL_START       8192u
 #define QI_JOURNAL_MAGIC       "QIJRNL\r\n"
+#define QI_PAST_MAGIC          "QIPAST\r\n" /* flushed, kept as history */
 #define QI_JH_VERSION          8u
 #define QI_JH_IDENTITY         16u
 #define QI_JH_EPOCH            32u

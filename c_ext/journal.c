@@ -49,12 +49,25 @@ void qi_journal_use(struct qi_journal *journal, const uint8_t *identity, uint64_
     journal->marked = 0;
 }
 
+/* Both copies of the header become what the first one is in memory. */
+static int write_copies(struct qi_journal *journal) {
+    memcpy(journal->tape.memory + QI_JOURNAL_HEADER_COPY, journal->tape.memory, QI_JH_SIZE);
+    int error = qi_tape_wrote(&journal->tape, 0, QI_JH_SIZE);
+    return error ? error : qi_tape_wrote(&journal->tape, QI_JOURNAL_HEADER_COPY, QI_JH_SIZE);
+}
+
 int qi_journal_retire(struct qi_journal *journal) {
     assert(journal->tape.file >= 0);
     memset(journal->tape.memory, 0, QI_JH_SIZE);
-    memset(journal->tape.memory + QI_JOURNAL_HEADER_COPY, 0, QI_JH_SIZE);
-    int error = qi_tape_wrote(&journal->tape, 0, QI_JH_SIZE);
-    return error ? error : qi_tape_wrote(&journal->tape, QI_JOURNAL_HEADER_COPY, QI_JH_SIZE);
+    return write_copies(journal);
+}
+
+int qi_journal_put_away(struct qi_journal *journal) {
+    assert(journal->tape.file >= 0);
+    uint8_t *header = journal->tape.memory;
+    memcpy(header, QI_PAST_MAGIC, 8);
+    qi_put32(header + QI_JH_CRC, qi_crc32c(0, header, QI_JH_CRC));
+    return write_copies(journal);
 }
 
 static bool header_is_valid(const uint8_t *header, const uint8_t *identity) {

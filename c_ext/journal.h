@@ -41,6 +41,8 @@ bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *ide
 /* Wipes the headers of a journal whose epoch is flushed: if both copies of the current one were damaged later, this one
  * must not pass for the truth. */
 int qi_journal_retire(struct qi_journal *journal);
+/* The same for one that is kept as history: another magic instead of zeros. */
+int qi_journal_put_away(struct qi_journal *journal);
 /* Recovery found the header in one copy only (a power cut came between them): writes the other anew (H6). */
 int qi_journal_mend(struct qi_journal *journal, const uint8_t *identity);
 void qi_journal_use(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch);

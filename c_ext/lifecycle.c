@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "bug.h"
+#include "history.h"
 #include "store.h"
 
 #define FIRST_EPOCH 2u
@@ -411,7 +412,8 @@ static bool is_our_file(const char *name) {
            strcmp(name, qi_journal_name(0)) == 0 || strcmp(name, qi_journal_name(1)) == 0 ||
            (digits > 0 &&
             (strcmp(name + digits, ".idx") == 0 || strcmp(name + digits, ".alt") == 0 ||
-             strcmp(name + digits, ".bad") == 0));
+             strcmp(name + digits, ".bad") == 0)) ||
+           qi_history_epoch(name) > 0;
 }
 
 static void remove_one(void *context, const char *name) {

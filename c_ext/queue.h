@@ -69,6 +69,7 @@ struct qi_queue {
     bool short_of_space;    /* publishes wait until the disk has the reserve again (H14) */
     struct qi_flush *flush; /* running or due, NULL: none */
     bool flushing;          /* somebody works on it */
+    uint64_t past_bytes;    /* of history, since the directory was read for it; 0: it was not */
 
     uint8_t *window; /* read-ahead over one segment file */
     uint32_t window_room, window_length;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "history.h"
 #include "store.h"
 
 struct stray {
@@ -151,12 +152,20 @@ void qi_remove_strays(struct qi_queue *queue) {
                                    .alt = strays.items[i].alt,
                                    .length = QI_SEGMENT_START};
         uint32_t seed;
+        uint8_t epoch[8] = {0};
         int file = qi_segment_open(queue, &stray, &seed);
-        if (file >= 0) {
-            disk->ops->close(disk, file);
+        if (file < 0)
+            continue;
+        bool flushed =
+            disk->ops->read(disk, file, epoch, sizeof epoch, QI_SH_EPOCH) == sizeof epoch &&
+            qi_get64(epoch) <= queue->flushed_epoch;
+        disk->ops->close(disk, file);
+        /* The last flush finished with it, but it did not get its name in history. */
+        bool kept = flushed && qi_keeps_history(queue) &&
+                    qi_history_keep(queue, queue->flushed_epoch, name, 0) == 0;
+        if (!kept)
             disk->ops->unlink(disk, queue->dir, name);
-            queue->dir_unsynced = true;
-        }
+        queue->dir_unsynced = true;
     }
     free(strays.items);
 }

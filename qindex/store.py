@@ -334,6 +334,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     max_journal_bytes: int = MAX_JOURNAL_BYTES,
     segment_entries: int = 0,
     idle: float = IDLE_SECONDS,
+    keep_history: int = 0,
     read_only: bool = False,
     create: bool = True,
     io: Literal["auto", "mmap", "pwrite"] = "auto",
@@ -345,10 +346,12 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     each publish and ack returns; "never" only on sync() and close(). embed_below: headers and body
     below this many bytes stand in the index itself, bigger ones in the message store.
     segment_entries is fixed at creation (0: 16384, or as the store has it). After `idle` seconds
-    without use a queue closes its files. read_only looks at a store, also one that a process has
-    open, and changes nothing. io: "auto" maps files on local file systems that keep what they
-    allocated, and uses pwrite elsewhere. disk: for tests, see qindex.testing; the path is only
-    a name then.
+    without use a queue closes its files. keep_history: so many bytes per queue of journals that
+    were flushed, and of segment files that they begin with, stay for `qindex replay`; the oldest go
+    first, and all of them when the disk runs out of space. read_only looks at a store, also one
+    that a process has open, and changes nothing. io: "auto" maps files on local file systems that
+    keep what they allocated, and uses pwrite elsewhere. disk: for tests, see qindex.testing; the
+    path is only a name then.
 
     Raises StoreLocked, FormatError, StoreCorrupt, StoreMissing, DiskError, DiskFull, ValueError.
     Cost: a few small files; queues are read when they are asked for.
@@ -366,6 +369,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
         create,
         io,
         index_only=False,
+        keep_history=keep_history,
     )
     text, handle = open_handle(path, options, disk)
     return Store(text, handle, read_only=read_only, sync_policy=sync, disk=disk)

@@ -62,6 +62,7 @@ static bool files_are_known(struct qi_sim *sim, int dir, struct verdict *verdict
         bool known = sim->nodes[node].dir && !strchr(name, '.');
         for (size_t k = 0; !sim->nodes[node].dir && k < sizeof kinds / sizeof *kinds; k++)
             known = known || ends_with(name, kinds[k]);
+        known = known || (strncmp(name, "past.", 5) == 0 && ends_with(name, ".jif"));
         if (!known) {
             snprintf(verdict->text, sizeof verdict->text, "%s is left behind after recovery", name);
             verdict->kind = "left behind";

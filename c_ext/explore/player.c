@@ -48,6 +48,7 @@ qi_options options_of(const struct settings *settings) {
                         .max_journal_bytes = settings->max_journal_bytes,
                         .embed_below = settings->embed_below,
                         .message_file_size = settings->message_file_size,
+                        .keep_history = settings->keep_history,
                         .sync_interval_us = 5000,
                         .idle_us = IDLE_US,
                         .create = true,

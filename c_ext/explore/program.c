@@ -101,7 +101,8 @@ struct program program_make(uint64_t seed, uint32_t count) {
                      .max_journal_entries = journals[qi_sim_below(&random, 4)],
                      .embed_below = qi_sim_below(&random, 4) ? 64 : 100000,
                      .max_journal_bytes = bytes[qi_sim_below(&random, 3)],
-                     .message_file_size = files[qi_sim_below(&random, 3)]},
+                     .message_file_size = files[qi_sim_below(&random, 3)],
+                     .keep_history = seed % 4 == 3 ? 30000 : 0},
         .ops = calloc(count, sizeof *program.ops),
         .count = count};
     if (!program.ops)
@@ -133,10 +134,11 @@ char *program_write(const struct program *program) {
     if (!text)
         abort();
     used += (size_t)snprintf(
-        text, room, "seed=%llu mapping=%d segment=%u journal=%u bytes=%llu embed=%u file=%llu",
+        text, room,
+        "seed=%llu mapping=%d segment=%u journal=%u bytes=%llu embed=%u file=%llu history=%u",
         (unsigned long long)s->seed, s->mapping, s->segment_entries, s->max_journal_entries,
         (unsigned long long)s->max_journal_bytes, s->embed_below,
-        (unsigned long long)s->message_file_size);
+        (unsigned long long)s->message_file_size, s->keep_history);
     for (uint32_t i = 0; i < program->count; i++) {
         const struct op *op = &program->ops[i];
         used += (size_t)snprintf(text + used, room - used, "; %s", op_name(op->kind));
@@ -194,6 +196,8 @@ bool program_read(const char *text, struct program *program) {
                &seed, &mapping, &s->segment_entries, &s->max_journal_entries, &bytes,
                &s->embed_below, &file) != 7)
         return false;
+    const char *history = strstr(text, " history="); /* an older program has none */
+    s->keep_history = history ? (uint32_t)strtoul(history + 9, NULL, 10) : 0;
     s->seed = seed;
     s->mapping = mapping != 0;
     s->max_journal_bytes = bytes;

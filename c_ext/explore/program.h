@@ -59,6 +59,7 @@ struct settings {
     bool mapping;
     uint32_t segment_entries, max_journal_entries, embed_below;
     uint64_t max_journal_bytes, message_file_size;
+    uint32_t keep_history;
 };
 
 struct program {

@@ -1,9 +1,9 @@
 """qindex du: where the bytes are, and what keeps them.
 
 Show for each queue how many bytes its index and its bodies take, and for all
-files how much of them is alive: of a store, or of a dead RabbitMQ node's
-directory. A body that several queues of a store share counts in each by its share
-(of a RabbitMQ node, in full).
+files how much of them is alive: of a store, or of a dead broker's directory. A
+body that several queues of a store share counts in each by its share (of a
+RabbitMQ node, in full).
 
   --explain   for each message file, and each segment that is mostly garbage:
               which messages keep it, in which queues, and what would free it
@@ -26,11 +26,11 @@ from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
-from qindex.cli.screen import CommandError, Screen
+from qindex.cli.screen import Screen
 from qindex.cli.sources import Source, open_source, tell_damage
 from qindex.cli.text import count, printable, size
 
-MODULES: Final = {"qindex": "du_native", "rabbitmq": "du_rabbitmq"}
+MODULES: Final = {"qindex": "du_native", "rabbitmq": "du_rabbitmq"}  # all others: du_dead
 QUEUE_COLUMNS: Final = ["<queue", ">messages", ">index", ">of it live", ">bodies"]
 FILE_COLUMNS: Final = ["<file", ">size", ">live", ">garbage", ">room", "<kept by"]
 FILES_MAX: Final = 40
@@ -57,7 +57,7 @@ class Holder:
 
 @dataclass(slots=True)
 class FileUse:
-    """size = live + garbage + room. `kind`: messages, segment, or journal (all else too)."""
+    """size = live + garbage + room. `kind`: messages, segment, history, or journal (all else)."""
 
     where: str
     kind: str
@@ -118,7 +118,7 @@ class Usage:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", help="a store, or a dead RabbitMQ node's directory")
+    parser.add_argument("dir", metavar="DIR", help="a store, or a dead broker's directory")
     parser.add_argument("--explain", action="store_true", help="what keeps the files, and why")
     parser.add_argument("--json", action="store_true", help="print JSON: all files and queues")
     parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
@@ -126,9 +126,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     with open_source(options.dir, screen) as source:
-        module = MODULES.get(source.format)
-        if module is None:
-            raise CommandError(f"du cannot read {source.format} directories: qindex peek can")
+        module = MODULES.get(source.format, "du_dead")
         usage: Usage = import_module(f"qindex.cli.{module}").collect(source, screen)
         if options.json:
             screen.json(_as_json(source, usage))
@@ -158,6 +156,8 @@ def _show_queues(screen: Screen, usage: Usage) -> None:
         f"{count(len(files), 'message file')}, {size(live + garbage + room)} ="
         f" {size(live)} live + {size(garbage)} garbage + {size(room)} room"
     )
+    if past := [file.size for file in usage.files.values() if file.kind == "history"]:
+        screen.line(f"{size(sum(past))} of history, for qindex replay: keep_history bounds it")
     if missing := sum(queue.missing for queue in usage.queues):
         screen.line(screen.paint(f"{count(missing, 'message')} whose body is in no file", "red"))
 

@@ -14,6 +14,7 @@ from qindex.cli.sources import StoreSource
 from qindex.cli.text import count, printable, size
 from qindex.errors import raise_error
 from qindex.formats.foreign import Findings, Tree
+from qindex.formats.native_journals import PAST
 from qindex.formats.native_messages import (
     FRAME_BYTES,
     START,
@@ -76,8 +77,11 @@ def _add_index_files(source: StoreSource, tree: Tree, name: str, usage: Usage) -
             byte_count = source_file.size
         stem = file.rpartition(".")[0]
         kind = "segment" if stem.isdecimal() and file not in JOURNALS else "journal"
+        if PAST.fullmatch(file):
+            kind = "history"
+        else:
+            queue.index += byte_count
         usage.files[f"{folder}/{file}"] = FileUse(f"{folder}/{file}", kind, byte_count)
-        queue.index += byte_count
 
 
 class _Collector:

@@ -23,6 +23,8 @@ COMMANDS: Final = {
     "cat": "write the bodies of messages to stdout",
     "export": "write messages to JSON Lines, Parquet or files; goes on after a kill",
     "trace": "show every record about one message",
+    "replay": "step through a queue's journals; the state behind any record",
+    "bisect": "find the message that kills a consumer",
     "du": "show what takes the space, what keeps it, and what would free it",
     "republish": "publish messages to a broker, with confirms; goes on after a kill",
     "diff": "compare two stores or directories, message by message",

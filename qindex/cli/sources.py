@@ -30,8 +30,9 @@ from qindex.errors import raise_error
 from qindex.reader import Reader
 
 if TYPE_CHECKING:
+    from qindex.formats.foreign import Tree
     from qindex.formats.rabbitmq_node import Node
-    from qindex.formats.reader import DeadNode
+    from qindex.formats.reader import DeadMessage, DeadNode
 
 LINES_MAX: Final = 20
 START: Final = (0, 0)
@@ -235,6 +236,10 @@ class DeadSource(Telling):
         self._node = node
         self._queues = {name: queue for queue, name in names_in_store(node)}
 
+    @property
+    def tree(self) -> Tree:
+        return self._node.tree
+
     def names(self) -> list[str]:
         return sorted(self._queues)
 
@@ -272,6 +277,11 @@ class DeadSource(Telling):
                     message.headers,
                     message.body,
                 )
+
+    def dead_messages(self, name: str) -> Iterator[DeadMessage]:
+        """Its live messages as their format has them, with file and offset."""
+        self._check(name)
+        return self._queues[name].messages()
 
     def _check(self, name: str) -> None:
         if name not in self._queues:

@@ -2,12 +2,14 @@
 
 Show every record about one message, in order: the file, the offset in it, what
 the record says, and in the end the state that follows from all of them. Works
-on a store, also one that is in use, and on a dead RabbitMQ node's directory.
-WHAT is one of
+on a store, also one that is in use, and on a dead broker's directory. WHAT is
+one of
 
-  QUEUE:REQID   a message's place (RabbitMQ: its sequence number in the queue)
+  QUEUE:REQID   a message's place (RabbitMQ: its sequence number in the queue;
+                NSQ, gmq, beanstalkd: the place that qindex peek shows)
   32 hex digits the MsgId by which the index refers to a stored body
-  other text    the AMQP property message_id of live messages
+  other text    the AMQP property message_id of live messages; of nsqd, gmq and
+                beanstalkd the message's id, whether it is live or not
 
 Segments come first, then journals, then message files with all copies of the
 body. A MsgId is searched for in all queues: that reads the whole index.
@@ -62,7 +64,7 @@ class Trace:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", help="a store, or a dead RabbitMQ node's directory")
+    parser.add_argument("dir", metavar="DIR", help="a store, or a dead broker's directory")
     parser.add_argument("what", metavar="WHAT", help="QUEUE:REQID, MSGID or a message_id")
     parser.add_argument("--json", action="store_true", help="print JSON: a list of traces")
     parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
@@ -89,13 +91,15 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 
 
 def _traces(screen: Screen, source: Source, what: str) -> Iterator[Trace]:
-    module = MODULES.get(source.format)
-    if module is None:
-        raise CommandError(f"trace cannot read {source.format} directories: qindex peek can")
+    module = MODULES.get(source.format, "trace_dead")
     of_kind: Any = import_module(f"qindex.cli.{module}")
     place = _PLACE.fullmatch(what)
     if place and place[1] in source.names():
         yield from of_kind.trace(source, place[1], int(place[2]))
+    elif module == "trace_dead":
+        with screen.progress(f"looking for {printable(what)}") as progress:
+            progress.at(0)
+            yield from of_kind.trace_id(source, what)
     elif _HEX.fullmatch(what):
         with screen.progress(f"looking for {what}") as progress:
             progress.at(0)

@@ -10,7 +10,7 @@ from typing import Final
 from qindex.cli.sources import NodeSource
 from qindex.cli.text import size
 from qindex.cli.trace import Record, Trace
-from qindex.formats.foreign import BLOCK_BYTES_MAX, Findings, Source
+from qindex.formats.foreign import Findings, Source
 from qindex.formats.rabbitmq_index import (
     Entry,
     Journal,
@@ -20,13 +20,10 @@ from qindex.formats.rabbitmq_index import (
 )
 from qindex.formats.rabbitmq_index_v2 import entry_offset, index_files, read_index_file
 from qindex.formats.rabbitmq_node import Part, Queue, Vhost, is_redelivered
+from qindex.formats.rabbitmq_replay import journal_records, segment_records
 from qindex.formats.rabbitmq_store import Copies, read_store_into
 
-_U64: Final = Struct(">Q").unpack_from
-_U16: Final = Struct(">H").unpack_from
 _PUBLISH: Final = Struct(">16sQII").unpack_from
-_FIELDS_BYTES: Final = 32
-_SEQ: Final = (1 << 62) - 1
 
 
 def trace(source: NodeSource, name: str, req_id: int) -> Iterator[Trace]:
@@ -123,58 +120,26 @@ def _trace_v1(
     return entry, delivered, acked
 
 
-class _Window:
-    """Bytes of a file at any offset, a block in memory at a time."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._start, self._block = 0, b""
-
-    def read(self, offset: int, length: int) -> bytes:
-        at = offset - self._start
-        if at < 0 or at + length > len(self._block):
-            self._start, at = offset, 0
-            self._block = self._source.read(offset, BLOCK_BYTES_MAX)
-        return self._block[at : at + length]
-
-
 def _journal_records(source: Source, pos: int, end: int, seq: int, trace: Trace) -> None:
-    window = _Window(source)
-    while pos + 8 <= end:
-        (head,) = _U64(window.read(pos, 8))
-        start, length = pos, 8
-        verb, text = "ack" if head >> 62 == 3 else "deliver", ""
-        if not head >> 63:
-            fields = window.read(pos + 8, _FIELDS_BYTES)
-            if len(fields) < _FIELDS_BYTES:
-                return
-            length += _FIELDS_BYTES + _PUBLISH(fields)[3]
-            verb, text = "publish", _publish_text(fields, persistent=not head >> 62)
-        if head & _SEQ == seq:
+    for start, kind, found, fields in journal_records(source, pos, end):
+        if found == seq:
+            verb = ("publish", "publish", "deliver", "ack")[kind]
+            text = _publish_text(fields, persistent=kind == 0) if fields else ""
             trace.records.append(Record(source.where, start, verb, text))
-        pos += length
 
 
 def _segment_records(
     source: Source, pos: int, end: int, slot: int, events: int, trace: Trace
 ) -> int:
-    window = _Window(source)
-    while pos + 2 <= end:
-        (head,) = _U16(window.read(pos, 2))
-        start, length = pos, 2
-        mine = head & 0x3FFF == slot
-        verb, text = "deliver" if events == 0 else "ack", ""
-        if head >= 0x8000:
-            fields = window.read(pos + 2, _FIELDS_BYTES)
-            if len(fields) < _FIELDS_BYTES:
-                return events
-            length += _FIELDS_BYTES + _PUBLISH(fields)[3]
-            verb, text = "publish", _publish_text(fields, persistent=head >= 0xC000)
-        elif mine:
+    for start, prefix, found, fields in segment_records(source, pos, end):
+        if found != slot:
+            continue
+        if fields:
+            verb, text = "publish", _publish_text(fields, persistent=prefix == 3)
+        else:
+            verb, text = "deliver" if events == 0 else "ack", ""
             events += 1
-        if mine:
-            trace.records.append(Record(source.where, start, verb, text))
-        pos += length
+        trace.records.append(Record(source.where, start, verb, text))
     return events
 
 

@@ -83,7 +83,7 @@ class MessageFiles:
             return None
         with source:
             head = source.read(0, START)
-            file = MessageFile(number, where, source.size, _used(source), False, False, {}, 0)
+            file = MessageFile(number, where, source.size, used_bytes(source), False, False, {}, 0)
             if len(head) < START:
                 return file
             magic, _, kind, identity, its_number, _, frame_bytes, _, crc = _HEADER.unpack(head)
@@ -211,7 +211,7 @@ def _identity_in_files(tree: Tree, numbers: list[int]) -> bytes:
     return b""
 
 
-def _used(source: Source) -> int:
+def used_bytes(source: Source) -> int:
     """The size without trailing zeros. Frames end with 0xFF, so that they are none."""
     end = source.size
     while end > 0:

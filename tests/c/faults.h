@@ -44,6 +44,7 @@ struct story {
     void (*prepare)(struct run *run); /* on a fresh disk, without faults; NULL: nothing */
     void (*play)(struct run *run);
     bool only_looks, damaged, index_only;
+    uint32_t keep_history;
 };
 
 struct run {

@@ -31,6 +31,7 @@ static struct item *find_item(struct run *run, uint32_t queue, const uint8_t *by
 
 static bool open_options(struct run *run, qi_options options) {
     options.index_only = run->story->index_only;
+    options.keep_history = run->story->keep_history;
     int error = qi_store_open_sim(run->sim, &options, &run->store);
     if (error)
         run->store = NULL;

@@ -99,6 +99,25 @@ static void go_on(struct run *run) {
     close_store(run);
 }
 
+/* Segments that live and die: what two flushes have finished with is more than the bound. */
+static void keep_history(struct run *run) {
+    open_store(run);
+    open_queue(run, 0, true);
+    for (int i = 0; i < 3; i++) {
+        publish_batch(run, 0, 12, 30, false);
+        consume(run, 0, 10, 0x3ff);
+        flush(run, 0);
+    }
+    close_store(run);
+}
+
+static void keep_more_history(struct run *run) {
+    open_store(run);
+    open_queue(run, 0, false);
+    flush(run, 0);
+    close_store(run);
+}
+
 /* ---- an index alone ---- */
 
 static void keep_index(struct run *run) {
@@ -277,6 +296,8 @@ static const struct story stories[] = {
     {.name = "an index again", .prepare = keep_index, .play = keep_index_again, .index_only = true},
     {.name = "a reader", .prepare = fill_up, .play = read_all, .only_looks = true},
     {.name = "a disk again", .prepare = fill_up_durably, .play = look_again, .only_looks = true},
+    {.name = "history", .play = keep_history, .keep_history = 30000},
+    {.name = "history again", .prepare = die_before_a_flush, .play = go_on, .keep_history = 50000},
     {.name = "no manifests",
      .prepare = lose_manifests,
      .play = look_again,

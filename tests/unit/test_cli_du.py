@@ -166,3 +166,18 @@ def test_the_table_of_queues_ends_with_a_total(run, store_path):
     assert [line.split()[:2] for line in out.splitlines()[:4]] == [
         ["queue", "messages"], ["mails", "235"], ["orders", "235"], ["all", "queues"],
     ]  # fmt: skip
+
+
+def test_history_is_an_account_of_its_own(run, tmp_path):
+    for keep in (0, 1 << 20):
+        path = tmp_path / str(keep)
+        with qindex.open(path, keep_history=keep) as store:
+            store.queue("q").publish_many([b"x" * 1000] * 50)
+            store.queue("q").flush()
+    without, kept = run("du", tmp_path / "0").out, run("du", tmp_path / str(1 << 20)).out
+    assert "history" not in without
+    assert "kB of history, for qindex replay" in kept
+    files = json.loads(run("du", tmp_path / str(1 << 20), "--json").out)["files"]
+    (past,) = [file for file in files if file["kind"] == "history"]
+    assert past["where"].endswith("/past.2.jif")
+    assert past["size"] > 50_000

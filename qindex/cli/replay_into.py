@@ -1,0 +1,105 @@
+"""qindex replay --into: the live messages of a past state, published into a store.
+
+Embedded payloads stand in the records. Bodies in the message store are there as long as their file
+is: of messages that were acked later they may be gone, which is counted and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import qindex
+from qindex.cli.messages import Found
+from qindex.cli.replay_show import Shown
+from qindex.cli.screen import CommandError, Screen
+from qindex.cli.sources import refuse_inside
+from qindex.cli.text import count, printable
+from qindex.formats.native_messages import MessageFiles, read_msg_id
+from qindex.formats.native_replay import NativeLog
+from qindex.formats.replay import Live, Publish, Replay, publishes
+
+BATCH_MESSAGES = 1000
+BATCH_BYTES = 16 << 20
+
+
+def put_into(screen: Screen, shown: Shown, replay: Replay, path: str) -> int:
+    """The exit code: 1 if the payload of a message could not be had."""
+    if not isinstance(shown.log, NativeLog):
+        raise CommandError("--into reads a store; for RabbitMQ: qindex recover DIR --into STORE")
+    refuse_inside(shown.source, Path(path))
+    with qindex.open(path) as target, screen.progress("publishing", "messages") as progress:
+        if shown.queue in target:
+            raise CommandError(f"{path!r} has a queue {printable(shown.queue)!r}: choose another")
+        queue = target.queue(shown.queue)
+        files = MessageFiles(shown.log.tree)
+        done = lost = 0
+        for batch in _batches(_found(shown.queue, files, replay)):
+            there = [found for found in batch if found is not None]
+            lost += len(batch) - len(there)
+            _publish(queue, there)
+            done += len(there)
+            progress.at(done, replay.state.live)
+        target.sync()
+    gone = f"; the payloads of {count(lost, 'message')} are gone" if lost else ""
+    screen.line(f"{count(done, 'message')} of step {replay.number:,} put into {path}{gone}")
+    return 1 if lost else 0
+
+
+def _found(name: str, files: MessageFiles, replay: Replay) -> Iterator[Found | None]:
+    """None for one whose payload cannot be had."""
+    for message, publish in publishes(replay):
+        payload = None if publish is None else _payload(files, publish)
+        if publish is None or payload is None:
+            yield None
+            continue
+        yield _as_found(name, message, publish, payload)
+
+
+def _as_found(name: str, message: Live, publish: Publish, payload: bytes) -> Found:
+    table_bytes = max(0, len(payload) - publish.fields.size)
+    return Found(
+        name,
+        message.req_id,
+        "delivered" if message.redelivered else "ready",
+        message.redelivered,
+        message.deliveries,
+        not message.transient,
+        publish.fields.expiry_us,
+        payload[:table_bytes],
+        payload[table_bytes:],
+    )
+
+
+def _payload(files: MessageFiles, publish: Publish) -> bytes | None:
+    msg_id = publish.fields.msg_id
+    if not any(msg_id):
+        return publish.embedded
+    place = files.locate(msg_id)
+    if place is None or files.state(msg_id, *place) != "sound":
+        return None
+    source = files.tree.kept_open(place[0])
+    return None if source is None else source.read(place[1] + 24, read_msg_id(msg_id).length)
+
+
+def _batches(messages: Iterator[Found | None]) -> Iterator[list[Found | None]]:
+    batch: list[Found | None] = []
+    byte_count = 0
+    for found in messages:
+        batch.append(found)
+        byte_count += 0 if found is None else len(found.body)
+        if len(batch) == BATCH_MESSAGES or byte_count > BATCH_BYTES:
+            yield batch
+            batch, byte_count = [], 0
+    if batch:
+        yield batch
+
+
+def _publish(queue: qindex.Queue, batch: list[Found]) -> None:
+    queue.publish_many(
+        [found.body for found in batch],
+        headers=[found.headers for found in batch],
+        persistent=[found.persistent for found in batch],
+        redelivered=[found.redelivered for found in batch],
+        expires_at=[found.expires_at for found in batch],
+    )

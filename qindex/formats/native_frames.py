@@ -1,0 +1,245 @@
+"""Frames, records and segment entries of qindex's own files: c_ext/FORMAT.rst, sections 3 to 5.
+
+Written from the document, not from the core, which it is compared with. No I/O. Lengths are
+checked before they are used; what is behind damage is found again by its checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from qindex._core import ffi, lib
+
+JOURNAL_MAGIC: Final = b"QIJRNL\r\n"
+PAST_MAGIC: Final = b"QIPAST\r\n"  # of a journal that is history
+SEGMENT_MAGIC: Final = b"QISEGM\r\n"
+JOURNAL_START, SEGMENT_START = 8192, 64
+HEADER_COPY: Final = 4096
+HEADER_BYTES: Final = 64
+FRAME_BYTES: Final = 8
+FIELDS_BYTES: Final = 32
+REQ_ID_MASK: Final = (1 << 62) - 1
+
+RECORDS, MARK, MANIFEST, SESSION, CLOSE, PURGE, ENTRIES, SUMMARY = range(1, 9)
+NAMES: Final = ("", "records", "mark", "manifest", "session", "close", "purge", "entries",
+                "summary")  # fmt: skip
+
+_U16: Final = Struct(">H")
+_U32: Final = Struct(">I")
+_U64: Final = Struct(">Q")
+_HEADER: Final = Struct(">8sII16sQQ12sI")
+_MANIFEST: Final = Struct(">QQQQHHQI")
+_SEGMENT: Final = Struct(">QIHHQ")
+_SESSION: Final = Struct(">QQHHQ")
+_FIELDS: Final = Struct(">16sQII")
+_LANE_TABLE: Final = (1, 0)  # one lane, number 0
+_SEARCH_FACTOR: Final = 16  # what may be spent on checksums behind damage, in sizes of the file
+
+
+class Frame(NamedTuple):
+    offset: int
+    type: int
+    length: int  # of the payload
+
+    @property
+    def end(self) -> int:
+        return self.offset + FRAME_BYTES + self.length
+
+
+class Fields(NamedTuple):
+    """What a publish says behind its ReqId or slot."""
+
+    msg_id: bytes
+    expiry_us: int
+    size: int  # of the body
+    embedded: int
+
+
+class ManifestSegment(NamedTuple):
+    number: int
+    alt: bool
+    length: int
+    unacked: int
+    transient: int
+    epoch: int
+
+
+class Manifest(NamedTuple):
+    flushed_epoch: int
+    session: int
+    floor: int
+    previous_tail: int
+    reserved: int
+    segments: tuple[ManifestSegment, ...]
+
+
+class Header(NamedTuple):
+    """Of a journal: `number` is 0; of a segment: its number. `is_past`: a journal of history."""
+
+    identity: bytes
+    number: int
+    epoch: int
+    is_past: bool
+
+
+def crc(start: int, data: bytes) -> int:
+    value: int = lib.qi_crc32c(start, data, len(data))
+    return value
+
+
+def journal_header(data: bytes) -> Header | None:
+    """The valid copy with the higher epoch."""
+    copies = (_journal_copy(data[at : at + HEADER_BYTES]) for at in (0, HEADER_COPY))
+    return max(filter(None, copies), key=lambda header: header.epoch, default=None)
+
+
+def _journal_copy(head: bytes) -> Header | None:
+    if len(head) < HEADER_BYTES:
+        return None
+    magic, version, _, identity, epoch, _, _, checksum = _HEADER.unpack(head)
+    if magic not in (JOURNAL_MAGIC, PAST_MAGIC) or version != 1 or crc(0, head[:60]) != checksum:
+        return None
+    return Header(identity, 0, epoch, magic == PAST_MAGIC)
+
+
+def segment_header(head: bytes) -> Header | None:
+    if len(head) < HEADER_BYTES:
+        return None
+    magic, version, _, identity, number, epoch, _, checksum = _HEADER.unpack(head[:HEADER_BYTES])
+    if magic != SEGMENT_MAGIC or version != 1 or crc(0, head[:60]) != checksum:
+        return None
+    return Header(identity, number, epoch, False)
+
+
+class Frames:
+    """The frames of one file, in memory."""
+
+    def __init__(self, data: bytes, header: Header) -> None:
+        self.data = data
+        self._seed = crc(0, header.identity + _U64.pack(header.number) + _U64.pack(header.epoch))
+        self._bytes = ffi.from_buffer(data)
+        self._effort = _SEARCH_FACTOR * len(data)
+
+    def at(self, offset: int) -> Frame | None:
+        """The frame there, if it is valid."""
+        if offset + FRAME_BYTES > len(self.data):
+            return None
+        (word,) = _U32.unpack_from(self.data, offset)
+        kind, length = word >> 28, word & 0xFFFFFFF
+        if not RECORDS <= kind <= SUMMARY or not length:
+            return None
+        if length > len(self.data) - offset - FRAME_BYTES:
+            return None
+        value = lib.qi_crc32c(self._seed, _U64.pack(offset), 8)
+        value = lib.qi_crc32c(value, self._bytes + offset, 4)
+        value = lib.qi_crc32c(value, self._bytes + offset + FRAME_BYTES, length)
+        self._effort -= length
+        if value != _U32.unpack_from(self.data, offset + 4)[0]:
+            return None
+        return Frame(offset, kind, length)
+
+    def find(self, offset: int) -> Frame | None:
+        """The next valid frame at or behind `offset`, as far as the effort for one file goes."""
+        read, last = _U32.unpack_from, len(self.data) - FRAME_BYTES
+        while offset < last and self._effort > 0:
+            (word,) = read(self.data, offset)
+            fits = RECORDS <= word >> 28 <= SUMMARY and word & 0xFFFFFFF <= last - offset
+            if fits and (frame := self.at(offset)) is not None:
+                return frame
+            offset += 1
+        return None
+
+    def payload(self, frame: Frame) -> bytes:
+        return self.data[frame.offset + FRAME_BYTES : frame.end]
+
+    def durable_below(self, offset: int) -> int:
+        """The highest offset that a valid MARK or CLOSE behind `offset` says was durable."""
+        best = 0
+        for word in (_U32.pack(MARK << 28 | 16), _U32.pack(CLOSE << 28 | 28)):
+            at = self.data.find(word, offset)
+            while at >= 0:
+                if (frame := self.at(at)) is not None:
+                    best = max(best, mark_of(self.payload(frame)))
+                at = self.data.find(word, at + 1)
+        return best
+
+
+def mark_of(payload: bytes) -> int:
+    """Of MARK and CLOSE: the journal was durable below this offset."""
+    offset: int = _U64.unpack_from(payload)[0]
+    return offset
+
+
+def manifest_of(payload: bytes) -> Manifest | None:
+    if len(payload) < _MANIFEST.size:
+        return None
+    flushed, session, floor, tail, lanes, lane, reserved, count = _MANIFEST.unpack_from(payload)
+    if (lanes, lane) != _LANE_TABLE or len(payload) != _MANIFEST.size + count * _SEGMENT.size:
+        return None
+    segments = tuple(
+        ManifestSegment(number, bool(word >> 31), word & 0x7FFFFFFF, unacked, transient, epoch)
+        for number, word, unacked, transient, epoch in _SEGMENT.iter_unpack(
+            payload[_MANIFEST.size :]
+        )
+    )
+    return Manifest(flushed, session, floor, tail, reserved, segments)
+
+
+def session_of(payload: bytes) -> tuple[int, int] | None:
+    """(session, floor)"""
+    if len(payload) != _SESSION.size:
+        return None
+    session, floor, lanes, lane, _ = _SESSION.unpack(payload)
+    return (session, floor) if (lanes, lane) == _LANE_TABLE else None
+
+
+def fields_of(data: bytes) -> Fields:
+    return Fields._make(_FIELDS.unpack_from(data))
+
+
+def records_of(payload: bytes, inside: int = 0) -> Iterator[tuple[int, int, int]]:
+    """(offset in the payload, kind, ReqId) of each record; ends early if one does not fit."""
+    while inside + 8 <= len(payload):
+        (word,) = _U64.unpack_from(payload, inside)
+        kind, end = word >> 62, inside + 8
+        if kind < 2:
+            if end + FIELDS_BYTES > len(payload):
+                return
+            end += FIELDS_BYTES + _U32.unpack_from(payload, end + 28)[0]
+        if end > len(payload):
+            return
+        yield inside, kind, word & REQ_ID_MASK
+        inside = end
+
+
+class Entry(NamedTuple):
+    """Of a segment: a publish; or `fields_at` is -1, and `times` is -1 for a deliver or ack."""
+
+    slot: int
+    fields_at: int
+    persistent: bool
+    times: int
+
+
+def entries_of(payload: bytes) -> Iterator[Entry]:
+    """Each entry; `fields_at` is an offset in the payload."""
+    at = 0
+    while at + 2 <= len(payload):
+        (head,) = _U16.unpack_from(payload, at)
+        slot, at = head & 0x3FFF, at + 2
+        if head >> 15:
+            if at + FIELDS_BYTES > len(payload):
+                return
+            fields_at, at = at, at + FIELDS_BYTES + _U32.unpack_from(payload, at + 28)[0]
+            if at > len(payload):
+                return
+            yield Entry(slot, fields_at, bool(head & 0x4000), 0)
+        elif head >> 14:
+            yield Entry(slot, -1, False, -1)
+        else:
+            if at + 2 > len(payload):
+                return
+            yield Entry(slot, -1, False, _U16.unpack_from(payload, at)[0])
+            at += 2
