@@ -8,8 +8,9 @@
  * Nothing relies on history: it comes behind the commit point of a flush (H1), no sync waits for it but that of the
  * directory that follows anyway, no failure in it fails a flush, and a power cut may take any of its names: a replay
  * begins behind the gap then. What a crash left between commit and rename the next recovery renames. A journal's tape
- * is closed in any case, so that nothing is ever appended to a file that may have got another name. The bytes of all past.* of a queue have a bound:
- * beyond it the files of the oldest epochs go, and all of them when the disk is short of space (H14).
+ * is closed in any case, so that nothing is ever appended to a file that may have got another name. The bytes of all
+ * past.* of a queue have a bound: beyond it the files of the oldest epochs go, and all of them when the disk is short of
+ * space (H14).
  */
 #include "history.h"
 

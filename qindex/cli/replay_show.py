@@ -41,6 +41,10 @@ class Shown:
             purge = self.log.purge_of(record)
             kept = f", but for {count(len(purge.kept), 'message')}" if purge.kept else ""
             return f"acks what is below {purge.below}{kept}"
+        if record.verb == "time" and len(record.data) == 8:
+            word = int.from_bytes(record.data, "big")
+            priority, due_us = word >> 56, word & (1 << 56) - 1
+            return f"priority {priority}, held until {due_us / 1e6:.6f}" if due_us else "not held"
         if record.verb in ("mark", "close") and len(record.data) >= 8:
             return f"durable below byte {mark_of(record.data)}"
         if record.verb == "session" and (session := session_of(record.data)):

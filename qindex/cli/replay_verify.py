@@ -21,7 +21,7 @@ from qindex.cli.screen import CommandError, Screen
 from qindex.cli.sources import NodeSource, Source, StoreSource, chosen_names, open_source
 from qindex.cli.text import count, printable
 from qindex.formats.foreign import Findings
-from qindex.formats.native_frames import Fields, Manifest, manifest_of
+from qindex.formats.native_frames import COUNT_MASK, Fields, Manifest, manifest_of
 from qindex.formats.native_journals import CannotReplay
 from qindex.formats.native_replay import NativeLog
 from qindex.formats.rabbitmq_queue import Counts, scan_queue
@@ -235,7 +235,7 @@ class _Flushes:
         nothing = Segment(0, 0)
         for number in sorted(told.keys() | self._counts.keys()):
             says, found = told.get(number, nothing), self._counts.get(number, nothing)
-            below = number * self._log.slots < manifest.floor
+            below = number * self._log.slots & COUNT_MASK < manifest.floor
             one, other = (s.live - (s.transient if below else 0) for s in (says, found))
             if one != other:
                 self._verdict.difference = (

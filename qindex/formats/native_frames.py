@@ -22,16 +22,29 @@ FRAME_BYTES: Final = 8
 FIELDS_BYTES: Final = 32
 REQ_ID_MASK: Final = (1 << 62) - 1
 
-RECORDS, MARK, MANIFEST, SESSION, CLOSE, PURGE, ENTRIES, SUMMARY = range(1, 9)
-NAMES: Final = ("", "records", "mark", "manifest", "session", "close", "purge", "entries",
-                "summary")  # fmt: skip
+RECORDS, MARK, MANIFEST, SESSION, CLOSE, PURGE, ENTRIES, SUMMARY, LANES = range(1, 10)
+NAMES: Final = (
+    "",
+    "records",
+    "mark",
+    "manifest",
+    "session",
+    "close",
+    "purge",
+    "entries",
+    "summary",
+    "lanes",
+)
+COUNT_MASK: Final = (1 << 52) - 1  # a ReqId without its lane
+TIME: Final = 4  # as a kind: the ReqId of lane 1023 and count 0, then what it is about, and a time
+_TIME_HEAD: Final = 2 << 62 | 1023 << 52
 
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
 _U64: Final = Struct(">Q")
 _HEADER: Final = Struct(">8sII16sQQ12sI")
 _MANIFEST: Final = Struct(">QQQQHHQI")
-_SEGMENT: Final = Struct(">QIHHQ")
+_SEGMENT: Final = Struct(">QIHHQQHH")
 _SESSION: Final = Struct(">QQHHQ")
 _FIELDS: Final = Struct(">16sQII")
 _LANE_TABLE: Final = (1, 0)  # one lane, number 0
@@ -128,7 +141,7 @@ class Frames:
             return None
         (word,) = _U32.unpack_from(self.data, offset)
         kind, length = word >> 28, word & 0xFFFFFFF
-        if not RECORDS <= kind <= SUMMARY or not length:
+        if not RECORDS <= kind <= LANES or not length:
             return None
         if length > len(self.data) - offset - FRAME_BYTES:
             return None
@@ -145,7 +158,7 @@ class Frames:
         read, last = _U32.unpack_from, len(self.data) - FRAME_BYTES
         while offset < last and self._effort > 0:
             (word,) = read(self.data, offset)
-            fits = RECORDS <= word >> 28 <= SUMMARY and word & 0xFFFFFFF <= last - offset
+            fits = RECORDS <= word >> 28 <= LANES and word & 0xFFFFFFF <= last - offset
             if fits and (frame := self.at(offset)) is not None:
                 return frame
             offset += 1
@@ -180,7 +193,7 @@ def manifest_of(payload: bytes) -> Manifest | None:
         return None
     segments = tuple(
         ManifestSegment(number, bool(word >> 31), word & 0x7FFFFFFF, unacked, transient, epoch)
-        for number, word, unacked, transient, epoch in _SEGMENT.iter_unpack(
+        for number, word, unacked, transient, epoch, _, _, _ in _SEGMENT.iter_unpack(
             payload[_MANIFEST.size :]
         )
     )
@@ -200,10 +213,19 @@ def fields_of(data: bytes) -> Fields:
 
 
 def records_of(payload: bytes, inside: int = 0) -> Iterator[tuple[int, int, int]]:
-    """(offset in the payload, kind, ReqId) of each record; ends early if one does not fit."""
+    """(offset in the payload, kind, ReqId) of each record; ends early if one does not fit.
+
+    A record of kind TIME has its time 16 bytes behind its offset.
+    """
     while inside + 8 <= len(payload):
         (word,) = _U64.unpack_from(payload, inside)
         kind, end = word >> 62, inside + 8
+        if word == _TIME_HEAD:
+            if inside + 24 > len(payload):
+                return
+            yield inside, TIME, _U64.unpack_from(payload, end)[0] & REQ_ID_MASK
+            inside += 24
+            continue
         if kind < 2:
             if end + FIELDS_BYTES > len(payload):
                 return
@@ -241,5 +263,9 @@ def entries_of(payload: bytes) -> Iterator[Entry]:
         else:
             if at + 2 > len(payload):
                 return
-            yield Entry(slot, -1, False, _U16.unpack_from(payload, at)[0])
+            (times,) = _U16.unpack_from(payload, at)
             at += 2
+            if times:
+                yield Entry(slot, -1, False, times)
+            else:
+                at += 8  # when it is due: no matter of what is live

@@ -166,7 +166,7 @@ class NativeJournals:
         return journal.frames
 
     def _end_of_kept(self, journal: Journal, size: int) -> int:
-        """All of it was durable; how long it was stands at the beginning of the next one."""
+        """All below that was durable once; how long it was the next one's first frame says."""
         place = self.all.index(journal) + 1
         behind = self.all[place]
         data = behind.frames.data if behind.frames else self._beginning(behind.where)
@@ -201,6 +201,8 @@ class NativeJournals:
                     self.findings.note("torn tail", journal.where, offset, text)
                 return
             behind = frames.find(offset + 1)
+            if behind is None and not any(frames.data[offset : offset + FRAME_BYTES]):
+                return  # recovery cut it here, before its flush
             if tell or journal.is_past:
                 size = (behind.offset if behind else journal.end) - offset
                 text = f"{size} bytes among durable records are damaged"

@@ -12,6 +12,7 @@ from typing import Final
 
 from qindex.formats.foreign import Tree
 from qindex.formats.native_frames import (
+    COUNT_MASK,
     ENTRIES,
     FIELDS_BYTES,
     FRAME_BYTES,
@@ -21,6 +22,7 @@ from qindex.formats.native_frames import (
     NAMES,
     RECORDS,
     SEGMENT_START,
+    TIME,
     Fields,
     Frames,
     Header,
@@ -54,7 +56,7 @@ from qindex.formats.replay import (
     live_in,
 )
 
-_VERBS: Final = ("publish", "publish", "deliver", "ack")
+_VERBS: Final = ("publish", "publish", "deliver", "ack", "time")
 
 
 class NativeLog:
@@ -107,7 +109,7 @@ class NativeLog:
         return None
 
     def _told(self, segment: ManifestSegment) -> Segment:
-        if segment.number * self.slots < self.floor:
+        if segment.number * self.slots & COUNT_MASK < self.floor:
             return Segment(segment.unacked - segment.transient, 0)
         return Segment(segment.unacked, segment.transient)
 
@@ -126,7 +128,11 @@ class NativeLog:
                     continue
                 start = frame.offset + FRAME_BYTES
                 for at, kind, req_id in records_of(payload, inside):
-                    data = payload[at + 8 : at + 8 + FIELDS_BYTES] if kind < 2 else b""
+                    data = b""
+                    if kind < 2:
+                        data = payload[at + 8 : at + 8 + FIELDS_BYTES]
+                    elif kind == TIME:
+                        data = payload[at + 16 : at + 24]
                     where = (index, frame.offset, at)
                     yield Record(where, start + at, _VERBS[kind], req_id, data, kind == 1)
                 inside = 0
@@ -204,7 +210,7 @@ class NativeLog:
 
     def read_segment(self, number: int) -> Slots:
         slots = array("I", bytes(4 * self.slots))
-        below_floor = number * self.slots < self.floor
+        below_floor = number * self.slots & COUNT_MASK < self.floor
         for _, slot, fields_at, persistent, count in self._entries(number):
             bits = slots[slot]
             if fields_at >= 0:

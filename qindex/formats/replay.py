@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from sortedcontainers import SortedDict
 
-from qindex.formats.native_frames import Fields, fields_of
+from qindex.formats.native_frames import COUNT_MASK, Fields, fields_of
 
 # Where a record stands: number of the file, offset of its frame there, offset inside the frame.
 Place: TypeAlias = tuple[int, int, int]
@@ -45,15 +45,20 @@ class Record(NamedTuple):
 
     place: Place
     offset: int
-    verb: str  # publish, deliver, ack, purge, session, manifest, mark, close
+    verb: str  # publish, deliver, ack, time, purge, session, manifest, mark, lanes, close
     req_id: int
     data: bytes
     transient: bool = False
 
 
 class Purge(NamedTuple):
+    """Acks all whose count, the ReqId without its lane, is below, but for some ReqIds."""
+
     below: int
     kept: frozenset[int]
+
+    def takes(self, req_id: int) -> bool:
+        return req_id & COUNT_MASK < self.below and req_id not in self.kept
 
 
 class Segment(NamedTuple):
@@ -85,7 +90,7 @@ class Log(Protocol):
     def purge_of(self, record: Record) -> Purge: ...
 
     def floor_of(self, record: Record) -> int:
-        """Of a session: ReqIds below lived through an unclean end."""
+        """Of a session: ReqIds whose count is below lived through an unclean end."""
         ...
 
     def embedded_of(self, record: Record) -> bytes:
@@ -131,7 +136,6 @@ class State:
         self._counts = SortedDict({n: told.live for n, told in log.segments.items() if told.live})
         self.live = sum(self._counts.values())
         self.floor = log.floor
-        self.next = 0  # behind the highest ReqId that a record published
         self.orphans = 0  # deliveries and acks of what was never published
 
     def copy(self) -> State:
@@ -162,10 +166,11 @@ class State:
         if bits == PUBLISHED:
             if before & PUBLISHED:
                 return
-            self.next = max(self.next, req_id + 1)
             if record.transient:
                 bits |= TRANSIENT
-                if req_id < self.floor:  # it died at an end that a later record tells of
+                if (
+                    req_id & COUNT_MASK < self.floor
+                ):  # it died at an end that a later record tells of
                     bits |= ACKED
         else:
             if not before & PUBLISHED:
@@ -231,20 +236,24 @@ class State:
             acked += len(gone)
         self._count(number, -acked)
 
+    def _first_count(self, number: int) -> int:
+        """A segment lies in one lane."""
+        return number * self._log.slots & COUNT_MASK
+
     def _purge(self, purge: Purge) -> None:
-        last = (purge.below - 1) // self._log.slots
-        for number in list(self._counts.irange(maximum=last)):
-            self._ack_where(number, lambda r, _: r < purge.below and r not in purge.kept)
+        for number in [n for n in self._counts if self._first_count(n) < purge.below]:
+            self._ack_where(number, lambda req_id, _: purge.takes(req_id))
 
     def _raise_floor(self, floor: int) -> None:
         """Transient messages below it died with the process that held them."""
         if floor <= self.floor:
             return
-        first, last = self.floor // self._log.slots, (floor - 1) // self._log.slots
-        for number in list(self._counts.irange(first, last)):
+        for number in [n for n in self._counts if self._first_count(n) < floor]:
             told = self._log.segments.get(number)
             if number in self._read or (told is not None and told.transient):
-                self._ack_where(number, lambda r, bits: bool(bits & TRANSIENT) and r < floor)
+                self._ack_where(
+                    number, lambda r, bits: bool(bits & TRANSIENT) and r & COUNT_MASK < floor
+                )
         self.floor = floor
 
     def numbers(self) -> list[int]:
@@ -274,7 +283,7 @@ class State:
             for req_id, bits in enumerate(piece, number * self._log.slots + start):
                 if bits & LIVE_MASK == PUBLISHED:
                     transient, delivered = bool(bits & TRANSIENT), bool(bits & DELIVERED)
-                    redelivered = delivered or req_id < self.floor
+                    redelivered = delivered or req_id & COUNT_MASK < self.floor
                     yield Live(req_id, transient, delivered, bits // DELIVERY, redelivered)
 
     def messages(self) -> Iterator[Live]:
@@ -356,10 +365,9 @@ class Replay:
         while (record := self.forward()) is not None:
             if record.req_id == req_id and verb in (None, record.verb):
                 return True
-            if record.verb == "purge" and verb in (None, "ack", "purge"):
-                purge = self.log.purge_of(record)
-                if req_id < purge.below and req_id not in purge.kept:
-                    return True
+            is_purge = record.verb == "purge" and verb in (None, "ack")
+            if is_purge and self.log.purge_of(record).takes(req_id):
+                return True
         return False
 
 

@@ -21,7 +21,11 @@ def life(store, steps, choose):
     queue, out = store.queue("q"), []
     for _ in range(steps):
         way = choose.random()
-        if way < 0.45:
+        if way < 0.1:
+            queue.publish(
+                b"lane", priority=choose.randrange(3), delay=choose.choice((None, 0.1, 99))
+            )
+        elif way < 0.45:
             queue.publish(b"x" * choose.randrange(200), persistent=choose.random() < 0.8)
         elif way < 0.7:
             out += queue.get_many(choose.randrange(1, 4))
@@ -69,7 +73,7 @@ def test_replay_and_recovery_agree_after_every_power_cut(tmp_path, capsys, seed)
         assert not [f for f in again.findings if f.severity == "damage"]
         again.close()
         for verdict in verdict_of(left.files(), tmp_path / f"{cut}-on", capsys):
-            assert verdict["same"], verdict
+            assert verdict["same"], verdict["damage"]
             flushes += verdict["flushes"]
             compared += verdict["messages"]
     assert flushes > 5 * CUTS

@@ -17,6 +17,7 @@ from qindex.formats.native_replay import NativeLog
 from qindex.formats.replay import Replay
 
 NAME = "q"
+VERBS = ("publish", "publish", "lane", "batch", "get", "get", "ack", "nack", "purge")
 
 
 @contextmanager
@@ -43,9 +44,13 @@ def busy(queue, steps, seed):
     choose = random.Random(seed)
     out = list(queue.get_many(3))
     for _ in range(steps):
-        verb = choose.choice(("publish", "publish", "batch", "get", "get", "ack", "nack", "purge"))
+        verb = choose.choice(VERBS)
         if verb == "publish":
             queue.publish(b"x" * choose.randrange(90), persistent=choose.random() < 0.7)
+        elif verb == "lane":
+            queue.publish(
+                b"lane", priority=choose.randrange(3), delay=choose.choice((None, 0.001, 99))
+            )
         elif verb == "batch":
             queue.publish_many([b"batch"] * choose.randrange(1, 5))
         elif verb == "get":
@@ -53,7 +58,7 @@ def busy(queue, steps, seed):
         elif verb == "ack" and out:
             queue.ack(out.pop(choose.randrange(len(out))))
         elif verb == "nack" and out:
-            queue.nack(out.pop())
+            queue.nack(out.pop(), delay=choose.choice((0, 99)))
         elif verb == "purge" and choose.random() < 0.2:
             queue.purge()
 
