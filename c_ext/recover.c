@@ -12,7 +12,6 @@
 
 #include "bug.h"
 #include "crc32c.h"
-#include "history.h"
 #include "store.h"
 
 /* How many ReqIds may have been given out that nothing tells of: all that a queue may live to see in days (H10). */
@@ -485,8 +484,6 @@ int qi_recover(struct qi_queue *queue) {
         /* Not before the tail is cut: a MANIFEST in it may name one. Without the old journal nobody knows which are. */
         if (!error && !store->options.read_only && !recovery.lacks_old)
             qi_remove_strays(queue);
-        if (!error && !store->options.read_only && qi_keeps_history(queue))
-            qi_history_recover(queue);
     }
     if (error) {
         qi_queue_reset(queue);

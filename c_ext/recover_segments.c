@@ -168,6 +168,8 @@ void qi_remove_strays(struct qi_queue *queue) {
         queue->dir_unsynced = true;
     }
     free(strays.items);
+    if (qi_keeps_history(queue))
+        qi_history_recover(queue);
 }
 
 /* The counters of a damaged segment become what its file holds. Not more memory is kept than before: a hostile manifest
