@@ -22,6 +22,7 @@
 
 #include "explore/allocations.h"
 #include "sim/disk_sim.h"
+#include "usual.h"
 
 #define ITEMS_MAX    1000u
 #define QUEUES       3u

@@ -38,33 +38,27 @@ static bool open_options(struct run *run, qi_options options) {
     return went(run, "open", error);
 }
 
-static qi_options usual(void) {
-    return (qi_options){.segment_entries = 8,
-                        .max_journal_entries = 24,
-                        .max_journal_bytes = 9000,
-                        .embed_below = 64,
-                        .message_file_size = 4096,
-                        .sync_interval_us = 5000,
-                        .idle_us = 1000000,
-                        .create = true,
-                        .worker = true};
+/* With a worker: on this disk qi_store_tick does its duties. */
+static qi_options with_worker(void) {
+    qi_options options = usual();
+    options.sync_interval_us = 5000;
+    options.worker = true;
+    return options;
 }
 
 static void open_store(struct run *run) {
-    open_options(run, usual());
+    open_options(run, with_worker());
 }
 
 static void open_reader(struct run *run) {
     qi_options options = usual();
     options.read_only = true;
-    options.create = options.worker = false;
+    options.create = false;
     open_options(run, options);
 }
 
 static const char *directory_of(uint32_t queue) {
-    static const char *const directories[QUEUES] = {"0000000000000000000000000000000a",
-                                                    "0000000000000000000000000000000b",
-                                                    "0000000000000000000000000000000c"};
+    static const char *const directories[QUEUES] = {A, B, C};
     return directories[queue];
 }
 

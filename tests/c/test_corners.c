@@ -12,25 +12,13 @@
 #include "explore/allocations.h"
 #include "sim/disk_sim.h"
 #include "store.h"
-
-#define A "0000000000000000000000000000000a"
-#define B "0000000000000000000000000000000b"
+#include "usual.h"
 
 struct corner {
     qi_sim *sim;
     qi_store *store;
     qi_queue *a, *b;
 };
-
-static qi_options usual(void) {
-    return (qi_options){.segment_entries = 8,
-                        .max_journal_entries = 24,
-                        .max_journal_bytes = 9000,
-                        .embed_below = 64,
-                        .message_file_size = 4096,
-                        .idle_us = 1000000,
-                        .create = true};
-}
 
 static qi_queue *queue_of(qi_store *store, char name, const char *directory) {
     qi_queue *queue = NULL;
@@ -192,8 +180,7 @@ static void test_a_reader_refuses_what_writes(void) {
     writers_say(&corner, corner.a, QI_E_READ_ONLY);
     store_says(&corner, QI_E_READ_ONLY);
     qi_queue *queue;
-    assert(qi_queue_open(corner.store, "c", 1, "0000000000000000000000000000000c", true, &queue) ==
-           QI_E_MISSING);
+    assert(qi_queue_open(corner.store, "c", 1, C, true, &queue) == QI_E_MISSING);
     corner_end(&corner);
 }
 
@@ -219,11 +206,10 @@ static void test_a_queue_that_could_not_be_created_can_be_later(void) {
         struct corner corner = corner_new();
         qi_queue *queue;
         qi_sim_fault(corner.sim, call, QI_SIM_ENOMEM, false);
-        failed = qi_queue_open(corner.store, "c", 1, "0000000000000000000000000000000c", true,
-                               &queue) != 0;
+        failed = qi_queue_open(corner.store, "c", 1, C, true, &queue) != 0;
         qi_sim_fault(corner.sim, 0, 0, false);
         if (!corner.store->failed) {
-            queue = queue_of(corner.store, 'c', "0000000000000000000000000000000c");
+            queue = queue_of(corner.store, 'c', C);
             publish_many(queue, 3);
         }
         corner_end(&corner);

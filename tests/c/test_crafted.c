@@ -10,8 +10,7 @@
 #include "crc32c.h"
 #include "sim/disk_sim.h"
 #include "store.h"
-
-#define A "0000000000000000000000000000000a"
+#include "usual.h"
 
 struct crafted {
     qi_sim *sim;
@@ -20,15 +19,12 @@ struct crafted {
 };
 
 static int try_open(struct crafted *crafted, bool read_only, bool index_only) {
-    qi_options options = {.segment_entries = 8,
-                          .max_journal_entries = 1 << 20,
-                          .max_journal_bytes = 8 << 20,
-                          .embed_below = 64,
-                          .message_file_size = 4096,
-                          .idle_us = 1000000,
-                          .read_only = read_only,
-                          .index_only = index_only,
-                          .create = !read_only};
+    qi_options options = usual();
+    options.max_journal_entries = 1 << 20; /* nothing is flushed before a test says so */
+    options.max_journal_bytes = 8 << 20;
+    options.read_only = read_only;
+    options.index_only = index_only;
+    options.create = !read_only;
     crafted->queue = NULL;
     int error = qi_store_open_sim(crafted->sim, &options, &crafted->store);
     assert(error == 0);

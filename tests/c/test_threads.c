@@ -15,9 +15,7 @@
 #include <unistd.h>
 
 #include "store.h"
-
-#define A "0000000000000000000000000000000a"
-#define B "0000000000000000000000000000000b"
+#include "usual.h"
 
 /* ---- the stage ---- */
 
@@ -171,14 +169,8 @@ static const char *root;
 
 static void open_store(struct scene *scene, const char *name) {
     char path[300];
-    qi_options options = {.segment_entries = 8,
-                          .max_journal_entries = 24,
-                          .max_journal_bytes = 9000,
-                          .embed_below = 64,
-                          .message_file_size = 4096,
-                          .idle_us = 1000000,
-                          .io = 2,
-                          .create = true};
+    qi_options options = usual();
+    options.io = 2;
     snprintf(path, sizeof path, "%s/%s", root, name);
     *scene = (struct scene){0};
     assert(qi_store_open(path, &options, &scene->store) == 0);
