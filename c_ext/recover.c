@@ -431,7 +431,8 @@ static int begin_session(struct qi_queue *queue, const struct recovery *recovery
         error = qi_append_session(queue);
     if (error)
         return qi_fail_disk(error, "cannot write the journal of", queue->directory);
-    queue->next_is_stale = unclean && !recovery->has_old;
+    /* After a clean end too: the session before may have met an unclean one, and not rotated since. */
+    queue->next_is_stale = !recovery->has_old && (unclean || !QI_BUG(stale_epoch_forgotten));
     queue->old_unsynced = recovery->has_old; /* its header may have been mended */
     queue->dir_unsynced = true;              /* names that an earlier life did not sync (H7) */
     queue->lsn_base = 0;

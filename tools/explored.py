@@ -40,6 +40,17 @@ EXPLORED = [
         " cut 1584523901; publish b 52",
     ),
     Explored(
+        "The same, with a clean end in between: the session that met the power cut did not rotate"
+        " before it was closed, and the next one saw no reason to empty the file. A message that a"
+        " power cut had taken came back with the one after.",
+        "stale_epoch_forgotten",
+        "seed=3654078231555097558 mapping=1 segment=100 journal=12 bytes=10240 embed=64 file=4096;"
+        " publish b 5; publish c 51; publish c 5; idle; get c; flush c; cut 5; fanout b x3 411;"
+        " fail 5; publish a 410; flush c; batch c x30 5; publish c 5; fail 2; idle; get b;"
+        " publish c 5; batch c x9 5; get c; sync c; ack c 5; publish c 3; ack b 5; cut 477475015;"
+        " reopen; fanout b x6 63",
+    ),
+    Explored(
         "A sync of bodies failed after the MANIFEST that ended a flush was appended. The next open"
         " synced the journal, MANIFEST included, found the bodies gone and cut the journal before"
         " both. It had removed the flush's new segment first, as a file that nobody names: a power"
