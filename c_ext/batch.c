@@ -36,7 +36,7 @@ static void seal(struct batch *batch, uint32_t type) {
 }
 
 static void drain(struct batch *batch) {
-    if (batch->error || batch->length == 0)
+    if (batch->error)
         return;
     batch->error =
         batch->disk->ops->write(batch->disk, batch->file, batch->bytes, batch->length, batch->base);
@@ -141,8 +141,7 @@ static void emit_slot(struct batch *batch, const struct qi_flush_segment *segmen
     }
     if (first_delivery)
         emit_event(batch, slot);
-    if (slots->delivered && slots->delivered[at] > 1 &&
-        (first_delivery || qi_bit(slots->jcount, at)))
+    if (slots->delivered && slots->delivered[at] > 1)
         emit_count(batch, slot, slots->delivered[at]);
     bool held = segment->all_held || qi_bit(slots->held, at);
     if (qi_bit(slots->jtime, at) || (segment->old && held))

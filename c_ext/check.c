@@ -113,7 +113,7 @@ static int check_segment(struct checking *checking, uint32_t index) {
     checking->depth += unacked;
     checking->out += hot->out_count;
     check_bodies(checking, segment);
-    if (was_cold && !hot->dirty && !hot->out_count && segment->length)
+    if (was_cold)
         qi_segment_cool(segment);
     return 0;
 }

@@ -175,7 +175,7 @@ int qi_journal_cut_tail(struct qi_journal *journal, uint64_t end) {
 
 static void note_frame(struct qi_journal_scan *scan, const struct qi_frame *frame) {
     scan->end = frame->offset + QI_FRAME_HEADER + frame->length;
-    scan->closed = frame->type == QI_FRAME_CLOSE;
+    scan->closed = qi_read_close(frame, &scan->next);
     if (frame->type == QI_FRAME_MANIFEST)
         scan->manifest = frame->offset;
     if ((frame->type == QI_FRAME_MARK || frame->type == QI_FRAME_CLOSE) && frame->length >= 16) {

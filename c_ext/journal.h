@@ -75,9 +75,13 @@ struct qi_journal_scan {
     uint64_t time_us;      /* latest MARK's or CLOSE's clock */
     uint64_t manifest;     /* offset of the last MANIFEST frame, 0: none */
     bool closed;           /* the last frame is a CLOSE */
+    uint64_t next;         /* ReqId, by that */
     bool cut_short;  /* the file ends where zeros should follow, within a page: somebody cut it */
     uint64_t effort; /* what may still be spent on searching behind damage */
 };
+
+/* state.c: the next ReqId, if this is a CLOSE that can be read. */
+bool qi_read_close(const struct qi_frame *frame, uint64_t *next);
 
 /* Checks every frame once and finds the end. Cost: one checksum over the journal's bytes. */
 void qi_journal_scan(const struct qi_journal *journal, struct qi_journal_scan *scan);

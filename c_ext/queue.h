@@ -93,7 +93,9 @@ static inline uint64_t qi_lsn(struct qi_queue *queue) {
 int qi_recover(struct qi_queue *queue);
 /* reread.c: the same for writers; for a reader again, if the writer changed the files while they were read. */
 int qi_recover_view(struct qi_queue *queue);
-/* A reader's: has the queue changed since it was read? Reads a few bytes of both journals. */
+/* A reader's: are the journals that were read a pair of one moment? Has the queue changed since it was read? Both read a
+ * few bytes of both journals. */
+bool qi_pair_is_steady(struct qi_queue *queue);
 bool qi_view_is_old(struct qi_queue *queue);
 /* What a reader holds is too old to be read: reads the queue again. QI_E_CORRUPT, with the error's text as it was: it
  * has not changed since (or this is the writer), so what is missing is damage. All pointers into the index are gone. */
@@ -133,7 +135,6 @@ int qi_append_session(struct qi_queue *queue);
 int qi_append_close(struct qi_queue *queue);
 bool qi_read_session(const struct qi_frame *frame, uint64_t *session, uint64_t *floor,
                      uint64_t *reserved);
-bool qi_read_close(const struct qi_frame *frame, uint64_t *next);
 /* A LANES frame, in front of the CLOSE of a queue that has more than one lane. */
 int qi_append_lanes(struct qi_queue *queue);
 

@@ -6,6 +6,7 @@
  * Cost: the journals' bytes and, after an unclean end, the bodies behind the last MARK; one open per living segment.
  * Segment files are read when somebody needs them.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +57,7 @@ static int open_journal(struct qi_queue *queue, uint32_t which) {
     if (mapped > QI_LOC_OFFSET_MAX)
         mapped = QI_LOC_OFFSET_MAX;
     struct qi_tape *tape = &queue->journals[which].tape;
-    error = qi_tape_open(tape, disk, file, reading ? 0 : mapped, store->use_mapping && !reading);
+    error = qi_tape_open(tape, disk, file, reading ? 0 : mapped, store->use_mapping);
     int load = error || reading ? !error : has_header(tape);
     if (load < 0)
         error = load;
@@ -65,35 +66,13 @@ static int open_journal(struct qi_queue *queue, uint32_t which) {
     return error ? qi_fail_disk(error, "cannot read", name) : 0;
 }
 
-/* A reader beside a live writer: the pair of journals must be of one moment. */
-static bool pair_is_steady(struct qi_queue *queue) {
-    struct qi_disk *disk = queue->store->disk;
-    for (uint32_t which = 0; which < 2; which++) {
-        const struct qi_tape *tape = &queue->journals[which].tape;
-        int file = disk->ops->open(disk, queue->dir, qi_journal_name(which), QI_OPEN_READ);
-        if ((file < 0) != (tape->file < 0)) {
-            if (file >= 0)
-                disk->ops->close(disk, file);
-            return false;
-        }
-        if (file < 0)
-            continue;
-        uint8_t header[QI_JH_SIZE];
-        int64_t got = disk->ops->read(disk, file, header, sizeof header, 0);
-        disk->ops->close(disk, file);
-        if (got != sizeof header || tape->allocated < sizeof header ||
-            memcmp(header, tape->memory, sizeof header) != 0)
-            return false;
-    }
-    return true;
-}
-
+/* A reader beside a live writer reads again until the pair of journals is of one moment. */
 static int open_journals(struct qi_queue *queue) {
     for (int attempt = 0;; attempt++) {
         int error = open_journal(queue, 0);
         if (!error)
             error = open_journal(queue, 1);
-        if (error || !queue->store->options.read_only || attempt == 100 || pair_is_steady(queue))
+        if (error || !queue->store->options.read_only || attempt == 100 || qi_pair_is_steady(queue))
             return error;
         qi_tape_close(&queue->journals[0].tape);
         qi_tape_close(&queue->journals[1].tape);
@@ -114,10 +93,11 @@ static bool take_journal(struct qi_queue *queue, uint32_t which, struct recovery
     struct qi_frame frame;
     qi_journal_scan(journal, &recovery->scan);
     queue->epoch = journal->epoch;
-    return recovery->scan.manifest > 0 &&
-           qi_frame_read(journal->seed, journal->tape.memory, recovery->scan.end,
-                         recovery->scan.manifest, 0, &frame) == QI_FRAME_VALID &&
-           qi_read_manifest(&frame, &recovery->manifest);
+    if (recovery->scan.manifest == 0)
+        return false;
+    qi_frame_read(journal->seed, journal->tape.memory, recovery->scan.end, recovery->scan.manifest,
+                  0, &frame); /* valid: the scan says so */
+    return qi_read_manifest(&frame, &recovery->manifest);
 }
 
 /* It was durable, and is damaged. What it said is found out as far as can be: the old journal is replayed if it is
@@ -187,6 +167,7 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
     for (uint32_t i = 0; i < manifest->count; i++) {
         const uint8_t *at = manifest->segments + (uint64_t)i * QI_MANIFEST_SEGMENT;
         uint64_t number = qi_get64(at);
+        uint16_t unacked = qi_get16(at + 12), transient = qi_get16(at + 14);
         if (number < lowest || number > QI_REQ_ID_MASK / entries ||
             (qi_get32(at + 8) & ~QI_MANIFEST_ALT) >
                 QI_LOC_OFFSET_MAX) /* no writer of ours does that */
@@ -198,8 +179,8 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
             return qi_fail(QI_E_MEMORY, "no memory for the table of segments");
         segment->length = qi_get32(at + 8) & ~QI_MANIFEST_ALT;
         segment->alt = (qi_get32(at + 8) & QI_MANIFEST_ALT) != 0;
-        segment->flushed_unacked = qi_get16(at + 12);
-        segment->flushed_transient = qi_get16(at + 14);
+        segment->flushed_unacked = unacked;
+        segment->flushed_transient = transient < unacked ? transient : unacked;
         segment->epoch = qi_get64(at + 16);
         segment->due_us = segment->flushed_due = qi_get64(at + 24);
         segment->flushed_delayed = qi_get16(at + 32);
@@ -386,17 +367,11 @@ static int begin_session(struct qi_queue *queue, const struct recovery *recovery
     struct qi_store *store = queue->store;
     struct qi_journal *journal = qi_current(queue);
     uint32_t entries = store->options.segment_entries;
-    uint64_t next = 0;
-    struct qi_frame frame;
     bool closed = scan->closed && scan->torn_bytes == 0 && scan->damaged == 0;
-    if (closed) /* CLOSE is 36 bytes long */
-        closed = qi_frame_read(journal->seed, journal->tape.memory, scan->end, scan->end - 36, 0,
-                               &frame) == QI_FRAME_VALID &&
-                 qi_read_close(&frame, &next);
     if (closed) {
-        queue->lanes.items[0].next = next;
-        if (queue->highest < next)
-            queue->highest = next;
+        queue->lanes.items[0].next = scan->next;
+        if (queue->highest < scan->next)
+            queue->highest = scan->next;
     } else if (!QI_BUG(reserve_ignored)) {
         qi_lanes_raise(queue, queue->reserved);
     }
@@ -458,8 +433,8 @@ static int read_meta(struct qi_queue *queue) {
 int qi_recover(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
     struct qi_disk *disk = store->disk;
-    if (queue->dir < 0)
-        queue->dir = disk->ops->open_dir(disk, store->queues_dir, queue->directory);
+    assert(queue->dir < 0);
+    queue->dir = disk->ops->open_dir(disk, store->queues_dir, queue->directory);
     if (queue->dir < 0)
         return qi_fail_disk(queue->dir, "cannot open the directory of queue", queue->name);
     struct recovery recovery = {0};

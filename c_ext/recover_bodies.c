@@ -2,6 +2,7 @@
  *
  * Owns no state. After an unclean end recovery makes these files durable (H12), then looks for what a power cut took (H8).
  */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "bug.h"
@@ -52,7 +53,8 @@ static int look_for_bodies(struct qi_queue *queue, const struct qi_frame *frame)
             continue;
         struct qi_segment *segment = qi_segment_find(&queue->segments, record.req_id / entries);
         uint32_t slot = (uint32_t)(record.req_id % entries);
-        if (!segment || !segment->hot || qi_bit(qi_slots_of(segment->hot, slot)->ack, slot))
+        assert(segment && segment->hot); /* by the replay of this frame */
+        if (qi_bit(qi_slots_of(segment->hot, slot)->ack, slot))
             continue;
         error = qi_messages_verify(&queue->store->messages, id, &buffer, &room);
     }

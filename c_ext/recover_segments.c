@@ -179,7 +179,7 @@ static int follow_what_is_there(struct qi_queue *queue, struct qi_segment *segme
     bool was_cold = !segment->hot;
     if (!was_cold || size > QI_SEGMENT_START) {
         int error = qi_segment_load(queue, segment);
-        if (was_cold && segment->hot && !segment->hot->dirty)
+        if (was_cold)
             qi_segment_cool(segment);
         return error;
     }

@@ -279,10 +279,6 @@ int qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
             continue;
         if (segment->transient == 0)
             continue;
-        if (segment->unacked == 0) { /* acked, all of them: nobody counted which were transient */
-            segment->transient = 0;
-            continue;
-        }
         struct qi_hot *hot = segment->hot;
         if (hot && hot->loaded) {
             for (uint32_t slot = 0; slot < entries; slot += 64) {
@@ -291,8 +287,7 @@ int qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
                      bits &= bits - 1)
                     qi_segment_ack(queue, segment, slot + (uint32_t)__builtin_ctzll(bits));
             }
-        } else if (hot &&
-                   hot->dirty) { /* which of the acked were transient? Only the file knows. */
+        } else if (hot) { /* which of the acked were transient? Only the file knows. */
             queue->floor = before;
             int error = qi_segment_load(queue, segment);
             queue->floor = floor;

@@ -37,10 +37,14 @@ static bool is_same(struct qi_queue *queue, uint32_t which, uint64_t offset, uin
     return memcmp(now, before, size) == 0;
 }
 
+bool qi_pair_is_steady(struct qi_queue *queue) {
+    return is_same(queue, 0, 0, QI_JH_SIZE) && is_same(queue, 1, 0, QI_JH_SIZE);
+}
+
 bool qi_view_is_old(struct qi_queue *queue) {
     if (!queue->store->options.read_only)
         return false;
-    return !is_same(queue, 0, 0, QI_JH_SIZE) || !is_same(queue, 1, 0, QI_JH_SIZE) ||
+    return !qi_pair_is_steady(queue) ||
            !is_same(queue, queue->epoch & 1, qi_current(queue)->tail, QI_FRAME_HEADER);
 }
 

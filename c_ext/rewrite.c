@@ -60,7 +60,7 @@ static uint64_t live_bytes(struct qi_queue *queue, const struct qi_segment *segm
 /* Reads the segment if it may hold that much garbage; true if it does, and then the next flush rewrites it. */
 static bool choose(struct qi_queue *queue, struct qi_segment *segment, uint32_t garbage_percent) {
     uint64_t entries = queue->store->options.segment_entries;
-    if (segment->length == 0 || segment->unacked == 0 ||
+    if (segment->length == 0 ||
         (uint64_t)segment->unacked * 100 > entries * (100 - garbage_percent))
         return false;
     bool was_cold = !segment->hot;
@@ -74,7 +74,7 @@ static bool choose(struct qi_queue *queue, struct qi_segment *segment, uint32_t 
         return true;
     }
     free(bytes);
-    if (was_cold && segment->hot && !segment->hot->dirty && !segment->hot->out_count)
+    if (was_cold)
         qi_segment_cool(segment);
     return false;
 }

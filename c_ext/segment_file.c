@@ -76,9 +76,12 @@ int qi_segment_read(struct qi_queue *queue, const struct qi_segment *segment, in
         return qi_fail_disk(error, "cannot read a segment of", queue->directory);
     *length = size < segment->length ? (uint32_t)size : segment->length;
     bool fits = *length <= WINDOW_MAX;
-    error = fits ? window_room(queue, *length) : disk->ops->map(disk, -1, *length, bytes);
+    if (fits)
+        error = window_room(queue, *length);
+    else if (disk->ops->map(disk, -1, *length, bytes) != 0)
+        error = qi_fail(QI_E_MEMORY, "no memory to load a segment");
     if (error)
-        return fits ? error : qi_fail(QI_E_MEMORY, "no memory to load a segment");
+        return error;
     if (fits)
         *bytes = queue->window;
     int64_t got = disk->ops->read(disk, file, *bytes, *length, 0);

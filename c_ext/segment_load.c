@@ -203,7 +203,7 @@ static uint32_t live_transients(struct loading *loading) {
 
 static uint16_t moved(uint16_t count, int64_t by) {
     int64_t sum = count + by;
-    return (uint16_t)(sum < 0 ? 0 : sum > UINT16_MAX ? UINT16_MAX : sum);
+    return (uint16_t)(sum > UINT16_MAX ? UINT16_MAX : sum);
 }
 
 void qi_segment_found(struct qi_queue *queue, struct qi_segment *segment, uint32_t unacked,

@@ -80,15 +80,14 @@ int qi_append_session(struct qi_queue *queue) {
     uint64_t end = journal->tail, marked = journal->marked;
     uint8_t *at;
     int error = qi_journal_room(journal, 28, true, &at);
-    bool tried = error == 0;
-    if (tried) {
+    if (!error) {
         qi_put64(at, queue->session);
         qi_put64(at + 8, queue->floor);
         put_lane(at + 16, queue->reserved);
         error = qi_journal_append(journal, QI_FRAME_SESSION, 28);
     }
     /* A MARK alone or half a SESSION behind a CLOSE is no clean end, and what is not synced a power cut may keep. */
-    if (error && (tried || journal->tail != end)) {
+    if (error) {
         struct qi_tape *tape = &journal->tape;
         journal->tail = end;
         journal->marked = marked;

@@ -270,8 +270,8 @@ static void wait_for_others(struct qi_store *store) {
         pthread_cond_wait(&store->changed, &store->lock);
     for (uint32_t i = 0; i < store->queues_count;) {
         const struct qi_queue *queue = store->queues[i];
-        if (queue->flushing || queue->syncing || queue->recovering || store->compacting ||
-            store->counting || store->messages_syncing) {
+        if (queue->flushing | queue->syncing | queue->recovering | store->compacting |
+            store->counting | store->messages_syncing) {
             pthread_cond_wait(&store->changed, &store->lock);
             i = 0;
         } else {

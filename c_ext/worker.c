@@ -17,7 +17,7 @@
 #define LOOK_FURTHER    1 /* the files that looked worth it were not; there may be others */
 
 static bool is_open(const struct qi_queue *queue) {
-    return queue->recovered && !queue->deleted && !queue->recovering && queue->dir >= 0;
+    return queue->recovered && !queue->recovering && queue->dir >= 0;
 }
 
 /* Files emptied before the syncs began may go after them: the acks that emptied them are durable (H9). */
@@ -186,7 +186,7 @@ static int mark_segment(struct marking *marking, struct qi_queue *queue,
                 error = mark(marking, qi_get_msg_id(record + QI_PUB_MSG_ID));
         }
     }
-    if (was_cold && segment->hot && !segment->hot->dirty && !segment->hot->out_count)
+    if (was_cold)
         qi_segment_cool(segment);
     return error;
 }
