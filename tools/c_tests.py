@@ -50,6 +50,9 @@ C_TESTS = {
     "disk_posix": real_disk,
     "corners": engine,
     "crafted": engine,
+    "journals": engine,
+    "readers": engine,
+    "waits": engine,
     "threads": engine,
     "faults": engine,
 }

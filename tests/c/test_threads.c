@@ -311,6 +311,110 @@ static void test_two_compactions_follow_each_other(void) {
     end(&scene);
 }
 
+/* The store fails while others wait for a sync of bodies that is still under way: they need not wait for its end. */
+static void test_who_waits_for_bodies_hears_that_the_store_failed(void) {
+    struct scene scene;
+    begin(&scene, "bodies-failed");
+    struct actor *first = enter_and_stop(&scene, sync_bodies, 1);
+    struct actor *second = enter(&scene, sync_bodies);
+    until_waiting(1);
+    qi_lock(scene.store);
+    qi_store_fail(scene.store, QI_E_IO);
+    qi_unlock(scene.store);
+    assert(leave(second) == QI_E_OUTCOME);
+    let_go_on(0);
+    leave(first);
+    end(&scene);
+}
+
+/* ---- waiting for messages ---- */
+
+static int64_t publish_to_a(struct scene *scene) {
+    return qi_publish(scene->a, "a", 1);
+}
+
+static int64_t get_from_both(struct scene *scene) {
+    uint8_t payload[1000];
+    qi_reader reader = {.payload = payload, .room = sizeof payload};
+    qi_queue *queues[2] = {scene->a, scene->b};
+    uint64_t until_us = qi_store_clock_us(scene->store) + 60 * UINT64_C(1000000);
+    int64_t got = qi_get_wait(&reader, queues, 2, until_us, UINT64_MAX);
+    return got < 0 ? got : payload[0];
+}
+
+static void empty_a(struct scene *scene) {
+    uint8_t payload[1000];
+    qi_reader reader = {.queue = scene->a, .payload = payload, .room = sizeof payload};
+    while (qi_get(&reader) >= 0)
+        assert(qi_ack(scene->a, reader.message.req_id) == 0);
+}
+
+/* It looked at the first queue, then at the second, where the last message had expired and a flush was due. A message for
+ * the first came meanwhile. */
+static void test_what_comes_while_a_wait_looks_elsewhere_is_not_missed(void) {
+    struct scene scene;
+    begin(&scene, "looks");
+    empty_a(&scene);
+    assert(qi_flush(scene.a) == 0);
+    uint8_t payload[10];
+    qi_reader reader = {.queue = scene.b, .payload = payload, .room = sizeof payload};
+    for (int i = 0; i < 7; i++) {
+        assert(qi_publish(scene.b, "b", 1) == i && qi_get(&reader) == 1);
+        assert(qi_ack(scene.b, reader.message.req_id) == 0);
+    }
+    for (int i = 0; i < 3; i++) /* the 24th change; expired long ago */
+        assert(qi_publish_with(scene.b, NULL, 0, "b", 1, 0, 1) >= 0);
+    struct actor *first = enter_and_stop(&scene, get_from_both, 1);
+    assert(publish_to_a(&scene) >= 0);
+    let_go_on(0);
+    assert(leave(first) == 'a');
+    end(&scene);
+}
+
+/* A queue that is just being woken is looked at when it is awake. */
+static void test_a_wait_waits_for_a_queue_that_wakes(void) {
+    struct scene scene;
+    begin(&scene, "wakes");
+    empty_a(&scene);
+    assert(qi_flush(scene.a) == 0);
+    qi_lock(scene.store);
+    assert(qi_queue_unload(scene.a) == 0 && scene.a->dir < 0);
+    qi_unlock(scene.store);
+    struct actor *first = enter_and_stop(&scene, publish_to_a, 1);
+    struct actor *second = enter(&scene, get_from_both);
+    until_waiting(1);
+    let_go_on(0);
+    assert(leave(first) >= 0);
+    assert(leave(second) == 'a');
+    end(&scene);
+}
+
+/* ---- the worker's rounds ---- */
+
+static int64_t tick(struct scene *scene) {
+    return qi_store_tick(scene->store);
+}
+
+/* An idle queue is flushed before it is closed. Who uses it meanwhile keeps it open; so does a disk that fails. */
+static void test_a_queue_that_is_used_while_it_goes_to_sleep_stays_open(void) {
+    for (int error = 0; error <= EIO; error += EIO) {
+        struct scene scene;
+        begin(&scene, error ? "sleep-error" : "sleep");
+        scene.store->options.idle_us = 0;
+        assert(qi_store_tick(scene.store) == 0); /* now they count as not used */
+        assert(qi_publish(scene.a, "x", 1) == 10);
+        scene.a->used = false;
+        struct actor *first = enter_and_stop(&scene, tick, 1);
+        if (!error)
+            assert(qi_publish(scene.a, "y", 1) == 11);
+        let_go_on(error);
+        leave(first);
+        assert(scene.a->dir >= 0 && (scene.b->dir < 0) == !error);
+        assert(qi_publish(scene.a, "z", 1) == (error ? QI_E_FAILED : 12));
+        end(&scene);
+    }
+}
+
 /* ---- a child, and no thread ---- */
 
 static bool is_child; /* it leaves what belongs to its parent: the leak sanitizer does not ask it */
@@ -374,6 +478,10 @@ int main(int count, char **arguments) {
     test_who_waits_for_a_sync_shares_its_outcome();
     test_a_publish_waits_for_the_flush_that_makes_room();
     test_two_compactions_follow_each_other();
+    test_who_waits_for_bodies_hears_that_the_store_failed();
+    test_what_comes_while_a_wait_looks_elsewhere_is_not_missed();
+    test_a_wait_waits_for_a_queue_that_wakes();
+    test_a_queue_that_is_used_while_it_goes_to_sleep_stays_open();
     test_a_child_may_not_use_what_it_inherited();
     test_a_store_whose_worker_cannot_start_is_not_open();
     printf("threads: all passed\n");

@@ -1,0 +1,304 @@
+/* test_journals.c - journals whose checksums are right and whose content seldom is: manifests, frames and pairs that only
+ * damage, a stranger or a crash at the worst moment leaves. On a simulated disk. Usage: test_journals <directory>
+ */
+#include "crafted.h"
+
+/* ---- manifests ---- */
+
+static void test_a_manifest_with_segments_that_cannot_be_is_refused(void) {
+    static const struct {
+        uint32_t offset;
+        uint64_t value; /* of 8 bytes */
+    } edits[] = {
+        {QI_MANIFEST_FIXED + QI_MANIFEST_SEGMENT, 0}, /* the second is not above the first */
+        {QI_MANIFEST_FIXED + 2 * QI_MANIFEST_SEGMENT,
+         UINT64_MAX >> 2}, /* a segment of ReqIds that are none */
+        {QI_MANIFEST_FIXED + 8, UINT64_C(0x7fffffff) << 32 | 1}, /* 2 GiB long */
+    };
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        struct crafted crafted = crafted_new();
+        let_go(&crafted);
+        const char *name = load_journal(&crafted);
+        uint64_t at = last_frame(QI_JOURNAL_START, QI_FRAME_MANIFEST);
+        assert(length_at(at) == QI_MANIFEST_FIXED + 3 * QI_MANIFEST_SEGMENT);
+        qi_put64(bytes + at + QI_FRAME_HEADER + edits[i].offset, edits[i].value);
+        reseal(journal_seed(), at);
+        with_file(&crafted, name, true);
+        assert(try_open(&crafted, false, false) == QI_E_CORRUPT);
+        assert(strstr(qi_error_text(), "manifest names segments that cannot be"));
+        let_go(&crafted);
+        qi_sim_free(crafted.sim);
+    }
+}
+
+static void test_a_manifest_that_cannot_be_read_is_none(void) {
+    static const uint32_t edits[] = {32, 34, 44}; /* lanes, the lane's number, the count */
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        struct crafted crafted = crafted_new();
+        let_go(&crafted);
+        const char *name = load_journal(&crafted);
+        for (uint64_t at = QI_JOURNAL_START; type_at(at); at += QI_FRAME_HEADER + length_at(at))
+            if (type_at(at) == QI_FRAME_MANIFEST) {
+                bytes[at + QI_FRAME_HEADER + edits[i] + 1] ^= 8;
+                reseal(journal_seed(), at);
+            }
+        with_file(&crafted, name, true);
+        open_it(&crafted);
+        assert(was_told(&crafted, "the MANIFEST is damaged") && depth_of(&crafted) == 25);
+        let_go(&crafted);
+        qi_sim_free(crafted.sim);
+    }
+}
+
+/* ---- frames of a journal ---- */
+
+/* A CLOSE that promises nothing readable is no clean end: the ids go on at the reserve. */
+static void test_a_close_that_cannot_be_read_is_no_clean_end(void) {
+    for (int way = 0; way < 3; way++) {
+        struct crafted crafted = crafted_new();
+        close_it(&crafted);
+        const char *name = load_journal(&crafted);
+        uint64_t at = last_frame(QI_JOURNAL_START, QI_FRAME_CLOSE);
+        uint8_t payload[44] = {0};
+        assert(at && length_at(at) == 28);
+        memcpy(payload, bytes + at + QI_FRAME_HEADER, 28);
+        payload[17] ^= way == 0 ? 2 : 0; /* two lanes more */
+        add_frame(at, QI_FRAME_CLOSE, payload, way == 1 ? 44 : 28);
+        if (way == 2) { /* 36 bytes before the end another frame's payload */
+            memset(bytes + at, 0, 100);
+            add_frame(at, QI_FRAME_CLOSE, payload, 16);
+        }
+        with_file(&crafted, name, true);
+        open_it(&crafted);
+        qi_queue_stats stats;
+        assert(qi_queue_stats_of(crafted.queue, &stats) == 0);
+        assert(stats.depth == 25 && stats.next_req_id > 25);
+        let_go(&crafted);
+        qi_sim_free(crafted.sim);
+    }
+}
+
+static void test_frames_too_short_for_their_kind_change_nothing(void) {
+    static const uint32_t types[] = {QI_FRAME_PURGE, QI_FRAME_MARK, QI_FRAME_SESSION,
+                                     QI_FRAME_MANIFEST, QI_FRAME_CLOSE};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        struct crafted crafted = crafted_new();
+        let_go(&crafted);
+        const char *name = load_journal(&crafted);
+        static const uint8_t payload[4] = {1, 1, 1, 1};
+        add_frame(end_of_frames(QI_JOURNAL_START), types[i], payload, 4);
+        with_file(&crafted, name, true);
+        open_it(&crafted);
+        assert(depth_of(&crafted) == 25);
+        close_it(&crafted);
+        open_it(&crafted);
+        assert(depth_of(&crafted) == 25);
+        let_go(&crafted);
+        qi_sim_free(crafted.sim);
+    }
+}
+
+/* More transients than messages: all of them are, and nothing is counted below zero. */
+static void test_a_manifest_with_more_transients_than_messages_counts_none_below_zero(void) {
+    struct crafted crafted = crafted_new();
+    let_go(&crafted);
+    const char *name = load_journal(&crafted);
+    uint64_t at = last_frame(QI_JOURNAL_START, QI_FRAME_MANIFEST);
+    qi_put16(bytes + at + QI_FRAME_HEADER + QI_MANIFEST_FIXED + 14, 9); /* of 8 */
+    reseal(journal_seed(), at);
+    with_file(&crafted, name, true);
+    open_it(&crafted); /* they died with the process that held them */
+    assert(depth_of(&crafted) == 17);
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
+/* ---- records ---- */
+
+static void add_records(uint64_t offset, const enum qi_record_kind *kinds, const uint64_t *req_ids,
+                        uint32_t count) {
+    uint8_t payload[16 * QI_RECORD_ID];
+    assert(count <= 16);
+    for (uint32_t i = 0; i < count; i++)
+        qi_put_record_id(payload + i * QI_RECORD_ID, kinds[i], req_ids[i]);
+    add_frame(offset, QI_FRAME_RECORDS, payload, count * QI_RECORD_ID);
+}
+
+/* Every combination is legal (H3), for segments that are not read yet too: the second ack changes nothing, nor does a
+ * delivery behind the last ack. */
+static void test_acks_that_come_twice_count_once(void) {
+    struct crafted crafted = crafted_new();
+    let_go(&crafted);
+    const char *name = load_journal(&crafted);
+    static const enum qi_record_kind kinds[] = {QI_ACK, QI_ACK, QI_ACK, QI_ACK, QI_ACK,
+                                                QI_ACK, QI_ACK, QI_ACK, QI_ACK, QI_DELIVER};
+    static const uint64_t req_ids[] = {0, 0, 1, 2, 3, 4, 5, 6, 7, 3};
+    add_records(end_of_frames(QI_JOURNAL_START), kinds, req_ids, 10);
+    with_file(&crafted, name, true);
+    open_it(&crafted);
+    assert(depth_of(&crafted) == 17 && was_told(&crafted, "1 deliveries or acks without"));
+    assert(qi_flush(crafted.queue) == 0 && depth_of(&crafted) == 17);
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
+/* A publish that the segment has already: it is one message, and the segment's bytes are those that count. */
+static void test_a_message_in_journal_and_segment_is_one(void) {
+    struct crafted crafted = crafted_new();
+    let_go(&crafted);
+    const char *name = load_journal(&crafted);
+    uint8_t record[QI_RECORD_ID + QI_PUB_FIELDS] = {0};
+    qi_put_record_id(record, QI_PUB_PERSISTENT, 3);
+    add_frame(end_of_frames(QI_JOURNAL_START), QI_FRAME_RECORDS, record, sizeof record);
+    with_file(&crafted, name, true);
+    open_it(&crafted);
+    qi_message message;
+    uint8_t payload[100];
+    assert(qi_browse(crafted.queue, 3, false, &message, payload, sizeof payload) == 10);
+    uint64_t from = 0, seen = 0;
+    while (qi_browse(crafted.queue, from, false, &message, payload, sizeof payload) >= 0) {
+        from = message.req_id + 1;
+        seen++;
+    }
+    assert(seen == 25 && depth_of(&crafted) == 25);
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
+/* Behind damage frames are searched for, and a search that has no effort left ends the walk. */
+static void test_a_walk_over_damage_ends_with_its_effort(void) {
+    struct crafted crafted = crafted_new();
+    struct qi_journal *journal = qi_current(crafted.queue);
+    struct qi_journal_scan scan;
+    struct qi_frame frame;
+    uint64_t offset = QI_JOURNAL_START;
+    qi_journal_scan(journal, &scan);
+    assert(qi_journal_next(journal, &scan, &offset, &frame) && frame.type == QI_FRAME_MANIFEST);
+    uint64_t first = offset;
+    for (int effort = 1; effort >= 0; effort--) {
+        journal->tape.memory[first + 4] ^= 1; /* the second frame's checksum */
+        scan.damaged = 1;
+        scan.effort = effort ? QI_FRAME_EFFORT(journal->tape.allocated) : 0;
+        offset = first;
+        assert(qi_journal_next(journal, &scan, &offset, &frame) == effort);
+        journal->tape.memory[first + 4] ^= 1;
+    }
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
+/* ---- two journals ---- */
+
+/* A rotation, and nobody flushed: both journals are needed. */
+static struct crafted crafted_pair(void) {
+    struct crafted crafted = crafted_new();
+    qi_lock(crafted.store);
+    assert(qi_flush_begin(crafted.queue, 0, 0) == 0);
+    qi_unlock(crafted.store);
+    publish_many(&crafted, 3);
+    assert(qi_queue_sync(crafted.queue) == 0);
+    publish_many(&crafted, 1); /* with a MARK before it */
+    let_go(&crafted);
+    return crafted;
+}
+
+static const char *other_of(const char *name) {
+    return strcmp(name, "journal.jif") == 0 ? "journal.alt" : "journal.jif";
+}
+
+static void set_epoch(uint64_t epoch) {
+    for (uint64_t copy = 0; copy < 2; copy++) {
+        uint8_t *header = bytes + copy * QI_JOURNAL_HEADER_COPY;
+        qi_put64(header + QI_JH_EPOCH, epoch);
+        qi_put32(header + QI_JH_CRC, qi_crc32c(0, header, QI_JH_CRC));
+    }
+}
+
+static void test_a_damaged_header_of_the_journal_before_is_told_if_it_is_needed(void) {
+    struct crafted crafted = crafted_pair();
+    const char *name = other_of(load_journal(&crafted));
+    with_file(&crafted, name, false);
+    bytes[QI_JH_EPOCH] ^= 1;
+    with_file(&crafted, name, true);
+    open_it(&crafted);
+    assert(was_told(&crafted, "one of two header copies") && depth_of(&crafted) == 29);
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
+/* The current journal has no MANIFEST, and no MARK that would call that damage. The one before may be the truth only if
+ * it is the one before, and has one. Else the segments are all that is left. */
+static void test_a_journal_without_a_manifest_goes_back_only_to_the_one_before(void) {
+    for (int way = 0; way < 3; way++) {
+        struct crafted crafted = crafted_pair();
+        const char *name = load_journal(&crafted);
+        memset(bytes + QI_JOURNAL_START, 0, size - QI_JOURNAL_START);
+        if (way == 1)
+            set_epoch(qi_get64(bytes + QI_JH_EPOCH) + 2);
+        with_file(&crafted, name, true);
+        with_file(&crafted, other_of(name), false);
+        if (way == 2)
+            memset(bytes + QI_JOURNAL_START, 0, size - QI_JOURNAL_START);
+        with_file(&crafted, other_of(name), true);
+        open_it(&crafted);
+        assert(was_told(&crafted, "MANIFEST is damaged") == (way > 0));
+        assert(depth_of(&crafted) == (way ? 20 : 25));
+        let_go(&crafted);
+        qi_sim_free(crafted.sim);
+    }
+}
+
+/* The end of the journal before is gone and nobody ever confirmed it: what came later is cut, too, and a new MANIFEST says
+ * where it ends now, so that the next open finds nothing missing. Any call may fail on the way. */
+static void test_a_journal_before_that_lost_its_end_is_cut_for_good(void) {
+    bool failed = true;
+    for (uint64_t call = 0; call == 0 || failed; call++) {
+        struct crafted crafted = crafted_new();
+        publish_many(&crafted, 1);
+        uint64_t end = qi_current(crafted.queue)->tail;
+        publish_many(&crafted, 1);
+        qi_lock(crafted.store);
+        assert(qi_flush_begin(crafted.queue, 0, 0) == 0);
+        qi_unlock(crafted.store);
+        publish_many(&crafted, 3);
+        let_go(&crafted);
+        const char *name = other_of(load_journal(&crafted));
+        with_file(&crafted, name, false);
+        bytes[end] ^= 1;
+        with_file(&crafted, name, true);
+        qi_sim_fault(crafted.sim, call, call ? QI_SIM_EIO : 0, false);
+        crafted.queue = NULL;
+        qi_options options = usual();
+        options.max_journal_entries = 1 << 20;
+        int error = qi_store_open_sim(crafted.sim, &options, &crafted.store);
+        if (!error) {
+            error = qi_queue_open(crafted.store, "a", 1, A, true, &crafted.queue);
+            let_go(&crafted);
+        }
+        failed = error != 0;
+        qi_sim_fault(crafted.sim, 0, 0, false);
+        for (int again = 0; again < 2; again++) {
+            open_it(&crafted);
+            assert(depth_of(&crafted) == 26);
+            assert(!was_told(&crafted, "durable bytes at its end are gone"));
+            let_go(&crafted);
+        }
+        qi_sim_free(crafted.sim);
+    }
+}
+
+int main(void) {
+    test_a_manifest_with_segments_that_cannot_be_is_refused();
+    test_a_manifest_that_cannot_be_read_is_none();
+    test_a_close_that_cannot_be_read_is_no_clean_end();
+    test_frames_too_short_for_their_kind_change_nothing();
+    test_a_manifest_with_more_transients_than_messages_counts_none_below_zero();
+    test_acks_that_come_twice_count_once();
+    test_a_message_in_journal_and_segment_is_one();
+    test_a_walk_over_damage_ends_with_its_effort();
+    test_a_damaged_header_of_the_journal_before_is_told_if_it_is_needed();
+    test_a_journal_without_a_manifest_goes_back_only_to_the_one_before();
+    test_a_journal_before_that_lost_its_end_is_cut_for_good();
+    printf("journals: all passed\n");
+    return 0;
+}

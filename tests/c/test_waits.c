@@ -1,0 +1,110 @@
+/* test_waits.c - waits and bells where memory, descriptors or the lock are not to be had, or the queue is gone. On a
+ * simulated disk, whose clock goes on while somebody waits. Usage: test_waits <directory>
+ */
+#undef NDEBUG
+#define ALLOCATIONS_REAL
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+
+#include "explore/allocations.h"
+#include "sim/disk_sim.h"
+#include "store.h"
+#include "usual.h"
+
+static bool no_descriptor;
+int __real_eventfd(unsigned count, int flags);
+int __wrap_eventfd(unsigned count, int flags);
+int __wrap_eventfd(unsigned count, int flags) {
+    if (!no_descriptor)
+        return __real_eventfd(count, flags);
+    errno = EMFILE;
+    return -1;
+}
+
+struct waits {
+    qi_sim *sim;
+    qi_store *store;
+    qi_queue *queue;
+};
+
+static struct waits begin(void) {
+    struct waits waits = {.sim = qi_sim_new(1, NULL)};
+    qi_options options = usual();
+    assert(qi_store_open_sim(waits.sim, &options, &waits.store) == 0);
+    assert(qi_queue_open(waits.store, "a", 1, A, true, &waits.queue) == 0);
+    return waits;
+}
+
+static void end(struct waits *waits) {
+    qi_store_free(waits->store);
+    qi_sim_free(waits->sim);
+}
+
+static int64_t wait_a_second(struct waits *waits, qi_queue **queues, uint32_t count) {
+    uint8_t payload[100];
+    qi_reader reader = {.queue = waits->queue, .payload = payload, .room = sizeof payload};
+    uint64_t until_us = qi_store_clock_us(waits->store) + 1000000;
+    return qi_get_wait(&reader, queues, count, until_us, UINT64_MAX);
+}
+
+static void test_a_wait_for_many_queues_needs_memory(void) {
+    struct waits waits = begin();
+    qi_queue *queues[9];
+    for (int i = 0; i < 9; i++)
+        queues[i] = waits.queue;
+    allocations.calls = 0;
+    allocations.fail_at = 1;
+    assert(wait_a_second(&waits, queues, 9) == QI_E_MEMORY);
+    allocations.fail_at = 0;
+    uint64_t before_us = qi_store_clock_us(waits.store);
+    assert(wait_a_second(&waits, queues, 9) == QI_EMPTY);
+    assert(qi_store_clock_us(waits.store) >= before_us + 1000000);
+    assert(qi_publish(waits.queue, "x", 1) == 0 && wait_a_second(&waits, queues, 9) == 1);
+    end(&waits);
+}
+
+static void test_a_wait_for_a_deleted_queue_ends_at_once(void) {
+    struct waits waits = begin();
+    assert(qi_queue_delete(waits.queue) == 0);
+    uint64_t before_us = qi_store_clock_us(waits.store);
+    assert(wait_a_second(&waits, &waits.queue, 1) == QI_E_CLOSED);
+    assert(qi_store_clock_us(waits.store) == before_us);
+    assert(qi_bell_arm(waits.queue, true) == QI_E_CLOSED);
+    end(&waits);
+}
+
+static void test_a_bell_without_a_descriptor_is_an_error_and_may_be_had_later(void) {
+    struct waits waits = begin();
+    no_descriptor = true;
+    assert(qi_store_bell(waits.store) == QI_E_IO);
+    no_descriptor = false;
+    int bell = qi_store_bell(waits.store);
+    assert(bell >= 0 && qi_store_bell(waits.store) == bell); /* one per store */
+    assert(qi_store_close(waits.store) == 0 && qi_store_bell(waits.store) == QI_E_CLOSED);
+    end(&waits);
+}
+
+/* An event loop must not wait for the lock. */
+static void test_a_bell_is_not_armed_while_somebody_has_the_lock(void) {
+    struct waits waits = begin();
+    qi_lock(waits.store);
+    assert(qi_bell_arm(waits.queue, false) == QI_BUSY);
+    assert(qi_bell_disarm(waits.queue, false) == QI_BUSY);
+    qi_unlock(waits.store);
+    assert(qi_bell_arm(waits.queue, false) == 0 && !qi_bell_next(waits.store));
+    assert(qi_publish(waits.queue, "x", 1) == 0);
+    assert(qi_bell_next(waits.store) == waits.queue && !qi_bell_next(waits.store));
+    assert(qi_bell_arm(waits.queue, false) == 1); /* something is ready */
+    assert(qi_bell_disarm(waits.queue, false) == 0);
+    end(&waits);
+}
+
+int main(void) {
+    test_a_wait_for_many_queues_needs_memory();
+    test_a_wait_for_a_deleted_queue_ends_at_once();
+    test_a_bell_without_a_descriptor_is_an_error_and_may_be_had_later();
+    test_a_bell_is_not_armed_while_somebody_has_the_lock();
+    printf("waits: all passed\n");
+    return 0;
+}
