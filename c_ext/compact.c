@@ -114,8 +114,8 @@ static void weigh_victims(struct qi_compaction *compaction) {
             continue;
         if (!home || home->birth != id.file)
             home = qi_compaction_home(compaction, id.file);
-        if (home)
-            compaction->files[home->file].live += qi_frame_bytes(id);
+        assert(home); /* or nobody would have marked it */
+        compaction->files[home->file].live += qi_frame_bytes(id);
     }
 }
 
@@ -185,7 +185,8 @@ static bool would_lose_messages(const struct qi_messages *messages,
         if (home->survives || !compaction->files[home->file].victim)
             continue;
         const struct qi_birth_file *birth = qi_birth_file_find(messages, home->birth);
-        if (birth && birth->references > 0)
+        assert(birth); /* of a file that nobody else may free */
+        if (birth->references > 0)
             return true;
     }
     return false;
@@ -208,8 +209,9 @@ static int list_output(struct qi_messages *messages, const struct qi_compaction 
     struct qi_message_file *listed = qi_message_file_find(messages, compaction->number);
     for (uint32_t i = 0; i < compaction->homes_count; i++) {
         struct qi_birth_file *birth = qi_birth_file_find(messages, compaction->homes[i].birth);
-        if (!birth || !compaction->homes[i].survives)
+        if (!compaction->homes[i].survives)
             continue;
+        assert(birth);
         birth->home = compaction->number;
         listed->references_then += birth->references;
     }

@@ -7,6 +7,7 @@
  *
  * A survivor that cannot be read keeps its file: that victim is left out, and the copy begins again without it.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -217,8 +218,9 @@ static int copy_survivors(struct copy *copy) {
             return -EINVAL;
         if (!home || home->birth != id.file)
             home = qi_compaction_home(compaction, id.file);
-        struct qi_message_file *file = home ? &compaction->files[home->file] : NULL;
-        if (!file || !file->victim)
+        assert(home); /* or nobody would have marked it */
+        struct qi_message_file *file = &compaction->files[home->file];
+        if (!file->victim)
             continue;
         bool twice =
             last && last->file == id.file && last->offset == id.offset; /* but for another stamp */

@@ -140,9 +140,9 @@ static int parse_births(struct qi_birth *births, const struct qi_message_file *f
 
 static int compare_births(const void *a, const void *b) {
     const struct qi_birth *left = a, *right = b;
-    if (left->file != right->file)
-        return left->file < right->file ? -1 : 1;
-    return (left->offset > right->offset) - (left->offset < right->offset);
+    int by_file = (left->file > right->file) - (left->file < right->file);
+    int by_offset = (left->offset > right->offset) - (left->offset < right->offset);
+    return by_file ? by_file : by_offset;
 }
 
 /* One frame at `offset`: its MsgId and length, or -EBADMSG: there is none. */

@@ -194,7 +194,8 @@ void qi_birth_files_drop(struct qi_messages *messages, uint32_t home) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < messages->births_count; i++) {
         struct qi_birth_file *birth = &messages->births[i];
-        if (birth->home != home || birth->references > 0)
+        assert(birth->home != home || birth->references == 0);
+        if (birth->home != home)
             messages->births[kept++] = *birth;
     }
     messages->births_count = kept;

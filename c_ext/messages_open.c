@@ -111,7 +111,7 @@ static int find_births(struct qi_messages *messages, struct qi_message_file *fil
     file->alien = true;
     int error =
         qi_births_find(messages->disk, qi_frame_seed(messages->identity, file->number, 0), file);
-    for (uint32_t i = 0; !error && file->compacted && i < file->births_count; i++)
+    for (uint32_t i = 0; !error && i < file->births_count; i++)
         error = take_birth(messages, file, file->births[i].file);
     return error == -EBADMSG ? 0 : error;
 }

@@ -45,6 +45,7 @@ C_TESTS = {
     "messages": message_store,
     "compact": message_store,
     "message_corners": message_store,
+    "births": message_store,
     "disk_sim": simulated_disk,
     "frames": pure,
     "disk_posix": real_disk,

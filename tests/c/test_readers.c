@@ -1,0 +1,306 @@
+/* test_readers.c - a reader beside a writer that never rests, and directories that change between two looks. Both have one
+ * simulated disk; a call of it is where the other side gets its turn. Usage: test_readers <directory>
+ */
+#undef NDEBUG
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim/disk_sim.h"
+#include "store.h"
+#include "usual.h"
+
+/* ---- the other side's turn ---- */
+
+static struct qi_disk_ops real, ours;
+static void (*turn)(const char *name); /* before a file is opened; NULL: nothing */
+static const char *gone;               /* a name that is not there now, */
+static int gone_times, gone_error;     /* so often, and what is said instead */
+static uint64_t more_bytes;            /* that a file is said to have */
+
+static int open_with_turn(struct qi_disk *disk, int dir, const char *name, enum qi_open_mode mode) {
+    void (*now)(const char *) = turn;
+    turn = NULL; /* who has the turn has no turns in it */
+    if (now)
+        now(name);
+    turn = now;
+    if (gone && strcmp(name, gone) == 0 && gone_times-- > 0)
+        return gone_error;
+    return real.open(disk, dir, name, mode);
+}
+
+static int size_with_more(struct qi_disk *disk, int file, uint64_t *size) {
+    int error = real.size(disk, file, size);
+    *size += more_bytes;
+    return error;
+}
+
+struct side {
+    qi_store *store;
+    qi_queue *queue;
+};
+
+static qi_sim *sim;
+static struct side writer, reader;
+
+static int try_open_side(struct side *side, bool read_only) {
+    qi_options options = usual();
+    options.max_journal_entries = 1 << 16; /* nothing is flushed before a test says so */
+    options.max_journal_bytes = 8 << 20;
+    options.read_only = read_only;
+    options.create = !read_only;
+    int error = qi_store_open_sim(sim, &options, &side->store);
+    return error ? error : qi_queue_open(side->store, "a", 1, A, !read_only, &side->queue);
+}
+
+static void open_side(struct side *side, bool read_only) {
+    int error = try_open_side(side, read_only);
+    if (error)
+        fprintf(stderr, "open: %s\n", qi_error_text());
+    assert(error == 0);
+}
+
+static void begin(void) {
+    sim = qi_sim_new(1, NULL);
+    real = *sim->disk.ops;
+    ours = real;
+    ours.open = open_with_turn;
+    ours.size = size_with_more;
+    sim->disk.ops = &ours;
+    open_side(&writer, false);
+}
+
+static void end(void) {
+    turn = NULL;
+    gone = NULL;
+    if (reader.store)
+        qi_store_free(reader.store);
+    qi_store_free(writer.store);
+    reader = writer = (struct side){0};
+    qi_sim_free(sim);
+}
+
+static void publish_many(uint32_t count, uint32_t size) {
+    static uint8_t body[4000];
+    for (uint32_t i = 0; i < count; i++) {
+        memset(body, (int)i, size);
+        assert(qi_publish(writer.queue, body, size) >= 0);
+    }
+}
+
+/* The bodies may be lost: then a get sets the message aside, and an ack gives it up. */
+static void get_and_ack(uint64_t req_id) {
+    static uint8_t payload[4000];
+    qi_reader taker = {.queue = writer.queue, .payload = payload, .room = sizeof payload};
+    uint64_t got;
+    do
+        got = qi_get(&taker) < 0 ? (uint64_t)qi_error_req_id() : taker.message.req_id;
+    while (got < req_id);
+    assert(got == req_id && qi_ack(writer.queue, req_id) == 0);
+}
+
+static int64_t browse(const struct side *side, uint64_t req_id) {
+    static uint8_t payload[4000];
+    qi_message message;
+    return qi_browse(side->queue, req_id, false, &message, payload, sizeof payload);
+}
+
+/* How often the findings say these words. */
+static int told(const struct side *side, const char *words) {
+    bool damage;
+    const char *where, *text;
+    uint64_t offset;
+    int count = 0;
+    for (uint32_t i = 0; qi_store_finding(side->store, i, &damage, &where, &offset, &text) == 0;
+         i++)
+        count += strstr(text, words) != NULL;
+    return count;
+}
+
+/* A file of the queue's folder, or of messages, behind the engine's back: cut to a size, or a byte changed. */
+static void harm(bool of_queue, const char *name, uint64_t at, bool cut) {
+    struct qi_disk *disk = &sim->disk;
+    int root = real.open_root(disk, "/", false), parent = -1;
+    int dir = real.open_dir(disk, root, of_queue ? "queues" : "messages");
+    if (of_queue) {
+        parent = dir;
+        dir = real.open_dir(disk, parent, A);
+    }
+    int file = real.open(disk, dir, name, QI_OPEN_WRITE);
+    uint8_t byte;
+    assert(file >= 0);
+    if (cut) {
+        assert(real.truncate(disk, file, at) == 0);
+    } else {
+        assert(real.read(disk, file, &byte, 1, at) == 1);
+        byte ^= 1;
+        assert(real.write(disk, file, &byte, 1, at) == 0);
+    }
+    real.close(disk, file);
+    real.close(disk, dir);
+    if (parent >= 0)
+        real.close(disk, parent);
+    real.close(disk, root);
+}
+
+/* ---- what is old ---- */
+
+static void test_a_journal_that_came_since_makes_a_view_old(void) {
+    begin();
+    publish_many(3, 10);
+    open_side(&reader, true);
+    assert(!qi_view_is_old(reader.queue));
+    qi_lock(writer.store);
+    assert(qi_flush_begin(writer.queue, 0, 0) == 0); /* the other file comes, this one stays */
+    qi_unlock(writer.store);
+    assert(qi_view_is_old(reader.queue));
+    end();
+}
+
+/* What a reading found is told once, however often the queue is read again; what is new is told too. */
+static void test_damage_is_told_once_over_many_readings(void) {
+    begin();
+    publish_many(30, 10);
+    assert(qi_flush(writer.queue) == 0);
+    harm(true, "0.idx", 100, true);
+    harm(true, "1.idx", 100, true);
+    harm(true, "3.idx", 120, true);
+    open_side(&reader, true);
+    assert(told(&reader, "durable bytes are there") == 3);
+    for (int round = 0; round < 3; round++) {
+        if (round == 1)
+            harm(true, "2.idx", 100, true);
+        publish_many(1, 10);
+        qi_lock(reader.store);
+        assert(qi_reread(reader.queue) == 0);
+        qi_unlock(reader.store);
+        assert(told(&reader, "durable bytes are there") == (round ? 4 : 3));
+        assert(told(&reader, "durable bytes at its end are gone") == (round ? 4 : 3));
+    }
+    end();
+}
+
+/* ---- a writer that never rests ---- */
+
+static int turns, ack_at;
+
+static void publish_in_between(const char *name) {
+    if (strncmp(name, "journal.", 8) != 0)
+        return;
+    if (++turns == ack_at)
+        get_and_ack(4);
+    publish_many(1, 10);
+}
+
+static void lose_bodies(uint32_t count) {
+    publish_many(count, 500);
+    assert(qi_flush(writer.queue) == 0);
+    char name[16];
+    for (uint32_t i = 0; i < count; i++) { /* seven in each file of 4096 bytes */
+        snprintf(name, sizeof name, "%u.qms", i / 7);
+        harm(false, name, 64 + i % 7 * (500 + 25) + 30, false);
+    }
+    open_side(&reader, true);
+}
+
+/* A reader that misses a body looks again as long as the journals move, but not for ever. */
+static void test_a_lost_body_is_told_also_if_the_writer_never_rests(void) {
+    begin();
+    lose_bodies(10);
+    turn = publish_in_between;
+    ack_at = -1;
+    assert(browse(&reader, 3) == QI_E_CORRUPT && qi_error_req_id() == 3);
+    assert(browse(&reader, 4) == QI_E_CORRUPT && qi_error_req_id() == 4);
+    turn = NULL;
+    end();
+}
+
+/* A check too; and what was acked meanwhile is not missed. More are missed than a first piece of memory holds. */
+static void test_a_check_beside_a_writer_misses_what_is_alive(void) {
+    begin();
+    lose_bodies(70);
+    turn = publish_in_between;
+    turns = 0;
+    ack_at = 5;
+    assert(qi_store_check(reader.store) >= 0);
+    turn = NULL;
+    assert(turns > ack_at && told(&reader, "message 3:") == 1);
+    assert(told(&reader, "message 69:") == 1 && told(&reader, "message 4:") == 0);
+    end();
+}
+
+/* ---- between two looks ---- */
+
+static void test_a_file_that_goes_between_list_and_open_is_no_error(void) {
+    begin();
+    publish_many(10, 500);
+    assert(qi_queue_sync(writer.queue) == 0);
+    gone = "0.qms";
+    gone_error = -ENOENT;
+    gone_times = 1;
+    open_side(&reader, true);
+    assert(told(&reader, "") == 0);
+    end();
+}
+
+/* A name of ours that is a link, a folder or a device is left alone; the messages that should be in it are lost. */
+static void test_what_is_no_file_is_not_read(void) {
+    static const int errors[] = {-ELOOP, -EINVAL, -EISDIR, -ENXIO};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        begin();
+        publish_many(10, 500);
+        assert(qi_queue_sync(writer.queue) == 0);
+        gone = "0.qms";
+        gone_error = errors[i];
+        gone_times = 1000;
+        open_side(&reader, true);
+        assert(browse(&reader, 0) < 0 && browse(&reader, 9) == 500);
+        end();
+    }
+}
+
+/* A writer made the store between two looks of a reader. */
+static void test_a_store_that_comes_between_two_looks_is_opened(void) {
+    begin();
+    publish_many(3, 10);
+    gone = "store.meta";
+    gone_error = -ENOENT;
+    gone_times = 1;
+    open_side(&reader, true);
+    assert(browse(&reader, 2) == 10);
+    qi_store_free(reader.store);
+    gone_times = 2;
+    assert(try_open_side(&reader, true) == QI_E_CORRUPT);
+    reader.store = NULL;
+    end();
+}
+
+/* ---- windows ---- */
+
+static void test_a_segment_shorter_than_it_says_is_damage(void) {
+    begin();
+    publish_many(8, 10);
+    assert(qi_flush(writer.queue) == 0);
+    open_side(&reader, true);
+    assert(browse(&reader, 7) == 10);
+    harm(true, "0.idx", 90, true); /* since, and the file still says that it is long */
+    reader.queue->window_length = 0;
+    more_bytes = 4096;
+    assert(browse(&reader, 7) == QI_E_CORRUPT);
+    more_bytes = 0;
+    end();
+}
+
+int main(void) {
+    test_a_journal_that_came_since_makes_a_view_old();
+    test_damage_is_told_once_over_many_readings();
+    test_a_lost_body_is_told_also_if_the_writer_never_rests();
+    test_a_check_beside_a_writer_misses_what_is_alive();
+    test_a_file_that_goes_between_list_and_open_is_no_error();
+    test_what_is_no_file_is_not_read();
+    test_a_store_that_comes_between_two_looks_is_opened();
+    test_a_segment_shorter_than_it_says_is_damage();
+    printf("readers: all passed\n");
+    return 0;
+}
