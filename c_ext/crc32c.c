@@ -199,3 +199,26 @@ uint32_t qi_crc32c(uint32_t crc, const void *bytes, size_t length) {
 #endif
     return qi_crc32c_portable(crc, bytes, length);
 }
+
+/* Two polynomials, modulo that of the CRC; the highest bit is the one without x. */
+static uint32_t times(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (uint32_t bit = UINT32_C(1) << 31; bit; bit >>= 1) {
+        product ^= a & bit ? b : 0;
+        b = b >> 1 ^ (b & 1 ? UINT32_C(0x82f63b78) : 0);
+    }
+    return product;
+}
+
+/* A CRC is linear: what came before, shifted by as many bits, and the CRC of the bytes alone. The shift is taken back
+ * with powers of 1 / x^8. */
+uint32_t qi_crc32c_before(uint32_t crc, const void *bytes, size_t length) {
+    uint32_t shifted = ~crc ^ ~qi_crc32c(~UINT32_C(0), bytes, length);
+    uint32_t power = UINT32_C(0x05ec76f1); /* 1 / x */
+    for (int i = 0; i < 3; i++)
+        power = times(power, power);
+    for (; length > 0; length >>= 1, power = times(power, power))
+        if (length & 1)
+            shifted = times(shifted, power);
+    return ~shifted;
+}

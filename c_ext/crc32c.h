@@ -12,4 +12,7 @@ uint32_t qi_crc32c(uint32_t crc, const void *bytes, size_t length);
 /* The same answer without special instructions: for other processors, and for tests. */
 uint32_t qi_crc32c_portable(uint32_t crc, const void *bytes, size_t length);
 
+/* What `crc` covered before these bytes: the inverse of qi_crc32c. O(length), and no slower. */
+uint32_t qi_crc32c_before(uint32_t crc, const void *bytes, size_t length);
+
 #endif

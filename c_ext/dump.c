@@ -1,6 +1,7 @@
 /* dump.c - raw bytes of a journal or a segment as lines of text, one per record. For people; needs no store.
  *
- * Checksums are checked where the file itself says with what: both headers carry identity and epoch.
+ * With what checksums begin is said by the header: both kinds carry identity and epoch. If it is damaged, the frames say
+ * it: two in a row that agree.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@ struct dump {
     const uint8_t *bytes;
     uint64_t size;
     bool journal;
+    bool headless; /* the header is damaged */
     uint32_t seed;
     char *line;
     size_t room;
@@ -92,22 +94,43 @@ static const uint8_t *journal_header(const struct dump *dump) {
     return best;
 }
 
+static bool segment_header_is_whole(const struct dump *dump) {
+    return dump->size >= QI_SEGMENT_START && memcmp(dump->bytes, QI_SEGMENT_MAGIC, 8) == 0 &&
+           qi_get32(dump->bytes + QI_SH_CRC) == qi_crc32c(0, dump->bytes, QI_SH_CRC);
+}
+
+/* A journal whose epoch is flushed has no header, and what it holds stands in the segments. */
+static bool is_retired(const struct dump *dump) {
+    return dump->size >= QI_JOURNAL_START && qi_get64(dump->bytes) == 0 &&
+           qi_get64(dump->bytes + QI_JOURNAL_HEADER_COPY) == 0;
+}
+
+static bool begin_headless(struct dump *dump) {
+    uint64_t effort = QI_FRAME_EFFORT(dump->size);
+    struct qi_frame frame;
+    if (!qi_frame_find_seed(dump->bytes, dump->size, QI_SEGMENT_START, &effort, &dump->seed,
+                            &frame))
+        return false;
+    dump->headless = true;
+    dump->journal = frame.type != QI_FRAME_ENTRIES && frame.type != QI_FRAME_SUMMARY;
+    return !dump->journal || !is_retired(dump);
+}
+
 static bool begin(struct dump *dump, uint64_t *start) {
     const uint8_t *header = journal_header(dump);
+    bool known = true;
     if (header) {
         dump->journal = true;
         dump->seed = qi_frame_seed(header + QI_JH_IDENTITY, 0, qi_get64(header + QI_JH_EPOCH));
-        *start = QI_JOURNAL_START;
-        return true;
-    }
-    if (dump->size >= QI_SEGMENT_START && memcmp(dump->bytes, QI_SEGMENT_MAGIC, 8) == 0) {
+    } else if (segment_header_is_whole(dump)) {
         dump->seed =
             qi_frame_seed(dump->bytes + QI_SH_IDENTITY, qi_get64(dump->bytes + QI_SH_NUMBER),
                           qi_get64(dump->bytes + QI_SH_EPOCH));
-        *start = QI_SEGMENT_START;
-        return true;
+    } else {
+        known = begin_headless(dump);
     }
-    return false;
+    *start = dump->journal ? QI_JOURNAL_START : QI_SEGMENT_START;
+    return known;
 }
 
 /* The frame that the call before was in: its checksum was checked when it was met, and it may hold a million records. */
@@ -127,12 +150,23 @@ int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, si
     if (!begin(&dump, &start))
         return qi_fail(QI_E_FORMAT, "neither a journal nor a segment of qindex (a journal whose "
                                     "epoch is flushed has no header)");
+    if (at == 0 && dump.headless) {
+        snprintf(line, room,
+                 "%10d  BAD      %" PRIu64 " bytes: the header is damaged; the frames agree "
+                 "on what it said",
+                 0, start);
+        *offset = start;
+        return 1;
+    }
     if (at == 0)
         at = start;
     struct qi_frame frame;
     enum qi_frame_state state = inside && go_on(&dump, at, inside, &frame)
                                     ? QI_FRAME_VALID
                                     : qi_frame_read(dump.seed, bytes, size, at, 0, &frame);
+    if (state == QI_FRAME_END && !dump.journal && size >= QI_FRAME_HEADER &&
+        at <= size - QI_FRAME_HEADER)
+        state = QI_FRAME_BAD; /* a segment has no zeros at its end */
     if (state == QI_FRAME_END)
         return 0;
     if (state == QI_FRAME_BAD) {

@@ -97,22 +97,55 @@ static bool may_be_frame(const uint8_t *header, uint64_t left, uint64_t *effort)
     }
 }
 
-bool qi_frame_find(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t offset,
-                   uint64_t *effort, struct qi_frame *frame) {
-    for (; offset + QI_FRAME_HEADER <= size; offset++) {
-        while (qi_get64(bytes + offset) == 0) { /* no header begins with a zero byte */
-            offset += 8;
-            if (offset + QI_FRAME_HEADER > size)
+/* The next place at or behind *offset that is worth a checksum, and pays for it. */
+static bool next_candidate(const uint8_t *bytes, uint64_t size, uint64_t *offset,
+                           uint64_t *effort) {
+    for (; *offset + QI_FRAME_HEADER <= size; ++*offset) {
+        while (qi_get64(bytes + *offset) == 0) { /* no header begins with a zero byte */
+            *offset += 8;
+            if (*offset + QI_FRAME_HEADER > size)
                 return false;
         }
-        if (!may_be_frame(bytes + offset, size - offset, effort))
+        if (!may_be_frame(bytes + *offset, size - *offset, effort))
             continue;
-        uint32_t length = qi_get32(bytes + offset) & QI_FRAME_LENGTH_MAX;
+        uint32_t length = qi_get32(bytes + *offset) & QI_FRAME_LENGTH_MAX;
         if (length > *effort)
             continue;
         *effort -= length;
+        return true;
+    }
+    return false;
+}
+
+bool qi_frame_find(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t offset,
+                   uint64_t *effort, struct qi_frame *frame) {
+    for (; next_candidate(bytes, size, &offset, effort); offset++)
         if (qi_frame_read(seed, bytes, size, offset, 0, frame) == QI_FRAME_VALID)
             return true;
+    return false;
+}
+
+/* The seed with which the frame there is valid. */
+static uint32_t seed_of(const uint8_t *header, uint64_t offset) {
+    uint8_t place[12];
+    qi_put64(place, offset);
+    qi_put32(place + 8, qi_get32(header));
+    uint32_t length = qi_get32(header) & QI_FRAME_LENGTH_MAX;
+    uint32_t crc = qi_crc32c_before(qi_get32(header + 4), header + QI_FRAME_HEADER, length);
+    return qi_crc32c_before(crc, place, sizeof place);
+}
+
+bool qi_frame_find_seed(const uint8_t *bytes, uint64_t size, uint64_t offset, uint64_t *effort,
+                        uint32_t *seed, struct qi_frame *frame) {
+    for (; next_candidate(bytes, size, &offset, effort); offset++) {
+        uint32_t length = qi_get32(bytes + offset) & QI_FRAME_LENGTH_MAX;
+        struct qi_frame second;
+        *seed = seed_of(bytes + offset, offset);
+        if (qi_frame_read(*seed, bytes, size, offset + QI_FRAME_HEADER + length, 0, &second) ==
+            QI_FRAME_VALID) {
+            qi_frame_read(*seed, bytes, size, offset, 0, frame); /* valid: it gave the seed */
+            return true;
+        }
     }
     return false;
 }

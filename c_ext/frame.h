@@ -41,4 +41,8 @@ enum qi_frame_state qi_frame_read(uint32_t seed, const uint8_t *bytes, uint64_t 
 bool qi_frame_find(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t offset,
                    uint64_t *effort, struct qi_frame *frame);
 
+/* The same without the seed, for a file whose header is lost: the first two frames in a row that one seed makes valid. */
+bool qi_frame_find_seed(const uint8_t *bytes, uint64_t size, uint64_t offset, uint64_t *effort,
+                        uint32_t *seed, struct qi_frame *frame);
+
 #endif

@@ -27,6 +27,30 @@ static void test_a_search_for_frames_ends_with_its_effort(void) {
     assert(qi_frame_find(7, bytes, sizeof bytes, 0, &effort, &frame) && frame.length == 400);
 }
 
+/* What makes no sense is not worth a checksum. */
+static void test_a_manifest_has_a_row_for_each_segment(void) {
+    static uint8_t bytes[200];
+    struct qi_frame frame;
+    for (uint32_t more = 0; more < 2; more++) {
+        uint64_t effort = QI_FRAME_EFFORT(sizeof bytes);
+        qi_put32(bytes + 8 + QI_MANIFEST_COUNT, 2);
+        qi_frame_seal(7, bytes, 0, QI_FRAME_MANIFEST,
+                      QI_MANIFEST_FIXED + 2 * QI_MANIFEST_SEGMENT + more);
+        assert(qi_frame_find(7, bytes, sizeof bytes, 0, &effort, &frame) == !more);
+    }
+}
+
+static void test_a_checksum_is_taken_back(void) {
+    uint8_t bytes[300];
+    for (uint32_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)(i * 37 >> 2);
+    for (uint32_t length = 0; length < sizeof bytes; length++) {
+        uint32_t before = length * 2654435761u;
+        uint32_t crc = qi_crc32c(before, bytes, length);
+        assert(qi_crc32c_before(crc, bytes, length) == before);
+    }
+}
+
 /* ---- dumps ---- */
 
 static void test_a_dump_may_be_asked_to_go_on_anywhere(void) {
@@ -85,6 +109,8 @@ static void test_errors_of_the_system_have_their_codes(void) {
 int main(void) {
     test_errors_of_the_system_have_their_codes();
     test_a_search_for_frames_ends_with_its_effort();
+    test_a_manifest_has_a_row_for_each_segment();
+    test_a_checksum_is_taken_back();
     test_a_dump_may_be_asked_to_go_on_anywhere();
     printf("frames: all passed\n");
     return 0;

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from helpers import queue_directory
 
+import qindex
+
 
 @pytest.fixture
 def queue_path(store_path):
@@ -60,6 +62,47 @@ def test_a_damaged_header_does_not_hide_the_other_files(run, queue_path):
     code, _, err = run("dump", queue_path / "1.idx")
     assert code == 2
     assert "1.idx" in err
+
+
+@pytest.mark.parametrize("lost", [range(1), range(16, 17), range(64), range(512)])
+def test_a_segment_is_dumped_without_its_header(run, tmp_path, lost):
+    """The checksums of two frames in a row say what those of all begin with."""
+    with qindex.open(tmp_path / "s") as store:
+        queue = store.queue("q")
+        for _ in range(2):  # two batches: the first ends behind the first sector
+            queue.publish_many([b"x" * 100] * 10)
+            queue.flush()
+    (path,) = tmp_path.glob("s/queues/*/0.idx")
+    whole = run("dump", path).out.splitlines()
+    data = bytearray(path.read_bytes())
+    for at in lost:
+        data[at] = 0xFF - data[at] if len(lost) == 1 else 0
+    path.write_bytes(data)
+    code, out, _ = run("dump", path)
+    title, first, *lines = out.splitlines()
+    assert code == 1
+    assert title == whole[0]
+    assert first.split()[:2] == ["0", "BAD"]
+    assert "the header is damaged" in first
+    if len(lost) < 512:
+        assert lines == whole[1:]
+    else:  # and the frame behind it, which lies in that sector too
+        assert lines[0].split()[:2] == ["64", "BAD"]
+        assert lines[1:] == whole[11:]
+        assert sum("publish" in line for line in lines) == 10
+
+
+def test_a_journal_is_dumped_without_both_copies_of_its_header(run, queue_path):
+    journal = max(queue_path.glob("journal.*"), key=lambda file: any(file.read_bytes()[:64]))
+    whole = run("dump", journal).out.splitlines()
+    data = bytearray(journal.read_bytes())
+    data[20] ^= 1
+    data[4096 + 20] ^= 1
+    journal.write_bytes(data)
+    code, out, _ = run("dump", journal)
+    assert code == 1
+    assert "the header is damaged" in out.splitlines()[1]
+    assert out.splitlines()[2:] == whole[1:]
 
 
 def test_a_file_that_goes_while_it_is_dumped_is_no_error(run, queue_path, monkeypatch):
