@@ -10,7 +10,8 @@ synced is gone; then it is unmounted and mounted anew. What the store shows must
 worker had reported: confirmed messages with their bytes, no ack that was synced taken back, the
 survivors of the others a prefix, no damage, and the same when it is opened once more.
 
-btrfs does not answer that ioctl: its image lies on an ext4 that loses power under it.
+btrfs does not answer that ioctl: its image lies on an ext4 that loses power under it. What happens
+when a sync fails and the machine goes on: failing_sync.py.
 Exit code 0: all passed, or could not be tried, which is said; 1: something was lost.
 """
 
@@ -52,13 +53,12 @@ def say(*words: object) -> None:
     os.write(1, json.dumps(words).encode() + b"\n")
 
 
-def work(directory: str, seed: int, lies: bool) -> None:
+def work(store: qindex.Store, seed: int, lies: bool) -> None:
     """Plays until it is killed, or the disk fails. Says what it will do, does it, says so.
 
     One that lies says that it synced and does not: whoever checks must notice.
     """
     dice = random.Random(seed)
-    store = qindex.open(directory, **KNOBS)
     queue = store.queue("q")
     held = [message.req_id for message in queue.get_many(LIVE_MAX)]
     number = seed * 1_000_000
@@ -331,7 +331,8 @@ def main() -> int:
     parser.add_argument("--worker", nargs=2, metavar=("DIR", "SEED"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        work(options.worker[0], int(options.worker[1]), options.canary)
+        store = qindex.open(options.worker[0], **KNOBS)
+        work(store, int(options.worker[1]), options.canary)
     if options.canary:
         return canary(options.seed)
     passed = True

@@ -67,8 +67,9 @@ class Image:
     def make(self) -> None:
         if self.kind == "tmpfs":
             return
-        with self.file.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, self.mebibytes << 20)
+        if not self.file.exists():
+            with self.file.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, self.mebibytes << 20)
         call(f"mkfs.{self.kind}", *MKFS[self.kind], self.file)
 
     def mount(self) -> None:

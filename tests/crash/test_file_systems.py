@@ -1,10 +1,11 @@
-"""Power cuts and full disks on real file systems, where root and loop devices allow them.
+"""Power cuts, full disks and failing syncs on real file systems, where the machine allows them.
 
-The long version is tools/powercut.py; this one shows in seconds that nothing is lost, and that the
-check would notice.
+The long versions are tools/powercut.py and tools/failing_sync.py; these show in seconds that
+nothing is lost, and that the check would notice.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-POWERCUT = Path(__file__).resolve().parents[2] / "tools" / "powercut.py"
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 
-def powercut(*arguments):
+def run(tool, *arguments):
     done = subprocess.run(
-        [sys.executable, str(POWERCUT), *arguments], capture_output=True, text=True, timeout=300
+        [sys.executable, str(TOOLS / tool), *arguments], capture_output=True, text=True, timeout=300
     )
     if "NOT TRIED" in done.stdout:
         pytest.skip(done.stdout.partition("NOT TRIED: ")[2].strip())
@@ -33,12 +34,23 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
 def test_a_power_cut_takes_nothing_that_was_synced(kind):
-    assert "8 cuts survived" in powercut(kind, "--cuts", "8")
+    assert "8 cuts survived" in run("powercut.py", kind, "--cuts", "8")
 
 
 def test_a_worker_that_does_not_sync_is_noticed():
-    assert "the canary was found" in powercut("--canary")
+    assert "the canary was found" in run("powercut.py", "--canary")
 
 
 def test_a_full_disk_refuses_publishes_and_keeps_the_rest():
-    assert powercut("full").count("room again") == 2
+    assert run("powercut.py", "full").count("room again") == 2
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
+def test_a_failed_sync_stops_the_handle_and_takes_nothing_that_was_synced(kind):
+    assert re.search(
+        r"[1-9]\d* of 6 times a sync failed", run("failing_sync.py", kind, "--times", "6")
+    )
+
+
+def test_a_worker_that_takes_a_failed_sync_for_done_is_noticed():
+    assert "the canary was found" in run("failing_sync.py", "--canary")

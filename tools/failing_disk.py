@@ -1,0 +1,138 @@
+"""A disk that fails writes and flushes when it is told to: one file, through FUSE.
+
+The kernel's protocol is spoken directly (/dev/fuse; root): the file system has one file, `disk`,
+whose bytes are in this process. What a write that fails would have written is gone, as on a medium.
+A loop device on it hands the error on, so that the fsync of a real file system says EIO.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from powercut_disks import Impossible, call
+
+ROOT_NODE, DISK_NODE = 1, 2
+NAME = b"disk"
+HEADER = struct.Struct("<IIQQIIIHH")
+ANSWER = struct.Struct("<IiQ")
+ATTRIBUTES = struct.Struct("<6Q3I7I")
+LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, STATFS, RELEASE, FSYNC = (
+    *(1, 2, 3, 4, 14, 15, 16, 17),
+    *(18, 20),
+)
+FLUSH, INIT, OPENDIR, RELEASEDIR, INTERRUPT, BATCH_FORGET = 25, 26, 27, 29, 36, 42
+DIRECT_IO = 1  # no cache before the disk
+WRITE_MAX = 1 << 17
+REQUEST_MAX = WRITE_MAX + 4096
+
+
+class FailingDisk:
+    """`fail(n)`: the next n requests of these kinds are answered EIO."""
+
+    def __init__(self, size: int) -> None:
+        self.bytes = bytearray(size)
+        self.failed = 0
+        self._left = 0
+        self._kinds: frozenset[int] = frozenset()
+
+    def fail(self, count: int, *, writes: bool, flushes: bool) -> None:
+        self._kinds = frozenset([WRITE] * writes + [FSYNC] * flushes)
+        self._left = count
+
+    def _fails(self, kind: int) -> bool:
+        if self._left == 0 or kind not in self._kinds:
+            return False
+        self._left -= 1
+        self.failed += 1
+        return True
+
+    def _attributes(self, node: int) -> bytes:
+        is_file = node == DISK_NODE
+        size = len(self.bytes) if is_file else 0
+        mode = 0o100600 if is_file else 0o040700
+        return ATTRIBUTES.pack(node, size, size >> 9, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+
+    def answer(self, kind: int, node: int, body: memoryview) -> bytes | int:
+        """The answer's bytes, or an error number."""
+        if kind == INIT:
+            _major, minor, ahead = struct.unpack_from("<III", body)
+            return struct.pack("<IIIIHHII32x", 7, min(minor, 31), ahead, 0, 8, 8, WRITE_MAX, 1)
+        if kind == LOOKUP:
+            if bytes(body).rstrip(b"\0") != NAME:
+                return errno.ENOENT
+            return struct.pack("<QQQQII", DISK_NODE, 0, 60, 60, 0, 0) + self._attributes(DISK_NODE)
+        if kind in (GETATTR, SETATTR):
+            return struct.pack("<QII", 60, 0, 0) + self._attributes(node)
+        if kind in (OPEN, OPENDIR):
+            return struct.pack("<QII", 0, DIRECT_IO if kind == OPEN else 0, 0)
+        if kind == STATFS:
+            return struct.pack("<5Q4I24x", 1 << 20, 1 << 20, 1 << 20, 9, 9, 4096, 255, 4096, 0)
+        if self._fails(kind):
+            return errno.EIO
+        if kind in (READ, WRITE):
+            _, offset, size = struct.unpack_from("<QQI", body)
+            if kind == READ:
+                return bytes(self.bytes[offset : offset + size])
+            if offset + size > len(self.bytes):
+                return errno.ENOSPC
+            self.bytes[offset : offset + size] = body[40 : 40 + size]
+            return struct.pack("<II", size, 0)
+        return b"" if kind in (FSYNC, FLUSH, RELEASE, RELEASEDIR) else errno.ENOSYS
+
+    def serve(self, device: int) -> None:
+        """Until it is unmounted."""
+        while True:
+            try:
+                request = memoryview(os.read(device, REQUEST_MAX))
+            except InterruptedError:
+                continue
+            except OSError:  # ENODEV
+                return
+            _, kind, unique, node, *_ = HEADER.unpack_from(request)
+            if kind in (FORGET, BATCH_FORGET, INTERRUPT):
+                continue
+            answer = self.answer(kind, node, request[HEADER.size :])
+            error, body = (-answer, b"") if isinstance(answer, int) else (0, answer)
+            try:
+                os.write(device, ANSWER.pack(ANSWER.size + len(body), error, unique) + body)
+            except OSError:
+                continue  # nobody waits for it any more
+
+
+@contextmanager
+def failing_disk(mebibytes: int, folder: Path) -> Iterator[tuple[FailingDisk, Path]]:
+    """The disk and its file, for a loop device. Impossible without /dev/fuse."""
+    try:
+        device = os.open("/dev/fuse", os.O_RDWR)
+    except OSError as error:
+        raise Impossible(f"/dev/fuse: {error.strerror}") from None
+    mounted = folder / "fuse"
+    mounted.mkdir()
+    options = f"fd={device},rootmode=40000,user_id=0,group_id=0"
+    libc = ctypes.CDLL(None, use_errno=True)
+    failed = libc.mount(b"failing_disk", os.fsencode(mounted), b"fuse", 0, options.encode())
+    if failed:
+        os.close(device)
+        raise Impossible(f"mount of a FUSE disk: {os.strerror(ctypes.get_errno())}")
+    disk = FailingDisk(mebibytes << 20)
+    server = threading.Thread(target=disk.serve, args=(device,), daemon=True)
+    server.start()
+    try:
+        yield disk, mounted / os.fsdecode(NAME)
+    finally:
+        for _ in range(50):  # a loop device lets its file go a moment after its last user
+            try:
+                call("umount", mounted)
+                break
+            except Impossible:
+                time.sleep(0.1)
+        server.join(5)
+        os.close(device)
