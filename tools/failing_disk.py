@@ -92,10 +92,11 @@ class FailingDisk:
         while True:
             try:
                 request = memoryview(os.read(device, REQUEST_MAX))
-            except InterruptedError:
-                continue
-            except OSError:  # ENODEV
-                return
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
+                    continue  # who asked went away
+                os.close(device)  # here: a number that is used again must not be read
+                return  # ENODEV: unmounted
             _, kind, unique, node, *_ = HEADER.unpack_from(request)
             if kind in (FORGET, BATCH_FORGET, INTERRUPT):
                 continue
@@ -128,11 +129,10 @@ def failing_disk(mebibytes: int, folder: Path) -> Iterator[tuple[FailingDisk, Pa
     try:
         yield disk, mounted / os.fsdecode(NAME)
     finally:
-        for _ in range(50):  # a loop device lets its file go a moment after its last user
+        for attempt in range(50):  # a loop device lets its file go a moment after its last user
             try:
-                call("umount", mounted)
+                call("umount", *["-l"] * (attempt == 49), mounted)
                 break
             except Impossible:
                 time.sleep(0.1)
         server.join(5)
-        os.close(device)

@@ -24,6 +24,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from failing_disk import FailingDisk, failing_disk
@@ -95,9 +97,9 @@ def is_writable(folder: Path) -> bool:
     return True
 
 
-def fail_syncs(kind: str, times: int, seed: int, lies: bool = False) -> str:
-    """So many failures on one file system. AssertionError if something is wrong."""
-    account, ends = Account(), Counter[int | None]()
+@contextmanager
+def failing_image(kind: str) -> Iterator[tuple[Image, FailingDisk]]:
+    """A file system on a disk that works, until it is told to fail; mounted."""
     with (
         tempfile.TemporaryDirectory(prefix="qindex-sync-") as folder,
         failing_disk(MEBIBYTES[kind], Path(folder)) as (disk, file),
@@ -106,6 +108,17 @@ def fail_syncs(kind: str, times: int, seed: int, lies: bool = False) -> str:
         image.mounted.mkdir()
         image.make()
         image.mount()
+        try:
+            yield image, disk
+        finally:
+            with suppress(Impossible):
+                image.unmount()
+
+
+def fail_syncs(kind: str, times: int, seed: int, lies: bool = False) -> str:
+    """So many failures on one file system. AssertionError if something is wrong."""
+    account, ends = Account(), Counter[int | None]()
+    with failing_image(kind) as (image, disk):
         store = image.mounted / "store"
         for number in range(times):
             report, code = one_life(store, disk, seed * 1000 + number + 1, lies)
@@ -117,15 +130,13 @@ def fail_syncs(kind: str, times: int, seed: int, lies: bool = False) -> str:
             image.unmount()
             image.mount()
             wrong += judge(account, store)
+            if wrong and not lies:
+                shutil.copytree(store, kept := tempfile.mkdtemp() + "/store")
+                wrong.append(f"number {number}, seed {seed}, copy in {kept}")
             if wrong:
-                if not lies:
-                    shutil.copytree(store, kept := tempfile.mkdtemp() + "/store")
-                    wrong.append(f"number {number}, seed {seed}, copy in {kept}")
-                image.unmount()
                 raise AssertionError(str(wrong))
-        image.unmount()
-        assert ends[REFUSED] > 0, f"no failure reached the store: {ends}"
-        return f"{disk.failed} failed requests, {ends[REFUSED]} of {times} times a sync failed"
+    assert ends[REFUSED] > 0, f"no failure reached the store: {ends}"
+    return f"{disk.failed} failed requests, {ends[REFUSED]} of {times} times a sync failed"
 
 
 def judge(account: Account, store: Path) -> list[str]:

@@ -1,7 +1,7 @@
 """Everything that takes long, one after the other; what CI runs in minutes, for hours.
 
     python tools/nightly.py                about an hour and a half
-    python tools/nightly.py --hours 8      the fuzzers, kills and cuts take what is left of the time
+    python tools/nightly.py --hours 8      the searches share what is left of the time
     python tools/nightly.py --list         what would run
 
 The output of each step goes to build/nightly/; the end is a table. What cannot run here (no root,
@@ -9,6 +9,7 @@ no clang) says so in its output and counts as passed. Exit code 0: all passed; 1
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -30,21 +31,26 @@ class Step:
 def steps(hours: float) -> list[Step]:
     """The time that is left goes to the searches in fixed shares."""
     minutes = max(hours - FIXED_HOURS, 0.1) * 60
-    kills = str(round(minutes * 0.25 * 60 * 5))  # about five a second
-    cuts = str(round(minutes * 0.2 * 60 * 4 / 3))  # about four a second, three file systems
-    found = [
+    dice = ["--seed", str(int(time.time()))]
+
+    def so_many(share: float, each_minute: float) -> str:
+        return str(max(1, round(minutes * share * each_minute)))
+
+    return [
         Step("sanitizers", ["tools/sanitize.py", "all"]),
         Step("fuzz, canary", ["tools/fuzz.py", "--canary"]),
-        Step("fuzz", ["tools/fuzz.py", "--minutes", str(minutes * 0.45)]),
-        Step("kill -9", ["tests/crash/test_kill9.py", "--rounds", kills]),
+        Step("fuzz", ["tools/fuzz.py", "--minutes", str(minutes * 0.25)]),
+        Step("explorer, bugs on purpose", ["tools/explore.py", "--mutants"]),
+        Step("explorer", ["tools/explore.py", "--minutes", str(minutes * 0.25), *dice]),
+        Step("faults", ["tools/explore.py", "--faults", "--programs", so_many(0.1, 5), *dice]),
+        Step("flips", ["tools/explore.py", "--flips", so_many(0.1, 100_000), *dice]),
+        Step("kill -9", ["tests/crash/test_kill9.py", "--rounds", so_many(0.1, 300)]),
         Step("power cuts, canary", ["tools/powercut.py", "--canary"]),
-        Step("power cuts", ["tools/powercut.py", "--cuts", cuts, "--seed", str(int(time.time()))]),
-        Step("torture", ["-m", "qindex", "torture", str(LOGS), "--minutes", str(minutes * 0.1)]),
+        Step("power cuts", ["tools/powercut.py", "--cuts", so_many(0.1, 80), *dice]),
+        Step("failing syncs, canary", ["tools/failing_sync.py", "--canary"]),
+        Step("failing syncs", ["tools/failing_sync.py", "--times", so_many(0.05, 15), *dice]),
+        Step("torture", ["-m", "qindex", "torture", str(LOGS), "--minutes", str(minutes * 0.05)]),
     ]
-    explorer = ROOT / "tools" / "explore.py"
-    if explorer.exists():
-        found.append(Step("explorer", [str(explorer)]))
-    return found
 
 
 def main() -> int:
@@ -55,22 +61,27 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     LOGS.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}  # scripts outside of the package too
     failed = 0
     for step in steps(options.hours):
         if options.list:
-            print(f"{step.name:<20} {' '.join(step.command)}")
+            print(f"{step.name:<26} {' '.join(step.command)}")
             continue
         log = LOGS / f"{step.name.replace(', ', '-').replace(' ', '-')}.log"
         begin = time.monotonic()
         with log.open("w") as file:
             done = subprocess.run(
-                [PYTHON, *step.command], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT
+                [PYTHON, *step.command],
+                cwd=ROOT,
+                env=environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
             )
         passed = done.returncode == 0
         failed += not passed
         minutes = (time.monotonic() - begin) / 60
         outcome = "passed" if passed else f"FAILED ({done.returncode}): see {log}"
-        print(f"{step.name:<20} {minutes:6.1f} min  {outcome}", flush=True)
+        print(f"{step.name:<26} {minutes:6.1f} min  {outcome}", flush=True)
     return 1 if failed else 0
 
 
