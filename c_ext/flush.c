@@ -106,7 +106,7 @@ static bool is_wanted(const struct qi_hot *hot, const struct qi_slots *slots) {
 }
 
 static bool has_places(const struct qi_hot *hot, const struct qi_slots *slots) {
-    return slots->jpub || (hot->old && slots->pub);
+    return slots->jpub || hot->old; /* of those that are wanted */
 }
 
 /* One piece of memory: the bits, and behind them places and counts where there are any. */
@@ -366,7 +366,7 @@ static void cool_unused(struct qi_queue *queue) {
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
         struct qi_hot *hot = segment->hot;
-        if (!hot || hot->dirty || hot->out_count || hot->in_flush || segment->length == 0)
+        if (!hot || hot->dirty || hot->out_count || segment->length == 0)
             continue;
         if (!is_wanted_soon(queue, segment, now))
             qi_segment_cool(segment);

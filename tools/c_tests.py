@@ -53,6 +53,7 @@ C_TESTS = {
     "crafted": engine,
     "journals": engine,
     "readers": engine,
+    "rewrites": engine,
     "waits": engine,
     "threads": engine,
     "faults": engine,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,7 @@ from powercut_disks import MEBIBYTES, Image, Impossible
 import qindex
 from qindex.cli.torture_kill import read_until
 
+LIVES_MAX = 4  # for each sync that is to fail: not each failed request reaches one
 PATIENCE = 3.0  # seconds that a failure may take to reach the worker
 REFUSED, WENT_ON = 3, 4  # how a worker ends
 
@@ -120,13 +122,15 @@ def fail_syncs(kind: str, times: int, seed: int, lies: bool = False) -> str:
     account, ends = Account(), Counter[int | None]()
     with failing_image(kind) as (image, disk):
         store = image.mounted / "store"
-        for number in range(times):
+        for number in range(LIVES_MAX * times):
+            if ends[REFUSED] == times:
+                break
             report, code = one_life(store, disk, seed * 1000 + number + 1, lies)
             ends[code] += 1
             account.follow(report)
             wrong = ["a handle went on behind a failed sync"] if code == WENT_ON else []
             if number % 2 and is_writable(image.mounted):
-                wrong += judge(account, store)
+                wrong += judge_at_once(account, store)
             image.unmount()
             image.mount()
             wrong += judge(account, store)
@@ -136,7 +140,7 @@ def fail_syncs(kind: str, times: int, seed: int, lies: bool = False) -> str:
             if wrong:
                 raise AssertionError(str(wrong))
     assert ends[REFUSED] > 0, f"no failure reached the store: {ends}"
-    return f"{disk.failed} failed requests, {ends[REFUSED]} of {times} times a sync failed"
+    return f"{ends[REFUSED]} times a sync failed, in {ends.total()} lives"
 
 
 def judge(account: Account, store: Path) -> list[str]:
@@ -145,6 +149,16 @@ def judge(account: Account, store: Path) -> list[str]:
     wrong = damage + account.check(found)
     account.rebase(found)
     return wrong
+
+
+def judge_at_once(account: Account, store: Path) -> list[str]:
+    """Without mounting anew. The open may be the first that hears of a failure: then it fails."""
+    try:
+        return judge(account, store)
+    except AssertionError as error:
+        if re.search(r"DiskError|OutcomeUnknown|StoreFailed", str(error)):
+            return []
+        raise
 
 
 def canary(seed: int) -> int:

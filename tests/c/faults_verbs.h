@@ -244,6 +244,39 @@ static void get_and_ack(struct run *run, uint32_t queue) {
         item->acked = RETURNED;
 }
 
+/* Gets the last message, and acks it. */
+static void get_newest_and_ack(struct run *run, uint32_t queue) {
+    static uint8_t payload[PAYLOAD_MAX];
+    qi_reader reader = {.queue = run->queues[queue], .payload = payload, .room = sizeof payload};
+    if (!reader.queue)
+        return;
+    int64_t got = qi_get_newest(&reader);
+    if (!went(run, "get_newest", got) || got == QI_EMPTY)
+        return;
+    struct item *item = find_item(run, queue, payload);
+    assert(item && item->size == (uint32_t)got);
+    item->acked = TRIED;
+    if (went(run, "ack", qi_ack(reader.queue, reader.message.req_id)))
+        item->acked = RETURNED;
+}
+
+/* Gets messages in every way there is, and keeps them. */
+static void take_around(struct run *run, uint32_t queue) {
+    static uint8_t payloads[8 * PAYLOAD_MAX];
+    qi_reader reader = {.queue = run->queues[queue], .payload = payloads, .room = PAYLOAD_MAX};
+    qi_message messages[8];
+    uint64_t ids[8];
+    uint32_t sizes[8];
+    if (!reader.queue)
+        return;
+    for (int i = 0; i < 3; i++) {
+        went(run, "get", qi_get(&reader));
+        went(run, "get_newest", qi_get_newest(&reader));
+    }
+    went(run, "get_many",
+         qi_get_many(reader.queue, 8, messages, payloads, sizeof payloads, ids, sizes));
+}
+
 static void purge(struct run *run, uint32_t queue) {
     if (!run->queues[queue])
         return;

@@ -146,8 +146,8 @@ static bool is_there(struct crafted *crafted, const char *path) {
 /* Of a deletion that a crash cut off only what is ours is removed (H18). */
 static void test_what_is_left_of_a_deletion_goes_but_not_what_is_foreign(void) {
     struct crafted crafted = {.sim = qi_sim_new(1, NULL)};
-    static const char *const ours[] = {"queue.meta",  "queue.meta.new", "journal.jif",
-                                       "journal.alt", "0.idx",          "12.alt"};
+    static const char *const ours[] = {"queue.meta", "queue.meta.new", "journal.jif", "journal.alt",
+                                       "0.idx",      "12.alt",         "3.bad"};
     static const char *const foreign[] = {"notes.txt", "5", "5.idx.bak", ".idx", "7.txt"};
     char path[120];
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)

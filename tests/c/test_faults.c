@@ -66,7 +66,34 @@ static void let_expire(struct run *run) {
     qi_sim_advance(run->sim, 2000000);
     consume(run, 2, 8, 0x1);
     purge(run, 0);
+    publish_batch(run, 1, 3, 20, false);
+    publish_batch(run, 1, 3, 20, true);
+    flush(run, 1);
+    tick(run, true);
+    tick(run, true);
+    qi_sim_advance(run->sim, 2000000);
+    get_newest_and_ack(run, 1);
+    get_and_ack(run, 1);
     close_store(run);
+}
+
+/* Old segments are not in memory when a recovery meets what the journal says about them: two deliveries of one message, a
+ * purge that leaves out what was with a consumer, and a transient before the last message. */
+static void die_with_news_of_old_segments(struct run *run) {
+    open_all(run);
+    publish_batch(run, 0, 20, 20, false);
+    publish_batch(run, 1, 12, 20, false);
+    publish_batch(run, 2, 3, 20, false);
+    publish(run, 2, 20, QI_TRANSIENT);
+    for (uint32_t i = 0; i < QUEUES; i++)
+        flush(run, i);
+    consume(run, 0, 3, 0);
+    consume(run, 0, 3, 0);
+    take_around(run, 1);
+    purge(run, 1);
+    publish(run, 2, 20, 0);
+    for (uint32_t i = 0; i < QUEUES; i++)
+        sync_queue(run, i);
 }
 
 /* A kill between a rotation and its flush: both journals are needed, for segments that are not in memory yet. */
@@ -87,6 +114,15 @@ static void die_before_a_flush(struct run *run) {
     publish(run, 0, 800, 0);
     consume(run, 0, 3, 0x5);
     sync_queue(run, 0);
+}
+
+static void go_on_with_all(struct run *run) {
+    open_store(run);
+    for (uint32_t i = 0; i < QUEUES; i++) {
+        open_queue(run, i, false);
+        browse(run, i, false);
+    }
+    close_store(run);
 }
 
 static void go_on(struct run *run) {
@@ -268,6 +304,8 @@ static void harm_segment(struct run *run, const char *name, int number) {
 
 static void harm_segments(struct run *run) {
     fill_up_durably(run);
+    consume(run, 0, 20, 0x24924); /* so a recovery has news of them */
+    sync_queue(run, 0);
     let_go(run);
     for_each_segment(run, harm_segment);
 }
@@ -287,11 +325,23 @@ static void harm_messages(struct run *run) {
     }
 }
 
+static void take_what_is_there(struct run *run) {
+    open_store(run);
+    for (uint32_t i = 0; i < QUEUES; i++) {
+        open_queue(run, i, false);
+        take_around(run, i);
+    }
+    close_store(run);
+}
+
 static const struct story stories[] = {
     {.name = "a queue's days", .play = live},
     {.name = "more days", .prepare = live, .play = live_again},
     {.name = "expiry", .play = let_expire},
     {.name = "two journals", .prepare = die_before_a_flush, .play = go_on},
+    {.name = "news of old segments",
+     .prepare = die_with_news_of_old_segments,
+     .play = go_on_with_all},
     {.name = "an index", .play = keep_index, .index_only = true},
     {.name = "an index again", .prepare = keep_index, .play = keep_index_again, .index_only = true},
     {.name = "a reader", .prepare = fill_up, .play = read_all, .only_looks = true},
@@ -321,6 +371,11 @@ static const struct story stories[] = {
     {.name = "harmed messages",
      .prepare = harm_messages,
      .play = look_again,
+     .only_looks = true,
+     .damaged = true},
+    {.name = "harmed messages, taken",
+     .prepare = harm_messages,
+     .play = take_what_is_there,
      .only_looks = true,
      .damaged = true},
     {.name = "a reader beside a writer", .prepare = fill_up, .play = read_beside},

@@ -47,9 +47,7 @@ def test_a_full_disk_refuses_publishes_and_keeps_the_rest():
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
 def test_a_failed_sync_stops_the_handle_and_takes_nothing_that_was_synced(kind):
-    assert re.search(
-        r"[1-9]\d* of 6 times a sync failed", run("failing_sync.py", kind, "--times", "6")
-    )
+    assert re.search(r"[1-3] times a sync failed", run("failing_sync.py", kind, "--times", "3"))
 
 
 def test_a_worker_that_takes_a_failed_sync_for_done_is_noticed():
