@@ -188,9 +188,9 @@ void qi_messages_weigh(struct qi_messages *messages);
  *   (caller) fills `live`: the ids of all messages of the victims (qi_compaction_holds) that any queue still refers to,
  *            sorted by (file, offset), duplicates allowed;
  *   look     knows from that what each victim really holds, and spares those that are not worth it, or too many;
+ *   (caller) makes the acks that it counted on durable (H9): the copy's name moves all births;
  *   copy     without the lock: writes and syncs the output, renames it into place, syncs the directory. Victims with a
  *            damaged survivor are left out (`damaged`);
- *   (caller) makes the acks that it counted on durable (H9);
  *   commit   switches homes and unlinks the victims (H15); returns the bytes freed or an error; or abandon.
  * `live` comes from malloc; commit and abandon free it. After either, abandon does nothing. */
 #define QI_VICTIMS_MAX 16

@@ -20,18 +20,23 @@ static bool is_open(const struct qi_queue *queue) {
     return queue->recovered && !queue->recovering && queue->dir >= 0;
 }
 
+static int sync_open_queues(struct qi_store *store) {
+    int error = 0;
+    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (is_open(queue))
+            error = qi_sync_to(queue, qi_lsn(queue));
+    }
+    return error;
+}
+
 /* Files emptied before the syncs began may go after them: the acks that emptied them are durable (H9). */
 static int commit_group(struct qi_store *store) {
     uint32_t empty[64], count = qi_messages_empty(&store->messages, empty, 64);
     store->dirty = false;
-    int error = 0;
     if (QI_BUG(body_freed_before_its_ack))
         qi_messages_free(&store->messages, empty, count), count = 0;
-    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
-        struct qi_queue *queue = store->queues[i];
-        if (is_open(queue) && queue->lsn_synced < qi_lsn(queue))
-            error = qi_sync_to(queue, qi_lsn(queue));
-    }
+    int error = sync_open_queues(store);
     if (!error)
         error = qi_sync_messages(store);
     if (!error && count) {
@@ -233,7 +238,8 @@ static void report_left_out(struct qi_store *store, const struct qi_compaction *
 }
 
 /* One compaction: 0, an error, or LOOK_FURTHER. H15: copy, sync, record, then unlink. The acks of what is not copied are
- * made durable before anything is unlinked: otherwise a power cut would bring back messages without bodies. */
+ * made durable before the copy gets its name, which says where the victims' messages live now: otherwise a power cut
+ * would bring back messages without bodies. */
 static int compact_once(struct qi_store *store, uint32_t garbage_percent, int64_t *freed) {
     struct qi_compaction compaction = {0};
     *freed = 0;
@@ -242,17 +248,16 @@ static int compact_once(struct qi_store *store, uint32_t garbage_percent, int64_
     int error = mark_all(store, &compaction);
     if (!error && qi_compact_look(&store->messages, garbage_percent, &compaction) == 0)
         error = LOOK_FURTHER;
+    if (!error && !QI_BUG(copied_before_its_acks))
+        error = sync_open_queues(store);
     if (!error) {
         qi_unlock(store);
         error = qi_compact_copy(&store->messages, &compaction);
         qi_relock(store);
         report_left_out(store, &compaction);
     }
-    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
-        struct qi_queue *queue = store->queues[i];
-        if (is_open(queue))
-            error = qi_sync_to(queue, qi_lsn(queue));
-    }
+    if (!error && QI_BUG(copied_before_its_acks))
+        error = sync_open_queues(store);
     if (!error)
         *freed = qi_compact_commit(&store->messages, &compaction);
     if (*freed < 0)

@@ -62,4 +62,15 @@ EXPLORED = [
         " 381 +r; publish a 236 +h; publish a 15; fail 386; publish a 51 +h; publish a 855;"
         " publish a 449 +r; get_many a x1; tick",
     ),
+    Explored(
+        "Found by a power cut of a real ext4 under a slow machine, then here with sync='never': a"
+        " compaction left out what had been acked, and its copy got its name, which moves all"
+        " births, before those acks were durable. A power cut in between brought acked messages"
+        " back whose bodies nobody could find any more.",
+        "copied_before_its_acks",
+        "seed=8515015385115473773 mapping=0 segment=16 journal=24 bytes=10240 embed=64 file=4096"
+        " never; publish d 48 +t; publish a 355 +t; publish d 1199; compact; publish d 265; get d;"
+        " fanout d x2 29; publish d 3364; sync a; ack_many d x5 214; publish a 389 +rh; fail 395;"
+        " idle",
+    ),
 ]

@@ -49,7 +49,7 @@ qi_options options_of(const struct settings *settings) {
                         .embed_below = settings->embed_below,
                         .message_file_size = settings->message_file_size,
                         .keep_history = settings->keep_history,
-                        .sync_interval_us = 5000,
+                        .sync_interval_us = settings->never ? 0 : 5000,
                         .idle_us = IDLE_US,
                         .create = true,
                         .worker = true};

@@ -110,6 +110,7 @@ struct program program_make(uint64_t seed, uint32_t count) {
     uint32_t queues = 1 + (uint32_t)qi_sim_below(&random, QUEUES);
     for (uint32_t i = 0; i < count; i++)
         program.ops[i] = make_op(&random, queues);
+    program.settings.never = qi_sim_below(&random, 4) == 0;
     return program;
 }
 
@@ -135,10 +136,10 @@ char *program_write(const struct program *program) {
         abort();
     used += (size_t)snprintf(
         text, room,
-        "seed=%llu mapping=%d segment=%u journal=%u bytes=%llu embed=%u file=%llu history=%u",
+        "seed=%llu mapping=%d segment=%u journal=%u bytes=%llu embed=%u file=%llu history=%u%s",
         (unsigned long long)s->seed, s->mapping, s->segment_entries, s->max_journal_entries,
         (unsigned long long)s->max_journal_bytes, s->embed_below,
-        (unsigned long long)s->message_file_size, s->keep_history);
+        (unsigned long long)s->message_file_size, s->keep_history, s->never ? " never" : "");
     for (uint32_t i = 0; i < program->count; i++) {
         const struct op *op = &program->ops[i];
         used += (size_t)snprintf(text + used, room - used, "; %s", op_name(op->kind));
@@ -196,8 +197,10 @@ bool program_read(const char *text, struct program *program) {
                &seed, &mapping, &s->segment_entries, &s->max_journal_entries, &bytes,
                &s->embed_below, &file) != 7)
         return false;
-    const char *history = strstr(text, " history="); /* an older program has none */
-    s->keep_history = history ? (uint32_t)strtoul(history + 9, NULL, 10) : 0;
+    const char *end = text + strcspn(text, ";"), *history = strstr(text, " history="),
+               *never = strstr(text, " never"); /* an older program has neither */
+    s->keep_history = history && history < end ? (uint32_t)strtoul(history + 9, NULL, 10) : 0;
+    s->never = never && never < end;
     s->seed = seed;
     s->mapping = mapping != 0;
     s->max_journal_bytes = bytes;

@@ -57,6 +57,7 @@ struct op {
 struct settings {
     uint64_t seed; /* of identities and stamps */
     bool mapping;
+    bool never; /* sync="never": nothing is synced that nobody asks for */
     uint32_t segment_entries, max_journal_entries, embed_below;
     uint64_t max_journal_bytes, message_file_size;
     uint32_t keep_history;
