@@ -53,7 +53,7 @@ static void publish_many(struct crafted *crafted, uint32_t count) {
     uint8_t bodies[64 * 10] = {0};
     for (uint32_t i = 0; i < count; i++)
         sizes[i] = 10;
-    assert(qi_publish_many(crafted->queue, count, bodies, sizes, NULL, NULL, 0, 0, NULL, NULL) >=
+    assert(qi_publish_many(crafted->queue, count, bodies, sizes, NULL, NULL, 0, 0, 0, NULL, NULL) >=
            0);
 }
 

@@ -256,7 +256,7 @@ static void get_newest_and_ack(struct run *run, uint32_t queue) {
     struct item *item = find_item(run, queue, payload);
     assert(item && item->size == (uint32_t)got);
     item->acked = TRIED;
-    if (went(run, "ack", qi_ack(reader.queue, reader.message.req_id)))
+    if (went(run, "ack", qi_ack(reader.queue, reader.message.req_id, 0)))
         item->acked = RETURNED;
 }
 
@@ -274,7 +274,7 @@ static void take_around(struct run *run, uint32_t queue) {
         went(run, "get_newest", qi_get_newest(&reader));
     }
     went(run, "get_many",
-         qi_get_many(reader.queue, 8, messages, payloads, sizeof payloads, ids, sizes));
+         qi_get_many(reader.queue, 8, messages, payloads, sizeof payloads, ids, sizes, 0));
 }
 
 static void purge(struct run *run, uint32_t queue) {

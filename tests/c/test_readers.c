@@ -97,7 +97,7 @@ static void get_and_ack(uint64_t req_id) {
     do
         got = qi_get(&taker) < 0 ? (uint64_t)qi_error_req_id() : taker.message.req_id;
     while (got < req_id);
-    assert(got == req_id && qi_ack(writer.queue, req_id) == 0);
+    assert(got == req_id && qi_ack(writer.queue, req_id, 0) == 0);
 }
 
 static int64_t browse(const struct side *side, uint64_t req_id) {

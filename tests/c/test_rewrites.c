@@ -49,7 +49,7 @@ static struct written mostly_acked(qi_options options, uint32_t count, uint32_t 
     for (uint32_t i = 0; i < count; i++) {
         assert(qi_get(&reader) == size);
         if (i % options.segment_entries)
-            assert(qi_ack(written.queue, reader.message.req_id) == 0);
+            assert(qi_ack(written.queue, reader.message.req_id, 0) == 0);
     }
     assert(qi_flush(written.queue) == 0 && qi_store_close(written.store) == 0);
     qi_store_free(written.store);
@@ -193,7 +193,7 @@ static void test_a_batch_bigger_than_a_mapping_gets_a_bigger_one(void) {
         assert(qi_publish(written.queue, body, 100) == round && qi_flush(written.queue) == 0);
     for (int i = 0; i < 12; i++)
         sizes[i] = 1 << 20;
-    assert(qi_publish_many(written.queue, 12, bodies, sizes, NULL, NULL, 0, 0, NULL, NULL) == 3);
+    assert(qi_publish_many(written.queue, 12, bodies, sizes, NULL, NULL, 0, 0, 0, NULL, NULL) == 3);
     assert(depth_of(&written) == 15);
     end(&written);
 }

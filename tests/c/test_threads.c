@@ -346,7 +346,7 @@ static void empty_a(struct scene *scene) {
     uint8_t payload[1000];
     qi_reader reader = {.queue = scene->a, .payload = payload, .room = sizeof payload};
     while (qi_get(&reader) >= 0)
-        assert(qi_ack(scene->a, reader.message.req_id) == 0);
+        assert(qi_ack(scene->a, reader.message.req_id, 0) == 0);
 }
 
 /* It looked at the first queue, then at the second, where the last message had expired and a flush was due. A message for
@@ -360,10 +360,10 @@ static void test_what_comes_while_a_wait_looks_elsewhere_is_not_missed(void) {
     qi_reader reader = {.queue = scene.b, .payload = payload, .room = sizeof payload};
     for (int i = 0; i < 7; i++) {
         assert(qi_publish(scene.b, "b", 1) == i && qi_get(&reader) == 1);
-        assert(qi_ack(scene.b, reader.message.req_id) == 0);
+        assert(qi_ack(scene.b, reader.message.req_id, 0) == 0);
     }
     for (int i = 0; i < 3; i++) /* the 24th change; expired long ago */
-        assert(qi_publish_with(scene.b, NULL, 0, "b", 1, 0, 1) >= 0);
+        assert(qi_publish_with(scene.b, NULL, 0, "b", 1, 0, 1, 0) >= 0);
     struct actor *first = enter_and_stop(&scene, get_from_both, 1);
     assert(publish_to_a(&scene) >= 0);
     let_go_on(0);
