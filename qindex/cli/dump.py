@@ -23,7 +23,7 @@ import argparse
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import qindex
 from qindex._core import ffi, lib
@@ -125,9 +125,12 @@ def _dump_file(screen: Screen, path: Path) -> int:
     return 1 if is_bad else 0
 
 
-def dump_lines(data: bytes) -> Iterator[str]:
-    """One line per record. FormatError if these are not the bytes of a journal or a segment."""
-    offset = ffi.new("uint64_t *", 0)
+def dump_lines(data: bytes | bytearray, offset: Any = None) -> Iterator[str]:
+    """One line per record. FormatError if these are not the bytes of a journal or a segment.
+
+    `offset`: a `uint64_t *`, where to begin; it moves along, so that one may go on from there.
+    """
+    offset = ffi.new("uint64_t *", 0) if offset is None else offset
     line = ffi.new("char[]", LINE_ROOM)
     source = ffi.from_buffer(data)
     while (code := lib.qi_dump(source, len(data), offset, line, LINE_ROOM)) > 0:

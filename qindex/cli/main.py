@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "salvage": "copy what can be read of a damaged store into a new one",
     "ls": "list the queues of a store",
     "stats": "show the figures of a store and of its queues",
+    "top": "watch a store, also while a process has it open: rates, ages, unacked, disk",
     "check": "read a whole store and verify every checksum and counter",
     "peek": "show messages without taking them",
     "cat": "write the bodies of messages to stdout",

@@ -105,7 +105,7 @@ def _the_one(source: Source, name: str, req_id: int, messages: Iterator[Found]) 
 
 
 def _show(screen: Screen, message: Found, bodies: str) -> None:
-    facts = [size(len(message.body)), *_flags(message)]
+    facts = [size(len(message.body)), *flags_of(message)]
     screen.line(f"{message.req_id:>5}  {', '.join(facts)}")
     headers = message.headers
     properties = properties_of(headers)
@@ -114,11 +114,12 @@ def _show(screen: Screen, message: Found, bodies: str) -> None:
     for values in (headers, properties):
         if values:
             screen.line(f"{INDENT} {_pairs(screen, values)}")
-    for line in _body_lines(message.body, bodies):
+    for line in body_lines(message.body, bodies):
         screen.line(f"{INDENT} {line}")
 
 
-def _flags(message: Found) -> Iterator[str]:
+def flags_of(message: Found) -> Iterator[str]:
+    """What is special about it, in words."""
     if message.priority is not None:
         yield f"priority {message.priority}"
     if message.state == "expired":
@@ -143,12 +144,13 @@ def _moment(seconds: float) -> str:
 def _pairs(screen: Screen, values: dict[str, Any]) -> str:
     """`name=value` for each; what is long is cut."""
     return "  ".join(
-        f"{screen.paint(printable(name), 'dim')}={shorten(_value(value), TEXT_COLUMNS_MAX)}"
+        f"{screen.paint(printable(name), 'dim')}={shorten(value_as_text(value), TEXT_COLUMNS_MAX)}"
         for name, value in values.items()
     )
 
 
-def _value(value: Any) -> str:
+def value_as_text(value: Any) -> str:
+    """A header's value, fit for a terminal."""
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%dT%H:%M:%SZ}"
     if isinstance(value, bytes):
@@ -158,7 +160,8 @@ def _value(value: Any) -> str:
     return printable(repr(value))
 
 
-def _body_lines(body: bytes, how: str) -> Iterator[str]:
+def body_lines(body: bytes, how: str) -> Iterator[str]:
+    """The body as lines for a terminal: its first ones if `how` is "text", all if "hex"."""
     if how == "hex":
         yield from _hex_lines(body)
         return

@@ -81,7 +81,7 @@ class Screen:
             widths[0] = min(widths[0], max(room, _NARROW_COLUMNS_MIN))
         for number, row in enumerate(cells):
             line = _GAP.join(
-                _aligned(shorten(cell, most) if i == 0 else cell, most, column[0])
+                aligned(shorten(cell, most) if i == 0 else cell, most, column[0])
                 for i, (cell, most, column) in enumerate(zip(row, widths, columns, strict=True))
             ).rstrip()
             if number == 0:
@@ -98,7 +98,7 @@ class Screen:
 
     def pair(self, name: str, value: str, *, columns: int) -> None:
         """What it is, and the value; seen at once, for what comes step by step."""
-        self.line(f"{_GAP}{self.paint(_aligned(name, columns, '<'), 'dim')}{_GAP}{value}")
+        self.line(f"{_GAP}{self.paint(aligned(name, columns, '<'), 'dim')}{_GAP}{value}")
         self.out.flush()
 
     def pairs(self, pairs: Sequence[tuple[str, str]]) -> None:
@@ -192,7 +192,8 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, float) and isfinite(value) else str(value)
 
 
-def _aligned(cell: str, columns: int, side: str) -> str:
+def aligned(cell: str, columns: int, side: str) -> str:
+    """The cell on the left (`<`) or on the right (`>`) of so many columns."""
     space = " " * (columns - width(cell))
     return space + cell if side == ">" else cell + space
 

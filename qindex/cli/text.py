@@ -22,7 +22,7 @@ def size(byte_count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.42 ms`, `85 ms`, `1.2 s`, `3 min 20 s`, `2 h 5 min`."""
+    """`0.42 ms`, `85 ms`, `1.2 s`, `3 min 20 s`, `2 h 5 min`, `3 d 7 h`."""
     if seconds < 0.0995:
         return f"{seconds * 1000:.2g} ms"
     if seconds < 0.9995:
@@ -32,7 +32,8 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def rate(number: float, seconds: float) -> str:
