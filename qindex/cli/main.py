@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "bisect": "find the message that kills a consumer",
     "du": "show what takes the space, what keeps it, and what would free it",
     "republish": "publish messages to a broker, with confirms; goes on after a kill",
+    "plot": "draw slots, depth, files or recovery times, as SVG or PNG",
     "diff": "compare two stores or directories, message by message",
     "dump": "show journals and segments, record by record",
     "torture": "kill, fork and fill on your own disk; write a report for a ticket",

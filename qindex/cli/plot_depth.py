@@ -1,0 +1,142 @@
+"""Depth of a queue and age of its first message, record by record through its journals."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from qindex.cli.journal import Record, journals_in
+from qindex.cli.messages import Choice
+from qindex.cli.screen import CommandError
+from qindex.cli.sources import Source, StoreSource
+from qindex.cli.text import printable
+
+POINTS_MAX: Final = 2000
+
+
+@dataclass(slots=True)
+class Curve:
+    """Behind record numbers[i] of the journals the queue had depth[i] messages.
+
+    age_seconds[i]: since its first message was published; at least that if older[i], because it was
+    published before these journals. None: the queue is empty, or no clock was written behind this
+    record. The list is empty if the journals do not tell the time. began and ended: the first and
+    the last clock, seconds since 1970; None likewise.
+    """
+
+    queue: str
+    records: int = 0
+    numbers: list[int] = field(default_factory=list)
+    depth: list[int] = field(default_factory=list)
+    age_seconds: list[float | None] = field(default_factory=list)
+    older: list[bool] = field(default_factory=list)
+    began: float | None = None
+    ended: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def curve_of(source: Source, name: str) -> Curve:
+    """Cost: reads the journals, and the first live message; memory for their records."""
+    if not isinstance(source, StoreSource):
+        raise CommandError(f"depth needs a store of qindex: {source.format} keeps no such journal")
+    depth = source.depth(name)
+    first = next(source.messages(name, Choice()), None)
+    folder = Path(source.root, source.store.queue_directory(name))
+    records: list[Record] = []
+    clocks: list[tuple[int, int]] = []  # (number of records before it, microseconds)
+    for journal in journals_in(folder):
+        clocks.append((len(records), journal.created_us))
+        for record in journal.records():
+            if record.verb == "clock":
+                clocks.append((len(records), record.us))
+            elif record.verb != "damage":
+                records.append(record)
+    curve = Curve(printable(name), len(records))
+    _walk(curve, records, _Clock(clocks), depth, None if first is None else first.req_id)
+    return curve
+
+
+class _Clock:
+    """When a record was written: between the two nearest clocks, by its number."""
+
+    def __init__(self, clocks: list[tuple[int, int]]) -> None:
+        self._clocks = sorted(clocks)
+        self.is_known = len({us for _, us in clocks}) > 1
+
+    def at(self, number: int) -> float | None:
+        """Seconds since 1970; None behind the last clock."""
+        place = bisect_right(self._clocks, (number, 1 << 63))
+        before, before_us = self._clocks[max(0, place - 1)]
+        if place == len(self._clocks):
+            return before_us / 1e6 if before == number else None
+        after, after_us = self._clocks[place]
+        return (before_us + (after_us - before_us) * (number - before) / (after - before)) / 1e6
+
+    def ends(self) -> tuple[float, float]:
+        return self._clocks[0][1] / 1e6, self._clocks[-1][1] / 1e6
+
+
+def _walk(
+    curve: Curve, records: list[Record], clock: _Clock, depth: int, first_live: int | None
+) -> None:
+    """Forwards; what was there before the journals follows from what is there at their end."""
+    born = {r.req_id: number for number, r in enumerate(records) if r.verb == "publish"}
+    acked = {r.req_id for r in records if r.verb == "ack"}
+    waiting = [req_id for req_id in acked if req_id not in born]
+    if first_live is not None and first_live not in born:
+        waiting.append(first_live)
+    heapq.heapify(waiting)
+    gone: set[int] = set()
+    now = _depth_before(records, depth)
+    step = max(1, len(records) // POINTS_MAX)
+    for number, record in enumerate([*records, None]):
+        if number % step == 0 or record is None:
+            while waiting and waiting[0] in gone:
+                gone.remove(heapq.heappop(waiting))
+            _add_point(curve, number, now, waiting[0] if waiting and now else None, born, clock)
+        if record is None:
+            break
+        if record.verb == "publish":
+            heapq.heappush(waiting, record.req_id)
+            now += 1
+        elif record.verb == "ack":
+            gone.add(record.req_id)
+            now -= 1
+        elif record.verb == "purge":
+            waiting = sorted(record.kept - gone)
+            gone.clear()
+            now = len(waiting)
+    if clock.is_known:
+        curve.began, curve.ended = clock.ends()
+
+
+def _depth_before(records: list[Record], depth: int) -> int:
+    """Before the first record. Of a purge nobody knows how many it took: then as few as can be."""
+    change = least = 0
+    for record in records:
+        if record.verb == "purge":
+            return -least
+        change += (record.verb == "publish") - (record.verb == "ack")
+        least = min(least, change)
+    return max(depth - change, -least)
+
+
+def _add_point(
+    curve: Curve, number: int, depth: int, first: int | None, born: dict[int, int], clock: _Clock
+) -> None:
+    curve.numbers.append(number)
+    curve.depth.append(depth)
+    if not clock.is_known:
+        return
+    now = clock.at(number)
+    then = clock.at(0 if first is None else born.get(first, 0))
+    if first is None or now is None or then is None:
+        curve.age_seconds.append(None)
+    else:
+        curve.age_seconds.append(max(0.0, now - then))
+    curve.older.append(first is not None and first not in born)

@@ -1,0 +1,227 @@
+"""The slots of a queue, as its files have them: published, delivered, acked, in cells of a map."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import qindex
+from qindex.cli.dump import dump_lines
+from qindex.cli.journal import journals_in
+from qindex.cli.screen import CommandError
+from qindex.cli.sources import NodeSource, Source, StoreSource
+from qindex.cli.text import printable
+from qindex.formats.foreign import Findings
+from qindex.formats.rabbitmq_index import (
+    ACKED,
+    DELIVERED,
+    Journal,
+    Segment,
+    read_journal,
+    read_segment,
+)
+from qindex.formats.rabbitmq_index_v2 import index_files, read_index_file
+from qindex.formats.rabbitmq_node import Part
+
+COLUMNS: Final = 64
+ROWS_MAX: Final = 128
+V2_ENTRIES: Final = 4096  # of a file of RabbitMQ's version 2, unless configured otherwise
+KINDS: Final = ("published", "delivered", "acked", "live")
+_PUBLISH, _DELIVER, _ACK = 1, 2, 4
+_SEGMENT: Final = re.compile(r"(0|[1-9][0-9]{0,14})\.(?:idx|alt)")
+_IS: Final = {  # for bytes.translate(): 1 where the flags say so
+    "published": bytes(bool(flags & _PUBLISH) for flags in range(256)),
+    "delivered": bytes(bool(flags & _DELIVER) for flags in range(256)),
+    "acked": bytes(bool(flags & _ACK) for flags in range(256)),
+    "live": bytes(flags & _PUBLISH and not flags & _ACK for flags in range(256)),
+}
+
+
+@dataclass(slots=True)
+class SlotMap:
+    """Rows of cells, each of `cell_slots` ReqIds, from `first` on.
+
+    A cell counts records that are in the files; -1: there is no file for these ReqIds, since all of
+    them were acked. A message that came and went within one journal leaves no record.
+    """
+
+    queue: str
+    first: int
+    segment_slots: int
+    cell_slots: int
+    cells: dict[str, list[list[int]]] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class _Slots:
+    """`flags` of a segment: its first ReqId, and a byte for each slot from there on."""
+
+    title: str
+    entries: int
+    numbers: list[int]
+    flags: Callable[[int], tuple[int, bytearray]]
+
+
+def slot_map(source: Source, name: str) -> SlotMap:
+    """Cost: reads the whole index of the queue; memory for a journal and a segment."""
+    if isinstance(source, StoreSource):
+        slots = _slots_of_store(source, name)
+    elif isinstance(source, NodeSource):
+        slots = _slots_of_node(source, name)
+    else:
+        raise CommandError(f"the slots of {source.format} directories are not known: files has no")
+    first = slots.numbers[0] * slots.entries if slots.numbers else 0
+    end = (slots.numbers[-1] + 1) * slots.entries if slots.numbers else 0
+    cell_slots = 1
+    while cell_slots * COLUMNS * ROWS_MAX < end - first:
+        cell_slots *= 2
+    rows = -(-(end - first) // (COLUMNS * cell_slots))
+    found = SlotMap(slots.title, first, slots.entries, cell_slots)
+    for kind in KINDS:
+        found.cells[kind] = [[-1] * COLUMNS for _ in range(rows)]
+        found.totals[kind] = 0
+    for number in slots.numbers:
+        _add(found, *slots.flags(number))
+    return found
+
+
+def _add(found: SlotMap, base: int, flags: bytearray) -> None:
+    start = base - found.first
+    for kind, is_set in _IS.items():
+        bits = flags.translate(is_set)
+        found.totals[kind] += bits.count(1)
+        place = 0
+        while place < len(bits):
+            cell = (start + place) // found.cell_slots
+            end = (cell + 1) * found.cell_slots - start
+            row = found.cells[kind][cell // COLUMNS]
+            row[cell % COLUMNS] = max(0, row[cell % COLUMNS]) + bits.count(1, place, end)
+            place = end
+
+
+# --- a store ------------------------------------------------------------------------------------
+
+
+def _slots_of_store(source: StoreSource, name: str) -> _Slots:
+    entries = source.store.stats().segment_entries
+    folder = Path(source.root, source.store.queue_directory(name))
+    source.depth(name)  # a queue that is beyond reading is told
+    journal, purged = _read_journals(folder)
+    files: dict[int, list[Path]] = {}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if found := _SEGMENT.fullmatch(path.name):
+            files.setdefault(int(found[1]), []).append(path)
+    in_journal: dict[int, list[int]] = {}
+    for req_id in journal:
+        in_journal.setdefault(req_id // entries, []).append(req_id)
+
+    def flags(number: int) -> tuple[int, bytearray]:
+        found, base = bytearray(entries), number * entries
+        for path in files.get(number, ()):
+            _read_segment(path, found)
+        for req_id in in_journal.get(number, ()):
+            found[req_id - base] |= journal[req_id]
+        for limit, kept in purged:
+            for slot in range(min(entries, max(0, limit - base))):
+                if found[slot] and base + slot not in kept:
+                    found[slot] |= _ACK
+        return base, found
+
+    return _Slots(printable(name), entries, sorted(files.keys() | in_journal.keys()), flags)
+
+
+def _read_journals(folder: Path) -> tuple[dict[int, int], list[tuple[int, frozenset[int]]]]:
+    """(flags by ReqId; of each purge, its limit and what stayed)"""
+    journal: dict[int, int] = {}
+    purged: list[tuple[int, frozenset[int]]] = []
+    bits = {"publish": _PUBLISH, "deliver": _DELIVER, "ack": _ACK}
+    for file in journals_in(folder):
+        for record in file.records():
+            if record.verb in bits:
+                journal[record.req_id] = journal.get(record.req_id, 0) | bits[record.verb]
+            elif record.verb == "purge":
+                purged.append((record.req_id, record.kept))
+    return journal, purged
+
+
+def _read_segment(path: Path, flags: bytearray) -> None:
+    with suppress(OSError, qindex.FormatError):  # gone meanwhile; without a header: check tells it
+        for line in dump_lines(path.read_bytes()):
+            words = line.split(None, 4)
+            if words[1] == "publish":
+                flags[int(words[3])] |= _PUBLISH
+            elif words[1] == "event":
+                slot = int(words[2])
+                flags[slot] |= _ACK if flags[slot] & _DELIVER else _DELIVER
+
+
+# --- a RabbitMQ node ----------------------------------------------------------------------------
+
+
+def _slots_of_node(source: NodeSource, name: str) -> _Slots:
+    """Of a priority queue, the sub-queue with the most messages."""
+    if name not in source.queues or not source.queues[name].parts:
+        raise CommandError(f"there is no index of {printable(name)!r}: it has no directory")
+    parts = source.queues[name].parts
+    part = max(parts, key=lambda part: part.counts.published)
+    title = printable(name) if part.priority is None else f"{name}, priority {part.priority}"
+    names = source.node.tree.files(part.where)
+    if numbers := index_files(names):
+        return _slots_of_v2(source, part, title, numbers)
+    return _slots_of_v1(source, part, title, names, source.queues[name].vhost.segment_entry_count)
+
+
+def _slots_of_v1(
+    source: NodeSource, part: Part, title: str, names: list[str], entries: int
+) -> _Slots:
+    tree, findings = source.node.tree, Findings()
+    journal = Journal()
+    if (file := tree.try_open(f"{part.where}/journal.jif")) is not None:
+        with file:
+            journal = read_journal(file, findings)
+    numbers = {int(found[1]) for file_name in names if (found := _SEGMENT.fullmatch(file_name))}
+    marks = (journal.published, _PUBLISH), (journal.delivered, _DELIVER), (journal.acked, _ACK)
+
+    def flags(number: int) -> tuple[int, bytearray]:
+        segment = Segment()
+        if (file := tree.try_open(f"{part.where}/{number}.idx")) is not None:
+            with file:
+                segment = read_segment(file, entries, findings)
+        found, base = bytearray(entries), number * entries
+        for slot in segment.published:
+            state = segment.state[slot]
+            found[slot] = _PUBLISH | _DELIVER * (state >= DELIVERED) | _ACK * (state == ACKED)
+        for ids, flag in marks:
+            for seq in in_journal.get(number, ()):
+                if seq in ids:
+                    found[seq - base] |= flag
+        return base, found
+
+    in_journal: dict[int, list[int]] = {}
+    for seq in journal.published.keys() | journal.delivered | journal.acked:
+        in_journal.setdefault(seq // entries, []).append(seq)
+    numbers |= {seq // entries for seq in journal.published}
+    return _Slots(title, entries, sorted(numbers), flags)
+
+
+def _slots_of_v2(source: NodeSource, part: Part, title: str, numbers: list[int]) -> _Slots:
+    """Version 2 keeps no delivers."""
+    tree, findings = source.node.tree, Findings()
+
+    def flags(number: int) -> tuple[int, bytearray]:
+        base = number * V2_ENTRIES
+        found = bytearray(V2_ENTRIES)
+        for seq, _, entry in read_index_file(tree, part.where, number, findings):
+            if 0 <= seq - base < V2_ENTRIES:
+                found[seq - base] = _PUBLISH if entry else _PUBLISH | _ACK
+        return base, found
+
+    return _Slots(title, V2_ENTRIES, numbers, flags)

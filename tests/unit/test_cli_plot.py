@@ -1,0 +1,264 @@
+"""qindex plot: the numbers behind the pictures, and that pictures are made of them."""
+
+import json
+import random
+import sys
+from xml.etree import ElementTree
+
+import pytest
+from helpers import files_of
+
+import qindex
+from qindex.cli.plot_slots import COLUMNS
+from qindex.formats.rabbitmq import open_node
+
+TEXT = "{http://www.w3.org/2000/svg}text"
+
+
+@pytest.fixture
+def numbers(run):
+    """`numbers("depth", path, "orders")`: what --json prints."""
+
+    def numbers(*arguments):
+        code, out, err = run("plot", *arguments, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return numbers
+
+
+@pytest.fixture
+def draws(run, tmp_path):
+    """Draws an SVG and a PNG; the texts in the SVG."""
+    pytest.importorskip("matplotlib")
+
+    def draws(*arguments):
+        for name in ("p.svg", "p.png", "again.svg"):
+            code, out, err = run("plot", *arguments, "-o", tmp_path / name)
+            assert (code, err) == (0, "")
+            assert out.startswith(str(tmp_path / name))
+        assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG\r\n")
+        assert arguments[0] == "recovery" or (
+            (tmp_path / "p.svg").read_bytes() == (tmp_path / "again.svg").read_bytes()
+        )
+        root = ElementTree.fromstring((tmp_path / "p.svg").read_text())  # noqa: S314 - our own
+        return [element.text for element in root.iter(TEXT)]
+
+    return draws
+
+
+def churn(queue, seed):
+    """Publishes, deliveries, acks, flushes and a purge; one in three messages stays for long."""
+    chance = random.Random(seed)
+    taken = []
+    for step in range(60):
+        queue.publish_many([b"x"] * chance.randrange(1, 20))
+        taken += queue.get_many(chance.randrange(0, 15))
+        done = [m for m in taken if chance.random() < 0.6]
+        taken = [m for m in taken if m not in done]
+        queue.ack_many(done)
+        if chance.random() < 0.2:
+            queue.flush()
+        if step == 30 and seed % 2:
+            queue.purge()
+
+
+# --- slots --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_live_cells_are_the_live_messages(numbers, tmp_path, seed):
+    with qindex.open(tmp_path / "s", segment_entries=32, idle=3600) as store:
+        queue = store.queue("q")
+        churn(queue, seed)
+        expected = [message.req_id for message in queue.browse()]
+        found = numbers("slots", tmp_path / "s", "q")
+    first, cell = found["first"], found["cell_slots"]
+    cells = [count for row in found["cells"]["live"] for count in row]
+    here = [0] * len(cells)
+    for req_id in expected:
+        here[(req_id - first) // cell] += 1
+    assert [max(0, count) for count in cells] == here
+    assert found["totals"]["live"] == len(expected)
+    totals = found["totals"]
+    assert totals["live"] == totals["published"] - totals["acked"]
+    assert totals["delivered"] >= totals["acked"] or seed % 2  # what is purged was not delivered
+
+
+def test_slots_without_a_file_are_told_apart(numbers, tmp_path):
+    with qindex.open(tmp_path / "s", segment_entries=64, idle=3600) as store:
+        queue = store.queue("q")
+        queue.publish_many([b"x"] * 64 * 6)
+        queue.flush()
+        taken = queue.get_many(64 * 6)
+        queue.ack_many(taken[64 : 64 * 5])
+        queue.flush()
+        found = numbers("slots", tmp_path / "s", "q")
+    assert (found["cell_slots"], COLUMNS) == (1, 64)
+    rows = found["cells"]["published"]
+    assert [row[0] for row in rows] == [1, -1, -1, -1, -1, 1]
+    assert [row[5] for row in found["cells"]["live"]] == [1, -1, -1, -1, -1, 1]
+
+
+def test_the_slots_of_a_rabbitmq_queue_agree_with_its_account(numbers, dead_node):
+    compared = 0
+    with open_node(dead_node) as node:
+        for vhost in node.vhosts:
+            for queue in vhost.queues:
+                if len(queue.parts) != 1 or vhost.name != "/":
+                    continue
+                totals = numbers("slots", dead_node, queue.name)["totals"]
+                counts = queue.counts
+                assert totals["published"] == counts.published
+                assert totals["acked"] == counts.acked
+                compared += counts.published > 0
+    assert compared > 3
+
+
+def test_slots_are_drawn(draws, store_path):
+    texts = draws("slots", store_path, "mails")
+    assert "slots of mails, 1 ReqId a cell" in texts
+    assert "235 live" in texts
+
+
+def test_an_empty_queue_is_drawn(draws, tmp_path):
+    with qindex.open(tmp_path / "s") as store:
+        store.queue("q")
+    assert "0 live" in draws("slots", tmp_path / "s")
+
+
+# --- depth --------------------------------------------------------------------------------------
+
+
+def test_depth_follows_each_record(numbers, tmp_path):
+    with qindex.open(tmp_path / "s", idle=3600) as store:
+        queue = store.queue("q")
+        queue.publish_many([b"x"] * 3)
+        queue.flush()
+        for _ in range(2):
+            queue.publish(b"y")
+        taken = queue.get_many(4)
+        queue.ack_many(taken[:3])
+        found = numbers("depth", tmp_path / "s")
+    assert found["depth"] == [3, 4, 5, 5, 5, 5, 5, 4, 3, 2]
+    assert found["numbers"] == list(range(10))
+
+
+def test_a_purge_leaves_what_is_handed_out(numbers, tmp_path):
+    with qindex.open(tmp_path / "s", idle=3600) as store:
+        queue = store.queue("q")
+        queue.publish_many([b"x"] * 10)
+        queue.get_many(2)
+        queue.purge()
+        queue.publish(b"y")
+        found = numbers("depth", tmp_path / "s")
+        assert len(queue) == 3
+    assert found["depth"][-3:] == [10, 2, 3]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_last_depth_is_that_of_the_queue(numbers, tmp_path, seed):
+    with qindex.open(tmp_path / "s", segment_entries=32, idle=3600) as store:
+        churn(store.queue("q"), seed)
+        found = numbers("depth", tmp_path / "s")
+        assert found["depth"][-1] == len(store.queue("q"))
+    assert min(found["depth"]) >= 0
+    assert len(found["depth"]) == len(found["age_seconds"]) or not found["age_seconds"]
+
+
+def test_ages_grow_until_the_first_message_is_acked(numbers, tmp_path):
+    with qindex.open(tmp_path / "s", idle=3600) as store:
+        queue = store.queue("q")
+        for _ in range(5):
+            queue.publish(b"x", confirm=True)  # each sync leaves a clock in the journal
+        queue.ack(queue.get())
+        queue.sync()
+        queue.publish(b"y")
+    found = numbers("depth", tmp_path / "s")
+    ages = [age for age in found["age_seconds"][1:6] if age is not None]
+    assert ages == sorted(ages)
+    assert ages[0] == 0 or ages[0] < ages[-1]
+    assert not any(found["older"])
+    assert found["age_seconds"][7] <= ages[-1] + (found["ended"] - found["began"])
+
+
+def test_depth_is_drawn(draws, store_path):
+    texts = draws("depth", store_path, "mails")
+    assert any(text.startswith("mails: ") and "records in its journals" in text for text in texts)
+    assert "messages" in texts
+
+
+def test_depth_of_another_format_is_refused(run, dead_node):
+    with open_node(dead_node) as node:
+        name = next(queue.name for queue in node.queues if queue.account.live)
+    code, _, err = run("plot", "depth", dead_node, name, "--json")
+    assert code == 2
+    assert "depth needs a store" in err
+
+
+# --- files and recovery -------------------------------------------------------------------------
+
+
+def test_files_are_those_of_du(numbers, run, draws, store_path):
+    found = numbers("files", store_path)
+    files = json.loads(run("du", store_path, "--json").out)["files"]
+    expected = [f for f in files if f["kind"] == "messages"]
+    assert [f["live"] for f in found] == [f["live"] for f in expected]
+    assert sum(f["live"] + f["garbage"] + f["room"] for f in found) == expected[0]["size"]
+    texts = draws("files", store_path)
+    assert "garbage" in texts
+    assert "0.qms" in texts
+
+
+def test_recovery_measures_all_directories_and_queues(numbers, draws, store_path, dead_node):
+    found = numbers("recovery", store_path, dead_node)
+    assert [opening["format"] for opening in found["openings"]] == ["qindex", "rabbitmq"]
+    of_store = [r for r in found["readings"] if r["path"] == str(store_path)]
+    assert [(r["queue"], r["messages"]) for r in of_store] == [("mails", 235), ("orders", 235)]
+    assert all(r["seconds"] > 0 for r in found["readings"])
+    assert "reading a queue, by its bodies" in draws("recovery", store_path, dead_node)
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+def test_drawing_changes_nothing_in_the_store(run, store_path, tmp_path):
+    pytest.importorskip("matplotlib")
+    before = files_of(store_path)
+    for kind in ("slots", "depth"):
+        assert run("plot", kind, store_path, "mails", "-o", tmp_path / "x.svg").code == 0
+    code, _, err = run("plot", "files", store_path, "-o", store_path / "x.svg")
+    assert code == 2
+    assert "nothing is changed" in err
+    assert files_of(store_path) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["slots", "STORE", "-o", "x.svg"], "choose one: mails, orders"),
+        (["slots", "STORE", "none", "-o", "x.svg"], "no queue 'none'"),
+        (["slots", "STORE", "mails", "orders", "-o", "x.svg"], "one QUEUE at a time"),
+        (["files", "STORE", "mails", "-o", "x.svg"], "leave out QUEUE"),
+        (["files", "STORE", "-o", "x.jpg"], "neither in .svg nor in .png"),
+        (["files", "STORE"], "say where to"),
+        (["files", "STORE", "--json", "-o", "x.svg"], "say where to"),
+    ],
+)
+def test_wrong_usage_says_what_to_do(run, store_path, tmp_path, monkeypatch, arguments, told):
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    words = [store_path if word == "STORE" else word for word in arguments]
+    code, out, err = run("plot", *words)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert not list(tmp_path.glob("x.*"))
+
+
+def test_without_matplotlib_the_numbers_are_still_there(run, store_path, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "qindex.cli.plot_draw", raising=False)
+    code, _, err = run("plot", "slots", store_path, "mails", "-o", tmp_path / "x.svg")
+    assert code == 2
+    assert "pip install 'qindex[plot]'" in err
+    assert run("plot", "slots", store_path, "mails", "--json").code == 0
