@@ -16,6 +16,9 @@ Without --into: list every queue, with what its files hold, and all damage. With
 --into: publish the messages into a qindex store, in order, with all that came
 with them as headers, and the redelivered flag.
 
+--report FILE writes what was found and done as an HTML page: one file, which
+loads nothing, to be kept or sent.
+
 What the broker itself would not give back is left out and counted: what was
 acked, what was not meant to last, what has no body any more, and (without
 --keep-expired) what has expired by now.
@@ -33,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import qindex
+from qindex.cli.report import check_place, page
 from qindex.cli.screen import CommandError, Screen
 from qindex.cli.stores import damage_count, finding_as_json
 from qindex.cli.text import count, duration, printable, rate, size
@@ -51,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="recover also what has expired meanwhile, without its expiry",
     )
+    parser.add_argument("--report", metavar="FILE", help="write an HTML page about it, too")
     parser.add_argument("--json", action="store_true", help="print JSON: counts, findings, account")
     parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
 
@@ -65,11 +70,13 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     except UnknownFormat as error:
         raise CommandError(str(error)) from None
     with node:
-        report = None
+        report, asked, page_file = None, Path(options.dir).resolve(), None
+        if options.report is not None:
+            page_file = check_place(options.report, node, asked)
         if options.into is not None:
-            report = _recover(
-                screen, node, Path(options.dir).resolve(), options.into, options.keep_expired
-            )
+            report = _recover(screen, node, asked, options.into, options.keep_expired)
+        if page_file is not None:
+            page_file.write_text(page(node, report, asked, options.into), encoding="utf-8")
         if options.json:
             screen.json(_as_json(node, report, options.into))
         elif report is None:
