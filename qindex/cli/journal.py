@@ -114,7 +114,7 @@ def _record(line: str, data: bytearray) -> Record | None:
         return Record(verb, int(words[2]))
     if verb in ("mark", "close"):
         (clock_us,) = _CLOCK.unpack_from(data, int(words[0]) + _FRAME_BYTES)
-        return Record("clock", us=clock_us)
+        return Record("clock", us=clock_us) if clock_us else None  # no sync yet in its session
     if verb == "purge":
         first = int(words[0]) + _FRAME_BYTES
         payload = data[first : first + int(words[2])]

@@ -14,7 +14,7 @@ from qindex.cli.screen import CommandError
 from qindex.cli.sources import Source, StoreSource
 from qindex.cli.text import printable
 
-POINTS_MAX: Final = 2000
+POINTS_MAX: Final = 300
 
 
 @dataclass(slots=True)
@@ -44,19 +44,23 @@ def curve_of(source: Source, name: str) -> Curve:
     """Cost: reads the journals, and the first live message; memory for their records."""
     if not isinstance(source, StoreSource):
         raise CommandError(f"depth needs a store of qindex: {source.format} keeps no such journal")
-    depth = source.depth(name)
+    stats = source.store.queue(name, create=False).stats()
     first = next(source.messages(name, Choice()), None)
     folder = Path(source.root, source.store.queue_directory(name))
     records: list[Record] = []
     clocks: list[tuple[int, int]] = []  # (number of records before it, microseconds)
     for journal in journals_in(folder):
+        if journal.epoch > stats.epoch:
+            continue  # newer than what this look shows
         clocks.append((len(records), journal.created_us))
-        for record in journal.records():
+        end = stats.journal_bytes if journal.epoch == stats.epoch else None
+        for record in journal.records(end):
             if record.verb == "clock":
                 clocks.append((len(records), record.us))
             elif record.verb != "damage":
                 records.append(record)
     curve = Curve(printable(name), len(records))
+    depth = stats.ready + stats.unacked
     _walk(curve, records, _Clock(clocks), depth, None if first is None else first.req_id)
     return curve
 
@@ -93,7 +97,7 @@ def _walk(
     heapq.heapify(waiting)
     gone: set[int] = set()
     now = _depth_before(records, depth)
-    step = max(1, len(records) // POINTS_MAX)
+    step = max(1, -(-len(records) // POINTS_MAX))
     for number, record in enumerate([*records, None]):
         if number % step == 0 or record is None:
             while waiting and waiting[0] in gone:

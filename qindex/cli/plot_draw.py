@@ -92,9 +92,8 @@ def depth(curve: Curve, out: Path) -> None:
         figure.suptitle(f"{curve.queue}: {count(curve.records, 'record')} in its journals{span}")
         panels = figure.subplots(2 if has_age else 1, 1, sharex=True, squeeze=False)[:, 0]
         panels[0].fill_between(
-            curve.numbers, curve.depth, step="post", color=BLUE, alpha=0.35, linewidth=0
+            curve.numbers, curve.depth, facecolor=BLUE + "59", edgecolor=BLUE, linewidth=1
         )
-        panels[0].plot(curve.numbers, curve.depth, drawstyle="steps-post", color=BLUE, linewidth=1)
         panels[0].set_ylabel("messages")
         panels[0].set_ylim(bottom=0)
         panels[0].yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

@@ -54,6 +54,19 @@ def test_every_command_works_beside_a_writer(run, live_store):
         assert (code, err) == (0, "")
 
 
+def test_top_and_plot_work_beside_a_writer(run, live_store):
+    code, out, err = run("top", live_store, "--once", "--interval", 0.2, "--json")
+    assert (code, err) == (0, "")
+    rates = {queue["name"]: queue["rates"] for queue in json.loads(out)["queues"]}
+    assert rates["small"]["published"] > 0
+    assert rates["small"]["acked"] > 0
+    for _ in range(3):
+        for kind in ("slots", "depth"):
+            code, out, err = run("plot", kind, live_store, "small", "--json")
+            assert (code, err) == (0, "")
+        assert min(json.loads(out)["depth"]) >= 0
+
+
 def test_a_dump_beside_a_writer_ends(run, live_store):
     for _ in range(3):
         code, out, err = run("dump", live_store)
