@@ -15,8 +15,8 @@ State is ready, delivered or expired, with the expiry and persistence. "order"
 counts the places where messages that both have do not follow each other alike.
 
 A store may be in use: what changes while it is read may show as a difference.
-Needs disk for about 150 B per message in the system's temporary directory
-(TMPDIR), little memory.
+Needs disk for about 150 B per message that differs in the system's temporary
+directory (TMPDIR), little memory.
 
 exit codes: 0 no difference; 1 differences; 2 not to be compared (the text says
 why); 3 no difference, but something is damaged and was not compared.
@@ -25,12 +25,19 @@ why); 3 no difference, but something is damaged and was not compared.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count as count_from
+from itertools import islice
 from typing import Any, Final
 
+from qindex.cli.diff_match import Matcher, as_utf8
 from qindex.cli.diff_table import Difference, QueueDiff, Table
-from qindex.cli.messages import Choice, add_choice, choice_of, positive
-from qindex.cli.screen import Screen
-from qindex.cli.sources import Source, chosen, open_source, tell_damage, total_of
+from qindex.cli.messages import Choice, Found, add_choice, choice_of, positive
+from qindex.cli.screen import Progress, Screen
+from qindex.cli.sources import Source, open_source, tell_damage, total_of
+from qindex.cli.stores import QueueGone
 from qindex.cli.text import count, printable, size
 
 COLUMNS: Final = [
@@ -65,9 +72,9 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         Table() as table,
     ):
         by = options.by or ("id" if a.format == b.format else "content")
-        for side, source in enumerate((a, b)):
-            _read(screen, table, side, source, _there(choice, source))
-        table.match(by_id=by == "id", ignore_state=options.ignore_state)
+        matcher = Matcher(table, by_id=by == "id", ignore_state=options.ignore_state)
+        _read(screen, table, matcher, (a, b), choice)
+        table.match(by_id=by == "id")
         queues = table.queues()
         if options.json:
             screen.json(_as_json(a, b, by, queues))
@@ -82,23 +89,52 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         return 3 if any(damaged) else 0
 
 
-def _there(choice: Choice, source: Source) -> Choice:
+def _read(
+    screen: Screen, table: Table, matcher: Matcher, sides: tuple[Source, Source], choice: Choice
+) -> None:
+    """Both sides, queue by queue."""
+    names = [_there(choice, source, sides) for source in sides]
+    for side, there in enumerate(names):
+        table.add_queues(side, map(as_utf8, there))
+    total = sum(
+        total_of(s, replace(choice, queues=n)) for s, n in zip(sides, names, strict=True) if n
+    )
+    with screen.progress("comparing", "messages") as progress:
+        counter = count_from(1)
+        for name in sorted({*names[0], *names[1]}):
+            a, b = (
+                _messages(source, name, choice, counter, progress, total)
+                if name in there
+                else iter(())
+                for source, there in zip(sides, names, strict=True)
+            )
+            matcher.queue(name, a, b)
+
+
+def _there(choice: Choice, source: Source, sides: tuple[Source, Source]) -> tuple[str, ...]:
     """A queue that was asked for may be on one side only; on neither it is an error."""
+    names = source.names()
     if not choice.queues:
-        return choice
-    names = set(source.names())
-    there = tuple(name for name in choice.queues if name in names)
-    return Choice(there or choice.queues, choice.states, choice.first, choice.last, choice.limit)
+        return tuple(names)
+    for name in choice.queues:
+        if all(name not in side.names() for side in sides):
+            next(source.messages(name, choice), None)  # raises, with advice
+    return tuple(name for name in choice.queues if name in names)
 
 
-def _read(screen: Screen, table: Table, side: int, source: Source, choice: Choice) -> None:
-    names = choice.queues or tuple(source.names())
-    table.add_queues(side, names)
-    with screen.progress(f"reading {'AB'[side]}", "messages") as progress:
-        total = total_of(source, choice)
-        for number, message in enumerate(chosen(source, choice)):
-            table.add(side, message)
-            progress.at(number, total)
+def _messages(
+    source: Source,
+    name: str,
+    choice: Choice,
+    counter: Iterator[int],
+    progress: Progress,
+    total: int,
+) -> Iterator[Found]:
+    """Of one queue; that it goes while it is read is no error."""
+    with suppress(QueueGone):
+        for message in islice(source.messages(name, choice), choice.limit):
+            progress.at(next(counter), total)
+            yield message
 
 
 def _show(

@@ -1,44 +1,43 @@
-"""Two sets of messages in a temporary SQLite file, which sorts and joins them within little memory.
+"""What differs between two sets of messages, in a temporary SQLite file: little memory.
 
-`match` gives every message its partner on the other side, or none; the rest are queries.
+Alike pairs are counted only, and kept as runs (this many in a row have partners in a row), which
+says where the order differs. `match` gives a partner to those that are left; the rest are queries.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from qindex.cli.messages import Found, properties_of
-from qindex.cli.screen import plain
 from qindex.handle import Closing
 
 BATCH: Final = 5000
 CACHE_KIB: Final = 32 * 1024
-_DIGEST_BYTES: Final = 16
 _SCHEMA: Final = """
 CREATE TABLE m (id INTEGER PRIMARY KEY, side INT, queue TEXT, part INT, req_id INT, body BLOB,
                 content BLOB, message_id TEXT, state TEXT, size INT, twin INT);
 CREATE TABLE q (side INT, queue TEXT);
+CREATE TABLE runs (queue TEXT, a INT, b INT, length INT);
 """
 _BY_ID: Final = """
 CREATE INDEX place ON m (side, queue, part, req_id);
 UPDATE m SET twin = (SELECT o.id FROM m o WHERE o.side = 1 AND o.queue = m.queue
-                     AND o.part = m.part AND o.req_id = m.req_id) WHERE side = 0;
+                     AND o.part = m.part AND o.req_id = m.req_id) WHERE side = 0 AND twin IS NULL;
 """
 _BY_CONTENT: Final = """
 CREATE TABLE n (id INTEGER PRIMARY KEY, side INT, queue TEXT, content BLOB, k INT);
 INSERT INTO n SELECT id, side, queue, content,
-    row_number() OVER (PARTITION BY side, queue, content ORDER BY id) FROM m;
+    row_number() OVER (PARTITION BY side, queue, content ORDER BY id) FROM m
+    WHERE twin IS NULL AND id NOT IN (SELECT twin FROM m WHERE twin IS NOT NULL);
 CREATE INDEX occurrence ON n (side, queue, content, k);
 UPDATE m SET twin = (SELECT o.id FROM n x JOIN n o ON o.side = 1 AND o.queue = x.queue
-                     AND o.content = x.content AND o.k = x.k WHERE x.id = m.id) WHERE side = 0;
+                     AND o.content = x.content AND o.k = x.k WHERE x.id = m.id)
+    WHERE side = 0 AND twin IS NULL;
 DROP TABLE n;
 CREATE TABLE paired (id INTEGER PRIMARY KEY);
 INSERT INTO paired SELECT twin FROM m WHERE twin IS NOT NULL;
@@ -53,6 +52,25 @@ UPDATE m SET twin = (SELECT o.id FROM rest x JOIN rest o ON o.side = 1 AND o.que
 """
 _PAIRS: Final = "m a JOIN m b ON b.id = a.twin WHERE a.side = 0"
 _ONLY_B: Final = "m b WHERE b.side = 1 AND NOT EXISTS (SELECT 1 FROM twins WHERE twins.id = b.id)"
+
+
+class Row(NamedTuple):
+    """A message; `number` counts those of its side, queue after queue."""
+
+    side: int
+    number: int
+    queue: str
+    part: int
+    req_id: int
+    body: bytes
+    content: bytes
+    message_id: str | None
+    state: str
+    size: int
+
+    @property
+    def id(self) -> int:
+        return self.number * 2 + self.side
 
 
 @dataclass(slots=True)
@@ -104,50 +122,48 @@ class Table(Closing):
         )
         self._db.executescript(_SCHEMA)
         self._rows: list[tuple[Any, ...]] = []
+        self._alike: Counter[str] = Counter()
+        self._run: tuple[str, int, int, int] | None = None
 
     def close(self) -> None:
         self._db.close()
         self._folder.cleanup()
 
     def add_queues(self, side: int, names: Iterable[str]) -> None:
-        self._db.executemany("INSERT INTO q VALUES (?, ?)", [(side, _text(n)) for n in names])
+        self._db.executemany("INSERT INTO q VALUES (?, ?)", [(side, name) for name in names])
 
-    def add(self, side: int, message: Found) -> None:
-        body = hashlib.blake2b(message.body, digest_size=_DIGEST_BYTES).digest()
-        headers = message.headers
-        canonical, message_id = (
-            _canonical(message.table) if isinstance(message.table, bytes) else _of(headers)
-        )
-        content = hashlib.blake2b(body + canonical, digest_size=_DIGEST_BYTES).digest()
-        self._rows.append(
-            (
-                side,
-                _text(message.queue),
-                message.part,
-                message.req_id,
-                body,
-                content,
-                message_id,
-                _state(message),
-                len(message.body),
-            )
-        )
+    def add_alike(self, queue: str, a: int, b: int) -> None:
+        """One more pair without a difference: the numbers of both, in the order of one side."""
+        self._alike[queue] += 1
+        if self._run is not None:
+            name, first, partner, length = self._run
+            if (queue, a - first, b - partner) == (name, length, length):
+                self._run = name, first, partner, length + 1
+                return
+            self._db.execute("INSERT INTO runs VALUES (?, ?, ?, ?)", self._run)
+        self._run = queue, a, b, 1
+
+    def add(self, row: Row, *, partner: Row | None = None) -> None:
+        """A message that differs from its partner, or that has none so far."""
+        twin = None if partner is None else partner.id
+        self._rows.append((row.id, row.side, *row[2:], twin))
         if len(self._rows) == BATCH:
             self._write()
 
     def _write(self) -> None:
-        self._db.executemany("INSERT INTO m VALUES (NULL,?,?,?,?,?,?,?,?,?,NULL)", self._rows)
+        self._db.executemany("INSERT INTO m VALUES (?,?,?,?,?,?,?,?,?,?,?)", self._rows)
         self._rows.clear()
 
-    def match(self, *, by_id: bool, ignore_state: bool) -> None:
-        """Once, when all messages are added. Cost: some sorts of all of them."""
+    def match(self, *, by_id: bool) -> None:
+        """Once, when all messages are added. Cost: some sorts of those that are not alike."""
         self._write()
-        if ignore_state:
-            self._db.execute("UPDATE m SET state = ''")
+        if self._run is not None:
+            self._db.execute("INSERT INTO runs VALUES (?, ?, ?, ?)", self._run)
         self._db.executescript(_BY_ID if by_id else _BY_CONTENT)
         self._db.executescript(
             "CREATE TABLE twins (id INTEGER PRIMARY KEY);"
             "INSERT INTO twins SELECT twin FROM m WHERE twin IS NOT NULL;"
+            "INSERT INTO runs SELECT queue, id / 2, twin / 2, 1 FROM m WHERE twin IS NOT NULL;"
         )
 
     def queues(self) -> list[QueueDiff]:
@@ -165,13 +181,14 @@ class Table(Closing):
             ("body", "a.content != b.content"),
         ):
             self._count(queues, column, f"a.queue, count(*) FROM {_PAIRS} AND {condition}", "a")
+        for name, number in self._alike.items():
+            queues[name].alike += number
         only_a = "a.queue, count(*) FROM m a WHERE a.side = 0 AND a.twin IS NULL"
         self._count(queues, "only_a", only_a, "a")
         self._count(queues, "only_b", f"b.queue, count(*) FROM {_ONLY_B}", "b")
         breaks = (
-            "a.queue, count(*) FROM (SELECT queue, twin < lag(twin) OVER"
-            " (PARTITION BY queue ORDER BY id) AS back FROM m WHERE side = 0"
-            " AND twin IS NOT NULL) a WHERE a.back"
+            "a.queue, count(*) FROM (SELECT queue, b < lag(b + length - 1) OVER"
+            " (PARTITION BY queue ORDER BY a) AS back FROM runs) a WHERE a.back"
         )
         self._count(queues, "order", breaks, "a")
         return list(queues.values())
@@ -205,27 +222,3 @@ class Table(Closing):
                 parts.append(f"{state} in A, {state_b} in B")
             what = ("only in A", "only in B", "differs")[kind]
             yield Difference(what, queue, req_id, other, size, "; ".join(parts))
-
-
-def _text(name: str) -> str:
-    """SQLite's texts are UTF-8; names may hold lone surrogates."""
-    return name.encode("utf-8", "backslashreplace").decode()
-
-
-def _state(message: Found) -> str:
-    kind = message.state if message.persistent else f"{message.state}, transient"
-    # In milliseconds: an expiry goes through a float where messages are recovered.
-    return f"{kind}, expires at {message.expiry_us // 1000} ms" if message.expiry_us else kind
-
-
-@lru_cache(maxsize=1024)
-def _canonical(table: bytes) -> tuple[bytes, str | None]:
-    """Most messages of a queue have the same headers."""
-    return _of(Found("", 0, "", False, 0, True, 0, table, b"").headers)
-
-
-def _of(headers: dict[str, Any]) -> tuple[bytes, str | None]:
-    """(the headers in one form for all formats, the AMQP message_id)"""
-    message_id = properties_of(headers).get("message_id")
-    text = json.dumps(plain(headers), sort_keys=True)
-    return text.encode("ascii"), None if message_id is None else _text(str(message_id))

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 import qindex
+from qindex.cli.diff_match import Matcher
 from qindex.cli.diff_table import Table
 from qindex.cli.messages import Found
 
@@ -95,26 +96,62 @@ def test_by_content_counts_doubles_and_sees_the_order(diff, tmp_path):
     a = make(tmp_path / "a", {"q": [b"1", b"2", b"2", b"3", b"4"]})
     b = make(tmp_path / "b", {"q": [b"0", b"1", b"2", b"4", b"3"]})
     _, queues, found = diff(a, b, "--by", "content")
-    assert found == [("only in A", "q", 2), ("only in B", "q", 0)]
+    assert found == [("only in B", "q", 0), ("only in A", "q", 2)]
     assert (queues["q"]["alike"], queues["q"]["order"]) == (4, 1)
 
 
-def test_matching_is_that_of_a_multiset():
-    dice = random.Random(5)
+def compared(sides, *, by_id=False):
+    """The counts of one queue, and of its differences; a message is (ReqId, body)."""
     with Table() as table:
-        sides = [[dice.randrange(60) for _ in range(400)] for _ in range(2)]
-        for side, numbers in enumerate(sides):
+        for side in (0, 1):
             table.add_queues(side, ["q"])
-            for place, number in enumerate(numbers):
-                body = b"%d" % number
-                table.add(side, Found("q", place, "ready", False, 0, True, 0, b"", body))
-        table.match(by_id=False, ignore_state=False)
+        found = [
+            [Found("q", req_id, "ready", False, 0, True, 0, b"", body) for req_id, body in side]
+            for side in sides
+        ]
+        Matcher(table, by_id=by_id, ignore_state=False).queue("q", *map(iter, found))
+        table.match(by_id=by_id)
         (queue,) = table.queues()
-        found = Counter(difference.what for difference in table.differences())
-    a, b = map(Counter, sides)
-    assert queue.alike == (a & b).total()
-    assert (queue.only_a, queue.only_b) == ((a - b).total(), (b - a).total())
-    assert found == {"only in A": (a - b).total(), "only in B": (b - a).total()}
+        return queue, Counter(difference.what for difference in table.differences())
+
+
+@pytest.mark.parametrize("waiting_max", [3, 30, 100_000])
+def test_matching_is_that_of_a_multiset(monkeypatch, waiting_max):
+    monkeypatch.setattr("qindex.cli.diff_match.WAITING_MAX", waiting_max)
+    dice = random.Random(5)
+    for _ in range(5):
+        sides = [[b"%d" % dice.randrange(60) for _ in range(400)] for _ in range(2)]
+        queue, found = compared([list(enumerate(side)) for side in sides])
+        a, b = map(Counter, sides)
+        assert queue.alike == (a & b).total()
+        assert (queue.only_a, queue.only_b) == ((a - b).total(), (b - a).total())
+        assert found == {"only in A": (a - b).total(), "only in B": (b - a).total()}
+
+
+@pytest.mark.parametrize("waiting_max", [3, 100_000])
+@pytest.mark.parametrize("sort", [True, False])
+def test_matching_by_id_needs_no_order(monkeypatch, waiting_max, sort):
+    monkeypatch.setattr("qindex.cli.diff_match.WAITING_MAX", waiting_max)
+    dice = random.Random(6)
+    sides = [{n: b"%d" % dice.randrange(9) for n in dice.sample(range(300), 200)} for _ in range(2)]
+    order = sorted if sort else lambda items: dice.sample(list(items), len(items))
+    queue, found = compared([order(side.items()) for side in sides], by_id=True)
+    a, b = sides
+    both = a.keys() & b.keys()
+    alike = sum(a[n] == b[n] for n in both)
+    assert (queue.alike, queue.body) == (alike, len(both) - alike)
+    assert (queue.only_a, queue.only_b) == (len(a.keys() - both), len(b.keys() - both))
+    assert found["differs"] == len(both) - alike
+    assert (queue.order == 0) == sort
+
+
+@pytest.mark.parametrize("waiting_max", [3, 100_000])
+def test_places_where_the_order_breaks_are_counted(monkeypatch, waiting_max):
+    monkeypatch.setattr("qindex.cli.diff_match.WAITING_MAX", waiting_max)
+    bodies = [b"%d" % number for number in range(100)]
+    mixed = bodies[50:70] + bodies[:50] + bodies[80:] + bodies[70:80]
+    queue, _ = compared([list(enumerate(bodies)), list(enumerate(mixed))])
+    assert (queue.alike, queue.order) == (100, 2)
 
 
 def test_a_node_and_the_store_that_it_was_recovered_into(diff, run, dead_node, tmp_path):
