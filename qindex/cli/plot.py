@@ -22,6 +22,7 @@ directory or queue.
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -83,6 +84,8 @@ def _recovery(options: argparse.Namespace, screen: Screen, out: Path | None, dra
 
 
 def _drawing() -> Any:
+    # It tells of its font cache and of where it keeps that.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         return import_module("qindex.cli.plot_draw")
     except ImportError:

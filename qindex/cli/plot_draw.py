@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from time import localtime, strftime
 from typing import Any, Final
@@ -24,6 +25,7 @@ _MAPS: Final = {"published": "Blues", "delivered": "Oranges", "acked": "Greens",
 _STYLE: Final[Any] = {
     "svg.fonttype": "none",  # text stays text: small, and it can be searched
     "svg.hashsalt": "qindex",
+    "text.parse_math": False,  # names are text
     "font.family": "sans-serif",
     "font.size": 9,
     "axes.spines.top": False,
@@ -35,7 +37,9 @@ _FILE_NAMES_MAX: Final = 24
 
 def _save(figure: Figure, out: Path) -> None:
     metadata = {"Date": None} if out.suffix.lower() == ".svg" else {"Software": "qindex"}
-    figure.savefig(out, dpi=110, metadata=metadata)
+    with warnings.catch_warnings():  # a name may have characters that no font here has
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(out, dpi=110, metadata=metadata)
 
 
 def slots(found: SlotMap, out: Path) -> None:

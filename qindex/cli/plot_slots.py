@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -11,7 +13,7 @@ from typing import Any, Final
 
 import qindex
 from qindex.cli.dump import dump_lines
-from qindex.cli.journal import journals_in
+from qindex.cli.journal import Record, journals_in
 from qindex.cli.screen import CommandError
 from qindex.cli.sources import NodeSource, Source, StoreSource
 from qindex.cli.text import printable
@@ -39,6 +41,7 @@ _IS: Final = {  # for bytes.translate(): 1 where the flags say so
     "acked": bytes(bool(flags & _ACK) for flags in range(256)),
     "live": bytes(flags & _PUBLISH and not flags & _ACK for flags in range(256)),
 }
+_ACKED: Final = bytes(flags | _ACK if flags & _PUBLISH else flags for flags in range(256))
 
 
 @dataclass(slots=True)
@@ -62,7 +65,7 @@ class SlotMap:
 
 @dataclass(slots=True)
 class _Slots:
-    """`flags` of a segment: its first ReqId, and a byte for each slot from there on."""
+    """`flags` of a segment: a ReqId in it, and a byte for each slot from there on."""
 
     title: str
     entries: int
@@ -77,7 +80,7 @@ def slot_map(source: Source, name: str) -> SlotMap:
     elif isinstance(source, NodeSource):
         slots = _slots_of_node(source, name)
     else:
-        raise CommandError(f"the slots of {source.format} directories are not known: files has no")
+        raise CommandError(f"slots cannot read {source.format} directories: they have none")
     first = slots.numbers[0] * slots.entries if slots.numbers else 0
     end = (slots.numbers[-1] + 1) * slots.entries if slots.numbers else 0
     cell_slots = 1
@@ -89,8 +92,20 @@ def slot_map(source: Source, name: str) -> SlotMap:
         found.cells[kind] = [[-1] * COLUMNS for _ in range(rows)]
         found.totals[kind] = 0
     for number in slots.numbers:
+        _begin(found, number * slots.entries)
         _add(found, *slots.flags(number))
     return found
+
+
+def _begin(found: SlotMap, base: int) -> None:
+    """A segment that is there: its cells are 0, not unknown."""
+    start = base - found.first
+    for cell in range(
+        start // found.cell_slots, (start + found.segment_slots - 1) // found.cell_slots + 1
+    ):
+        for kind in KINDS:
+            row = found.cells[kind][cell // COLUMNS]
+            row[cell % COLUMNS] = max(0, row[cell % COLUMNS])
 
 
 def _add(found: SlotMap, base: int, flags: bytearray) -> None:
@@ -103,7 +118,7 @@ def _add(found: SlotMap, base: int, flags: bytearray) -> None:
             cell = (start + place) // found.cell_slots
             end = (cell + 1) * found.cell_slots - start
             row = found.cells[kind][cell // COLUMNS]
-            row[cell % COLUMNS] = max(0, row[cell % COLUMNS]) + bits.count(1, place, end)
+            row[cell % COLUMNS] += bits.count(1, place, end)
             place = end
 
 
@@ -114,7 +129,7 @@ def _slots_of_store(source: StoreSource, name: str) -> _Slots:
     entries = source.store.stats().segment_entries
     folder = Path(source.root, source.store.queue_directory(name))
     source.depth(name)  # a queue that is beyond reading is told
-    journal, purged = _read_journals(folder)
+    journal, purges = _read_journals(folder)
     files: dict[int, list[Path]] = {}
     for path in folder.iterdir() if folder.is_dir() else ():
         if found := _SEGMENT.fullmatch(path.name):
@@ -124,42 +139,70 @@ def _slots_of_store(source: StoreSource, name: str) -> _Slots:
         in_journal.setdefault(req_id // entries, []).append(req_id)
 
     def flags(number: int) -> tuple[int, bytearray]:
-        found, base = bytearray(entries), number * entries
+        ids = in_journal.get(number, [])
+        base, end = number * entries, (number + 1) * entries
+        if number not in files:  # of a journal that names many segments: not a byte for each slot
+            base, end = min(ids), max(ids) + 1
+        found = bytearray(end - base)
         for path in files.get(number, ()):
             _read_segment(path, found)
-        for req_id in in_journal.get(number, ()):
+        for req_id in ids:
             found[req_id - base] |= journal[req_id]
-        for limit, kept in purged:
-            for slot in range(min(entries, max(0, limit - base))):
-                if found[slot] and base + slot not in kept:
-                    found[slot] |= _ACK
+        purges.apply(base, found)
         return base, found
 
     return _Slots(printable(name), entries, sorted(files.keys() | in_journal.keys()), flags)
 
 
-def _read_journals(folder: Path) -> tuple[dict[int, int], list[tuple[int, frozenset[int]]]]:
-    """(flags by ReqId; of each purge, its limit and what stayed)"""
+class _Purges:
+    """Each acks what is below its limit, but for what it keeps."""
+
+    def __init__(self, records: list[Record]) -> None:
+        limits = sorted(record.req_id for record in records)
+        kept = Counter(req_id for record in records for req_id in record.kept)
+        self._limit = limits[-1] if limits else 0
+        self._kept = sorted(  # by all purges that it was below
+            req_id
+            for req_id, times in kept.items()
+            if times == len(limits) - bisect_right(limits, req_id)
+        )
+
+    def apply(self, base: int, flags: bytearray) -> None:
+        """To the flags of ReqIds from `base` on."""
+        count = min(len(flags), max(0, self._limit - base))
+        before = bytes(flags[:count])
+        flags[:count] = before.translate(_ACKED)
+        first, last = (bisect_left(self._kept, req_id) for req_id in (base, base + count))
+        for req_id in self._kept[first:last]:
+            flags[req_id - base] = before[req_id - base]
+
+
+def _read_journals(folder: Path) -> tuple[dict[int, int], _Purges]:
+    """(flags by ReqId, purges)"""
     journal: dict[int, int] = {}
-    purged: list[tuple[int, frozenset[int]]] = []
+    purges: list[Record] = []
     bits = {"publish": _PUBLISH, "deliver": _DELIVER, "ack": _ACK}
     for file in journals_in(folder):
         for record in file.records():
             if record.verb in bits:
                 journal[record.req_id] = journal.get(record.req_id, 0) | bits[record.verb]
             elif record.verb == "purge":
-                purged.append((record.req_id, record.kept))
-    return journal, purged
+                purges.append(record)
+    return journal, _Purges(purges)
 
 
 def _read_segment(path: Path, flags: bytearray) -> None:
     with suppress(OSError, qindex.FormatError):  # gone meanwhile; without a header: check tells it
         for line in dump_lines(path.read_bytes()):
             words = line.split(None, 4)
+            if words[1] not in ("publish", "event"):
+                continue
+            slot = int(words[3] if words[1] == "publish" else words[2])
+            if slot >= len(flags):
+                continue  # more than a segment has: check tells it
             if words[1] == "publish":
-                flags[int(words[3])] |= _PUBLISH
-            elif words[1] == "event":
-                slot = int(words[2])
+                flags[slot] |= _PUBLISH
+            else:
                 flags[slot] |= _ACK if flags[slot] & _DELIVER else _DELIVER
 
 

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import qindex
-from qindex.cli.report import check_place, page
+from qindex.cli.report import page, place_of
 from qindex.cli.screen import CommandError, Screen
 from qindex.cli.stores import damage_count, finding_as_json
 from qindex.cli.text import count, duration, printable, rate, size
@@ -72,7 +72,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     with node:
         report, asked, page_file = None, Path(options.dir).resolve(), None
         if options.report is not None:
-            page_file = check_place(options.report, node, asked)
+            _refuse_inside(node, asked, options.report)
+            page_file = place_of(options.report)
         if options.into is not None:
             report = _recover(screen, node, asked, options.into, options.keep_expired)
         if page_file is not None:
@@ -96,11 +97,7 @@ def _is_incomplete(node: DeadNode) -> bool:
 def _recover(
     screen: Screen, node: DeadNode, asked: Path, into: str, keep_expired: bool
 ) -> RecoverReport:
-    target = Path(into).resolve()
-    if target.is_relative_to(node.tree.path) or target.is_relative_to(asked):
-        raise CommandError(
-            f"{into!r} is inside {str(asked)!r}, where nothing is changed: recover elsewhere"
-        )
+    _refuse_inside(node, asked, into)
     try:
         with qindex.open(into) as store, screen.progress("recovering", "messages") as progress:
             progress.at(0, total(node.queues).live)
@@ -124,6 +121,14 @@ def _recover(
             f"{error}: {into!r} holds a part of the messages; delete it, make room, start again"
         ) from None
     return report
+
+
+def _refuse_inside(node: DeadNode, asked: Path, path: str) -> None:
+    target = Path(path).resolve()
+    if target.is_relative_to(node.tree.path) or target.is_relative_to(asked):
+        raise CommandError(
+            f"{path!r} is inside {str(asked)!r}, where nothing is changed: go elsewhere"
+        )
 
 
 def _verify(store: qindex.Store, report: RecoverReport) -> None:

@@ -58,13 +58,9 @@ _FOOT: Final = """\
 """
 
 
-def check_place(path: str, node: DeadNode, asked: Path) -> Path:
-    """Before the work is done: CommandError if the report could not be written there."""
+def place_of(path: str) -> Path:
+    """Before the work is done: CommandError if no report could be written there."""
     file = Path(path).resolve()
-    if file.is_relative_to(node.tree.path) or file.is_relative_to(asked):
-        raise CommandError(
-            f"{path!r} is inside {str(asked)!r}, where nothing is changed: write elsewhere"
-        )
     if not file.parent.is_dir() or file.is_dir():
         raise CommandError(f"no file can be written at {path!r}: name one in a directory")
     return file

@@ -121,6 +121,28 @@ def test_slots_are_drawn(draws, store_path):
     assert "235 live" in texts
 
 
+def test_two_purges_leave_what_both_of_them_left(numbers, tmp_path):
+    with qindex.open(tmp_path / "s", segment_entries=8, idle=3600) as store:
+        queue = store.queue("q")
+        queue.publish_many([b"x"] * 20)
+        taken = queue.get_many(6)
+        queue.purge()
+        queue.publish_many([b"x"] * 20)
+        queue.nack_many(taken[:3])
+        queue.purge()
+        assert [message.req_id for message in queue.browse()] == [3, 4, 5]
+        found = numbers("slots", tmp_path / "s", "q")
+    assert found["cells"]["live"][0][:7] == [0, 0, 0, 1, 1, 1, 0]
+    assert found["totals"] == {"published": 40, "delivered": 6, "acked": 37, "live": 3}
+
+
+def test_names_are_drawn_as_they_are(draws, tmp_path):
+    name = "$x_1$ <b> 注文 ☃"
+    with qindex.open(tmp_path / "s") as store:
+        store.queue(name).publish(b"x")
+    assert f"slots of {name}, 2 ReqIds a cell" in draws("slots", tmp_path / "s")
+
+
 def test_an_empty_queue_is_drawn(draws, tmp_path):
     with qindex.open(tmp_path / "s") as store:
         store.queue("q")
@@ -194,6 +216,15 @@ def test_depth_of_another_format_is_refused(run, dead_node):
     code, _, err = run("plot", "depth", dead_node, name, "--json")
     assert code == 2
     assert "depth needs a store" in err
+
+
+def test_slots_of_a_format_without_slots_are_refused(run, tmp_path):
+    (tmp_path / "nsq").mkdir()
+    with qindex.DiskQueue("t", tmp_path / "nsq", format="nsq") as queue:
+        queue.put(b"x")
+    code, _, err = run("plot", "slots", tmp_path / "nsq", "--json")
+    assert code == 2
+    assert "slots cannot read nsq directories" in err
 
 
 # --- files and recovery -------------------------------------------------------------------------

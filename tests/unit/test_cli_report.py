@@ -109,6 +109,6 @@ def test_a_report_is_not_written_where_nothing_is_changed(run, dead_node, tmp_pa
     for place in (dead_node / "report.html", tmp_path / "no" / "folder.html", tmp_path):
         code, out, err = run("recover", dead_node, "--into", into, "--report", place)
         assert (code, out) == (2, "")
-        assert "write elsewhere" in err or "name one in a directory" in err
+        assert "nothing is changed" in err or "name one in a directory" in err
     assert files_of(dead_node) == before
     assert not into.exists()
