@@ -6,15 +6,14 @@ more, so this is the recent past only.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from qindex._core import ffi, lib
 from qindex.cli.dump import JOURNALS, dump_lines
+from qindex.formats.foreign import Tree
 
 _START: Final = 8192
 _COPY: Final = 4096
@@ -41,49 +40,45 @@ class Record(NamedTuple):
 class Journal:
     """A journal file that counts: it has a header. `offset`: how far it was read."""
 
-    path: Path
+    tree: Tree
+    where: str
     epoch: int
     created_us: int
     offset: Any
 
     @classmethod
-    def at(cls, path: Path) -> Journal | None:
-        try:
-            with path.open("rb") as file:
-                found = _epoch_and_clock(file.read(_START))
-        except OSError:
+    def at(cls, tree: Tree, where: str) -> Journal | None:
+        source = tree.try_open(where)
+        if source is None:
             return None
-        return found and cls(path, *found, ffi.new("uint64_t *", 0))
+        with source:
+            found = _epoch_and_clock(source.read(0, _START))
+        return found and cls(tree, where, *found, ffi.new("uint64_t *", 0))
 
     def records(self, end: int | None = None) -> Iterator[Record]:
         """Those not read yet, up to `end`; none if the file was flushed or removed meanwhile."""
-        try:
-            data = self._read(end)
-            found = _epoch_and_clock(data)
-            if found and found[0] == self.epoch:
-                for line in dump_lines(data, self.offset):
-                    record = _record(line, data)
-                    if record is not None:
-                        yield record
-        except FileNotFoundError:
-            return
+        data = self._read(end)
+        found = _epoch_and_clock(data)
+        if found and found[0] == self.epoch:
+            for line in dump_lines(data, self.offset):
+                record = _record(line, data)
+                if record is not None:
+                    yield record
 
     def _read(self, end: int | None) -> bytearray:
         """Headers and what is new at their places, zeros between: the checksums want the places.
 
         Read, not mapped: a writer may cut the file meanwhile, which would be a SIGBUS.
         """
+        source = self.tree.try_open(self.where)
+        if source is None:
+            return bytearray()
         start = max(_START, self.offset[0] & ((1 << 36) - 1))
-        with self.path.open("rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            data = bytearray(size if end is None else min(size, end))
-            view = memoryview(data)
-            file.readinto(view[:_START])
-            while start < len(data):
-                got = os.preadv(file.fileno(), [view[start:]], start)
-                if got == 0:
-                    break
-                start += got
+        with source:
+            data = bytearray(source.size if end is None else min(source.size, end))
+            head, news = source.read(0, _START), source.read(start, len(data) - start)
+        data[: len(head)] = head
+        data[start : start + len(news)] = news
         return data
 
 
@@ -99,9 +94,9 @@ def _epoch_and_clock(head: bytes | bytearray) -> tuple[int, int] | None:
     return max(found, default=None)
 
 
-def journals_in(folder: Path) -> list[Journal]:
+def journals_in(tree: Tree, folder: str) -> list[Journal]:
     """Those that count, the older one first: two while a flush is under way, or was cut off."""
-    found = [Journal.at(folder / name) for name in JOURNALS]
+    found = [Journal.at(tree, f"{folder}/{name}") for name in JOURNALS]
     return sorted((each for each in found if each), key=lambda journal: journal.epoch)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from qindex.cli.journal import Record, journals_in
@@ -13,6 +13,7 @@ from qindex.cli.messages import Choice
 from qindex.cli.screen import CommandError
 from qindex.cli.sources import Source, StoreSource
 from qindex.cli.text import printable
+from qindex.formats.foreign import Findings, Tree
 
 POINTS_MAX: Final = 300
 
@@ -46,19 +47,19 @@ def curve_of(source: Source, name: str) -> Curve:
         raise CommandError(f"depth needs a store of qindex: {source.format} keeps no such journal")
     stats = source.store.queue(name, create=False).stats()
     first = next(source.messages(name, Choice()), None)
-    folder = Path(source.root, source.store.queue_directory(name))
     records: list[Record] = []
     clocks: list[tuple[int, int]] = []  # (number of records before it, microseconds)
-    for journal in journals_in(folder):
-        if journal.epoch > stats.epoch:
-            continue  # newer than what this look shows
-        clocks.append((len(records), journal.created_us))
-        end = stats.journal_bytes if journal.epoch == stats.epoch else None
-        for record in journal.records(end):
-            if record.verb == "clock":
-                clocks.append((len(records), record.us))
-            elif record.verb != "damage":
-                records.append(record)
+    with closing(Tree(source.root, Findings())) as tree:
+        for journal in journals_in(tree, source.store.queue_directory(name)):
+            if journal.epoch > stats.epoch:
+                continue  # newer than what this look shows
+            clocks.append((len(records), journal.created_us))
+            end = stats.journal_bytes if journal.epoch == stats.epoch else None
+            for record in journal.records(end):
+                if record.verb == "clock":
+                    clocks.append((len(records), record.us))
+                elif record.verb != "damage":
+                    records.append(record)
     curve = Curve(printable(name), len(records))
     depth = stats.ready + stats.unacked
     _walk(curve, records, _Clock(clocks), depth, None if first is None else first.req_id)

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import qindex
@@ -17,7 +16,7 @@ from qindex.cli.journal import Record, journals_in
 from qindex.cli.screen import CommandError
 from qindex.cli.sources import NodeSource, Source, StoreSource
 from qindex.cli.text import printable
-from qindex.formats.foreign import Findings
+from qindex.formats.foreign import Findings, Tree
 from qindex.formats.rabbitmq_index import (
     ACKED,
     DELIVERED,
@@ -31,6 +30,7 @@ from qindex.formats.rabbitmq_node import Part
 
 COLUMNS: Final = 64
 ROWS_MAX: Final = 128
+FILE_BYTES_MAX: Final = 1 << 30
 V2_ENTRIES: Final = 4096  # of a file of RabbitMQ's version 2, unless configured otherwise
 KINDS: Final = ("published", "delivered", "acked", "live")
 _PUBLISH, _DELIVER, _ACK = 1, 2, 4
@@ -127,13 +127,13 @@ def _add(found: SlotMap, base: int, flags: bytearray) -> None:
 
 def _slots_of_store(source: StoreSource, name: str) -> _Slots:
     entries = source.store.stats().segment_entries
-    folder = Path(source.root, source.store.queue_directory(name))
-    source.depth(name)  # a queue that is beyond reading is told
-    journal, purges = _read_journals(folder)
-    files: dict[int, list[Path]] = {}
-    for path in folder.iterdir() if folder.is_dir() else ():
-        if found := _SEGMENT.fullmatch(path.name):
-            files.setdefault(int(found[1]), []).append(path)
+    tree = Tree(source.root, Findings())  # it goes with what is returned
+    folder = source.store.queue_directory(name)
+    journal, purges = _read_journals(tree, folder)
+    files: dict[int, list[str]] = {}
+    for file in tree.files(folder):
+        if found := _SEGMENT.fullmatch(file):
+            files.setdefault(int(found[1]), []).append(f"{folder}/{file}")
     in_journal: dict[int, list[int]] = {}
     for req_id in journal:
         in_journal.setdefault(req_id // entries, []).append(req_id)
@@ -144,8 +144,8 @@ def _slots_of_store(source: StoreSource, name: str) -> _Slots:
         if number not in files:  # of a journal that names many segments: not a byte for each slot
             base, end = min(ids), max(ids) + 1
         found = bytearray(end - base)
-        for path in files.get(number, ()):
-            _read_segment(path, found)
+        for where in files.get(number, ()):
+            _read_segment(tree.read(where, FILE_BYTES_MAX) or b"", found)
         for req_id in ids:
             found[req_id - base] |= journal[req_id]
         purges.apply(base, found)
@@ -177,12 +177,12 @@ class _Purges:
             flags[req_id - base] = before[req_id - base]
 
 
-def _read_journals(folder: Path) -> tuple[dict[int, int], _Purges]:
+def _read_journals(tree: Tree, folder: str) -> tuple[dict[int, int], _Purges]:
     """(flags by ReqId, purges)"""
     journal: dict[int, int] = {}
     purges: list[Record] = []
     bits = {"publish": _PUBLISH, "deliver": _DELIVER, "ack": _ACK}
-    for file in journals_in(folder):
+    for file in journals_in(tree, folder):
         for record in file.records():
             if record.verb in bits:
                 journal[record.req_id] = journal.get(record.req_id, 0) | bits[record.verb]
@@ -191,9 +191,9 @@ def _read_journals(folder: Path) -> tuple[dict[int, int], _Purges]:
     return journal, _Purges(purges)
 
 
-def _read_segment(path: Path, flags: bytearray) -> None:
-    with suppress(OSError, qindex.FormatError):  # gone meanwhile; without a header: check tells it
-        for line in dump_lines(path.read_bytes()):
+def _read_segment(data: bytes, flags: bytearray) -> None:
+    with suppress(qindex.FormatError):  # gone meanwhile, or without a header: check tells it
+        for line in dump_lines(data):
             words = line.split(None, 4)
             if words[1] not in ("publish", "event"):
                 continue

@@ -11,7 +11,7 @@ import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -25,6 +25,7 @@ from qindex.cli.messages import REQ_ID_MAX, Choice, Found, properties_of
 from qindex.cli.screen import Screen
 from qindex.cli.sources import StoreSource
 from qindex.cli.stores import QueueGone, damage_count, open_queue, open_to_look
+from qindex.formats.foreign import Findings, Tree
 from qindex.reader import PAYLOAD_ROOM
 
 UNACKED_MAX: Final = 10_000  # counted, not more: "10,000+"
@@ -109,11 +110,11 @@ class Watch:
     def look(self) -> StoreLook:
         """Cost: as opening all queues, which reads their journals, and 2 µs per new record."""
         started = time.monotonic()
-        with open_to_look(self._path) as store:
+        with open_to_look(self._path) as store, closing(Tree(self._path, Findings())) as tree:
             queues = []
             for name in store.queues():
                 with suppress(QueueGone):
-                    queues.append(self._look_at(store, name))
+                    queues.append(self._look_at(store, tree, name))
             stats = store.stats()
             damage = damage_count(store.findings)
         self._tracks = {queue.name: self._tracks[queue.name] for queue in queues}
@@ -140,7 +141,7 @@ class Watch:
             found = StoreSource(store, _Silent()).messages(name, Choice(first=first))
             return [make(message) for message in islice(found, limit)]
 
-    def _look_at(self, store: qindex.Store, name: str) -> QueueLook:
+    def _look_at(self, store: qindex.Store, tree: Tree, name: str) -> QueueLook:
         folder = Path(store.path, store.queue_directory(name))
         look = QueueLook(name, disk_bytes=_bytes_in(folder))
         track = self._tracks.setdefault(name, _Track())
@@ -149,8 +150,10 @@ class Watch:
             stats = queue.stats()
             look.messages = stats.ready + stats.unacked
             look.segments = stats.segments
+            if stats.epoch < track.epoch:  # deleted, and made anew
+                track = self._tracks[name] = _Track()
             news = _Journals(track)
-            news.read(folder, stats)
+            news.read(tree, store.queue_directory(name), stats)
             look.rates = news.rates(look.messages)
             _look_at_first(store, queue, look, track, folder)
         except qindex.StoreCorrupt as error:
@@ -182,10 +185,10 @@ class _Journals:
         self._delivered = 0
         self._next_before = track.next_req_id
 
-    def read(self, folder: Path, stats: qindex.QueueStats) -> None:
+    def read(self, tree: Tree, folder: str, stats: qindex.QueueStats) -> None:
         track = self._track
         before, seen_us = track.epoch, time.time() * 1e6
-        for journal in journals_in(folder):
+        for journal in journals_in(tree, folder):
             if not track.epoch <= journal.epoch <= stats.epoch:
                 continue  # read before; or newer than what this look shows
             if journal.epoch == track.epoch:
@@ -196,7 +199,7 @@ class _Journals:
             if track.next_req_id is None:
                 track.births = [Birth(REQ_ID_MAX, journal.created_us, False)]
             if not track.at:  # of a dead store, the last write
-                seen_us = min(seen_us, _written_us(journal.path))
+                seen_us = min(seen_us, _written_us(tree.path / journal.where))
             track.epoch, track.offset = journal.epoch, journal.offset
             before = journal.epoch + 1
         self._is_whole &= track.epoch == stats.epoch
@@ -230,7 +233,7 @@ class _Journals:
             told = True
         births.append(Birth(next_req_id, clock_us, told))
         if len(births) > BIRTHS_MAX:
-            del births[::2]
+            del births[1::2]  # not the first: it says what is in segments
 
     def rates(self, messages: int) -> Rates:
         """What is left in the queue says what was acked; so do ReqIds, if records were missed."""

@@ -55,6 +55,7 @@ class _Viewer:
         self._interval = interval
         self._places = [_Place(QueuesPage())]
         self._paused = False
+        self._columns = 80
         self._trouble = ""
         self._read()
 
@@ -90,20 +91,20 @@ class _Viewer:
     def _read(self) -> None:
         """The cursor stays with what it was on."""
         place = self._places[-1]
-        rows = len(place.page.rows(80))
+        rows = len(place.page.rows(self._columns))
         on = place.page.key(place.row) if place.row < rows else None
         try:
             place.page.read(self._watch, self.look)
         except (CommandError, qindex.QindexError, OSError) as error:
             self._trouble = str(error)
-        rows = len(place.page.rows(80))
+        rows = len(place.page.rows(self._columns))
         if place.page.opens and on is not None:
             place.row = next((r for r in range(rows) if place.page.key(r) == on), place.row)
         place.row = max(0, min(place.row, rows - 1))
 
     def _press(self, key: int, height: int) -> None:
         place = self._places[-1]
-        rows = len(place.page.rows(80))
+        rows = len(place.page.rows(self._columns))
         page_rows = max(1, height - 5)
         if key in MOVES or key in (curses.KEY_NPAGE, curses.KEY_PPAGE):
             step = MOVES.get(key, page_rows if key == curses.KEY_NPAGE else -page_rows)
@@ -127,17 +128,18 @@ class _Viewer:
 
     def _draw(self, window: Any) -> None:
         height, columns = window.getmaxyx()
+        self._columns = columns - 1
         place = self._places[-1]
         window.erase()
         moment = "paused" if self._paused else time.strftime("%H:%M:%S")
         title = shorten(f"qindex top  {printable(self.look.path)}", max(8, columns - 10))
         self._put(window, 0, f"{title}  {moment}", columns, curses.A_BOLD)
-        head = place.page.head(columns - 1)
+        head = place.page.head(self._columns)
         for number, line in enumerate(head):
             self._put(window, 1 + number, line, columns, curses.A_DIM if number else 0)
         first = 1 + len(head)
         room = max(0, height - first - 1)
-        rows = place.page.rows(columns - 1)
+        rows = place.page.rows(self._columns)
         self._scroll(place, room, len(rows))
         for number, line in enumerate(rows[place.top : place.top + room]):
             chosen = place.page.opens and place.top + number == place.row

@@ -250,6 +250,16 @@ def test_recovery_measures_all_directories_and_queues(numbers, draws, store_path
     assert "reading a queue, by its bodies" in draws("recovery", store_path, dead_node)
 
 
+def test_links_are_not_followed(run, store_path, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    (segment,) = store_path.glob("queues/*/1.idx")
+    segment.rename(elsewhere)
+    segment.symlink_to(elsewhere)
+    _, out, _ = run("plot", "slots", store_path, "orders", "--json")
+    live = json.loads(out)["totals"]["live"]
+    assert live == 235 - 58  # those of 64 slots that were not acked
+
+
 # --- what is refused ----------------------------------------------------------------------------
 
 

@@ -122,6 +122,21 @@ def test_a_message_that_says_when_it_was_published_is_believed(live):
     assert look.oldest_seconds == pytest.approx(7200, abs=5)
 
 
+def test_a_queue_that_was_deleted_and_made_anew_begins_anew(live):
+    queue, watch = live.queue("q"), Watch(live.path)
+    for _ in range(3):
+        queue.publish_many([b"x"] * 50)
+        queue.flush()
+    watch.look()
+    live.delete_queue("q")
+    assert watch.look().queues == []
+    live.queue("q").publish_many([b"x"] * 7)
+    look = queue_of(watch.look(), "q")
+    assert (look.messages, look.rates.published) == (7, None)
+    live.queue("q").publish_many([b"x"] * 7)
+    assert queue_of(watch.look(), "q").rates.published > 0
+
+
 def test_a_damaged_queue_is_told_and_the_others_are_shown(run, store_path):
     for journal in sorted(store_path.glob("queues/*/journal.*"))[:1]:
         for name in ("journal.jif", "journal.alt"):
