@@ -121,14 +121,14 @@ def _the_queue(source: Source, asked: list[str]) -> str:
 
 
 def _message_files(source: Source, screen: Screen) -> list[dict[str, Any]]:
-    """Live, garbage and room, in bytes, of each message file, by number."""
+    """Live, garbage and room, in bytes, of each message file, by folder and number."""
     from qindex.cli.du import MODULES
 
     if source.format not in MODULES:
         raise CommandError(f"files cannot read {source.format} directories")
     usage = import_module(f"qindex.cli.{MODULES[source.format]}").collect(source, screen)
     files = [file for file in usage.files.values() if file.kind == "messages"]
-    files.sort(key=lambda file: (len(file.where), file.where))
+    files.sort(key=lambda file: (file.where.rpartition("/")[0], len(file.where), file.where))
     return [
         {"file": file.where, "live": file.live, "garbage": file.garbage, "room": file.room}
         for file in files

@@ -33,6 +33,7 @@ _STYLE: Final[Any] = {
 }
 _SEGMENT_LINES_MAX: Final = 40
 _FILE_NAMES_MAX: Final = 24
+_NAME_LETTERS_MAX: Final = 80  # beside each other
 
 
 def _save(figure: Figure, out: Path) -> None:
@@ -143,7 +144,10 @@ def files(found: list[dict[str, Any]], out: Path) -> None:
         panel.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
         if len(found) <= _FILE_NAMES_MAX:
             names = [file["file"].rpartition("/")[2] for file in found]
-            panel.set_xticks(range(len(found)), names, rotation=45 if len(found) > 8 else 0)
+            if sum(map(len, names)) <= _NAME_LETTERS_MAX:
+                panel.set_xticks(range(len(found)), names)
+            else:
+                panel.set_xticks(range(len(found)), names, rotation=45, ha="right")
         else:
             panel.set_xlabel("message file, by number")
         _save(figure, out)
