@@ -24,8 +24,12 @@ _U64: Final = Struct(">Q")
 _CLOCK: Final = Struct(">8xQ")
 
 
+LANE: Final = 1 << 52  # a ReqId is a lane (0: no priority, no delay) and a count
+
+
 class Record(NamedTuple):
-    """`verb`: publish, deliver, ack; purge: acks all below req_id but `kept`; clock: it was `us`.
+    """`verb`: publish, deliver, ack; clock: it was `us`; purge: acks all whose count is below
+    req_id, in all lanes, but `kept`.
 
     damage: bytes that are no frame (at the end: what a crash cut off).
     """

@@ -1,4 +1,4 @@
-"""Depth of a queue and age of its first message, record by record through its journals."""
+"""Depth of a queue and age of its oldest message, record by record through its journals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from qindex.cli.journal import Record, journals_in
-from qindex.cli.messages import Choice
 from qindex.cli.screen import CommandError
 from qindex.cli.sources import Source, StoreSource
 from qindex.cli.text import printable
@@ -22,8 +21,8 @@ POINTS_MAX: Final = 300
 class Curve:
     """Behind record numbers[i] of the journals the queue had depth[i] messages.
 
-    age_seconds[i]: since its first message was published; at least that if older[i], because it was
-    published before these journals. None: the queue is empty, or no clock was written behind this
+    age_seconds[i]: since its oldest message was published; at least that if older[i]: that was
+    before these journals. None: the queue is empty, or no clock was written behind this
     record. The list is empty if the journals do not tell the time. began and ended: the first and
     the last clock, seconds since 1970; None likewise.
     """
@@ -42,11 +41,10 @@ class Curve:
 
 
 def curve_of(source: Source, name: str) -> Curve:
-    """Cost: reads the journals, and the first live message; memory for their records."""
+    """Cost: reads the journals; memory for their records."""
     if not isinstance(source, StoreSource):
         raise CommandError(f"depth needs a store of qindex: {source.format} keeps no such journal")
     stats = source.store.queue(name, create=False).stats()
-    first = next(source.messages(name, Choice()), None)
     records: list[Record] = []
     clocks: list[tuple[int, int]] = []  # (number of records before it, microseconds)
     with closing(Tree(source.root, Findings())) as tree:
@@ -61,8 +59,8 @@ def curve_of(source: Source, name: str) -> Curve:
                 elif record.verb != "damage":
                     records.append(record)
     curve = Curve(printable(name), len(records))
-    depth = stats.ready + stats.unacked
-    _walk(curve, records, _Clock(clocks), depth, None if first is None else first.req_id)
+    depth = stats.ready + stats.unacked + stats.delayed
+    _walk(curve, records, _Clock(clocks), depth)
     return curve
 
 
@@ -86,34 +84,33 @@ class _Clock:
         return self._clocks[0][1] / 1e6, self._clocks[-1][1] / 1e6
 
 
-def _walk(
-    curve: Curve, records: list[Record], clock: _Clock, depth: int, first_live: int | None
-) -> None:
+def _walk(curve: Curve, records: list[Record], clock: _Clock, depth: int) -> None:
     """Forwards; what was there before the journals follows from what is there at their end."""
     born = {r.req_id: number for number, r in enumerate(records) if r.verb == "publish"}
     acked = {r.req_id for r in records if r.verb == "ack"}
-    waiting = [req_id for req_id in acked if req_id not in born]
-    if first_live is not None and first_live not in born:
-        waiting.append(first_live)
+    # (the record that published it, or -1 if that is in no journal; ReqId)
+    waiting = [(-1, req_id) for req_id in acked if req_id not in born]
+    now = _depth_before(records, depth)
+    if now > len(waiting):
+        waiting.append((-1, -1))  # one that stays
     heapq.heapify(waiting)
     gone: set[int] = set()
-    now = _depth_before(records, depth)
     step = max(1, -(-len(records) // POINTS_MAX))
     for number, record in enumerate([*records, None]):
         if number % step == 0 or record is None:
-            while waiting and waiting[0] in gone:
-                gone.remove(heapq.heappop(waiting))
-            _add_point(curve, number, now, waiting[0] if waiting and now else None, born, clock)
+            while waiting and waiting[0][1] in gone:
+                gone.remove(heapq.heappop(waiting)[1])
+            _add_point(curve, number, now, waiting[0][0] if waiting and now else None, clock)
         if record is None:
             break
         if record.verb == "publish":
-            heapq.heappush(waiting, record.req_id)
+            heapq.heappush(waiting, (number, record.req_id))
             now += 1
         elif record.verb == "ack":
             gone.add(record.req_id)
             now -= 1
         elif record.verb == "purge":
-            waiting = sorted(record.kept - gone)
+            waiting = sorted((born.get(req_id, -1), req_id) for req_id in record.kept - gone)
             gone.clear()
             now = len(waiting)
     if clock.is_known:
@@ -131,17 +128,16 @@ def _depth_before(records: list[Record], depth: int) -> int:
     return max(depth - change, -least)
 
 
-def _add_point(
-    curve: Curve, number: int, depth: int, first: int | None, born: dict[int, int], clock: _Clock
-) -> None:
+def _add_point(curve: Curve, number: int, depth: int, oldest: int | None, clock: _Clock) -> None:
+    """`oldest`: the record that published the oldest message; None: there is none."""
     curve.numbers.append(number)
     curve.depth.append(depth)
     if not clock.is_known:
         return
     now = clock.at(number)
-    then = clock.at(0 if first is None else born.get(first, 0))
-    if first is None or now is None or then is None:
+    then = clock.at(max(0, oldest or 0))
+    if oldest is None or now is None or then is None:
         curve.age_seconds.append(None)
     else:
         curve.age_seconds.append(max(0.0, now - then))
-    curve.older.append(first is not None and first not in born)
+    curve.older.append(oldest == -1)

@@ -113,7 +113,7 @@ def depth(curve: Curve, out: Path) -> None:
 def _ages(panel: Any, curve: Curve) -> None:
     nan = float("nan")
     for is_older, style, label in (
-        (False, "solid", "age of the first message"),
+        (False, "solid", "age of the oldest message"),
         (True, "dotted", "it is older than that"),
     ):
         ages = [

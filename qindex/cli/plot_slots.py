@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import qindex
 from qindex.cli.dump import dump_lines
-from qindex.cli.journal import Record, journals_in
+from qindex.cli.journal import LANE, Record, journals_in
 from qindex.cli.screen import CommandError
 from qindex.cli.sources import NodeSource, Source, StoreSource
 from qindex.cli.text import printable
@@ -46,7 +46,7 @@ _ACKED: Final = bytes(flags | _ACK if flags & _PUBLISH else flags for flags in r
 
 @dataclass(slots=True)
 class SlotMap:
-    """Rows of cells, each of `cell_slots` ReqIds, from `first` on.
+    """Rows of cells, each of `cell_slots` ReqIds, from `first` on, of the lane with most segments.
 
     A cell counts records that are in the files; -1: there is no file for these ReqIds, since all of
     them were acked. A message that came and went within one journal leaves no record.
@@ -151,7 +151,12 @@ def _slots_of_store(source: StoreSource, name: str) -> _Slots:
         purges.apply(base, found)
         return base, found
 
-    return _Slots(printable(name), entries, sorted(files.keys() | in_journal.keys()), flags)
+    lanes: dict[int, list[int]] = {}
+    for number in sorted(files.keys() | in_journal.keys()):
+        lanes.setdefault(number * entries // LANE, []).append(number)
+    lane, numbers = max(lanes.items(), key=lambda item: len(item[1]), default=(0, []))
+    title = printable(name) + (f", lane {lane}" if len(lanes) > 1 else "")
+    return _Slots(title, entries, numbers, flags)
 
 
 class _Purges:
@@ -164,12 +169,12 @@ class _Purges:
         self._kept = sorted(  # by all purges that it was below
             req_id
             for req_id, times in kept.items()
-            if times == len(limits) - bisect_right(limits, req_id)
+            if times == len(limits) - bisect_right(limits, req_id % LANE)
         )
 
     def apply(self, base: int, flags: bytearray) -> None:
         """To the flags of ReqIds from `base` on."""
-        count = min(len(flags), max(0, self._limit - base))
+        count = min(len(flags), max(0, self._limit - base % LANE))
         before = bytes(flags[:count])
         flags[:count] = before.translate(_ACKED)
         first, last = (bisect_left(self._kept, req_id) for req_id in (base, base + count))

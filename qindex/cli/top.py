@@ -13,6 +13,7 @@ Space pauses, q ends. Without a terminal a table is printed every few seconds.
 
 unacked    handed out and not acked, also if given back since: the files do not
            tell these apart. Counted up to 10,000
+delayed    not ready before their time
 in/s       published; out/s: acked, expired, purged or dropped
 oldest     since the first message in the queue was published; with >, it is
            older than that, because nothing in the files says when it was

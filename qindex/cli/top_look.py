@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import qindex
 from qindex._core import ffi, lib
-from qindex.cli.journal import Journal, journals_in
+from qindex.cli.journal import LANE, Journal, journals_in
 from qindex.cli.messages import REQ_ID_MAX, Choice, Found, properties_of
 from qindex.cli.screen import Screen
 from qindex.cli.sources import StoreSource
@@ -49,13 +49,14 @@ class Rates:
 class QueueLook:
     """One queue. `unacked` are those handed out and not acked, also if they were given back since.
 
-    oldest_seconds: the age of the first message in the queue; it is at least that if
-    oldest_is_older, because nothing that is left says when it was published.
+    oldest_seconds: the age of the message with the lowest ReqId, which is the oldest if the queue
+    has no priorities; at least that if oldest_is_older: nothing that is left says when.
     """
 
     name: str
     messages: int = 0
     unacked: int = 0
+    delayed: int = 0
     rates: Rates = field(default_factory=Rates)
     oldest_req_id: int | None = None
     oldest_seconds: float | None = None
@@ -148,7 +149,8 @@ class Watch:
         try:
             queue = open_queue(store, name)
             stats = queue.stats()
-            look.messages = stats.ready + stats.unacked
+            look.messages = stats.ready + stats.unacked + stats.delayed
+            look.delayed = stats.delayed
             look.segments = stats.segments
             if stats.epoch < track.epoch:  # deleted, and made anew
                 track = self._tracks[name] = _Track()
@@ -210,11 +212,13 @@ class _Journals:
         track = self._track
         for record in journal.records(end):
             if record.verb == "publish":
+                self._published += 1
+                if record.req_id >= LANE:
+                    continue  # lane 0 has most messages, and its ReqIds follow the time
                 if is_new:
                     self._add_birth(record.req_id, journal.created_us, told=False)
                     is_new = False
                 track.next_req_id = record.req_id + 1
-                self._published += 1
             elif record.verb == "deliver":
                 self._delivered += 1
             elif record.verb == "clock" and track.next_req_id is not None:
@@ -262,7 +266,7 @@ def _look_at_first(
     """How many are unacked, and how old the first one is. No body is read, nor what is behind."""
     raw = ffi.new("qi_message *")
     start, ready = 0, 0
-    while look.unacked < UNACKED_MAX and ready < READY_MAX:
+    while look.unacked < UNACKED_MAX:
         code = lib.qi_browse(queue._handle, start, False, raw, ffi.NULL, 0)
         if code < 0 and code != lib.QI_E_ROOM:
             break
@@ -270,10 +274,12 @@ def _look_at_first(
             look.oldest_req_id = raw.req_id
             has_headers = raw.payload_size > raw.body_size and raw.payload_size <= PAYLOAD_ROOM
             _tell_age(store, look, track, folder, has_headers=has_headers)
-        handed_out = raw.flags & lib.QI_DELIVERED
+        handed_out = raw.flags & lib.QI_DELIVERED and not raw.flags & lib.QI_DELAYED
         look.unacked += bool(handed_out)
         ready = 0 if handed_out else ready + 1
         start = raw.req_id + 1
+        if ready == READY_MAX:  # the next lane
+            start, ready = (raw.req_id // LANE + 1) * LANE, 0
 
 
 def _tell_age(
@@ -285,7 +291,7 @@ def _tell_age(
     born_us, told = now_us, False
     if place < len(track.births):
         born_us, told = track.births[place].clock_us, track.births[place].told
-    if place == 0:  # it is in a segment, which was not written since
+    if place == 0 or req_id >= LANE:  # it is in a segment, which was not written since
         segment = folder / f"{req_id // store.stats().segment_entries}.idx"
         born_us = min(born_us, _written_us(segment))
     del track.births[: max(0, place - 1)]  # the queue will not need them again

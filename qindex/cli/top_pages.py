@@ -13,7 +13,9 @@ from qindex.cli.stores import QueueGone
 from qindex.cli.text import count, duration, printable, rate, shorten, size, width
 from qindex.cli.top_look import UNACKED_MAX, QueueLook, StoreLook, Watch
 
-COLUMNS: Final = ["<queue", ">messages", ">unacked", ">in/s", ">out/s", ">oldest", ">disk"]
+COLUMNS: Final = [
+    "<queue", ">messages", ">unacked", ">delayed", ">in/s", ">out/s", ">oldest", ">disk",
+]  # fmt: skip
 MESSAGE_COLUMNS: Final = [">ReqId", ">size", "<what", "<body"]
 MESSAGES_MAX: Final = 200
 PREVIEW_BYTES: Final = 100
@@ -243,6 +245,7 @@ def queue_cells(queue: QueueLook) -> list[str]:
         printable(queue.name),
         "damaged" if queue.damage else f"{queue.messages:,}",
         unacked if queue.unacked else "-",
+        f"{queue.delayed:,}" if queue.delayed else "-",
         _per_second(queue.rates.published),
         _per_second(queue.rates.acked),
         oldest,

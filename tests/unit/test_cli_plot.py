@@ -188,6 +188,24 @@ def test_the_last_depth_is_that_of_the_queue(numbers, tmp_path, seed):
     assert len(found["depth"]) == len(found["age_seconds"]) or not found["age_seconds"]
 
 
+def test_priorities_and_delays_are_in_the_depth_and_in_slots_of_their_own(numbers, tmp_path):
+    with qindex.open(tmp_path / "s", segment_entries=8, idle=3600) as store:
+        queue = store.queue("q")
+        queue.publish_many([b"x"] * 20)
+        queue.publish_many([b"urgent"] * 3, priority=9)
+        queue.publish(b"later", delay=3600)
+        queue.ack(queue.get())
+        found = numbers("depth", tmp_path / "s")
+        assert found["depth"][-1] == len(queue) == 23
+        found = numbers("slots", tmp_path / "s")
+        assert found["totals"] == {"published": 20, "delivered": 0, "acked": 0, "live": 20}
+        assert found["queue"] == "q, lane 0"
+        queue.purge()
+        found = numbers("depth", tmp_path / "s")
+        assert found["depth"][-1] == len(queue) == 0
+        assert numbers("slots", tmp_path / "s")["totals"]["live"] == 0
+
+
 def test_ages_grow_until_the_first_message_is_acked(numbers, tmp_path):
     with qindex.open(tmp_path / "s", idle=3600) as store:
         queue = store.queue("q")

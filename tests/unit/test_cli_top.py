@@ -92,6 +92,19 @@ def test_unacked_are_those_that_were_handed_out(live):
     assert queue_of(watch.look(), "orders").unacked == 0
 
 
+def test_priorities_and_delays_are_counted(live):
+    queue, watch = live.queue("orders"), Watch(live.path)
+    queue.publish_many([b"x"] * 1000)
+    watch.look()
+    queue.publish_many([b"urgent"] * 30, priority=5)
+    queue.publish_many([b"later"] * 4, delay=3600)
+    taken = queue.get_many(20)
+    queue.ack_many(taken[:17])
+    look = queue_of(watch.look(), "orders")
+    assert (look.messages, look.unacked, look.delayed) == (1017, 3, 4)
+    assert look.rates.published / look.rates.acked == pytest.approx(34 / 17)
+
+
 def test_the_age_of_the_first_message_comes_from_the_clock_in_the_journal(live):
     queue = live.queue("orders")
     before = time.time()
