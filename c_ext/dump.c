@@ -1,23 +1,17 @@
 /* dump.c - raw bytes of a journal or a segment as lines of text, one per record. For people; needs no store.
  *
- * With what checksums begin is said by the header: both kinds carry identity and epoch. If it is damaged, the frames say
- * it: two in a row that agree.
+ * If the header is damaged, the frames say with what their checksums begin: two in a row that agree.
  */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "codec.h"
-#include "crc32c.h"
 #include "error.h"
-#include "frame.h"
 #include "timers.h"
+#include "walk.h"
 
 struct dump {
-    const uint8_t *bytes;
-    uint64_t size;
-    bool journal;
-    bool headless; /* the header is damaged */
-    uint32_t seed;
+    struct qi_walk walk;
     char *line;
     size_t room;
 };
@@ -42,7 +36,7 @@ static void dump_publish(struct dump *dump, uint64_t offset, const char *kind, u
 /* One record inside a frame; returns its size, 0 at the end. */
 static uint64_t dump_record(struct dump *dump, const struct qi_frame *frame, uint64_t at) {
     uint64_t offset = frame->offset + QI_FRAME_HEADER + at, left = frame->length - at;
-    if (dump->journal) {
+    if (dump->walk.journal) {
         struct qi_record record;
         if (!qi_read_record(frame->payload + at, left, &record))
             return 0;
@@ -80,98 +74,33 @@ static uint64_t dump_record(struct dump *dump, const struct qi_frame *frame, uin
     return entry.size;
 }
 
-/* Of the two copies the valid one, of two valid ones that with the higher epoch; NULL: neither is. */
-static const uint8_t *journal_header(const struct dump *dump) {
-    const uint8_t *best = NULL;
-    for (uint32_t i = 0; i < 2 && dump->size >= QI_JOURNAL_START; i++) {
-        const uint8_t *copy = dump->bytes + (uint64_t)i * QI_JOURNAL_HEADER_COPY;
-        bool journal =
-            memcmp(copy, QI_JOURNAL_MAGIC, 8) == 0 || memcmp(copy, QI_PAST_MAGIC, 8) == 0;
-        if (journal && qi_get32(copy + QI_JH_CRC) == qi_crc32c(0, copy, QI_JH_CRC) &&
-            (!best || qi_get64(copy + QI_JH_EPOCH) > qi_get64(best + QI_JH_EPOCH)))
-            best = copy;
-    }
-    return best;
-}
-
-static bool segment_header_is_whole(const struct dump *dump) {
-    return dump->size >= QI_SEGMENT_START && memcmp(dump->bytes, QI_SEGMENT_MAGIC, 8) == 0 &&
-           qi_get32(dump->bytes + QI_SH_CRC) == qi_crc32c(0, dump->bytes, QI_SH_CRC);
-}
-
-/* A journal whose epoch is flushed has no header, and what it holds stands in the segments. */
-static bool is_retired(const struct dump *dump) {
-    return dump->size >= QI_JOURNAL_START && qi_get64(dump->bytes) == 0 &&
-           qi_get64(dump->bytes + QI_JOURNAL_HEADER_COPY) == 0;
-}
-
-static bool begin_headless(struct dump *dump) {
-    uint64_t effort = QI_FRAME_EFFORT(dump->size);
-    struct qi_frame frame;
-    if (!qi_frame_find_seed(dump->bytes, dump->size, QI_SEGMENT_START, &effort, &dump->seed,
-                            &frame))
-        return false;
-    dump->headless = true;
-    dump->journal = frame.type != QI_FRAME_ENTRIES && frame.type != QI_FRAME_SUMMARY;
-    return !dump->journal || !is_retired(dump);
-}
-
-static bool begin(struct dump *dump, uint64_t *start) {
-    const uint8_t *header = journal_header(dump);
-    bool known = true;
-    if (header) {
-        dump->journal = true;
-        dump->seed = qi_frame_seed(header + QI_JH_IDENTITY, 0, qi_get64(header + QI_JH_EPOCH));
-    } else if (segment_header_is_whole(dump)) {
-        dump->seed =
-            qi_frame_seed(dump->bytes + QI_SH_IDENTITY, qi_get64(dump->bytes + QI_SH_NUMBER),
-                          qi_get64(dump->bytes + QI_SH_EPOCH));
-    } else {
-        known = begin_headless(dump);
-    }
-    *start = dump->journal ? QI_JOURNAL_START : QI_SEGMENT_START;
-    return known;
-}
-
-/* The frame that the call before was in: its checksum was checked when it was met, and it may hold a million records. */
-static bool go_on(const struct dump *dump, uint64_t at, uint64_t inside, struct qi_frame *frame) {
-    if (at >= dump->size || dump->size - at < QI_FRAME_HEADER)
-        return false;
-    uint32_t word = qi_get32(dump->bytes + at), length = word & QI_FRAME_LENGTH_MAX;
-    *frame = (struct qi_frame){at, word >> 28, length, dump->bytes + at + QI_FRAME_HEADER};
-    return length <= dump->size - at - QI_FRAME_HEADER && inside < length &&
-           (frame->type == QI_FRAME_RECORDS || frame->type == QI_FRAME_ENTRIES);
-}
-
 /* `offset` is where the next frame stands (0 at first) in its low 36 bits, and in the high bits how far inside it. */
 int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, size_t room) {
-    struct dump dump = {.bytes = bytes, .size = size, .line = line, .room = room};
-    uint64_t start, inside = *offset >> 36, at = *offset & ((UINT64_C(1) << 36) - 1);
-    if (!begin(&dump, &start))
+    struct dump dump = {.line = line, .room = room};
+    uint64_t inside = *offset >> 36, at = *offset & ((UINT64_C(1) << 36) - 1);
+    if (!qi_walk_begin(&dump.walk, bytes, size) && !qi_walk_begin_headless(&dump.walk))
         return qi_fail(QI_E_FORMAT, "neither a journal nor a segment of qindex (a journal whose "
                                     "epoch is flushed has no header)");
-    if (at == 0 && dump.headless) {
+    if (at == 0 && dump.walk.headless) {
         snprintf(line, room,
                  "%10d  BAD      %" PRIu64 " bytes: the header is damaged; the frames agree "
                  "on what it said",
-                 0, start);
-        *offset = start;
+                 0, dump.walk.start);
+        *offset = dump.walk.start;
         return 1;
     }
     if (at == 0)
-        at = start;
+        at = dump.walk.start;
     struct qi_frame frame;
-    enum qi_frame_state state = inside && go_on(&dump, at, inside, &frame)
-                                    ? QI_FRAME_VALID
-                                    : qi_frame_read(dump.seed, bytes, size, at, 0, &frame);
-    if (state == QI_FRAME_END && !dump.journal && size >= QI_FRAME_HEADER &&
+    enum qi_frame_state state = qi_walk_frame(&dump.walk, at, inside, &frame);
+    if (state == QI_FRAME_END && !dump.walk.journal && size >= QI_FRAME_HEADER &&
         at <= size - QI_FRAME_HEADER)
         state = QI_FRAME_BAD; /* a segment has no zeros at its end */
     if (state == QI_FRAME_END)
         return 0;
     if (state == QI_FRAME_BAD) {
         uint64_t effort = QI_FRAME_EFFORT(size);
-        bool found = qi_frame_find(dump.seed, bytes, size, at + 1, &effort, &frame);
+        bool found = qi_frame_find(dump.walk.seed, bytes, size, at + 1, &effort, &frame);
         snprintf(line, room, "%10" PRIu64 "  BAD      %" PRIu64 " bytes are no frame: %s", at,
                  (found ? frame.offset : size) - at,
                  found ? "damage" : "a torn tail, stale bytes or damage");

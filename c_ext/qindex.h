@@ -79,6 +79,7 @@ enum {
     QI_DELIVERED = 16,
     QI_DELAYED = 32,       /* its time has not come */
     QI_PRIORITY_SHIFT = 8, /* what a publish is given has the priority, 0 to 255, in these bits */
+    QI_NO_BODY = 64,       /* in columns only */
 };
 
 typedef struct {
@@ -195,6 +196,48 @@ int64_t qi_index_read(qi_queue *queue, uint64_t start, uint64_t stop, qi_message
 
 /* dump.c: one line of text per record, from raw bytes of a journal or segment file (no store needed). */
 int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, size_t room);
+
+/* columns.c: many rows in one call, each column an array of the caller's with room for `room` rows; NULL: not wanted.
+ * Bits are one per row, the lowest of a byte first. Begin with zeros in what is not a column; each call fills the columns
+ * from their first row on and goes on where the one before has ended. */
+typedef struct {
+    uint32_t room;
+    uint64_t at, inside; /* where the next call begins */
+    uint64_t effort;     /* what the search behind damage may still cost */
+    uint64_t damaged;    /* bytes so far that were no frame, with a frame behind them */
+    uint8_t *kind;       /* QI_ROW_PUBLISH ...; of a message its flags, QI_REDELIVERED ... */
+    int64_t *req_id, *offset, *size, *expiry_us;
+    int64_t *embedded; /* bytes that stand in the index */
+    int64_t *file;     /* of a message with a MsgId: its birthplace; `offset` is the place in it */
+    int32_t *count;
+    uint8_t *msg_id;                              /* 16 bytes each */
+    uint8_t *has_size;                            /* bits: the row is a publish */
+    uint8_t *has_expiry, *has_count, *has_msg_id; /* bits */
+    /* Of messages: their payloads, apart, end to end, and where each begins; the last end is behind the last row. */
+    uint8_t *bodies, *headers;
+    int32_t *body_starts, *header_starts;
+    uint64_t bodies_room, headers_room;
+} qi_columns;
+enum {
+    QI_ROW_PUBLISH = 0, /* persistent */
+    QI_ROW_TRANSIENT = 1,
+    QI_ROW_DELIVER = 2,
+    QI_ROW_ACK = 3,
+    QI_ROW_EVENT = 4, /* of a segment: deliver, then ack */
+    QI_ROW_COUNT = 5,
+    QI_ROW_PURGE = 6,
+    QI_ROW_SOUND = 7,   /* a stored body */
+    QI_ROW_DAMAGED = 8, /* one whose checksum is wrong */
+};
+/* The number of rows, 0 at the end. From raw bytes: of a journal or a segment (QI_E_FORMAT: neither), and of the message
+ * file of this number in the store of this identity. */
+int64_t qi_columns_records(const void *bytes, size_t size, qi_columns *columns);
+int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *bytes, size_t size,
+                          qi_columns *columns);
+/* The messages of a queue that are not acked, from ReqId `at` up to below `stop`. QI_NO_BODY in kind: what its record
+ * names cannot be read. QI_E_ROOM: the next payload has more bytes than there is room for. Another error is about a
+ * message whose record cannot be read, qi_error_req_id() says which, or about the whole queue. */
+int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns);
 /* cffi: end */
 
 #endif

@@ -60,6 +60,16 @@ class _Lib:
     QI_DEAD_EXPIRED: Final = 1
     QI_DEAD_REJECTED: Final = 2
     QI_DEAD_DELIVERIES: Final = 3
+    QI_NO_BODY: Final = 64
+    QI_ROW_PUBLISH: Final = 0
+    QI_ROW_TRANSIENT: Final = 1
+    QI_ROW_DELIVER: Final = 2
+    QI_ROW_ACK: Final = 3
+    QI_ROW_EVENT: Final = 4
+    QI_ROW_COUNT: Final = 5
+    QI_ROW_PURGE: Final = 6
+    QI_ROW_SOUND: Final = 7
+    QI_ROW_DAMAGED: Final = 8
     QI_SIM_MIXED: Final = 0
     QI_SIM_NOTHING: Final = 1
     QI_SIM_ALL: Final = 2
@@ -250,6 +260,11 @@ class _Lib:
     def qi_sim_file(
         self, sim: _C, index: int, path: _C, room: int, data: _C, size: _C, /
     ) -> int: ...
+    def qi_columns_records(self, data: Bytes, size: int, columns: _C, /) -> int: ...
+    def qi_columns_bodies(
+        self, identity: Bytes, number: int, data: Bytes, size: int, columns: _C, /
+    ) -> int: ...
+    def qi_columns_messages(self, queue: _C, stop: int, columns: _C, /) -> int: ...
     def qi_dump(self, data: Bytes, size: int, offset: _C, line: _C, room: int, /) -> int: ...
 
 ffi: Final[_FFI]

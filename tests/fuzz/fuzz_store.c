@@ -241,6 +241,33 @@ static bool is_same(const struct session *before, const struct session *after) {
     return true;
 }
 
+/* Every file as a journal or segment and as a message file, in batches of few rows. */
+static void columns_of(const uint8_t *bytes, uint64_t size) {
+    enum { ROWS = 7 };
+    int64_t longs[6][ROWS];
+    int32_t count[ROWS];
+    uint8_t kind[ROWS], msg_id[16 * ROWS], bits[4];
+    qi_columns columns = {.room = ROWS,
+                          .kind = kind,
+                          .req_id = longs[0],
+                          .offset = longs[1],
+                          .size = longs[2],
+                          .expiry_us = longs[3],
+                          .embedded = longs[4],
+                          .file = longs[5],
+                          .count = count,
+                          .msg_id = msg_id,
+                          .has_size = bits,
+                          .has_expiry = bits + 1,
+                          .has_count = bits + 2,
+                          .has_msg_id = bits + 3};
+    qi_columns again = columns;
+    while (size > 0 && qi_columns_records(bytes, size, &columns) > 0)
+        continue;
+    while (size >= 32 && qi_columns_bodies(bytes + 16, 0, bytes, size, &again) > 0)
+        continue;
+}
+
 static void dump_all(void) {
     const char *name;
     const uint8_t *bytes;
@@ -251,6 +278,7 @@ static void dump_all(void) {
         for (int lines = 0; size > 0 && lines < 2000; lines++)
             if (qi_dump(bytes, size, &offset, line, sizeof line) <= 0)
                 break;
+        columns_of(bytes, size);
     }
 }
 

@@ -1,0 +1,289 @@
+/* columns.c - records, stored bodies and messages as columns, for whoever takes a million at a time (qindex.spark).
+ *
+ * The caller owns all memory; nothing is allocated here. Bytes of files are never trusted: frames come from walk.h and
+ * codec.h, which check every length against what is there, and a row is written only while there is room for it. What is
+ * no frame is passed over at a cost that is bounded for the whole file.
+ */
+#include "codec.h"
+#include "crc32c.h"
+#include "error.h"
+#include "messages_files.h"
+#include "walk.h"
+
+static void set_bit(uint8_t *bits, uint32_t row, bool value) {
+    if (!bits)
+        return;
+    uint8_t mask = (uint8_t)(1u << (row & 7));
+    bits[row >> 3] = (uint8_t)(value ? bits[row >> 3] | mask : bits[row >> 3] & ~mask);
+}
+
+static void set64(int64_t *column, uint32_t row, uint64_t value) {
+    if (column)
+        column[row] = (int64_t)value;
+}
+
+static void set_msg_id(qi_columns *columns, uint32_t row, const uint8_t *msg_id) {
+    bool has = msg_id && qi_msg_id_is_set(msg_id);
+    set_bit(columns->has_msg_id, row, has);
+    if (columns->msg_id && has)
+        memcpy(columns->msg_id + (size_t)row * QI_MSG_ID_SIZE, msg_id, QI_MSG_ID_SIZE);
+    else if (columns->msg_id)
+        memset(columns->msg_id + (size_t)row * QI_MSG_ID_SIZE, 0, QI_MSG_ID_SIZE);
+}
+
+static void set_count(qi_columns *columns, uint32_t row, bool has, uint32_t count) {
+    set_bit(columns->has_count, row, has);
+    if (columns->count)
+        columns->count[row] = (int32_t)count;
+}
+
+/* ---- journals and segments ---- */
+
+static void put_row(qi_columns *columns, uint32_t row, uint8_t kind, uint64_t req_id,
+                    uint64_t offset, const uint8_t *publish) {
+    struct qi_fields fields = {.size = 0};
+    if (publish)
+        qi_get_fields(publish, &fields);
+    if (columns->kind)
+        columns->kind[row] = kind;
+    set64(columns->req_id, row, req_id);
+    set64(columns->offset, row, offset);
+    set64(columns->size, row, fields.size);
+    set64(columns->embedded, row, fields.embedded);
+    set64(columns->expiry_us, row, fields.expiry_us);
+    set_bit(columns->has_size, row, publish != NULL);
+    set_bit(columns->has_expiry, row, fields.expiry_us != 0);
+    set_msg_id(columns, row, publish);
+    set_count(columns, row, false, 0);
+}
+
+/* One record or entry, `left` bytes before the frame's end; returns its size, 0: it does not fit into its frame. */
+static uint64_t record_row(const struct qi_walk *walk, qi_columns *columns, uint32_t row,
+                           const uint8_t *at, uint64_t left) {
+    uint64_t offset = (uint64_t)(at - walk->bytes);
+    if (walk->journal) {
+        struct qi_record record;
+        if (!qi_read_record(at, left, &record))
+            return 0;
+        put_row(columns, row, (uint8_t)record.kind, record.req_id, offset, record.fields);
+        return record.size;
+    }
+    struct qi_entry entry;
+    if (!qi_read_entry(at, left, &entry))
+        return 0;
+    uint64_t req_id = walk->number * walk->entries + entry.slot;
+    uint8_t kind = entry.is == QI_ENTRY_IS_EVENT   ? QI_ROW_EVENT
+                   : entry.is == QI_ENTRY_IS_COUNT ? QI_ROW_COUNT
+                   : entry.persistent              ? QI_ROW_PUBLISH
+                                                   : QI_ROW_TRANSIENT;
+    put_row(columns, row, kind, req_id, offset, entry.fields);
+    if (kind == QI_ROW_COUNT)
+        set_count(columns, row, true, entry.count);
+    return entry.size;
+}
+
+/* Rows from one frame, from `inside` on; moves `at` and `inside`. */
+static uint32_t frame_rows(const struct qi_walk *walk, qi_columns *columns, uint32_t row,
+                           const struct qi_frame *frame) {
+    uint64_t inside = columns->inside;
+    if (frame->type == QI_FRAME_RECORDS || frame->type == QI_FRAME_ENTRIES)
+        while (row < columns->room && inside < frame->length) {
+            uint64_t size =
+                record_row(walk, columns, row, frame->payload + inside, frame->length - inside);
+            inside = size ? inside + size : frame->length;
+            row += size != 0;
+        }
+    else {
+        if (frame->type == QI_FRAME_PURGE && frame->length >= 8)
+            put_row(columns, row++, QI_ROW_PURGE, qi_get64(frame->payload), frame->offset, NULL);
+        inside = frame->length;
+    }
+    bool done = inside >= frame->length;
+    columns->at = done ? frame->offset + QI_FRAME_HEADER + frame->length : frame->offset;
+    columns->inside = done ? 0 : inside;
+    return row;
+}
+
+int64_t qi_columns_records(const void *bytes, size_t size, qi_columns *columns) {
+    struct qi_walk walk;
+    if (!qi_walk_begin(&walk, bytes, size))
+        return qi_fail(QI_E_FORMAT, "neither a journal nor a segment of qindex (a journal whose "
+                                    "epoch is flushed has no header)");
+    if (columns->at == 0) {
+        columns->at = walk.start;
+        columns->effort = QI_FRAME_EFFORT(size);
+    }
+    uint32_t row = 0;
+    while (row < columns->room) {
+        struct qi_frame frame;
+        enum qi_frame_state state = qi_walk_frame(&walk, columns->at, columns->inside, &frame);
+        if (state == QI_FRAME_END)
+            break;
+        if (state == QI_FRAME_BAD) {
+            bool found =
+                qi_frame_find(walk.seed, bytes, size, columns->at + 1, &columns->effort, &frame);
+            columns->damaged += found ? frame.offset - columns->at : 0;
+            columns->at = found ? frame.offset : size;
+            columns->inside = 0;
+            continue;
+        }
+        row = frame_rows(&walk, columns, row, &frame);
+    }
+    return row;
+}
+
+/* ---- message files ---- */
+
+struct bodies {
+    const uint8_t *bytes;
+    uint64_t end; /* of the frames */
+    uint64_t number;
+    bool rolling; /* what is in it was born in it */
+    uint32_t seed;
+};
+
+/* Could a frame stand here? Cheap, and hardly ever wrong: the MsgId says what the length is, and in a rolling file where
+ * it stands. */
+static bool may_be_body(const struct bodies *bodies, uint64_t at) {
+    uint64_t left = bodies->end - at;
+    if (left < QI_MESSAGE_OVERHEAD)
+        return false;
+    const uint8_t *frame = bodies->bytes + at;
+    uint32_t length = qi_get32(frame);
+    struct qi_msg_id id = qi_get_msg_id(frame + 8);
+    return length <= left - QI_MESSAGE_OVERHEAD && length == qi_payload_length(id) &&
+           (id.stamp & 0xFFFFFF) != 0 &&
+           (!bodies->rolling || (id.file == bodies->number && id.offset == at));
+}
+
+static bool is_sound(const struct bodies *bodies, uint64_t at) {
+    const uint8_t *frame = bodies->bytes + at, *payload = frame + QI_MESSAGE_HEADER;
+    return qi_message_is_valid(bodies->seed, at, frame, payload, payload + qi_get32(frame),
+                               qi_get_msg_id(frame + 8));
+}
+
+/* The next sound frame behind a place where none is; false: there is none, or the search costs too much. */
+static bool find_body(const struct bodies *bodies, uint64_t *effort, uint64_t *at) {
+    for (uint64_t place = *at; bodies->end - place >= QI_MESSAGE_OVERHEAD; place++) {
+        if (qi_get64(bodies->bytes + place + 8 + 8) == 0)
+            continue; /* no stamp is 0: most of what is passed over was never written */
+        if (!may_be_body(bodies, place))
+            continue;
+        uint32_t length = qi_get32(bodies->bytes + place);
+        if (*effort < length)
+            return false;
+        *effort -= length;
+        if (is_sound(bodies, place)) {
+            *at = place;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void body_row(const struct bodies *bodies, qi_columns *columns, uint32_t row, bool sound) {
+    const uint8_t *frame = bodies->bytes + columns->at;
+    if (columns->kind)
+        columns->kind[row] = sound ? QI_ROW_SOUND : QI_ROW_DAMAGED;
+    set64(columns->offset, row, columns->at);
+    set64(columns->size, row, qi_get32(frame));
+    set_msg_id(columns, row, frame + 8);
+}
+
+int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *bytes, size_t size,
+                          qi_columns *columns) {
+    const uint8_t *header = bytes;
+    if (size < QI_MESSAGES_START)
+        return 0;
+    struct bodies bodies = {bytes, size, number, true, qi_frame_seed(identity, number, 0)};
+    uint64_t frames_bytes = qi_get64(header + QI_MH_BYTES);
+    if (qi_get32(header + QI_MH_CRC) == qi_crc32c(0, header, QI_MH_CRC) &&
+        qi_get32(header + QI_MH_KIND) == QI_MESSAGES_COMPACTED) {
+        bodies.rolling = false;
+        if (frames_bytes <= size - QI_MESSAGES_START)
+            bodies.end = QI_MESSAGES_START + frames_bytes;
+    }
+    if (columns->at == 0) {
+        columns->at = QI_MESSAGES_START;
+        columns->effort = QI_FRAME_EFFORT(size);
+    }
+    uint32_t row = 0;
+    while (row < columns->room && columns->at < bodies.end) {
+        uint64_t place = columns->at;
+        if (!may_be_body(&bodies, place)) {
+            if (!find_body(&bodies, &columns->effort, &place)) {
+                columns->at = bodies.end;
+                break;
+            }
+            columns->damaged += place - columns->at;
+            columns->at = place;
+        }
+        body_row(&bodies, columns, row++, is_sound(&bodies, place));
+        columns->at += QI_MESSAGE_OVERHEAD + qi_get32(bodies.bytes + place);
+    }
+    return row;
+}
+
+/* ---- messages ---- */
+
+static void message_row(qi_columns *columns, uint32_t row, const qi_message *message) {
+    struct qi_msg_id id = qi_get_msg_id(message->msg_id);
+    if (columns->kind)
+        columns->kind[row] = (uint8_t)message->flags;
+    set64(columns->req_id, row, message->req_id);
+    set64(columns->file, row, id.file);
+    set64(columns->offset, row, id.offset);
+    set64(columns->size, row, message->body_size);
+    set64(columns->embedded, row, message->flags & QI_STORED ? 0 : message->payload_size);
+    set64(columns->expiry_us, row, message->expiry_us);
+    set_bit(columns->has_size, row, true);
+    set_bit(columns->has_expiry, row, message->expiry_us != 0);
+    set_count(columns, row, true, message->delivery_count);
+    set_msg_id(columns, row, message->msg_id);
+}
+
+/* The payload lies at the end of the bodies so far: its headers go to their own column, the body moves over them. False:
+ * there is no room for the headers. */
+static bool part_payload(qi_columns *columns, uint32_t row, const qi_message *message) {
+    uint8_t *payload = columns->bodies + columns->body_starts[row];
+    uint32_t body = message->flags & QI_NO_BODY ? 0 : message->body_size;
+    uint32_t headers = message->flags & QI_NO_BODY ? 0 : message->payload_size - body;
+    uint64_t start = (uint64_t)columns->header_starts[row];
+    if (headers > columns->headers_room - start)
+        return false;
+    memcpy(columns->headers + start, payload, headers);
+    memmove(payload, payload + headers, body);
+    columns->header_starts[row + 1] = (int32_t)(start + headers);
+    columns->body_starts[row + 1] = columns->body_starts[row] + (int32_t)body;
+    return true;
+}
+
+int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns) {
+    uint8_t scratch[4096]; /* with room the core need not say that there is none */
+    uint32_t row = 0;
+    if (columns->bodies)
+        columns->body_starts[0] = columns->header_starts[0] = 0;
+    while (row < columns->room && columns->at < stop) {
+        qi_message message = {.flags = 0}; /* stays so if its record cannot be read */
+        uint8_t *payload = scratch;
+        uint64_t room = sizeof scratch;
+        if (columns->bodies) {
+            payload = columns->bodies + columns->body_starts[row];
+            room = columns->bodies_room - (uint64_t)columns->body_starts[row];
+        }
+        int64_t got = qi_browse(queue, columns->at, false, &message, payload, room);
+        if (got == QI_EMPTY || (message.req_id != UINT64_MAX && message.req_id >= stop))
+            break;
+        bool known = message.req_id != UINT64_MAX && message.req_id >= columns->at;
+        if (got == QI_E_CORRUPT && known && message.flags & QI_STORED)
+            message.flags |= QI_NO_BODY;
+        else if (got < 0 && (got != QI_E_ROOM || columns->bodies))
+            return row ? (int64_t)row : got;
+        message_row(columns, row, &message);
+        if (columns->bodies && !part_payload(columns, row, &message))
+            return row ? (int64_t)row : qi_fail(QI_E_ROOM, "the headers need more room");
+        columns->at = message.req_id + 1;
+        row++;
+    }
+    return row;
+}

@@ -1,0 +1,187 @@
+"""Arrow columns that the core fills: records, stored bodies and messages, many rows a call.
+
+The memory is Arrow's own, so that nothing is copied and no row is seen in Python. What a column
+means is in qindex.h, at qi_columns; each value that a row does not have is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from qindex._core import ffi, lib
+from qindex.errors import raise_error
+
+ROWS: Final = 65536
+BODIES_BYTES: Final = 8 << 20
+REQ_ID_STOP: Final = 1 << 62
+
+_MSG_ID: Final = pa.binary(16)
+_TYPES: Final = {
+    "kind": pa.uint8(),
+    "req_id": pa.int64(),
+    "offset": pa.int64(),
+    "file": pa.int64(),
+    "size": pa.int64(),
+    "embedded": pa.int64(),
+    "expiry_us": pa.timestamp("us", "UTC"),
+    "count": pa.int32(),
+    "msg_id": _MSG_ID,
+}
+_BYTES: Final = {"kind": 1, "count": 4, "msg_id": 16}  # of all others: 8
+# Which bits say that a column has a value. Of records; of messages and bodies also these:
+_VALID: Final = {
+    "size": "has_size",
+    "embedded": "has_size",
+    "expiry_us": "has_expiry",
+    "count": "has_count",
+    "msg_id": "has_msg_id",
+    "file": "has_msg_id",
+}
+_VALID_OF_MESSAGES: Final = {**_VALID, "offset": "has_msg_id"}
+_VALID_OF_BODIES: Final = {"msg_id": "has_msg_id"}
+
+RECORDS: Final = ("kind", "req_id", "offset", "size", "embedded", "expiry_us", "count", "msg_id")
+MESSAGES: Final = ("kind", "req_id", "file", *RECORDS[2:])
+BODIES: Final = ("kind", "offset", "size", "msg_id")
+
+
+class _Room:
+    """The struct that the core fills, and the buffers behind its pointers."""
+
+    def __init__(self, names: Collection[str], valid: dict[str, str], rows: int) -> None:
+        self.struct = ffi.new("qi_columns *")
+        self.struct.room = rows
+        self._rows = rows
+        self._names = names
+        self._valid = valid
+        self._buffers: dict[str, pa.Buffer] = {}
+
+    def _allocate(self, name: str, byte_count: int) -> None:
+        buffer = pa.allocate_buffer(byte_count)
+        self._buffers[name] = buffer
+        pointer = ffi.typeof(getattr(self.struct, name))
+        setattr(self.struct, name, ffi.cast(pointer, buffer.address))
+
+    def renew(self, bodies_bytes: int = 0) -> None:
+        """New buffers: those of the last batch belong to whoever has it."""
+        self._buffers = {}
+        for name in self._names:
+            self._allocate(name, self._rows * _BYTES.get(name, 8))
+            if name in self._valid and self._valid[name] not in self._buffers:
+                self._allocate(self._valid[name], (self._rows + 7) // 8)
+        if bodies_bytes:
+            for name in ("bodies", "headers"):
+                self._allocate(name, bodies_bytes)
+                setattr(self.struct, f"{name}_room", bodies_bytes)
+            for name in ("body_starts", "header_starts"):
+                self._allocate(name, (self._rows + 1) * 4)
+
+    def batch(self, rows: int) -> pa.RecordBatch:
+        arrays = {}
+        for name in self._names:
+            valid = self._buffers.get(self._valid.get(name, ""))
+            buffers = [valid, self._buffers[name]]
+            arrays[name] = pa.Array.from_buffers(_TYPES[name], rows, buffers)
+        for name, starts, data in (
+            ("body", "body_starts", "bodies"),
+            ("headers", "header_starts", "headers"),
+        ):
+            if data in self._buffers:
+                buffers = [None, self._buffers[starts], self._buffers[data]]
+                arrays[name] = pa.Array.from_buffers(pa.binary(), rows, buffers)
+        return pa.RecordBatch.from_pydict(arrays)
+
+
+def records(data: bytes, names: Collection[str] = RECORDS, rows: int = ROWS) -> _Walk:
+    """The records in the bytes of a journal or a segment; none in a journal that was flushed."""
+    return _Walk(names, _VALID, rows, lambda struct: _records(data, struct))
+
+
+def _records(data: bytes, struct: Any) -> int:
+    code = lib.qi_columns_records(data, len(data), struct)
+    return 0 if code == lib.QI_E_FORMAT else code
+
+
+def bodies(
+    identity: bytes, number: int, data: bytes, names: Collection[str] = BODIES, rows: int = ROWS
+) -> _Walk:
+    """The frames of message file `number` of the store with this identity."""
+
+    def fill(struct: Any) -> int:
+        return lib.qi_columns_bodies(identity, number, data, len(data), struct)
+
+    return _Walk(names, _VALID_OF_BODIES, rows, fill)
+
+
+class _Walk:
+    """Batches of rows; `damaged` is how many bytes were passed over so far."""
+
+    def __init__(self, names: Collection[str], valid: dict[str, str], rows: int, fill: Any) -> None:
+        self._room = _Room(names, valid, rows)
+        self._fill = fill
+
+    @property
+    def damaged(self) -> int:
+        return int(self._room.struct.damaged)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            self._room.renew()
+            rows = self._fill(self._room.struct)
+            if rows < 0:
+                raise_error(rows)
+            if rows == 0:
+                return
+            yield self._room.batch(rows)
+
+
+class Messages:
+    """The messages of a queue's handle that are not acked, from ReqId `start` to below `stop`.
+
+    Columns are those of `names`, and body and headers (raw) `with_bodies`. A row whose kind has
+    QI_NO_BODY is a message whose body cannot be read. `unreadable` gets (ReqId or None, text) of
+    each message whose record cannot be read: it has no row; None: reading had to end there.
+    """
+
+    def __init__(
+        self,
+        handle: Any,
+        names: Collection[str] = MESSAGES,
+        *,
+        start: int = 0,
+        stop: int = REQ_ID_STOP,
+        with_bodies: bool = False,
+        rows: int = ROWS,
+    ) -> None:
+        self.unreadable: list[tuple[int | None, str]] = []
+        self._handle = handle
+        self._stop = stop
+        self._bodies_bytes = BODIES_BYTES if with_bodies else 0
+        self._room = _Room(names, _VALID_OF_MESSAGES, rows)
+        self._room.struct.at = start
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        self._room.renew(self._bodies_bytes)
+        struct = self._room.struct
+        while rows := lib.qi_columns_messages(self._handle, self._stop, struct):
+            if rows > 0:
+                yield self._room.batch(rows)
+                self._room.renew(self._bodies_bytes)
+            elif rows == lib.QI_E_ROOM and self._bodies_bytes < 1 << 30:
+                self._bodies_bytes *= 2
+                self._room.renew(self._bodies_bytes)
+            elif not self._pass_over(rows):
+                return
+
+    def _pass_over(self, code: int) -> bool:
+        """The message that cannot be read is noted; False: what is behind it cannot be reached."""
+        text = ffi.string(lib.qi_error_text()).decode("utf-8", "replace")
+        req_id: int = lib.qi_error_req_id() if code == lib.QI_E_CORRUPT else -1
+        goes_on = req_id >= self._room.struct.at
+        self.unreadable.append((req_id if goes_on else None, text))
+        if goes_on:
+            self._room.struct.at = req_id + 1
+        return goes_on
