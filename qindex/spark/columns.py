@@ -180,7 +180,7 @@ class Messages:
         """The message that cannot be read is noted; False: what is behind it cannot be reached."""
         text = ffi.string(lib.qi_error_text()).decode("utf-8", "replace")
         req_id: int = lib.qi_error_req_id() if code == lib.QI_E_CORRUPT else -1
-        goes_on = req_id >= self._room.struct.at
+        goes_on = req_id >= int(self._room.struct.at)
         self.unreadable.append((req_id if goes_on else None, text))
         if goes_on:
             self._room.struct.at = req_id + 1

@@ -37,7 +37,11 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "messages": (
         *_PLACE,
         *_QUEUE,
-        Column("req_id", "long", "its number in the queue; unique with source, vhost and queue"),
+        Column(
+            "req_id",
+            "long",
+            "its number in the queue; unique with source, vhost, queue and priority",
+        ),
         Column("segment", "long", "req_id // entries per segment"),
         Column("slot", "int", "req_id % entries per segment"),
         Column("state", "string", "ready, delivered (not acked) or expired (not delivered)"),

@@ -1,17 +1,49 @@
-"""What format("qindex") is: its name, its options, and who reads and writes.
+"""What format("qindex") is: its options, and who reads and writes.
 
-Options of a read: table (messages), format (detected) ...; see `options` below as they come.
+    spark.read.format("qindex").option("table", "queues").load("/brokers/*")
+
+Options of a batch read, in any case:
+
+path, paths              directories, with wildcards; `paths` is a JSON list of them
+table                    messages (default), records, queues, files or findings
+format                   only directories of this format: qindex, rabbitmq, nsq, gmq, beanstalkd
+columns                  which columns, separated by commas; * is all. A schema does the same.
+                         Without either: all but body and headers, which cost a read of the bodies
+queues, vhosts           names or patterns (*, ?), separated by commas
+states                   ready, delivered, expired, separated by commas
+minReqId, maxReqId       both included
+expiresAfter,            ISO 8601, or seconds since 1970: only messages that have an expiry, from
+expiresBefore            the one up to below the other
+targetBytes              of a task; 64 MiB
+minPartitions            at least so many tasks, if there is enough to read; one per core
+
+Choose here what you can: Spark tells a source in Python neither which columns nor which rows a
+query needs (its filter pushdown gave wrong rows in 4.3.0, and is not used).
+
+A DataFrame is a snapshot of the directories that were there when it was first used.
 """
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from qindex.spark.schema import ddl
+from qindex.cli.messages import REQ_ID_MAX, STATES
+from qindex.spark.plan import TARGET_BYTES, Unit, find, plan
+from qindex.spark.schema import columns_of, ddl
+from qindex.spark.tables import Choice, batches, default_names
+from qindex.spark.worker import settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class QindexSource(DataSource):
@@ -20,7 +52,13 @@ class QindexSource(DataSource):
         return "qindex"
 
     def schema(self) -> str:
-        return ddl(self.options.get("table", "messages"))
+        table = self.options.get("table", "messages")
+        return ddl(table, column_names(self.options))
+
+    def reader(self, schema: StructType) -> Reader:
+        table = self.options.get("table", "messages")
+        check_schema(table, schema)
+        return Reader(dict(self.options), table, schema.names)
 
     def streamReader(self, schema: StructType) -> Any:  # noqa: N802 - Spark's name
         return import_module("qindex.spark.stream").StreamReader(self.options, schema)
@@ -30,3 +68,99 @@ class QindexSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
         return import_module("qindex.spark.sink").StreamWriter(self.options, schema, overwrite)
+
+
+@dataclass
+class Task(InputPartition):
+    units: list[Unit]
+
+    def __init__(self, units: list[Unit]) -> None:
+        super().__init__(None)
+        self.units = units
+
+
+class Reader(DataSourceReader):
+    """Spark makes it in one process, asks it for tasks in another, and reads in a third."""
+
+    def __init__(self, options: Mapping[str, str], table: str, names: list[str]) -> None:
+        lower = {key.lower(): value for key, value in options.items()}
+        self._table = table
+        self._names = names
+        self._paths = paths_of(lower)
+        self._format = lower.get("format")
+        self._choice = choice_of(lower)
+        self._target_bytes = int(lower.get("targetbytes", TARGET_BYTES))
+        self._tasks_min = int(lower.get("minpartitions", os.cpu_count() or 1))
+
+    def partitions(self) -> list[InputPartition]:
+        units = find(self._paths, self._format)
+        tasks = plan(units, self._table, target_bytes=self._target_bytes, tasks_min=self._tasks_min)
+        return [Task(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        settle()
+        for unit in getattr(partition, "units", []):  # Spark makes an empty one if there are none
+            yield from batches(unit, self._table, self._names, self._choice)
+
+
+def column_names(options: Mapping[str, str]) -> list[str]:
+    """Of the option `columns`; ValueError if there is no such column."""
+    table = options.get("table", "messages")
+    told = options.get("columns")
+    if told is None:
+        columns_of(table)
+        return default_names(table)
+    if told.strip() == "*":
+        return [column.name for column in columns_of(table)]
+    return _words(told)
+
+
+def check_schema(table: str, schema: StructType) -> None:
+    """ValueError if a column is not one of the table's, or has another type."""
+    ddl(table, schema.names)  # raises if there is no such column
+    types = {column.name: column.type for column in columns_of(table)}
+    for its in schema.fields:
+        told = its.dataType.simpleString()
+        if told.replace("bigint", "long") != types[its.name]:
+            raise ValueError(f"the column {its.name} of {table} is {types[its.name]}, not {told}")
+
+
+def paths_of(options: Mapping[str, str]) -> list[str]:
+    """Of the options path and paths, in lower case. ValueError: there is neither."""
+    paths = [str(path) for path in json.loads(options.get("paths", "[]"))]
+    if path := options.get("path"):
+        paths.append(path)
+    if not paths:
+        raise ValueError('where to read from is not told: .load("/brokers/*")')
+    return paths
+
+
+def choice_of(options: Mapping[str, str]) -> Choice:
+    """Of options in lower case; ValueError says which of them makes no sense."""
+    states = frozenset(_words(options.get("states", ",".join(STATES))))
+    if unknown := states - set(STATES):
+        raise ValueError(f"states: {', '.join(unknown)} is none of {', '.join(STATES)}")
+    return Choice(
+        queues=tuple(_words(options.get("queues", ""))),
+        vhosts=tuple(_words(options.get("vhosts", ""))),
+        states=states,
+        first=int(options.get("minreqid", 0)),
+        last=int(options.get("maxreqid", REQ_ID_MAX)),
+        expires_after_us=_time_us(options.get("expiresafter")),
+        expires_before_us=_time_us(options.get("expiresbefore")),
+    )
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _time_us(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(float(text) * 1e6)
+    except ValueError:
+        time = datetime.fromisoformat(text)
+        time = time if time.tzinfo else time.replace(tzinfo=UTC)
+        return int(time.timestamp() * 1e6)

@@ -1,0 +1,259 @@
+"""Messages and records of a store of qindex: columns from the core, with names and states."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import qindex
+from qindex._core import lib
+from qindex.cli.messages import Found
+from qindex.formats.foreign import Findings, Tree
+from qindex.formats.native_messages import MessageFiles
+from qindex.spark import columns
+from qindex.spark.plan import Unit
+from qindex.spark.tables import Choice, fill, headers_as_json, joined, log
+
+FILE_BYTES_MAX: Final = 1 << 30
+JOURNALS: Final = ("journal.jif", "journal.alt")
+# A record's columns, and what the core calls them.
+_RAW: Final = {
+    "kind": "kind",
+    "expires_at": "expiry_us",
+    "size": "size",
+    "embedded": "embedded",
+    "delivery_count": "count",
+    "msg_id": "msg_id",
+    "offset": "offset",
+}
+RECORD_KINDS: Final = ("publish", "transient", "deliver", "ack", "event", "count", "purge")
+
+
+def messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
+    """What is alive, queue by queue."""
+    yield from joined(_messages(unit, names, choice))
+
+
+def _messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
+    try:
+        with qindex.open(unit.source, read_only=True, create=False) as store:
+            entries = store.stats().segment_entries
+            moved = _moved(unit) if "file" in names or "offset" in names else {}
+            for name in [unit.queue] if unit.queue is not None else store.queues():
+                if not choice.wants(name):
+                    continue
+                try:
+                    queue = store.queue(name, create=False)
+                except (qindex.StoreCorrupt, qindex.QueueMissing) as error:
+                    log.warning("%s: %s: %s", unit.source, name, error)
+                    continue
+                for batch in _queue_batches(unit, queue, names, choice):
+                    yield _as_messages(unit, name, names, batch, entries, moved)
+    except (qindex.QindexError, OSError) as error:
+        log.warning("%s: %s", unit.source, error)
+
+
+def _queue_batches(
+    unit: Unit, queue: qindex.Queue, names: Sequence[str], choice: Choice
+) -> Iterator[pa.RecordBatch]:
+    with_bodies = "body" in names or "headers" in names
+    walk = columns.Messages(
+        queue._handle,
+        start=max(unit.first, choice.first),
+        stop=min(unit.stop, choice.last + 1),
+        with_bodies=with_bodies,
+        rows=max(1, min(columns.ROWS, len(queue))),
+    )
+    for batch in walk:
+        mask = _chosen(batch, choice)
+        yield batch if mask is None else batch.filter(mask)
+    for _, text in walk.unreadable:
+        log.warning("%s: %s: %s", unit.source, queue.name, text)
+
+
+def _has(batch: pa.RecordBatch, flag: int) -> pa.Array:
+    return pc.not_equal(pc.bit_wise_and(batch["kind"], pa.scalar(flag, pa.uint8())), 0)
+
+
+def is_expired(expiry: pa.Array, now_us: int | None = None) -> pa.Array:
+    """By the clock of this machine; false where there is no expiry."""
+    now = pa.scalar(int(time.time() * 1e6) if now_us is None else now_us, expiry.type)
+    return pc.fill_null(pc.less_equal(expiry, now), False)
+
+
+def _states(batch: pa.RecordBatch) -> pa.Array:
+    told = pc.if_else(_has(batch, lib.QI_REDELIVERED), "delivered", "ready")
+    return pc.if_else(is_expired(batch["expiry_us"]), "expired", told)
+
+
+def _chosen(batch: pa.RecordBatch, choice: Choice) -> pa.Array | None:
+    """None: all rows."""
+    masks = []
+    if pc.any(lost := _has(batch, lib.QI_NO_BODY)).as_py():
+        masks.append(pc.invert(lost))
+    if len(choice.states) < 3:
+        masks.append(pc.is_in(_states(batch), pa.array(sorted(choice.states))))
+    expiry = batch["expiry_us"]
+    for bound, compare in (
+        (choice.expires_after_us, pc.greater_equal),
+        (choice.expires_before_us, pc.less),
+    ):
+        if bound is not None:
+            masks.append(pc.fill_null(compare(expiry, pa.scalar(bound, expiry.type)), False))
+    mask = None
+    for each in masks:
+        mask = each if mask is None else pc.and_(mask, each)
+    return mask
+
+
+def _as_messages(
+    unit: Unit,
+    name: str,
+    names: Sequence[str],
+    batch: pa.RecordBatch,
+    entries: int,
+    moved: dict[int, int],
+) -> pa.RecordBatch:
+    req_id = batch["req_id"]
+    values: dict[str, Any] = {
+        "queue": name,
+        "req_id": req_id,
+        "segment": lambda: pc.divide(req_id, entries),
+        "slot": lambda: pc.subtract(req_id, pc.multiply(pc.divide(req_id, entries), entries)),
+        "state": lambda: _states(batch),
+        "expires_at": batch["expiry_us"],
+        "delivery_count": batch["count"],
+        "redelivered": lambda: _has(batch, lib.QI_REDELIVERED),
+        "persistent": lambda: pc.invert(_has(batch, lib.QI_TRANSIENT)),
+        "msg_id": batch["msg_id"],
+        "size": batch["size"],
+        "file": lambda: _files(batch["file"], moved),
+        "offset": lambda: pc.if_else(_is_moved(batch["file"], moved), None, batch["offset"]),
+    }
+    if "body" in names:
+        values["body"] = batch["body"]
+    if "headers" in names:
+        values["headers"] = lambda: _headers(batch["headers"])
+    wanted = {
+        key: value() if callable(value) else value for key, value in values.items() if key in names
+    }
+    return fill(unit, "messages", names, batch.num_rows, wanted)
+
+
+def _headers(tables: pa.Array) -> pa.Array:
+    """Field tables as JSON, null for none; only those that are something are looked at."""
+    some = pc.greater(pc.binary_length(tables), 0)
+    decoded = [
+        headers_as_json(Found("", 0, "", False, 0, True, 0, raw, b"").headers)
+        for raw in tables.filter(some).to_pylist()
+    ]
+    nothing = pa.nulls(len(tables), pa.string())
+    return pc.replace_with_mask(nothing, some, pa.array(decoded, pa.string()))
+
+
+def _moved(unit: Unit) -> dict[int, int]:
+    """Birth file -> the file that a compaction put its messages into."""
+    tree = Tree(unit.source, Findings())
+    try:
+        return MessageFiles(tree).moved
+    finally:
+        tree.close()
+
+
+def _is_moved(file: pa.Array, moved: dict[int, int]) -> pa.Array:
+    return pc.is_in(file, pa.array(list(moved), pa.int64()))
+
+
+def _files(file: pa.Array, moved: dict[int, int]) -> pa.Array:
+    """Their names; null for a message that stands in the index."""
+    births = pc.unique(file).to_pylist()
+    found = [None if b is None else f"messages/{moved.get(b, b)}.qms" for b in births]
+    at = pc.index_in(file, pa.array(births, pa.int64()))
+    return pc.take(pa.array(found, pa.string()), at)
+
+
+# --- records ------------------------------------------------------------------------------------
+
+
+def records(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
+    """What journals and segments say, file by file."""
+    yield from joined(_records(unit, names, choice))
+
+
+def _records(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
+    tree = Tree(unit.source, Findings())
+    try:
+        queues, entries = queue_folders(unit.source)
+        wanted = {"req_id", *(_RAW[name] for name in names if name in _RAW)}
+        for where in unit.files or index_files(tree):
+            queue = queues.get(where.rpartition("/")[0])
+            if choice.wants(queue) and is_index_file(where):
+                data = tree.read(where, FILE_BYTES_MAX) or b""
+                for batch in columns.records(data, wanted):
+                    batch = _between(batch, choice)
+                    yield _as_records(unit, names, batch, queue, where, entries)
+    except OSError as error:
+        log.warning("%s: %s", unit.source, error)
+    finally:
+        tree.close()
+
+
+def _between(batch: pa.RecordBatch, choice: Choice) -> pa.RecordBatch:
+    if (choice.first, choice.last) == (0, Choice().last):
+        return batch
+    req_id = batch["req_id"]
+    return batch.filter(
+        pc.and_(pc.greater_equal(req_id, choice.first), pc.less_equal(req_id, choice.last))
+    )
+
+
+def _as_records(
+    unit: Unit,
+    names: Sequence[str],
+    batch: pa.RecordBatch,
+    queue: str | None,
+    where: str,
+    entries: int,
+) -> pa.RecordBatch:
+    req_id = batch["req_id"]
+    values: dict[str, Any] = {
+        "queue": queue,
+        "kind": lambda: pc.take(pa.array(RECORD_KINDS), batch["kind"]),
+        "req_id": req_id,
+        "segment": lambda: pc.divide(req_id, entries),
+        "slot": lambda: pc.subtract(req_id, pc.multiply(pc.divide(req_id, entries), entries)),
+        "file": where,
+    }
+    for name, raw in _RAW.items():
+        if name in names and name != "kind":
+            values[name] = batch[raw]
+    wanted = {
+        key: value() if callable(value) else value for key, value in values.items() if key in names
+    }
+    return fill(unit, "records", names, batch.num_rows, wanted)
+
+
+def queue_folders(source: str) -> tuple[dict[str, str], int]:
+    """(folder -> the queue's name, entries per segment); of a store beyond opening: none, 16384."""
+    try:
+        with qindex.open(source, read_only=True, create=False) as store:
+            folders = {store.queue_directory(name): name for name in store.queues()}
+            return folders, store.stats().segment_entries
+    except (qindex.QindexError, OSError):
+        return {}, 16384
+
+
+def index_files(tree: Tree) -> Iterator[str]:
+    """All files in the folders of queues."""
+    for folder in tree.folders("queues"):
+        for name in tree.files(f"queues/{folder}"):
+            yield f"queues/{folder}/{name}"
+
+
+def is_index_file(where: str) -> bool:
+    stem, _, ending = where.rpartition("/")[2].rpartition(".")
+    return f"{stem}.{ending}" in JOURNALS or (ending in ("idx", "alt") and stem.isdecimal())

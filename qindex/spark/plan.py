@@ -1,0 +1,214 @@
+"""From paths to tasks: directories are found, weighed by their bytes, split and packed.
+
+A task is a list of units, a unit a directory or a part of one. Ten thousand small directories
+become a few tasks; one huge queue becomes many, by segments. Nothing of a file but its size is
+looked at, and of a huge store its queues' names.
+"""
+
+from __future__ import annotations
+
+import glob
+import heapq
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import qindex
+from qindex.formats.reader import formats_in
+from qindex.spark.columns import REQ_ID_STOP
+
+TARGET_BYTES: Final = 64 << 20
+UNIT_BYTES: Final = 64 << 10  # what opening a directory costs, in bytes that could be read instead
+_DEPTH_MAX: Final = 4
+_NATIVE: Final = "qindex"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What one task reads of one directory. `files`: only these; `queue`: only this one."""
+
+    source: str
+    broker: str
+    format: str
+    bytes: int
+    queue: str | None = None
+    first: int = 0  # ReqIds, of `queue`
+    stop: int = REQ_ID_STOP
+    files: tuple[str, ...] = ()
+
+
+def find(paths: Iterable[str], format_name: str | None = None) -> list[Unit]:
+    """A unit for each directory of a known format at these paths, or not far below them.
+
+    Paths may have wildcards. FileNotFoundError: one of them leads to nothing that exists.
+    """
+    found: dict[str, Unit] = {}
+    for path in paths:
+        places = sorted(glob.glob(path)) if glob.has_magic(path) else [path]  # noqa: PTH207
+        if not places or not all(map(os.path.exists, places)):
+            raise FileNotFoundError(2, "no such directory", path)
+        for place in places:
+            for unit in _below(os.path.realpath(place), format_name, _DEPTH_MAX):
+                found.setdefault(unit.source, unit)
+    units = [found[source] for source in sorted(found)]
+    return [
+        replace(unit, broker=name)
+        for unit, name in zip(units, _names([unit.source for unit in units]), strict=True)
+    ]
+
+
+def _below(path: str, format_name: str | None, depth: int) -> Iterator[Unit]:
+    kind = _format_of(path)
+    if kind is not None:
+        if format_name in (None, kind):
+            yield Unit(path, "", kind, _bytes_in(path))
+        return
+    if depth > 0:
+        for name in _folders_in(path):
+            yield from _below(f"{path}/{name}", format_name, depth - 1)
+
+
+def _format_of(path: str) -> str | None:
+    if Path(path, "store.meta").is_file():
+        return _NATIVE
+    return next(iter(formats_in(Path(path))), None)
+
+
+def _folders_in(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def _bytes_in(path: str) -> int:
+    total, folders = 0, [path]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        # What is allocated in advance but was never written costs nothing.
+                        status = entry.stat(follow_symlinks=False)
+                        total += min(status.st_size, status.st_blocks * 512)
+        except OSError:
+            continue
+    return total
+
+
+def _names(sources: Sequence[str]) -> list[str]:
+    """Each path without what all of them have in common: unique, and short."""
+    if len(sources) < 2:
+        return [Path(source).name for source in sources]
+    common = os.path.commonpath(sources)
+    return [os.path.relpath(source, common) for source in sources]
+
+
+def plan(
+    units: Sequence[Unit],
+    table: str,
+    *,
+    target_bytes: int = TARGET_BYTES,
+    tasks_min: int = 1,
+) -> list[list[Unit]]:
+    """Tasks of about `target_bytes`; at least `tasks_min` if there are units enough."""
+    parts = [part for unit in units for part in _split(unit, table, target_bytes)]
+    total = sum(part.bytes + UNIT_BYTES for part in parts)
+    wanted = max(-(-total // (target_bytes + UNIT_BYTES)), tasks_min, 1)
+    return pack(parts, min(wanted, len(parts)))
+
+
+def pack(units: Sequence[Unit], count: int) -> list[list[Unit]]:
+    """Into `count` tasks, each unit to the lightest so far, the heaviest unit first."""
+    tasks: list[list[Unit]] = [[] for _ in range(count)]
+    heap = [(0, number) for number in range(count)]
+    for unit in sorted(units, key=lambda unit: -unit.bytes):
+        weight, number = heapq.heappop(heap)
+        tasks[number].append(unit)
+        heapq.heappush(heap, (weight + unit.bytes + UNIT_BYTES, number))
+    return [task for task in tasks if task]
+
+
+# --- splitting one huge store -------------------------------------------------------------------
+
+
+def _split(unit: Unit, table: str, target_bytes: int) -> list[Unit]:
+    if unit.format != _NATIVE or unit.bytes <= 2 * target_bytes:
+        return [unit]
+    if table == "records":
+        return _by_file(unit, target_bytes)
+    if table == "messages":
+        return _by_queue(unit, target_bytes)
+    return [unit]
+
+
+def _by_file(unit: Unit, target_bytes: int) -> list[Unit]:
+    files = []
+    for folder in _folders_in(f"{unit.source}/queues"):
+        for name, size in _sizes_in(f"{unit.source}/queues/{folder}").items():
+            files.append((size, f"queues/{folder}/{name}"))
+    parts, chosen, weight = [], [], 0
+    for size, file in files:
+        chosen.append(file)
+        weight += size
+        if weight >= target_bytes:
+            parts.append(replace(unit, bytes=weight, files=tuple(chosen)))
+            chosen, weight = [], 0
+    if chosen:
+        parts.append(replace(unit, bytes=weight, files=tuple(chosen)))
+    return parts
+
+
+def _by_queue(unit: Unit, target_bytes: int) -> list[Unit]:
+    """A unit per queue, or per some segments of one; bodies in message files count by share."""
+    try:
+        with qindex.open(unit.source, read_only=True, create=False) as store:
+            entries = store.stats().segment_entries
+            folders = {name: store.queue_directory(name) for name in store.queues()}
+    except qindex.QindexError:
+        return [unit]  # whoever reads it says why
+    sizes = {name: _sizes_in(f"{unit.source}/{folder}") for name, folder in folders.items()}
+    index_bytes = max(1, sum(sum(each.values()) for each in sizes.values()))
+    share = unit.bytes / index_bytes  # of all bytes, for each byte of index
+    parts = []
+    for name, each in sizes.items():
+        whole = replace(unit, queue=name, bytes=int(sum(each.values()) * share))
+        parts += _by_segment(whole, each, entries, share, target_bytes)
+    return parts
+
+
+def _by_segment(
+    unit: Unit, sizes: dict[str, int], entries: int, share: float, target_bytes: int
+) -> list[Unit]:
+    """Each part reads the journal again, which is small. The first and the last have no bound."""
+    segments: dict[int, int] = {}
+    for file, size in sizes.items():
+        stem, _, ending = file.rpartition(".")
+        if ending in ("idx", "alt") and stem.isdecimal():
+            segments[int(stem)] = segments.get(int(stem), 0) + int(size * share)
+    parts, first, weight = [], 0, 0
+    for number in sorted(segments):
+        if weight >= target_bytes:
+            stop = number * entries
+            parts.append(replace(unit, bytes=weight, first=first, stop=stop))
+            first, weight = stop, 0
+        weight += segments[number]
+    parts.append(replace(unit, bytes=weight or unit.bytes, first=first))
+    return parts
+
+
+def _sizes_in(folder: str) -> dict[str, int]:
+    try:
+        with os.scandir(folder) as entries:
+            return {
+                entry.name: entry.stat(follow_symlinks=False).st_size
+                for entry in entries
+                if entry.is_file(follow_symlinks=False)
+            }
+    except OSError:
+        return {}

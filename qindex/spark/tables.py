@@ -1,0 +1,129 @@
+"""One unit of a plan as batches of a table: for qindex's own stores and for what others left.
+
+A batch has exactly the columns that were asked for. What cannot be read is left out of messages
+and records, and told: in the table findings, and as a warning of the logger qindex.spark.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from qindex.cli.messages import REQ_ID_MAX, STATES
+from qindex.cli.screen import plain
+from qindex.spark.plan import Unit
+from qindex.spark.schema import TABLES, arrow_schema
+
+log: Final = logging.getLogger("qindex.spark")
+ROWS: Final = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which rows of messages and records; empty: all. Names may have wildcards."""
+
+    queues: tuple[str, ...] = ()
+    vhosts: tuple[str, ...] = ()
+    states: frozenset[str] = field(default=frozenset(STATES))
+    first: int = 0  # ReqIds, both included
+    last: int = REQ_ID_MAX
+    expires_after_us: int | None = None  # microseconds since 1970
+    expires_before_us: int | None = None
+
+    def wants(self, queue: str | None, vhost: str | None = None) -> bool:
+        return _is_among(queue, self.queues) and _is_among(vhost, self.vhosts)
+
+
+def _is_among(name: str | None, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(name or "", pattern) for pattern in patterns)
+
+
+def batches(
+    unit: Unit, table: str, names: Sequence[str], choice: Choice
+) -> Iterator[pa.RecordBatch]:
+    """All rows of this table in this unit. Damage never raises."""
+    if unit.format == "qindex":
+        from qindex.spark import native as reader
+    else:
+        from qindex.spark import foreign as reader  # type: ignore[no-redef]
+    if table == "messages":
+        yield from reader.messages(unit, names, choice)
+    elif table == "records":
+        yield from reader.records(unit, names, choice)
+    else:
+        from qindex.spark.examine import Limits, examine
+
+        rows = getattr(examine(unit, Limits()), table)
+        chosen = [row for row in rows if choice.wants(row.get("queue"), row.get("vhost"))]
+        yield from from_rows(unit, table, names, chosen)
+
+
+def fill(
+    unit: Unit, table: str, names: Sequence[str], rows: int, values: Mapping[str, Any]
+) -> pa.RecordBatch:
+    """A batch of `rows`: arrays as they are, one value for all, and null for what is not there."""
+    schema = arrow_schema(table, names)
+    values = {"source": unit.source, "broker": unit.broker, "format": unit.format, **values}
+    arrays = []
+    for name in names:
+        value, wanted = values.get(name), schema.field(name).type
+        if value is None:
+            arrays.append(pa.nulls(rows, wanted))
+        elif isinstance(value, (pa.Array, pa.ChunkedArray)):
+            arrays.append(value if value.type == wanted else pc.cast(value, wanted))
+        else:
+            arrays.append(pa.repeat(pa.scalar(value, wanted), rows))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def from_rows(
+    unit: Unit, table: str, names: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> Iterator[pa.RecordBatch]:
+    """Rows that are few, as dicts; missing keys are null."""
+    schema = arrow_schema(table, names)
+    place = {"source": unit.source, "broker": unit.broker, "format": unit.format}
+    for start in range(0, len(rows), ROWS):
+        part = rows[start : start + ROWS]
+        arrays = [
+            pa.array([row.get(name, place.get(name)) for row in part], schema.field(name).type)
+            for name in names
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def joined(parts: Iterable[pa.RecordBatch], rows: int = ROWS) -> Iterator[pa.RecordBatch]:
+    """Small batches put together: of ten thousand small queues each has a few rows."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for part in parts:
+        if part.num_rows * 2 > rows and not held:
+            yield part
+            continue
+        if part.num_rows:
+            held.append(part)
+            count += part.num_rows
+        if count >= rows:
+            yield pa.concat_batches(held)
+            held, count = [], 0
+    if held:
+        yield pa.concat_batches(held) if len(held) > 1 else held[0]
+
+
+def headers_as_json(headers: Mapping[str, Any]) -> str | None:
+    return json.dumps(plain(dict(headers)), ensure_ascii=False) if headers else None
+
+
+def default_names(table: str) -> list[str]:
+    """All columns but those whose reading costs as much as the bodies."""
+    return [
+        column.name
+        for column in TABLES[table]
+        if table != "messages" or column.name not in ("body", "headers")
+    ]
