@@ -75,7 +75,7 @@ def _queue_batches(
         log.warning("%s: %s: %s", unit.source, queue.name, text)
 
 
-def _has(batch: pa.RecordBatch, flag: int) -> pa.Array:
+def has(batch: pa.RecordBatch, flag: int) -> pa.Array:
     return pc.not_equal(pc.bit_wise_and(batch["kind"], pa.scalar(flag, pa.uint8())), 0)
 
 
@@ -86,14 +86,14 @@ def is_expired(expiry: pa.Array, now_us: int | None = None) -> pa.Array:
 
 
 def _states(batch: pa.RecordBatch) -> pa.Array:
-    told = pc.if_else(_has(batch, lib.QI_REDELIVERED), "delivered", "ready")
+    told = pc.if_else(has(batch, lib.QI_REDELIVERED), "delivered", "ready")
     return pc.if_else(is_expired(batch["expiry_us"]), "expired", told)
 
 
 def _chosen(batch: pa.RecordBatch, choice: Choice) -> pa.Array | None:
     """None: all rows."""
     masks = []
-    if pc.any(lost := _has(batch, lib.QI_NO_BODY)).as_py():
+    if pc.any(lost := has(batch, lib.QI_NO_BODY)).as_py():
         masks.append(pc.invert(lost))
     if len(choice.states) < 3:
         masks.append(pc.is_in(_states(batch), pa.array(sorted(choice.states))))
@@ -127,8 +127,8 @@ def _as_messages(
         "state": lambda: _states(batch),
         "expires_at": batch["expiry_us"],
         "delivery_count": batch["count"],
-        "redelivered": lambda: _has(batch, lib.QI_REDELIVERED),
-        "persistent": lambda: pc.invert(_has(batch, lib.QI_TRANSIENT)),
+        "redelivered": lambda: has(batch, lib.QI_REDELIVERED),
+        "persistent": lambda: pc.invert(has(batch, lib.QI_TRANSIENT)),
         "msg_id": batch["msg_id"],
         "size": batch["size"],
         "file": lambda: _files(batch["file"], moved),

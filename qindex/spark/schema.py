@@ -103,12 +103,17 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "findings": (
         *_PLACE,
         *_QUEUE,
-        Column("kind", "string", "one word or two: see qindex.spark.findings"),
+        Column("kind", "string", "one word or two: see qindex.spark.examine.KINDS"),
         Column("severity", "string", "damage, warning or note"),
         Column("req_id", "long", "the message, if it is about one"),
         Column("count", "long", "how many messages or places it stands for"),
         Column("text", "string", "what is wrong, for people"),
         *_BYTES,
+    ),
+    # A row per directory, which says what an audit has found; the audit writes its tables besides.
+    "audit": (
+        *_PLACE,
+        Column("summary", "string", "JSON: qindex.spark.audit.Summary"),
     ),
 }
 

@@ -5,7 +5,8 @@
 Options of a batch read, in any case:
 
 path, paths              directories, with wildcards; `paths` is a JSON list of them
-table                    messages (default), records, queues, files or findings
+table                    messages (default), records, queues, files, findings; or audit, which
+                         writes, too: see qindex.spark.audit
 format                   only directories of this format: qindex, rabbitmq, nsq, gmq, beanstalkd
 columns                  which columns, separated by commas; * is all. A schema does the same.
                          Without either: all but body and headers, which cost a read of the bodies
@@ -14,6 +15,9 @@ states                   ready, delivered, expired, separated by commas
 minReqId, maxReqId       both included
 expiresAfter,            ISO 8601, or seconds since 1970: only messages that have an expiry, from
 expiresBefore            the one up to below the other
+stuckBehind,             from when on something is a finding: see qindex audit
+poisonDeliveries
+checkBodies              true; false: bodies are not looked at for files and findings
 targetBytes              of a task; 64 MiB
 minPartitions            at least so many tasks, if there is enough to read; one per core
 
@@ -37,6 +41,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from qindex.cli.messages import REQ_ID_MAX, STATES
+from qindex.spark.examine import Limits
+from qindex.spark.output import Output
 from qindex.spark.plan import TARGET_BYTES, Unit, find, plan
 from qindex.spark.schema import columns_of, ddl
 from qindex.spark.tables import Choice, batches, default_names
@@ -89,6 +95,8 @@ class Reader(DataSourceReader):
         self._paths = paths_of(lower)
         self._format = lower.get("format")
         self._choice = choice_of(lower)
+        self._limits = limits_of(lower)
+        self._output = Output(lower["out"], lower["day"]) if "out" in lower else None
         self._target_bytes = int(lower.get("targetbytes", TARGET_BYTES))
         self._tasks_min = int(lower.get("minpartitions", os.cpu_count() or 1))
 
@@ -100,7 +108,9 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()
         for unit in getattr(partition, "units", []):  # Spark makes an empty one if there are none
-            yield from batches(unit, self._table, self._names, self._choice)
+            yield from batches(
+                unit, self._table, self._names, self._choice, self._limits, self._output
+            )
 
 
 def column_names(options: Mapping[str, str]) -> list[str]:
@@ -148,6 +158,16 @@ def choice_of(options: Mapping[str, str]) -> Choice:
         last=int(options.get("maxreqid", REQ_ID_MAX)),
         expires_after_us=_time_us(options.get("expiresafter")),
         expires_before_us=_time_us(options.get("expiresbefore")),
+    )
+
+
+def limits_of(options: Mapping[str, str]) -> Limits:
+    """Of options in lower case."""
+    usual = Limits()
+    return Limits(
+        stuck_behind=int(options.get("stuckbehind", usual.stuck_behind)),
+        poison_deliveries=int(options.get("poisondeliveries", usual.poison_deliveries)),
+        check_bodies=options.get("checkbodies", "true").lower() != "false",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 
 from qindex.cli.messages import REQ_ID_MAX, STATES
 from qindex.cli.screen import plain
+from qindex.spark.examine import Limits
+from qindex.spark.output import Output
 from qindex.spark.plan import Unit
 from qindex.spark.schema import TABLES, arrow_schema
 
@@ -46,9 +48,14 @@ def _is_among(name: str | None, patterns: Sequence[str]) -> bool:
 
 
 def batches(
-    unit: Unit, table: str, names: Sequence[str], choice: Choice
+    unit: Unit,
+    table: str,
+    names: Sequence[str],
+    choice: Choice,
+    limits: Limits | None = None,
+    output: Output | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of this table in this unit. Damage never raises."""
+    """All rows of this table in this unit. Damage never raises. `output`: of an audit."""
     if unit.format == "qindex":
         from qindex.spark import native as reader
     else:
@@ -57,10 +64,15 @@ def batches(
         yield from reader.messages(unit, names, choice)
     elif table == "records":
         yield from reader.records(unit, names, choice)
-    else:
-        from qindex.spark.examine import Limits, examine
+    elif table == "audit":
+        from qindex.spark.audit import audit_unit
 
-        rows = getattr(examine(unit, Limits()), table)
+        summary = audit_unit(unit, limits or Limits(), output)
+        yield from from_rows(unit, table, names, [{"summary": json.dumps(asdict(summary))}])
+    else:
+        from qindex.spark.examine import examine
+
+        rows = getattr(examine(unit, limits or Limits()), table)
         chosen = [row for row in rows if choice.wants(row.get("queue"), row.get("vhost"))]
         yield from from_rows(unit, table, names, chosen)
 

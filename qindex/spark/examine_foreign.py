@@ -1,0 +1,123 @@
+"""An audit of a dead broker's directory, through the one interface of qindex.formats.reader."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any, Final
+
+from qindex.formats.reader import DeadNode, DeadQueue, open_node
+from qindex.spark.examine import Examination, Limits
+from qindex.spark.foreign import delivery_count, state_of
+
+# What readers call what they find: the rest of their damage is "damaged file".
+_KINDS: Final = {
+    "message lost": "damaged body",
+    "mismatch": "damaged body",
+    "count": "account",
+}
+# Each of these is told for its queue, with how many messages it is about.
+_TOLD_ELSEWHERE: Final = ("body missing",)
+
+
+def examine_node(examination: Examination, limits: Limits) -> None:
+    """One queue after the other, all bodies read; then what the reader itself has found."""
+    started = time.monotonic()
+    with open_node(examination.unit.source) as node:
+        opened_us = int((time.monotonic() - started) * 1e6)
+        counts = _counts(node)
+        for queue in node.queues:
+            _examine_queue(examination, limits, queue, counts.get((queue.group, queue.name), {}))
+        for row in examination.queues:  # the reader opens all queues at once
+            row["recovery_us"] = opened_us // max(1, len(examination.queues))
+        _orphans(examination, node)
+        for found in node.findings:
+            if found.kind not in _TOLD_ELSEWHERE:
+                kind = _KINDS.get(found.kind, "damaged file")
+                kind = "note" if found.severity == "note" else kind
+                examination.find(kind, found.text, file=found.where, offset=found.offset)
+        _files(examination, node)
+
+
+def _counts(node: DeadNode) -> dict[tuple[str, str], dict[str, Any]]:
+    """What only RabbitMQ's reader counts, by virtual host and queue."""
+    return {
+        (vhost["name"], queue["name"]): queue
+        for vhost in node.facts().get("vhosts", [])
+        for queue in vhost["queues"]
+    }
+
+
+def _examine_queue(
+    examination: Examination, limits: Limits, queue: DeadQueue, counts: dict[str, Any]
+) -> None:
+    where = {"vhost": queue.group or None, "queue": queue.name}
+    expired, poison, seen = 0, 0, Counter[bytes]()
+    delivered = 0
+    if limits.check_bodies:
+        for message in queue.messages():
+            expired += state_of(message) == "expired"
+            delivered += message.redelivered
+            poison += (delivery_count(message.headers) or 0) >= limits.poison_deliveries
+            if msg_id := getattr(message, "msg_id", b""):
+                seen[msg_id] += 1
+    account = queue.account
+    lost = sum(account.lost.values())
+    examination.queues.append(
+        {
+            **where,
+            "found": account.found,
+            "live": account.live,
+            "gone": sum(account.gone.values()),
+            "lost": lost,
+            "live_bytes": account.live_body_bytes,
+            "delivered": delivered if limits.check_bodies else None,
+            "segments": counts.get("segments"),
+        }
+    )
+    for count, kind, text in (
+        (lost, "lost", f"messages are lost: {_told(account.lost)}"),
+        (counts.get("orphan_marks", 0), "ack without publish", "in the journal or a segment"),
+        (sum(n - 1 for n in seen.values()), "duplicate", "the same message id again"),
+        (expired, "expired", "past their expiry"),
+        (poison, "poison", f"delivered {limits.poison_deliveries} times or more"),
+    ):
+        if count:
+            examination.find(kind, text, count=count, **where)
+    if not account.adds_up:
+        examination.find("account", "found is not live + gone + lost", **where)
+
+
+def _told(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number:,} {what}" for what, number in counts.items() if number)
+
+
+def _orphans(examination: Examination, node: DeadNode) -> None:
+    for vhost in node.facts().get("vhosts", []):
+        if count := vhost["orphan_bodies"]:
+            text = f"{vhost['orphan_bytes']:,} bytes"
+            examination.find("orphan bodies", text, vhost=vhost["name"], count=count)
+
+
+def _files(examination: Examination, node: DeadNode) -> None:
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            names, below = node.tree.files(folder), node.tree.folders(folder)
+        except OSError:
+            continue
+        prefix = f"{folder}/" if folder else ""
+        folders += [prefix + name for name in below]
+        for name in names:
+            kind = _file_kind(name)
+            if kind is not None:
+                size = node.tree.size(prefix + name)
+                examination.files.append({"file": prefix + name, "kind": kind, "bytes": size})
+
+
+def _file_kind(name: str) -> str | None:
+    """None: the broker keeps something else in it."""
+    ending = name.rpartition(".")[2]
+    kinds = {"jif": "journal", "idx": "segment", "qi": "segment", "rdq": "messages"}
+    return {**kinds, "qs": "messages", "dat": "messages", "queue": "messages"}.get(ending)
