@@ -32,7 +32,8 @@ from qindex.spark.native import (
 )
 
 _FRAME_BYTES: Final = 25
-_COUNT: Final = re.compile(r"[0-9]+")
+_NUMBER: Final = re.compile(r"[0-9]+")
+_FOLDER: Final = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(slots=True)
@@ -68,6 +69,7 @@ def examine_store(examination: Examination, limits: Limits) -> None:
                 _examine_queue(examination, limits, store, name, tree, sizes, references)
             _examine_bodies(examination, limits, store, tree, references)
             _tell_findings(examination, store)
+            _tell_nameless(examination, store, tree)
     finally:
         tree.close()
 
@@ -75,14 +77,18 @@ def examine_store(examination: Examination, limits: Limits) -> None:
 # --- queues -------------------------------------------------------------------------------------
 
 
+def _folders(tree: Tree) -> list[str]:
+    """Of queues; a store without one may have no folder for them."""
+    try:
+        return tree.folders("queues")
+    except OSError:
+        return []
+
+
 def _index_sizes(examination: Examination, tree: Tree) -> dict[str, dict[str, int]]:
     """folder -> file -> bytes; the files are told at the same time."""
     sizes: dict[str, dict[str, int]] = {}
-    try:
-        found = list(index_files(tree))
-    except OSError:
-        return sizes  # a store without a queue has no folder for them
-    for where in found:
+    for where in index_files(tree) if _folders(tree) else ():
         folder, _, name = where.rpartition("/")
         if is_index_file(where):
             size = tree.size(where)
@@ -121,15 +127,17 @@ def _examine_queue(
     row["journal_bytes"] = stats.journal_bytes
     row["next_req_id"] = stats.next_req_id
     references.queues.append(name)
+    found, highest = _published(tree, folder, files)
+    # After an unclean end ReqIds are skipped, so that the next one says nothing about age.
+    newest = stats.next_req_id - 1 if _ended_cleanly(tree) else highest
     totals = _Totals()
     walk = columns.Messages(queue._handle, rows=max(1, min(columns.ROWS, len(queue))))
     for batch in walk:
         references.add(batch)
-        totals.add(batch, limits, stats.next_req_id)
+        totals.add(batch, limits, newest)
     for req_id, text in walk.unreadable:
         examination.find("unreadable", text, queue=name, req_id=req_id, file=folder, offset=0)
     totals.tell(examination, limits, name)
-    found = _published(tree, folder, files)
     row["live"], row["live_bytes"] = totals.live, totals.live_bytes
     row["lost"] = len(walk.unreadable)  # and those without a body, when bodies are looked for
     row["delivered"] = totals.delivered
@@ -148,9 +156,9 @@ class _Totals:
         default_factory=lambda: {"expired": [], "stuck": [], "poison": []}
     )
 
-    def add(self, batch: pa.RecordBatch, limits: Limits, next_req_id: int) -> None:
+    def add(self, batch: pa.RecordBatch, limits: Limits, newest: int) -> None:
         delivered = has(batch, lib.QI_DELIVERED)
-        behind = pc.greater(pc.subtract(next_req_id, batch["req_id"]), limits.stuck_behind)
+        behind = pc.greater(pc.subtract(newest, batch["req_id"]), limits.stuck_behind)
         self.live += batch.num_rows
         self.live_bytes += pc.sum(batch["size"]).as_py() or 0
         self.delivered += pc.sum(delivered).as_py() or 0
@@ -171,15 +179,25 @@ class _Totals:
             examination.find_all(kind, text, self.ids[kind], queue=queue)
 
 
-def _published(tree: Tree, folder: str, files: dict[str, int]) -> int:
-    """How many messages the files of a queue tell of, also such as are acked."""
+def _published(tree: Tree, folder: str, files: dict[str, int]) -> tuple[int, int]:
+    """How many messages the files of a queue tell of, acked ones too; the highest ReqId of them."""
     chunks = []
     for name in files:
         data = tree.read(f"{folder}/{name}", FILE_BYTES_MAX) or b""
         for batch in columns.records(data, ("kind", "req_id")):
             is_publish = pc.less_equal(batch["kind"], pa.scalar(lib.QI_ROW_TRANSIENT, pa.uint8()))
             chunks.append(batch["req_id"].filter(is_publish))
-    return int(pc.count_distinct(pa.chunked_array(chunks, pa.int64())).as_py())
+    req_ids = pa.chunked_array(chunks, pa.int64())
+    return pc.count_distinct(req_ids).as_py(), pc.max(req_ids).as_py() or 0
+
+
+def _ended_cleanly(tree: Tree) -> bool:
+    """FORMAT.rst, section 2: byte 57 of store.meta."""
+    source = tree.try_open("store.meta")
+    if source is None:
+        return False
+    with source:
+        return source.read(57, 1) == b"\1"
 
 
 # --- bodies -------------------------------------------------------------------------------------
@@ -231,8 +249,9 @@ def _frames(
 
 
 def _frame_bytes(table: pa.Table) -> int:
-    sizes: int = pc.sum(table["size"]).as_py() or 0
-    return sizes + _FRAME_BYTES * table.num_rows
+    payloads: int = pc.sum(table["size"]).as_py() or 0
+    frames: int = table.num_rows
+    return payloads + _FRAME_BYTES * frames
 
 
 def _join(
@@ -314,15 +333,34 @@ def _count_references(examination: Examination, named: pa.Table, references: _Re
 
 def _tell_findings(examination: Examination, store: qindex.Store) -> None:
     folders = {store.queue_directory(name): name for name in store.queues()}
+    rows = {row["queue"]: row for row in examination.queues}
     for found in store.findings:
         queue = folders.get("/".join(found.where.split("/")[:2]))
-        count, kind = 1, "damaged file"
+        where = {"queue": queue, "file": found.where, "offset": found.offset}
+        numbers = [int(number) for number in _NUMBER.findall(found.text)]
         if "without a publish" in found.text:
-            kind = "ack without publish"
-            number = _COUNT.search(found.text)
-            count = int(number[0]) if number else 1
-        elif found.severity == "note":
-            kind = "note"
-        examination.find(
-            kind, found.text, queue=queue, count=count, file=found.where, offset=found.offset
-        )
+            examination.find("ack without publish", found.text, count=numbers[0], **where)
+        elif "messages should be here" in found.text and numbers[0] > numbers[1]:
+            lost = numbers[0] - numbers[1]
+            examination.find("lost", found.text, count=lost, **where)
+            if queue in rows:
+                _add_lost(rows[queue], lost)
+        else:
+            kind = "note" if found.severity == "note" else "damaged file"
+            examination.find(kind, found.text, **where)
+
+
+def _add_lost(row: dict[str, Any], count: int) -> None:
+    """Messages that no record tells of any more."""
+    row["lost"] += count
+    row["found"] += count
+
+
+def _tell_nameless(examination: Examination, store: qindex.Store, tree: Tree) -> None:
+    """Folders of queues whose name cannot be read: the store does not know that they exist."""
+    known = {store.queue_directory(name) for name in store.queues()}
+    for name in _folders(tree):
+        folder = f"queues/{name}"
+        if _FOLDER.fullmatch(name) and folder not in known:
+            text = "no queue.meta says whose folder this is: its messages are not served"
+            examination.find("unreadable", text, file=f"{folder}/queue.meta", offset=0)
