@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "republish": "publish messages to a broker, with confirms; goes on after a kill",
     "plot": "draw slots, depth, files or recovery times, as SVG or PNG",
     "diff": "compare two stores or directories, message by message",
+    "audit": "examine a fleet of brokers: tables, a report, what is wrong; on Spark if it pays",
     "dump": "show journals and segments, record by record",
     "torture": "kill, fork and fill on your own disk; write a report for a ticket",
 }

@@ -13,6 +13,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,7 @@ class Summary:
     file_bytes: dict[str, int] = field(default_factory=dict)  # by kind, and garbage_bytes
     kinds: dict[str, int] = field(default_factory=dict)  # kind of finding: how many messages
     findings: list[dict[str, Any]] = field(default_factory=list)  # the worst
+    depths: list[int] = field(default_factory=list)  # how many queues have 0, 1-9, 10-99 ... live
     top: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # by RANKS
 
     @property
@@ -90,6 +92,13 @@ class Report:
     def has(self, severity: str) -> bool:
         return any(KINDS[kind][0] == severity for kind in self.kinds)
 
+    @property
+    def depths(self) -> list[int]:
+        """How many queues have 0, 1 to 9, 10 to 99 ... live messages."""
+        most = max((len(summary.depths) for summary in self.summaries), default=0)
+        padded = [each.depths + [0] * (most - len(each.depths)) for each in self.summaries]
+        return [sum(counts) for counts in zip(*padded, strict=True)]
+
     def findings(self, count_max: int) -> list[tuple[Summary, dict[str, Any]]]:
         """The worst, with where they are."""
         every = [(summary, row) for summary in self.summaries for row in summary.findings]
@@ -127,6 +136,10 @@ def summarise(examination: Examination, seconds: float) -> Summary:
     for row in examination.findings:
         summary.kinds[row["kind"]] = summary.kinds.get(row["kind"], 0) + row["count"]
     summary.findings = sorted(examination.findings, key=_badness)[:FINDINGS_MAX]
+    for row in queues:
+        digits = len(str(row["live"])) if row.get("live") else 0
+        summary.depths += [0] * (digits + 1 - len(summary.depths))
+        summary.depths[digits] += 1
     for rank, table in RANKS.items():
         rows = [row for row in getattr(examination, table) if row.get(rank)]
         summary.top[rank] = sorted(rows, key=lambda row: -row[rank])[:TOP]
@@ -158,10 +171,11 @@ def run_on_spark(
     *,
     format_name: str | None = None,
     tasks_min: int | None = None,
+    progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Report:
     """In tasks of whole directories. All machines have to see paths and output under these names.
 
-    The session knows format("qindex"): qindex.spark.register(spark).
+    The session knows format("qindex"): qindex.spark.register(spark). `progress` gets tasks.
     """
     started = time.perf_counter()
     reader = (
@@ -178,8 +192,26 @@ def run_on_spark(
         reader = reader.option("format", format_name)
     if tasks_min is not None:
         reader = reader.option("minPartitions", str(tasks_min))
-    rows = reader.load().select("summary").toArrow()["summary"].to_pylist()
+    frame = reader.load().select("summary")
+    with ThreadPoolExecutor(1) as pool:
+        table = pool.submit(frame.toArrow)
+        while not wait([table], timeout=0.2).done:
+            progress(*_tasks(spark))
+    rows = table.result()["summary"].to_pylist()
     summaries = [Summary(**json.loads(row)) for row in rows]
     summaries.sort(key=lambda summary: summary.source)
     how = f"Spark {spark.version}"
     return Report(summaries, time.perf_counter() - started, how, output.day)
+
+
+def _tasks(spark: SparkSession) -> tuple[int, int]:
+    """(done, all) of what runs now; zeros where Spark does not tell: over Spark Connect."""
+    try:
+        tracker = spark.sparkContext.statusTracker()
+    except Exception:  # its own error class, which differs with how it is connected
+        return 0, 0
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return (
+        sum(stage.numCompletedTasks for stage in stages if stage),
+        sum(stage.numTasks for stage in stages if stage),
+    )

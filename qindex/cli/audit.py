@@ -1,0 +1,263 @@
+"""qindex audit: what is wrong in a fleet of brokers.
+
+Examine every store and every dead broker's directory at these paths, or not far
+below them, and write tables (Parquet) and a report (report.html) into DIR. Paths
+may have wildcards. Nothing is changed in what is examined; a store that is in
+use may be examined, too.
+
+Each index is read, joined with the stored bodies, and all checksums are checked.
+What is found, the worst first:
+
+  damage    lost, damaged body, unreadable, damaged file, ack without publish,
+            references, duplicate, account
+  warning   expired (but still kept), stuck (delivered, not acked, and the queue
+            has gone on), poison (delivered again and again)
+  note      orphan bodies (garbage), and what explains itself
+
+DIR/queues, files and findings have a folder for each broker and day. The same
+audit on the same day replaces its own files.
+
+  --master  auto (default): one process, or all cores with Spark if there is so
+            much to read that it pays and pyspark is there. none: one process.
+            Anything else is a master's URL: local[4], spark://host:7077, yarn ...;
+            all its machines have to see the paths and DIR
+
+exit codes: 0 nothing is damaged; 1 something is (with --strict also: there are
+warnings); 2 nothing to examine, or refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from qindex.cli.screen import CommandError, Screen
+from qindex.cli.text import count, duration, printable, rate, size
+
+if TYPE_CHECKING:
+    from qindex.spark.audit import Report, Summary
+    from qindex.spark.examine import Limits
+    from qindex.spark.output import Output
+    from qindex.spark.plan import Unit
+
+BROKERS_MAX: Final = 40
+FINDINGS_MAX: Final = 20
+_STYLES: Final = {"damage": "red", "warning": "yellow", "note": "dim"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="directories, or what holds them")
+    parser.add_argument("--out", metavar="DIR", required=True, help="where tables and report go")
+    parser.add_argument("--master", metavar="URL", default="auto", help="auto, none, or Spark's")
+    parser.add_argument("--format", help="only directories of this format")
+    parser.add_argument(
+        "--stuck-behind", metavar="N", type=int, default=10_000, help="ReqIds since; 10,000"
+    )
+    parser.add_argument(
+        "--poison", metavar="N", type=int, default=5, help="deliveries from which on; 5"
+    )
+    parser.add_argument("--no-bodies", action="store_true", help="do not read stored bodies")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings, too")
+    parser.add_argument("--json", action="store_true", help="print JSON: account, all summaries")
+    parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
+
+
+def run(options: argparse.Namespace, screen: Screen) -> int:
+    if find_spec("pyarrow") is None:
+        raise CommandError("audit writes Parquet: pip install 'qindex[parquet]'")
+    from qindex.spark.examine import Limits
+    from qindex.spark.output import Output
+    from qindex.spark.report import write_report
+
+    units = _units(options)
+    limits = Limits(options.stuck_behind, options.poison, not options.no_bodies)
+    out = Path(options.out).resolve()
+    for unit in units:
+        if out.is_relative_to(unit.source):
+            raise CommandError(f"{str(out)!r} is inside {unit.source!r}, which is examined")
+    out.mkdir(parents=True, exist_ok=True)
+    output = Output(str(out), f"{datetime.now(UTC):%Y-%m-%d}")
+    master, why = _choose(options.master, sum(unit.bytes for unit in units))
+    if master is None:
+        report = _in_this_process(screen, units, limits, output)
+    else:
+        report = _on_spark(screen, options, master, limits, output)
+    page = write_report(out, report)
+    if options.json:
+        screen.json(_as_json(report, page))
+    else:
+        _show(screen, report, why, page)
+    wrong = report.has("damage") or (options.strict and report.has("warning"))
+    return 1 if wrong else 0
+
+
+def _units(options: argparse.Namespace) -> list[Unit]:
+    from qindex.spark.plan import find
+
+    try:
+        units = find(options.paths, options.format)
+    except FileNotFoundError as error:
+        raise CommandError(f"{error.filename!r}: {error.strerror}") from None
+    if not units:
+        raise CommandError(
+            "no store and no dead broker's directory at " + ", ".join(map(repr, options.paths))
+        )
+    return units
+
+
+def _choose(asked: str, byte_count: int) -> tuple[str | None, str]:
+    """(Spark's master or None, why) for so many bytes."""
+    from qindex.spark.audit import SPARK_PAYS_BYTES
+
+    cores = os.cpu_count() or 1
+    pays = SPARK_PAYS_BYTES * cores
+    if asked not in ("auto", "none"):
+        return asked, f"Spark with the master {asked}"
+    if asked == "none" or cores == 1:
+        return None, "one process"
+    if byte_count < pays:
+        told = f"Spark pays from about {size(pays)} on, with {cores} cores"
+        return None, f"one process: {told}"
+    if find_spec("pyspark") is None:
+        return None, "one process; all cores with pip install 'qindex[spark]'"
+    return "local[*]", f"Spark on {cores} cores"
+
+
+def _in_this_process(screen: Screen, units: list[Unit], limits: Limits, output: Output) -> Report:
+    from qindex.spark.audit import run as run_audit
+
+    with screen.progress("examining", "bytes") as progress:
+        return run_audit(units, limits, output, progress.at)
+
+
+def _on_spark(
+    screen: Screen, options: argparse.Namespace, master: str, limits: Limits, output: Output
+) -> Report:
+    if find_spec("pyspark") is None:
+        raise CommandError("Spark is not installed: pip install 'qindex[spark]', or --master none")
+    from qindex.spark import register, start_session
+    from qindex.spark.audit import run_on_spark
+
+    paths = [os.path.abspath(path) for path in options.paths]  # noqa: PTH100 - may have wildcards
+    try:
+        with screen.progress("starting Spark") as progress:
+            progress.at(0)
+            spark = register(start_session(master))
+    except RuntimeError as error:
+        raise CommandError(str(error)) from None
+    try:
+        with screen.progress("examining", "tasks") as progress:
+            return run_on_spark(
+                spark, paths, limits, output, format_name=options.format, progress=progress.at
+            )
+    finally:
+        spark.stop()
+
+
+# --- showing ------------------------------------------------------------------------------------
+
+
+def _show(screen: Screen, report: Report, why: str, page: Path) -> None:
+    brokers = count(len(report.summaries), "directory", "directories")
+    screen.heading(
+        f"{brokers}, {count(report.queues, 'queue')}, {size(report.bytes)}"
+        f" in {duration(report.seconds)} ({why})"
+    )
+    screen.line()
+    _show_brokers(screen, report)
+    if report.kinds:
+        screen.line()
+        _show_kinds(screen, report)
+        _show_findings(screen, report)
+    screen.line()
+    live = screen.paint(f"{report.sum('live'):,} live", "bold")
+    screen.line(
+        f"{count(report.sum('found'), 'message')} in the files = {report.sum('gone'):,} gone"
+        f" + {live} ({size(report.sum('live_bytes'))}) + {report.sum('lost'):,} lost;"
+        f" {rate(report.sum('found'), report.seconds)} messages/s"
+    )
+    screen.line(f"Report and tables: {printable(str(page))}")
+
+
+def _show_brokers(screen: Screen, report: Report) -> None:
+    ranked = sorted(report.summaries, key=_rank)
+    columns = ["<broker", "<format", ">queues", ">live", ">lost", ">garbage", ">recovery", "<worst"]
+    rows = [
+        [
+            printable(each.broker),
+            each.format,
+            f"{each.queues:,}",
+            f"{each.sums['live']:,}",
+            f"{each.sums['lost']:,}" if each.sums["lost"] else "-",
+            size(each.file_bytes["garbage_bytes"]),
+            duration(each.sums["recovery_us"] / 1e6),
+            each.severity or "-",
+        ]
+        for each in ranked[:BROKERS_MAX]
+    ]
+    screen.table(columns, rows)
+    if len(ranked) > BROKERS_MAX:
+        screen.line(f"  … and {len(ranked) - BROKERS_MAX:,} more, no worse: the report has them")
+
+
+def _rank(summary: Summary) -> tuple[int, str]:
+    order = ["damage", "warning", "note", None]
+    return order.index(summary.severity), summary.broker
+
+
+def _show_kinds(screen: Screen, report: Report) -> None:
+    from qindex.spark.examine import KINDS
+
+    rows = []
+    for kind, number in report.kinds.items():
+        severity, meaning = KINDS[kind]
+        places = sum(kind in summary.kinds for summary in report.summaries)
+        rows.append([kind, severity, f"{number:,}", f"{places:,}", meaning])
+    screen.table(["<finding", "<severity", ">count", ">directories", "<meaning"], rows)
+
+
+def _show_findings(screen: Screen, report: Report) -> None:
+    found = [
+        (summary, row)
+        for summary, row in report.findings(FINDINGS_MAX + 1)
+        if row["severity"] != "note"
+    ]
+    if found:
+        screen.line()
+    for summary, row in found[:FINDINGS_MAX]:
+        severity = screen.paint(f"{row['severity']:<7}", _STYLES[row["severity"]])
+        screen.line(f"  {severity}  {printable(summary.broker)}: {_told(row)}")
+    if len(found) > FINDINGS_MAX:
+        screen.line("  … and more: the report and the table findings have them")
+
+
+def _told(row: dict[str, Any]) -> str:
+    """Where, which message, what."""
+    place = [printable(row["queue"])] if row.get("queue") else []
+    if row.get("req_id") is not None:
+        place.append(f"message {row['req_id']:,}")
+    if row.get("file"):
+        place.append(f"{printable(row['file'])} at byte {row.get('offset', 0):,}")
+    times = f" ({row['count']:,})" if row["count"] > 1 else ""
+    return f"{row['kind']}{times}: {', '.join(place)}: {printable(row['text'])}"
+
+
+def _as_json(report: Report, page: Path) -> dict[str, Any]:
+    from qindex.spark.audit import SUMS
+
+    return {
+        "how": report.how,
+        "day": report.day,
+        "seconds": report.seconds,
+        "bytes": report.bytes,
+        "queues": report.queues,
+        "account": {name: report.sum(name) for name in SUMS},
+        "kinds": report.kinds,
+        "report": str(page),
+        "directories": [asdict(summary) for summary in report.summaries],
+    }
