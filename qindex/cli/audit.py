@@ -185,6 +185,8 @@ def _show(screen: Screen, report: Report, why: str, page: Path) -> None:
 
 
 def _show_brokers(screen: Screen, report: Report) -> None:
+    from qindex.spark.report import garbage_of
+
     ranked = sorted(report.summaries, key=_rank)
     columns = ["<broker", "<format", ">queues", ">live", ">lost", ">garbage", ">recovery", "<worst"]
     rows = [
@@ -194,7 +196,7 @@ def _show_brokers(screen: Screen, report: Report) -> None:
             f"{each.queues:,}",
             f"{each.sums['live']:,}",
             f"{each.sums['lost']:,}" if each.sums["lost"] else "-",
-            size(each.file_bytes["garbage_bytes"]),
+            garbage_of(each),
             duration(each.sums["recovery_us"] / 1e6),
             each.severity or "-",
         ]

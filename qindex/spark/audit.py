@@ -132,7 +132,9 @@ def summarise(examination: Examination, seconds: float) -> Summary:
     summary.sums = {name: sum(row.get(name) or 0 for row in queues) for name in SUMS}
     for row in files:
         summary.file_bytes[row["kind"]] = summary.file_bytes.get(row["kind"], 0) + row["bytes"]
-    summary.file_bytes["garbage_bytes"] = sum(row.get("garbage_bytes") or 0 for row in files)
+    garbage = [row["garbage_bytes"] for row in files if row.get("garbage_bytes") is not None]
+    if garbage or unit.format == "qindex":
+        summary.file_bytes["garbage_bytes"] = sum(garbage)
     for row in examination.findings:
         summary.kinds[row["kind"]] = summary.kinds.get(row["kind"], 0) + row["count"]
     summary.findings = sorted(examination.findings, key=_badness)[:FINDINGS_MAX]

@@ -16,7 +16,6 @@ from qindex.spark.examine import KINDS
 
 BROKERS_MAX: Final = 500
 FINDINGS_MAX: Final = 500
-_BARS_MAX: Final = 20
 _STYLE: Final = """
 :root { --page:#fcfcfb; --ink:#0b0b0b; --soft:#52514e; --line:#e1e0d9; --bar:#2a78d6;
   --good:#0ca30c; --gone:#c3c2b7; --bad:#d03b3b; --warning:#b97a00; }
@@ -34,10 +33,15 @@ td { overflow-wrap:anywhere; } .n { text-align:right; white-space:nowrap;
 .tiles { display:flex; flex-wrap:wrap; gap:1rem 2.5rem; margin:1.2rem 0; }
 .tiles b { display:block; font-size:1.6rem; font-weight:600; }
 .damage { color:var(--bad); font-weight:600; } .warning { color:var(--warning); }
+td.damage, td.warning, td.note { white-space:nowrap; }
 .note { color:var(--soft); } .ok { color:var(--good); font-weight:600; }
-.plots { display:grid; grid-template-columns:repeat(auto-fit,minmax(26rem,1fr)); gap:0 2.5rem; }
-svg { display:block; width:100%; height:auto; } svg text { fill:var(--ink); font-size:12px; }
-svg .soft { fill:var(--soft); }
+.plots { display:grid; grid-template-columns:repeat(auto-fit,minmax(28rem,1fr)); gap:0 2.5rem; }
+.row { display:flex; font-size:.85rem; line-height:1.5rem; }
+.row span { width:42%; text-align:right; padding-right:.6rem; white-space:nowrap; overflow:hidden; }
+.row div { width:58%; white-space:nowrap; } small { color:var(--soft); padding-left:.4rem; }
+i { display:inline-block; height:.9rem; min-width:2px; vertical-align:middle; }
+p i { width:.9rem; } .bar { background:var(--bar); border-radius:0 3px 3px 0; }
+.live { background:var(--good); } .gone { background:var(--gone); } .lost { background:var(--bad); }
 """.strip()
 
 
@@ -150,9 +154,15 @@ def _brokers(report: Report) -> str:
     return "<h2>Brokers</h2>" + _table([*columns, "#recovery", "worst"], rows) + more
 
 
+def garbage_of(summary: Summary) -> str:
+    """A dash if the format does not tell."""
+    told = summary.file_bytes.get("garbage_bytes")
+    return "-" if told is None else size(told)
+
+
 def _broker(summary: Summary) -> list[str]:
     sums = [f"{summary.sums[name]:,}" for name in ("live", "gone", "lost")]
-    sizes = [size(summary.bytes), size(summary.file_bytes["garbage_bytes"])]
+    sizes = [size(summary.bytes), garbage_of(summary)]
     cost = duration(summary.sums["recovery_us"] / 1e6)
     cells = [summary.broker, summary.format, f"{summary.queues:,}", *sums, *sizes, cost]
     return [_text(cell) for cell in [*cells, summary.severity or ""]]
@@ -186,49 +196,41 @@ def _depth(digits: int) -> str:
 
 def _bars(title: str, rows: Sequence[tuple[str, int]], shown: Any) -> str:
     """Names left, bars, values at their ends."""
-    if not rows:
-        return ""
-    most = max(1, *(value for _, value in rows))
-    parts = []
-    for number, (name, value) in enumerate(rows[:_BARS_MAX]):
-        y, length = number * 22, 200 * value / most
-        parts.append(
-            f'<text x="238" y="{y + 15}" text-anchor="end">{_short(name)}'
-            f"<title>{_text(name)}</title></text>"
-            f'<rect x="246" y="{y + 4}" width="{max(length, 1):.1f}" height="14" rx="3"'
-            f' fill="var(--bar)"/><text class="soft" x="{252 + length:.1f}" y="{y + 15}">'
-            f"{_text(shown(value))}</text>"
-        )
-    return _plot(title, len(parts) * 22, parts)
+    most = max((value for _, value in rows), default=0) or 1
+    return _plot(title, [(name, [("bar", value / most)], shown(value)) for name, value in rows])
 
 
 def _stacks(title: str, summaries: Sequence[Summary]) -> str:
-    """found = live + gone + lost; what is lost is at least a pixel wide."""
-    most = max(1, *(each.sums["found"] for each in summaries))
-    parts = []
-    for number, each in enumerate(summaries):
-        y, x = number * 22, 246.0
-        parts.append(f'<text x="238" y="{y + 15}" text-anchor="end">{_short(each.broker)}</text>')
-        for name, colour in (("live", "--good"), ("gone", "--gone"), ("lost", "--bad")):
-            value = each.sums[name]
-            length = max(200 * value / most, 2) if value else 0
-            parts.append(
-                f'<rect x="{x:.1f}" y="{y + 4}" width="{length:.1f}" height="14"'
-                f' fill="var({colour})"><title>{name}: {value:,}</title></rect>'
-            )
-            x += length
-        parts.append(
-            f'<text class="soft" x="{x + 6:.1f}" y="{y + 15}">{each.sums["found"]:,}</text>'
+    """found = live + gone + lost."""
+    most = max((each.sums["found"] for each in summaries), default=0) or 1
+    rows = [
+        (
+            each.broker,
+            [(name, each.sums[name] / most) for name in ("live", "gone", "lost")],
+            f"{each.sums['found']:,}",
         )
-    note = '<p>Green: live. Grey: gone. <span class="damage">Red: lost.</span></p>'
-    return _plot(title, len(summaries) * 22, parts, note)
+        for each in summaries
+    ]
+    legend = "".join(f'<i class="{name}"></i> {name} &emsp;' for name in ("live", "gone", "lost"))
+    return _plot(title, rows, f"<p>{legend}</p>")
 
 
-def _plot(title: str, height: int, parts: Sequence[str], note: str = "") -> str:
-    return (
-        f'<div><h2>{title}</h2>{note}<svg viewBox="0 0 540 {height + 4}" role="img"'
-        f' aria-label="{title}">{"".join(parts)}</svg></div>'
-    )
+def _plot(
+    title: str, rows: Sequence[tuple[str, Sequence[tuple[str, float]], str]], note: str = ""
+) -> str:
+    """Rows are (name, (class, share of the whole length) of each part, value). None: no plot."""
+    lines = []
+    for name, parts, value in rows:
+        bars = "".join(
+            f'<i class="{style}" style="width:{75 * share:.2f}%"></i>'
+            for style, share in parts
+            if share
+        )
+        lines.append(
+            f'<div class="row"><span title="{_text(name)}">{_short(name)}</span>'
+            f"<div>{bars}<small>{_text(value)}</small></div></div>"
+        )
+    return f"<section><h2>{title}</h2>{note}{''.join(lines)}</section>" if lines else ""
 
 
 def _short(name: str) -> str:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import tarfile
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import qindex
+
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'qindex[spark]'")
 
 from fleet import Planted, make_fleet
+from pyarrow import parquet
 
-from qindex.spark.audit import run
-from qindex.spark.examine import Limits, examine
+from qindex.cli.main import main
+from qindex.spark.audit import run, run_on_spark
+from qindex.spark.examine import KINDS, Limits, examine
 from qindex.spark.output import Output
 from qindex.spark.plan import find
+
+DEMO_NODE = Path(qindex.__file__).parent / "cli" / "demo_node.tar.xz"
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +49,133 @@ def found(findings: list[tuple[str, dict[str, Any]]]) -> Counter[tuple[str, str 
     return counts
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", range(1, 5))
 def test_every_planted_fault_is_found_and_nothing_else(tmp_path: Path, seed: int) -> None:
-    planted = make_fleet(tmp_path / "fleet", brokers=5 + 4 * seed, messages=1000 * seed, seed=seed)
+    path = tmp_path / "fleet"
+    planted = make_fleet(path, brokers=5 + 4 * seed, messages=1000 * seed, seed=seed)
+    assert {each.kind for each in planted} == KINDS.keys() - {"note", "account"}
     findings = [
-        (unit.broker, row)
-        for unit in find([str(tmp_path / "fleet")])
-        for row in examine(unit, Limits()).findings
+        (unit.broker, row) for unit in find([str(path)]) for row in examine(unit, Limits()).findings
     ]
     assert found(findings) == expected(planted)
+
+
+def test_real_directories_have_no_damage(tmp_path: Path) -> None:
+    with tarfile.open(DEMO_NODE) as archive:
+        archive.extractall(tmp_path / "node", filter="data")
+    (unit,) = find([str(tmp_path)])
+    examination = examine(unit, Limits())
+    assert {row["kind"] for row in examination.findings} == {"expired", "orphan bodies"}
+
+
+def test_the_account_adds_up(fleet: tuple[Path, list[Planted]]) -> None:
+    for unit in find([str(fleet[0])]):
+        for row in examine(unit, Limits()).queues:
+            if "error" not in row:
+                assert row["found"] == row["live"] + row["gone"] + row["lost"]
+                assert min(row["live"], row["gone"], row["lost"]) >= 0
+
+
+def test_without_bodies_only_the_index_is_looked_at(fleet: tuple[Path, list[Planted]]) -> None:
+    kinds = set()
+    for unit in find([str(fleet[0])]):
+        kinds |= {row["kind"] for row in examine(unit, Limits(check_bodies=False)).findings}
+    assert kinds >= {"expired", "stuck", "poison", "duplicate", "references", "unreadable"}
+    assert not kinds & {"damaged body", "orphan bodies"}
+
+
+def test_limits_say_from_when_on_something_is_a_finding(fleet: tuple[Path, list[Planted]]) -> None:
+    limits = Limits(stuck_behind=100_000, poison_deliveries=6)
+    for unit in find([str(fleet[0])]):
+        kinds = {row["kind"] for row in examine(unit, limits).findings}
+        assert not kinds & {"stuck", "poison"}
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def audit(*arguments: object) -> int:
+    return main(["audit", *map(str, arguments)])
+
+
+def test_tables_and_report_are_written_and_the_exit_code_says_what_is_wrong(
+    fleet: tuple[Path, list[Planted]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, planted = fleet
+    out = tmp_path / "out"
+    assert audit(path, "--out", out, "--json") == 1
+    told = json.loads(capsys.readouterr().out)
+    rows = tables_in(out)["findings"]
+    assert found([(row["broker"], row) for row in rows]) == expected(planted)
+    totals = {kind: sum(each.count for each in planted if each.kind == kind) for kind in KINDS}
+    assert {k: n for k, n in told["kinds"].items() if k != "note"} == {
+        kind: number for kind, number in totals.items() if number
+    }
+    assert told["account"]["found"] == sum(row["found"] or 0 for row in tables_in(out)["queues"])
+    page = (out / "report.html").read_text()
+    assert all(each.broker in page for each in planted)
+    assert "http" not in page
+
+
+def tables_in(out: Path) -> dict[str, list[dict[str, Any]]]:
+    return {
+        table: parquet.read_table(out / table).to_pylist()
+        for table in ("queues", "files", "findings")
+    }
+
+
+def test_an_audit_again_replaces_its_tables(
+    fleet: tuple[Path, list[Planted]], tmp_path: Path
+) -> None:
+    first = audit(fleet[0], "--out", tmp_path / "out")
+    before = tables_in(tmp_path / "out")
+    assert audit(fleet[0], "--out", tmp_path / "out") == first
+    after = tables_in(tmp_path / "out")
+    assert {table: len(rows) for table, rows in after.items()} == {
+        table: len(rows) for table, rows in before.items()
+    }
+
+
+def test_a_sound_store_ends_with_0_and_warnings_only_if_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with qindex.open(tmp_path / "one") as store:
+        store.queue("<b>evil</b>").publish(b"x", ttl=0.001)
+        store.queue("orders").publish(b"y")
+    time.sleep(0.002)
+    assert audit(tmp_path / "one", "--out", tmp_path / "out") == 0
+    shown = capsys.readouterr().out
+    assert "2 messages in the files = 0 gone + 2 live" in shown
+    assert "one process: Spark pays from" in shown
+    assert "<b>evil" not in (tmp_path / "out/report.html").read_text()
+    assert audit(tmp_path / "one", "--out", tmp_path / "out", "--strict") == 1
+
+
+def test_what_cannot_be_examined_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with qindex.open(tmp_path / "one") as store:
+        store.queue("orders")
+    for arguments, said in (
+        ([tmp_path / "one", "--out", tmp_path / "one/out"], "which is examined"),
+        ([tmp_path / "two", "--out", tmp_path / "out"], "no such directory"),
+        ([tmp_path / "one", "--format", "nsq", "--out", tmp_path / "out"], "no store and no"),
+    ):
+        assert audit(*arguments) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_spark_finds_the_same(
+    spark: Any, fleet: tuple[Path, list[Planted]], tmp_path: Path
+) -> None:
+    path, planted = fleet
+    output = Output(str(tmp_path / "out"), "2026-01-01")
+    report = run_on_spark(spark, [f"{path}/*"], Limits(), output)
+    units = find([f"{path}/*"])
+    plain = run(units, Limits(), Output(str(tmp_path / "plain"), "2026-01-01"))
+    assert report.kinds == plain.kinds
+    assert [each.broker for each in report.summaries] == [unit.broker for unit in units]
+    frame = spark.read.parquet(str(tmp_path / "out/findings"))
+    rows = frame.where("kind != 'note' and day = '2026-01-01'").toArrow().to_pylist()
+    assert found([(row["broker"], row) for row in rows]) == expected(planted)

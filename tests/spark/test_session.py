@@ -11,8 +11,12 @@ import pytest
 def test_the_source_is_registered_with_its_schema(spark: Any) -> None:
     from qindex.spark.schema import TABLES
 
-    frame = spark.read.format("qindex").load("/nowhere")
+    frame = spark.read.format("qindex").option("columns", "*").load("/nowhere")
     assert frame.columns == [column.name for column in TABLES["messages"]]
+    for field, column in zip(frame.schema.fields, TABLES["messages"], strict=True):
+        assert field.dataType.simpleString().replace("bigint", "long") == column.type
+    cheap = spark.read.format("qindex").load("/nowhere")
+    assert set(frame.columns) - set(cheap.columns) == {"body", "headers"}
 
 
 def test_without_a_java_the_one_from_pypi_serves(monkeypatch: pytest.MonkeyPatch) -> None:
