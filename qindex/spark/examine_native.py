@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -127,7 +127,7 @@ def _examine_queue(
     row["journal_bytes"] = stats.journal_bytes
     row["next_req_id"] = stats.next_req_id
     references.queues.append(name)
-    found, highest = _published(tree, folder, files)
+    found, highest = _published(tree, folder, files, store.stats().segment_entries)
     # After an unclean end ReqIds are skipped, so that the next one says nothing about age.
     newest = stats.next_req_id - 1 if _ended_cleanly(tree) else highest
     totals = _Totals()
@@ -179,16 +179,34 @@ class _Totals:
             examination.find_all(kind, text, self.ids[kind], queue=queue)
 
 
-def _published(tree: Tree, folder: str, files: dict[str, int]) -> tuple[int, int]:
-    """How many messages the files of a queue tell of, acked ones too; the highest ReqId of them."""
+def _published(tree: Tree, folder: str, files: dict[str, int], entries: int) -> tuple[int, int]:
+    """How many messages the files of a queue tell of, acked ones too; the highest ReqId of them.
+
+    A message may stand in a journal and in a segment. Memory: the ReqIds of the journals.
+    """
+    journals = _publishes(tree, [f"{folder}/{name}" for name in files.keys() & set(JOURNALS)])
+    in_journals = pc.divide(journals, entries)
+    of_segment: dict[int, list[str]] = {n: [] for n in pc.unique(in_journals).to_pylist()}
+    for name in files.keys() - set(JOURNALS):
+        of_segment.setdefault(int(name.partition(".")[0]), []).append(f"{folder}/{name}")
+    count, highest = 0, 0
+    for number, wheres in of_segment.items():
+        here = journals.filter(pc.equal(in_journals, number))
+        ids = pa.chunked_array([*_publishes(tree, wheres).chunks, *here.chunks], pa.int64())
+        count += pc.count_distinct(ids).as_py()
+        highest = max(highest, pc.max(ids).as_py() or 0)
+    return count, highest
+
+
+def _publishes(tree: Tree, wheres: Iterable[str]) -> pa.ChunkedArray:
+    """The ReqIds of all publishes in these journals or segments."""
     chunks = []
-    for name in files:
-        data = tree.read(f"{folder}/{name}", FILE_BYTES_MAX) or b""
+    for where in wheres:
+        data = tree.read(where, FILE_BYTES_MAX) or b""
         for batch in columns.records(data, ("kind", "req_id")):
             is_publish = pc.less_equal(batch["kind"], pa.scalar(lib.QI_ROW_TRANSIENT, pa.uint8()))
             chunks.append(batch["req_id"].filter(is_publish))
-    req_ids = pa.chunked_array(chunks, pa.int64())
-    return pc.count_distinct(req_ids).as_py(), pc.max(req_ids).as_py() or 0
+    return pa.chunked_array(chunks, pa.int64())
 
 
 def _ended_cleanly(tree: Tree) -> bool:

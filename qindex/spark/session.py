@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # Over TCP each Python task waits 40 ms for a delayed ACK.
@@ -31,6 +32,7 @@ SETTINGS: Final = {
 # One compiler, one collector: a second or two less for what is over within minutes.
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _SHIM: Final = """#!/bin/sh
 # Spark asks for a module that only MLlib's linear algebra uses, and this runtime does not have.
 for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
@@ -48,12 +50,16 @@ def start(master: str, short_lived: bool, conf: Mapping[str, str]) -> SparkSessi
     # Else workers run whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings: dict[str, bool | float | int | str | None] = {**SETTINGS}
+    java_options = []
     if master.startswith("local"):
         settings["spark.sql.shuffle.partitions"] = str(2 * (os.cpu_count() or 1))
+        java_options.append(f"-Dlog4j2.configurationFile={_LOGGING}")
     else:
         del settings["spark.driver.host"], settings["spark.driver.bindAddress"]
     if short_lived:
-        settings["spark.driver.extraJavaOptions"] = SHORT_LIVED
+        java_options.append(SHORT_LIVED)
+    if java_options:
+        settings["spark.driver.extraJavaOptions"] = " ".join(java_options)
     settings.update(conf)
     builder = SparkSession.builder.master(master).appName("qindex")
     spark: SparkSession = builder.config(map=settings).getOrCreate()
