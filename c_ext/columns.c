@@ -188,6 +188,7 @@ static void body_row(const struct bodies *bodies, qi_columns *columns, uint32_t 
     set64(columns->offset, row, columns->at);
     set64(columns->size, row, qi_get32(frame));
     set_msg_id(columns, row, frame + 8);
+    set_count(columns, row, true, ((uint32_t)qi_get_msg_id(frame + 8).stamp >> 24) + 1);
 }
 
 int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *bytes, size_t size,

@@ -209,7 +209,8 @@ typedef struct {
     int64_t *req_id, *offset, *size, *expiry_us;
     int64_t *embedded; /* bytes that stand in the index */
     int64_t *file;     /* of a message with a MsgId: its birthplace; `offset` is the place in it */
-    int32_t *count;
+    int32_t *
+        count; /* deliveries; of a stored body: to how many queues it was published, 256: or more */
     uint8_t *msg_id;                              /* 16 bytes each */
     uint8_t *has_size;                            /* bits: the row is a publish */
     uint8_t *has_expiry, *has_count, *has_msg_id; /* bits */

@@ -12,7 +12,11 @@ schema             the tables and their columns
 session            a local session that starts fast, with a Java runtime from PyPI if there is none
 source             what format("qindex") is: options, and who reads and writes
 plan               directories to tasks: found, weighed, split and packed
-tables             one directory as batches of columns, for each table
+columns            Arrow columns that the core fills
+tables             one directory as batches of columns, for each table: native, foreign
+examine            what is wrong in one directory: examine_native, examine_foreign
+audit              of a fleet: every directory examined, tables written (output), report
+joins              the same join of messages with bodies, for a store too big for one task
 =================  =================================================================================
 """
 

@@ -45,7 +45,7 @@ _VALID_OF_BODIES: Final = {"msg_id": "has_msg_id"}
 
 RECORDS: Final = ("kind", "req_id", "offset", "size", "embedded", "expiry_us", "count", "msg_id")
 MESSAGES: Final = ("kind", "req_id", "file", *RECORDS[2:])
-BODIES: Final = ("kind", "offset", "size", "msg_id")
+BODIES: Final = ("kind", "offset", "size", "count", "msg_id")
 
 
 class _Room:

@@ -25,6 +25,7 @@ from qindex.spark.examine import Examination, Limits
 from qindex.spark.native import (
     FILE_BYTES_MAX,
     JOURNALS,
+    MESSAGE_FILE_BYTES_MAX,
     has,
     index_files,
     is_expired,
@@ -245,7 +246,7 @@ def _frames(
 ) -> pa.Table:
     """The frames of one file that are named: their MsgIds, and are they sound. Tells the file."""
     file = files.files[number]
-    data = tree.read(file.where, 1 << 33) or b""
+    data = tree.read(file.where, MESSAGE_FILE_BYTES_MAX) or b""
     walk = columns.bodies(files.identity, number, data)
     parts = list(walk)
     schema = pa.schema([("kind", pa.uint8()), ("size", pa.int64()), ("msg_id", pa.binary(16))])
@@ -280,6 +281,8 @@ def _join(
     references: _References,
 ) -> None:
     """References whose frame is nowhere, or not sound."""
+    if not named.num_rows:
+        return
     sound = pa.array([], pa.binary(16))
     if frames is not None:
         is_sound = pc.equal(frames["kind"], pa.scalar(lib.QI_ROW_SOUND, pa.uint8()))

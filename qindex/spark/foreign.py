@@ -33,6 +33,11 @@ def records(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.Rec
     yield from ()
 
 
+def bodies(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """None: the readers have them with the messages."""
+    yield from ()
+
+
 def _messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
     try:
         with open_node(unit.source) as node:

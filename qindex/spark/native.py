@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,14 +12,16 @@ import pyarrow.compute as pc
 
 import qindex
 from qindex._core import lib
-from qindex.cli.messages import Found
+from qindex.cli.messages import STATES, Found
 from qindex.formats.foreign import Findings, Tree
 from qindex.formats.native_messages import MessageFiles
 from qindex.spark import columns
 from qindex.spark.plan import Unit
-from qindex.spark.tables import Choice, fill, headers_as_json, joined, log
+from qindex.spark.tables import LOST, Choice, fill, headers_as_json, joined, log
 
-FILE_BYTES_MAX: Final = 1 << 30
+FILE_BYTES_MAX: Final = 1 << 30  # of a journal or a segment: FORMAT.rst, section 8
+MESSAGE_FILE_BYTES_MAX: Final = 1 << 33
+_FALSE: Final = pa.scalar(False)
 JOURNALS: Final = ("journal.jif", "journal.alt")
 # A record's columns, and what the core calls them.
 _RAW: Final = {
@@ -76,26 +79,31 @@ def _queue_batches(
 
 
 def has(batch: pa.RecordBatch, flag: int) -> pa.Array:
-    return pc.not_equal(pc.bit_wise_and(batch["kind"], pa.scalar(flag, pa.uint8())), 0)
+    return pc.not_equal(pc.bit_wise_and(batch["kind"], _byte(flag)), _byte(0))
+
+
+@cache
+def _byte(value: int) -> pa.Scalar:
+    """Each conversion of a Python number looks for NumPy and pandas first."""
+    return pa.scalar(value, pa.uint8())
 
 
 def is_expired(expiry: pa.Array, now_us: int | None = None) -> pa.Array:
     """By the clock of this machine; false where there is no expiry."""
     now = pa.scalar(int(time.time() * 1e6) if now_us is None else now_us, expiry.type)
-    return pc.fill_null(pc.less_equal(expiry, now), False)
+    return pc.fill_null(pc.less_equal(expiry, now), _FALSE)
 
 
 def _states(batch: pa.RecordBatch) -> pa.Array:
     told = pc.if_else(has(batch, lib.QI_REDELIVERED), "delivered", "ready")
-    return pc.if_else(is_expired(batch["expiry_us"]), "expired", told)
+    told = pc.if_else(is_expired(batch["expiry_us"]), "expired", told)
+    return pc.if_else(has(batch, lib.QI_NO_BODY), LOST, told)
 
 
 def _chosen(batch: pa.RecordBatch, choice: Choice) -> pa.Array | None:
     """None: all rows."""
     masks = []
-    if pc.any(lost := has(batch, lib.QI_NO_BODY)).as_py():
-        masks.append(pc.invert(lost))
-    if len(choice.states) < 3:
+    if not choice.states.issuperset(STATES) or pc.any(has(batch, lib.QI_NO_BODY)).as_py():
         masks.append(pc.is_in(_states(batch), pa.array(sorted(choice.states))))
     expiry = batch["expiry_us"]
     for bound, compare in (
@@ -103,7 +111,7 @@ def _chosen(batch: pa.RecordBatch, choice: Choice) -> pa.Array | None:
         (choice.expires_before_us, pc.less),
     ):
         if bound is not None:
-            masks.append(pc.fill_null(compare(expiry, pa.scalar(bound, expiry.type)), False))
+            masks.append(pc.fill_null(compare(expiry, pa.scalar(bound, expiry.type)), _FALSE))
     mask = None
     for each in masks:
         mask = each if mask is None else pc.and_(mask, each)
@@ -235,6 +243,39 @@ def _as_records(
         key: value() if callable(value) else value for key, value in values.items() if key in names
     }
     return fill(unit, "records", names, batch.num_rows, wanted)
+
+
+# --- bodies -------------------------------------------------------------------------------------
+
+
+def bodies(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """What message files hold, file by file."""
+    yield from joined(_bodies(unit, names))
+
+
+def _bodies(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    tree = Tree(unit.source, Findings())
+    try:
+        files = MessageFiles(tree)
+        for number in sorted(files.files):
+            where = files.files[number].where
+            if unit.files and where not in unit.files:
+                continue
+            data = tree.read(where, MESSAGE_FILE_BYTES_MAX) or b""
+            for batch in columns.bodies(files.identity, number, data):
+                values = {
+                    "msg_id": batch["msg_id"],
+                    "size": batch["size"],
+                    "published_to": batch["count"],
+                    "sound": pc.equal(batch["kind"], _byte(lib.QI_ROW_SOUND)),
+                    "file": where,
+                    "offset": batch["offset"],
+                }
+                yield fill(unit, "bodies", names, batch.num_rows, values)
+    except OSError as error:
+        log.warning("%s: %s", unit.source, error)
+    finally:
+        tree.close()
 
 
 def queue_folders(source: str) -> tuple[dict[str, str], int]:

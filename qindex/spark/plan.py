@@ -141,17 +141,21 @@ def _split(unit: Unit, table: str, target_bytes: int) -> list[Unit]:
     if unit.format != _NATIVE or unit.bytes <= 2 * target_bytes:
         return [unit]
     if table == "records":
-        return _by_file(unit, target_bytes)
+        folders = [f"queues/{name}" for name in _folders_in(f"{unit.source}/queues")]
+        return _by_file(unit, folders, target_bytes)
+    if table == "bodies":
+        return _by_file(unit, ["messages"], target_bytes)
     if table == "messages":
         return _by_queue(unit, target_bytes)
     return [unit]
 
 
-def _by_file(unit: Unit, target_bytes: int) -> list[Unit]:
-    files = []
-    for folder in _folders_in(f"{unit.source}/queues"):
-        for name, size in _sizes_in(f"{unit.source}/queues/{folder}").items():
-            files.append((size, f"queues/{folder}/{name}"))
+def _by_file(unit: Unit, folders: Sequence[str], target_bytes: int) -> list[Unit]:
+    files = [
+        (size, f"{folder}/{name}")
+        for folder in folders
+        for name, size in _sizes_in(f"{unit.source}/{folder}").items()
+    ]
     parts, chosen, weight = [], [], 0
     for size, file in files:
         chosen.append(file)

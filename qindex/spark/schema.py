@@ -44,7 +44,11 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ),
         Column("segment", "long", "req_id // entries per segment"),
         Column("slot", "int", "req_id % entries per segment"),
-        Column("state", "string", "ready, delivered (not acked) or expired (not delivered)"),
+        Column(
+            "state",
+            "string",
+            "ready, delivered (not acked), expired, or lost (no body)",
+        ),
         Column("priority", "int", "of the message, where its queue has priorities"),
         Column("due", "timestamp", "when a delayed message may be delivered"),
         Column("expires_at", "timestamp", "when it stops being delivered"),
@@ -72,6 +76,15 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("embedded", "long", "of a publish: bytes that stand in the index"),
         Column("delivery_count", "int", "of a count"),
         Column("msg_id", "binary", "of a publish whose payload is in a message file"),
+        *_BYTES,
+    ),
+    # The stored bodies, frame by frame; qindex's own stores only.
+    "bodies": (
+        *_PLACE,
+        Column("msg_id", "binary", "as the messages that it belongs to have it"),
+        Column("size", "long", "of headers and body, bytes"),
+        Column("published_to", "int", "to how many queues; 256: or more"),
+        Column("sound", "boolean", "its checksum is right"),
         *_BYTES,
     ),
     "queues": (

@@ -5,13 +5,14 @@
 Options of a batch read, in any case:
 
 path, paths              directories, with wildcards; `paths` is a JSON list of them
-table                    messages (default), records, queues, files, findings; or audit, which
-                         writes, too: see qindex.spark.audit
+table                    messages (default), records, bodies, queues, files, findings; or audit,
+                         which writes, too: see qindex.spark.audit
 format                   only directories of this format: qindex, rabbitmq, nsq, gmq, beanstalkd
 columns                  which columns, separated by commas; * is all. A schema does the same.
                          Without either: all but body and headers, which cost a read of the bodies
 queues, vhosts           names or patterns (*, ?), separated by commas
-states                   ready, delivered, expired, separated by commas
+states                   ready, delivered, expired, separated by commas; and lost: messages
+                         whose body is gone, which are left out else
 minReqId, maxReqId       both included
 expiresAfter,            ISO 8601, or seconds since 1970: only messages that have an expiry, from
 expiresBefore            the one up to below the other
@@ -45,7 +46,7 @@ from qindex.spark.examine import Limits
 from qindex.spark.output import Output
 from qindex.spark.plan import TARGET_BYTES, Unit, find, plan
 from qindex.spark.schema import columns_of, ddl
-from qindex.spark.tables import Choice, batches, default_names
+from qindex.spark.tables import LOST, Choice, batches, default_names
 from qindex.spark.worker import settle
 
 if TYPE_CHECKING:
@@ -148,8 +149,8 @@ def paths_of(options: Mapping[str, str]) -> list[str]:
 def choice_of(options: Mapping[str, str]) -> Choice:
     """Of options in lower case; ValueError says which of them makes no sense."""
     states = frozenset(_words(options.get("states", ",".join(STATES))))
-    if unknown := states - set(STATES):
-        raise ValueError(f"states: {', '.join(unknown)} is none of {', '.join(STATES)}")
+    if unknown := states - {*STATES, LOST}:
+        raise ValueError(f"states: {', '.join(unknown)} is none of {', '.join(STATES)}, {LOST}")
     return Choice(
         queues=tuple(_words(options.get("queues", ""))),
         vhosts=tuple(_words(options.get("vhosts", ""))),

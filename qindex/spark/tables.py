@@ -25,6 +25,7 @@ from qindex.spark.schema import TABLES, arrow_schema
 
 log: Final = logging.getLogger("qindex.spark")
 ROWS: Final = 65536
+LOST: Final = "lost"  # one more state, of messages that are left out unless it is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ def batches(
         yield from reader.messages(unit, names, choice)
     elif table == "records":
         yield from reader.records(unit, names, choice)
+    elif table == "bodies":
+        yield from reader.bodies(unit, names)
     elif table == "audit":
         from qindex.spark.audit import audit_unit
 

@@ -21,6 +21,7 @@ from pyarrow import parquet
 from qindex.cli.main import main
 from qindex.spark.audit import run, run_on_spark
 from qindex.spark.examine import KINDS, Limits, examine
+from qindex.spark.joins import join_bodies, read
 from qindex.spark.output import Output
 from qindex.spark.plan import find
 
@@ -164,6 +165,17 @@ def test_what_cannot_be_examined_is_refused(
         assert audit(*arguments) == 2
         assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_the_join_of_frames_finds_the_same_in_parts(
+    spark: Any, fleet: tuple[Path, list[Planted]]
+) -> None:
+    path, planted = fleet
+    rows = join_bodies(*read(spark, [f"{path}/*"])).toArrow().to_pylist()
+    kinds = {"lost", "damaged body", "references", "duplicate", "orphan bodies"}
+    of_bodies = [each for each in planted if each.kind in kinds and each.count != 50]
+    assert {row["kind"] for row in rows} == kinds
+    assert found([(row["broker"], row) for row in rows]) == expected(of_bodies)
 
 
 def test_spark_finds_the_same(
