@@ -1,0 +1,195 @@
+"""Queues as tables: how fast, beside the same work done otherwise, in one run.
+
+    python tools/bench/spark.py --messages 2000000 [--folder /tmp]
+
+Makes stores of 100-byte messages, then reads them: in this process through the core's columns, with
+Spark, with Spark's binaryFile and a parser in Python, and as an audit in one process and on Spark;
+then many small stores beside ten that hold as much. Wall is the best of three; CPU is that of this
+process and all below it, Java and workers, in the same repetition: where other work shares the
+machine it says more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+import qindex
+from qindex.spark import columns, register, start_session
+from qindex.spark.audit import run, run_on_spark
+from qindex.spark.examine import Limits
+from qindex.spark.output import Output
+from qindex.spark.plan import find
+
+BODY = b"x" * 100
+STORES = 10
+SMALL = 800  # messages of a small store
+REPEATS = 3
+CORES = 2
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--messages", type=int, default=2_000_000)
+    parser.add_argument("--small", type=int, default=1000, help="small stores")
+    parser.add_argument("--folder", type=Path, help="where the stores are made, and removed")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="qindex-bench-", dir=options.folder))
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    try:
+        measure(folder, options.messages, options.small)
+    finally:
+        shutil.rmtree(folder)
+    return 0
+
+
+def measure(folder: Path, messages: int, small: int) -> None:
+    for number in range(STORES):
+        make_store(folder / f"big/{number}", messages // STORES)
+    make_small(folder / "small", small)
+    for number in range(STORES):
+        make_store(folder / f"few/{number}", small * SMALL // STORES)
+    big, output = f"{folder}/big", Output(f"{folder}/out", "2026-01-01")
+    segments = list((folder / "big").rglob("*.idx"))
+    show("in this process", None, None)
+    show("records to columns", messages, lambda: decode(segments))
+    show("messages to columns", messages, lambda: browse(folder / "big"))
+    plain = show("audit", messages, lambda: run(find([big]), Limits(), output))
+    many = show("audit, small stores", small * SMALL, lambda: audit(folder / "small", output))
+    few = show("audit, ten stores", small * SMALL, lambda: audit(folder / "few", output))
+    spark = register(start_session(f"local[{CORES}]"))
+
+    def read(table: str, names: str) -> Any:
+        reader = spark.read.format("qindex").option("table", table).option("columns", names)
+        return reader.load(big)
+
+    show(f"Spark, {CORES} cores", None, None)
+    count = show("count messages", messages, lambda: read("messages", "size").count())
+    show("count records", messages, lambda: read("records", "size").count())
+    show(
+        "group by broker",
+        messages,
+        lambda: read("messages", "broker,size").groupBy("broker").sum("size").collect(),
+    )
+    by_hand = show("binaryFile, Python", messages, lambda: parse_by_hand(spark, big))
+    on_spark = show(
+        "audit", messages, lambda: run_on_spark(spark, [big], Limits(), output, tasks_min=CORES)
+    )
+    spark.stop()
+    print()
+    for name, ratio in (
+        ("binaryFile and Python / count messages, CPU", by_hand / count),
+        ("audit on Spark / in one process, CPU", on_spark / plain),
+        ("many small stores / ten with as much, CPU", many / few),
+    ):
+        print(f"{name:45} {ratio:6.1f}")
+
+
+def make_store(path: Path, messages: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with qindex.open(path, sync="never") as store:
+        queue = store.queue("orders")
+        for start in range(0, messages, 50_000):
+            queue.publish_many([BODY] * min(50_000, messages - start))
+        queue.flush()
+
+
+def make_small(path: Path, count: int) -> None:
+    """One store and its copies, as links: reading them is what is measured."""
+    make_store(path / "0", SMALL)
+    for number in range(1, count):
+        shutil.copytree(path / "0", path / str(number), copy_function=os.link)
+
+
+def decode(segments: list[Path]) -> None:
+    for segment in segments:
+        for _ in columns.records(segment.read_bytes()):
+            pass
+
+
+def browse(folder: Path) -> None:
+    for path in folder.iterdir():
+        with qindex.open(path, read_only=True) as store:
+            for _ in columns.Messages(store.queue("orders")._handle):
+                pass
+
+
+def audit(folder: Path, output: Output) -> None:
+    run(find([str(folder)]), Limits(), Output(f"{output.path}/{folder.name}", output.day))
+
+
+def parse_by_hand(spark: Any, path: str) -> int:
+    """What one would write without this source; the same publishes, counted."""
+    files = spark.read.format("binaryFile").option("pathGlobFilter", "*.idx")
+    frame = files.option("recursiveFileLookup", "true").load(path).select("content")
+    return int(frame.rdd.flatMap(lambda row: publishes(row.content)).count())
+
+
+def publishes(data: bytes) -> Iterator[tuple[int, int]]:
+    """Slot and size of each publish of a segment: FORMAT.rst, section 5."""
+    word, entry = Struct(">I"), Struct(">H24xII")
+    at = 64
+    while at + 8 <= len(data):
+        (head,) = word.unpack_from(data, at)
+        if head == 0:
+            return
+        at, end = at + 8, at + 8 + (head & 0xFFFFFFF)
+        while head >> 28 == 7 and at < end:
+            slot, size, embedded = entry.unpack_from(data, at)
+            if slot < 0x8000:
+                at += 2 if slot >= 0x4000 else 4
+                continue
+            yield slot & 0x3FFF, size
+            at += 34 + embedded
+        at = end
+
+
+def show(name: str, rows: int | None, work: Callable[[], object] | None) -> float:
+    """Measures and prints; CPU seconds of the fastest repetition."""
+    if work is None or rows is None:
+        print(f"\n{name:22} {'wall s':>8} {'M rows/s':>9} {'CPU s':>7} {'M rows/CPU s':>13}")
+        return 0
+    best = (float("inf"), 0.0)
+    for _ in range(REPEATS):
+        cpu, started = cpu_seconds(), time.perf_counter()
+        work()
+        best = min(best, (time.perf_counter() - started, cpu_seconds() - cpu))
+    wall, cpu = best
+    millions = rows / 1e6
+    print(
+        f"  {name:20} {wall:8.2f} {millions / wall:9.2f} {cpu:7.2f} {millions / cpu:13.2f}",
+        flush=True,
+    )
+    return cpu
+
+
+def cpu_seconds() -> float:
+    """Of this process and of all that it started, living and dead."""
+    ticks: dict[int, float] = {}
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            ticks[int(folder.name)] = sum(map(int, fields[11:15]))
+            children.setdefault(int(fields[1]), []).append(int(folder.name))
+    total, left = 0.0, [os.getpid()]
+    while left:
+        process = left.pop()
+        total += ticks.get(process, 0)
+        left += children.get(process, [])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
