@@ -14,7 +14,7 @@ source             what format("qindex") is: options, and who reads and writes
 plan               directories to tasks: found, weighed, split and packed
 columns            Arrow columns that the core fills
 tables             one directory as batches of columns, for each table: native, foreign
-examine            what is wrong in one directory: examine_native, examine_foreign
+examine            what is wrong in one directory: examine_native, _bodies, _foreign
 audit              of a fleet: every directory examined, tables written (output), report
 joins              the same join of messages with bodies, for a store too big for one task
 =================  =================================================================================

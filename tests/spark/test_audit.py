@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -83,6 +84,32 @@ def test_without_bodies_only_the_index_is_looked_at(fleet: tuple[Path, list[Plan
         kinds |= {row["kind"] for row in examine(unit, Limits(check_bodies=False)).findings}
     assert kinds >= {"expired", "stuck", "poison", "duplicate", "references", "unreadable"}
     assert not kinds & {"damaged body", "orphan bodies"}
+
+
+def test_a_store_in_use_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    """Bodies and segments come and go while they are looked at: none of that is a finding."""
+    path = tmp_path / "store"
+    with qindex.open(path, embed_below=64, message_file_size=65536, sync="never") as store:
+        queue = store.queue("orders")
+        ended = threading.Event()
+
+        def write() -> None:
+            while not ended.is_set():
+                queue.publish_many([b"x" * 500] * 200)
+                queue.ack_many(queue.get_many(190))
+                queue.flush()
+                store.compact()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            (unit,) = find([str(path)])
+            for _ in range(10):
+                findings = examine(unit, Limits()).findings
+                assert [row for row in findings if row["severity"] == "damage"] == []
+        finally:
+            ended.set()
+            writer.join()
 
 
 def test_limits_say_from_when_on_something_is_a_finding(fleet: tuple[Path, list[Planted]]) -> None:
