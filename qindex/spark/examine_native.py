@@ -31,6 +31,8 @@ from qindex.spark.native import (
 )
 
 _NUMBER: Final = re.compile(r"[0-9]+")
+_INDEX_ONLY: Final = 56  # offsets in store.meta
+_CLEAN: Final = 57
 _FOLDER: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -38,6 +40,10 @@ def examine_store(examination: Examination, limits: Limits) -> None:
     """All queues, then all message files, then what the engine found meanwhile."""
     tree = Tree(examination.unit.source, Findings())
     try:
+        if _is_set(tree, _INDEX_ONLY):
+            text = "an index alone (QueueIndex): its bodies are elsewhere, it is not examined"
+            examination.find("note", text, file="store.meta", offset=_INDEX_ONLY)
+            return
         with qindex.open(examination.unit.source, read_only=True, create=False) as store:
             queues = _Queues(examination, limits, store, tree)
             for name in queues.names:
@@ -63,7 +69,7 @@ class _Queues:
         self._store = store
         self._tree = tree
         self._entries = store.stats().segment_entries
-        self._ended_cleanly = _ended_cleanly(tree)
+        self._ended_cleanly = _is_set(tree, _CLEAN)
         self._sizes = _index_sizes(examination, tree)
 
     def examine(self, name: str) -> None:
@@ -196,13 +202,13 @@ def _publishes(tree: Tree, wheres: Iterable[str]) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, pa.int64())
 
 
-def _ended_cleanly(tree: Tree) -> bool:
-    """FORMAT.rst, section 2: byte 57 of store.meta."""
+def _is_set(tree: Tree, flag: int) -> bool:
+    """A byte of store.meta: FORMAT.rst, section 2."""
     source = tree.try_open("store.meta")
     if source is None:
         return False
     with source:
-        return source.read(57, 1) == b"\1"
+        return source.read(flag, 1) == b"\1"
 
 
 # --- what the engine found ----------------------------------------------------------------------

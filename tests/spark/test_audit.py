@@ -112,6 +112,13 @@ def test_a_store_in_use_is_not_taken_for_damaged(tmp_path: Path) -> None:
             writer.join()
 
 
+def test_an_index_alone_is_not_damage(tmp_path: Path) -> None:
+    with qindex.QueueIndex(tmp_path / "index") as index:
+        index.publish_many(3)
+    (unit,) = find([str(tmp_path)])
+    assert [row["kind"] for row in examine(unit, Limits()).findings] == ["note"]
+
+
 def test_limits_say_from_when_on_something_is_a_finding(fleet: tuple[Path, list[Planted]]) -> None:
     limits = Limits(stuck_behind=100_000, poison_deliveries=6)
     for unit in find([str(fleet[0])]):
