@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -82,7 +83,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             raise CommandError(f"{str(out)!r} is inside {unit.source!r}, which is examined")
     out.mkdir(parents=True, exist_ok=True)
     output = Output(str(out), f"{datetime.now(UTC):%Y-%m-%d}")
-    master, why = _choose(options.master, sum(unit.bytes for unit in units))
+    master, why = _choose(options.master, [unit.bytes for unit in units])
     if master is None:
         report = _in_this_process(screen, units, limits, output)
     else:
@@ -110,19 +111,20 @@ def _units(options: argparse.Namespace) -> list[Unit]:
     return units
 
 
-def _choose(asked: str, byte_count: int) -> tuple[str | None, str]:
-    """(Spark's master or None, why) for so many bytes."""
+def _choose(asked: str, sizes: Sequence[int]) -> tuple[str | None, str]:
+    """(Spark's master or None, why) for directories of these sizes: each is one task."""
     from qindex.spark.audit import SPARK_PAYS_BYTES
 
     cores = os.cpu_count() or 1
-    pays = SPARK_PAYS_BYTES * cores
     if asked not in ("auto", "none"):
         return asked, f"Spark with the master {asked}"
     if asked == "none" or cores == 1:
         return None, "one process"
-    if byte_count < pays:
-        told = f"Spark pays from about {size(pays)} on, with {cores} cores"
-        return None, f"one process: {told}"
+    pays = SPARK_PAYS_BYTES * cores
+    if sum(sizes) < pays:
+        return None, f"one process: Spark pays from about {size(pays)} on, with {cores} cores"
+    if sum(sizes) - max(sizes) < SPARK_PAYS_BYTES:
+        return None, "one process: most of it is in one directory, which is one task for Spark"
     if find_spec("pyspark") is None:
         return None, "one process; all cores with pip install 'qindex[spark]'"
     return "local[*]", f"Spark on {cores} cores"

@@ -186,6 +186,26 @@ def test_a_sound_store_ends_with_0_and_warnings_only_if_asked(
     assert audit(tmp_path / "one", "--out", tmp_path / "out", "--strict") == 1
 
 
+def test_spark_is_used_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    from qindex.cli import audit as command
+
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr(command, "find_spec", lambda name: object())
+    gib = 1 << 30
+    for asked, sizes, master, why in (
+        ("auto", [gib, gib], None, "one process: Spark pays from about 4.29 GB"),
+        ("auto", [100 * gib, 1000], None, "one process: most of it is in one directory"),
+        ("auto", [3 * gib, 3 * gib], "local[*]", "Spark on 4 cores"),
+        ("none", [100 * gib, 100 * gib], None, "one process"),
+        ("spark://host:7077", [1], "spark://host:7077", "Spark with the master"),
+    ):
+        chosen, told = command._choose(asked, sizes)
+        assert chosen == master
+        assert told.startswith(why)
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert command._choose("auto", [3 * gib, 3 * gib])[0] is None
+
+
 def test_what_cannot_be_examined_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
