@@ -18,7 +18,7 @@ from qindex.formats.foreign import Tree
 from qindex.formats.native_messages import FRAME_BYTES, MessageFiles, read_msg_id
 from qindex.spark import columns
 from qindex.spark.examine import Examination, Limits
-from qindex.spark.native import MESSAGE_FILE_BYTES_MAX, has
+from qindex.spark.native import MESSAGE_FILE_BYTES_MAX, has, long
 
 _REFERENCES: Final = pa.schema(
     [
@@ -155,7 +155,7 @@ def _tell_missing(
     rows = {row["queue"]: row for row in examination.queues}
     for number in pc.unique(missing["queue"]).to_pylist():
         name = references.queues[number]
-        of_queue = missing.filter(pc.equal(missing["queue"], number))
+        of_queue = missing.filter(pc.equal(missing["queue"], long(number)))
         handle = store.queue(name, create=False)._handle
         req_ids = [req_id for req_id in of_queue["req_id"].to_pylist() if _is_lost(handle, req_id)]
         of_queue = of_queue.filter(pc.is_in(of_queue["req_id"], pa.array(req_ids, pa.int64())))
@@ -182,14 +182,14 @@ def _count_references(examination: Examination, named: pa.Table, references: Ref
     if not named.num_rows:
         return
     counts = named.group_by("msg_id").aggregate([("req_id", "count"), ("req_id", "min")])
-    several = counts.filter(pc.greater(counts["req_id_count"], 1))
+    several = counts.filter(pc.greater(counts["req_id_count"], long(1)))
     if not several.num_rows:
         return
     suspects = named.filter(pc.is_in(named["msg_id"], several["msg_id"]))
     per_queue = suspects.group_by(["queue", "msg_id"]).aggregate(
         [("req_id", "count"), ("req_id", "min")]
     )
-    again = per_queue.filter(pc.greater(per_queue["req_id_count"], 1))
+    again = per_queue.filter(pc.greater(per_queue["req_id_count"], long(1)))
     for row in again.to_pylist():
         examination.find(
             "duplicate",

@@ -28,6 +28,8 @@ from qindex.spark.native import (
     index_files,
     is_expired,
     is_index_file,
+    long,
+    segment_of,
 )
 
 _NUMBER: Final = re.compile(r"[0-9]+")
@@ -151,14 +153,14 @@ class _Totals:
 
     def add(self, batch: pa.RecordBatch, limits: Limits, newest: int) -> None:
         delivered = has(batch, lib.QI_DELIVERED)
-        behind = pc.greater(pc.subtract(newest, batch["req_id"]), limits.stuck_behind)
+        behind = pc.less(batch["req_id"], long(newest - limits.stuck_behind))
         self.live += batch.num_rows
         self.live_bytes += pc.sum(batch["size"]).as_py() or 0
         self.delivered += pc.sum(delivered).as_py() or 0
         for kind, mask in (
             ("expired", is_expired(batch["expiry_us"])),
             ("stuck", pc.and_(delivered, behind)),
-            ("poison", pc.greater_equal(batch["count"], limits.poison_deliveries)),
+            ("poison", pc.greater_equal(batch["count"], long(limits.poison_deliveries))),
         ):
             if pc.any(mask).as_py():
                 self.ids[kind] += batch["req_id"].filter(mask).to_pylist()
@@ -178,13 +180,13 @@ def _published(tree: Tree, folder: str, files: dict[str, int], entries: int) -> 
     A message may stand in a journal and in a segment. Memory: the ReqIds of the journals.
     """
     journals = _publishes(tree, [f"{folder}/{name}" for name in files.keys() & set(JOURNALS)])
-    in_journals = pc.divide(journals, entries)
+    in_journals = segment_of(journals, entries)
     of_segment: dict[int, list[str]] = {n: [] for n in pc.unique(in_journals).to_pylist()}
     for name in files.keys() - set(JOURNALS):
         of_segment.setdefault(int(name.partition(".")[0]), []).append(f"{folder}/{name}")
     count, highest = 0, 0
     for number, wheres in of_segment.items():
-        here = journals.filter(pc.equal(in_journals, number))
+        here = journals.filter(pc.equal(in_journals, long(number)))
         ids = pa.chunked_array([*_publishes(tree, wheres).chunks, *here.chunks], pa.int64())
         count += pc.count_distinct(ids).as_py()
         highest = max(highest, pc.max(ids).as_py() or 0)

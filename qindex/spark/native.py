@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -82,9 +81,12 @@ def has(batch: pa.RecordBatch, flag: int) -> pa.Array:
     return pc.not_equal(pc.bit_wise_and(batch["kind"], _byte(flag)), _byte(0))
 
 
-@cache
+def long(value: int) -> pa.Scalar:
+    """For comparisons: to find a type for a plain number, Arrow tries to import a module."""
+    return pa.scalar(value, pa.int64())
+
+
 def _byte(value: int) -> pa.Scalar:
-    """Each conversion of a Python number looks for NumPy and pandas first."""
     return pa.scalar(value, pa.uint8())
 
 
@@ -92,6 +94,14 @@ def is_expired(expiry: pa.Array, now_us: int | None = None) -> pa.Array:
     """By the clock of this machine; false where there is no expiry."""
     now = pa.scalar(int(time.time() * 1e6) if now_us is None else now_us, expiry.type)
     return pc.fill_null(pc.less_equal(expiry, now), _FALSE)
+
+
+def segment_of(req_id: pa.Array, entries: int) -> pa.Array:
+    return pc.divide(req_id, long(entries))
+
+
+def _slot_of(req_id: pa.Array, entries: int) -> pa.Array:
+    return pc.subtract(req_id, pc.multiply(segment_of(req_id, entries), long(entries)))
 
 
 def _states(batch: pa.RecordBatch) -> pa.Array:
@@ -130,8 +140,8 @@ def _as_messages(
     values: dict[str, Any] = {
         "queue": name,
         "req_id": req_id,
-        "segment": lambda: pc.divide(req_id, entries),
-        "slot": lambda: pc.subtract(req_id, pc.multiply(pc.divide(req_id, entries), entries)),
+        "segment": lambda: segment_of(req_id, entries),
+        "slot": lambda: _slot_of(req_id, entries),
         "state": lambda: _states(batch),
         "expires_at": batch["expiry_us"],
         "delivery_count": batch["count"],
@@ -215,7 +225,9 @@ def _between(batch: pa.RecordBatch, choice: Choice) -> pa.RecordBatch:
         return batch
     req_id = batch["req_id"]
     return batch.filter(
-        pc.and_(pc.greater_equal(req_id, choice.first), pc.less_equal(req_id, choice.last))
+        pc.and_(
+            pc.greater_equal(req_id, long(choice.first)), pc.less_equal(req_id, long(choice.last))
+        )
     )
 
 
@@ -232,8 +244,8 @@ def _as_records(
         "queue": queue,
         "kind": lambda: pc.take(pa.array(RECORD_KINDS), batch["kind"]),
         "req_id": req_id,
-        "segment": lambda: pc.divide(req_id, entries),
-        "slot": lambda: pc.subtract(req_id, pc.multiply(pc.divide(req_id, entries), entries)),
+        "segment": lambda: segment_of(req_id, entries),
+        "slot": lambda: _slot_of(req_id, entries),
         "file": where,
     }
     for name, raw in _RAW.items():

@@ -18,6 +18,7 @@ from qindex.spark.plan import Unit
 from qindex.spark.schema import arrow_schema, columns_of
 
 TABLES: Final = ("queues", "files", "findings")
+_SMALL_ROWS: Final = 100  # below it compression and dictionaries cost more than they save
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,5 +44,7 @@ class Output:
             [{**place, **row} for row in rows], schema=arrow_schema(table, names)
         )
         draft = folder / f".{name}.{os.getpid()}.draft"
-        pq.write_table(data, draft, compression="zstd")
+        is_small = len(rows) < _SMALL_ROWS
+        codec = "none" if is_small else "zstd"
+        pq.write_table(data, draft, compression=codec, use_dictionary=not is_small)
         draft.replace(file)
