@@ -222,10 +222,9 @@ def test_what_goes_to_workers_can_be_pickled(fleet: Path) -> None:
 
     from qindex.spark.source import QindexSource
 
-    source = QindexSource({"path": str(fleet), "columns": "req_id"})
-    reader = pickle.loads(
-        pickle.dumps(source.reader(StructType([StructField("req_id", LongType())])))
-    )  # noqa: S301
+    schema = StructType([StructField("req_id", LongType())])
+    made = QindexSource({"path": str(fleet), "columns": "req_id"}).reader(schema)
+    reader = pickle.loads(pickle.dumps(made))  # noqa: S301
     tasks = pickle.loads(pickle.dumps(reader.partitions()))  # noqa: S301
     rows = sum(batch.num_rows for task in tasks for batch in reader.read(task))
     assert rows == len(read(find([str(fleet)]), "messages", ["req_id"]))
