@@ -18,7 +18,7 @@ pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'qindex[spark]
 from qindex._core import lib
 from qindex.spark import columns
 
-KINDS = ("publish", "publish", "deliver", "ack", "event", "count")
+KINDS = ("publish", "publish", "deliver", "ack", "event", "count", "purge")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -34,6 +34,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         queue.flush()
         for _ in range(3):
             queue.nack_many(queue.get_many(5))
+        queue.flush()
+        queue.nack_many(queue.get_many(5))
+        store.queue("purged").publish_many([b"x"] * 3)
+        store.queue("purged").purge()
         queue.publish(b"", persistent=False)
         queue.publish(b"y" * 100, headers={"k": 1})
     return path
@@ -50,6 +54,8 @@ def rows_of(walk: Any) -> list[dict[str, Any]]:
 def as_dumped(row: dict[str, Any], entries: int) -> str:
     """A row in the words of `qindex dump`; a segment's lines have slots."""
     verb = KINDS[row["kind"]]
+    if verb == "purge":
+        return f"{row['offset']} purge"
     number = row["req_id"] % entries if entries else row["req_id"]
     if row["kind"] < lib.QI_ROW_DELIVER:
         kind = "transient" if row["kind"] else "persistent"
@@ -78,8 +84,12 @@ def test_records_are_those_of_dump(store: Path, rows: int) -> None:
         entries = 0 if file.name.startswith("journal") else 8
         lines = [" ".join(line.split()) for line in dump_lines(data)]
         expected = [line for line in lines if line.split()[1] in KINDS]
+        expected = [
+            line.partition(" purge")[0] + " purge" if " purge" in line else line
+            for line in expected
+        ]
         assert [as_dumped(row, entries) for row in found] == expected
-    assert seen >= {lib.QI_ROW_PUBLISH, lib.QI_ROW_TRANSIENT, lib.QI_ROW_DELIVER, lib.QI_ROW_EVENT}
+    assert seen >= {*range(lib.QI_ROW_PURGE + 1)} - {lib.QI_ROW_ACK}
 
 
 @pytest.mark.parametrize("rows", [1, 7, 65536])
@@ -96,6 +106,30 @@ def test_messages_are_those_that_get_hands_out(store: Path, rows: int, with_bodi
         assert [row["body"] for row in found] == [message.body for message in browsed]
         assert [bool(row["headers"]) for row in found] == [bool(m.headers) for m in browsed]
     assert walk.unreadable == []
+
+
+def test_payloads_that_need_more_room_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "BODIES_BYTES", 64)
+    with qindex.open(tmp_path / "store", embed_below=100, sync="never") as store:
+        queue = store.queue("orders")
+        for number in range(100):
+            headers = {"k": "h" * number * 3} if number % 3 == 0 else None
+            queue.publish(b"x" * (number * 7 % 200), headers=headers)
+        queue.publish(b"y" * 100_000)
+        found = rows_of(columns.Messages(queue._handle, with_bodies=True))
+        browsed = list(queue.browse())
+    assert [row["body"] for row in found] == [message.body for message in browsed]
+    assert [bool(row["headers"]) for row in found] == [bool(m.headers) for m in browsed]
+
+
+def test_a_column_that_is_not_wanted_is_left_out(store: Path) -> None:
+    for file in files_of(store):
+        data = file.read_bytes()
+        whole = rows_of(columns.records(data))
+        for name in columns.RECORDS:
+            assert rows_of(columns.records(data, [name])) == [{name: row[name]} for row in whole]
 
 
 @settings(
