@@ -8,6 +8,7 @@
 #include "crc32c.h"
 #include "error.h"
 #include "messages_files.h"
+#include "timers.h"
 #include "walk.h"
 
 static void set_bit(uint8_t *bits, uint32_t row, bool value) {
@@ -37,6 +38,15 @@ static void set_count(qi_columns *columns, uint32_t row, bool has, uint32_t coun
         columns->count[row] = (int32_t)count;
 }
 
+static void set_due(qi_columns *columns, uint32_t row, uint64_t due_us, bool has_priority,
+                    uint32_t priority) {
+    set64(columns->due_us, row, due_us);
+    set_bit(columns->has_due, row, due_us != 0);
+    set_bit(columns->has_priority, row, has_priority);
+    if (columns->priority)
+        columns->priority[row] = (int32_t)priority;
+}
+
 /* ---- journals and segments ---- */
 
 static void put_row(qi_columns *columns, uint32_t row, uint8_t kind, uint64_t req_id,
@@ -55,6 +65,13 @@ static void put_row(qi_columns *columns, uint32_t row, uint8_t kind, uint64_t re
     set_bit(columns->has_expiry, row, fields.expiry_us != 0);
     set_msg_id(columns, row, publish);
     set_count(columns, row, false, 0);
+    set_due(columns, row, 0, false, 0);
+}
+
+static void put_time(qi_columns *columns, uint32_t row, uint64_t req_id, uint64_t offset,
+                     uint64_t time) {
+    put_row(columns, row, QI_ROW_TIME, req_id, offset, NULL);
+    set_due(columns, row, qi_time_us(time), true, qi_time_priority(time));
 }
 
 /* One record or entry, `left` bytes before the frame's end; returns its size, 0: it does not fit into its frame. */
@@ -65,13 +82,20 @@ static uint64_t record_row(const struct qi_walk *walk, qi_columns *columns, uint
         struct qi_record record;
         if (!qi_read_record(at, left, &record))
             return 0;
-        put_row(columns, row, (uint8_t)record.kind, record.req_id, offset, record.fields);
+        if (record.kind == QI_TIME)
+            put_time(columns, row, record.req_id, offset, record.time);
+        else
+            put_row(columns, row, (uint8_t)record.kind, record.req_id, offset, record.fields);
         return record.size;
     }
     struct qi_entry entry;
     if (!qi_read_entry(at, left, &entry))
         return 0;
     uint64_t req_id = walk->number * walk->entries + entry.slot;
+    if (entry.is == QI_ENTRY_IS_TIME) {
+        put_time(columns, row, req_id, offset, entry.time);
+        return entry.size;
+    }
     uint8_t kind = entry.is == QI_ENTRY_IS_EVENT   ? QI_ROW_EVENT
                    : entry.is == QI_ENTRY_IS_COUNT ? QI_ROW_COUNT
                    : entry.persistent              ? QI_ROW_PUBLISH
@@ -240,6 +264,7 @@ static void message_row(qi_columns *columns, uint32_t row, const qi_message *mes
     set_bit(columns->has_size, row, true);
     set_bit(columns->has_expiry, row, message->expiry_us != 0);
     set_count(columns, row, true, message->delivery_count);
+    set_due(columns, row, message->due_us, true, message->priority);
     set_msg_id(columns, row, message->msg_id);
 }
 

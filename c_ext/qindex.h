@@ -207,13 +207,15 @@ typedef struct {
     uint64_t damaged;    /* bytes so far that were no frame, with a frame behind them */
     uint8_t *kind;       /* QI_ROW_PUBLISH ...; of a message its flags, QI_REDELIVERED ... */
     int64_t *req_id, *offset, *size, *expiry_us;
+    int64_t *due_us; /* of a time, of a message that is or was delayed */
+    int32_t *priority;
     int64_t *embedded; /* bytes that stand in the index */
     int64_t *file;     /* of a message with a MsgId: its birthplace; `offset` is the place in it */
     int32_t *
         count; /* deliveries; of a stored body: to how many queues it was published, 256: or more */
-    uint8_t *msg_id;                              /* 16 bytes each */
-    uint8_t *has_size;                            /* bits: the row is a publish */
-    uint8_t *has_expiry, *has_count, *has_msg_id; /* bits */
+    uint8_t *msg_id;   /* 16 bytes each */
+    uint8_t *has_size; /* bits: the row is a publish */
+    uint8_t *has_expiry, *has_count, *has_msg_id, *has_due, *has_priority; /* bits */
     /* Of messages: their payloads, apart, end to end, and where each begins; the last end is behind the last row. */
     uint8_t *bodies, *headers;
     int32_t *body_starts, *header_starts;
@@ -224,11 +226,12 @@ enum {
     QI_ROW_TRANSIENT = 1,
     QI_ROW_DELIVER = 2,
     QI_ROW_ACK = 3,
-    QI_ROW_EVENT = 4, /* of a segment: deliver, then ack */
-    QI_ROW_COUNT = 5,
-    QI_ROW_PURGE = 6,
-    QI_ROW_SOUND = 7,   /* a stored body */
-    QI_ROW_DAMAGED = 8, /* one whose checksum is wrong */
+    QI_ROW_TIME = 4,
+    QI_ROW_EVENT = 5, /* of a segment: deliver, then ack */
+    QI_ROW_COUNT = 6,
+    QI_ROW_PURGE = 7,
+    QI_ROW_SOUND = 8,   /* a stored body */
+    QI_ROW_DAMAGED = 9, /* one whose checksum is wrong */
 };
 /* The number of rows, 0 at the end. From raw bytes: of a journal or a segment (QI_E_FORMAT: neither), and of the message
  * file of this number in the store of this identity. */

@@ -65,11 +65,12 @@ class _Lib:
     QI_ROW_TRANSIENT: Final = 1
     QI_ROW_DELIVER: Final = 2
     QI_ROW_ACK: Final = 3
-    QI_ROW_EVENT: Final = 4
-    QI_ROW_COUNT: Final = 5
-    QI_ROW_PURGE: Final = 6
-    QI_ROW_SOUND: Final = 7
-    QI_ROW_DAMAGED: Final = 8
+    QI_ROW_TIME: Final = 4
+    QI_ROW_EVENT: Final = 5
+    QI_ROW_COUNT: Final = 6
+    QI_ROW_PURGE: Final = 7
+    QI_ROW_SOUND: Final = 8
+    QI_ROW_DAMAGED: Final = 9
     QI_SIM_MIXED: Final = 0
     QI_SIM_NOTHING: Final = 1
     QI_SIM_ALL: Final = 2

@@ -27,15 +27,19 @@ _TYPES: Final = {
     "size": pa.int64(),
     "embedded": pa.int64(),
     "expiry_us": pa.timestamp("us", "UTC"),
+    "due_us": pa.timestamp("us", "UTC"),
+    "priority": pa.int32(),
     "count": pa.int32(),
     "msg_id": _MSG_ID,
 }
-_BYTES: Final = {"kind": 1, "count": 4, "msg_id": 16}  # of all others: 8
+_BYTES: Final = {"kind": 1, "count": 4, "priority": 4, "msg_id": 16}  # of all others: 8
 # Which bits say that a column has a value. Of records; of messages and bodies also these:
 _VALID: Final = {
     "size": "has_size",
     "embedded": "has_size",
     "expiry_us": "has_expiry",
+    "due_us": "has_due",
+    "priority": "has_priority",
     "count": "has_count",
     "msg_id": "has_msg_id",
     "file": "has_msg_id",
@@ -43,8 +47,19 @@ _VALID: Final = {
 _VALID_OF_MESSAGES: Final = {**_VALID, "offset": "has_msg_id"}
 _VALID_OF_BODIES: Final = {"msg_id": "has_msg_id"}
 
-RECORDS: Final = ("kind", "req_id", "offset", "size", "embedded", "expiry_us", "count", "msg_id")
-MESSAGES: Final = ("kind", "req_id", "file", *RECORDS[2:])
+RECORDS: Final = (
+    "kind",
+    "req_id",
+    "offset",
+    "size",
+    "embedded",
+    "expiry_us",
+    "due_us",
+    "priority",
+    "count",
+    "msg_id",
+)
+MESSAGES: Final = (*RECORDS, "file")
 BODIES: Final = ("kind", "offset", "size", "count", "msg_id")
 
 

@@ -35,6 +35,7 @@ from qindex.spark.native import (
 _NUMBER: Final = re.compile(r"[0-9]+")
 _INDEX_ONLY: Final = 56  # offsets in store.meta
 _CLEAN: Final = 57
+_COUNT_BITS: Final = 52  # of a ReqId; above them is its lane
 _FOLDER: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -94,15 +95,15 @@ class _Queues:
         row["recovery_us"] = int((time.perf_counter() - started) * 1e6)
         row["journal_bytes"] = stats.journal_bytes
         row["next_req_id"] = stats.next_req_id
-        found, highest = _published(self._tree, folder, files, self._entries)
-        # After an unclean end ReqIds are skipped, so that the next one says nothing about age.
-        newest = stats.next_req_id - 1 if self._ended_cleanly else highest
+        found, newest = _published(self._tree, folder, files, self._entries)
+        if self._ended_cleanly:  # else ReqIds are skipped, and the next one says nothing about age
+            newest[0] = stats.next_req_id - 1
         self._examine_messages(queue, row, found, newest)
 
     def _examine_messages(
-        self, queue: qindex.Queue, row: dict[str, Any], found: int, newest: int
+        self, queue: qindex.Queue, row: dict[str, Any], found: int, newest: dict[int, int]
     ) -> None:
-        """`found`: how many the files tell of; `newest`: the ReqId that was given last."""
+        """`found`: how many the files tell of; `newest`: of each lane the last ReqId."""
         totals = _Totals()
         walk = columns.Messages(queue._handle, rows=max(1, min(columns.ROWS, len(queue))))
         for batch in walk:
@@ -151,15 +152,14 @@ class _Totals:
         default_factory=lambda: {"expired": [], "stuck": [], "poison": []}
     )
 
-    def add(self, batch: pa.RecordBatch, limits: Limits, newest: int) -> None:
+    def add(self, batch: pa.RecordBatch, limits: Limits, newest: dict[int, int]) -> None:
         delivered = has(batch, lib.QI_DELIVERED)
-        behind = pc.less(batch["req_id"], long(newest - limits.stuck_behind))
         self.live += batch.num_rows
         self.live_bytes += pc.sum(batch["size"]).as_py() or 0
         self.delivered += pc.sum(delivered).as_py() or 0
         for kind, mask in (
             ("expired", is_expired(batch["expiry_us"])),
-            ("stuck", pc.and_(delivered, behind)),
+            ("stuck", pc.and_(delivered, _is_behind(batch, newest, limits.stuck_behind))),
             ("poison", pc.greater_equal(batch["count"], long(limits.poison_deliveries))),
         ):
             if pc.any(mask).as_py():
@@ -174,23 +174,37 @@ class _Totals:
             examination.find_all(kind, text, self.ids[kind], queue=queue)
 
 
-def _published(tree: Tree, folder: str, files: dict[str, int], entries: int) -> tuple[int, int]:
-    """How many messages the files of a queue tell of, acked ones too; the highest ReqId of them.
+def _is_behind(batch: pa.RecordBatch, newest: dict[int, int], behind: int) -> pa.Array:
+    """Has its lane given out so many ReqIds since? Most batches are of one lane."""
+    lanes = pc.shift_right(batch["req_id"], long(_COUNT_BITS))
+    found = pa.repeat(pa.scalar(False), batch.num_rows)
+    for lane in pc.unique(lanes).to_pylist():
+        old = pc.less(batch["req_id"], long(newest.get(lane, 0) - behind))
+        found = pc.or_(found, pc.and_(old, pc.equal(lanes, long(lane))))
+    return found
+
+
+def _published(
+    tree: Tree, folder: str, files: dict[str, int], entries: int
+) -> tuple[int, dict[int, int]]:
+    """How many messages the files of a queue tell of, acked ones too; each lane's last ReqId.
 
     A message may stand in a journal and in a segment. Memory: the ReqIds of the journals.
     """
-    journals = _publishes(tree, [f"{folder}/{name}" for name in files.keys() & set(JOURNALS)])
+    journals = _publishes(tree, [f"{folder}/{name}" for name in set(files) & set(JOURNALS)])
     in_journals = segment_of(journals, entries)
     of_segment: dict[int, list[str]] = {n: [] for n in pc.unique(in_journals).to_pylist()}
-    for name in files.keys() - set(JOURNALS):
+    for name in set(files) - set(JOURNALS):
         of_segment.setdefault(int(name.partition(".")[0]), []).append(f"{folder}/{name}")
-    count, highest = 0, 0
+    count, newest = 0, {0: 0}
     for number, wheres in of_segment.items():
         here = journals.filter(pc.equal(in_journals, long(number)))
         ids = pa.chunked_array([*_publishes(tree, wheres).chunks, *here.chunks], pa.int64())
         count += pc.count_distinct(ids).as_py()
-        highest = max(highest, pc.max(ids).as_py() or 0)
-    return count, highest
+        highest = pc.max(ids).as_py() or 0
+        lane = highest >> _COUNT_BITS
+        newest[lane] = max(newest.get(lane, 0), highest)
+    return count, newest
 
 
 def _publishes(tree: Tree, wheres: Iterable[str]) -> pa.ChunkedArray:

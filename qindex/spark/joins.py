@@ -47,7 +47,7 @@ def read(spark: SparkSession, paths: Iterable[str]) -> tuple[DataFrame, DataFram
     """(messages, bodies) as join_bodies() needs them: messages that have lost theirs, too."""
     reader = spark.read.format("qindex").option("paths", json.dumps(list(paths)))
     messages = (
-        reader.option("states", "ready,delivered,expired,lost")
+        reader.option("states", "ready,delayed,delivered,expired,lost")
         .option("columns", "source,broker,queue,req_id,msg_id")
         .load()
     )

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 import qindex
 from qindex._core import lib
-from qindex.cli.messages import STATES, Found
+from qindex.cli.messages import Found
 from qindex.formats.foreign import Findings, Tree
 from qindex.formats.native_messages import MessageFiles
 from qindex.spark import columns
 from qindex.spark.plan import Unit
-from qindex.spark.tables import LOST, Choice, fill, headers_as_json, joined, log
+from qindex.spark.tables import LOST, STATES, Choice, fill, headers_as_json, joined, log
 
 FILE_BYTES_MAX: Final = 1 << 30  # of a journal or a segment: FORMAT.rst, section 8
 MESSAGE_FILE_BYTES_MAX: Final = 1 << 33
@@ -28,11 +28,22 @@ _RAW: Final = {
     "expires_at": "expiry_us",
     "size": "size",
     "embedded": "embedded",
+    "due": "due_us",
+    "priority": "priority",
     "delivery_count": "count",
     "msg_id": "msg_id",
     "offset": "offset",
 }
-RECORD_KINDS: Final = ("publish", "transient", "deliver", "ack", "event", "count", "purge")
+RECORD_KINDS: Final = (
+    "publish",
+    "transient",
+    "deliver",
+    "ack",
+    "time",
+    "event",
+    "count",
+    "purge",
+)
 
 
 def messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
@@ -106,6 +117,7 @@ def _slot_of(req_id: pa.Array, entries: int) -> pa.Array:
 
 def _states(batch: pa.RecordBatch) -> pa.Array:
     told = pc.if_else(has(batch, lib.QI_REDELIVERED), "delivered", "ready")
+    told = pc.if_else(has(batch, lib.QI_DELAYED), "delayed", told)
     told = pc.if_else(is_expired(batch["expiry_us"]), "expired", told)
     return pc.if_else(has(batch, lib.QI_NO_BODY), LOST, told)
 
@@ -143,6 +155,8 @@ def _as_messages(
         "segment": lambda: segment_of(req_id, entries),
         "slot": lambda: _slot_of(req_id, entries),
         "state": lambda: _states(batch),
+        "priority": batch["priority"],
+        "due": batch["due_us"],
         "expires_at": batch["expiry_us"],
         "delivery_count": batch["count"],
         "redelivered": lambda: has(batch, lib.QI_REDELIVERED),

@@ -11,7 +11,7 @@ format                   only directories of this format: qindex, rabbitmq, nsq,
 columns                  which columns, separated by commas; * is all. A schema does the same.
                          Without either: all but body and headers, which cost a read of the bodies
 queues, vhosts           names or patterns (*, ?), separated by commas
-states                   ready, delivered, expired, separated by commas; and lost: messages
+states                   ready, delayed, delivered, expired, with commas; and lost: messages
                          whose body is gone, which are left out else
 minReqId, maxReqId       both included
 expiresAfter,            ISO 8601, or seconds since 1970: only messages that have an expiry, from
@@ -41,12 +41,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from qindex.cli.messages import REQ_ID_MAX, STATES
+from qindex.cli.messages import REQ_ID_MAX
 from qindex.spark.examine import Limits
 from qindex.spark.output import Output
 from qindex.spark.plan import TARGET_BYTES, Unit, find, plan
 from qindex.spark.schema import columns_of, ddl
-from qindex.spark.tables import LOST, Choice, batches, default_names
+from qindex.spark.tables import LOST, STATES, Choice, batches, default_names
 from qindex.spark.worker import settle
 
 if TYPE_CHECKING:

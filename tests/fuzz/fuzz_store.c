@@ -244,9 +244,9 @@ static bool is_same(const struct session *before, const struct session *after) {
 /* Every file as a journal or segment and as a message file, in batches of few rows. */
 static void columns_of(const uint8_t *bytes, uint64_t size) {
     enum { ROWS = 7 };
-    int64_t longs[6][ROWS];
-    int32_t count[ROWS];
-    uint8_t kind[ROWS], msg_id[16 * ROWS], bits[4];
+    int64_t longs[7][ROWS];
+    int32_t count[ROWS], priority[ROWS];
+    uint8_t kind[ROWS], msg_id[16 * ROWS], bits[6];
     qi_columns columns = {.room = ROWS,
                           .kind = kind,
                           .req_id = longs[0],
@@ -255,12 +255,16 @@ static void columns_of(const uint8_t *bytes, uint64_t size) {
                           .expiry_us = longs[3],
                           .embedded = longs[4],
                           .file = longs[5],
+                          .due_us = longs[6],
+                          .priority = priority,
                           .count = count,
                           .msg_id = msg_id,
                           .has_size = bits,
                           .has_expiry = bits + 1,
                           .has_count = bits + 2,
-                          .has_msg_id = bits + 3};
+                          .has_msg_id = bits + 3,
+                          .has_due = bits + 4,
+                          .has_priority = bits + 5};
     qi_columns again = columns;
     while (size > 0 && qi_columns_records(bytes, size, &columns) > 0)
         continue;

@@ -18,7 +18,7 @@ pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'qindex[spark]
 from qindex._core import lib
 from qindex.spark import columns
 
-KINDS = ("publish", "publish", "deliver", "ack", "event", "count", "purge")
+KINDS = ("publish", "publish", "deliver", "ack", "time", "event", "count", "purge")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -30,6 +30,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         queue = store.queue("orders")
         for number in range(30):
             queue.publish(b"x" * (number * 5), ttl=1e6 if number % 3 else None)
+        queue.publish(b"later", delay=1e6, priority=3)
+        queue.publish(b"first", priority=9)
         queue.ack_many(queue.get_many(10)[3:])
         queue.flush()
         for _ in range(3):
@@ -39,6 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.queue("purged").publish_many([b"x"] * 3)
         store.queue("purged").purge()
         queue.publish(b"", persistent=False)
+        queue.publish(b"later still", delay=1e6)
         queue.publish(b"y" * 100, headers={"k": 1})
     return path
 
@@ -67,6 +70,9 @@ def as_dumped(row: dict[str, Any], entries: int) -> str:
         return (
             f"{row['offset']} {verb} {kind} {number} {sizes} msg_id {msg_id} expiry_us {expiry_us}"
         )
+    if verb == "time":
+        due_us = (row["due_us"] - EPOCH) // timedelta(microseconds=1) if row["due_us"] else 0
+        return f"{row['offset']} time {number} due_us {due_us} priority {row['priority']}"
     more = {"event": " (first: deliver, second: ack)", "count": f" delivered {row['count']} times"}
     return f"{row['offset']} {verb} {number}{more.get(verb, '')}"
 
@@ -101,6 +107,8 @@ def test_messages_are_those_that_get_hands_out(store: Path, rows: int, with_bodi
         found = rows_of(walk)
         browsed = list(queue.browse())
     assert [row["req_id"] for row in found] == [message.req_id for message in browsed]
+    assert [row["priority"] for row in found] == [message.priority for message in browsed]
+    assert [bool(row["due_us"]) for row in found] == [bool(m.due) for m in browsed]
     assert [row["size"] for row in found] == [len(message.body) for message in browsed]
     if with_bodies:
         assert [row["body"] for row in found] == [message.body for message in browsed]
