@@ -19,7 +19,7 @@ audit on the same day replaces its own files.
 
   --master  auto (default): one process, or all cores with Spark if there is so
             much to read that it pays and pyspark is there. none: one process.
-            Anything else is a master's URL: local[4], spark://host:7077, yarn ...;
+            Anything else is a master's URL: local[4], spark://host:7077, yarn;
             all its machines have to see the paths and DIR
 
 exit codes: 0 nothing is damaged; 1 something is (with --strict also: there are
