@@ -1,0 +1,245 @@
+"""readStream.format("qindex"): what is published into live stores, batch by batch.
+
+    messages = spark.readStream.format("qindex").option("columns", "*").load("/data/orders")
+
+======================  ===========  ===============================================================
+option                  default      meaning
+======================  ===========  ===============================================================
+path, paths                          stores, with wildcards ("/brokers/*"); paths is a JSON list
+queues                  all          names or patterns, with commas; later ones are found, too
+columns                 no bodies    as for spark.read; * is all. A schema does the same
+startingOffsets         earliest     earliest, latest, or JSON {queue: ReqId}; only without a
+                                     checkpoint. A queue that comes later begins at 0
+endingOffsets           none         the same JSON: the stream goes no further
+maxMessagesPerTrigger   all          for all queues together, shared out fairly
+messagesPerTask         100000       more of one queue are split, fewer of many are put together
+failOnDataLoss          true         false: what is gone or damaged is left out, and logged
+ack                     false        true: the stream is the consumer, see below
+lockWait                10           with ack: seconds to wait for a store's lock
+pollInterval            0.1          seconds between two looks when there was nothing new
+======================  ===========  ===============================================================
+
+The columns are those of the table messages. Rows are what is alive when the batch is read, in the
+order of ReqIds within a task; expired messages are not among them. What the store's own consumers
+ack before that is not seen, and is no loss: it was consumed.
+
+*ack = true.* A batch is acked after Spark has it in its commit log, never before: Spark tells it
+when it plans the next batch. Killed at any moment, the query starts again with the batch that was
+not committed, and all of it is still there. To ack, the source opens the store for writing: another
+process that has it open at that moment (longer than lockWait) fails the query with StoreLocked.
+Everything else about the stream needs no lock. There may be no other consumer, and no
+asyncProgressTrackingEnabled.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+import qindex
+from qindex.spark import stream_offsets as offsets
+from qindex.spark.source import check_schema, choice_of, paths_of
+from qindex.spark.stream_offsets import Offset, Range
+from qindex.spark.stream_options import number, truth
+from qindex.spark.stream_store import QueueView, ack, find_stores, first_live, last_live, look
+from qindex.spark.worker import settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+MESSAGES_PER_TASK: Final = 100_000
+# What they leave out would be acked, and nobody would have seen it.
+_NOT_FOR_STREAMS: Final = frozenset(
+    ("states", "vhosts", "minreqid", "maxreqid", "expiresafter", "expiresbefore")
+)
+log = logging.getLogger("qindex.spark")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a stream, checked. ValueError for what makes no sense."""
+
+    paths: list[str]
+    wants: Callable[[str], bool]  # a queue, by its name
+    starting: str | dict[str, Any]
+    ending: str | dict[str, Any]
+    limit: int
+    per_task: int
+    fail_on_loss: bool
+    ack: bool
+    lock_wait: float
+    poll: float
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Options:
+        lower = {key.lower(): value for key, value in given.items()}
+        if lower.get("table", "messages") != "messages":
+            raise ValueError("a stream has the table messages; the others are for spark.read")
+        if wrong := _NOT_FOR_STREAMS.intersection(lower):
+            raise ValueError(
+                f"a stream has no option {', '.join(sorted(wrong))}: choose rows with .where()"
+            )
+        ending = offsets.read_bounds("endingOffsets", lower.get("endingoffsets", "latest"))
+        if ending == offsets.EARLIEST:
+            raise ValueError("endingOffsets is JSON with a ReqId per queue")
+        return cls(
+            paths_of(lower),
+            choice_of(lower).wants,
+            offsets.read_bounds("startingOffsets", lower.get("startingoffsets", "earliest")),
+            ending,
+            int(number(lower, "maxMessagesPerTrigger", 0, 0)),
+            int(number(lower, "messagesPerTask", MESSAGES_PER_TASK, 1)),
+            truth(lower, "failOnDataLoss", True),
+            truth(lower, "ack", False),
+            number(lower, "lockWait", 10, 0),
+            number(lower, "pollInterval", 0.1, 0),
+        )
+
+
+@dataclass
+class Task(InputPartition):
+    """What one task reads, in this order."""
+
+    ranges: list[Range]
+
+    def __init__(self, ranges: list[Range]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One stream. Spark keeps one of these in a process beside the driver and asks it in turn;
+    copies of it read in the workers."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        check_schema("messages", schema)
+        self.options = Options.read(options)
+        self.columns = list(schema.names)
+        self._horizon: Offset | None = None  # where trigger(availableNow=True) ends
+        self._acked: Offset = {}
+        self._latest: Offset | None = None
+        self._look_again = 0.0
+
+    # --- offsets: in the driver's process --------------------------------------------------------
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        return offsets.initial_offset(self.options.starting, self._look())
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        limit = self.options.limit
+        return ReadMaxRows(limit) if limit else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._horizon = offsets.initial_offset(offsets.LATEST, self._look())
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        return self._latest
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """The end of the next batch; `start` if there is nothing new.
+
+        Spark asks only when the batch before is in its commit log, so that all before `start` may
+        be acked here: the last batch of a run is never given to commit().
+        """
+        self._ack(start)
+        if time.monotonic() < self._look_again:
+            return start
+        views = self._look()
+        offset = offsets.follow(start, views, self._lose)
+        found = offsets.news(offset, views, self.options.ending, self._horizon)
+        self._latest = offsets.advance(offset, found)
+        if isinstance(limit, ReadMaxRows):
+            found = self._cut(found, limit.max_rows)
+        elif self._horizon is not None or self.options.ending != offsets.LATEST:
+            found = self._cut(found, None)
+        if not found and offset == start:
+            self._look_again = time.monotonic() + self.options.poll
+        return offsets.advance(offset, found)
+
+    def commit(self, end: Offset) -> None:
+        self._ack(end)
+
+    def _look(self) -> dict[str, dict[str, QueueView]]:
+        return {store: look(store, self.options.wants) for store in find_stores(self.options.paths)}
+
+    def _lose(self, text: str) -> None:
+        if self.options.fail_on_loss:
+            raise offsets.DataLoss(
+                f"{text}. What was in it and not read yet is lost to this stream. To go on"
+                " without it, set failOnDataLoss to false"
+            )
+        log.warning("%s: the stream goes on without what is lost", text)
+
+    def _ack(self, offset: Offset) -> None:
+        if not self.options.ack or offset == self._acked:
+            return
+        for store, queues in offset.items():
+            before = self._acked.get(store, {})
+            moved = {
+                name: (at["id"], at["from"], at["to"])
+                for name, at in queues.items()
+                if at["from"] < at["to"] and at != before.get(name)
+            }
+            if moved and Path(store, "store.meta").exists():
+                ack(store, moved, self.options.lock_wait)
+        self._acked = offset
+
+    def _cut(self, found: Sequence[Range], limit: int | None) -> list[Range]:
+        """The ranges with no more than `limit` messages together, each ending behind a live one.
+
+        ReqIds have gaps, some of them huge, so that a range counts from its first live message on:
+        it may have fewer messages than its share, but never none.
+        """
+        given = offsets.shares([r.stop - r.start for r in found], limit) if limit else []
+        cut = []
+        for i, each in enumerate(found):
+            with qindex.open(each.store, read_only=True, create=False) as store:
+                queue = store.queue(each.queue, create=False)
+                first = first_live(queue, each.start)
+                stop = min(each.stop, first + given[i]) if limit else each.stop
+                last = last_live(queue, first, stop) if first >= 0 else -1
+            if last >= 0:
+                cut.append(each._replace(stop=last + 1, last=last))
+        return cut
+
+    # --- a batch ---------------------------------------------------------------------------------
+
+    def partitions(self, start: Offset, end: Offset) -> list[Task]:
+        found: list[Range] = []
+        per_task = self.options.per_task
+        for each in offsets.ranges_between(start, end):
+            if each.stop - each.start <= per_task:
+                found.append(each)
+            else:
+                found += offsets.split(each, self._depth(each), per_task)
+        return [Task(ranges) for ranges in offsets.pack(found, per_task)]
+
+    def _depth(self, each: Range) -> int:
+        """How many messages a range may have: it may be mostly a gap."""
+        try:
+            with qindex.open(each.store, read_only=True, create=False) as store:
+                return len(store.queue(each.queue, create=False))
+        except (qindex.StoreMissing, qindex.QueueMissing):
+            return 1  # the task will tell
+
+    # --- reading: in a worker --------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from qindex.spark.stream_rows import read_ranges
+
+        settle()
+        whole = self.options.ack and self.options.fail_on_loss
+        return read_ranges(getattr(partition, "ranges", []), self.columns, self._lose, whole)
