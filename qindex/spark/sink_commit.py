@@ -1,0 +1,272 @@
+"""The driver's half of the sink: staged files into the store, each batch exactly once.
+
+One process at a time may write to a store, and one frame of one queue is what a crash leaves whole
+(H11). So a batch, which may go to many queues, cannot be one atomic write. It is made exact by what
+is written down before, in `store/spark/<write>/state.json`, always replaced as a whole:
+
+1. With the store open for writing, and so with its lock, every ReqId that the batch will get is
+   known: nobody else publishes. The state says, durably: this batch, in this session of the store,
+   puts these rows of these files into these queues, from these ReqIds on.
+2. Each part (a partition's rows of one queue) is published as one frame. The store is synced.
+3. The state says, durably: this batch is done. The store is closed, the staged files are removed.
+
+Killed before 1, nothing has happened. Killed after 3, a retry sees that it is done. Killed between,
+the retry finishes what the state names, from the files that it names: a part is in its queue if a
+message lives at its ReqIds. If the store's session is the next one, nobody has had the store since,
+so a part that is not there was never published. ReqIds are never used twice, so it is never taken
+for another. Only if somebody else has opened the store for writing since, and a part is not there,
+may it have been consumed meanwhile: then InDoubt says so, and the option whenInDoubt decides.
+
+This holds for kills and for power cuts: what is not durable comes before what says that it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import qindex
+from qindex._core import ffi, lib
+from qindex.errors import raise_error
+from qindex.spark.sink_stage import FOLDER, Staged, make_folder, sync_folder
+from qindex.spark.stream_store import first_live, open_to_write
+
+PUBLISH, SKIP, FAIL = "publish", "skip", "fail"  # whenInDoubt
+FRAME_BYTES_MAX: Final = 128 * 1024 * 1024
+RECORD_BYTES: Final = 40  # what the engine adds to a message
+_WHY: Final = "the sink publishes a batch into it when Spark commits it"
+
+
+class InDoubt(RuntimeError):
+    """A batch was half published when the driver died, and a part of it is not to be found."""
+
+
+@dataclass
+class Unit:
+    """One frame: rows of one staged file for one queue. `first`: the ReqId that they get."""
+
+    file: str
+    queue: str
+    batches: list[int]
+    rows: int
+    first: int = -1
+
+
+@dataclass
+class State:
+    """What is known of a write. Not done: `units` are being published in this session."""
+
+    batch: int
+    done: bool
+    session: int
+    units: list[Unit]
+
+
+class Write:
+    """One streaming query, or one df.write, into one store."""
+
+    def __init__(self, store: str, name: str, lock_wait: float, in_doubt: str) -> None:
+        self.store = store
+        self.folder = Path(store, FOLDER, name)
+        self._lock_wait = lock_wait
+        self._in_doubt = in_doubt
+
+    def commit(self, batch: int, files: Iterable[Staged]) -> None:
+        """Publish these files, in order; nothing if this batch, or a later one, is done.
+
+        A batch that was begun and not finished is finished first, from its own files.
+        Raises StoreLocked, DiskFull, InDoubt: then the state stands as it is, for the next try.
+        """
+        state = self._load()
+        if state is not None and not state.done:
+            state = self._publish(state, begun=True)
+        if state is None or state.batch < batch:
+            units = [unit for staged in files for unit in self._units(staged)]
+            self._publish(State(batch, False, 0, units), begun=False)
+        self.sweep(batch)
+
+    def sweep(self, batch: int) -> None:
+        """Remove the staged files of this batch and of those before it."""
+        for path in self.folder.glob("*-*-*.arrow"):
+            if int(path.name.partition("-")[0]) <= batch:
+                path.unlink(missing_ok=True)
+
+    def abort(self, files: Iterable[Staged]) -> None:
+        """Remove what this attempt has staged, unless its publishing has begun."""
+        state = self._load()
+        needed = set() if state is None else {unit.file for unit in state.units}
+        for staged in files:
+            if staged.name and staged.name not in needed:
+                (self.folder / staged.name).unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Remove everything, for a write that nobody will try again; not if it is half done."""
+        state = self._load()
+        if state is None or state.done:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    # --- the three steps -------------------------------------------------------------------------
+
+    def _publish(self, state: State, *, begun: bool) -> State:
+        if state.units:
+            with open_to_write(self.store, self._lock_wait, _WHY) as store:
+                units = self._missing(store, state) if begun else state.units
+                units = _place(store, units)
+                state = State(state.batch, False, store.stats().session, units)
+                self._save(state)
+                files: dict[str, Any] = {}
+                for unit in units:
+                    _publish_unit(store, unit, self._batches(files, unit))
+                store.sync()
+                return self._done(state)
+        return self._done(state)
+
+    def _done(self, state: State) -> State:
+        state = State(state.batch, True, state.session, [])
+        self._save(state)
+        return state
+
+    def _missing(self, store: qindex.Store, state: State) -> list[Unit]:
+        """What a cut-off commit has not published."""
+        missing = [unit for unit in state.units if not _is_there(store, unit)]
+        others = store.stats().session - state.session - 1
+        if not missing or others == 0 or self._in_doubt == PUBLISH:
+            return missing
+        if self._in_doubt == SKIP:
+            return []
+        rows = sum(unit.rows for unit in missing)
+        raise InDoubt(
+            f"batch {state.batch} was being published into {self.store} when the driver died, and"
+            f" the store was opened for writing {others} times since: {rows} rows of it are not in"
+            f" {missing[0].queue!r} (ReqId {missing[0].first}) and other queues. They were never"
+            " published, or were consumed since. If the consumer has had them, set whenInDoubt to"
+            " skip; if not, or if doubles do no harm, to publish"
+        )
+
+    def _units(self, staged: Staged) -> list[Unit]:
+        """A part of a file is one unit, or several if one frame cannot hold it."""
+        if not staged.name:
+            return []
+        path = self.folder / staged.name
+        if not path.is_file() or path.stat().st_size != staged.size:
+            raise FileNotFoundError(
+                f"{path} is not here as a task wrote it: the store's directory has to be the same"
+                " one on all machines of the cluster"
+            )
+        units = []
+        batches = _open(path)
+        for part in staged.parts:
+            held = 0
+            for number in part.batches:
+                batch = batches.get_batch(number)
+                size = batch.nbytes + RECORD_BYTES * batch.num_rows
+                if held == 0 or held + size > FRAME_BYTES_MAX:
+                    units.append(Unit(staged.name, part.queue, [], 0))
+                    held = 0
+                units[-1].batches.append(number)
+                units[-1].rows += batch.num_rows
+                held += size
+        return units
+
+    def _batches(self, files: dict[str, Any], unit: Unit) -> list[Any]:
+        if unit.file not in files:
+            files.clear()  # units come file by file
+            files[unit.file] = _open(self.folder / unit.file)
+        return [files[unit.file].get_batch(number) for number in unit.batches]
+
+    # --- the state -------------------------------------------------------------------------------
+
+    def _load(self) -> State | None:
+        try:
+            found = json.loads((self.folder / "state.json").read_text())
+        except FileNotFoundError:
+            return None
+        units = [Unit(**unit) for unit in found["units"]]
+        return State(found["batch"], found["done"], found["session"], units)
+
+    def _save(self, state: State) -> None:
+        make_folder(self.folder)
+        draft = self.folder / "state.new"
+        with draft.open("w") as file:
+            json.dump(asdict(state), file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.folder / "state.json")
+        sync_folder(self.folder)
+
+
+def _open(path: Path) -> Any:
+    import pyarrow as pa
+
+    return pa.ipc.open_file(pa.memory_map(str(path)))
+
+
+def _place(store: qindex.Store, units: Iterable[Unit]) -> list[Unit]:
+    """The units with the ReqIds that they will get, in this order."""
+    placed = []
+    following: dict[str, int] = {}
+    for unit in units:
+        first = following.get(unit.queue)
+        if first is None:
+            first = store.queue(unit.queue).stats().next_req_id
+        placed.append(Unit(unit.file, unit.queue, unit.batches, unit.rows, first))
+        following[unit.queue] = first + unit.rows
+    return placed
+
+
+def _is_there(store: qindex.Store, unit: Unit) -> bool:
+    """Whether any message of the unit is alive."""
+    try:
+        queue = store.queue(unit.queue, create=False)
+    except qindex.QueueMissing:
+        return False
+    return unit.first <= first_live(queue, unit.first) < unit.first + unit.rows
+
+
+def _publish_unit(store: qindex.Store, unit: Unit, batches: list[Any]) -> None:
+    """One frame, from Arrow's memory."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def joined(name: str) -> Any:
+        return pa.concat_arrays([batch.column(name) for batch in batches])
+
+    queue = store.queue(unit.queue)
+    if queue.stats().next_req_id != unit.first:
+        raise AssertionError(f"{unit.queue!r} would not give ReqId {unit.first}")
+    bodies, headers = joined("body"), joined("headers")
+    tables = _bytes_of(headers)
+    first = lib.qi_publish_many(
+        queue._handle,
+        unit.rows,
+        _bytes_of(bodies),
+        _memory("uint32_t[]", pc.binary_length(bodies)),
+        tables,
+        _memory("uint32_t[]", pc.binary_length(headers)) if tables else ffi.NULL,
+        0,
+        0,
+        _memory("uint8_t[]", joined("flags")),
+        _memory("uint64_t[]", joined("expiry_us")),
+    )
+    if first < 0:
+        raise_error(first)
+
+
+def _memory(kind: str, array: Any) -> Any:
+    """The values of an array without nulls."""
+    width = array.type.bit_width // 8
+    start = array.offset * width
+    return ffi.from_buffer(kind, memoryview(array.buffers()[1])[start : start + len(array) * width])
+
+
+def _bytes_of(array: Any) -> Any:
+    """The bytes of a binary array, end to end."""
+    _, offsets, data = array.buffers()
+    ends = memoryview(offsets).cast("i")
+    start, stop = ends[array.offset], ends[array.offset + len(array)]
+    return ffi.from_buffer(memoryview(data)[start:stop]) if stop > start else b""
