@@ -31,6 +31,8 @@ COMMANDS: Final = {
     "plot": "draw slots, depth, files or recovery times, as SVG or PNG",
     "diff": "compare two stores or directories, message by message",
     "audit": "examine a fleet of brokers: tables, a report, what is wrong; on Spark if it pays",
+    "spark-export": "write the messages of a fleet to Parquet; goes on after a kill",
+    "spark-recover": "bring back many dead brokers at once; goes on after a kill",
     "dump": "show journals and segments, record by record",
     "torture": "kill, fork and fill on your own disk; write a report for a ticket",
 }
@@ -107,7 +109,7 @@ def make_parser(chosen: str) -> Parser:
 
 def _configure(command: argparse.ArgumentParser, name: str) -> None:
     """A command's help is its module's docstring, without the first line."""
-    module = import_module(f"qindex.cli.{name}")
+    module = import_module(f"qindex.cli.{name.replace('-', '_')}")
     text, _, codes = str(module.__doc__).partition("\n\n")[2].partition("exit codes:")
     command.description = text.strip()
     command.epilog = f"exit codes:{codes}".rstrip()
