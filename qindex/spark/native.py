@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -55,7 +56,7 @@ def _messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.R
     try:
         with qindex.open(unit.source, read_only=True, create=False) as store:
             entries = store.stats().segment_entries
-            moved = _moved(unit) if "file" in names or "offset" in names else {}
+            moved = moved_files(unit, names)
             for name in [unit.queue] if unit.queue is not None else store.queues():
                 if not choice.wants(name):
                     continue
@@ -64,15 +65,25 @@ def _messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.R
                 except (qindex.StoreCorrupt, qindex.QueueMissing) as error:
                     log.warning("%s: %s: %s", unit.source, name, error)
                     continue
-                for batch in _queue_batches(unit, queue, names, choice):
-                    yield _as_messages(unit, name, names, batch, entries, moved)
+                tell = partial(log.warning, "%s: %s: %s", unit.source, name)
+                yield from queue_messages(unit, queue, names, choice, entries, moved, tell)
     except (qindex.QindexError, OSError) as error:
         log.warning("%s: %s", unit.source, error)
 
 
-def _queue_batches(
-    unit: Unit, queue: qindex.Queue, names: Sequence[str], choice: Choice
+def queue_messages(
+    unit: Unit,
+    queue: qindex.Queue,
+    names: Sequence[str],
+    choice: Choice,
+    entries: int,
+    moved: dict[int, int],
+    tell: Callable[[str], object],
 ) -> Iterator[pa.RecordBatch]:
+    """What is alive in one queue. `tell` hears of each message that cannot be read; it may raise.
+
+    `entries`: per segment; `moved`: see moved_files().
+    """
     with_bodies = "body" in names or "headers" in names
     walk = columns.Messages(
         queue._handle,
@@ -82,10 +93,13 @@ def _queue_batches(
         rows=max(1, min(columns.ROWS, len(queue))),
     )
     for batch in walk:
+        for req_id in batch["req_id"].filter(has(batch, lib.QI_NO_BODY)).to_pylist():
+            tell(f"the body of message {req_id} cannot be read")
         mask = _chosen(batch, choice)
-        yield batch if mask is None else batch.filter(mask)
+        chosen = batch if mask is None else batch.filter(mask)
+        yield _as_messages(unit, queue.name, names, chosen, entries, moved)
     for _, text in walk.unreadable:
-        log.warning("%s: %s: %s", unit.source, queue.name, text)
+        tell(text)
 
 
 def has(batch: pa.RecordBatch, flag: int) -> pa.Array:
@@ -187,8 +201,10 @@ def _headers(tables: pa.Array) -> pa.Array:
     return pc.replace_with_mask(nothing, some, pa.array(decoded, pa.string()))
 
 
-def _moved(unit: Unit) -> dict[int, int]:
-    """Birth file -> the file that a compaction put its messages into."""
+def moved_files(unit: Unit, names: Sequence[str]) -> dict[int, int]:
+    """Birth file -> the file that a compaction put its messages into; or none."""
+    if not {"file", "offset"}.intersection(names):
+        return {}
     tree = Tree(unit.source, Findings())
     try:
         return MessageFiles(tree).moved

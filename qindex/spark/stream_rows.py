@@ -9,9 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 import qindex
-from qindex._core import lib
-from qindex.spark import columns
-from qindex.spark.native import _as_messages, _chosen, _moved, has
+from qindex.spark.native import moved_files, queue_messages
 from qindex.spark.plan import Unit
 from qindex.spark.stream_offsets import Range
 from qindex.spark.stream_store import first_live, identity
@@ -47,28 +45,14 @@ def _read(
                     " batch was planned, and is not seen here. With ack = true the stream is the"
                     " only consumer, and all machines of the cluster have to see the same files"
                 )
-            moved = _moved(unit) if "file" in names or "offset" in names else {}
-            entries = store.stats().segment_entries
-            for batch in _batches(each, queue, names, lose):
-                yield _as_messages(unit, each.queue, names, batch, entries, moved)
+            yield from queue_messages(
+                unit,
+                queue,
+                names,
+                CHOICE,
+                store.stats().segment_entries,
+                moved_files(unit, names),
+                lambda text: lose(f"{each.queue!r} of {each.store}: {text}"),
+            )
     except (qindex.StoreMissing, qindex.QueueMissing):
         lose(f"the queue {each.queue!r} of {each.store} is gone")
-
-
-def _batches(
-    each: Range, queue: qindex.Queue, names: Sequence[str], lose: Callable[[str], None]
-) -> Iterator[pa.RecordBatch]:
-    walk = columns.Messages(
-        queue._handle,
-        start=each.start,
-        stop=each.stop,
-        with_bodies="body" in names or "headers" in names,
-        rows=max(1, min(columns.ROWS, each.stop - each.start, len(queue))),
-    )
-    for batch in walk:
-        for req_id in batch["req_id"].filter(has(batch, lib.QI_NO_BODY)).to_pylist():
-            lose(f"message {req_id} of {each.queue!r} of {each.store} has no readable body")
-        mask = _chosen(batch, CHOICE)
-        yield batch if mask is None else batch.filter(mask)
-    for _, text in walk.unreadable:
-        lose(f"{each.queue!r} of {each.store}: {text}")
