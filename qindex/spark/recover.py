@@ -23,8 +23,8 @@ import qindex
 from qindex.formats.foreign import UnknownFormat
 from qindex.formats.reader import open_node, total
 from qindex.formats.recover import RecoverReport, recover_into
+from qindex.spark.folders import sync_folder
 from qindex.spark.plan import Unit
-from qindex.spark.sink_stage import sync_folder
 from qindex.spark.spread import Account, spread
 
 if TYPE_CHECKING:

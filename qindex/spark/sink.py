@@ -47,9 +47,10 @@ from pyspark.sql.datasource import (
 )
 
 import qindex
+from qindex.spark.folders import FOLDER
 from qindex.spark.sink_commit import FAIL, PUBLISH, SKIP, Write
-from qindex.spark.sink_stage import FOLDER, Staged, check_columns, stage
-from qindex.spark.stream_options import number
+from qindex.spark.sink_stage import Staged, check_columns, stage
+from qindex.spark.stream_options import choice, lower_keys, number
 from qindex.spark.stream_store import local_path
 from qindex.spark.worker import settle
 
@@ -75,15 +76,13 @@ class _Writer:
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise ValueError('queues are appended to: .mode("append"), or outputMode("append")')
-        lower = {key.lower(): value for key, value in options.items()}
+        lower = lower_keys(options)
         if not lower.get("path"):
             raise ValueError('name the store: .save("/data/orders"), or .start("/data/orders")')
         self.store = local_path(lower["path"])
         self.queue = lower.get("queue")
         self.lock_wait = number(lower, "lockWait", 10, 0)
-        self.in_doubt = lower.get("whenindoubt", FAIL).lower()
-        if self.in_doubt not in (FAIL, PUBLISH, SKIP):
-            raise ValueError(f"whenInDoubt is fail, publish or skip, not {self.in_doubt!r}")
+        self.in_doubt = choice(lower, "whenInDoubt", (FAIL, PUBLISH, SKIP))
         check_columns(schema.names, self.queue)
         if not Path(self.store, "store.meta").exists():
             qindex.open(self.store).close()
@@ -116,7 +115,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     """df.write"""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        lower = {key.lower(): value for key, value in options.items()}
+        lower = lower_keys(options)
         given = lower.get("writeid", "")
         if given and (given.startswith(".") or "/" in given or len(given) > _WRITE_ID_MAX):
             raise ValueError(f"writeId becomes the name of a folder; {given!r} cannot")

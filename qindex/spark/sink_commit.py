@@ -33,7 +33,8 @@ from typing import Any, Final
 import qindex
 from qindex._core import ffi, lib
 from qindex.errors import raise_error
-from qindex.spark.sink_stage import FOLDER, Staged, make_folder, sync_folder
+from qindex.spark.folders import FOLDER, make_folder, sync_folder
+from qindex.spark.sink_stage import Staged
 from qindex.spark.stream_store import first_live, open_to_write
 
 PUBLISH, SKIP, FAIL = "publish", "skip", "fail"  # whenInDoubt

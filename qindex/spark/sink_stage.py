@@ -21,11 +21,11 @@ from uuid import uuid4
 
 from qindex._core import lib
 from qindex.arguments import encode_headers
+from qindex.spark.folders import make_folder, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FOLDER: Final = "spark"  # in the store's directory; the engine does not look at other names
 SLICE_BYTES_MAX: Final = 32 * 1024 * 1024
 COLUMNS: Final = ("queue", "body", "headers", "expires_at", "persistent", "redelivered")
 # Columns of the table messages that say where a message was: they may be there, and are not kept.
@@ -101,29 +101,6 @@ def stage(folder: Path, prefix: str, queue: str | None, rows: Iterator[pa.Record
     sync_folder(folder)
     staged.parts = list(parts.values())
     return staged
-
-
-def make_folder(folder: Path) -> None:
-    """`store/spark/<write>`, durable. FileNotFoundError if the store is not there."""
-    store = folder.parents[1]
-    if not (store / "store.meta").exists():
-        raise FileNotFoundError(
-            f"there is no store at {store} on this machine: all machines of the cluster need it at"
-            " the same path"
-        )
-    for path in (folder.parent, folder):
-        if not path.exists():
-            path.mkdir(mode=0o700, exist_ok=True)
-            sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Names in it are durable after this."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _schema() -> pa.Schema:

@@ -14,7 +14,7 @@ endingOffsets           none         the same JSON: the stream goes no further
 maxMessagesPerTrigger   all          for all queues together, shared out fairly
 messagesPerTask         100000       more of one queue are split, fewer of many are put together
 failOnDataLoss          true         false: what is gone or damaged is left out, and logged
-ack                     false        true: the stream is the consumer, see below
+ack                     false        true, owner: the stream is the consumer, see below
 lockWait                10           with ack: seconds to wait for a store's lock
 pollInterval            0.1          seconds between two looks when there was nothing new
 ======================  ===========  ===============================================================
@@ -27,16 +27,23 @@ ack before that is not seen, and is no loss: it was consumed.
 when it plans the next batch. Killed at any moment, the query starts again with the batch that was
 not committed, and all of it is still there. To ack, the source opens the store for writing: another
 process that has it open at that moment (longer than lockWait) fails the query with StoreLocked.
-Everything else about the stream needs no lock. There may be no other consumer, and no
-asyncProgressTrackingEnabled.
+Everything else about the stream needs no lock.
+
+*ack = owner.* The same for a store that a process keeps open, such as a broker: what is to be acked
+is written down in the store's folder, and that process does it when it calls
+qindex.spark.apply_acks(store), for example once a second.
+
+With both there may be no other consumer, and no asyncProgressTrackingEnabled.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,8 +59,16 @@ import qindex
 from qindex.spark import stream_offsets as offsets
 from qindex.spark.source import check_schema, choice_of, paths_of
 from qindex.spark.stream_offsets import Offset, Range
-from qindex.spark.stream_options import number, truth
-from qindex.spark.stream_store import QueueView, ack, find_stores, first_live, last_live, look
+from qindex.spark.stream_options import choice, lower_keys, number, truth
+from qindex.spark.stream_store import (
+    QueueView,
+    ack,
+    find_stores,
+    first_live,
+    last_live,
+    leave_acks,
+    look,
+)
 from qindex.spark.worker import settle
 
 if TYPE_CHECKING:
@@ -79,13 +94,13 @@ class Options:
     limit: int
     per_task: int
     fail_on_loss: bool
-    ack: bool
+    ack: str  # false, true or owner
     lock_wait: float
     poll: float
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Options:
-        lower = {key.lower(): value for key, value in given.items()}
+        lower = lower_keys(given)
         if lower.get("table", "messages") != "messages":
             raise ValueError("a stream has the table messages; the others are for spark.read")
         if wrong := _NOT_FOR_STREAMS.intersection(lower):
@@ -103,7 +118,7 @@ class Options:
             int(number(lower, "maxMessagesPerTrigger", 0, 0)),
             int(number(lower, "messagesPerTask", MESSAGES_PER_TASK, 1)),
             truth(lower, "failOnDataLoss", True),
-            truth(lower, "ack", False),
+            choice(lower, "ack", ("false", "true", "owner")),
             number(lower, "lockWait", 10, 0),
             number(lower, "pollInterval", 0.1, 0),
         )
@@ -128,6 +143,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schema("messages", schema)
         self.options = Options.read(options)
         self.columns = list(schema.names)
+        chosen = json.dumps([self.options.paths, lower_keys(options).get("queues", "")])
+        self._name = blake2b(chosen.encode(), digest_size=8).hexdigest()  # the same after a restart
         self._horizon: Offset | None = None  # where trigger(availableNow=True) ends
         self._acked: Offset = {}
         self._latest: Offset | None = None
@@ -184,17 +201,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log.warning("%s: the stream goes on without what is lost", text)
 
     def _ack(self, offset: Offset) -> None:
-        if not self.options.ack or offset == self._acked:
+        if self.options.ack == "false" or offset == self._acked:
             return
         for store, queues in offset.items():
-            before = self._acked.get(store, {})
-            moved = {
+            ranges = {
                 name: (at["id"], at["from"], at["to"])
                 for name, at in queues.items()
-                if at["from"] < at["to"] and at != before.get(name)
+                if at["from"] < at["to"]
             }
-            if moved and Path(store, "store.meta").exists():
-                ack(store, moved, self.options.lock_wait)
+            before = self._acked.get(store, {})
+            if not ranges or queues == before:
+                continue
+            if not Path(store, "store.meta").exists():
+                continue  # gone: the next look says so
+            if self.options.ack == "owner":
+                leave_acks(store, self._name, ranges)
+            else:
+                news = {name: r for name, r in ranges.items() if queues[name] != before.get(name)}
+                ack(store, news, self.options.lock_wait)
         self._acked = offset
 
     def _cut(self, found: Sequence[Range], limit: int | None) -> list[Range]:
@@ -241,5 +265,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from qindex.spark.stream_rows import read_ranges
 
         settle()
-        whole = self.options.ack and self.options.fail_on_loss
+        whole = self.options.ack != "false" and self.options.fail_on_loss
         return read_ranges(getattr(partition, "ranges", []), self.columns, self._lose, whole)

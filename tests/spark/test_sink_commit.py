@@ -22,8 +22,9 @@ import qindex
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'qindex[spark]'")
 
 from qindex.spark import sink_commit  # noqa: E402 - behind the skip
+from qindex.spark.folders import FOLDER  # noqa: E402
 from qindex.spark.sink_commit import InDoubt, Write  # noqa: E402
-from qindex.spark.sink_stage import FOLDER, check_columns, stage  # noqa: E402
+from qindex.spark.sink_stage import check_columns, stage  # noqa: E402
 
 WRITE = "a-query"
 SHARED = Path("/dev/shm")  # noqa: S108 - a kill is not a power cut: memory serves

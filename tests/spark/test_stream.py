@@ -30,7 +30,7 @@ from qindex.spark.stream_offsets import (
     shares,
     split,
 )
-from qindex.spark.stream_store import QueueView
+from qindex.spark.stream_store import QueueView, apply_acks
 
 SCHEMA = StructType().add("queue", StringType()).add("req_id", LongType()).add("body", BinaryType())
 ALL = ReadAllAvailable()
@@ -258,6 +258,22 @@ def test_an_ack_in_a_store_that_somebody_else_has_is_refused_with_advice(tmp_pat
     assert left(path) == []
 
 
+def test_the_owner_of_a_store_can_ack_for_the_stream(store: qindex.Store) -> None:
+    queue = store.queue("q")
+    queue.publish_many([b"0", b"1", b"2"])
+    stream = reader(store, ack="owner")
+    end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(2))
+    assert apply_acks(store) == 0
+    stream.latestOffset(end, ALL)  # asked for behind the commit
+    assert apply_acks(store) == 2
+    assert apply_acks(store) == 0
+    assert [message.body for message in queue.browse()] == [b"2"]
+    store.delete_queue("q")
+    store.queue("q").publish(b"of another queue with this name")
+    assert apply_acks(store) == 0
+    assert store.check() == []
+
+
 def test_a_consumer_beside_an_acking_stream_is_noticed(tmp_path: Path) -> None:
     path = filled(tmp_path)
     stream = reader(path, ack=True)
@@ -331,7 +347,7 @@ def test_a_message_that_cannot_be_read_is_a_loss(store: qindex.Store) -> None:
         ({"endingOffsets": "earliest"}, "endingOffsets is"),
         ({"maxMessagesPerTrigger": "many"}, "maxMessagesPerTrigger is a number"),
         ({"lockWait": "nan"}, "lockWait is a number"),
-        ({"ack": "yes"}, "ack is true or false"),
+        ({"ack": "yes"}, "ack is false, true or owner"),
         ({"states": "ready"}, "no option states"),
         ({"table": "records"}, "a stream has the table messages"),
     ],
