@@ -93,7 +93,8 @@ def queue_messages(
         rows=max(1, min(columns.ROWS, len(queue))),
     )
     for batch in walk:
-        for req_id in batch["req_id"].filter(has(batch, lib.QI_NO_BODY)).to_pylist():
+        lost = batch["req_id"].filter(has(batch, lib.QI_NO_BODY))
+        for req_id in lost.to_pylist() if LOST not in choice.states else ():
             tell(f"the body of message {req_id} cannot be read")
         mask = _chosen(batch, choice)
         chosen = batch if mask is None else batch.filter(mask)
@@ -139,7 +140,9 @@ def _states(batch: pa.RecordBatch) -> pa.Array:
 def _chosen(batch: pa.RecordBatch, choice: Choice) -> pa.Array | None:
     """None: all rows."""
     masks = []
-    if not choice.states.issuperset(STATES) or pc.any(has(batch, lib.QI_NO_BODY)).as_py():
+    none_expires = batch["expiry_us"].null_count == batch.num_rows
+    wanted = {*choice.states, "expired"} if none_expires else choice.states
+    if not wanted >= set(STATES) or pc.any(has(batch, lib.QI_NO_BODY)).as_py():
         masks.append(pc.is_in(_states(batch), pa.array(sorted(choice.states))))
     expiry = batch["expiry_us"]
     for bound, compare in (
