@@ -26,6 +26,7 @@ from qindex.spark.schema import TABLES, arrow_schema
 log: Final = logging.getLogger("qindex.spark")
 ROWS: Final = 65536
 STATES: Final = ("ready", "delayed", "delivered", "expired")
+HELD_BYTES_MAX: Final = 64 << 20
 LOST: Final = "lost"  # one more state, of messages that are left out unless it is asked for
 
 
@@ -115,9 +116,12 @@ def from_rows(
 
 
 def joined(parts: Iterable[pa.RecordBatch], rows: int = ROWS) -> Iterator[pa.RecordBatch]:
-    """Small batches put together: of ten thousand small queues each has a few rows."""
+    """Small batches put together: of ten thousand small queues each has a few rows.
+
+    Memory: HELD_BYTES_MAX and a batch; what a batch keeps counts, not what it uses of it.
+    """
     held: list[pa.RecordBatch] = []
-    count = 0
+    count = size = 0
     for part in parts:
         if part.num_rows * 2 > rows and not held:
             yield part
@@ -125,9 +129,10 @@ def joined(parts: Iterable[pa.RecordBatch], rows: int = ROWS) -> Iterator[pa.Rec
         if part.num_rows:
             held.append(part)
             count += part.num_rows
-        if count >= rows:
+            size += part.get_total_buffer_size()
+        if count >= rows or size >= HELD_BYTES_MAX:
             yield pa.concat_batches(held)
-            held, count = [], 0
+            held, count, size = [], 0, 0
     if held:
         yield pa.concat_batches(held) if len(held) > 1 else held[0]
 

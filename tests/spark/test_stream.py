@@ -399,3 +399,15 @@ def test_a_batch_covers_each_queue_once() -> None:
         ("a", 0, 10),
         ("c", 0, 10),
     ]
+
+
+def test_big_bodies_come_in_batches_of_bounded_size(store: qindex.Store) -> None:
+    queue = store.queue("q")
+    for _ in range(15):
+        queue.publish_many([b"x" * (1 << 20)] * 10)
+    stream = reader(store)
+    start = stream.initialOffset()
+    (task,) = stream.partitions(start, stream.latestOffset(start, ALL))
+    sizes = [batch.nbytes for batch in stream.read(task)]
+    assert sum(sizes) > 150 << 20
+    assert max(sizes) <= 96 << 20
