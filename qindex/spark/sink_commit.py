@@ -26,7 +26,8 @@ import json
 import os
 import shutil
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,7 +50,10 @@ class InDoubt(RuntimeError):
 
 @dataclass
 class Unit:
-    """One frame: rows of one staged file for one queue. `first`: the ReqId that they get."""
+    """One frame: rows of one staged file for one queue.
+
+    `first`: the ReqId that they get; -1: not told yet, so they were not published.
+    """
 
     file: str
     queue: str
@@ -120,12 +124,22 @@ class Write:
                 units = _place(store, units)
                 state = State(state.batch, False, store.stats().session, units)
                 self._save(state)
-                files: dict[str, Any] = {}
-                for unit in units:
-                    _publish_unit(store, unit, self._batches(files, unit))
+                self._publish_units(store, state)
                 store.sync()
                 return self._done(state)
         return self._done(state)
+
+    def _publish_units(self, store: qindex.Store, state: State) -> None:
+        files: dict[str, Any] = {}
+        for number, unit in enumerate(state.units):
+            try:
+                _publish_unit(store, unit, self._batches(files, unit))
+            except qindex.DiskFull:
+                # Nothing was changed, so what is left is known, whoever makes room in the store.
+                left = [replace(unit, first=-1) for unit in state.units[number:]]
+                with suppress(OSError):
+                    self._save(replace(state, units=left))
+                raise
 
     def _done(self, state: State) -> State:
         state = State(state.batch, True, state.session, [])
@@ -135,16 +149,17 @@ class Write:
     def _missing(self, store: qindex.Store, state: State) -> list[Unit]:
         """What a cut-off commit has not published."""
         missing = [unit for unit in state.units if not _is_there(store, unit)]
+        doubtful = [unit for unit in missing if unit.first >= 0]
         others = store.stats().session - state.session - 1
-        if not missing or others == 0 or self._in_doubt == PUBLISH:
+        if not doubtful or others <= 0 or self._in_doubt == PUBLISH:
             return missing
         if self._in_doubt == SKIP:
-            return []
-        rows = sum(unit.rows for unit in missing)
+            return [unit for unit in missing if unit.first < 0]
+        rows = sum(unit.rows for unit in doubtful)
         raise InDoubt(
             f"batch {state.batch} was being published into {self.store} when the driver died, and"
             f" the store was opened for writing {others} times since: {rows} rows of it are not in"
-            f" {missing[0].queue!r} (ReqId {missing[0].first}) and other queues. They were never"
+            f" {doubtful[0].queue!r} (ReqId {doubtful[0].first}) and other queues. They were never"
             " published, or were consumed since. If the consumer has had them, set whenInDoubt to"
             " skip; if not, or if doubles do no harm, to publish"
         )
@@ -222,6 +237,8 @@ def _place(store: qindex.Store, units: Iterable[Unit]) -> list[Unit]:
 
 def _is_there(store: qindex.Store, unit: Unit) -> bool:
     """Whether any message of the unit is alive."""
+    if unit.first < 0:
+        return False
     try:
         queue = store.queue(unit.queue, create=False)
     except qindex.QueueMissing:

@@ -190,7 +190,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ack(end)
 
     def _look(self) -> dict[str, dict[str, QueueView]]:
-        return {store: look(store, self.options.wants) for store in find_stores(self.options.paths)}
+        return {
+            store: look(store, self.options.wants, self._lose)
+            for store in find_stores(self.options.paths)
+        }
 
     def _lose(self, text: str) -> None:
         if self.options.fail_on_loss:

@@ -35,7 +35,6 @@ class QueueView(NamedTuple):
 
     identity: str  # chosen at its creation: one that was deleted and made again has another
     last: int  # the highest ReqId that is alive, or -1
-    depth: int
 
 
 def local_path(path: str) -> str:
@@ -63,22 +62,27 @@ def find_stores(paths: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
-def look(path: str, wants: Callable[[str], bool]) -> dict[str, QueueView]:
-    """The queues of a store that are wanted.
+def look(
+    path: str, wants: Callable[[str], bool], lose: Callable[[str], None]
+) -> dict[str, QueueView]:
+    """The queues of a store that are wanted; `lose` is told of those that cannot be read.
 
     Cost: reads the journals of these queues, up to 10 ms for a full one.
     """
     views = {}
     with qindex.open(path, read_only=True, create=False) as store:
         for name in store.queues():
-            if wants(name):
-                try:
-                    queue = store.queue(name, create=False)
-                except qindex.QueueMissing:  # deleted since
-                    continue
-                stats = queue.stats()
-                last = last_live(queue, 0, stats.next_req_id)
-                views[name] = QueueView(identity(store, name), last, len(queue))
+            if not wants(name):
+                continue
+            try:
+                queue = store.queue(name, create=False)
+                last = last_live(queue, 0, queue.stats().next_req_id)
+            except qindex.QueueMissing:  # deleted since
+                continue
+            except qindex.StoreCorrupt as error:
+                lose(f"the queue {name!r} of {path} cannot be read: {error}")
+                continue
+            views[name] = QueueView(identity(store, name), last)
     return views
 
 

@@ -133,8 +133,9 @@ def test_an_abort_removes_what_was_staged(tmp_path: Path) -> None:
     assert list(Path(store, FOLDER, WRITE).iterdir()) == []
 
 
-def test_a_commit_that_failed_halfway_is_finished_by_the_next_even_after_an_abort(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("consumed", [False, True], ids=["at once", "when a consumer made room"])
+def test_on_a_full_disk_a_commit_is_finished_by_the_next_even_after_an_abort(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consumed: bool
 ) -> None:
     store = make_store(tmp_path)
     files = staged(store)
@@ -151,8 +152,10 @@ def test_a_commit_that_failed_halfway_is_finished_by_the_next_even_after_an_abor
         write(store).commit(7, files)
     write(store).abort(files)  # as Spark does
     monkeypatch.undo()
+    had = drain(store) if consumed else {"even": [], "odd": []}
     write(store).commit(7, staged(store))
-    assert bodies_in(store) == both_queues(7)
+    found = bodies_in(store)
+    assert {name: had[name] + found[name] for name in had} == both_queues(7)
 
 
 def test_a_part_that_no_frame_can_hold_is_published_in_several(

@@ -320,6 +320,21 @@ def test_a_queue_that_was_made_again_is_a_loss_and_counts_anew(store: qindex.Sto
     assert bodies(lenient, end, following) == [b"3", b"4", b"5"]
 
 
+def test_a_queue_that_cannot_be_read_is_a_loss(tmp_path: Path) -> None:
+    path = filled(tmp_path)
+    with qindex.open(path) as store:
+        store.queue("whole").publish(b"here")
+        folder = Path(path, store.queue_directory("q"))
+    for name in ("journal.jif", "journal.alt"):
+        if (folder / name).exists():
+            (folder / name).write_bytes(bytes(9000))
+    strict, lenient = reader(path), reader(path, failOnDataLoss=False)
+    with pytest.raises(DataLoss, match=r"'q' of .* cannot be read"):
+        strict.initialOffset()
+    start = lenient.initialOffset()
+    assert bodies(lenient, start, lenient.latestOffset(start, ALL)) == [b"here"]
+
+
 def test_a_message_that_cannot_be_read_is_a_loss(store: qindex.Store) -> None:
     queue = store.queue("q")
     queue.publish_many([b"x" * 5000, b"y" * 5000])
@@ -390,7 +405,7 @@ def test_ranges_are_split_and_packed_without_holes() -> None:
 
 
 def test_a_batch_covers_each_queue_once() -> None:
-    view = QueueView("id", 9, 10)
+    view = QueueView("id", 9)
     start = initial_offset("earliest", {"/s": {"a": view, "b": view}})
     end = initial_offset("earliest", {"/s": {"a": view, "b": view, "c": view}})
     for name in "ac":
