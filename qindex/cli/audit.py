@@ -30,14 +30,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from qindex.cli.screen import CommandError, Screen
+from qindex.cli.screen import Screen
+from qindex.cli.spark_fleet import add_fleet, choose_master, session_on, units_apart
 from qindex.cli.text import count, duration, printable, rate, size
 
 if TYPE_CHECKING:
@@ -52,10 +51,8 @@ _STYLES: Final = {"damage": "red", "warning": "yellow", "note": "dim"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", metavar="PATH", nargs="+", help="directories, or what holds them")
+    add_fleet(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="where tables and report go")
-    parser.add_argument("--master", metavar="URL", default="auto", help="auto, none, or Spark's")
-    parser.add_argument("--format", help="only directories of this format")
     parser.add_argument(
         "--stuck-behind", metavar="N", type=int, default=10_000, help="ReqIds since; 10,000"
     )
@@ -69,21 +66,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    if find_spec("pyarrow") is None:
-        raise CommandError("audit writes Parquet: pip install 'qindex[parquet]'")
+    units = units_apart(options, options.out, "audit")
     from qindex.spark.examine import Limits
     from qindex.spark.output import Output
     from qindex.spark.report import write_report
 
-    units = _units(options)
     limits = Limits(options.stuck_behind, options.poison, not options.no_bodies)
     out = Path(options.out).resolve()
-    for unit in units:
-        if out.is_relative_to(unit.source):
-            raise CommandError(f"{str(out)!r} is inside {unit.source!r}, which is examined")
     out.mkdir(parents=True, exist_ok=True)
     output = Output(str(out), f"{datetime.now(UTC):%Y-%m-%d}")
-    master, why = _choose(options.master, [unit.bytes for unit in units])
+    master, why = choose_master(options.master, [unit.bytes for unit in units])
     if master is None:
         report = _in_this_process(screen, units, limits, output)
     else:
@@ -97,39 +89,6 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     return 1 if wrong else 0
 
 
-def _units(options: argparse.Namespace) -> list[Unit]:
-    from qindex.spark.plan import find
-
-    try:
-        units = find(options.paths, options.format)
-    except FileNotFoundError as error:
-        raise CommandError(f"{error.filename!r}: {error.strerror}") from None
-    if not units:
-        raise CommandError(
-            "no store and no dead broker's directory at " + ", ".join(map(repr, options.paths))
-        )
-    return units
-
-
-def _choose(asked: str, sizes: Sequence[int]) -> tuple[str | None, str]:
-    """(Spark's master or None, why) for directories of these sizes: each is one task."""
-    from qindex.spark.audit import SPARK_PAYS_BYTES
-
-    cores = os.cpu_count() or 1
-    if asked not in ("auto", "none"):
-        return asked, f"Spark with the master {asked}"
-    if asked == "none" or cores == 1:
-        return None, "one process"
-    pays = SPARK_PAYS_BYTES * cores
-    if sum(sizes) < pays:
-        return None, f"one process: Spark pays from about {size(pays)} on, with {cores} cores"
-    if sum(sizes) - max(sizes) < SPARK_PAYS_BYTES:
-        return None, "one process: most of it is in one directory, which is one task for Spark"
-    if find_spec("pyspark") is None:
-        return None, "one process; all cores with pip install 'qindex[spark]'"
-    return "local[*]", f"Spark on {cores} cores"
-
-
 def _in_this_process(screen: Screen, units: list[Unit], limits: Limits, output: Output) -> Report:
     from qindex.spark.audit import run as run_audit
 
@@ -140,25 +99,13 @@ def _in_this_process(screen: Screen, units: list[Unit], limits: Limits, output: 
 def _on_spark(
     screen: Screen, options: argparse.Namespace, master: str, limits: Limits, output: Output
 ) -> Report:
-    if find_spec("pyspark") is None:
-        raise CommandError("Spark is not installed: pip install 'qindex[spark]', or --master none")
-    from qindex.spark import register, start_session
     from qindex.spark.audit import run_on_spark
 
     paths = [os.path.abspath(path) for path in options.paths]  # noqa: PTH100 - may have wildcards
-    try:
-        with screen.progress("starting Spark") as progress:
-            progress.at(0)
-            spark = register(start_session(master))
-    except RuntimeError as error:
-        raise CommandError(str(error)) from None
-    try:
-        with screen.progress("examining", "tasks") as progress:
-            return run_on_spark(
-                spark, paths, limits, output, format_name=options.format, progress=progress.at
-            )
-    finally:
-        spark.stop()
+    with session_on(screen, master) as spark, screen.progress("examining", "tasks") as progress:
+        return run_on_spark(
+            spark, paths, limits, output, format_name=options.format, progress=progress.at
+        )
 
 
 # --- showing ------------------------------------------------------------------------------------

@@ -52,6 +52,15 @@ Colour is used on terminals only, and never if NO_COLOR is set.
 """
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Text stands beside each command: argparse forgets that commands are indented twice."""
+
+    def __init__(self, prog: str) -> None:
+        longest = max(map(len, COMMANDS)) + 4
+        super().__init__(prog, max_help_position=longest + 2)
+        self._action_max_length = longest
+
+
 class Parser(argparse.ArgumentParser):
     """One line for an error, like all other errors, and help that keeps its line breaks."""
 
@@ -96,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def make_parser(chosen: str) -> Parser:
     """All commands, and the arguments of the chosen one: the others need not be imported."""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = Parser("qindex", description=DESCRIPTION, epilog=EPILOG, formatter_class=raw)
+    parser = Parser("qindex", description=DESCRIPTION, epilog=EPILOG, formatter_class=_Help)
     version = f"qindex {qindex.__version__}"
     parser.add_argument("-V", "--version", action="version", version=version)
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")

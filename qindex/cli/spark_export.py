@@ -11,7 +11,7 @@ are complete stay. Of a store in use each part is as it was when it was read.
 
   --master  auto (default): one process, or all cores with Spark if there is so
             much to read that it pays and pyspark is there. none: one process.
-            Anything else is a master's URL: local[4], spark://host:7077, yarn ...;
+            Anything else is a master's URL: local[4], spark://host:7077, yarn;
             all its machines have to see the paths and DIR
 
 For one store and a single file see qindex export --parquet.
@@ -29,7 +29,7 @@ from typing import Any
 
 from qindex.cli.messages import STATES
 from qindex.cli.screen import CommandError, Screen
-from qindex.cli.spark_fleet import add_fleet, spark_if_it_pays, units_of
+from qindex.cli.spark_fleet import add_fleet, session_if_it_pays, units_apart
 from qindex.cli.text import count, duration, printable, rate, size
 
 
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    units = units_of(options, options.out, "spark-export")
+    units = units_apart(options, options.out, "spark-export")
     from qindex.spark.export import ExportRefused, Job, export
     from qindex.spark.schema import ddl
     from qindex.spark.source import choice_of, column_names
@@ -62,7 +62,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     choices = {"queues": options.queues, "states": sorted(choice.states), "format": options.format}
     job = Job([str(Path(path).absolute()) for path in options.paths], columns, choices)
     started = time.monotonic()
-    with spark_if_it_pays(screen, options.master, units) as (spark, why):
+    sizes = [unit.bytes for unit in units]
+    with session_if_it_pays(screen, options.master, sizes, splits=True) as (spark, why):
         try:
             with screen.progress("exporting", "tasks") as progress:
                 account = export(spark, units, options.out, job, choice, progress=progress.at)

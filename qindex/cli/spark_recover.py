@@ -11,7 +11,7 @@ cannot be recovered does not stop the others.
 
   --master  auto (default): one process, or all cores with Spark if there is so
             much to read that it pays and pyspark is there. none: one process.
-            Anything else is a master's URL: local[4], spark://host:7077, yarn ...;
+            Anything else is a master's URL: local[4], spark://host:7077, yarn;
             all its machines have to see the paths and DIR
 
 exit codes: 0 all are recovered; 1 there is damage, messages are missing, or a
@@ -26,7 +26,7 @@ import time
 from typing import Any
 
 from qindex.cli.screen import CommandError, Screen
-from qindex.cli.spark_fleet import add_fleet, spark_if_it_pays, units_of
+from qindex.cli.spark_fleet import add_fleet, session_if_it_pays, units_apart
 from qindex.cli.text import count, duration, printable, rate, size
 
 COLUMNS = [
@@ -48,14 +48,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    units = units_of(options, options.into, "spark-recover")
+    units = units_apart(options, options.into, "spark-recover")
     from qindex.spark.recover import RecoverRefused, recover
 
     dead = [unit for unit in units if unit.format != "qindex"]
     if not dead:
         raise CommandError("only stores of qindex are there: qindex salvage is for them")
     started = time.monotonic()
-    with spark_if_it_pays(screen, options.master, dead) as (spark, why):
+    sizes = [unit.bytes for unit in dead]
+    with session_if_it_pays(screen, options.master, sizes, splits=False) as (spark, why):
         try:
             with screen.progress("recovering", "brokers") as progress:
                 accounts = recover(

@@ -198,7 +198,7 @@ def run_on_spark(
     with ThreadPoolExecutor(1) as pool:
         table = pool.submit(frame.toArrow)
         while not wait([table], timeout=0.2).done:
-            progress(*_tasks(spark))
+            progress(*tasks_of(spark))
     rows = table.result()["summary"].to_pylist()
     summaries = [Summary(**json.loads(row)) for row in rows]
     summaries.sort(key=lambda summary: summary.source)
@@ -206,7 +206,7 @@ def run_on_spark(
     return Report(summaries, time.perf_counter() - started, how, output.day)
 
 
-def _tasks(spark: SparkSession) -> tuple[int, int]:
+def tasks_of(spark: SparkSession) -> tuple[int, int]:
     """(done, all) of what runs now; zeros where Spark does not tell: over Spark Connect."""
     try:
         tracker = spark.sparkContext.statusTracker()

@@ -56,6 +56,7 @@ def recover(
     known = _accounts(folder)
     tasks = [(unit, _name(folder, unit, known)) for unit in units]
     todo = [task for task in tasks if not (folder / task[1]).exists()]
+    todo.sort(key=lambda task: -task[0].bytes)  # so that none of the long ones begins last
     work = partial(_recover_one, str(folder), keep_expired)
     made = {each["source"]: each for each in spread(spark, todo, work, progress)}
     return [made.get(unit.source) or {**known[unit.source], "before": True} for unit, _ in tasks]

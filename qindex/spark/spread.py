@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from qindex.spark.audit import _tasks
+from qindex.spark.audit import tasks_of
 from qindex.spark.worker import settle
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Account = dict[str, Any]
+PARTITIONS_MAX = 1000  # tasks of Spark: each costs some 10 ms
 
 
 def spread(
@@ -40,13 +41,13 @@ def spread(
         return accounts
     if not tasks:
         return []
-    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(
+    frame = spark.range(0, len(tasks), 1, min(len(tasks), PARTITIONS_MAX)).mapInArrow(
         _in_worker(tasks, work), "number long, account string"
     )
     with ThreadPoolExecutor(1) as pool:
         table = pool.submit(frame.toArrow)
         while not wait([table], timeout=0.2).done:
-            progress(*_tasks(spark))
+            progress(*tasks_of(spark))
     rows = sorted(table.result().to_pylist(), key=lambda row: row["number"])
     return [json.loads(row["account"]) for row in rows]
 

@@ -187,7 +187,7 @@ def test_a_sound_store_ends_with_0_and_warnings_only_if_asked(
 
 
 def test_spark_is_used_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    from qindex.cli import audit as command
+    from qindex.cli import spark_fleet as command
 
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     monkeypatch.setattr(command, "find_spec", lambda name: object())
@@ -199,11 +199,11 @@ def test_spark_is_used_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
         ("none", [100 * gib, 100 * gib], None, "one process"),
         ("spark://host:7077", [1], "spark://host:7077", "Spark with the master"),
     ):
-        chosen, told = command._choose(asked, sizes)
+        chosen, told = command.choose_master(asked, sizes)
         assert chosen == master
         assert told.startswith(why)
     monkeypatch.setattr(command, "find_spec", lambda name: None)
-    assert command._choose("auto", [3 * gib, 3 * gib])[0] is None
+    assert command.choose_master("auto", [3 * gib, 3 * gib])[0] is None
 
 
 def test_what_cannot_be_examined_is_refused(
@@ -212,7 +212,7 @@ def test_what_cannot_be_examined_is_refused(
     with qindex.open(tmp_path / "one") as store:
         store.queue("orders")
     for arguments, said in (
-        ([tmp_path / "one", "--out", tmp_path / "one/out"], "which is examined"),
+        ([tmp_path / "one", "--out", tmp_path / "one/out"], "where nothing is changed"),
         ([tmp_path / "two", "--out", tmp_path / "out"], "no such directory"),
         ([tmp_path / "one", "--format", "nsq", "--out", tmp_path / "out"], "no store and no"),
     ):
