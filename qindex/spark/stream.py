@@ -33,7 +33,11 @@ Everything else about the stream needs no lock.
 is written down in the store's folder, and that process does it when it calls
 qindex.spark.apply_acks(store), for example once a second.
 
-With both there may be no other consumer, and no asyncProgressTrackingEnabled.
+With both there may be no other consumer, and no asyncProgressTrackingEnabled; and the columns have
+to have the body.
+
+A look opens each store: where there are many, let Spark ask now and then,
+.trigger(processingTime="1 second").
 """
 
 from __future__ import annotations
@@ -143,6 +147,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schema("messages", schema)
         self.options = Options.read(options)
         self.columns = list(schema.names)
+        if self.options.ack != "false" and "body" not in self.columns:
+            raise ValueError(
+                "a message that is acked is gone, and its body is not among the columns: choose"
+                ' them with .option("columns", "*") or a schema'
+            )
         chosen = json.dumps([self.options.paths, lower_keys(options).get("queues", "")])
         self._name = blake2b(chosen.encode(), digest_size=8).hexdigest()  # the same after a restart
         self._horizon: Offset | None = None  # where trigger(availableNow=True) ends

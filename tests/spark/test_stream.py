@@ -366,6 +366,12 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, str], text: s
         reader("/somewhere", **options)
 
 
+def test_an_ack_of_what_nobody_has_read_is_refused() -> None:
+    schema = StructType().add("req_id", LongType())
+    with pytest.raises(ValueError, match="body is not among the columns"):
+        StreamReader({"path": "/somewhere", "ack": "owner"}, schema)
+
+
 def test_a_path_without_a_store_is_an_error_but_a_pattern_may_wait(tmp_path: Path) -> None:
     with pytest.raises(qindex.StoreMissing):
         reader(str(tmp_path / "none")).initialOffset()
