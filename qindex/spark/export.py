@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 PLAN: Final = "_export.json"
 TOLD_MAX: Final = 20
-ROW_GROUP_ROWS: Final = 131_072
 
 
 class ExportRefused(ValueError):
@@ -58,9 +57,9 @@ def export(
 ) -> Account:
     """Write them, or what is missing of them; the account of all. ExportRefused: see there.
 
-    Without `spark`: in this process. Memory: per task a row group, some dozen MB with bodies.
+    Without `spark`: in this process. Memory: a row group per task, about 64 MB.
     """
-    folder = Path(out)
+    folder = Path(out).absolute()  # workers may be elsewhere
     kept = _load(folder, job)
     if kept is not None and kept["done"]:
         return {**kept["account"], "went_on": True}
@@ -106,7 +105,7 @@ def _export_task(
         ):
             for unit in units:
                 for batch in batches(unit, "messages", columns, choice):
-                    writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)
+                    writer.write_batch(batch)  # a row group
         told_in.write_text(json.dumps(texts))
         with draft.open("rb") as written:
             os.fsync(written.fileno())

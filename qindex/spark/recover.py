@@ -51,7 +51,7 @@ def recover(
     An account has `error` if its directory could not be recovered: the others are, anyway.
     RecoverRefused: a store of that name is there and came from elsewhere.
     """
-    folder = Path(into)
+    folder = Path(into).absolute()  # workers may be elsewhere
     (folder / ACCOUNTS).mkdir(mode=0o700, parents=True, exist_ok=True)
     known = _accounts(folder)
     tasks = [(unit, _name(folder, unit, known)) for unit in units]
