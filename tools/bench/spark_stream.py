@@ -4,7 +4,9 @@
 
 Prints a table; nothing is stored. "live": a process that keeps the source open publishes `rate`
 messages a second of 100 bytes, and the query runs as fast as it can: median and 95th percentile of
-its batches, without the first three. "backlog": what is there already, in batches of 500,000.
+its batches, without the first three. "backlog": what is there already, in batches of 500,000. CPU
+is of all processes, the JVM and the owner of the source among them, per batch: it depends less on
+what else the machine does.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +48,32 @@ def produce(path: str, rate: int, acks: bool) -> None:
             time.sleep(max(0.0, due - time.monotonic()))
 
 
+def cpu_seconds() -> float:
+    """Of all processes of this session so far."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == os.getsid(0):
+                ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def row_of(what: str, batches: list[Any], cpu: float, all_batches: int) -> list[str]:
+    times = sorted(each["durationMs"]["triggerExecution"] for each in batches)
+    if not times:
+        return [what, "0", "-", "-", "-", "-"]
+    rows = sum(each["numInputRows"] for each in batches)
+    return [
+        what,
+        str(len(times)),
+        f"{statistics.median(times):.0f} ms",
+        f"{times[int(len(times) * 0.95)]:.0f} ms",
+        f"{rows / sum(times) * 1000:,.0f}",
+        f"{cpu / max(1, all_batches) * 1000:.0f} ms",
+    ]
+
+
 def live(spark: Any, folder: Path, seconds: float, rate: int, ack: str, sink: str) -> list[str]:
     """One row of the table: batches of a stream that never has much to do."""
     source = folder / "live"
@@ -58,22 +87,14 @@ def live(spark: Any, folder: Path, seconds: float, rate: int, ack: str, sink: st
         raise RuntimeError("no pipes")
     owner.stdout.readline()
     query = start(spark, source, folder, sink, ack=ack, trigger={})
+    before = cpu_seconds()
     time.sleep(seconds)
-    batches = [each for each in query.recentProgress if each["numInputRows"]][WARM:]
+    cpu = cpu_seconds() - before
+    batches = [each for each in query.recentProgress if each["numInputRows"]]
     query.stop()
     owner.stdin.close()
     owner.wait()
-    times = sorted(each["durationMs"]["triggerExecution"] for each in batches)
-    rows = sum(each["numInputRows"] for each in batches)
-    if len(times) < 2:
-        return [f"live, ack={ack} -> {sink}", str(len(times)), "-", "-", "-"]
-    return [
-        f"live, ack={ack} -> {sink}",
-        str(len(times)),
-        f"{statistics.median(times):.0f} ms",
-        f"{times[int(len(times) * 0.95)]:.0f} ms",
-        f"{rows / sum(times) * 1000:,.0f}",
-    ]
+    return row_of(f"live, ack={ack} -> {sink}", batches[WARM:], cpu, len(batches))
 
 
 def backlog(spark: Any, folder: Path, count: int, ack: str, sink: str) -> list[str]:
@@ -82,19 +103,12 @@ def backlog(spark: Any, folder: Path, count: int, ack: str, sink: str) -> list[s
     with qindex.open(source) as store:
         for _ in range(count // 10_000):
             store.queue("q").publish_many([BODY] * 10_000)
+    before = cpu_seconds()
     query = start(spark, source, folder, sink, ack=ack, trigger={"availableNow": True}, limit=BATCH)
     query.awaitTermination()
+    cpu = cpu_seconds() - before
     batches = [each for each in query.recentProgress if each["numInputRows"]]
-    later = batches[1:] or batches
-    times = [each["durationMs"]["triggerExecution"] for each in later]
-    rows = sum(each["numInputRows"] for each in later)
-    return [
-        f"backlog, ack={ack} -> {sink}",
-        str(len(times)),
-        f"{statistics.median(times):.0f} ms",
-        f"{max(times):.0f} ms",
-        f"{rows / sum(times) * 1000:,.0f}",
-    ]
+    return row_of(f"backlog, ack={ack} -> {sink}", batches[1:] or batches, cpu, len(batches))
 
 
 def start(
@@ -113,13 +127,19 @@ def start(
     return writer.format(sink).start(*([] if sink == "noop" else [str(folder / "into")]))
 
 
+def show(cells: list[str]) -> None:
+    print(f"{cells[0]:32}", *(f"{cell:>9}" for cell in cells[1:]), flush=True)
+
+
 def run(options: argparse.Namespace) -> None:
     from qindex.spark import register, start_session
 
     os.environ["PYTHONPATH"] = str(ROOT)
+    with suppress(PermissionError):
+        os.setsid()  # a session of its own, which cpu_seconds() adds up
     spark = register(start_session("local[2]"))
     spark.sparkContext.setLogLevel("ERROR")
-    print(f"{'what':40} {'batches':>7} {'median':>8} {'p95/max':>8} {'rows/s':>10}")
+    show(["what", "batches", "median", "p95", "rows/s", "CPU"])
     jobs: list[Callable[[Path], list[str]]] = [
         lambda f: live(spark, f, options.seconds, options.rate, "false", "noop"),
         lambda f: live(spark, f, options.seconds, options.rate, "owner", "noop"),
@@ -132,8 +152,7 @@ def run(options: argparse.Namespace) -> None:
         backlog(spark, Path(folder), 20_000, "true", "qindex")  # compilers and workers warm up
     for job in jobs:
         with tempfile.TemporaryDirectory() as folder:
-            what, *cells = job(Path(folder))
-        print(f"{what:40} {cells[0]:>7} {cells[1]:>8} {cells[2]:>8} {cells[3]:>10}", flush=True)
+            show(job(Path(folder)))
     spark.stop()
 
 
