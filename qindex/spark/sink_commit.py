@@ -268,6 +268,7 @@ def _publish_unit(store: qindex.Store, unit: Unit, batches: list[Any]) -> None:
         _memory("uint32_t[]", pc.binary_length(headers)) if tables else ffi.NULL,
         0,
         0,
+        0,
         _memory("uint8_t[]", joined("flags")),
         _memory("uint64_t[]", joined("expiry_us")),
     )

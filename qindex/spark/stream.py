@@ -36,6 +36,9 @@ qindex.spark.apply_acks(store), for example once a second.
 With both there may be no other consumer, and no asyncProgressTrackingEnabled; and the columns have
 to have the body.
 
+Messages with a priority or a delay are not streamed (nor acked): a queue that has some counts as a
+loss, so that nobody misses them without knowing.
+
 A look opens each store: where there are many, let Spark ask now and then,
 .trigger(processingTime="1 second").
 """

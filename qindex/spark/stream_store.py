@@ -24,6 +24,7 @@ from qindex._core import ffi, lib
 from qindex.errors import raise_error
 from qindex.spark.folders import FOLDER, make_folder, sync_folder
 
+LANE: Final = 1 << 52  # ReqIds from here on have a priority or a delay, and no order in time
 ACK_MANY: Final = 16384
 NOTES: Final = (FOLDER, "acks")  # in the store's directory: what its owner is to ack
 _LOCK_PAUSE: Final = 0.05  # between two tries to get a store's lock, seconds
@@ -76,7 +77,12 @@ def look(
                 continue
             try:
                 queue = store.queue(name, create=False)
-                last = last_live(queue, 0, queue.stats().next_req_id)
+                last = last_live(queue, 0, LANE)
+                if first_live(queue, LANE) >= 0:
+                    lose(
+                        f"the queue {name!r} of {path} has messages with a priority or a delay,"
+                        " and a stream has only those with neither"
+                    )
             except qindex.QueueMissing:  # deleted since
                 continue
             except qindex.StoreCorrupt as error:

@@ -329,6 +329,17 @@ def test_a_queue_that_cannot_be_read_is_a_loss(tmp_path: Path) -> None:
     assert bodies(lenient, start, lenient.latestOffset(start, ALL)) == [b"here"]
 
 
+def test_priorities_and_delays_are_told_of_not_passed_over(store: qindex.Store) -> None:
+    queue = store.queue("q")
+    queue.publish(b"plain")
+    queue.publish(b"later", delay=3600)
+    with pytest.raises(DataLoss, match="a priority or a delay"):
+        reader(store).initialOffset()
+    lenient = reader(store, failOnDataLoss=False)
+    start = lenient.initialOffset()
+    assert bodies(lenient, start, lenient.latestOffset(start, ALL)) == [b"plain"]
+
+
 def test_a_message_that_cannot_be_read_is_a_loss(store: qindex.Store) -> None:
     queue = store.queue("q")
     queue.publish_many([b"x" * 5000, b"y" * 5000])
@@ -378,15 +389,3 @@ def test_a_path_without_a_store_is_an_error_but_a_pattern_may_wait(tmp_path: Pat
     assert reader(str(tmp_path / "*")).initialOffset() == {}
     with pytest.raises(ValueError, match="not a local path"):
         reader("s3a://bucket/store").initialOffset()
-
-
-def test_big_bodies_come_in_batches_of_bounded_size(store: qindex.Store) -> None:
-    queue = store.queue("q")
-    for _ in range(15):
-        queue.publish_many([b"x" * (1 << 20)] * 10)
-    stream = reader(store)
-    start = stream.initialOffset()
-    (task,) = stream.partitions(start, stream.latestOffset(start, ALL))
-    sizes = [batch.nbytes for batch in stream.read(task)]
-    assert sum(sizes) > 150 << 20
-    assert max(sizes) <= 96 << 20
