@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "du": "show what takes the space, what keeps it, and what would free it",
     "republish": "publish messages to a broker, with confirms; goes on after a kill",
     "plot": "draw slots, depth, files or recovery times, as SVG or PNG",
+    "write-rabbitmq": "write messages as the files that a RabbitMQ node opens and serves",
     "diff": "compare two stores or directories, message by message",
     "audit": "examine a fleet of brokers: tables, a report, what is wrong; on Spark if it pays",
     "spark-export": "write the messages of a fleet to Parquet; goes on after a kill",

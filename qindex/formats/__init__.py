@@ -12,6 +12,7 @@ rabbitmq_index, _index_v2  journal.jif and N.idx; N.qi and N.qs
 rabbitmq_store             N.rdq, the bodies
 rabbitmq_salvage           the way on behind a damaged record
 rabbitmq_message           the Erlang record of a message
+rabbitmq_write             the way back: files that a 3.10 node opens
 rabbitmq_definitions       mnesia's log and dets: queues, arguments, terms of an orderly stop
 erlang, erlang_files       Erlang terms, and the files that hold them
 nsq, nsq_file              NSQ's diskqueue: the queues of a directory; a data file and its damage

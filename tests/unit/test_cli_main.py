@@ -44,7 +44,8 @@ def test_version(run):
 def test_help_names_every_command_and_the_exit_codes(run):
     code, out, _ = run("--help")
     assert code == 0
-    assert all(f"    {name} " in out for name in COMMANDS)
+    first_words = [line.split()[0] for line in out.splitlines() if line.startswith("    ")]
+    assert set(COMMANDS) <= set(first_words)
     assert "exit codes" in out
 
 

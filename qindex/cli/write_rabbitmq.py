@@ -1,0 +1,286 @@
+"""qindex write-rabbitmq: messages as the files of a RabbitMQ 3.10 node.
+
+Write the chosen messages of a store, or of a dead broker's directory, as the
+queue directories and the message store of one virtual host (index version 1),
+which a RabbitMQ node of 3.10 to 3.12 opens and serves: the same messages, in
+the same order, with the same properties. No broker need run meanwhile, and no
+message passes an exchange. NEW appears when all of it is durable; DIR is never
+changed.
+
+  --vhost V           the virtual host that NEW is for (default: /)
+  --strip-prefix P    take the prefix off the queues' names: 'shop/' of a queue
+                      that was recovered from the virtual host shop
+  --max-priority Q=N  the node's queue Q has x-max-priority N: its messages go to
+                      a directory for each priority, as the node keeps them
+
+To serve NEW:
+
+  1. The node must know the queues: it deletes directories of queues that it does
+     not know. On a new node: rabbitmqctl import_definitions NEW/definitions.json
+  2. Stop the node. In its data directory move msg_stores/vhosts/VH away, which
+     holds whatever the node itself has in this virtual host. VH is the directory
+     of that name in NEW; the account tells it.
+  3. Copy NEW/msg_stores/vhosts/VH in its place; give it to the node's user.
+  4. Start the node. It reads the directory as after a crash: every message says
+     redelivered.
+
+Messages that were not published by way of RabbitMQ get the default exchange, the
+queue's name as routing key, and their headers as AMQP headers. All are written
+as persistent, since a node drops the others when it starts; delivery_mode stays
+as it is. What has expired is left out (--state says what is taken); what expires
+later keeps its time. A body that was in several queues is written for each.
+
+exit codes: 0 all is written; 1 something in DIR is damaged: what could be read
+is written; 2 refused, or the disk is full: the text says why; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from qindex.cli.messages import Found, add_choice, choice_of
+from qindex.cli.screen import CommandError, Progress, Screen
+from qindex.cli.sources import (
+    Source,
+    chosen,
+    chosen_names,
+    open_source,
+    refuse_inside,
+    tell_damage,
+    total_of,
+)
+from qindex.cli.text import count, duration, printable, rate, size
+from qindex.formats.amqp import AmqpError, Properties, decode_properties, encode_properties
+from qindex.formats.rabbitmq_message import Content, text
+from qindex.formats.rabbitmq_write import VhostWriter, new_msg_id, raw
+
+COLUMNS: Final = ["<queue", ">messages", ">bytes", ">embedded", ">stored"]
+NAME_BYTES_MAX: Final = 255
+PRIORITY_MAX: Final = 255
+
+
+@dataclass(slots=True)
+class Written:
+    """`name` is the queue's in the node; messages = embedded + stored."""
+
+    queue: str
+    name: str
+    messages: int = 0
+    body_bytes: int = 0
+    stored: int = 0
+    damaged: int = 0  # messages left out: what came with them is no property list
+
+    @property
+    def embedded(self) -> int:
+        return self.messages - self.stored
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dir", metavar="DIR", help="a store, or a dead broker's directory")
+    add_choice(parser, states=("ready", "delivered"))
+    parser.add_argument("--out", metavar="NEW", required=True, help="the directory to make")
+    parser.add_argument("--vhost", metavar="V", default="/", help="the virtual host (default: /)")
+    parser.add_argument("--strip-prefix", metavar="P", default="", help="from the queues' names")
+    parser.add_argument(
+        "--max-priority",
+        type=_priority,
+        action="append",
+        default=[],
+        metavar="Q=N",
+        help="of a priority queue, by its name in the node; may be given again",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON: the account")
+    parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
+
+
+def _priority(text: str) -> tuple[str, int]:
+    name, sign, number = text.rpartition("=")
+    if not sign or not name or not number.isdecimal() or not 1 <= int(number) <= PRIORITY_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is not QUEUE=N with N from 1 to {PRIORITY_MAX}")
+    return name, int(number)
+
+
+def run(options: argparse.Namespace, screen: Screen) -> int:
+    choice = choice_of(options)
+    started = time.monotonic()
+    with open_source(options.dir, screen) as source:
+        out = Path(options.out).absolute()
+        refuse_inside(source, out)
+        names = _names(source, chosen_names(source, choice), options.strip_prefix)
+        priorities = dict(options.max_priority)
+        if unknown := sorted(priorities.keys() - set(names.values())):
+            raise CommandError(f"--max-priority: no queue {unknown[0]!r} is written")
+        with _new_directory(out) as part:
+            writer = VhostWriter(part, raw(options.vhost))
+            job = _Job(writer, names, priorities, screen)
+            with screen.progress("writing", "messages") as bar:
+                job.write(chosen(source, choice), bar, total_of(source, choice))
+            definitions = _definitions(options.vhost, names.values(), priorities)
+            (part / "definitions.json").write_text(json.dumps(definitions, indent=2) + "\n")
+            writer.close()
+        _show(
+            screen, options, job, out / writer.where.relative_to(part), time.monotonic() - started
+        )
+        damaged = any(written.damaged for written in job.done.values())
+        return max(tell_damage(screen, source), 1 if damaged else 0)
+
+
+def _names(source: Source, queues: list[str], prefix: str) -> dict[str, str]:
+    """What each queue is called in the node. CommandError for what cannot be declared there."""
+    names: dict[str, str] = {}
+    for queue in queues:
+        name = queue.removeprefix(prefix)
+        shown = printable(name)
+        if not name or len(raw(name)) > NAME_BYTES_MAX or set(name) & set("\r\n\0"):
+            raise CommandError(
+                f"RabbitMQ has no queue {shown!r}: a name has 1 to {NAME_BYTES_MAX} bytes and no"
+                " line breaks; name the QUEUEs to write"
+            )
+        if name in names.values():
+            raise CommandError(f"two queues would become {shown!r}: name the QUEUEs to write")
+        names[queue] = name
+    return names
+
+
+@contextmanager
+def _new_directory(out: Path) -> Iterator[Path]:
+    """A directory that gets its name when all is in it; removed if that does not come about."""
+    part = out.with_name(out.name + ".part")
+    if out.exists():
+        raise CommandError(f"{str(out)!r} is there already: name a new directory")
+    try:
+        part.mkdir(mode=0o700)
+    except FileExistsError:
+        raise CommandError(
+            f"{str(part)!r} is there already: another command writes it, or one was killed; delete"
+            " it then"
+        ) from None
+    try:
+        yield part
+        part.rename(out)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+class _Job:
+    """From messages to a virtual host's files, with an account by queue."""
+
+    def __init__(
+        self, writer: VhostWriter, names: dict[str, str], priorities: dict[str, int], screen: Screen
+    ) -> None:
+        self.done = {queue: Written(queue, name) for queue, name in names.items()}
+        self._writer = writer
+        self._priorities = priorities
+        self._screen = screen
+
+    def write(self, messages: Iterator[Found], bar: Progress, total: int) -> None:
+        for number, found in enumerate(messages):
+            written = self.done[found.queue]
+            try:
+                content = _content(found, written.name)
+                priority = self._priority(written.name, found, content)
+            except AmqpError as error:
+                written.damaged += 1
+                where = f"message {found.req_id} of {printable(found.queue)}"
+                self._screen.error(f"{where}: damaged properties: {error}")
+                continue
+            queue = self._writer.queue(raw(written.name), priority)
+            written.stored += queue.publish(content, found.expiry_us)
+            written.messages += 1
+            written.body_bytes += len(found.body)
+            bar.at(number, total)
+
+    def _priority(self, name: str, found: Found, content: Content) -> int | None:
+        """In which directory of a priority queue the message belongs; None: there is one only."""
+        if name not in self._priorities:
+            return None
+        wanted = decode_properties(content.properties).priority
+        return min(wanted or 0, self._priorities[name])
+
+
+def _content(found: Found, name: str) -> Content:
+    """The message as RabbitMQ would have it. AmqpError if its properties are none."""
+    headers = found.headers
+    properties = headers.get("properties")
+    keys = headers.get("routing_keys")
+    exchange = headers.get("exchange", "")
+    if isinstance(properties, bytes):
+        decode_properties(properties)  # a node would fail over damaged ones at delivery
+    else:
+        mode = 2 if found.persistent else 1
+        properties = encode_properties(Properties(headers=headers or None, delivery_mode=mode))
+        keys, exchange = None, ""
+    return Content(
+        exchange=_text(exchange),
+        routing_keys=[_text(key) for key in keys] if isinstance(keys, list) else [name],
+        properties=properties,
+        body=found.body,
+        msg_id=new_msg_id(raw(name), found.part, found.req_id),
+        persistent=True,
+    )
+
+
+def _text(value: Any) -> str:
+    return text(value) if isinstance(value, bytes) else str(value)
+
+
+def _definitions(vhost: str, names: Iterable[str], priorities: dict[str, int]) -> dict[str, Any]:
+    """What `rabbitmqctl import_definitions` takes."""
+    queues = [
+        {
+            "name": name,
+            "vhost": vhost,
+            "durable": True,
+            "auto_delete": False,
+            "arguments": {"x-max-priority": priorities[name]} if name in priorities else {},
+        }
+        for name in names
+    ]
+    return {"vhosts": [{"name": vhost}], "queues": queues}
+
+
+def _show(
+    screen: Screen, options: argparse.Namespace, job: _Job, where: Path, seconds: float
+) -> None:
+    done = list(job.done.values())
+    messages = sum(written.messages for written in done)
+    if options.json:
+        screen.json(
+            {
+                "path": options.dir,
+                "into": options.out,
+                "vhost": options.vhost,
+                "vhost_directory": str(where),
+                "messages": messages,
+                "queues": [{**asdict(written), "embedded": written.embedded} for written in done],
+                "seconds": round(seconds, 6),
+            }
+        )
+        return
+    rows = [
+        [
+            printable(written.name),
+            f"{written.messages:,}",
+            size(written.body_bytes),
+            f"{written.embedded:,}" if written.embedded else "-",
+            f"{written.stored:,}" if written.stored else "-",
+        ]
+        for written in done
+    ]
+    if rows:
+        screen.table(COLUMNS, rows)
+        screen.line()
+    told = screen.paint(f"{count(messages, 'message')}", "bold")
+    speed = f"{duration(seconds)} ({rate(messages, seconds)} messages/s)"
+    screen.line(f"{told} of {count(len(done), 'queue')} written in {speed}, synced")
+    screen.line(f"virtual host {printable(options.vhost)}: {where}")
+    screen.line("How a node takes it: qindex write-rabbitmq --help")
