@@ -1,4 +1,4 @@
-"""Builds qindex._core. What Python sees stands between two marks in qindex.h and sim/sim.h.
+"""Builds qindex._core. What Python sees stands between two marks in each of HEADERS.
 
 QINDEX_CFLAGS and QINDEX_LDFLAGS are added last, for developer and sanitizer builds. setuptools
 compiles with -DNDEBUG, so those begin with -UNDEBUG to have the asserts back.
@@ -32,12 +32,14 @@ def compile_args() -> list[str]:
 
 
 ffi = FFI()
-for header in ("qindex.h", "sim/sim.h"):
+HEADERS = ("qindex.h", "sim/sim.h", "formats/erlang_terms.h", "formats/rabbitmq.h")
+SOURCES = ("*.c", "sim/*.c", "formats/*.c", "python/calls.c")
+for header in HEADERS:
     ffi.cdef(declarations((HERE / header).read_text(encoding="utf-8")))
 ffi.set_source(
     "qindex._core",
-    '#include "sim/sim.h"',
-    sources=sorted(map(str, [*HERE.glob("*.c"), *HERE.glob("sim/*.c"), HERE / "python/calls.c"])),
+    "".join(f'#include "{header}"\n' for header in HEADERS),
+    sources=sorted(str(file) for pattern in SOURCES for file in HERE.glob(pattern)),
     depends=sorted(map(str, HERE.glob("**/*.h"))),
     include_dirs=[str(HERE)],
     extra_compile_args=compile_args(),

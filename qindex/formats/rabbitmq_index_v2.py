@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, TypeAlias
 
-from qindex.formats.erlang import ErlangError, decode_prefix
+from qindex.formats.erlang import ErlangError, end_of
 from qindex.formats.foreign import BLOCK_BYTES_MAX, Findings, Source, Tree
 from qindex.formats.rabbitmq_index import EXPIRY_US_MAX, SEQ_MAX, Entry
 from qindex.formats.rabbitmq_message import MessageError
@@ -140,7 +140,7 @@ def _without_padding(data: bytes) -> bytes:
     """From RabbitMQ 3.12 on the size is an estimate, and zeros fill what the term does not need."""
     if data.endswith(b"\0"):
         with contextlib.suppress(ErlangError):
-            _, end = decode_prefix(data)
+            end = end_of(data)
             if not any(data[end:]):
                 return data[:end]
     return data

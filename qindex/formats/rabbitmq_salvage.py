@@ -85,7 +85,7 @@ class Salvage:
             if not data.startswith(b"\x83") or self._budget_bytes < 0:
                 return None
             try:
-                return offset + erlang.decode_prefix(data)[1]
+                return offset + erlang.end_of(data)
             except erlang.TermCut:
                 if len(data) < tried:
                     return None

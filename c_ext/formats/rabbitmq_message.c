@@ -1,0 +1,170 @@
+/* rabbitmq_message.c - where the parts of a RabbitMQ message are in its Erlang term.
+ *
+ * Rules of this file: no I/O, no allocation, no recursion; a length is compared with what is left before it is used. It
+ * takes the two shapes that nearly all messages have, in whatever encoding of atoms, tuples and lists, and refuses the
+ * rest, which Python reads value by value, to say what it is.
+ */
+#include "rabbitmq.h"
+
+#include "../format.h"
+#include "erlang_terms.h"
+
+#include <string.h>
+
+enum { VALUES_MAX = 1000000, CLASS_BASIC = 60 };
+
+struct cursor {
+    const uint8_t *data;
+    size_t size;
+    size_t pos; /* never beyond size */
+};
+
+static size_t left(const struct cursor *at) {
+    return at->size - at->pos;
+}
+
+static bool byte_is(struct cursor *at, uint8_t wanted) {
+    if (!left(at) || at->data[at->pos] != wanted)
+        return false;
+    at->pos++;
+    return true;
+}
+
+static bool tuple(struct cursor *at, uint8_t arity) {
+    if (byte_is(at, 'h'))
+        return byte_is(at, arity);
+    if (!byte_is(at, 'i') || left(at) < 4 || qi_get32(at->data + at->pos) != arity)
+        return false;
+    at->pos += 4;
+    return true;
+}
+
+/* Passes an atom if it is this one. */
+static bool atom(struct cursor *at, const char *name) {
+    if (!left(at))
+        return false;
+    size_t length = strlen(name);
+    uint8_t tag = at->data[at->pos];
+    size_t head = tag == 'd' || tag == 'v' ? 3 : tag == 's' || tag == 'w' ? 2 : 0;
+    if (!head || left(at) < head + length)
+        return false;
+    const uint8_t *p = at->data + at->pos;
+    size_t told = head == 3 ? qi_get16(p + 1) : p[1];
+    if (told != length || memcmp(p + head, name, length) != 0)
+        return false;
+    at->pos += head + length;
+    return true;
+}
+
+static bool binary(struct cursor *at, uint32_t *start, uint32_t *size) {
+    if (!byte_is(at, 'm') || left(at) < 4)
+        return false;
+    *size = qi_get32(at->data + at->pos);
+    at->pos += 4;
+    if (left(at) < *size)
+        return false;
+    *start = (uint32_t)at->pos;
+    at->pos += *size;
+    return true;
+}
+
+/* A proper list of binaries. */
+static bool binaries(struct cursor *at, uint32_t *start, uint32_t *count) {
+    *start = *count = 0;
+    if (byte_is(at, 'j'))
+        return true;
+    if (!byte_is(at, 'l') || left(at) < 4)
+        return false;
+    *count = qi_get32(at->data + at->pos);
+    at->pos += 4;
+    *start = (uint32_t)at->pos;
+    for (uint32_t i = 0; i < *count; i++) {
+        uint32_t ignored;
+        if (!binary(at, &ignored, &ignored))
+            return false;
+    }
+    return byte_is(at, 'j');
+}
+
+/* Passes any value. */
+static bool value(struct cursor *at) {
+    return qi_terms(at->data, at->size, &at->pos, QI_TERM_DEPTH_MAX, VALUES_MAX, NULL, 0) > 0;
+}
+
+/* {content, 60, none, Raw, Protocol, Fragments}, or {content, 60, {'P_basic', ...}, none, Protocol, Fragments}. */
+static bool content(struct cursor *at, qi_rabbit_message *message) {
+    if (!tuple(at, 6) || !atom(at, "content") || !byte_is(at, 'a') || !byte_is(at, CLASS_BASIC))
+        return false;
+    if (atom(at, "none")) {
+        if (!binary(at, &message->properties, &message->properties_size))
+            return false;
+    } else {
+        message->decoded = (uint32_t)at->pos;
+        if (!value(at) || !atom(at, "none"))
+            return false;
+    }
+    return (atom(at, "rabbit_framing_amqp_0_9_1") || atom(at, "none")) &&
+           binaries(at, &message->fragments, &message->fragment_count);
+}
+
+static bool boolean(struct cursor *at, uint32_t *answer) {
+    *answer = atom(at, "true");
+    return *answer || atom(at, "false");
+}
+
+static bool basic_message(struct cursor *at, qi_rabbit_message *message) {
+    uint32_t ignored;
+    return tuple(at, 6) && atom(at, "basic_message") && tuple(at, 4) && atom(at, "resource") &&
+           binary(at, &ignored, &ignored) && atom(at, "exchange") &&
+           binary(at, &message->exchange, &message->exchange_size) &&
+           binaries(at, &message->keys, &message->key_count) && content(at, message) &&
+           binary(at, &message->msg_id, &message->msg_id_size) && boolean(at, &message->persistent);
+}
+
+/* {mc, mc_amqpl, Content, #{x => Exchange, rk => Keys, id => Id, d => false if it is transient, ...}} */
+static bool container(struct cursor *at, qi_rabbit_message *message) {
+    if (!tuple(at, 4) || !atom(at, "mc") || !atom(at, "mc_amqpl") || !content(at, message))
+        return false;
+    if (!byte_is(at, 't') || left(at) < 4)
+        return false;
+    uint32_t pairs = qi_get32(at->data + at->pos);
+    at->pos += 4;
+    bool has_exchange = false, has_keys = false, has_id = false, has_d = false;
+    message->persistent = 1;
+    for (uint32_t i = 0; i < pairs; i++) {
+        bool *seen = NULL, fits;
+        if (atom(at, "x")) {
+            seen = &has_exchange;
+            fits = binary(at, &message->exchange, &message->exchange_size);
+        } else if (atom(at, "rk")) {
+            seen = &has_keys;
+            fits = binaries(at, &message->keys, &message->key_count);
+        } else if (atom(at, "id")) {
+            seen = &has_id;
+            fits = binary(at, &message->msg_id, &message->msg_id_size);
+        } else if (atom(at, "d")) {
+            seen = &has_d;
+            fits = boolean(at, &message->persistent);
+        } else {
+            fits = value(at) && value(at);
+        }
+        if (!fits || (seen && *seen))
+            return false;
+        if (seen)
+            *seen = true;
+    }
+    return has_exchange && has_keys;
+}
+
+bool qi_rabbit_read_message(const void *data, size_t size, qi_rabbit_message *message) {
+    struct cursor start = {data, size, 0};
+    if (size > QI_TERM_BYTES_MAX || !byte_is(&start, 131))
+        return false;
+    for (int shape = 0; shape < 2; shape++) {
+        struct cursor at = start;
+        *message = (qi_rabbit_message){0};
+        if ((shape == 0 ? basic_message(&at, message) : container(&at, message)) && !left(&at))
+            return true;
+    }
+    return false;
+}
