@@ -43,8 +43,9 @@ enum {
     QI_RABBIT_DELIVERED = 2,
     QI_RABBIT_ACKED = 3,
     QI_RABBIT_PERSISTENT = 1, /* flags of an entry */
-    QI_RABBIT_IN_JOURNAL = 2, /* term_offset is one in the journal */
-    QI_RABBIT_MISSING = 4,    /* it is stored, and its body is in no file */
+    QI_RABBIT_BESIDE = 2,  /* its term is in the file beside: the journal, or in version 2 N.qs */
+    QI_RABBIT_NOWHERE = 4, /* version 2: neither stored nor in a file of the queue */
+    QI_RABBIT_MISSING = 8, /* its body is in no file; qi_rabbit_count() says so */
 };
 typedef struct {
     uint8_t msg_id[16];
@@ -80,6 +81,9 @@ void qi_rabbit_segment_clear(qi_rabbit_segment *segment);
 /* Reads records into the segment. In a `damaged` file a mark may have lost its publish. */
 void qi_rabbit_segment_scan(qi_rabbit_segment *segment, qi_rabbit_piece *piece, uint32_t slots,
                             bool damaged);
+/* One more publish, whose slot must be below QI_RABBIT_SLOTS_MAX. */
+void qi_rabbit_segment_publish(qi_rabbit_segment *segment, uint32_t slot,
+                               const qi_rabbit_entry *entry);
 
 qi_rabbit_journal *qi_rabbit_journal_new(void); /* NULL: no memory */
 void qi_rabbit_journal_free(qi_rabbit_journal *journal);
@@ -95,6 +99,18 @@ int64_t qi_rabbit_journal_next(const qi_rabbit_journal *journal, uint32_t slots)
  * not acked to `live`, by seq, and returns how many; segment->count is how many were published. */
 uint32_t qi_rabbit_segment_merge(qi_rabbit_segment *segment, qi_rabbit_journal *journal,
                                  uint64_t number, uint32_t slots, qi_rabbit_entry *live);
+
+/* --- the queue index, version 2 --- */
+typedef struct {
+    uint32_t used; /* slots that were read: all, or those before a bad one */
+    uint32_t published;
+    uint32_t live;
+    bool bad;
+} qi_rabbit_slots;
+/* Reads `count` slots of 32 bytes, the first of which is that of `seq`; writes the live ones to `live`. A term beyond
+ * `stored_bytes`, the size of N.qs, is nowhere. */
+void qi_rabbit_read_slots(const void *data, uint32_t count, uint64_t seq, uint64_t stored_bytes,
+                          qi_rabbit_entry *live, qi_rabbit_slots *slots);
 
 /* --- the message store (rabbitmq_store.c) --- */
 typedef struct qi_rabbit_places qi_rabbit_places;
@@ -116,6 +132,9 @@ int qi_rabbit_places_add(qi_rabbit_places *places, const void *msg_id,
 uint64_t qi_rabbit_places_entries(const qi_rabbit_places *places); /* how many were added */
 /* Makes find() possible; of copies only the first is kept. 0 or QI_E_MEMORY. */
 int qi_rabbit_places_sort(qi_rabbit_places *places);
+/* Before sort(): the first copy of the message behind the first `from` rows, and how many rows end with it; 0: none. */
+uint64_t qi_rabbit_places_next(const qi_rabbit_places *places, const void *msg_id, uint64_t from,
+                               qi_rabbit_place *place);
 uint64_t qi_rabbit_places_count(const qi_rabbit_places *places);
 bool qi_rabbit_places_find(const qi_rabbit_places *places, const void *msg_id,
                            qi_rabbit_place *place);

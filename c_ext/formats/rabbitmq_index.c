@@ -1,8 +1,9 @@
-/* rabbitmq_index.c - RabbitMQ's queue index, version 1: the records of journal.jif and N.idx, and what they say together.
+/* rabbitmq_index.c - RabbitMQ's queue index: the records of journal.jif and N.idx, and what they say together; the slots
+ * of version 2's N.qi.
  *
  * Rules of this file: no I/O; a length is compared with what is left of the file before it is used; memory is what the
- * records in a journal take, and one segment. What a record looks like is told in qindex/formats/rabbitmq_index.py, which
- * reads the files piece by piece and finds the way on where a piece makes no sense.
+ * records in a journal take, and one segment. What a record looks like is told in qindex/formats/rabbitmq_index*.py, which
+ * read the files piece by piece and find the way on where a piece makes no sense.
  */
 #include "rabbitmq.h"
 
@@ -68,13 +69,20 @@ static qi_rabbit_entry *entry_of(qi_rabbit_segment *segment, uint32_t slot) {
     return &segment->entries[segment->at[slot] - 1];
 }
 
-static void keep_publish(qi_rabbit_segment *segment, uint32_t slot, qi_rabbit_entry *entry,
-                         uint16_t flags) {
+static void keep_publish(qi_rabbit_segment *segment, uint32_t slot, const qi_rabbit_entry *entry) {
     qi_rabbit_entry *kept = entry_of(segment, slot);
-    entry->seq = slot;
-    entry->state = kept->state ? kept->state : QI_RABBIT_PUBLISHED;
-    entry->flags = flags;
+    uint16_t state = kept->state ? kept->state : QI_RABBIT_PUBLISHED;
     *kept = *entry;
+    kept->seq = slot;
+    kept->state = state;
+}
+
+void qi_rabbit_segment_publish(qi_rabbit_segment *segment, uint32_t slot,
+                               const qi_rabbit_entry *entry) {
+    if (slot < QI_RABBIT_SLOTS_MAX) {
+        keep_publish(segment, slot, entry);
+        segment->records++;
+    }
 }
 
 /* The first mark of a slot is its deliver, the second its ack. False: it makes no sense. */
@@ -107,7 +115,8 @@ static bool segment_record(qi_rabbit_segment *segment, qi_rabbit_piece *piece, u
     qi_rabbit_entry entry = {0};
     if (!get_publish(piece, *pos, SEGMENT_HEAD, &entry))
         return false;
-    keep_publish(segment, slot, &entry, head >= 0xC000 ? QI_RABBIT_PERSISTENT : 0);
+    entry.flags = head >= 0xC000 ? QI_RABBIT_PERSISTENT : 0;
+    keep_publish(segment, slot, &entry);
     segment->last = segment->at[slot];
     *pos += SEGMENT_HEAD + (uint64_t)entry.term_bytes;
     return true;
@@ -201,7 +210,7 @@ static bool journal_record(qi_rabbit_journal *journal, qi_rabbit_piece *piece, u
         return false;
     if (is_zero(entry.msg_id, sizeof entry.msg_id))
         return stop_bad(piece, *pos);
-    entry.flags = QI_RABBIT_IN_JOURNAL | (head >> 62 ? 0 : QI_RABBIT_PERSISTENT);
+    entry.flags = QI_RABBIT_BESIDE | (head >> 62 ? 0 : QI_RABBIT_PERSISTENT);
     *code = qi_rabbit_journal_publish(journal, &entry);
     journal->last = journal->publish_count;
     *pos += JOURNAL_HEAD + (uint64_t)entry.term_bytes;
@@ -261,8 +270,8 @@ static void merge_publishes(qi_rabbit_segment *segment, qi_rabbit_journal *journ
             continue;
         uint32_t slot = (uint32_t)(entry.seq - base);
         bool is_new = !segment->at[slot];
-        if (is_new || segment->entries[segment->at[slot] - 1].flags & QI_RABBIT_IN_JOURNAL)
-            keep_publish(segment, slot, &entry, entry.flags);
+        if (is_new || segment->entries[segment->at[slot] - 1].flags & QI_RABBIT_BESIDE)
+            keep_publish(segment, slot, &entry);
     }
 }
 
@@ -304,4 +313,55 @@ uint32_t qi_rabbit_segment_merge(qi_rabbit_segment *segment, qi_rabbit_journal *
         live[count++].seq = base + slot;
     }
     return count;
+}
+
+/* --- version 2 --- */
+
+/* True if the slot is live, or makes no sense: then *bad is set. */
+static bool get_slot(const uint8_t *p, uint64_t seq, uint64_t stored_bytes, qi_rabbit_entry *entry,
+                     bool *bad) {
+    enum { IN_STORE = 1, IN_QUEUE = 2, STORED_HEAD = 8 };
+    uint8_t status = p[0], flags = p[1], place = p[3];
+    *entry = (qi_rabbit_entry){.seq = seq, .state = QI_RABBIT_PUBLISHED, .flags = flags};
+    entry->body_bytes = qi_get32(p + 20);
+    entry->expiry_us = qi_get64(p + 24);
+    if (status == 0)
+        return false;
+    *bad = status != 1 || flags > 1 || p[2] || place > IN_QUEUE || entry->expiry_us > EXPIRY_MAX ||
+           seq > SEQ_MAX;
+    if (place == IN_STORE) {
+        memcpy(entry->msg_id, p + 4, sizeof entry->msg_id);
+        return true;
+    }
+    entry->flags |= QI_RABBIT_BESIDE;
+    if (place == IN_QUEUE) {
+        uint64_t offset = qi_get64(p + 4);
+        uint32_t size = qi_get32(p + 12);
+        if (offset <= stored_bytes && (uint64_t)size + STORED_HEAD <= stored_bytes - offset &&
+            size) {
+            entry->term_offset = offset + STORED_HEAD;
+            entry->term_bytes = size;
+        }
+    }
+    if (!entry->term_bytes)
+        entry->flags |= QI_RABBIT_NOWHERE;
+    return true;
+}
+
+void qi_rabbit_read_slots(const void *data, uint32_t count, uint64_t seq, uint64_t stored_bytes,
+                          qi_rabbit_entry *live, qi_rabbit_slots *slots) {
+    enum { SLOT_BYTES = 32 };
+    *slots = (qi_rabbit_slots){0};
+    for (const uint8_t *p = data; slots->used < count; slots->used++, p += SLOT_BYTES) {
+        if (is_zero(p, SLOT_BYTES))
+            continue; /* never written, or acked */
+        bool bad = false,
+             is_live = get_slot(p, seq + slots->used, stored_bytes, &live[slots->live], &bad);
+        if (bad) {
+            slots->bad = true;
+            return;
+        }
+        slots->published++;
+        slots->live += is_live;
+    }
 }

@@ -59,12 +59,13 @@ static bool atom(struct cursor *at, const char *name) {
 static bool binary(struct cursor *at, uint32_t *start, uint32_t *size) {
     if (!byte_is(at, 'm') || left(at) < 4)
         return false;
-    *size = qi_get32(at->data + at->pos);
+    uint32_t told = qi_get32(at->data + at->pos);
     at->pos += 4;
-    if (left(at) < *size)
+    if (left(at) < told)
         return false;
     *start = (uint32_t)at->pos;
-    at->pos += *size;
+    *size = told;
+    at->pos += told;
     return true;
 }
 

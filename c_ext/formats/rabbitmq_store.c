@@ -232,16 +232,31 @@ static row *find(const qi_rabbit_places *places, const uint8_t *msg_id) {
     return NULL;
 }
 
+static void get_place(const row *from, qi_rabbit_place *place) {
+    uint64_t where = both(from->place);
+    place->file = (uint32_t)(where >> OFFSET_BITS);
+    place->offset = where & ((UINT64_C(1) << OFFSET_BITS) - 1);
+    place->size = from->size & SIZE_MAX_KEPT;
+}
+
 bool qi_rabbit_places_find(const qi_rabbit_places *places, const void *msg_id,
                            qi_rabbit_place *place) {
     const row *found = find(places, msg_id);
-    if (!found)
-        return false;
-    uint64_t where = both(found->place);
-    place->file = (uint32_t)(where >> OFFSET_BITS);
-    place->offset = where & ((UINT64_C(1) << OFFSET_BITS) - 1);
-    place->size = found->size & SIZE_MAX_KEPT;
-    return true;
+    if (found)
+        get_place(found, place);
+    return found;
+}
+
+uint64_t qi_rabbit_places_next(const qi_rabbit_places *places, const void *msg_id, uint64_t from,
+                               qi_rabbit_place *place) {
+    uint64_t key = key_of(msg_id);
+    for (uint64_t i = from; i < places->count; i++) {
+        if (both(places->rows[i].key) == key) {
+            get_place(&places->rows[i], place);
+            return i + 1;
+        }
+    }
+    return 0;
 }
 
 uint64_t qi_rabbit_places_unwanted(const qi_rabbit_places *places, uint64_t *bytes) {
@@ -262,6 +277,8 @@ uint64_t qi_rabbit_places_unwanted(const qi_rabbit_places *places, uint64_t *byt
 static bool has_body(const qi_rabbit_entry *entry, qi_rabbit_places *places, bool mark) {
     if (entry->term_bytes)
         return true;
+    if (entry->flags & QI_RABBIT_NOWHERE)
+        return false;
     row *found = find(places, entry->msg_id);
     if (found && mark)
         found->size |= WANTED;

@@ -9,7 +9,6 @@ from qindex.cli.screen import Screen
 from qindex.cli.sources import NodeSource
 from qindex.formats.foreign import Tree
 from qindex.formats.rabbitmq_node import Part, Queue
-from qindex.formats.rabbitmq_queue import Counts
 
 STORE_BYTES: Final = 25  # of an entry of the message store, beside its term
 JOURNAL_BYTES: Final = 40
@@ -65,8 +64,7 @@ class _Collector:
             use.index += file.size
 
     def add_part(self, queue: Queue, part: Part, use: QueueUse) -> None:
-        places = queue.vhost.store.places
-        for seq, _, file, entry in queue.vhost.live(part, Counts()):
+        for seq, _, file, entry in queue.vhost.live(part):
             msg_id, _, _, term_bytes, _, _ = entry
             use.messages += 1
             if file.endswith(".qs"):
@@ -78,8 +76,8 @@ class _Collector:
                 head = _HEADS[file.rpartition(".")[2]]
                 self._add(file, use.name, seq, head + term_bytes)
                 use.index_live += head + term_bytes
-            if not term_bytes:
-                place = places[msg_id]
+            place = None if term_bytes else queue.vhost.store.find(msg_id)
+            if place is not None:
                 whole = place.size + STORE_BYTES
                 use.bodies += whole
                 is_first = self._seen.add(place.file, place.offset)

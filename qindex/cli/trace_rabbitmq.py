@@ -10,18 +10,21 @@ from typing import Final
 from qindex.cli.sources import NodeSource
 from qindex.cli.text import size
 from qindex.cli.trace import Record, Trace
-from qindex.formats.foreign import Findings, Source
+from qindex.formats.foreign import Findings, Source, Tree
 from qindex.formats.rabbitmq_index import (
     Entry,
     Journal,
     Segment,
     journal_stretches,
+    read_journal,
+    read_segment,
     segment_stretches,
 )
-from qindex.formats.rabbitmq_index_v2 import entry_offset, index_files, read_index_file
+from qindex.formats.rabbitmq_index_v2 import entry_offset, index_files, read_slot
 from qindex.formats.rabbitmq_node import Part, Queue, Vhost, is_redelivered
+from qindex.formats.rabbitmq_queue import Counts, Live, scan_v2
 from qindex.formats.rabbitmq_replay import journal_records, segment_records
-from qindex.formats.rabbitmq_store import Copies, read_store_into
+from qindex.formats.rabbitmq_store import read_copies
 
 _PUBLISH: Final = Struct(">16sQII").unpack_from
 
@@ -102,7 +105,7 @@ def _trace_v1(
         with segment_file:
             segment = Segment()
             stretches = list(segment_stretches(segment_file, slots, segment, findings))
-            entry = segment.published.get(slot)
+            entry = dict(segment.publishes()).get(slot)
             for start, end in stretches:
                 events = _segment_records(segment_file, start, end, slot, events, trace)
     delivered, acked = events > 0, events > 1
@@ -111,10 +114,12 @@ def _trace_v1(
         with journal_file:
             journal = Journal()
             stretches = list(journal_stretches(journal_file, journal, findings))
-            entry = entry or journal.published.get(seq)
-            delivered |= seq in journal.delivered
-            acked |= seq in journal.acked
-            if seq in journal.published or seq in journal.delivered or seq in journal.acked:
+            publish = next((e for n, e in journal.publishes() if n == seq), None)
+            entry = entry or publish
+            marks = journal.marks(seq)
+            delivered |= marks[0]
+            acked |= marks[1]
+            if publish or any(marks):
                 for start, end in stretches:
                     _journal_records(journal_file, start, end, seq, trace)
     return entry, delivered, acked
@@ -163,13 +168,9 @@ def _trace_v2(
         if offset is None:
             continue
         where = f"{part.where}/{number}.qi"
-        for found, file, entry in read_index_file(tree, where[: -len(f"/{number}.qi")], number,
-                                                  findings):  # fmt: skip
+        for found, _, file, entry in _live_v2(tree, part, number, findings):
             if found != seq:
                 continue
-            if entry is None:
-                trace.records.append(Record(where, offset, "acked", ""))
-                return None, False, True
             msg_id, expiry_us, body_bytes, term_bytes, term_at, persistent = entry
             kind = "persistent" if persistent else "transient"
             expiry = f", expires at {expiry_us / 1e6:.6f}" if expiry_us else ""
@@ -180,7 +181,16 @@ def _trace_v2(
                 text = f"term of {term_bytes} bytes"
                 trace.records.append(Record(file, term_at, "body", text))
             return entry, False, False
+        slot = read_slot(tree, where, offset)
+        if any(slot) and slot[0] == 0:
+            trace.records.append(Record(where, offset, "acked", ""))
+            return None, False, True
     return None, False, False
+
+
+def _live_v2(tree: Tree, part: Part, number: int, findings: Findings) -> Iterator[Live]:
+    for batch in scan_v2(tree, part.where, [number], findings, Counts()):
+        yield from batch.rows()
 
 
 # --- bodies, and the way from a MsgId -----------------------------------------------------------
@@ -188,11 +198,10 @@ def _trace_v2(
 
 def _copies(vhost: Vhost, msg_id: bytes) -> list[Record]:
     """Every copy of a stored message; its entry begins 24 bytes before the term."""
-    copies = Copies(msg_id)
-    read_store_into(copies, vhost.node.tree, f"{vhost.where}/msg_store_persistent", Findings())
+    folder = f"{vhost.where}/msg_store_persistent"
     return [
         Record(place.file, place.offset - 24, "body", f"term of {place.size} bytes")
-        for place in copies.found
+        for place in read_copies(vhost.node.tree, folder, msg_id, Findings())
     ]
 
 
@@ -206,8 +215,8 @@ def _seqs(vhost: Vhost, part: Part, msg_id: bytes) -> set[int]:
         return found
     if part.index_version == 2:
         for number in index_files(names):
-            for seq, file, entry in read_index_file(tree, part.where, number, findings):
-                if entry is not None and _has_id(vhost, file, entry, msg_id):
+            for seq, _, file, entry in _live_v2(tree, part, number, findings):
+                if _has_id(vhost, file, entry, msg_id):
                     found.add(seq)
     for name in names:
         source = tree.try_open(f"{part.where}/{name}")
@@ -215,16 +224,13 @@ def _seqs(vhost: Vhost, part: Part, msg_id: bytes) -> set[int]:
             continue
         with source:
             if name == "journal.jif":
-                journal = Journal()
-                for _ in journal_stretches(source, journal, findings):
-                    pass
-                found |= {seq for seq, e in journal.published.items() if e[0] == msg_id}
+                journal = read_journal(source, findings)
+                found |= {seq for seq, e in journal.publishes() if e[0] == msg_id}
             elif name.endswith(".idx") and name[:-4].isdecimal():
                 slots, segment = vhost.segment_entry_count, Segment()
-                for _ in segment_stretches(source, slots, segment, findings):
-                    pass
+                read_segment(source, slots, segment, findings)
                 base = int(name[:-4]) * slots
-                found |= {base + s for s, e in segment.published.items() if e[0] == msg_id}
+                found |= {base + s for s, e in segment.publishes() if e[0] == msg_id}
     return found
 
 

@@ -207,12 +207,7 @@ def _index_version(vhost: Vhost, folder: str) -> int:
 
 def _count(vhost: Vhost) -> None:
     """Reads every index once, for the counts, the findings, and to know which bodies are wanted."""
-    wanted = set()
     for queue in vhost.queues:
         for part in queue.parts:
-            for _, _, _, entry in vhost.live(part, part.counts):
-                if not entry[3]:
-                    wanted.add(entry[0])
-    orphans = vhost.store.places.keys() - wanted
-    vhost.orphan_bodies = len(orphans)
-    vhost.orphan_bytes = sum(vhost.store.places[msg_id].size for msg_id in orphans)
+            vhost.count(part)
+    vhost.orphan_bodies, vhost.orphan_bytes = vhost.store.unwanted()

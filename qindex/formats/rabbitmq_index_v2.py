@@ -23,25 +23,21 @@ import re
 import zlib
 from collections.abc import Iterator
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Any, Final
 
+from qindex._core import ffi, lib
 from qindex.formats.erlang import ErlangError, end_of
-from qindex.formats.foreign import BLOCK_BYTES_MAX, Findings, Source, Tree
-from qindex.formats.rabbitmq_index import EXPIRY_US_MAX, SEQ_MAX, Entry
+from qindex.formats.foreign import Findings, Source, Tree
+from qindex.formats.rabbitmq_index import SEQ_MAX, SLOTS_MAX
 from qindex.formats.rabbitmq_message import MessageError
 
 _HEADER: Final = Struct(">4sBQQ43x")
 _ENTRY: Final = Struct(">BBBB16sIQ")
-_PLACE: Final = Struct(">QII").unpack
 _STORED: Final = Struct(">IBHB").unpack
 _STORED_HEAD_BYTES: Final = 8
 _ENTRIES_DEFAULT: Final = 4096
-_BLOCK: Final = BLOCK_BYTES_MAX
+_BLOCK: Final = SLOTS_MAX * _ENTRY.size
 _FILE_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,14})\.qi")
-_IN_MEMORY, _IN_STORE, _IN_QUEUE = 0, 1, 2
-
-# status, flags, 0, kind of place, place, body_bytes, expiry_us
-_Fields: TypeAlias = tuple[int, int, int, int, bytes, int, int]
 
 
 def index_files(names: list[str]) -> list[int]:
@@ -50,36 +46,33 @@ def index_files(names: list[str]) -> list[int]:
 
 
 def read_index_file(
-    tree: Tree, where: str, number: int, findings: Findings
-) -> Iterator[tuple[int, str, Entry | None]]:
-    """(seq, the file with its body or the index, entry) of every slot in use; None: acked."""
+    tree: Tree, where: str, number: int, live: Any, findings: Findings
+) -> Iterator[tuple[int, int]]:
+    """Writes live entries to the array `live`, a part of the file at a time.
+
+    Each time: (how many are in it, how many slots of the part were ever in use).
+    """
     source = tree.try_open(f"{where}/{number}.qi")
     if source is None:
         return
     stored_bytes = tree.size(f"{where}/{number}.qs")
+    slots = ffi.new("qi_rabbit_slots *")
     with source:
         from_seq, entries = _bounds(source, number, findings)
         end = min(source.size, _HEADER.size + entries * _ENTRY.size)
-        for offset, slot in _slots(source, end):
-            status, flags, zero, place, at, body_bytes, expiry_us = slot
-            seq = from_seq + (offset - _HEADER.size) // _ENTRY.size
-            if status == 0:
-                yield seq, source.where, None
-                continue
-            sound = status == 1 and flags <= 1 and not zero and expiry_us <= EXPIRY_US_MAX
-            if not sound or not _IN_MEMORY <= place <= _IN_QUEUE or seq > SEQ_MAX:
-                findings.damage("records lost", source.where, offset, "an entry makes no sense")
-                continue
-            persistent = flags == 1
-            if place == _IN_STORE:
-                yield seq, source.where, (at, expiry_us, body_bytes, 0, 0, persistent)
-                continue
-            start, term_bytes, _ = _PLACE(at) if place == _IN_QUEUE else (0, 0, 0)
-            start += _STORED_HEAD_BYTES
-            if not term_bytes or start + term_bytes > stored_bytes:
-                start = term_bytes = 0  # nowhere: the empty id is in no store
-            entry = (b"", expiry_us, body_bytes, term_bytes, start, persistent)
-            yield seq, f"{where}/{number}.qs", entry
+        pos = _HEADER.size
+        while pos + _ENTRY.size <= end:
+            block = source.read(pos, min(_BLOCK, end - pos))
+            if not block:
+                break  # it became shorter while it was read
+            seq = from_seq + (pos - _HEADER.size) // _ENTRY.size
+            count = len(block) // _ENTRY.size
+            lib.qi_rabbit_read_slots(block, count, seq, stored_bytes, live, slots)
+            yield slots.live, slots.published
+            pos += slots.used * _ENTRY.size
+            if slots.bad:
+                findings.damage("records lost", source.where, pos, "an entry makes no sense")
+                pos += _ENTRY.size
         if (source.size - _HEADER.size) % _ENTRY.size and source.size < end + _ENTRY.size:
             findings.note("torn tail", source.where, end, "the last entry is cut")
 
@@ -96,6 +89,15 @@ def entry_offset(tree: Tree, where: str, number: int, seq: int, findings: Findin
         return offset if inside else None
 
 
+def read_slot(tree: Tree, where: str, offset: int) -> bytes:
+    """The bytes of one slot; none if the file cannot be read."""
+    source = tree.try_open(where)
+    if source is None:
+        return b""
+    with source:
+        return source.read(offset, _ENTRY.size)
+
+
 def _bounds(source: Source, number: int, findings: Findings) -> tuple[int, int]:
     """(seq of the first entry, how many entries there can be)"""
     head = source.read(0, _HEADER.size)
@@ -108,17 +110,6 @@ def _bounds(source: Source, number: int, findings: Findings) -> tuple[int, int]:
     text = f"the header makes no sense: {_ENTRIES_DEFAULT} entries per file are assumed"
     findings.damage("header", source.where, 0, text)
     return number * _ENTRIES_DEFAULT, _ENTRIES_DEFAULT
-
-
-def _slots(source: Source, end: int) -> Iterator[tuple[int, _Fields]]:
-    """(offset, fields) of every entry that is not all zeros."""
-    for start in range(_HEADER.size, end, _BLOCK):
-        block = source.read(start, min(_BLOCK, end - start))
-        whole = len(block) // _ENTRY.size * _ENTRY.size
-        zeros = bytes(_ENTRY.size)
-        for index, fields in enumerate(_ENTRY.iter_unpack(block[:whole])):
-            if fields[0] or block[index * 32 : index * 32 + 32] != zeros:
-                yield start + index * _ENTRY.size, fields
 
 
 def read_stored_term(source: Source, offset: int, term_bytes: int) -> bytes:

@@ -17,15 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from qindex._core import ffi, lib
 from qindex.formats.field_table import FieldValue
 from qindex.formats.foreign import Finding, Findings, Tree
 from qindex.formats.rabbitmq_definitions import RecoveryTerms
 from qindex.formats.rabbitmq_index import SEQ_MAX, Entry
 from qindex.formats.rabbitmq_index_v2 import read_stored_term
 from qindex.formats.rabbitmq_message import Content, MessageError, read_message
-from qindex.formats.rabbitmq_queue import Counts, Live, scan_queue
+from qindex.formats.rabbitmq_queue import Batch, Counts, Live, scan_queue
 from qindex.formats.rabbitmq_store import MessageStore
 from qindex.formats.reader import FORMATS, Account
 
@@ -125,7 +126,7 @@ class Queue:
 
     def messages_of(self, part: Part, first: int = 0, last: int = SEQ_MAX) -> Iterator[Message]:
         """messages() of one directory, from seq `first` to `last`; other bodies are not read."""
-        for seq, delivered, file, entry in self.vhost.live(part, Counts()):
+        for seq, delivered, file, entry in self.vhost.live(part):
             if first <= seq <= last:
                 message = self._message(part, seq, delivered, file, entry)
                 if message is not None:
@@ -137,7 +138,10 @@ class Queue:
         msg_id, expiry_us, body_bytes, term_bytes, offset, _ = entry
         stored = not term_bytes
         if stored:
-            file, offset, term_bytes = self.vhost.store.places[msg_id]
+            place = self.vhost.store.find(msg_id)
+            if place is None:  # live() left it out
+                return None
+            file, offset, term_bytes = place
         content = self._content(seq, file, offset, term_bytes)
         if content is None:
             return None
@@ -195,35 +199,46 @@ class Vhost:
     orphan_bodies: int = 0  # stored, but no queue wants them
     orphan_bytes: int = 0
 
-    def live(self, part: Part, counts: Counts) -> Iterator[Live]:
-        """The messages of one directory that the node would give back. Counts as it goes along."""
-        log = self.node.log
-        places = self.store.places
-        first_missing = -1
-        for live in scan_queue(self.node.tree, part.where, self.segment_entry_count, log, counts):
-            seq, delivered, _, (msg_id, expiry_us, body_bytes, term_bytes, _, persistent) = live
-            if not persistent:
-                counts.transient += 1
-                continue
-            if not term_bytes:
-                if msg_id not in places:
-                    first_missing = seq if counts.body_missing == 0 else first_missing
-                    counts.body_missing += 1
-                    continue
-                counts.stored += 1
-            counts.live += 1
-            counts.live_body_bytes += body_bytes
-            counts.expiring += expiry_us > 0
-            counts.redelivered += is_redelivered(part.terms, seq, delivered)
-            yield live
-        if counts.body_missing:
-            report = f"{counts.body_missing} messages whose body is in no file, seq {first_missing}"
-            log.damage("body missing", part.where, 0, f"{report} first")
+    def live(self, part: Part) -> Iterator[Live]:
+        """The messages of one directory that the node would give back."""
+        for batch in self._batches(part, Counts(), mark=False):
+            for live in batch.rows():
+                if live[3][5]:
+                    yield live
+
+    def count(self, part: Part) -> None:
+        """Reads the index of one directory for its counts, and marks the bodies that it wants."""
+        for _ in self._batches(part, part.counts, mark=True):
+            pass
+
+    def _batches(self, part: Part, counts: Counts, *, mark: bool) -> Iterator[Batch]:
+        """The index joined with the message store. The counts are complete at the end."""
+        log, places = self.node.log, self.store.places
+        next_deliver = part.terms.next_deliver_seq if part.terms else None
+        found = ffi.new("qi_rabbit_counts *")
+        for batch in scan_queue(self.node.tree, part.where, self.segment_entry_count, log, counts):
+            entries, count = batch.entries, batch.count
+            lib.qi_rabbit_count(entries, count, places, mark, next_deliver or 0, found)
+            yield batch
+        for name in _COUNTED:
+            setattr(counts, name, getattr(counts, name) + getattr(found, name))
+        if part.terms is None:
+            counts.redelivered += found.live
+        else:
+            counts.redelivered += found.delivered if next_deliver is None else found.below
+        if found.body_missing:
+            report = f"{found.body_missing} messages whose body is in no file"
+            log.damage("body missing", part.where, 0, f"{report}, seq {found.first_missing} first")
         told = part.terms.persistent_count if part.terms else None
-        found = counts.live + counts.body_missing
-        if told is not None and told != found:
-            report = f"the queue was stopped with {told} persistent messages, {found} are here"
+        here = found.live + found.body_missing
+        if told is not None and told != here:
+            report = f"the queue was stopped with {told} persistent messages, {here} are here"
             log.damage("count", part.where, 0, report)
+
+
+_COUNTED: Final = (
+    "transient", "body_missing", "live", "live_body_bytes", "stored", "expiring",
+)  # fmt: skip
 
 
 @dataclass(slots=True)

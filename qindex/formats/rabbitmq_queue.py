@@ -10,17 +10,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from qindex._core import ffi, lib
 from qindex.formats.foreign import Findings, Tree
 from qindex.formats.rabbitmq_index import (
-    ACKED,
-    DELIVERED,
+    SLOTS_MAX,
     Entry,
     Journal,
     Segment,
     read_journal,
     read_segment,
+    rows,
 )
 from qindex.formats.rabbitmq_index_v2 import index_files, read_index_file
 
@@ -53,9 +54,29 @@ class Counts:
             setattr(self, count.name, getattr(self, count.name) + getattr(other, count.name))
 
 
+@dataclass(slots=True)
+class Batch:
+    """Messages that were published and not acked, by seq: an array of qi_rabbit_entry.
+
+    It is valid until the next one is asked for.
+    """
+
+    entries: Any
+    count: int
+    file: str  # that names them
+    beside: str  # the file with the terms of those that are QI_RABBIT_BESIDE
+
+    def rows(self) -> Iterator[Live]:
+        """Those that are not QI_RABBIT_MISSING, which is for who counted them to set."""
+        for seq, state, flags, entry in rows(self.entries, self.count):
+            if not flags & lib.QI_RABBIT_MISSING:
+                file = self.beside if flags & lib.QI_RABBIT_BESIDE else self.file
+                yield seq, state == lib.QI_RABBIT_DELIVERED, file, entry
+
+
 def scan_queue(
     tree: Tree, where: str, slots: int, findings: Findings, counts: Counts
-) -> Iterator[Live]:
+) -> Iterator[Batch]:
     """Every message that was published and not acked, by seq. Counts as it goes along."""
     try:
         names = tree.files(where)
@@ -67,83 +88,80 @@ def scan_queue(
     if not numbers:
         yield from _scan_v1(tree, where, names, slots, findings, counts)
     elif not old:
-        yield from _scan_v2(tree, where, numbers, findings, counts)
+        yield from scan_v2(tree, where, numbers, findings, counts)
     else:
-        # An interrupted conversion: a message may have got to the one and still be in the other.
-        seen = -1
         v1 = _scan_v1(tree, where, names, slots, findings, counts)
-        v2 = _scan_v2(tree, where, numbers, findings, counts)
-        for live in heapq.merge(v2, v1, key=itemgetter(0)):
-            if live[0] == seen:
-                counts.published -= 1
-            else:
-                seen = live[0]
-                yield live
+        v2 = scan_v2(tree, where, numbers, findings, counts)
+        yield from _merged(v1, v2, counts)
 
 
-def _scan_v2(
+def _merged(v1: Iterator[Batch], v2: Iterator[Batch], counts: Counts) -> Iterator[Batch]:
+    """An interrupted conversion: what got to the one may still be in the other. Not quick."""
+    seen = -1
+    entries = ffi.new("qi_rabbit_entry[1]")
+    both = heapq.merge(_one_by_one(v2), _one_by_one(v1), key=itemgetter(0))
+    for seq, entry, file, beside in both:
+        if seq == seen:
+            counts.published -= 1
+        else:
+            seen = seq
+            ffi.buffer(entries)[:] = entry
+            yield Batch(entries, 1, file, beside)
+
+
+def _one_by_one(batches: Iterator[Batch]) -> Iterator[tuple[int, bytes, str, str]]:
+    size = ffi.sizeof("qi_rabbit_entry")
+    for batch in batches:
+        for index in range(batch.count):
+            entry = batch.entries + index
+            yield entry.seq, ffi.buffer(entry, size)[:], batch.file, batch.beside
+
+
+def scan_v2(
     tree: Tree, where: str, numbers: list[int], findings: Findings, counts: Counts
-) -> Iterator[Live]:
+) -> Iterator[Batch]:
+    """scan_queue() of these files of version 2."""
     counts.segments += len(numbers)
+    live = ffi.new("qi_rabbit_entry[]", SLOTS_MAX)
     for number in numbers:
-        for seq, file, entry in read_index_file(tree, where, number, findings):
-            counts.segment_records += 1
-            counts.published += 1
-            if entry is None:
-                counts.acked += 1
-            else:
-                yield seq, False, file, entry
+        for count, published in read_index_file(tree, where, number, live, findings):
+            counts.segment_records += published
+            counts.published += published
+            counts.acked += published - count
+            yield Batch(live, count, f"{where}/{number}.qi", f"{where}/{number}.qs")
 
 
 def _scan_v1(
     tree: Tree, where: str, names: list[str], slots: int, findings: Findings, counts: Counts
-) -> Iterator[Live]:
-    journal = Journal()
-    numbers = set()
-    for name in names:
-        if name == "journal.jif":
-            source = tree.try_open(f"{where}/{name}")
+) -> Iterator[Batch]:
+    journal_file = f"{where}/journal.jif"
+    source = tree.try_open(journal_file) if "journal.jif" in names else None
+    if source is None:
+        journal = Journal()
+    else:
+        with source:
+            journal = read_journal(source, findings)
+    counts.journal_records += journal.records
+    numbers = sorted((int(n[:-4]) for n in names if _SEGMENT_NAME.fullmatch(n)), reverse=True)
+    counts.segments += len(numbers)
+    lib.qi_rabbit_journal_sort(journal.table)
+    segment = Segment()
+    live = ffi.new("qi_rabbit_entry[]", SLOTS_MAX)
+    while True:
+        number = lib.qi_rabbit_journal_next(journal.table, slots)
+        segment.clear()
+        if numbers and (number < 0 or numbers[-1] <= number):
+            number = numbers.pop()
+            source = tree.try_open(f"{where}/{number}.idx")
             if source is not None:
                 with source:
-                    journal = read_journal(source, findings)
-        elif _SEGMENT_NAME.fullmatch(name):
-            numbers.add(int(name[:-4]))
-    counts.journal_records += journal.records
-    counts.segments += len(numbers)
-    in_journal: dict[int, list[int]] = {}
-    for seq in sorted(journal.published):
-        in_journal.setdefault(seq // slots, []).append(seq)
-    orphans = (journal.delivered | journal.acked) - journal.published.keys()
-    counts.orphan_marks += len(orphans)
-    for number in sorted(numbers | in_journal.keys()):
-        segment = Segment()
-        source = tree.try_open(f"{where}/{number}.idx") if number in numbers else None
-        if source is not None:
-            with source:
-                segment = read_segment(source, slots, findings)
-        counts.segment_records += segment.records
-        counts.orphan_marks += segment.orphans
-        base = number * slots
-        if orphans:
-            counts.orphan_marks -= sum(base + slot in orphans for slot in segment.published)
-        seqs = [base + slot for slot in segment.published]
-        seqs = sorted({*seqs, *in_journal.get(number, ())})
-        yield from _live(seqs, base, segment, journal, f"{where}/{number}.idx", counts)
-
-
-def _live(
-    seqs: list[int], base: int, segment: Segment, journal: Journal, file: str, counts: Counts
-) -> Iterator[Live]:
-    journal_file = f"{file.rpartition('/')[0]}/journal.jif"
-    counts.published += len(seqs)
-    for seq in seqs:
-        state = segment.state[seq - base]
-        if state == ACKED or seq in journal.acked:
-            counts.acked += 1
-            continue
-        delivered = state == DELIVERED or seq in journal.delivered
-        entry = segment.published.get(seq - base)
-        if entry is None:
-            yield seq, delivered, journal_file, journal.published[seq]
-        else:
-            yield seq, delivered, file, entry
+                    read_segment(source, slots, segment, findings)
+        elif number < 0:
+            return
+        counts.segment_records += segment.table.records
+        count = lib.qi_rabbit_segment_merge(segment.table, journal.table, number, slots, live)
+        counts.orphan_marks += segment.table.orphans
+        counts.published += segment.table.count
+        counts.acked += segment.table.count - count
+        if count:
+            yield Batch(live, count, f"{where}/{number}.idx", journal_file)

@@ -13,19 +13,20 @@ N.rdt beside N.rdq, with messages that may be in no other file.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from qindex._core import ffi, lib
 from qindex.formats import rabbitmq_salvage
-from qindex.formats.foreign import BLOCK_BYTES_MAX, Findings, Source, Tree
+from qindex.formats.foreign import Findings, Source, Tree
+from qindex.formats.rabbitmq_pieces import Pieces, check
 from qindex.formats.rabbitmq_salvage import Salvage
 
 _ENTRY: Final = Struct(">Q16s").unpack_from
 _HEAD_BYTES: Final = 24
-_ENTRY_BYTES_MIN: Final = 18
-_BLOCK_FIRST: Final = 1 << 12
-_MARKER: Final = 0xFF
+_FILES_MAX: Final = lib.QI_RABBIT_FILES_MAX
+_FILE_BYTES_MAX: Final = 1 << 44
 _FILE_NAME: Final = re.compile(r"(0|[1-9][0-9]{0,17})\.(rdq|rdt)")
 
 
@@ -37,57 +38,86 @@ class Place(NamedTuple):
     size: int
 
 
-@dataclass(slots=True)
 class MessageStore:
-    files: list[str] = field(default_factory=list)
-    places: dict[bytes, Place] = field(default_factory=dict)
-    entries: int = 0
-    term_bytes: int = 0
-    """Of the entries in `places`."""
+    """Where each stored message is: a row of 20 bytes for each, in C, sorted by its id.
+
+    find() works once all files are read.
+    """
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.places = ffi.gc(lib.qi_rabbit_places_new(), lib.qi_rabbit_places_free)
+        if not self.places:
+            raise MemoryError
+        self._place = ffi.new("qi_rabbit_place *")
+
+    def __len__(self) -> int:
+        """How many messages; a copy is none."""
+        return lib.qi_rabbit_places_count(self.places)
 
     @property
     def copies(self) -> int:
         """Entries whose message was met before."""
-        return self.entries - len(self.places)
+        return lib.qi_rabbit_places_entries(self.places) - len(self)
 
-    def remember(self, msg_id: bytes, place: Place) -> None:
-        self.entries += 1
-        if msg_id not in self.places:
-            self.places[msg_id] = place
-            self.term_bytes += place.size
+    def find(self, msg_id: bytes) -> Place | None:
+        if len(msg_id) != 16 or not lib.qi_rabbit_places_find(self.places, msg_id, self._place):
+            return None
+        place = self._place
+        return Place(self.files[place.file], place.offset, place.size)
 
+    def copies_of(self, msg_id: bytes) -> Iterator[Place]:
+        """Every place of the message, before finish()."""
+        row = 0
+        while row := lib.qi_rabbit_places_next(self.places, msg_id, row, self._place):
+            yield Place(self.files[self._place.file], self._place.offset, self._place.size)
 
-class Copies(MessageStore):
-    """Every place of one message, instead of one place of every message."""
+    def unwanted(self) -> tuple[int, int]:
+        """Messages that no queue refers to, and the bytes of their terms; see qi_rabbit_count()."""
+        size = ffi.new("uint64_t *")
+        return lib.qi_rabbit_places_unwanted(self.places, size), size[0]
 
-    def __init__(self, msg_id: bytes) -> None:
-        super().__init__()
-        self.msg_id = msg_id
-        self.found: list[Place] = []
+    def scan(self, piece: Any) -> None:
+        """The entries in a piece of the newest file."""
+        check(lib.qi_rabbit_store_scan(self.places, piece, len(self.files) - 1))
 
-    def remember(self, msg_id: bytes, place: Place) -> None:
-        if msg_id == self.msg_id:
-            self.found.append(place)
+    def add(self, msg_id: bytes, offset: int, size: int) -> None:
+        """One more entry of the newest file."""
+        self._place.file, self._place.offset = len(self.files) - 1, offset
+        self._place.size = min(size, 0xFFFFFFFF)
+        check(lib.qi_rabbit_places_add(self.places, msg_id, self._place))
+
+    def finish(self) -> None:
+        check(lib.qi_rabbit_places_sort(self.places))
 
 
 def read_store(tree: Tree, folder: str, findings: Findings) -> MessageStore:
     """Finds every message in the folder. Linear in the number of messages, not in their size."""
-    store = MessageStore()
-    read_store_into(store, tree, folder, findings)
+    store = _read_files(tree, folder, findings)
+    store.finish()
     return store
 
 
-def read_store_into(store: MessageStore, tree: Tree, folder: str, findings: Findings) -> None:
-    """Every entry of every file, one remember() each."""
+def read_copies(tree: Tree, folder: str, msg_id: bytes, findings: Findings) -> list[Place]:
+    """Every place of one message, at the cost of read_store()."""
+    store = _read_files(tree, folder, findings)
+    return list(store.copies_of(msg_id))
+
+
+def _read_files(tree: Tree, folder: str, findings: Findings) -> MessageStore:
+    store = MessageStore()
     try:
         names = [name for name in tree.files(folder) if _FILE_NAME.fullmatch(name)]
     except OSError as error:
         findings.damage(
             "missing", folder, 0, f"the message store cannot be listed: {error.strerror}"
         )
-        return
+        return store
+    if len(names) > _FILES_MAX:
+        report = f"{len(names)} message files, more than {_FILES_MAX}: the rest is not read"
+        findings.damage("too many", folder, 0, report)
     # A leftover of a compaction comes last: what it has twice is whole in the other file.
-    for name in sorted(names, key=lambda n: (n[-3:], int(n[:-4]))):
+    for name in sorted(names, key=lambda n: (n[-3:], int(n[:-4])))[:_FILES_MAX]:
         where = f"{folder}/{name}"
         source = tree.try_open(where)
         if source is None:
@@ -99,43 +129,38 @@ def read_store_into(store: MessageStore, tree: Tree, folder: str, findings: Find
             )
         with source:
             _read_file(source, store, findings)
+    return store
 
 
 def _read_file(source: Source, store: MessageStore, findings: Findings) -> None:
+    if source.size > _FILE_BYTES_MAX:
+        report = f"{source.size} bytes, more than {_FILE_BYTES_MAX}: the rest is not read"
+        findings.damage("too long", source.where, _FILE_BYTES_MAX, report)
+        source.size = _FILE_BYTES_MAX
     salvage = Salvage(source, rabbitmq_salvage.MESSAGE_FILE)
-    pos = _read_entries(source, 0, store)
+    pieces = Pieces(source)
+    pos = _read_entries(pieces, 0, store)
     while pos < source.size:
-        pos = _read_entries(source, _way_on(salvage, pos, store, findings), store)
+        pos = _read_entries(pieces, _way_on(salvage, pos, store, findings), store)
 
 
-def _read_entries(source: Source, base: int, store: MessageStore) -> int:
+def _read_entries(pieces: Pieces, base: int, store: MessageStore) -> int:
     """Reads until an entry makes no sense, or to the end of the file: where."""
-    block_bytes = _BLOCK_FIRST
-    bad = False
-    while base < source.size and not bad:
-        block = source.read(base, block_bytes)
-        block_bytes = min(block_bytes * 2, BLOCK_BYTES_MAX)
-        left = source.size - base
-        pos = 0
-        while pos + _HEAD_BYTES <= len(block):
-            size, msg_id = _ENTRY(block, pos)
-            end = pos + 9 + size
-            bad = size < _ENTRY_BYTES_MIN or end > left
-            if bad:
-                break
-            if end <= len(block):
-                bad = block[end - 1] != _MARKER
-            else:
-                # The body goes beyond the block: look at its last byte, and read on behind it.
-                bad = source.read(base + end - 1, 1) != b"\xff"
-                block_bytes = _BLOCK_FIRST
-            if bad:
-                break
-            store.remember(msg_id, Place(source.where, base + pos + _HEAD_BYTES, size - 16))
-            pos = end
-        base += pos
-        bad = bad or len(block) == left  # a head that the end of the file cuts
-    return base
+    for piece in pieces.from_(base):
+        store.scan(piece)
+        if piece.pos or piece.bad:
+            continue
+        # The entry goes beyond the piece: take a bigger one, or look at its last byte only.
+        head = bytes(pieces.head(_HEAD_BYTES))
+        size, msg_id = _ENTRY(head)
+        start, end = piece.offset + _HEAD_BYTES, piece.offset + 9 + size
+        if pieces.grow(9 + size):
+            continue
+        if pieces.source.read(end - 1, 1) != b"\xff":
+            return int(piece.offset)
+        store.add(msg_id, start, size - 16)
+        piece.pos = 9 + size
+    return pieces.offset
 
 
 def _way_on(salvage: Salvage, pos: int, store: MessageStore, findings: Findings) -> int:
@@ -157,7 +182,7 @@ def _way_on(salvage: Salvage, pos: int, store: MessageStore, findings: Findings)
             text = f"an entry of {size} bytes ends elsewhere, or not with 0xFF; its term is whole"
             findings.damage("entry", source.where, pos, text)
             start = pos + _HEAD_BYTES
-            store.remember(msg_id, Place(source.where, start, end - start))
+            store.add(msg_id, start, end - start)
             return end + 1
     return _next_entry(salvage, pos + 1, pos, findings)
 

@@ -74,7 +74,7 @@ def test_transient_messages_are_counted_and_left_out(demo_node: DeadNode) -> Non
 def test_bodies_that_no_queue_wants_are_counted(demo_node: DeadNode) -> None:
     with open_node(demo_node.path) as node:
         slash = node.vhosts[0]
-        assert (slash.orphan_bodies, len(slash.store.places), slash.store.copies) == (11, 124, 0)
+        assert (slash.orphan_bodies, len(slash.store), slash.store.copies) == (11, 124, 0)
         assert slash.orphan_bytes > 0
 
 

@@ -145,9 +145,9 @@ def test_a_rabbitmq_node_is_explained(used, run, dead_node):
                 place: place.size + 25
                 for queue in vhost.queues
                 for part in queue.parts
-                for *_, entry in vhost.live(part, part.counts.__class__())
+                for *_, entry in vhost.live(part)
                 if not entry[3]
-                for place in [vhost.store.places[entry[0]]]
+                for place in [vhost.store.find(entry[0])]
             }
             live = sum(files[where]["live"] for where in vhost.store.files)
             assert live == sum(stored.values())

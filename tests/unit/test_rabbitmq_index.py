@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qindex.formats.foreign import FINDINGS_PER_FILE_MAX, Findings, Source, Tree
-from qindex.formats.rabbitmq_queue import Counts, scan_queue
+from qindex.formats.rabbitmq_queue import Counts, Live, scan_queue
 
 SLOTS = 8
 
@@ -66,9 +66,14 @@ def scan(folder: Path) -> tuple[list[int], Counts, Findings]:
     findings = Findings()
     counts = Counts()
     tree = Tree(folder.parent, findings)
-    live = [seq for seq, *_ in scan_queue(tree, "q", SLOTS, findings, counts)]
+    live = [seq for seq, *_ in live_of(tree, findings, counts)]
     tree.close()
     return live, counts, findings
+
+
+def live_of(tree: Tree, findings: Findings, counts: Counts) -> Iterator[Live]:
+    for batch in scan_queue(tree, "q", SLOTS, findings, counts):
+        yield from batch.rows()
 
 
 def fill(folder: Path, journal: bytes, segments: dict[int, bytes]) -> None:
@@ -120,7 +125,7 @@ def test_a_message_is_live_if_published_anywhere_and_acked_nowhere(
     findings = Findings()
     tree = Tree(folder.parent, findings)
     counts = Counts()
-    found = list(scan_queue(tree, "q", SLOTS, findings, counts))
+    found = list(live_of(tree, findings, counts))
     tree.close()
     assert [seq for seq, *_ in found] == sorted(live)
     assert {seq for seq, delivered, *_ in found if delivered} == delivered_seqs

@@ -47,7 +47,8 @@ def folder(tmp_path: Path) -> Path:
 def scan(folder: Path) -> tuple[list[int], Counts, list[str]]:
     findings, counts = Findings(), Counts()
     tree = Tree(folder.parent, findings)
-    live = [seq for seq, *_ in scan_queue(tree, "q", 8, findings, counts)]
+    batches = scan_queue(tree, "q", 8, findings, counts)
+    live = [seq for batch in batches for seq, *_ in batch.rows()]
     tree.close()
     return live, counts, [finding.kind for finding in findings.kept]
 
@@ -99,7 +100,8 @@ def test_a_place_beyond_the_queues_store_is_nowhere(folder: Path) -> None:
     (folder / "0.qs").write_bytes(header(b"RCQS", 0, 10) + stored(TERM))
     findings = Findings()
     tree = Tree(folder.parent, findings)
-    entries = [entry for *_, entry in scan_queue(tree, "q", 8, findings, Counts())]
+    batches = scan_queue(tree, "q", 8, findings, Counts())
+    entries = [entry for batch in batches for *_, entry in batch.rows()]
     tree.close()
     assert [(msg_id, term_bytes) for msg_id, _, _, term_bytes, *_ in entries] == [
         (b"", len(TERM)),
