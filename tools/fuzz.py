@@ -1,14 +1,15 @@
-"""Fuzz what opens foreign bytes: the store (libFuzzer, ASan, UBSan) and the readers of dead nodes.
+"""Fuzz what opens foreign bytes: the store, and the readers of dead nodes, in C and in Python.
 
-    python tools/fuzz.py                      60 seconds: two thirds store, one third readers
-    python tools/fuzz.py --minutes 30         longer; --target store or formats: only that
-    python tools/fuzz.py --canary             breaks a length check in a copy: it must be found
+    python tools/fuzz.py                      60 seconds: half store, the rest the readers
+    python tools/fuzz.py --minutes 30         longer; --target store, foreign, formats: only that
+    python tools/fuzz.py --canary             breaks length checks in copies: each must be found
     python tools/fuzz.py --replay FILE ...    inputs of the store once more, and what they cost
 
 Inputs that were found interesting are kept in --work (build/fuzz) for the next run; the few
 in tests/fuzz/corpus are the seeds. An input that fails is written there too; add it to the corpus
-with its repair: the tests replay the corpus. The store needs clang with libFuzzer (Debian: clang,
-libclang-rt-VERSION-dev); the readers use atheris if it is installed, else plain dice.
+with its repair: the tests replay the corpus. What is in C (store, foreign) is built with ASan and
+UBSan, and needs clang with libFuzzer (Debian: clang, libclang-rt-VERSION-dev); the readers in
+Python (formats) use atheris if it is installed, else plain dice.
 
 Exit code 0: nothing found (a target that cannot run here says so); 1: something was found.
 """
@@ -30,15 +31,29 @@ FLAGS = ["-std=c11", "-g", "-UNDEBUG", "-pthread", "-Dqi_disk_posix=qi_disk_memo
 SANITIZED = ["-O1", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]
 # The sanitizers make everything several times slower; the true limit is held to by the replay.
 SANITIZED += ["-DLIMIT_SECONDS=4.0"]
+SHARES = {"store": 1 / 2, "foreign": 1 / 6, "formats": 1 / 3}  # of the time
 INPUT_BYTES_MAX = 64 * 1024
-CANARY = ("length > size - offset - QI_FRAME_HEADER", "length > size")
+CANARIES = {  # target: the file, what is broken in it, and how
+    "store": ("frame.c", "length > size - offset - QI_FRAME_HEADER", "length > size"),
+    "foreign": ("formats/rabbitmq_message.c", "left(at) < told", "at->size < told"),
+}
 
 
 def compile_store(target: Path, compiler: list[str], engine: Path) -> str:
     """The engine, a disk in memory and the harness as one program; returns why not, or nothing."""
-    sources = [str(file) for file in sorted(engine.glob("*.c")) if file.name not in LEFT_OUT]
-    sources += [str(FUZZ / name) for name in HARNESS]
-    command = [*compiler, *FLAGS, f"-I{engine}", f"-I{FUZZ}", *sources, "-o", str(target)]
+    sources = [file for file in sorted(engine.glob("*.c")) if file.name not in LEFT_OUT]
+    sources += [FUZZ / name for name in HARNESS]
+    return _compile([*compiler, *FLAGS, f"-I{engine}", f"-I{FUZZ}"], sources, target)
+
+
+def compile_foreign(target: Path, compiler: list[str], engine: Path) -> str:
+    """The readers of foreign formats that are in C, and their harness; as compile_store()."""
+    sources = [*sorted(engine.glob("formats/*.c")), FUZZ / "fuzz_foreign.c"]
+    return _compile([*compiler, "-std=c11", "-g", "-UNDEBUG", f"-I{engine}"], sources, target)
+
+
+def _compile(compiler: list[str], sources: list[Path], target: Path) -> str:
+    command = [*compiler, *map(str, sources), "-o", str(target)]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError:
@@ -53,17 +68,35 @@ def build_plain(target: Path) -> str:
 
 def fuzz_store(seconds: float, work: Path, engine: Path, expected: str = "", seed: int = 0) -> bool:
     """True if nothing was found; a failure without the `expected` text in it is an error."""
-    program = work / "fuzz_store"
-    corpus = work / "store"
-    corpus.mkdir(parents=True, exist_ok=True)
-    problem = compile_store(program, ["clang", *SANITIZED], engine)
+    problem = compile_store(work / "fuzz_store", ["clang", *SANITIZED], engine)
+    return problem_told("store", problem) or search("store", "store", seconds, work, expected, seed)
+
+
+def fuzz_foreign(
+    seconds: float, work: Path, engine: Path, expected: str = "", seed: int = 0
+) -> bool:
+    """The same for the readers in C, beginning with the seeds of those in Python."""
+    problem = compile_foreign(work / "fuzz_foreign", ["clang", *SANITIZED], engine)
+    told = problem_told("foreign", problem)
+    return told or search("foreign", "formats", seconds, work, expected, seed)
+
+
+def problem_told(target: str, problem: str) -> bool:
     if problem:
-        print(f"fuzz: store: NOT RUN: {problem.splitlines()[-1]}", flush=True)
-        return True
-    command = [str(program), f"-max_total_time={seconds:.0f}", f"-max_len={INPUT_BYTES_MAX}"]
-    command += ["-timeout=20", "-rss_limit_mb=3000", f"-artifact_prefix={work}/", "-verbosity=0"]
-    command += [f"-seed={seed}"]  # 0: another one each time
-    command += ["-print_final_stats=1", str(corpus), str(FUZZ / "corpus" / "store")]
+        print(f"fuzz: {target}: NOT RUN: {problem.splitlines()[-1]}", flush=True)
+    return bool(problem)
+
+
+def search(
+    target: str, seeds: str, seconds: float, work: Path, expected: str = "", seed: int = 0
+) -> bool:
+    """Runs work/fuzz_TARGET; what it finds interesting is kept in work/TARGET."""
+    corpus = work / target
+    corpus.mkdir(parents=True, exist_ok=True)
+    command = [str(work / f"fuzz_{target}"), f"-max_total_time={seconds:.0f}"]
+    command += [f"-max_len={INPUT_BYTES_MAX}", f"-artifact_prefix={work}/", "-verbosity=0"]
+    command += ["-timeout=20", "-rss_limit_mb=3000", f"-seed={seed}"]  # 0: another one each time
+    command += ["-print_final_stats=1", str(corpus), str(FUZZ / "corpus" / seeds)]
     begin = time.monotonic()
     done = subprocess.run(command, cwd=work, capture_output=True, text=True)
     if done.returncode:
@@ -71,10 +104,10 @@ def fuzz_store(seconds: float, work: Path, engine: Path, expected: str = "", see
             print(done.stderr[-6000:])
             if expected:
                 raise SystemExit("fuzz: the canary: something else failed")
-        print(f"fuzz: store: FAILED; the input is in {work}", flush=True)
+        print(f"fuzz: {target}: FAILED; the input is in {work}", flush=True)
         return False
     took = time.monotonic() - begin
-    print(f"fuzz: store: {inputs_of(done)} inputs in {took:.0f} s: nothing found", flush=True)
+    print(f"fuzz: {target}: {inputs_of(done)} inputs in {took:.0f} s: nothing found", flush=True)
     return True
 
 
@@ -103,17 +136,19 @@ def fuzz_formats(seconds: float, work: Path, seed: int = 0) -> bool:
     return True
 
 
-def canary(work: Path) -> bool:
+def canary(target: str) -> bool:
     """A fuzzer that finds nothing may be one that looks at nothing."""
+    name, sound, broken = CANARIES[target]
     with tempfile.TemporaryDirectory() as folder:
         engine = Path(folder, "c_ext")
         shutil.copytree(ROOT / "c_ext", engine)
-        text = (engine / "frame.c").read_text(encoding="utf-8")
-        if CANARY[0] not in text:
-            raise SystemExit("fuzz: the canary's line is not in frame.c any more: choose another")
-        (engine / "frame.c").write_text(text.replace(*CANARY), encoding="utf-8")
-        print("fuzz: the canary: a length check is broken; the next line should say FAILED")
-        found = not fuzz_store(60, Path(folder), engine, "heap-buffer-overflow")
+        text = (engine / name).read_text(encoding="utf-8")
+        if sound not in text:
+            raise SystemExit(f"fuzz: the canary's line is not in {name} any more: choose another")
+        (engine / name).write_text(text.replace(sound, broken), encoding="utf-8")
+        print(f"fuzz: the canary: {name} is broken; the next line should say FAILED")
+        fuzz = {"store": fuzz_store, "foreign": fuzz_foreign}[target]
+        found = not fuzz(60, Path(folder), engine, "heap-buffer-overflow")
     print(f"fuzz: the canary was {'found' if found else 'NOT found'}")
     return found
 
@@ -131,7 +166,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--target", choices=["all", "store", "formats"], default="all")
+    parser.add_argument("--target", choices=["all", *SHARES], default="all")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--seed", type=int, default=0, help="the same inputs again (0: new ones)")
@@ -144,12 +179,14 @@ def main() -> int:
     work = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     if options.canary:
-        return 0 if canary(work) else 1
+        return 0 if all([canary(target) for target in CANARIES]) else 1
     seconds = options.minutes * 60 if options.minutes else options.seconds
-    share = {"store": 2 / 3, "formats": 1 / 3} if options.target == "all" else {options.target: 1}
+    share = SHARES if options.target == "all" else {options.target: 1.0}
     passed = True
     if "store" in share:
         passed &= fuzz_store(seconds * share["store"], work, ROOT / "c_ext", seed=options.seed)
+    if "foreign" in share:
+        passed &= fuzz_foreign(seconds * share["foreign"], work, ROOT / "c_ext", seed=options.seed)
     if "formats" in share:
         passed &= fuzz_formats(seconds * share["formats"], work, options.seed)
     return 0 if passed else 1

@@ -175,7 +175,8 @@ static void finish(qi_rabbit_places *places) {
     uint32_t kept = 0;
     for (uint64_t bucket = 0; bucket < UINT64_C(1) << places->bits; bucket++) {
         uint32_t start = places->starts[bucket], end = places->starts[bucket + 1];
-        sort_bucket(places->rows + start, end - start);
+        if (end > start)
+            sort_bucket(places->rows + start, end - start);
         places->starts[bucket] = kept;
         for (uint32_t i = start; i < end; i++) {
             const row *new = &places->rows[i];

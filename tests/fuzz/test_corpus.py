@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import fuzz
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = Path(__file__).parent / "corpus"
@@ -30,3 +33,15 @@ def test_the_corpus_of_stores_is_opened_within_the_limits():
 def test_the_corpus_of_foreign_formats_is_read_within_the_limits():
     files = sorted((CORPUS / "formats").iterdir())
     assert f"{len(files)} inputs" in run(CORPUS.parent / "fuzz_formats.py", "--replay", *files)
+
+
+def test_the_readers_in_c_read_the_corpus_without_a_sanitizers_word(tmp_path):
+    files = sorted((CORPUS / "formats").iterdir())
+    sanitizers = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    program = tmp_path / "foreign"
+    engine = ROOT / "c_ext"
+    if fuzz.compile_foreign(program, ["cc", "-DSTANDALONE", *sanitizers], engine):
+        assert fuzz.compile_foreign(program, ["cc", "-DSTANDALONE"], engine) == ""  # a cc without
+    environment = {**os.environ, "LD_PRELOAD": ""}
+    done = subprocess.run([program, *files], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == (f"foreign: {len(files)} inputs\n", "")

@@ -1,0 +1,275 @@
+/* fuzz_foreign.c - arbitrary bytes for what reads foreign formats in C: Erlang terms and RabbitMQ's files.
+ *
+ * An input is one byte that chooses what it is, as in fuzz_formats.py, whose corpus this uses, and the bytes. Each piece
+ * that is scanned is in memory of its very size, so that the sanitizer sees a byte read beyond it. Beyond that: every
+ * place that is handed out is within the bytes, and a file that is read in small pieces says what it says in one.
+ *
+ * With -DSTANDALONE: reads the files that it is given, once.
+ */
+#include "formats/erlang_terms.h"
+#include "formats/rabbitmq.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TERM = 0, MESSAGE = 1, JOURNAL = 4, SEGMENT = 5, SLOTS_V2 = 6, MESSAGES = 8, KINDS = 19 };
+enum { SLOTS = 2048, SMALL = 64, SEGMENTS_MAX = 64, VALUES_MAX = 4096, V2_HEADER = 64 };
+
+static void expect(bool holds, const char *what) {
+    if (holds)
+        return;
+    fprintf(stderr, "fuzz_foreign: %s\n", what);
+    abort();
+}
+
+static void *copy_of(const void *data, size_t size) {
+    void *copy = malloc(size ? size : 1);
+    expect(copy != NULL, "no memory");
+    if (size)
+        memcpy(copy, data, size);
+    return copy;
+}
+
+static void is_within(uint64_t start, uint64_t bytes, size_t size) {
+    expect(start <= size && bytes <= size - start, "a place beyond the bytes");
+}
+
+/* --- terms and messages --- */
+
+static void read_term(const uint8_t *data, size_t size) {
+    static qi_term terms[VALUES_MAX];
+    size_t end = 0, again = 0;
+    int64_t count = qi_terms(data, size, &end, QI_TERM_DEPTH_MAX, 1000000, NULL, 0);
+    int64_t second = qi_terms(data, size, &again, QI_TERM_DEPTH_MAX, 1000000, terms, VALUES_MAX);
+    expect(count == second && end == again && end <= size, "two readings of a term differ");
+    for (int64_t i = 0; i < count && i < VALUES_MAX; i++) {
+        bool holds_others = terms[i].tag == 104 || terms[i].tag == 105 || terms[i].tag == 108 ||
+                            terms[i].tag == 116;
+        is_within(terms[i].start, holds_others ? 0 : terms[i].size, end);
+        expect(!holds_others || terms[i].size < count,
+               "a container with more values than there are");
+    }
+}
+
+/* Binaries that follow each other: none of them may go beyond the bytes. */
+static void walk(const uint8_t *data, size_t size, uint32_t pos, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        is_within(pos, 5, size);
+        uint32_t length = (uint32_t)data[pos + 1] << 24 | data[pos + 2] << 16 | data[pos + 3] << 8 |
+                          data[pos + 4];
+        expect(data[pos] == 'm', "something else than a binary");
+        is_within(pos + 5, length, size);
+        pos += 5 + length;
+    }
+}
+
+static void read_message(const uint8_t *data, size_t size) {
+    qi_rabbit_message message;
+    if (!qi_rabbit_read_message(data, size, &message))
+        return;
+    is_within(message.exchange, message.exchange_size, size);
+    is_within(message.properties, message.properties_size, size);
+    is_within(message.msg_id, message.msg_id_size, size);
+    is_within(message.decoded, 0, size);
+    walk(data, size, message.keys, message.key_count);
+    walk(data, size, message.fragments, message.fragment_count);
+}
+
+/* --- files, piece by piece --- */
+
+typedef bool scan(void *into, qi_rabbit_piece *piece); /* false: stop */
+
+/* Reads from the start to what makes no sense; returns where. As rabbitmq_pieces.py does it. */
+static uint64_t feed(const uint8_t *data, size_t size, size_t room, scan *scan_piece, void *into) {
+    uint64_t offset = 0;
+    while (offset < size) {
+        size_t count = size - offset < room ? size - offset : room;
+        uint8_t *copy = copy_of(data + offset, count);
+        qi_rabbit_piece piece = {
+            .data = copy, .size = count, .offset = offset, .left = size - offset};
+        bool goes_on = scan_piece(into, &piece);
+        free(copy);
+        expect(piece.pos <= size - offset, "a scan beyond the file");
+        if (!goes_on || piece.bad)
+            return offset + piece.pos;
+        expect(piece.pos > 0 || room < size, "a whole file that is neither read nor bad");
+        room = piece.pos == 0 ? 2 * room : room;
+        offset += piece.pos;
+    }
+    return offset;
+}
+
+static bool scan_segment(void *into, qi_rabbit_piece *piece) {
+    qi_rabbit_segment_scan(into, piece, SLOTS, false);
+    return true;
+}
+
+static bool scan_journal(void *into, qi_rabbit_piece *piece) {
+    return qi_rabbit_journal_scan(into, piece) == 0;
+}
+
+static bool scan_messages(void *into, qi_rabbit_piece *piece) {
+    return qi_rabbit_store_scan(into, piece, 7) == 0;
+}
+
+static void *zeroed(size_t size) {
+    void *memory = calloc(1, size);
+    expect(memory != NULL, "no memory");
+    return memory;
+}
+
+static void count_live(qi_rabbit_entry *live, uint32_t count) {
+    qi_rabbit_places *places = qi_rabbit_places_new();
+    qi_rabbit_counts counts = {0};
+    for (uint32_t i = 0; i < count; i += 2) {
+        qi_rabbit_place place = {i, i % 3, i};
+        expect(qi_rabbit_places_add(places, live[i].msg_id, &place) == 0, "a place is refused");
+    }
+    expect(qi_rabbit_places_sort(places) == 0, "no memory to sort");
+    qi_rabbit_count(live, count, places, true, 9, &counts);
+    expect(counts.transient + counts.body_missing + counts.live == count,
+           "counts that do not add up");
+    uint64_t bytes;
+    expect(qi_rabbit_places_unwanted(places, &bytes) <= qi_rabbit_places_count(places),
+           "too many are unwanted");
+    qi_rabbit_places_free(places);
+}
+
+/* The journal over this segment and over those behind it. */
+static uint64_t merge(qi_rabbit_segment *segment, qi_rabbit_journal *journal) {
+    qi_rabbit_entry *live = zeroed(QI_RABBIT_SLOTS_MAX * sizeof *live);
+    uint64_t sum = 0;
+    int64_t number = 0;
+    qi_rabbit_journal_sort(journal);
+    for (int segments = 0; number >= 0 && segments < SEGMENTS_MAX; segments++) {
+        uint32_t count = qi_rabbit_segment_merge(segment, journal, (uint64_t)number, SLOTS, live);
+        expect(count <= segment->count && segment->count <= SLOTS, "more messages than slots");
+        for (uint32_t i = 0; i < count; i++) {
+            expect(live[i].seq / SLOTS == (uint64_t)number, "a message of another segment");
+            expect(i == 0 || live[i - 1].seq < live[i].seq, "messages out of order");
+        }
+        count_live(live, count);
+        sum = sum * 31 + count + (uint64_t)segment->orphans;
+        qi_rabbit_segment_clear(segment);
+        int64_t next = qi_rabbit_journal_next(journal, SLOTS);
+        expect(next < 0 || next > number, "a segment comes twice");
+        number = next;
+    }
+    for (uint32_t slot = 0; slot < QI_RABBIT_SLOTS_MAX; slot++)
+        expect(segment->at[slot] == 0, "a slot is left behind");
+    free(live);
+    return sum;
+}
+
+static void read_segment(const uint8_t *data, size_t size) {
+    uint64_t ends[2], sums[2];
+    for (int turn = 0; turn < 2; turn++) {
+        qi_rabbit_segment *segment = zeroed(sizeof *segment);
+        qi_rabbit_journal *journal = qi_rabbit_journal_new();
+        ends[turn] = feed(data, size, turn == 0 ? size : SMALL, scan_segment, segment);
+        sums[turn] = segment->records << 16;
+        sums[turn] += merge(segment, journal);
+        qi_rabbit_journal_free(journal);
+        free(segment);
+    }
+    expect(ends[0] == ends[1] && sums[0] == sums[1], "a segment says something else in pieces");
+}
+
+static void read_journal(const uint8_t *data, size_t size) {
+    uint64_t ends[2], sums[2];
+    for (int turn = 0; turn < 2; turn++) {
+        qi_rabbit_segment *segment = zeroed(sizeof *segment);
+        qi_rabbit_journal *journal = qi_rabbit_journal_new();
+        ends[turn] = feed(data, size, turn == 0 ? size : SMALL, scan_journal, journal);
+        sums[turn] = journal->records << 16;
+        sums[turn] += merge(segment, journal);
+        qi_rabbit_journal_free(journal);
+        free(segment);
+    }
+    expect(ends[0] == ends[1] && sums[0] == sums[1], "a journal says something else in pieces");
+}
+
+static void read_messages(const uint8_t *data, size_t size) {
+    uint64_t ends[2], counts[2];
+    for (int turn = 0; turn < 2; turn++) {
+        qi_rabbit_places *places = qi_rabbit_places_new();
+        ends[turn] = feed(data, size, turn == 0 ? size : SMALL, scan_messages, places);
+        uint64_t entries = qi_rabbit_places_entries(places);
+        expect(qi_rabbit_places_sort(places) == 0, "no memory to sort");
+        counts[turn] = qi_rabbit_places_count(places);
+        expect(counts[turn] <= entries, "more messages than entries");
+        qi_rabbit_place place;
+        if (size >= 24 && ends[turn] > 0) {
+            expect(qi_rabbit_places_find(places, data + 8, &place), "the first entry is not found");
+            expect(place.file == 7 && place.offset == 24, "the first entry is somewhere else");
+            is_within(place.offset, place.size, size);
+        }
+        qi_rabbit_places_free(places);
+    }
+    expect(ends[0] == ends[1] && counts[0] == counts[1],
+           "a message file says something else in pieces");
+}
+
+static void read_slots(const uint8_t *data, size_t size) {
+    uint32_t count = size / 32 < QI_RABBIT_SLOTS_MAX ? (uint32_t)(size / 32) : QI_RABBIT_SLOTS_MAX;
+    qi_rabbit_entry *live = zeroed(QI_RABBIT_SLOTS_MAX * sizeof *live);
+    qi_rabbit_slots slots;
+    qi_rabbit_read_slots(data, count, 5, 1000, live, &slots);
+    expect(slots.used <= count && slots.live <= slots.published && slots.published <= count,
+           "too many slots");
+    expect(slots.bad || slots.used == count, "slots are left out");
+    for (uint32_t i = 0; i < slots.live; i++)
+        is_within(live[i].term_offset, live[i].term_bytes, 1000);
+    count_live(live, slots.live);
+    free(live);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t input_size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *input, size_t input_size) {
+    if (input_size == 0)
+        return 0;
+    size_t size = input_size - 1;
+    uint8_t *data = copy_of(input + 1, size);
+    switch (input[0] % KINDS) {
+    case TERM:
+        read_term(data, size);
+        break;
+    case MESSAGE:
+        read_message(data, size);
+        break;
+    case JOURNAL:
+        read_journal(data, size);
+        break;
+    case SEGMENT:
+        read_segment(data, size);
+        break;
+    case SLOTS_V2:
+        if (size > V2_HEADER)
+            read_slots(data + V2_HEADER, size - V2_HEADER);
+        break;
+    case MESSAGES:
+        read_messages(data, size);
+        break;
+    default: /* a format that is read in Python alone */
+        break;
+    }
+    free(data);
+    return 0;
+}
+
+#ifdef STANDALONE
+int main(int count, char **names) {
+    static uint8_t input[16 << 20];
+    for (int i = 1; i < count; i++) {
+        FILE *file = fopen(names[i], "rb");
+        expect(file != NULL, "cannot open an input");
+        size_t size = fread(input, 1, sizeof input, file);
+        fclose(file);
+        LLVMFuzzerTestOneInput(input, size);
+    }
+    printf("foreign: %d inputs\n", count - 1);
+    return 0;
+}
+#endif
