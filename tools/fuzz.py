@@ -179,7 +179,7 @@ def main() -> int:
     work = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     if options.canary:
-        return 0 if all([canary(target) for target in CANARIES]) else 1
+        return 0 if all(canary(target) for target in CANARIES) else 1
     seconds = options.minutes * 60 if options.minutes else options.seconds
     share = SHARES if options.target == "all" else {options.target: 1.0}
     passed = True

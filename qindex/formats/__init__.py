@@ -10,6 +10,7 @@ rabbitmq, rabbitmq_node    where the queues are; Node, Vhost, Queue, Message
 rabbitmq_queue             one queue directory: journal and segments merged
 rabbitmq_index, _index_v2  journal.jif and N.idx; N.qi and N.qs
 rabbitmq_store             N.rdq, the bodies
+rabbitmq_pieces            files, piece by piece, for the scanners in C (c_ext/formats)
 rabbitmq_salvage           the way on behind a damaged record
 rabbitmq_message           the Erlang record of a message
 rabbitmq_write             the way back: files that a 3.10 node opens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 
@@ -51,3 +52,30 @@ def test_a_hostile_mebibyte_is_opened_within_the_limits(tmp_path, name, mode):
     seconds, size, error = cost(tmp_path / "store", mode)
     assert seconds <= SECONDS, error
     assert size <= BYTES, error
+
+
+PLACES = """
+import resource, sys
+from qindex.formats.foreign import Findings, Tree
+from qindex.formats.rabbitmq_store import read_store
+
+findings = Findings()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+store = read_store(Tree(sys.argv[1], findings), "", findings)
+print(len(store), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+def test_a_message_in_a_store_of_rabbitmq_costs_twenty_bytes_of_memory(tmp_path):
+    count, term = 200_000, b"\x83h\x01m\0\0\0\0"
+    entries = (
+        struct.pack(">QQQ", 16 + len(term), number * 0x9E3779B97F4A7C15 % 2**64, number) + term
+        for number in range(count)
+    )
+    (tmp_path / "0.rdq").write_bytes(b"".join(entry + b"\xff" for entry in entries))
+    done = subprocess.run(
+        [sys.executable, "-c", PLACES, tmp_path], check=True, capture_output=True, text=True
+    )
+    found, grown = map(int, done.stdout.split())
+    assert found == count
+    assert grown < count * 20 * 1.3 + (2 << 20)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qindex.formats.foreign import Findings, Tree
-from qindex.formats.rabbitmq_store import MessageStore, Place, read_store
+from qindex.formats.rabbitmq_store import MessageStore, Place, read_copies, read_store
 
 
 def msg_id(number: int) -> bytes:
@@ -172,3 +172,30 @@ def test_other_files_and_a_missing_folder_are_left_alone(read: Read, tmp_path: P
     assert not read_store(tree, "nothing", findings).files
     assert [finding.kind for finding in findings.kept] == ["missing"]
     tree.close()
+
+
+def test_every_message_of_many_is_found_and_no_other(read: Read) -> None:
+    numbers = range(20_000)
+    files = {f"f{k}": b"".join(entry(n, b"x" * (n % 50)) for n in numbers[k::4]) for k in range(4)}
+    store, kinds = read(**files)
+    assert (len(store), store.copies, kinds) == (20_000, 0, [])
+    for number in numbers:
+        place = place_of(store, msg_id(number))
+        assert place.file == f"/{number % 4}.rdq"
+        assert place.size == len(term(b"x" * (number % 50)))
+    assert not any(store.find(msg_id(number)) for number in range(20_000, 40_000))
+    assert store.find(b"") is None
+
+
+def test_a_thousand_copies_of_one_message_are_one(read: Read, tmp_path: Path) -> None:
+    others = [entry(n, b"y") for n in range(2, 500)]
+    store, _ = read(f0=b"".join(others), f1=entry(1, b"x") * 1000, f2=entry(1, b"x"))
+    assert (len(store), store.copies) == (499, 1000)
+    assert place_of(store, msg_id(1)) == Place("/1.rdq", 24, len(term(b"x")))
+    findings = Findings()
+    tree = Tree(tmp_path, findings)
+    copies = read_copies(tree, "", msg_id(1), findings)
+    tree.close()
+    length = len(entry(1, b"x"))
+    first = [Place("/1.rdq", 24 + n * length, len(term(b"x"))) for n in range(1000)]
+    assert copies == [*first, Place("/2.rdq", 24, len(term(b"x")))]
