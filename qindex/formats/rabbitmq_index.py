@@ -140,7 +140,7 @@ def journal_stretches(
 def _read_journal_records(pieces: Pieces, start: int, journal: Journal) -> int:
     """Reads until a record makes no sense, or to the end of the file: where."""
     journal.table.last = 0
-    for piece in pieces.from_(start):
+    for piece in pieces.walk(start):
         check(lib.qi_rabbit_journal_scan(journal.table, piece))
     return pieces.offset
 
@@ -204,7 +204,7 @@ def _read_segment_records(
     lost; then the record is an orphan.
     """
     segment.table.last = 0
-    for piece in pieces.from_(start):
+    for piece in pieces.walk(start):
         lib.qi_rabbit_segment_scan(segment.table, piece, slots, damaged)
     return pieces.offset
 

@@ -29,7 +29,7 @@ class Pieces:
         self._piece = ffi.new("qi_rabbit_piece *")
         self._piece.data = self._data = ffi.from_buffer("uint8_t[]", self._bytes)
 
-    def from_(self, offset: int) -> Iterator[Any]:
+    def walk(self, offset: int) -> Iterator[Any]:
         """Pieces from there to the end of the file, or to where one is `bad`; self.offset tells.
 
         Whoever gets one sets its `pos`: 0 if it made no sense for want of bytes, and grow() is

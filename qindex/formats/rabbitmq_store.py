@@ -146,7 +146,7 @@ def _read_file(source: Source, store: MessageStore, findings: Findings) -> None:
 
 def _read_entries(pieces: Pieces, base: int, store: MessageStore) -> int:
     """Reads until an entry makes no sense, or to the end of the file: where."""
-    for piece in pieces.from_(base):
+    for piece in pieces.walk(base):
         store.scan(piece)
         if piece.pos or piece.bad:
             continue
