@@ -4,8 +4,8 @@ Write the chosen messages of a store, or of a dead broker's directory, as the
 queue directories and the message store of one virtual host (index version 1),
 which a RabbitMQ 3.10 node opens and serves: the same messages, in the same
 order, with the same properties (tried with 3.10.8; 3.11 and 3.12 have the same
-files). No broker need run meanwhile, and no message passes an exchange. NEW appears when all of it is durable; DIR is never
-changed.
+files). No broker need run meanwhile, and no message passes an exchange. NEW
+appears when all of it is durable; DIR is never changed.
 
   --vhost V           the virtual host that NEW is for (default: /)
   --strip-prefix P    take the prefix off the queues' names: 'shop/' of a queue
