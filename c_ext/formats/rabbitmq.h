@@ -8,15 +8,15 @@
 
 /* cffi: begin */
 /* --- messages (rabbitmq_message.c) --- */
-/* Where the parts of a message's term are. Of `keys` and `fragments` binaries follow each other, each with its tag and
- * size; the last fragment of the body comes first. */
+/* Where the parts of a message's term are. Of `key_count` routing keys, and `fragment_count` fragments of the body, the
+ * first one: the others follow, each with its tag and size (5 bytes) before it. The body's last fragment comes first. */
 typedef struct {
     uint32_t exchange, exchange_size;
     uint32_t properties, properties_size; /* raw; of size 0 if they are decoded */
     uint32_t decoded;                     /* the P_basic record, if there are no raw ones; else 0 */
     uint32_t msg_id, msg_id_size;
-    uint32_t keys, key_count;
-    uint32_t fragments, fragment_count;
+    uint32_t key, key_size, key_count;
+    uint32_t fragment, fragment_size, fragment_count;
     uint32_t persistent;
 } qi_rabbit_message;
 

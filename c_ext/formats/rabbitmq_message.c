@@ -69,19 +69,18 @@ static bool binary(struct cursor *at, uint32_t *start, uint32_t *size) {
     return true;
 }
 
-/* A proper list of binaries. */
-static bool binaries(struct cursor *at, uint32_t *start, uint32_t *count) {
-    *start = *count = 0;
+/* A proper list of binaries: where the first one is, and how many. */
+static bool binaries(struct cursor *at, uint32_t *start, uint32_t *size, uint32_t *count) {
+    *start = *size = *count = 0;
     if (byte_is(at, 'j'))
         return true;
     if (!byte_is(at, 'l') || left(at) < 4)
         return false;
     *count = qi_get32(at->data + at->pos);
     at->pos += 4;
-    *start = (uint32_t)at->pos;
     for (uint32_t i = 0; i < *count; i++) {
-        uint32_t ignored;
-        if (!binary(at, &ignored, &ignored))
+        uint32_t ignored, also_ignored;
+        if (!(i == 0 ? binary(at, start, size) : binary(at, &ignored, &also_ignored)))
             return false;
     }
     return byte_is(at, 'j');
@@ -105,7 +104,7 @@ static bool content(struct cursor *at, qi_rabbit_message *message) {
             return false;
     }
     return (atom(at, "rabbit_framing_amqp_0_9_1") || atom(at, "none")) &&
-           binaries(at, &message->fragments, &message->fragment_count);
+           binaries(at, &message->fragment, &message->fragment_size, &message->fragment_count);
 }
 
 static bool boolean(struct cursor *at, uint32_t *answer) {
@@ -114,12 +113,13 @@ static bool boolean(struct cursor *at, uint32_t *answer) {
 }
 
 static bool basic_message(struct cursor *at, qi_rabbit_message *message) {
-    uint32_t ignored;
+    uint32_t ignored, also_ignored;
     return tuple(at, 6) && atom(at, "basic_message") && tuple(at, 4) && atom(at, "resource") &&
-           binary(at, &ignored, &ignored) && atom(at, "exchange") &&
+           binary(at, &ignored, &also_ignored) && atom(at, "exchange") &&
            binary(at, &message->exchange, &message->exchange_size) &&
-           binaries(at, &message->keys, &message->key_count) && content(at, message) &&
-           binary(at, &message->msg_id, &message->msg_id_size) && boolean(at, &message->persistent);
+           binaries(at, &message->key, &message->key_size, &message->key_count) &&
+           content(at, message) && binary(at, &message->msg_id, &message->msg_id_size) &&
+           boolean(at, &message->persistent);
 }
 
 /* {mc, mc_amqpl, Content, #{x => Exchange, rk => Keys, id => Id, d => false if it is transient, ...}} */
@@ -139,7 +139,7 @@ static bool container(struct cursor *at, qi_rabbit_message *message) {
             fits = binary(at, &message->exchange, &message->exchange_size);
         } else if (atom(at, "rk")) {
             seen = &has_keys;
-            fits = binaries(at, &message->keys, &message->key_count);
+            fits = binaries(at, &message->key, &message->key_size, &message->key_count);
         } else if (atom(at, "id")) {
             seen = &has_id;
             fits = binary(at, &message->msg_id, &message->msg_id_size);

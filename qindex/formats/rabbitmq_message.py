@@ -54,35 +54,37 @@ def read_message(data: bytes) -> Content:
         return _read_term(data)
     (
         exchange, exchange_size, start, size, decoded, msg_id, msg_id_size,
-        keys, key_count, fragments, fragment_count, persistent,
+        key, key_size, key_count, fragment, fragment_size, fragment_count, persistent,
     ) = _unpack(ffi.buffer(found))  # fmt: skip
     if decoded:
         properties = _encode_decoded(erlang.decode_at(data, decoded)[0])
     else:
         properties = data[start : start + size]
-    pieces = _binaries(data, fragments, fragment_count)
-    return Content(
-        text(data[exchange : exchange + exchange_size]),
-        [text(key) for key in _binaries(data, keys, key_count)],
-        properties,
-        pieces[0] if fragment_count == 1 else b"".join(reversed(pieces)),
-        data[msg_id : msg_id + msg_id_size],
-        bool(persistent),
-    )
+    if key_count == 1:
+        keys = [text(data[key : key + key_size])]
+    else:
+        keys = [text(each) for each in _binaries(data, key, key_count)]
+    if fragment_count == 1:
+        body = data[fragment : fragment + fragment_size]
+    else:
+        body = b"".join(reversed(_binaries(data, fragment, fragment_count)))
+    msg_id_bytes = data[msg_id : msg_id + msg_id_size]
+    exchange_text = text(data[exchange : exchange + exchange_size])
+    return Content(exchange_text, keys, properties, body, msg_id_bytes, persistent == 1)
 
 
 _read: Final = lib.qi_rabbit_read_message
 _new_message: Final = partial(ffi.new, ffi.typeof("qi_rabbit_message *"))
-_unpack: Final = Struct("=12I").unpack
+_unpack: Final = Struct("=14I").unpack
 
 
-def _binaries(data: bytes, pos: int, count: int) -> list[bytes]:
-    """So many binaries that follow each other, each with its tag and size."""
+def _binaries(data: bytes, start: int, count: int) -> list[bytes]:
+    """So many binaries that follow each other, the first at `start`, its size before it."""
     found = []
     for _ in range(count):
-        start = pos + 5
-        pos = start + _U32.unpack_from(data, pos + 1)[0]
-        found.append(data[start:pos])
+        end = start + _U32.unpack_from(data, start - 4)[0]
+        found.append(data[start:end])
+        start = end + 5
     return found
 
 

@@ -49,7 +49,6 @@ class MessageStore:
         self.places = ffi.gc(lib.qi_rabbit_places_new(), lib.qi_rabbit_places_free)
         if not self.places:
             raise MemoryError
-        self._place = ffi.new("qi_rabbit_place *")
 
     def __len__(self) -> int:
         """How many messages; a copy is none."""
@@ -61,16 +60,16 @@ class MessageStore:
         return lib.qi_rabbit_places_entries(self.places) - len(self)
 
     def find(self, msg_id: bytes) -> Place | None:
-        if len(msg_id) != 16 or not lib.qi_rabbit_places_find(self.places, msg_id, self._place):
+        place = ffi.new("qi_rabbit_place *")
+        if len(msg_id) != 16 or not lib.qi_rabbit_places_find(self.places, msg_id, place):
             return None
-        place = self._place
         return Place(self.files[place.file], place.offset, place.size)
 
     def copies_of(self, msg_id: bytes) -> Iterator[Place]:
         """Every place of the message, before finish()."""
-        row = 0
-        while row := lib.qi_rabbit_places_next(self.places, msg_id, row, self._place):
-            yield Place(self.files[self._place.file], self._place.offset, self._place.size)
+        row, place = 0, ffi.new("qi_rabbit_place *")
+        while row := lib.qi_rabbit_places_next(self.places, msg_id, row, place):
+            yield Place(self.files[place.file], place.offset, place.size)
 
     def unwanted(self) -> tuple[int, int]:
         """Messages that no queue refers to, and the bytes of their terms; see qi_rabbit_count()."""
@@ -83,9 +82,8 @@ class MessageStore:
 
     def add(self, msg_id: bytes, offset: int, size: int) -> None:
         """One more entry of the newest file."""
-        self._place.file, self._place.offset = len(self.files) - 1, offset
-        self._place.size = min(size, 0xFFFFFFFF)
-        check(lib.qi_rabbit_places_add(self.places, msg_id, self._place))
+        place = ffi.new("qi_rabbit_place *", [offset, len(self.files) - 1, min(size, 0xFFFFFFFF)])
+        check(lib.qi_rabbit_places_add(self.places, msg_id, place))
 
     def finish(self) -> None:
         check(lib.qi_rabbit_places_sort(self.places))

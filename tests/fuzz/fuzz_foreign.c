@@ -72,8 +72,10 @@ static void read_message(const uint8_t *data, size_t size) {
     is_within(message.properties, message.properties_size, size);
     is_within(message.msg_id, message.msg_id_size, size);
     is_within(message.decoded, 0, size);
-    walk(data, size, message.keys, message.key_count);
-    walk(data, size, message.fragments, message.fragment_count);
+    is_within(message.key, message.key_size, size);
+    is_within(message.fragment, message.fragment_size, size);
+    walk(data, size, message.key - 5, message.key_count);
+    walk(data, size, message.fragment - 5, message.fragment_count);
 }
 
 /* --- files, piece by piece --- */
