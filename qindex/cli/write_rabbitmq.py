@@ -3,20 +3,22 @@
 Write the chosen messages of a store, or of a dead broker's directory, as the
 queue directories and the message store of one virtual host (index version 1),
 which a RabbitMQ 3.10 node opens and serves: the same messages, in the same
-order, with the same properties (tried with 3.10.8; 3.11 and 3.12 have the same
-files). No broker need run meanwhile, and no message passes an exchange. NEW
-appears when all of it is durable; DIR is never changed.
+order, with the same properties (tried with 3.10.8). No broker need run
+meanwhile, and no message passes an exchange. NEW appears when all of it is
+durable; DIR is never changed.
 
   --vhost V           the virtual host that NEW is for (default: /)
   --strip-prefix P    take the prefix off the queues' names: 'shop/' of a queue
                       that was recovered from the virtual host shop
   --max-priority Q=N  the node's queue Q has x-max-priority N: its messages go to
-                      a directory for each priority, as the node keeps them
+                      a directory for each priority, the only place where the
+                      node looks; of a dead RabbitMQ node this is known
 
 To serve NEW:
 
   1. The node must know the queues: it deletes directories of queues that it does
-     not know. On a new node: rabbitmqctl import_definitions NEW/definitions.json
+     not know. On a new node: rabbitmqctl import_definitions NEW/definitions.json,
+     which has the arguments of queues, too, if DIR is a dead RabbitMQ node
   2. Stop the node. In its data directory move msg_stores/vhosts/VH away, which
      holds whatever the node itself has in this virtual host. VH is the directory
      of that name in NEW; the account tells it.
@@ -40,7 +42,7 @@ import argparse
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -49,6 +51,7 @@ from typing import Any, Final
 from qindex.cli.messages import Found, add_choice, choice_of
 from qindex.cli.screen import CommandError, Progress, Screen
 from qindex.cli.sources import (
+    NodeSource,
     Source,
     chosen,
     chosen_names,
@@ -115,15 +118,17 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         out = Path(options.out).absolute()
         refuse_inside(source, out)
         names = _names(source, chosen_names(source, choice), options.strip_prefix)
-        priorities = dict(options.max_priority)
-        if unknown := sorted(priorities.keys() - set(names.values())):
-            raise CommandError(f"--max-priority: no queue {unknown[0]!r} is written")
+        arguments = _arguments(source, names)
+        for name, priority in options.max_priority:
+            if name not in arguments:
+                raise CommandError(f"--max-priority: no queue {printable(name)!r} is written")
+            arguments[name]["x-max-priority"] = priority
         with _new_directory(out) as part:
             writer = VhostWriter(part, raw(options.vhost))
-            job = _Job(writer, names, priorities, screen)
+            job = _Job(writer, names, arguments, screen)
             with screen.progress("writing", "messages") as bar:
                 job.write(chosen(source, choice), bar, total_of(source, choice))
-            definitions = _definitions(options.vhost, names.values(), priorities)
+            definitions = _definitions(options.vhost, arguments)
             (part / "definitions.json").write_text(json.dumps(definitions, indent=2) + "\n")
             writer.close()
         _show(
@@ -148,6 +153,19 @@ def _names(source: Source, queues: list[str], prefix: str) -> dict[str, str]:
             raise CommandError(f"two queues would become {shown!r}: name the QUEUEs to write")
         names[queue] = name
     return names
+
+
+def _arguments(source: Source, names: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """What each queue was declared with, by its name in the node, as far as DIR tells."""
+    dead = source.queues if isinstance(source, NodeSource) else {}
+    return {
+        name: {
+            key: value
+            for key, value in (dead[queue].arguments if queue in dead else {}).items()
+            if isinstance(value, (bool, int, str))
+        }
+        for queue, name in names.items()
+    }
 
 
 @contextmanager
@@ -175,11 +193,15 @@ class _Job:
     """From messages to a virtual host's files, with an account by queue."""
 
     def __init__(
-        self, writer: VhostWriter, names: dict[str, str], priorities: dict[str, int], screen: Screen
+        self,
+        writer: VhostWriter,
+        names: dict[str, str],
+        arguments: dict[str, dict[str, Any]],
+        screen: Screen,
     ) -> None:
         self.done = {queue: Written(queue, name) for queue, name in names.items()}
         self._writer = writer
-        self._priorities = priorities
+        self._arguments = arguments
         self._screen = screen
 
     def write(self, messages: Iterator[Found], bar: Progress, total: int) -> None:
@@ -201,10 +223,11 @@ class _Job:
 
     def _priority(self, name: str, found: Found, content: Content) -> int | None:
         """In which directory of a priority queue the message belongs; None: there is one only."""
-        if name not in self._priorities:
+        most = self._arguments[name].get("x-max-priority")
+        if not isinstance(most, int):
             return None
         wanted = decode_properties(content.properties).priority
-        return min(wanted or 0, self._priorities[name])
+        return min(wanted or 0, most, PRIORITY_MAX)
 
 
 def _content(found: Found, name: str) -> Content:
@@ -233,7 +256,7 @@ def _text(value: Any) -> str:
     return text(value) if isinstance(value, bytes) else str(value)
 
 
-def _definitions(vhost: str, names: Iterable[str], priorities: dict[str, int]) -> dict[str, Any]:
+def _definitions(vhost: str, arguments: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What `rabbitmqctl import_definitions` takes."""
     queues = [
         {
@@ -241,9 +264,9 @@ def _definitions(vhost: str, names: Iterable[str], priorities: dict[str, int]) -
             "vhost": vhost,
             "durable": True,
             "auto_delete": False,
-            "arguments": {"x-max-priority": priorities[name]} if name in priorities else {},
+            "arguments": arguments[name],
         }
-        for name in names
+        for name in arguments
     ]
     return {"vhosts": [{"name": vhost}], "queues": queues}
 

@@ -61,6 +61,23 @@ def test_a_dead_node_written_anew_has_the_same_messages(
         new = tmp_path / "straight"
 
 
+def test_the_arguments_of_a_dead_nodes_queues_are_kept(
+    run: Any, dead: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "new"
+    assert run("write-rabbitmq", dead, "q.prio", "q.ttlq", "--out", new).code == 0
+    with open_node(dead) as node:
+        known = {queue.name: queue.arguments for queue in node.vhosts[0].queues}
+    definitions = json.loads((new / "definitions.json").read_text())
+    told = {queue["name"]: queue["arguments"] for queue in definitions["queues"]}
+    assert told == {name: known[name] for name in ("q.prio", "q.ttlq")}
+    assert "x-max-priority" in told["q.prio"]
+    assert "x-message-ttl" in told["q.ttlq"]
+    with open_node(new) as node:
+        (prio,) = (queue for queue in node.queues if queue.name == "q.prio")
+        assert len(prio.parts) > 1
+
+
 def test_what_no_broker_saw_gets_what_a_node_needs(run: Any, tmp_path: Path) -> None:
     with qindex.open(tmp_path / "s") as store:
         store.queue("q").publish(b"a", headers={"n": 1})
