@@ -215,10 +215,11 @@ class Vhost:
         """The index joined with the message store. The counts are complete at the end."""
         log, places = self.node.log, self.store.places
         next_deliver = part.terms.next_deliver_seq if part.terms else None
+        below = min(max(0, next_deliver or 0), SEQ_MAX + 1)  # a damaged one may be any number
         found = ffi.new("qi_rabbit_counts *")
         for batch in scan_queue(self.node.tree, part.where, self.segment_entry_count, log, counts):
             entries, count = batch.entries, batch.count
-            lib.qi_rabbit_count(entries, count, places, mark, next_deliver or 0, found)
+            lib.qi_rabbit_count(entries, count, places, mark, below, found)
             yield batch
         for name in _COUNTED:
             setattr(counts, name, getattr(counts, name) + getattr(found, name))

@@ -40,11 +40,11 @@ class Pieces:
         self._room = _PIECE_FIRST
         while self.offset < self.source.size:
             piece.size = self.source.read_into(self.offset, self._buffer[: self._room])
+            if not piece.size:  # it became shorter while it was read
+                return
             piece.offset = self.offset
             piece.left = self.source.size - self.offset
             piece.pos, piece.bad = 0, False
-            if self.offset >= self.source.size:  # it became shorter while it was read
-                return
             yield piece
             self.offset += piece.pos
             if piece.bad:

@@ -12,7 +12,8 @@ import pytest
 
 from qindex.formats.amqp import decode_properties
 from qindex.formats.foreign import Tree, UnknownFormat
-from qindex.formats.rabbitmq import Message, open_node
+from qindex.formats.rabbitmq import Counts, Message, open_node
+from qindex.formats.rabbitmq_definitions import RecoveryTerms
 
 if TYPE_CHECKING:
     from .conftest import DeadNode
@@ -210,3 +211,19 @@ def test_a_queue_that_may_not_be_listed_does_not_hide_the_others(
     with open_node(demo_copy.path) as node:
         assert node.counts.live == 339 - 65
         assert {finding.kind for finding in node.findings} == {"missing", "count"}
+
+
+@pytest.mark.parametrize(("next_deliver", "all_redelivered"), [(1 << 80, True), (-5, False)])
+def test_a_damaged_number_of_the_last_delivery_stops_nothing(
+    demo_node: DeadNode, next_deliver: int, all_redelivered: bool
+) -> None:
+    with open_node(demo_node.path) as node:
+        for vhost in node.vhosts:
+            for queue in vhost.queues:
+                for part in queue.parts:
+                    part.terms, part.counts = RecoveryTerms(next_deliver, None), Counts()
+                    vhost.count(part)
+                    wanted = part.counts.live if all_redelivered else 0
+                    assert part.counts.redelivered == wanted
+        flags = {message.redelivered for queue in node.queues for message in queue.messages()}
+        assert flags == {all_redelivered}
