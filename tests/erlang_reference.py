@@ -23,28 +23,22 @@ from __future__ import annotations
 
 import re
 import struct
-import zlib
 from collections.abc import Callable
 from math import isfinite
 from struct import Struct
 from typing import Final, TypeAlias
 
 from qindex.formats.erlang import (
+    DEPTH_MAX,
+    NODES_MAX,
     Atom,
     BitString,
     ErlangError,
-    ImproperList,
     Opaque,
     Term,
     TermCut,
+    _close,
 )
-
-VERSION: Final = 131
-
-DEPTH_MAX: Final = 512
-NODES_MAX: Final = 1_000_000
-INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
-
 
 _U16 = Struct(">H").unpack_from
 _U32 = Struct(">I").unpack_from
@@ -57,44 +51,14 @@ _FLOAT_TEXT = re.compile(rb" *[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?\0*")
 _TUPLE, _LIST, _MAP = 0, 1, 2
 
 
-def decode(data: bytes, *, depth_max: int = DEPTH_MAX, nodes_max: int = NODES_MAX) -> Term:
-    """The one term that `data` holds, from its version byte to its last. Linear in len(data)."""
-    term, end = decode_prefix(data, depth_max=depth_max, nodes_max=nodes_max)
+def decode(data: bytes) -> Term:
+    """The one term that `data` holds, from its version byte to its last."""
+    if data[:1] != b"\x83":
+        raise ErlangError("no version byte 131", 0)
+    term, end = _decode_at(data, 1, DEPTH_MAX, NODES_MAX)
     if end != len(data):
         raise ErlangError(f"{len(data) - end} bytes follow the term", end)
     return term
-
-
-def decode_prefix(
-    data: bytes, offset: int = 0, *, depth_max: int = DEPTH_MAX, nodes_max: int = NODES_MAX
-) -> tuple[Term, int]:
-    """The term that starts at `offset` with a version byte, and the offset behind it."""
-    data = bytes(data)
-    if data[offset : offset + 1] != b"\x83":
-        raise ErlangError("no version byte 131", offset)
-    if data[offset + 1 : offset + 2] == b"P":
-        inflated, end = _inflate(data, offset + 2)
-        term, used = _decode_at(inflated, 0, depth_max, nodes_max)
-        if used != len(inflated):
-            raise ErlangError("the compressed term is longer than its content", offset + 2)
-        return term, end
-    return _decode_at(data, offset + 1, depth_max, nodes_max)
-
-
-def _inflate(data: bytes, pos: int) -> tuple[bytes, int]:
-    if len(data) - pos < 4:
-        raise TermCut("cut inside a compressed term", pos)
-    size: int = _U32(data, pos)[0]
-    if size > INFLATED_BYTES_MAX:
-        raise ErlangError(f"compressed term of {size} bytes, allowed {INFLATED_BYTES_MAX}", pos)
-    inflater = zlib.decompressobj()
-    try:
-        inflated = inflater.decompress(data[pos + 4 :], size + 1)
-    except zlib.error as error:
-        raise ErlangError(f"damaged compressed term: {error}", pos) from None
-    if len(inflated) != size or not inflater.eof:
-        raise ErlangError(f"compressed term is not the {size} bytes it says", pos)
-    return inflated, len(data) - len(inflater.unused_data)
 
 
 def _decode_at(data: bytes, pos: int, depth_max: int, nodes_max: int) -> tuple[Term, int]:
@@ -142,26 +106,6 @@ def _decode_at(data: bytes, pos: int, depth_max: int, nodes_max: int) -> tuple[T
         raise ErlangError(f"unknown tag {data[pos]}", pos) from None
     except (IndexError, struct.error):
         raise TermCut("cut inside a term", min(pos, end)) from None
-
-
-def _close(kind: int, items: list[Term], pos: int) -> Term:
-    if kind == _TUPLE:
-        return tuple(items)
-    if kind == _LIST:
-        tail = items.pop()
-        if tail == []:
-            return items
-        if type(tail) is list:
-            raise ErlangError("a list whose tail is a list again", pos)
-        return ImproperList(items, tail)
-    keys = [tuple(key) if type(key) is list else key for key in items[0::2]]
-    try:
-        pairs = dict(zip(keys, items[1::2], strict=True))
-    except TypeError:
-        raise ErlangError("a map key holds a list or a map", pos) from None
-    if len(pairs) != len(keys):
-        raise ErlangError("a map has the same key twice", pos)
-    return pairs
 
 
 # Containers: tag -> (kind, bytes of the count, its reader, elements beyond the count).

@@ -7,6 +7,7 @@
 #include "erlang_terms.h"
 
 #include "../format.h"
+#include "cursor.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -43,16 +44,6 @@ enum tag {
 };
 
 enum { FLOAT_TEXT_BYTES = 31 };
-
-struct cursor {
-    const uint8_t *data;
-    size_t size;
-    size_t pos; /* never beyond size */
-};
-
-static size_t left(const struct cursor *at) {
-    return at->size - at->pos;
-}
 
 /* A count of `bytes` bytes; false if they are not there. */
 static bool get_count(struct cursor *at, size_t bytes, uint32_t *count) {

@@ -7,21 +7,12 @@
 #include "rabbitmq.h"
 
 #include "../format.h"
+#include "cursor.h"
 #include "erlang_terms.h"
 
 #include <string.h>
 
 enum { VALUES_MAX = 1000000, CLASS_BASIC = 60 };
-
-struct cursor {
-    const uint8_t *data;
-    size_t size;
-    size_t pos; /* never beyond size */
-};
-
-static size_t left(const struct cursor *at) {
-    return at->size - at->pos;
-}
 
 static bool byte_is(struct cursor *at, uint8_t wanted) {
     if (!left(at) || at->data[at->pos] != wanted)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from .rabbitmq_server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "fixtures"
@@ -79,3 +81,14 @@ def demo_copy(tmp_path: Path) -> DeadNode:
     """A copy of the demo node for this test alone, to damage."""
     path = unpack(DEMO.with_suffix(".tar.xz"), tmp_path / "demo")
     return DeadNode(path, json.loads(DEMO.with_suffix(".json").read_text(encoding="utf-8")))
+
+
+@pytest.fixture
+def rabbitmq_server(tmp_path: Path) -> Iterator[Server]:
+    """A real node, started; it ends with the test."""
+    server = Server(tmp_path)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()

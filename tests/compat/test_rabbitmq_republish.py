@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,12 @@ from .rabbitmq_server import Server
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close()
-
-
 def test_a_node_serves_what_was_republished_and_is_read_again(
-    server: Server, demo_node: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    rabbitmq_server: Server, demo_node: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import pika
+
+    server = rabbitmq_server
 
     dead = demo_node.path
     queues = ["q.small", "q.mixed", "q.prio", "q.large", "заказы/queue ☃"]
@@ -73,11 +64,11 @@ def keep_durable(messages: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes
 
 
 def test_an_unroutable_message_comes_back_from_a_real_node(
-    server: Server, demo_node: Any, tmp_path: Path
+    rabbitmq_server: Server, demo_node: Any, tmp_path: Path
 ) -> None:
     dead = demo_node.path
     command = [sys.executable, "-m", "qindex", "republish", str(dead), "q.small", "-n", "3"]
-    options = ["--amqp", server.url, "--checkpoint", str(tmp_path / "c"), "--as-published"]
+    options = ["--amqp", rabbitmq_server.url, "--checkpoint", str(tmp_path / "c"), "--as-published"]
     done = subprocess.run([*command, *options], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.count("unroutable: message q.small") == 3

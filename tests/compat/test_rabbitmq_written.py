@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 EXPIRES_AT = 4_000_000_000.0  # in 2096
 Row = tuple[bytes, str, str, bytes]  # body, exchange, routing key, properties
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close()
 
 
 def fill(path: Path, demo: Path) -> None:
@@ -89,9 +78,9 @@ def served(server: Server, names: list[str]) -> dict[str, list[Row]]:
 
 
 def test_a_node_serves_what_was_written(
-    server: Server, demo_node: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    rabbitmq_server: Server, demo_node: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store, new = tmp_path / "store", tmp_path / "new"
+    server, store, new = rabbitmq_server, tmp_path / "store", tmp_path / "new"
     fill(store, demo_node.path)
     assert (
         main(["write-rabbitmq", str(store), "--out", str(new), "--max-priority", "levels=5"]) == 0
