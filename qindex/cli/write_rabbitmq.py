@@ -42,7 +42,7 @@ import argparse
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,6 +79,7 @@ class Written:
     messages: int = 0
     body_bytes: int = 0
     stored: int = 0
+    priority: int = 0  # the highest that was met in what is written as a plain queue
     damaged: int = 0  # messages left out: what came with them is no property list
 
     @property
@@ -134,6 +135,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         _show(
             screen, options, job, out / writer.where.relative_to(part), time.monotonic() - started
         )
+        _tell_priorities(screen, job.done.values())
         damaged = any(written.damaged for written in job.done.values())
         return max(tell_damage(screen, source), 1 if damaged else 0)
 
@@ -208,41 +210,37 @@ class _Job:
         for number, found in enumerate(messages):
             written = self.done[found.queue]
             try:
-                content = _content(found, written.name)
-                priority = self._priority(written.name, found, content)
+                content, wanted = _content(found, written.name)
             except AmqpError as error:
                 written.damaged += 1
                 where = f"message {found.req_id} of {printable(found.queue)}"
                 self._screen.error(f"{where}: damaged properties: {error}")
                 continue
-            queue = self._writer.queue(raw(written.name), priority)
+            most = self._arguments[written.name].get("x-max-priority")
+            level = min(wanted, most, PRIORITY_MAX) if isinstance(most, int) else None
+            if level is None:
+                written.priority = max(written.priority, wanted)
+            queue = self._writer.queue(raw(written.name), level)
             written.stored += queue.publish(content, found.expiry_us)
             written.messages += 1
             written.body_bytes += len(found.body)
             bar.at(number, total)
 
-    def _priority(self, name: str, found: Found, content: Content) -> int | None:
-        """In which directory of a priority queue the message belongs; None: there is one only."""
-        most = self._arguments[name].get("x-max-priority")
-        if not isinstance(most, int):
-            return None
-        wanted = decode_properties(content.properties).priority
-        return min(wanted or 0, most, PRIORITY_MAX)
 
-
-def _content(found: Found, name: str) -> Content:
-    """The message as RabbitMQ would have it. AmqpError if its properties are none."""
+def _content(found: Found, name: str) -> tuple[Content, int]:
+    """The message as RabbitMQ would have it, and its priority. AmqpError: damaged properties."""
     headers = found.headers
     properties = headers.get("properties")
     keys = headers.get("routing_keys")
     exchange = headers.get("exchange", "")
+    priority = 0
     if isinstance(properties, bytes):
-        decode_properties(properties)  # a node would fail over damaged ones at delivery
+        priority = decode_properties(properties).priority or 0
     else:
         mode = 2 if found.persistent else 1
         properties = encode_properties(Properties(headers=headers or None, delivery_mode=mode))
         keys, exchange = None, ""
-    return Content(
+    content = Content(
         exchange=_text(exchange),
         routing_keys=[_text(key) for key in keys] if isinstance(keys, list) else [name],
         properties=properties,
@@ -250,6 +248,7 @@ def _content(found: Found, name: str) -> Content:
         msg_id=new_msg_id(raw(name), found.part, found.req_id),
         persistent=True,
     )
+    return content, priority
 
 
 def _text(value: Any) -> str:
@@ -269,6 +268,16 @@ def _definitions(vhost: str, arguments: dict[str, dict[str, Any]]) -> dict[str, 
         for name in arguments
     ]
     return {"vhosts": [{"name": vhost}], "queues": queues}
+
+
+def _tell_priorities(screen: Screen, done: Iterable[Written]) -> None:
+    for written in done:
+        if written.priority:
+            screen.error(
+                f"{printable(written.name)} has messages with priorities up to {written.priority}:"
+                " if the node's queue has x-max-priority, write it with --max-priority, else the"
+                " node does not find them"
+            )
 
 
 def _show(

@@ -47,7 +47,8 @@ def test_a_dead_node_written_anew_has_the_same_messages(
     for source in (store, dead):  # by way of a store, and straight
         code, out, err = run("write-rabbitmq", source, "--out", new, "--json", "--state",
                              "ready,delivered,expired")  # fmt: skip
-        assert (code, err) == (0, "")
+        assert code == 0
+        assert ("q.prio has messages with priorities" in err) == (source is store)
         told = json.loads(out)
         want, found = queues_of(dead), queues_of(new)
         if source is store:  # where what had expired has no expiry any more
@@ -101,8 +102,12 @@ def test_a_priority_queue_has_a_directory_for_each_priority(run: Any, tmp_path: 
         for n, priority in enumerate([None, 3, 1, 9, 3]):
             raw = encode_properties(Properties(priority=priority))
             store.queue("x/q").publish(b"%d" % n, headers={"properties": raw})
-    options = ["--vhost", "x", "--strip-prefix", "x/", "--max-priority", "q=5"]
-    assert run("write-rabbitmq", tmp_path / "s", "--out", tmp_path / "new", *options).code == 0
+    options = ["--vhost", "x", "--strip-prefix", "x/"]
+    told = run("write-rabbitmq", tmp_path / "s", "--out", tmp_path / "plain", *options)
+    assert "q has messages with priorities up to 9: if the node's queue has" in told.err
+    options += ["--max-priority", "q=5"]
+    told = run("write-rabbitmq", tmp_path / "s", "--out", tmp_path / "new", *options)
+    assert (told.code, told.err) == (0, "")
     with open_node(tmp_path / "new") as node:
         (queue,) = node.queues
         assert (queue.name, queue.group) == ("q", "x")
