@@ -440,3 +440,35 @@ int qi_flush_run(struct qi_queue *queue) {
     pthread_cond_broadcast(&store->changed);
     return error;
 }
+
+int qi_flush_wait(struct qi_queue *queue) {
+    int error = 0;
+    while (!error && queue->flush) {
+        if (queue->flushing)
+            pthread_cond_wait(&queue->store->changed, &queue->store->lock);
+        else
+            error = qi_flush_run(queue);
+        if (!error)
+            error = qi_queue_ready(queue, true); /* the wait may have been long */
+    }
+    return error;
+}
+
+int qi_flush_all(struct qi_queue *queue) {
+    int error = qi_flush_wait(queue); /* one that began earlier does not cover what came since */
+    if (!error && queue->dirty_count > 0) {
+        error = qi_flush_begin(queue, 0, 0);
+        if (!error)
+            error = qi_flush_wait(queue);
+    }
+    return error;
+}
+
+int qi_flush(struct qi_queue *queue) {
+    qi_lock(queue->store);
+    int error = qi_queue_ready(queue, true);
+    if (!error)
+        error = qi_flush_all(queue);
+    qi_unlock(queue->store);
+    return error;
+}

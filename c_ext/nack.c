@@ -212,17 +212,3 @@ int64_t qi_redrive(struct qi_queue *queue, uint64_t most) {
     qi_unlock(queue->store);
     return error && error != QI_EMPTY ? error : (int64_t)count;
 }
-
-int qi_queue_rules(struct qi_queue *queue, uint64_t ttl_us, uint64_t max_messages, bool drop_head,
-                   uint32_t max_deliveries, bool dead_letters) {
-    qi_lock(queue->store);
-    int error = qi_store_usable(queue->store, false);
-    if (!error)
-        queue->rules = (struct qi_rules){.ttl_us = ttl_us,
-                                         .max_messages = max_messages,
-                                         .max_deliveries = max_deliveries,
-                                         .drop_head = drop_head,
-                                         .dead_letters = dead_letters};
-    qi_unlock(queue->store);
-    return error;
-}

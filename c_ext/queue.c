@@ -9,8 +9,7 @@
 #include <stdlib.h>
 
 #include "bug.h"
-#include "ready.h"
-#include "store.h"
+#include "publish.h"
 
 /* Appends of deliveries and acks behind a publish must always fit (H14): this much is kept from publishes. */
 #define ACK_ROOM      (UINT64_C(4) << 20)
@@ -32,7 +31,7 @@ int qi_append_failed(struct qi_queue *queue, int error) {
 
 /* Room in the journal, and ReqIds that are promised in it. What both journals hold must fit into the reserve that is
  * left for their flushes (H14). */
-static inline bool has_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
+bool qi_has_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
     const qi_options *options = &queue->store->options;
     const struct qi_journal *journal = qi_current(queue);
     /* While a flush runs, a quarter more may come; then publishers wait for the disk, so that there are never more than
@@ -56,7 +55,7 @@ bool qi_begin_now(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
     if (!qi_try_lock(store))
         return false;
     if (__builtin_expect(qi_store_usable(store, true) == 0 && queue->recovered && queue->dir >= 0 &&
-                             !queue->short_of_space && has_room(queue, bytes, ids) &&
+                             !queue->short_of_space && qi_has_room(queue, bytes, ids) &&
                              queue->highest + ids <= queue->reserved_durable &&
                              (queue->flush || !is_flush_due(queue)),
                          1))
@@ -85,7 +84,7 @@ int qi_make_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
             return qi_append_failed(queue, -28); /* ENOSPC */
     }
     for (int attempt = 0;; attempt++) {
-        bool fits = has_room(queue, bytes, ids);
+        bool fits = qi_has_room(queue, bytes, ids);
         if (__builtin_expect(fits && (queue->highest + ids <= queue->reserved_durable ||
                                       QI_BUG(reserve_not_durable)),
                              1))
@@ -149,32 +148,10 @@ static struct qi_segment *tail_segment(struct qi_queue *queue, uint64_t number, 
     return qi_segment_room(last, slot, count) ? NULL : last;
 }
 
-struct publish {
-    const void *headers, *body;
-    uint32_t headers_size, body_size;
-    uint32_t flags; /* QI_TRANSIENT, QI_REDELIVERED */
-    uint64_t expiry_us;
-    struct qi_msg_id id; /* in the message store; stamp 0: embedded */
-    uint32_t queues;     /* that it goes to; 0: one */
-    uint64_t due_us;     /* 0: it is ready at once */
-};
-
-static inline uint32_t priority_of(const struct publish *publish) {
-    return publish->flags >> QI_PRIORITY_SHIFT & (QI_PRIORITIES - 1);
-}
-
-static inline uint32_t lane_of(const struct publish *publish) {
-    return publish->due_us ? qi_delay_lane(publish->due_us) : priority_of(publish);
-}
-
-static inline uint64_t time_of(const struct publish *publish) {
-    return (uint64_t)priority_of(publish) << QI_TIME_US_BITS | qi_time_us(publish->due_us);
-}
-
 /* Memory for the maps of the next `count` ReqIds of a message's lane. */
-static int make_maps(struct qi_queue *queue, const struct publish *publish, uint32_t count) {
+int qi_publish_maps(struct qi_queue *queue, const struct qi_publish *publish, uint32_t count) {
     uint32_t entries = queue->store->options.segment_entries;
-    const struct qi_lane *lane = qi_lane_make(queue, lane_of(publish));
+    const struct qi_lane *lane = qi_lane_make(queue, qi_publish_lane(publish));
     if (!lane)
         return QI_E_MEMORY;
     for (uint64_t req_id = lane->next, end = req_id + count; req_id < end;) {
@@ -189,7 +166,7 @@ static int make_maps(struct qi_queue *queue, const struct publish *publish, uint
 }
 
 /* What the queue says of all its messages, or the message of itself, whichever is earlier. */
-static inline uint64_t expiry_of(const struct qi_queue *queue, const struct publish *publish) {
+static inline uint64_t expiry_of(const struct qi_queue *queue, const struct qi_publish *publish) {
     uint64_t ttl_us = queue->rules.ttl_us, now = ttl_us ? qi_now_us(queue->store) : 0;
     if (__builtin_expect(ttl_us == 0, 1))
         return publish->expiry_us;
@@ -198,7 +175,7 @@ static inline uint64_t expiry_of(const struct qi_queue *queue, const struct publ
 }
 
 static inline uint8_t *put_publish(const struct qi_queue *queue, uint8_t *at, uint64_t req_id,
-                                   const struct publish *publish) {
+                                   const struct qi_publish *publish) {
     uint32_t payload = publish->headers_size + publish->body_size;
     bool stored = publish->id.stamp != 0;
     qi_put_record_id(at, publish->flags & QI_TRANSIENT ? QI_PUB_TRANSIENT : QI_PUB_PERSISTENT,
@@ -220,27 +197,15 @@ static inline uint8_t *put_publish(const struct qi_queue *queue, uint8_t *at, ui
         at += QI_RECORD_ID;
     }
     if (publish->due_us) {
-        qi_put_time(at, req_id, time_of(publish));
+        qi_put_time(at, req_id, qi_publish_time(publish));
         at += QI_TIME_RECORD;
     }
     return at;
 }
 
-/* Embedded in the index, or in the message store? */
-static inline bool is_embedded(const struct qi_store *store, const struct publish *publish) {
-    return publish->headers_size + (uint64_t)publish->body_size < store->options.embed_below;
-}
-
-static inline uint64_t record_size(const struct qi_store *store, const struct publish *publish) {
-    uint64_t payload = publish->headers_size + (uint64_t)publish->body_size;
-    return QI_RECORD_ID + QI_PUB_FIELDS + (is_embedded(store, publish) ? payload : 0) +
-           (publish->flags & QI_REDELIVERED ? QI_RECORD_ID : 0) +
-           (publish->due_us ? QI_TIME_RECORD : 0);
-}
-
 /* The bits of a publish whose record stands at journal offset `offset`. */
 static inline void mark_published(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
-                                  uint64_t offset, const struct publish *publish) {
+                                  uint64_t offset, const struct qi_publish *publish) {
     uint32_t tag = queue->epoch % 2 ? QI_LOC_JOURNAL_ODD : QI_LOC_JOURNAL_EVEN;
     if (publish->id.stamp) {
         qi_set_bit(&qi_slots_of(segment->hot, slot)->stored, slot);
@@ -256,11 +221,12 @@ static inline void mark_published(struct qi_queue *queue, struct qi_segment *seg
     if (publish->flags & QI_REDELIVERED)
         qi_segment_deliver(queue, segment, slot);
     if (publish->due_us)
-        qi_time_set(queue, segment, slot, time_of(publish));
+        qi_time_set(queue, segment, slot, qi_publish_time(publish));
 }
 
 /* Somebody waits: for a message, or for the time at which it is due. */
-static inline void announce(struct qi_queue *queue, const struct publish *publish, uint32_t count) {
+static inline void announce(struct qi_queue *queue, const struct qi_publish *publish,
+                            uint32_t count) {
     if (__builtin_expect(publish->due_us == 0, 1))
         qi_announce(queue, count);
     else
@@ -269,8 +235,8 @@ static inline void announce(struct qi_queue *queue, const struct publish *publis
 
 /* Called when there is room in the journal: from here to the reference in the index the lock is never given up, so
  * that nobody sees a body without references and frees it. */
-static int store_body(struct qi_store *store, struct publish *publish) {
-    if (is_embedded(store, publish))
+int qi_publish_body(struct qi_store *store, struct qi_publish *publish) {
+    if (qi_is_embedded(store, publish))
         return 0;
     if (publish->headers_size + (uint64_t)publish->body_size > UINT32_MAX - 64)
         return qi_fail(QI_E_ARGUMENT, "a message of 4 GiB or more cannot be published");
@@ -286,13 +252,13 @@ static inline void advance(struct qi_queue *queue, struct qi_lane *lane, uint32_
 }
 
 /* The record, where there is room for it already. */
-static int64_t append_publish(struct qi_queue *queue, const struct publish *publish) {
-    uint32_t number = lane_of(publish);
+int64_t qi_append_publish(struct qi_queue *queue, const struct qi_publish *publish) {
+    uint32_t number = qi_publish_lane(publish);
     struct qi_lane *lane =
         __builtin_expect(number == 0, 1) ? queue->lanes.items : qi_lane_make(queue, number);
     if (!lane)
         return QI_E_MEMORY;
-    uint64_t size = record_size(queue->store, publish), req_id = lane->next;
+    uint64_t size = qi_publish_size(queue->store, publish), req_id = lane->next;
     uint32_t entries = queue->store->options.segment_entries, slot = (uint32_t)(req_id % entries);
     struct qi_segment *segment = tail_segment(queue, req_id / entries, slot, 1);
     if (!segment || (publish->due_us && qi_time_room(queue, segment, slot, 1, 1) != 0))
@@ -312,64 +278,24 @@ static int64_t append_publish(struct qi_queue *queue, const struct publish *publ
     return (int64_t)req_id;
 }
 
-/* Is there a place for `count` more, if the queue may not have any number? */
-static int has_place(struct qi_queue *queue, uint64_t count) {
-    const struct qi_rules *rules = &queue->rules;
-    uint64_t here = queue->depth - queue->dead;
-    if (rules->max_messages == 0)
-        return 0;
-    int error = rules->drop_head ? qi_delayed_run(queue) : 0;
-    uint64_t may_go = rules->drop_head ? here - queue->out - queue->delayed : 0;
-    if (error || (here - may_go + count <= rules->max_messages))
-        return error;
-    return qi_fail(
-        QI_E_QUEUE_FULL,
-        "queue %s has %llu messages, and may have %llu: take some, or raise max_messages",
-        queue->name, (unsigned long long)here, (unsigned long long)rules->max_messages);
-}
-
-/* The oldest of the lowest priority goes; then what was delayed and is due. */
-static int drop_head(struct qi_queue *queue) {
-    struct qi_segment *segment;
-    uint32_t slot, priority;
-    int error = qi_find_message(queue, 0, qi_lane_start(QI_PRIORITIES), true, &segment, &slot);
-    if (error == QI_EMPTY && qi_due_first(queue, &segment, &slot, &priority))
-        error = 0;
-    if (!error)
-        error = qi_append_event(queue, QI_ACK,
-                                segment->number * queue->store->options.segment_entries + slot);
-    if (!error)
-        qi_segment_ack(queue, segment, slot);
-    return error;
-}
-
-/* The place that has_place found. Called when there is room in the journal. */
-static int make_place(struct qi_queue *queue, uint64_t count) {
-    int error = 0;
-    while (queue->rules.max_messages && !error &&
-           queue->depth - queue->dead + count > queue->rules.max_messages)
-        error = drop_head(queue);
-    return error;
-}
-
-static int64_t publish_one(struct qi_queue *queue, struct publish *publish) {
-    int error = qi_make_room(queue, record_size(queue->store, publish), 1);
+static int64_t publish_one(struct qi_queue *queue, struct qi_publish *publish) {
+    int error = qi_make_room(queue, qi_publish_size(queue->store, publish), 1);
     if (__builtin_expect(!error && queue->rules.max_messages, 0)) {
-        error = has_place(queue, 1);
+        error = qi_has_place(queue, 1);
         if (!error)
-            error = make_place(queue, 1);
+            error = qi_make_place(queue, 1);
     }
     if (!error)
-        error = store_body(queue->store, publish);
+        error = qi_publish_body(queue->store, publish);
     if (error)
         return error;
-    int64_t req_id = append_publish(queue, publish);
+    int64_t req_id = qi_append_publish(queue, publish);
     if (req_id >= 0)
         qi_flush_if_due(queue);
     return req_id;
 }
 
-static int64_t publish_locked(struct qi_queue *queue, struct publish *publish) {
+static int64_t publish_locked(struct qi_queue *queue, struct qi_publish *publish) {
     struct qi_store *store = queue->store;
     qi_lock(store);
     int64_t result = qi_queue_ready(queue, true);
@@ -382,15 +308,15 @@ static int64_t publish_locked(struct qi_queue *queue, struct publish *publish) {
 int64_t qi_publish(struct qi_queue *queue, const void *body, size_t body_size) {
     if (body_size > UINT32_MAX - 64)
         return qi_fail(QI_E_ARGUMENT, "a message of 4 GiB or more cannot be published");
-    struct publish publish = {.body = body, .body_size = (uint32_t)body_size};
+    struct qi_publish publish = {.body = body, .body_size = (uint32_t)body_size};
     return publish_locked(queue, &publish);
 }
 
 int64_t qi_publish_now(struct qi_queue *queue, const void *body, size_t body_size) {
     if (body_size >= queue->store->options.embed_below)
         return QI_BUSY;
-    struct publish publish = {.body = body, .body_size = (uint32_t)body_size};
-    if (!qi_begin_now(queue, record_size(queue->store, &publish), 1))
+    struct qi_publish publish = {.body = body, .body_size = (uint32_t)body_size};
+    if (!qi_begin_now(queue, qi_publish_size(queue->store, &publish), 1))
         return QI_BUSY;
     int64_t result = publish_one(queue, &publish);
     qi_unlock(queue->store);
@@ -400,101 +326,9 @@ int64_t qi_publish_now(struct qi_queue *queue, const void *body, size_t body_siz
 int64_t qi_publish_with(struct qi_queue *queue, const void *headers, uint32_t headers_size,
                         const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us,
                         uint64_t due_us) {
-    struct publish publish = {headers,   body, headers_size, body_size, flags, expiry_us,
-                              {0, 0, 0}, 1,    due_us};
+    struct qi_publish publish = {headers,   body, headers_size, body_size, flags, expiry_us,
+                                 {0, 0, 0}, 1,    due_us};
     return publish_locked(queue, &publish);
-}
-
-/* A queue may be named more than once. */
-static void count_copies(struct qi_queue **queues, uint32_t count) {
-    for (uint32_t i = 0; i < count; i++)
-        queues[i]->copies = 0;
-    for (uint32_t i = 0; i < count; i++)
-        queues[i]->copies++;
-}
-
-/* Disk space and memory for what a queue gets; nothing is waited for. */
-static int reserve(struct qi_queue *queue, const struct publish *publish, uint64_t size) {
-    uint8_t *at;
-    if (make_maps(queue, publish, queue->copies) != 0)
-        return QI_E_MEMORY;
-    int error =
-        qi_journal_room(qi_current(queue), queue->copies * (QI_FRAME_HEADER + size), false, &at);
-    return error ? qi_append_failed(queue, error) : 0;
-}
-
-/* All that can fail, before the first record: the queues are awake and have room, all at one moment. To wait for one
- * may take that from another, so it is looked at again. */
-static int prepare_all(struct qi_queue **queues, uint32_t count, const struct publish *publish) {
-    uint64_t size = record_size(queues[0]->store, publish);
-    bool fits = false;
-    for (int attempt = 0; !fits && attempt < 100; attempt++) {
-        count_copies(queues, count);
-        for (uint32_t i = 0; i < count; i++) {
-            int error = qi_queue_ready(queues[i], true);
-            if (!error)
-                error = qi_make_room(queues[i], queues[i]->copies * (QI_FRAME_HEADER + size),
-                                     queues[i]->copies);
-            if (error)
-                return error;
-        }
-        count_copies(queues, count); /* another thread's fan-out may have come between */
-        fits = true;
-        for (uint32_t i = 0; i < count && fits; i++)
-            fits = queues[i]->dir >= 0 &&
-                   has_room(queues[i], queues[i]->copies * (QI_FRAME_HEADER + size),
-                            queues[i]->copies) &&
-                   queues[i]->highest + queues[i]->copies <= queues[i]->reserved_durable;
-    }
-    if (!fits)
-        return qi_fail(QI_E_FULL, "no room in %u queues at the same time: nothing was published",
-                       count);
-    int error = 0;
-    for (uint32_t i = 0; i < count && !error; i++)
-        error = has_place(queues[i], queues[i]->copies);
-    for (uint32_t i = 0; i < count && !error; i++)
-        error = make_place(queues[i], queues[i]->copies);
-    for (uint32_t i = 0; i < count && !error; i++)
-        error = reserve(queues[i], publish, size);
-    return error;
-}
-
-/* Between the first record and the last the lock is kept, and only a failing disk can stop it. */
-static int publish_to_all(struct qi_queue **queues, uint32_t count, const struct publish *publish,
-                          uint64_t *req_ids) {
-    for (uint32_t i = 0; i < count; i++) {
-        int64_t req_id = append_publish(queues[i], publish);
-        if (req_id >= 0) {
-            req_ids[i] = (uint64_t)req_id;
-        } else if (i > 0) {
-            char text[256];
-            strncpy(text, qi_error_text(), sizeof text - 1);
-            text[sizeof text - 1] = 0;
-            return qi_fail((int)req_id, "only the first %u of %u queues have it: %s", i, count,
-                           text);
-        } else {
-            return (int)req_id;
-        }
-    }
-    return 0;
-}
-
-int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t count,
-                     const void *headers, uint32_t headers_size, const void *body,
-                     uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t due_us,
-                     uint64_t *req_ids) {
-    struct publish publish = {headers,   body,      headers_size, body_size, flags,
-                              expiry_us, {0, 0, 0}, count,        due_us};
-    qi_lock(store);
-    int error = count ? prepare_all(queues, count, &publish) : 0;
-    if (!error && count)
-        error = store_body(store, &publish);
-    if (!error)
-        error = publish_to_all(queues, count, &publish, req_ids);
-    for (uint32_t i = 0; i < count && !error; i++)
-        qi_flush_if_due(queues[i]);
-    qi_unlock(store);
-    return error;
 }
 
 /* One message of a batch, as the arrays say. */
@@ -507,8 +341,8 @@ struct batch_input {
     const uint64_t *per_expiry_us;
 };
 
-static void batch_item(struct batch_input *input, uint32_t i, struct publish *publish) {
-    *publish = (struct publish){
+static void batch_item(struct batch_input *input, uint32_t i, struct qi_publish *publish) {
+    *publish = (struct qi_publish){
         .headers = input->headers,
         .body = input->bodies,
         .headers_size = input->headers_sizes ? input->headers_sizes[i] : 0,
@@ -521,30 +355,30 @@ static void batch_item(struct batch_input *input, uint32_t i, struct publish *pu
 }
 
 /* All records in one frame: all of it or nothing (H11). */
-static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint32_t count) {
+static int64_t publish_batch(struct qi_queue *queue, struct qi_publish *items, uint32_t count) {
     uint64_t size = 0;
     if (QI_BUG(batch_split) && count > 1) {
         int64_t id = publish_batch(queue, items, 1);
         return publish_batch(queue, items + 1, count - 1) < 0 ? QI_E_FAILED : id;
     }
     for (uint32_t i = 0; i < count; i++)
-        size += record_size(queue->store, &items[i]);
+        size += qi_publish_size(queue->store, &items[i]);
     if (size > QI_FRAME_LENGTH_MAX)
         return qi_fail(QI_E_ARGUMENT,
                        "a batch has at most 256 MiB of records; publish it in parts");
     int error = qi_make_room(queue, size, count);
     if (!error)
-        error = has_place(queue, count);
+        error = qi_has_place(queue, count);
     if (!error)
-        error = make_place(queue, count);
+        error = qi_make_place(queue, count);
     for (uint32_t i = 0; i < count && !error; i++)
-        error = store_body(queue->store, &items[i]);
+        error = qi_publish_body(queue->store, &items[i]);
     if (!error)
-        error = make_maps(queue, items, count);
+        error = qi_publish_maps(queue, items, count);
     if (error)
         return error;
     uint32_t entries = queue->store->options.segment_entries;
-    struct qi_lane *lane = qi_lane_make(queue, lane_of(items));
+    struct qi_lane *lane = qi_lane_make(queue, qi_publish_lane(items));
     if (!lane)
         return QI_E_MEMORY;
     uint64_t first = lane->next;
@@ -566,7 +400,7 @@ static int64_t publish_batch(struct qi_queue *queue, struct publish *items, uint
         if (!segment || segment->number != number)
             segment = qi_segment_find(&queue->segments, number);
         mark_published(queue, segment, (uint32_t)((first + i) % entries), offset, &items[i]);
-        offset += record_size(queue->store, &items[i]);
+        offset += qi_publish_size(queue->store, &items[i]);
     }
     advance(queue, lane, count);
     announce(queue, items, count);
@@ -578,7 +412,7 @@ int64_t qi_publish_many(struct qi_queue *queue, uint32_t count, const void *bodi
                         const uint32_t *body_sizes, const void *headers,
                         const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
                         uint64_t due_us, const uint8_t *per_flags, const uint64_t *per_expiry_us) {
-    struct publish few[128], *items = count <= 128 ? few : malloc(count * sizeof *items);
+    struct qi_publish few[128], *items = count <= 128 ? few : malloc(count * sizeof *items);
     if (!items)
         return qi_fail(QI_E_MEMORY, "no memory for a batch of %u messages", count);
     struct batch_input input = {bodies,    headers, body_sizes, headers_sizes, flags,

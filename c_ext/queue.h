@@ -144,7 +144,7 @@ int qi_flush_begin(struct qi_queue *queue, uint64_t room, uint64_t ids);
 int qi_flush_run(struct qi_queue *queue);
 int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch);
 void qi_flush_forget(struct qi_queue *queue);
-/* lifecycle.c: waits until no flush is under way, running it if nobody else does; and: flushes all there is now. Both
+/* Waits until no flush is under way, running it if nobody else does; and: flushes all there is now. Both
  * give the lock up. */
 int qi_flush_wait(struct qi_queue *queue);
 int qi_flush_all(struct qi_queue *queue);

@@ -31,9 +31,10 @@ from qindex.errors import (
     StoreMissing,
     UnknownMessage,
 )
+from qindex.figures import QueueStats
 from qindex.index import IndexEntry, QueueIndex
 from qindex.message import Finding, Message
-from qindex.queue import Queue, QueueStats
+from qindex.queue import Queue
 from qindex.store import Store, StoreStats, open
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from qindex._core import ffi, lib
 from qindex.arguments import Buffer, as_bytes
 from qindex.errors import QindexError, StoreClosed
+from qindex.figures import QueueStats
 from qindex.message import Message
 from qindex.native import QueueCalls
-from qindex.queue import QueueStats, State
+from qindex.queue import State
 from qindex.waiting import check_timeout
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from qindex._core import ffi, lib
@@ -25,34 +24,15 @@ from qindex.arguments import (
     to_lease_us,
 )
 from qindex.errors import raise_error
+from qindex.figures import Figures
 from qindex.message import Details, Message
-from qindex.native import MessageFields, QueueCalls, to_req_ids
+from qindex.native import QueueCalls
 from qindex.reader import BATCH_MESSAGES_MAX, BatchReader, Reader, to_message
+from qindex.settling import Settling
 from qindex.waiting import Wait
 
 if TYPE_CHECKING:
     from qindex.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStats:
-    """Figures of one queue; O(number of its segments) to collect."""
-
-    name: str
-    ready: int
-    unacked: int
-    delayed: int
-    dead: int
-    next_due: float | None  # seconds since 1970; None: nothing is delayed
-    dirty_count: int
-    next_req_id: int
-    epoch: int  # of the journal; grows by one with each flush
-    journal_bytes: int
-    unsynced_bytes: int  # of these, what a power cut could take now
-    segments: int
-    hot_segments: int  # of these, with maps in memory
-    segment_bytes: int
-    loaded: bool  # False: idle, no file and no mapping open
 
 
 State: TypeAlias = Literal["ready", "unacked", "delayed", "dead"]
@@ -70,24 +50,7 @@ def _state_of(message: Message, flags: int) -> State:
     return "delayed" if flags & lib.QI_DELAYED else "ready"
 
 
-def _which(message: Message | int) -> tuple[int, int]:
-    """ReqId and delivery count (0: not known), as the core tells the holders of a lease apart."""
-    if isinstance(message, MessageFields):
-        return message.req_id, message._details.delivery_count
-    return message if type(message) is int else message.req_id, 0  # type: ignore[attr-defined]
-
-
-def _which_of(messages: Iterable[Message | int], leased: bool) -> tuple[Any, Any, int]:
-    """The same for several: ReqIds, delivery counts if there are leases, and how many."""
-    items = messages if isinstance(messages, list) else list(messages)
-    req_ids = to_req_ids(items)
-    counts: Any = ffi.NULL
-    if leased:
-        counts = ffi.from_buffer("uint32_t[]", array("I", [_which(one)[1] for one in items]))
-    return ffi.from_buffer("uint64_t[]", req_ids), counts, len(items)
-
-
-class Queue(QueueCalls):
+class Queue(QueueCalls, Settling, Figures):
     """A durable queue of a store. Get one with store.queue(name); safe to use from threads.
 
     publish(), get() and ack() are in qindex.native; what they cannot do at once comes back to
@@ -359,205 +322,3 @@ class Queue(QueueCalls):
             if size != lib.QI_E_ROOM:
                 raise_error(size)
             reader.grow(message.payload_size)
-
-    # --- settling ------------------------------------------------------------------------------
-
-    def _ack(self, message: Message | int) -> None:
-        code = lib.qi_ack(self._handle, *_which(message))
-        if code < 0:
-            raise_error(code)
-        if self._confirm_all:
-            self.sync()
-
-    def ack_many(self, messages: Iterable[Message | int]) -> None:
-        """Settle several messages at once, all or none.
-
-        Errors as ack(), and ValueError for one that stands in the list twice.
-        """
-        code = lib.qi_ack_many(self._handle, *_which_of(messages, self._leased))
-        if code < 0:
-            raise_error(code)
-        if self._confirm_all:
-            self.sync()
-
-    def nack(
-        self,
-        message: Message | int,
-        requeue: bool = True,
-        *,
-        delay: float | None = None,
-        due: float | None = None,
-    ) -> None:
-        """Give a delivered message back: to its own place in the order, or drop it. O(1).
-
-        Dropped, it becomes a dead letter if the queue keeps those (see Store.queue). With `delay`
-        (seconds) or `due` (seconds since 1970) it is ready again at that time.
-        """
-        self.nack_many([message], requeue, delay=delay, due=due)
-
-    def nack_many(
-        self,
-        messages: Iterable[Message | int],
-        requeue: bool = True,
-        *,
-        delay: float | None = None,
-        due: float | None = None,
-    ) -> None:
-        """nack() for several, all or none. ValueError for one that stands in the list twice."""
-        due_us = to_due_us(self._store._now_us, delay, due)
-        if not requeue and due_us:
-            raise ValueError("requeue=False drops the message: it cannot have a delay, too")
-        which = _which_of(messages, self._leased)
-        if requeue:
-            code = lib.qi_nack_many(self._handle, *which, due_us)
-        else:
-            code = lib.qi_reject_many(self._handle, *which)
-        if code < 0:
-            raise_error(code)
-        if self._confirm_all and not requeue:
-            self.sync()
-
-    def touch(self, message: Message | int, lease: float) -> None:
-        """Extend the lease of a delivered message: it ends `lease` seconds from now. O(log n).
-
-        Raises LeaseExpired if it has ended: then the message is ready, or somebody else has it.
-        """
-        code = lib.qi_touch(self._handle, *_which(message), to_lease_us(lease))
-        if code < 0:
-            raise_error(code)
-
-    def reschedule(
-        self, message: Message | int, *, delay: float | None = None, due: float | None = None
-    ) -> None:
-        """Change when a message is ready that is not delivered; with neither, it is ready now.
-
-        Durable like a publish. Raises MessageDelivered if a consumer has it, UnknownMessage and
-        AlreadyAcked as ack(). Cost: O(log n), and the reading of a segment that is not in memory.
-        """
-        code = lib.qi_reschedule(
-            self._handle, _which(message)[0], to_due_us(self._store._now_us, delay, due)
-        )
-        if code < 0:
-            raise_error(code)
-
-    def delete(self, message: Message | int) -> None:
-        """Drop a message that is not delivered, by its ReqId: ready, or delayed (it is cancelled).
-
-        Errors and cost as reschedule().
-        """
-        code = lib.qi_delete(self._handle, _which(message)[0])
-        if code < 0:
-            raise_error(code)
-        if self._confirm_all:
-            self.sync()
-
-    def redrive(self, count: int | None = None) -> int:
-        """Make dead letters ready again, all or the first `count` by ReqId; return how many.
-
-        Each keeps its delivery count and is delivered at once, whatever made it a dead letter; if
-        the queue has max_deliveries, the next multiple of it ends its tries. One record each: after
-        any crash a message is a dead letter or ready, never both. O(number of messages in segments
-        with dead letters).
-        """
-        done: int = lib.qi_redrive(self._handle, (1 << 64) - 1 if count is None else count)
-        if done < 0:
-            raise_error(done)
-        if self._confirm_all:
-            self.sync()
-        return done
-
-    def purge(self) -> int:
-        """Drop all messages but the unacked, also delayed ones and dead letters; return how many.
-
-        O(their number). Raises DiskError if a segment cannot be read: then nothing was dropped.
-        """
-        purged: int = lib.qi_purge(self._handle)
-        if purged < 0:
-            raise_error(purged)
-        if self._confirm_all:
-            self.sync()
-        return purged
-
-    # --- durability and figures ----------------------------------------------------------------
-
-    def sync(self) -> None:
-        """Return when everything before this call survives a power cut.
-
-        Raises OutcomeUnknown if the disk failed. Cost: one or two fdatasync, shared by all waiters.
-        """
-        code = lib.qi_queue_sync(self._handle)
-        if code < 0:
-            raise_error(code)
-
-    def flush(self) -> None:
-        """Move the journal's entries into segments now; dirty_count is 0 afterwards."""
-        code = lib.qi_flush(self._handle)
-        if code < 0:
-            raise_error(code)
-
-    def _stats(self) -> Any:
-        stats = ffi.new("qi_queue_stats *")
-        code = lib.qi_queue_stats_of(self._handle, stats)
-        if code < 0:
-            raise_error(code)
-        return stats
-
-    def stats(self) -> QueueStats:
-        """All figures at one moment."""
-        s = self._stats()
-        return QueueStats(
-            self.name,
-            s.ready,
-            s.unacked,
-            s.delayed,
-            s.dead,
-            s.next_due_us / 1e6 if s.next_due_us else None,
-            s.dirty_count,
-            s.next_req_id,
-            s.epoch,
-            s.journal_bytes,
-            s.unsynced_bytes,
-            s.segments,
-            s.hot_segments,
-            s.segment_bytes,
-            s.loaded,
-        )
-
-    def __len__(self) -> int:
-        """Ready, unacked and delayed messages and dead letters together."""
-        return int(self._stats().depth)
-
-    def __bool__(self) -> bool:
-        """A queue is always true, also an empty one: `if queue:` would be a trap."""
-        return True
-
-    @property
-    def ready(self) -> int:
-        """Messages that get() would deliver (expired ones count until they are met)."""
-        return int(self._stats().ready)
-
-    @property
-    def unacked(self) -> int:
-        """Messages delivered by this process and not acked."""
-        return int(self._stats().unacked)
-
-    @property
-    def delayed(self) -> int:
-        """Messages whose time has not come."""
-        return int(self._stats().delayed)
-
-    @property
-    def dead(self) -> int:
-        """Dead letters: browse(state="dead") shows them, redrive() takes them back."""
-        return int(self._stats().dead)
-
-    @property
-    def next_due(self) -> float | None:
-        """When the next delayed message is due, in seconds since 1970; None: none is delayed."""
-        due_us = self._stats().next_due_us
-        return due_us / 1e6 if due_us else None
-
-    @property
-    def dirty_count(self) -> int:
-        """Publishes, deliveries and acks in the journal since the last flush."""
-        return int(self._stats().dirty_count)

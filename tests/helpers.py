@@ -1,6 +1,8 @@
 """What tests share: small knobs, a crash, findings, files."""
 
+import asyncio
 import contextlib
+import functools
 import hashlib
 import os
 import threading
@@ -105,3 +107,22 @@ def asleep(*getters):
     """Let them come to their wait. If it takes them longer, the test shows less, but is right."""
     for getter in getters:
         getter.join(0.02)
+
+
+ON_A_LOOP = 30
+
+
+def on_a_loop(test):
+    """Run the test as a coroutine; it may take ON_A_LOOP seconds."""
+
+    @functools.wraps(test)
+    def run(*arguments, **fixtures):
+        asyncio.run(asyncio.wait_for(test(*arguments, **fixtures), ON_A_LOOP))
+
+    return run
+
+
+async def settle(turns=20):
+    """Let the other tasks come to where they wait."""
+    for _ in range(turns):
+        await asyncio.sleep(0)

@@ -4,25 +4,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "player.h"
+#include "operations.h"
 
-#define MANY 32u
-
-static struct model_queue *queue_of(struct player *player, const struct op *op) {
+struct model_queue *player_queue(struct player *player, const struct op *op) {
     return &player->model.queues[op->queue];
 }
 
 /* Nobody has it: it is ready, or delayed. */
-static bool is_waiting(const struct message *message) {
+bool message_waits(const struct message *message) {
     return message->now.published && !message->now.acked && !message->out;
 }
 
-static uint64_t now_us(const struct player *player) {
+uint64_t player_now_us(const struct player *player) {
     return qi_store_now_us(player->session.store);
 }
 
 static bool is_ready(const struct player *player, const struct message *message) {
-    return is_waiting(message) && message->now.time <= now_us(player);
+    return message_waits(message) && message->now.time <= player_now_us(player);
 }
 
 /* Up to a second, and now and then more than the minute of a lane. */
@@ -34,13 +32,13 @@ static void end_leases(struct player *player) {
     for (int i = 0; i < QUEUES; i++)
         for (uint32_t k = 0; k < player->model.queues[i].count; k++) {
             struct message *message = &player->model.queues[i].messages[k];
-            if (message->out && message->lease_us && message->lease_us <= now_us(player))
+            if (message->out && message->lease_us && message->lease_us <= player_now_us(player))
                 message->out = false;
         }
 }
 
 /* An error is a finding, unless calls fail on purpose. */
-static bool failed(struct player *player, const char *what, int64_t code) {
+bool player_failed(struct player *player, const char *what, int64_t code) {
     player->broken = true;
     if (player->fault && fault_explains(player->fault, player->session.sim, code))
         return true;
@@ -54,13 +52,13 @@ static uint32_t priority_of(const struct op *op) {
     return op->flags & FLAG_PRIORITY ? priorities[op->size % 3] : 0;
 }
 
-static uint64_t due_of(const struct player *player, const struct op *op) {
-    return op->flags & FLAG_DELAY ? now_us(player) + delay_us(op) : 0;
+uint64_t op_due_us(const struct player *player, const struct op *op) {
+    return op->flags & FLAG_DELAY ? player_now_us(player) + delay_us(op) : 0;
 }
 
 /* As the engine chooses it: the priority, or the minute. */
 static uint32_t lane_of(const struct player *player, const struct op *op) {
-    uint64_t due_us = due_of(player, op);
+    uint64_t due_us = op_due_us(player, op);
     return due_us ? 256 + (uint32_t)(due_us / 60000000 % 512) : priority_of(op);
 }
 
@@ -69,7 +67,7 @@ static uint64_t next_id(struct player *player, const struct op *op, uint8_t queu
     qi_queue_stats stats;
     int error = qi_queue_stats_of(player->session.queues[queue], &stats);
     if (error) {
-        failed(player, "stats", error);
+        player_failed(player, "stats", error);
         return UINT64_MAX;
     }
     return qi_sim_next_id(player->session.queues[queue], lane_of(player, op));
@@ -84,7 +82,7 @@ static bool is_better(const struct message *one, const struct message *other) {
     return one->now.time != other->now.time ? one->now.time < other->now.time : one->id < other->id;
 }
 
-static struct message *best(struct player *player, struct model_queue *queue, bool with_due) {
+struct message *foresee_best(struct player *player, struct model_queue *queue, bool with_due) {
     struct message *found = NULL;
     for (uint32_t i = 0; i < queue->count; i++) {
         struct message *message = &queue->messages[i];
@@ -100,7 +98,7 @@ static struct message *oldest(struct player *player, struct model_queue *queue) 
     for (uint32_t i = 0; i < queue->count; i++)
         if (is_ready(player, &queue->messages[i]) && !queue->messages[i].now.time)
             return &queue->messages[i];
-    return best(player, queue, true);
+    return foresee_best(player, queue, true);
 }
 
 /* ---- publish ---- */
@@ -130,7 +128,7 @@ static struct message *foresee(struct player *player, const struct op *op, uint8
     if (redelivered)
         model_event(model, EVENT_DELIVER, message, last && !delayed);
     if (delayed)
-        model_time(model, message, due_of(player, op), last);
+        model_time(model, message, op_due_us(player, op), last);
     return message;
 }
 
@@ -166,13 +164,13 @@ static void foresee_place(struct player *player, struct model_queue *queue, uint
 static bool is_refused(struct player *player, const char *what, int64_t code) {
     if (code == QI_E_QUEUE_FULL)
         return true;
-    return code < 0 ? failed(player, what, code)
+    return code < 0 ? player_failed(player, what, code)
                     : player_complain(player, "%s went into a queue that is full", what);
 }
 
 static bool check_id(struct player *player, const char *what, int64_t got, uint64_t expected) {
     if (got < 0)
-        return failed(player, what, got);
+        return player_failed(player, what, got);
     if ((uint64_t)got != expected)
         return player_complain(player, "%s gave id %lld, not %llu", what, (long long)got,
                                (unsigned long long)expected);
@@ -180,7 +178,7 @@ static bool check_id(struct player *player, const char *what, int64_t got, uint6
 }
 
 static bool id_is_new(struct player *player, const struct op *op, uint64_t id) {
-    uint64_t least = model_next_min(queue_of(player, op), model_lane(id));
+    uint64_t least = model_next_min(player_queue(player, op), model_lane(id));
     return id >= least ||
            player_complain(player, "id %llu is given again: ids below %llu were given",
                            (unsigned long long)id, (unsigned long long)least);
@@ -194,18 +192,18 @@ static bool play_publish(struct player *player, const struct op *op) {
         return false;
     uint8_t payload[PAYLOAD_MAX];
     player->model.serial++;
-    if (is_full(player, queue_of(player, op), 1))
+    if (is_full(player, player_queue(player, op), 1))
         return is_refused(player, "publish",
                           qi_publish_with(player->session.queues[op->queue], NULL, 0, "", 0,
-                                          engine_flags(op), 0, due_of(player, op)));
-    foresee_place(player, queue_of(player, op), 1);
+                                          engine_flags(op), 0, op_due_us(player, op)));
+    foresee_place(player, player_queue(player, op), 1);
     const struct message message = *foresee(player, op, op->queue, id, op->size, true);
     payload_fill(message.serial, payload, op->size);
     int64_t got = qi_publish_with(player->session.queues[op->queue], payload, message.headers_size,
                                   payload + message.headers_size, message.body_size,
-                                  engine_flags(op), message.expiry_us, due_of(player, op));
+                                  engine_flags(op), message.expiry_us, op_due_us(player, op));
     if (got >= 0)
-        model_returned(queue_of(player, op));
+        model_returned(player_queue(player, op));
     return check_id(player, "publish", got, id);
 }
 
@@ -219,14 +217,14 @@ static bool play_batch(struct player *player, const struct op *op) {
         return !player->verdict.text[0];
     if (!id_is_new(player, op, id))
         return false;
-    if (is_full(player, queue_of(player, op), count)) {
+    if (is_full(player, player_queue(player, op), count)) {
         memset(sizes, 0, sizeof sizes);
         return is_refused(player, "publish_many",
                           qi_publish_many(player->session.queues[op->queue], count, bodies, sizes,
-                                          NULL, NULL, engine_flags(op), 0, due_of(player, op), NULL,
-                                          NULL));
+                                          NULL, NULL, engine_flags(op), 0, op_due_us(player, op),
+                                          NULL, NULL));
     }
-    foresee_place(player, queue_of(player, op), count);
+    foresee_place(player, player_queue(player, op), count);
     for (uint32_t i = 0; i < count; i++) {
         sizes[i] = (op->size + 37 * i) % (count > 16 ? 80 : 400);
         player->model.serial++;
@@ -236,9 +234,9 @@ static bool play_batch(struct player *player, const struct op *op) {
     }
     int64_t got =
         qi_publish_many(player->session.queues[op->queue], count, bodies, sizes, NULL, NULL,
-                        engine_flags(op), expiry_us, due_of(player, op), NULL, NULL);
+                        engine_flags(op), expiry_us, op_due_us(player, op), NULL, NULL);
     if (got >= 0)
-        model_returned(queue_of(player, op));
+        model_returned(player_queue(player, op));
     return check_id(player, "publish_many", got, id);
 }
 
@@ -266,7 +264,7 @@ static bool play_fanout(struct player *player, const struct op *op) {
     if (full)
         return is_refused(player, "fanout",
                           qi_store_publish(player->session.store, queues, count, NULL, 0, "", 0,
-                                           engine_flags(op), 0, due_of(player, op), got));
+                                           engine_flags(op), 0, op_due_us(player, op), got));
     for (uint32_t i = 0; i < count; i++)
         foresee_place(player, &player->model.queues[numbers[i]], 1);
     for (uint32_t i = 0; i < count; i++)
@@ -275,9 +273,9 @@ static bool play_fanout(struct player *player, const struct op *op) {
     int error =
         qi_store_publish(player->session.store, queues, count, payload, message.headers_size,
                          payload + message.headers_size, message.body_size, engine_flags(op),
-                         message.expiry_us, due_of(player, op), got);
+                         message.expiry_us, op_due_us(player, op), got);
     if (error)
-        return failed(player, "fanout", error);
+        return player_failed(player, "fanout", error);
     for (uint32_t i = 0; i < count; i++) {
         if (got[i] != expected[i])
             return check_id(player, "fanout", (int64_t)got[i], expected[i]);
@@ -286,264 +284,13 @@ static bool play_fanout(struct player *player, const struct op *op) {
     return true;
 }
 
-/* ---- get, ack ---- */
-
-static bool is_expired(const struct player *player, const struct message *message) {
-    return message->expiry_us && message->expiry_us <= player->session.sim->wall_us;
-}
-
-static bool keeps_dead(const struct player *player, const struct model_queue *queue) {
-    return keeps_dead_letters((int)(queue - player->model.queues));
-}
-
-/* Nobody gets it any more: why; 0: somebody does. */
-static uint32_t why_dead(const struct player *player, const struct model_queue *queue,
-                         const struct message *message) {
-    uint32_t count = message->now.deliveries;
-    if (message->now.time == MODEL_REDRIVEN)
-        return 0;
-    if (keeps_dead(player, queue) && count > 0 && count % MAX_DELIVERIES == 0)
-        return QI_DEAD_DELIVERIES;
-    return is_expired(player, message) ? QI_DEAD_EXPIRED : 0;
-}
-
-/* The next that a consumer gets; those before it that nobody gets any more leave, or are dead letters. NULL: none. */
-static struct message *foresee_get(struct player *player, struct model_queue *queue) {
-    struct message *message;
-    uint32_t why;
-    while ((message = best(player, queue, true)) && (why = why_dead(player, queue, message))) {
-        if (keeps_dead(player, queue))
-            model_time(queue, message, model_dead(why), true);
-        else
-            model_event(queue, EVENT_ACK, message, true);
-    }
-    return message;
-}
-
-/* Those that come with it: what nobody gets is stepped over now, and when the first that is due is one, all that are due. */
-static uint32_t foresee_more(struct player *player, struct model_queue *queue, uint32_t room,
-                             struct message **expected) {
-    uint32_t count = 0;
-    bool with_due = true;
-    struct message *message = foresee_get(player, queue);
-    for (; message && count < room; message = best(player, queue, with_due)) {
-        bool dead = why_dead(player, queue, message) != 0;
-        if (dead && message->now.time) {
-            with_due = false;
-            continue;
-        }
-        message->picked = true;
-        if (!dead)
-            expected[count++] = message;
-    }
-    for (uint32_t i = 0; i < queue->count; i++)
-        queue->messages[i].picked = false;
-    return count;
-}
-
-static uint64_t lease_of(const struct op *op) {
-    return op->flags & FLAG_LEASE ? 300000 : 0;
-}
-
-static void give(struct player *player, const struct op *op, struct message *message) {
-    message->out = true;
-    message->lease_us = lease_of(op) ? now_us(player) + lease_of(op) : 0;
-}
-
-static bool check_got(struct player *player, const struct message *expected,
-                      const qi_message *message, const uint8_t *payload) {
-    bool redelivered = expected->old || expected->now.deliveries > 1; /* this one is counted */
-    uint32_t size = expected->headers_size + expected->body_size;
-    if (message->req_id != expected->id)
-        return player_complain(player, "get gave %llu, not %llu",
-                               (unsigned long long)message->req_id,
-                               (unsigned long long)expected->id);
-    if (message->payload_size != size || !payload_is(expected->serial, payload, size))
-        return player_complain(player, "get gave wrong bytes for %llu",
-                               (unsigned long long)expected->id);
-    if (redelivered != ((message->flags & QI_REDELIVERED) != 0) ||
-        message->delivery_count != expected->now.deliveries)
-        return player_complain(player, "get gave %llu as delivered %u times, not %u",
-                               (unsigned long long)expected->id, message->delivery_count,
-                               expected->now.deliveries);
-    return true;
-}
-
-static bool play_get(struct player *player, const struct op *op) {
-    struct model_queue *queue = queue_of(player, op);
-    uint8_t payload[PAYLOAD_MAX];
-    struct message *expected = foresee_get(player, queue);
-    if (expected)
-        model_event(queue, EVENT_DELIVER, expected, true);
-    qi_reader reader = {.queue = player->session.queues[op->queue],
-                        .payload = payload,
-                        .room = sizeof payload,
-                        .lease_us = lease_of(op)};
-    int64_t got = qi_get(&reader);
-    if (got < 0 && !(got == QI_EMPTY && !expected))
-        return got == QI_EMPTY ? player_complain(player, "get found nothing, %llu is there",
-                                                 (unsigned long long)expected->id)
-                               : failed(player, "get", got);
-    if (!expected && got >= 0)
-        return player_complain(player, "get gave %llu, nothing should be ready",
-                               (unsigned long long)reader.message.req_id);
-    model_returned(queue);
-    if (!expected)
-        return true;
-    give(player, op, expected);
-    return check_got(player, expected, &reader.message, payload);
-}
-
-static bool play_get_many(struct player *player, const struct op *op) {
-    struct model_queue *queue = queue_of(player, op);
-    struct message *expected[MANY];
-    uint32_t room = op->count > MANY ? MANY : op->count;
-    uint32_t count = foresee_more(player, queue, room, expected);
-    for (uint32_t i = 0; i < count; i++)
-        model_event(queue, EVENT_DELIVER, expected[i], i + 1 == count);
-    uint8_t payloads[MANY * 3600], *payload = payloads;
-    qi_message messages[MANY];
-    uint64_t req_ids[MANY];
-    uint32_t sizes[MANY];
-    uint64_t hits = player->fault ? fault_hits(player->session.sim) : 0;
-    int64_t got = qi_get_many(player->session.queues[op->queue], room, messages, payloads,
-                              sizeof payloads, req_ids, sizes, lease_of(op));
-    if (got < 0 && got != QI_EMPTY)
-        return failed(player, "get_many", got);
-    got = got == QI_EMPTY ? 0 : got / 2;
-    if (got > 0 && got < count && player->fault && fault_hits(player->session.sim) > hits)
-        count = model_deliver_fewer(queue, count, (uint32_t)got); /* the rest was not read */
-    model_returned(queue); /* what the log holds now, not what was foreseen */
-    if (got != count)
-        return player_complain(player, "get_many gave %lld messages, not %u", (long long)got,
-                               count);
-    for (uint32_t i = 0; i < count; payload += sizes[i++]) {
-        give(player, op, expected[i]);
-        if (!check_got(player, expected[i], &messages[i], payload))
-            return false;
-    }
-    return true;
-}
-
-/* Up to `room` of the delivered ones, from the `from`-th on. */
-static uint32_t pick_out(struct model_queue *queue, uint32_t from, uint32_t room,
-                         struct message **picked) {
-    uint32_t out = 0, count = 0;
-    for (uint32_t i = 0; i < queue->count; i++)
-        out += queue->messages[i].out;
-    if (out == 0)
-        return 0;
-    from %= out;
-    for (uint32_t i = 0; i < queue->count && count < room; i++)
-        if (queue->messages[i].out && from-- == 0) {
-            picked[count++] = &queue->messages[i];
-            from = 0;
-        }
-    return count;
-}
-
-static bool play_ack(struct player *player, const struct op *op) {
-    struct model_queue *queue = queue_of(player, op);
-    struct message *picked[MANY];
-    uint32_t most = op->kind == OP_ACK ? 1 : op->count > MANY ? MANY : op->count;
-    uint32_t count = pick_out(queue, op->size, most, picked);
-    uint64_t req_ids[MANY];
-    if (count == 0)
-        return true;
-    bool bury = op->kind == OP_REJECT && keeps_dead(player, queue);
-    uint64_t due_us = bury ? model_dead(QI_DEAD_REJECTED) : due_of(player, op);
-    for (uint32_t i = 0; i < count; i++) {
-        req_ids[i] = picked[i]->id;
-        picked[i]->out = false;
-        if (op->kind != OP_NACK && !bury)
-            model_event(queue, EVENT_ACK, picked[i], i + 1 == count);
-        else if (due_us)
-            model_time(queue, picked[i], due_us, i + 1 == count);
-    }
-    qi_queue *handle = player->session.queues[op->queue];
-    int64_t got = op->kind == OP_ACK      ? qi_ack(handle, req_ids[0], 0)
-                  : op->kind == OP_NACK   ? qi_nack_many(handle, req_ids, NULL, count, due_us)
-                  : op->kind == OP_REJECT ? qi_reject_many(handle, req_ids, NULL, count)
-                                          : qi_ack_many(handle, req_ids, NULL, count);
-    if (got != 0)
-        return failed(player, op_name(op->kind), got);
-    model_returned(queue);
-    return true;
-}
-
-static bool play_redrive(struct player *player, const struct op *op) {
-    struct model_queue *queue = queue_of(player, op);
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < queue->count && count < op->count; i++) {
-        struct message *message = &queue->messages[i];
-        if (!is_waiting(message) || message->now.time < model_dead(0))
-            continue;
-        model_time(queue, message, MODEL_REDRIVEN, true);
-        count++;
-    }
-    int64_t got = qi_redrive(player->session.queues[op->queue], op->count);
-    if (got < 0)
-        return failed(player, "redrive", got);
-    model_returned(queue);
-    return got == count ||
-           player_complain(player, "redrive gave %lld, not %u", (long long)got, count);
-}
-
-/* Of a message that nobody has: another time, or an end. */
-static bool play_waiting(struct player *player, const struct op *op) {
-    struct model_queue *queue = queue_of(player, op);
-    struct message *message = NULL;
-    uint32_t waiting = 0, at = 0;
-    for (uint32_t i = 0; i < queue->count; i++)
-        waiting += is_waiting(&queue->messages[i]);
-    for (uint32_t i = 0; i < queue->count && !message; i++)
-        if (is_waiting(&queue->messages[i]) && at++ == op->size % waiting)
-            message = &queue->messages[i];
-    if (!message)
-        return true;
-    uint64_t id = message->id, due_us = due_of(player, op);
-    qi_queue *handle = player->session.queues[op->queue];
-    if (op->kind == OP_DROP)
-        model_event(queue, EVENT_ACK, message, true);
-    else
-        model_time(queue, message, due_us || !model_is_delay_lane(id) ? due_us : now_us(player),
-                   true);
-    int64_t got = op->kind == OP_DROP ? qi_delete(handle, id) : qi_reschedule(handle, id, due_us);
-    if (got != 0)
-        return failed(player, op_name(op->kind), got);
-    model_returned(queue);
-    return true;
-}
-
-static bool play_purge(struct player *player, const struct op *op) {
-    struct model_queue *queue = queue_of(player, op);
-    struct message *last = NULL;
-    for (uint32_t i = 0; i < queue->count; i++)
-        if (is_waiting(&queue->messages[i]))
-            last = &queue->messages[i];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < queue->count; i++) {
-        struct message *message = &queue->messages[i];
-        if (!is_waiting(message))
-            continue;
-        count++;
-        model_event(queue, EVENT_ACK, message, message == last);
-    }
-    int64_t got = qi_purge(player->session.queues[op->queue]);
-    if (got < 0)
-        return failed(player, "purge", got);
-    model_returned(queue);
-    return got == count ||
-           player_complain(player, "purge gave %lld, not %u", (long long)got, count);
-}
-
 /* ---- the store as a whole ---- */
 
 static bool play_sync(struct player *player, const struct op *op) {
     int error = op->kind == OP_SYNC ? qi_queue_sync(player->session.queues[op->queue])
                                     : qi_store_sync(player->session.store);
     if (error)
-        return failed(player, "sync", error);
+        return player_failed(player, "sync", error);
     for (int i = 0; i < QUEUES; i++)
         if (op->kind == OP_SYNC_ALL || i == op->queue)
             model_synced(&player->model.queues[i]);
@@ -551,7 +298,7 @@ static bool play_sync(struct player *player, const struct op *op) {
 }
 
 static bool play_create(struct player *player, const struct op *op, bool create) {
-    struct model_queue *queue = queue_of(player, op);
+    struct model_queue *queue = player_queue(player, op);
     struct session *session = &player->session;
     queue->exists = EITHER_WAY;
     int error;
@@ -565,7 +312,7 @@ static bool play_create(struct player *player, const struct op *op, bool create)
         error = qi_queue_delete(session->queues[op->queue]);
     }
     if (error)
-        return failed(player, create ? "create" : "delete", error);
+        return player_failed(player, create ? "create" : "delete", error);
     queue->exists = create ? PRESENT : ABSENT;
     model_forget(queue);
     return true;
@@ -577,7 +324,7 @@ static bool play_tick(struct player *player, bool idle) {
         qi_sim_advance(player->session.sim, 2 * IDLE_US);
         error = qi_store_tick(player->session.store);
     }
-    return !error || failed(player, "tick", error);
+    return !error || player_failed(player, "tick", error);
 }
 
 static bool play_reopen(struct player *player) {
@@ -585,7 +332,7 @@ static bool play_reopen(struct player *player) {
     player->model.ended = UNCLEAN_OR_CLEAN;
     int error = qi_store_close(player->session.store);
     if (error)
-        return failed(player, "close", error);
+        return player_failed(player, "close", error);
     for (int i = 0; i < QUEUES; i++)
         model_synced(&player->model.queues[i]);
     player->model.ended = CLEAN;
@@ -609,7 +356,7 @@ static bool play_other(struct player *player, const struct op *op) {
     switch (op->kind) {
     case OP_COMPACT: {
         int64_t freed = qi_store_compact(player->session.store, 20);
-        return freed >= 0 || failed(player, "compact", freed);
+        return freed >= 0 || player_failed(player, "compact", freed);
     }
     case OP_TICK:
     case OP_IDLE:
@@ -637,7 +384,7 @@ static bool play_other(struct player *player, const struct op *op) {
 bool operation_play(struct player *player, const struct op *op) {
     bool of_queue = op->kind < OP_COMPACT || op->kind == OP_SYNC || op->kind == OP_DELETE ||
                     (op->kind >= OP_RESCHEDULE && op->kind <= OP_REDRIVE);
-    bool exists = queue_of(player, op)->exists == PRESENT;
+    bool exists = player_queue(player, op)->exists == PRESENT;
     if (op->kind == OP_CREATE || (op->kind == OP_PUBLISH && !exists))
         return exists || play_create(player, op, true);
     if (of_queue && !exists)
@@ -668,7 +415,7 @@ bool operation_play(struct player *player, const struct op *op) {
         return play_purge(player, op);
     case OP_FLUSH: {
         int error = qi_flush(player->session.queues[op->queue]);
-        return !error || failed(player, "flush", error);
+        return !error || player_failed(player, "flush", error);
     }
     case OP_DELETE:
         return play_create(player, op, false);

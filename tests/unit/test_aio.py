@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 
 import pytest
-from helpers import SMALL, bodies
+from helpers import SMALL, bodies, on_a_loop, settle
 
 import qindex
 from qindex import aio
@@ -14,22 +14,6 @@ from qindex.aio_queue import BUSY
 from qindex.testing import SimulatedDisk
 
 PATIENCE = 30
-
-
-def on_a_loop(test):
-    """Run the test as a coroutine; it may take PATIENCE seconds."""
-
-    @functools.wraps(test)
-    def run(*arguments, **fixtures):
-        asyncio.run(asyncio.wait_for(test(*arguments, **fixtures), PATIENCE))
-
-    return run
-
-
-async def settle(turns=20):
-    """Let the other tasks come to where they wait."""
-    for _ in range(turns):
-        await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -383,42 +367,3 @@ async def test_a_sync_that_fails_says_so_to_all_who_wait_for_it():
         await queue.get(timeout=None)
     with pytest.raises(qindex.StoreFailed):
         await store.close()
-
-
-@on_a_loop
-async def test_a_task_that_waits_gets_what_time_makes_ready(path):
-    async with aio.open(path, **SMALL) as store:
-        queue = await store.queue("a")
-        await queue.publish(b"before", delay=0.05)
-        assert (await queue.get(timeout=PATIENCE)).body == b"before"
-        waiting = asyncio.create_task(queue.get(timeout=PATIENCE))
-        await settle()
-        await queue.publish(b"much later", delay=1000)
-        await queue.publish(b"meanwhile", delay=0.05, priority=3)
-        message = await waiting
-        assert (message.body, message.priority) == (b"meanwhile", 3)
-
-
-@on_a_loop
-async def test_a_task_that_waits_gets_what_another_held_too_long(path):
-    async with aio.open(path, **SMALL) as store:
-        queue = await store.queue("a", max_deliveries=2, dead_letters=True)
-        await queue.publish(b"a")
-        first = await queue.get(lease=1000)
-        waiting = asyncio.create_task(queue.get(timeout=PATIENCE, lease=1000))
-        await settle()
-        await queue.touch(first, 0.05)
-        again = await waiting
-        assert again.delivery_count == 2
-        with pytest.raises(qindex.LeaseExpired):
-            await queue.ack(first)
-        await queue.nack(again, delay=0.01)
-        assert await queue.get(timeout=0.5) is None
-        assert [m.dead async for m in queue.browse(state="dead")] == ["deliveries"]
-        assert await queue.redrive() == 1
-        await queue.nack(await queue.get(), delay=100)
-        (waits,) = [m async for m in queue.browse(state="delayed")]
-        await queue.reschedule(waits)
-        await queue.nack(await queue.get())
-        await queue.delete(waits.req_id)
-        assert (await queue.stats()).dead == 0

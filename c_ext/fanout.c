@@ -1,0 +1,96 @@
+/* fanout.c - one message to several queues: all that can fail comes before the first record. */
+#include <string.h>
+
+#include "publish.h"
+
+/* A queue may be named more than once. */
+static void count_copies(struct qi_queue **queues, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        queues[i]->copies = 0;
+    for (uint32_t i = 0; i < count; i++)
+        queues[i]->copies++;
+}
+
+/* Disk space and memory for what a queue gets; nothing is waited for. */
+static int reserve(struct qi_queue *queue, const struct qi_publish *publish, uint64_t size) {
+    uint8_t *at;
+    if (qi_publish_maps(queue, publish, queue->copies) != 0)
+        return QI_E_MEMORY;
+    int error =
+        qi_journal_room(qi_current(queue), queue->copies * (QI_FRAME_HEADER + size), false, &at);
+    return error ? qi_append_failed(queue, error) : 0;
+}
+
+/* All that can fail, before the first record: the queues are awake and have room, all at one moment. To wait for one
+ * may take that from another, so it is looked at again. */
+static int prepare_all(struct qi_queue **queues, uint32_t count, const struct qi_publish *publish) {
+    uint64_t size = qi_publish_size(queues[0]->store, publish);
+    bool fits = false;
+    for (int attempt = 0; !fits && attempt < 100; attempt++) {
+        count_copies(queues, count);
+        for (uint32_t i = 0; i < count; i++) {
+            int error = qi_queue_ready(queues[i], true);
+            if (!error)
+                error = qi_make_room(queues[i], queues[i]->copies * (QI_FRAME_HEADER + size),
+                                     queues[i]->copies);
+            if (error)
+                return error;
+        }
+        count_copies(queues, count); /* another thread's fan-out may have come between */
+        fits = true;
+        for (uint32_t i = 0; i < count && fits; i++)
+            fits = queues[i]->dir >= 0 &&
+                   qi_has_room(queues[i], queues[i]->copies * (QI_FRAME_HEADER + size),
+                               queues[i]->copies) &&
+                   queues[i]->highest + queues[i]->copies <= queues[i]->reserved_durable;
+    }
+    if (!fits)
+        return qi_fail(QI_E_FULL, "no room in %u queues at the same time: nothing was published",
+                       count);
+    int error = 0;
+    for (uint32_t i = 0; i < count && !error; i++)
+        error = qi_has_place(queues[i], queues[i]->copies);
+    for (uint32_t i = 0; i < count && !error; i++)
+        error = qi_make_place(queues[i], queues[i]->copies);
+    for (uint32_t i = 0; i < count && !error; i++)
+        error = reserve(queues[i], publish, size);
+    return error;
+}
+
+/* Between the first record and the last the lock is kept, and only a failing disk can stop it. */
+static int publish_to_all(struct qi_queue **queues, uint32_t count,
+                          const struct qi_publish *publish, uint64_t *req_ids) {
+    for (uint32_t i = 0; i < count; i++) {
+        int64_t req_id = qi_append_publish(queues[i], publish);
+        if (req_id >= 0) {
+            req_ids[i] = (uint64_t)req_id;
+        } else if (i > 0) {
+            char text[256];
+            strncpy(text, qi_error_text(), sizeof text - 1);
+            text[sizeof text - 1] = 0;
+            return qi_fail((int)req_id, "only the first %u of %u queues have it: %s", i, count,
+                           text);
+        } else {
+            return (int)req_id;
+        }
+    }
+    return 0;
+}
+
+int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t count,
+                     const void *headers, uint32_t headers_size, const void *body,
+                     uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t due_us,
+                     uint64_t *req_ids) {
+    struct qi_publish publish = {headers,   body,      headers_size, body_size, flags,
+                                 expiry_us, {0, 0, 0}, count,        due_us};
+    qi_lock(store);
+    int error = count ? prepare_all(queues, count, &publish) : 0;
+    if (!error && count)
+        error = qi_publish_body(store, &publish);
+    if (!error)
+        error = publish_to_all(queues, count, &publish, req_ids);
+    for (uint32_t i = 0; i < count && !error; i++)
+        qi_flush_if_due(queues[i]);
+    qi_unlock(store);
+    return error;
+}

@@ -1,0 +1,55 @@
+/* rules.c - what a queue does by itself: its bounds. (ready.c: what has expired, or was delivered too often.) */
+#include "publish.h"
+#include "ready.h"
+
+int qi_queue_rules(struct qi_queue *queue, uint64_t ttl_us, uint64_t max_messages, bool drop_head,
+                   uint32_t max_deliveries, bool dead_letters) {
+    qi_lock(queue->store);
+    int error = qi_store_usable(queue->store, false);
+    if (!error)
+        queue->rules = (struct qi_rules){.ttl_us = ttl_us,
+                                         .max_messages = max_messages,
+                                         .max_deliveries = max_deliveries,
+                                         .drop_head = drop_head,
+                                         .dead_letters = dead_letters};
+    qi_unlock(queue->store);
+    return error;
+}
+
+int qi_has_place(struct qi_queue *queue, uint64_t count) {
+    const struct qi_rules *rules = &queue->rules;
+    uint64_t here = queue->depth - queue->dead;
+    if (rules->max_messages == 0)
+        return 0;
+    int error = rules->drop_head ? qi_delayed_run(queue) : 0;
+    uint64_t may_go = rules->drop_head ? here - queue->out - queue->delayed : 0;
+    if (error || (here - may_go + count <= rules->max_messages))
+        return error;
+    return qi_fail(
+        QI_E_QUEUE_FULL,
+        "queue %s has %llu messages, and may have %llu: take some, or raise max_messages",
+        queue->name, (unsigned long long)here, (unsigned long long)rules->max_messages);
+}
+
+/* The oldest of the lowest priority goes; then what was delayed and is due. */
+static int drop_head(struct qi_queue *queue) {
+    struct qi_segment *segment;
+    uint32_t slot, priority;
+    int error = qi_find_message(queue, 0, qi_lane_start(QI_PRIORITIES), true, &segment, &slot);
+    if (error == QI_EMPTY && qi_due_first(queue, &segment, &slot, &priority))
+        error = 0;
+    if (!error)
+        error = qi_append_event(queue, QI_ACK,
+                                segment->number * queue->store->options.segment_entries + slot);
+    if (!error)
+        qi_segment_ack(queue, segment, slot);
+    return error;
+}
+
+int qi_make_place(struct qi_queue *queue, uint64_t count) {
+    int error = 0;
+    while (queue->rules.max_messages && !error &&
+           queue->depth - queue->dead + count > queue->rules.max_messages)
+        error = drop_head(queue);
+    return error;
+}

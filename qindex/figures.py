@@ -1,0 +1,104 @@
+"""What a queue counts: all of it is known without looking at messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from qindex._core import ffi, lib
+from qindex.errors import raise_error
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """Figures of one queue; O(number of its segments) to collect."""
+
+    name: str
+    ready: int
+    unacked: int
+    delayed: int
+    dead: int
+    next_due: float | None  # seconds since 1970; None: nothing is delayed
+    dirty_count: int
+    next_req_id: int
+    epoch: int  # of the journal; grows by one with each flush
+    journal_bytes: int
+    unsynced_bytes: int  # of these, what a power cut could take now
+    segments: int
+    hot_segments: int  # of these, with maps in memory
+    segment_bytes: int
+    loaded: bool  # False: idle, no file and no mapping open
+
+
+class Figures:
+    """The counts of a queue, for its class."""
+
+    name: str
+    _handle: Any
+
+    def _stats(self) -> Any:
+        stats = ffi.new("qi_queue_stats *")
+        code = lib.qi_queue_stats_of(self._handle, stats)
+        if code < 0:
+            raise_error(code)
+        return stats
+
+    def stats(self) -> QueueStats:
+        """All figures at one moment."""
+        s = self._stats()
+        return QueueStats(
+            self.name,
+            s.ready,
+            s.unacked,
+            s.delayed,
+            s.dead,
+            s.next_due_us / 1e6 if s.next_due_us else None,
+            s.dirty_count,
+            s.next_req_id,
+            s.epoch,
+            s.journal_bytes,
+            s.unsynced_bytes,
+            s.segments,
+            s.hot_segments,
+            s.segment_bytes,
+            s.loaded,
+        )
+
+    def __len__(self) -> int:
+        """Ready, unacked and delayed messages and dead letters together."""
+        return int(self._stats().depth)
+
+    def __bool__(self) -> bool:
+        """A queue is always true, also an empty one: `if queue:` would be a trap."""
+        return True
+
+    @property
+    def ready(self) -> int:
+        """Messages that get() would deliver (expired ones count until they are met)."""
+        return int(self._stats().ready)
+
+    @property
+    def unacked(self) -> int:
+        """Messages delivered by this process and not acked."""
+        return int(self._stats().unacked)
+
+    @property
+    def delayed(self) -> int:
+        """Messages whose time has not come."""
+        return int(self._stats().delayed)
+
+    @property
+    def dead(self) -> int:
+        """Dead letters: browse(state="dead") shows them, redrive() takes them back."""
+        return int(self._stats().dead)
+
+    @property
+    def next_due(self) -> float | None:
+        """When the next delayed message is due, in seconds since 1970; None: none is delayed."""
+        due_us = self._stats().next_due_us
+        return due_us / 1e6 if due_us else None
+
+    @property
+    def dirty_count(self) -> int:
+        """Publishes, deliveries and acks in the journal since the last flush."""
+        return int(self._stats().dirty_count)
