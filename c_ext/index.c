@@ -128,7 +128,7 @@ static int64_t change(struct qi_queue *queue, const uint64_t *req_ids, uint32_t 
     if (!error && req_ids)
         error = qi_check_distinct(req_ids, count);
     if (!error)
-        error = qi_make_room(queue, QI_RECORD_ID * (uint64_t)count, 0);
+        error = qi_make_event_room(queue, QI_RECORD_ID * (uint64_t)count);
     bool plain = !error && !req_ids && is_plain(queue, first, count);
     for (uint32_t i = 0; i < count && !error && !plain; i++)
         error = qi_find_live(queue, id_at(req_ids, first, i), &segment, &slot);

@@ -52,6 +52,7 @@ typedef struct {
     uint32_t embed_below; /* headers and body together, bytes */
     uint64_t message_file_size;
     uint64_t sync_interval_us; /* group commit; 0: only explicit syncs */
+    uint64_t min_free;         /* bytes that publishes leave free on the disk, at least */
     uint64_t keep_history; /* bytes per queue of journals that are flushed, for replay; 0: none */
     uint64_t idle_us;      /* unused for so long: flush, then close files and mappings */
     int io;                /* 0 auto, 1 mmap, 2 pwrite */

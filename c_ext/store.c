@@ -136,12 +136,14 @@ static void note_deleted(void *context, const char *name) {
 }
 
 /* What publishes leave free on the disk, so that acks and a flush of both journals always have room (H14); on a small
- * disk not more than a quarter of what is free now. */
+ * disk not more than a quarter of what is free now, unless the caller wants more. */
 static uint64_t reserve_of(struct qi_store *store) {
     uint64_t want = 4 * store->options.max_journal_bytes + (UINT64_C(2) << 20), left = 0;
     if (store->disk->ops->free_bytes(store->disk, store->root, &left) == 0 && want > left / 4)
         want = left / 4;
-    return want > KEEP_FREE_MIN ? want : KEEP_FREE_MIN;
+    if (want < KEEP_FREE_MIN)
+        want = KEEP_FREE_MIN;
+    return want > store->options.min_free ? want : store->options.min_free;
 }
 
 bool qi_is_short_of_space(struct qi_store *store) {

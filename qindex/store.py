@@ -334,6 +334,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     max_journal_bytes: int = MAX_JOURNAL_BYTES,
     segment_entries: int = 0,
     idle: float = IDLE_SECONDS,
+    min_free: int = 0,
     keep_history: int = 0,
     read_only: bool = False,
     create: bool = True,
@@ -346,7 +347,8 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     each publish and ack returns; "never" only on sync() and close(). embed_below: headers and body
     below this many bytes stand in the index itself, bigger ones in the message store.
     segment_entries is fixed at creation (0: 16384, or as the store has it). After `idle` seconds
-    without use a queue closes its files. keep_history: so many bytes per queue of journals that
+    without use a queue closes its files. min_free: publishes that need more of the disk than would
+    leave so many bytes free raise DiskFull; acks and flushes go on. keep_history: so many bytes per queue of journals that
     were flushed, and of segment files that they begin with, stay for `qindex replay`; the oldest go
     first, and all of them when the disk runs out of space. read_only looks at a store, also one
     that a process has open, and changes nothing. io: "auto" maps files on local file systems that
@@ -370,6 +372,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
         io,
         index_only=False,
         keep_history=keep_history,
+        min_free=min_free,
     )
     text, handle = open_handle(path, options, disk)
     return Store(text, handle, read_only=read_only, sync_policy=sync, disk=disk)

@@ -136,3 +136,20 @@ def test_h14_a_full_disk_refuses_publishes_and_serves_everything_else(small_disk
         assert len(queue) == left
         assert all(message.body == body for message in queue.browse())
         assert not [finding for finding in store.findings if finding.severity == "damage"]
+
+
+def test_a_low_water_mark_refuses_publishes_and_never_acks(tmp_path):
+    with qindex.open(tmp_path / "store") as store:
+        store.queue("a").publish_many([b"x" * 100] * 1000)
+    with qindex.open(tmp_path / "store", min_free=1 << 60) as store:
+        queue = store.queue("a")
+        with pytest.raises(qindex.DiskFull):
+            for _ in range(10_000):
+                queue.publish(b"x" * 1000)
+        while messages := queue.get_many(100):
+            queue.nack(messages[0], delay=3600)
+            queue.ack_many(messages[1:])
+        queue.flush()
+        assert queue.ready == queue.unacked == 0
+    with qindex.open(tmp_path / "store") as store:
+        store.queue("a").publish(b"there is room again")
