@@ -292,9 +292,9 @@ class Queue:
         """Make dead letters ready again; see qindex.Queue.redrive."""
         return await self._store._run(self._queue.redrive, count)
 
-    async def purge(self) -> int:
-        """Drop all messages but the unacked; return how many."""
-        return await self._store._run(self._queue.purge)
+    async def purge(self, where: Callable[[Message], bool] | None = None) -> int:
+        """Drop all messages but the unacked, or those of `where`; return how many."""
+        return await self._store._run(self._queue.purge, where)
 
     # --- durability and figures ----------------------------------------------------------------
 

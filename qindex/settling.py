@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from qindex._core import ffi, lib
 from qindex.arguments import to_due_us, to_lease_us
-from qindex.errors import raise_error
+from qindex.errors import AlreadyAcked, MessageDelivered, raise_error
 from qindex.message import Message
 from qindex.native import MessageFields, to_req_ids
 
@@ -145,17 +146,35 @@ class Settling:
             self.sync()
         return done
 
-    def purge(self) -> int:
+    def purge(self, where: Callable[[Message], bool] | None = None) -> int:
         """Drop all messages but the unacked, also delayed ones and dead letters; return how many.
 
-        O(their number). Raises DiskError if a segment cannot be read: then nothing was dropped.
+        With `where`, those of which it says True, one by one: a crash may leave the rest. Without,
+        all at once. O(their number). Raises DiskError if a segment cannot be read: then nothing was
+        dropped.
         """
+        if where is not None:
+            return self._purge_some(where)
         purged: int = lib.qi_purge(self._handle)
         if purged < 0:
             raise_error(purged)
         if self._confirm_all:
             self.sync()
         return purged
+
+    def _purge_some(self, where: Callable[[Message], bool]) -> int:
+        count = 0
+        for message in self.browse():
+            if where(message):
+                # A consumer may have it, or have had it, since it was looked at.
+                with contextlib.suppress(MessageDelivered, AlreadyAcked):
+                    self.delete(message)
+                    count += 1
+        return count
+
+    if TYPE_CHECKING:
+
+        def browse(self) -> Iterator[Message]: ...
 
     def sync(self) -> None:
         """Return when everything before this call survives a power cut.

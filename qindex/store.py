@@ -348,12 +348,12 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     below this many bytes stand in the index itself, bigger ones in the message store.
     segment_entries is fixed at creation (0: 16384, or as the store has it). After `idle` seconds
     without use a queue closes its files. min_free: publishes that need more of the disk than would
-    leave so many bytes free raise DiskFull; acks and flushes go on. keep_history: so many bytes per queue of journals that
-    were flushed, and of segment files that they begin with, stay for `qindex replay`; the oldest go
-    first, and all of them when the disk runs out of space. read_only looks at a store, also one
-    that a process has open, and changes nothing. io: "auto" maps files on local file systems that
-    keep what they allocated, and uses pwrite elsewhere. disk: for tests, see qindex.testing; the
-    path is only a name then.
+    leave so many bytes free raise DiskFull; acks and flushes go on. keep_history: so many bytes per
+    queue of journals that were flushed, and of segment files that they begin with, stay for `qindex
+    replay`; the oldest go first, and all of them when the disk runs out of space. read_only looks
+    at a store, also one that a process has open, and changes nothing. io: "auto" maps files on
+    local file systems that keep what they allocated, and uses pwrite elsewhere. disk: for tests,
+    see qindex.testing; the path is only a name then.
 
     Raises StoreLocked, FormatError, StoreCorrupt, StoreMissing, DiskError, DiskFull, ValueError.
     Cost: a few small files; queues are read when they are asked for.

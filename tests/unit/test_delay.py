@@ -191,6 +191,17 @@ def test_purge_takes_the_delayed_ones_too(simulated):
     assert simulated.check() == []
 
 
+def test_purge_takes_those_that_are_asked_for(simulated):
+    queue = simulated.queue("a")
+    for n in range(40):
+        queue.publish(b"%d" % n, delay=n % 2 * 90, priority=n % 4)
+    queue.get_many(3)
+    assert queue.purge(lambda message: message.due is not None) == 20
+    assert queue.purge(lambda message: message.priority == 2) == 7
+    assert (queue.ready, queue.delayed, queue.unacked) == (10, 0, 3)
+    assert simulated.check() == []
+
+
 def test_a_fan_out_and_a_batch_can_be_delayed(disk, simulated):
     a, b = simulated.queue("a"), simulated.queue("b")
     simulated.publish(["a", "b"], b"x" * 5000, delay=5, priority=9)

@@ -144,8 +144,7 @@ def test_a_low_water_mark_refuses_publishes_and_never_acks(tmp_path):
     with qindex.open(tmp_path / "store", min_free=1 << 60) as store:
         queue = store.queue("a")
         with pytest.raises(qindex.DiskFull):
-            for _ in range(10_000):
-                queue.publish(b"x" * 1000)
+            queue.publish_many([b"x" * 1000] * 10_000)
         while messages := queue.get_many(100):
             queue.nack(messages[0], delay=3600)
             queue.ack_many(messages[1:])
