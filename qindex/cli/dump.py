@@ -11,7 +11,8 @@ checksummed frame. A line without a ReqId is a frame that holds no message: a
 manifest, a session, a mark, a summary.
 
 Needs only the bytes: works on a store that is open, damaged, or only in part
-there, and on a file whose header is damaged. Message bodies are not shown: 'qindex peek' does.
+there, and on a file whose header is damaged. Message bodies are not shown:
+'qindex peek' does.
 
 exit codes: 0 shown; 1 some bytes are no valid frame (BAD), which is damage or a
 torn tail: 'qindex check' knows which; 2 nothing to dump at PATH.

@@ -11,22 +11,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import qindex
+from qindex._core import lib
 from qindex.cli.dump import dump_lines
 from qindex.cli.journal import LANE, Record, journals_in
 from qindex.cli.screen import CommandError
 from qindex.cli.sources import NodeSource, Source, StoreSource
 from qindex.cli.text import printable
 from qindex.formats.foreign import Findings, Tree
-from qindex.formats.rabbitmq_index import (
-    ACKED,
-    DELIVERED,
-    Journal,
-    Segment,
-    read_journal,
-    read_segment,
-)
-from qindex.formats.rabbitmq_index_v2 import index_files, read_index_file
+from qindex.formats.rabbitmq_index import Journal, Segment, read_journal, read_segment
+from qindex.formats.rabbitmq_index_v2 import acked_seqs, index_files
 from qindex.formats.rabbitmq_node import Part
+from qindex.formats.rabbitmq_queue import Counts, scan_v2
 
 COLUMNS: Final = 64
 ROWS_MAX: Final = 128
@@ -40,6 +35,11 @@ _IS: Final = {  # for bytes.translate(): 1 where the flags say so
     "delivered": bytes(bool(flags & _DELIVER) for flags in range(256)),
     "acked": bytes(bool(flags & _ACK) for flags in range(256)),
     "live": bytes(flags & _PUBLISH and not flags & _ACK for flags in range(256)),
+}
+_OF_STATE: Final = {  # of an entry of RabbitMQ's
+    lib.QI_RABBIT_PUBLISHED: _PUBLISH,
+    lib.QI_RABBIT_DELIVERED: _PUBLISH | _DELIVER,
+    lib.QI_RABBIT_ACKED: _PUBLISH | _DELIVER | _ACK,
 }
 _ACKED: Final = bytes(flags | _ACK if flags & _PUBLISH else flags for flags in range(256))
 
@@ -231,33 +231,39 @@ def _slots_of_v1(
     source: NodeSource, part: Part, title: str, names: list[str], entries: int
 ) -> _Slots:
     tree, findings = source.node.tree, Findings()
-    journal = Journal()
-    if (file := tree.try_open(f"{part.where}/journal.jif")) is not None:
-        with file:
-            journal = read_journal(file, findings)
+    journal = _read_journal_of_v1(tree, f"{part.where}/journal.jif", findings)
     numbers = {int(found[1]) for file_name in names if (found := _SEGMENT.fullmatch(file_name))}
-    marks = (journal.published, _PUBLISH), (journal.delivered, _DELIVER), (journal.acked, _ACK)
+    numbers |= {seq // entries for seq, flags in journal.items() if flags & _PUBLISH}
+    in_journal: dict[int, list[int]] = {}
+    for seq in journal:
+        in_journal.setdefault(seq // entries, []).append(seq)
+    segment = Segment()
 
     def flags(number: int) -> tuple[int, bytearray]:
-        segment = Segment()
+        segment.clear()
         if (file := tree.try_open(f"{part.where}/{number}.idx")) is not None:
             with file:
-                segment = read_segment(file, entries, findings)
+                read_segment(file, entries, segment, findings)
         found, base = bytearray(entries), number * entries
-        for slot in segment.published:
-            state = segment.state[slot]
-            found[slot] = _PUBLISH | _DELIVER * (state >= DELIVERED) | _ACK * (state == ACKED)
-        for ids, flag in marks:
-            for seq in in_journal.get(number, ()):
-                if seq in ids:
-                    found[seq - base] |= flag
+        for slot, state in segment.states():
+            found[slot] = _OF_STATE[state]
+        for seq in in_journal.get(number, ()):
+            found[seq - base] |= journal[seq]
         return base, found
 
-    in_journal: dict[int, list[int]] = {}
-    for seq in journal.published.keys() | journal.delivered | journal.acked:
-        in_journal.setdefault(seq // entries, []).append(seq)
-    numbers |= {seq // entries for seq in journal.published}
     return _Slots(title, entries, sorted(numbers), flags)
+
+
+def _read_journal_of_v1(tree: Tree, where: str, findings: Findings) -> dict[int, int]:
+    """Flags by seq."""
+    journal = Journal()
+    if (file := tree.try_open(where)) is not None:
+        with file:
+            journal = read_journal(file, findings)
+    found = {seq: _PUBLISH for seq, _ in journal.publishes()}
+    for seq, is_ack in journal.marks():
+        found[seq] = found.get(seq, 0) | (_ACK if is_ack else _DELIVER)
+    return found
 
 
 def _slots_of_v2(source: NodeSource, part: Part, title: str, numbers: list[int]) -> _Slots:
@@ -267,9 +273,13 @@ def _slots_of_v2(source: NodeSource, part: Part, title: str, numbers: list[int])
     def flags(number: int) -> tuple[int, bytearray]:
         base = number * V2_ENTRIES
         found = bytearray(V2_ENTRIES)
-        for seq, _, entry in read_index_file(tree, part.where, number, findings):
+        for batch in scan_v2(tree, part.where, [number], findings, Counts()):
+            for seq, *_ in batch.rows():
+                if 0 <= seq - base < V2_ENTRIES:
+                    found[seq - base] = _PUBLISH
+        for seq in acked_seqs(tree, part.where, number, findings):
             if 0 <= seq - base < V2_ENTRIES:
-                found[seq - base] = _PUBLISH if entry else _PUBLISH | _ACK
+                found[seq - base] = _PUBLISH | _ACK
         return base, found
 
     return _Slots(title, V2_ENTRIES, numbers, flags)

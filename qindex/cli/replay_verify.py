@@ -263,7 +263,8 @@ def _replay_all(log: NativeLog | RabbitMQLog, verdict: Verdict) -> Replay:
 
 def _compare_rabbitmq(log: RabbitMQLog, replay: Replay, verdict: Verdict) -> None:
     """Transient messages too: what a restart makes of them is no matter of the records."""
-    read = scan_queue(log.tree, log.folder, log.slots, Findings(), Counts())
+    batches = scan_queue(log.tree, log.folder, log.slots, Findings(), Counts())
+    read = (message for batch in batches for message in batch.rows())
     for one, message in zip_longest(read, replay.state.messages()):
         told = None if one is None else (one[0], not one[3][5], one[1])
         says = None if message is None else (message.req_id, message.transient, message.delivered)

@@ -116,10 +116,10 @@ def _trace_v1(
             stretches = list(journal_stretches(journal_file, journal, findings))
             publish = next((e for n, e in journal.publishes() if n == seq), None)
             entry = entry or publish
-            marks = journal.marks(seq)
-            delivered |= marks[0]
-            acked |= marks[1]
-            if publish or any(marks):
+            marks = {is_ack for n, is_ack in journal.marks() if n == seq}
+            delivered |= False in marks
+            acked |= True in marks
+            if publish or marks:
                 for start, end in stretches:
                     _journal_records(journal_file, start, end, seq, trace)
     return entry, delivered, acked

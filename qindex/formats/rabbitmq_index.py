@@ -90,10 +90,11 @@ class Journal:
         for seq, _, _, entry in rows(self.table.publishes, self.table.publish_count):
             yield seq, entry
 
-    def marks(self, seq: int) -> tuple[bool, bool]:
-        """(delivered, acked) of one message."""
-        marks = ffi.unpack(self.table.marks, self.table.mark_count) if self.table.marks else []
-        return seq << 1 in marks, seq << 1 | 1 in marks
+    def marks(self) -> Iterator[tuple[int, bool]]:
+        """(seq, is it an ack, not a deliver) in the order of the file."""
+        count = self.table.mark_count
+        for mark in ffi.unpack(self.table.marks, count) if count else ():
+            yield mark >> 1, mark & 1 == 1
 
 
 class Segment:
@@ -109,6 +110,11 @@ class Segment:
         """(slot, entry) in no order."""
         for slot, _, _, entry in rows(self.table.entries, self.table.count):
             yield slot, entry
+
+    def states(self) -> Iterator[tuple[int, int]]:
+        """(slot, QI_RABBIT_PUBLISHED ...) in no order."""
+        for slot, state, _, _ in rows(self.table.entries, self.table.count):
+            yield slot, state
 
 
 # --- journal ---------------------------------------------------------------------------------

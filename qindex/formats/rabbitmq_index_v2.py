@@ -98,6 +98,22 @@ def read_slot(tree: Tree, where: str, offset: int) -> bytes:
         return source.read(offset, _ENTRY.size)
 
 
+def acked_seqs(tree: Tree, where: str, number: int, findings: Findings) -> Iterator[int]:
+    """The acked messages that N.qi still tells of: they were written before they were acked."""
+    source = tree.try_open(f"{where}/{number}.qi")
+    if source is None:
+        return
+    with source:
+        from_seq, entries = _bounds(source, number, findings)
+        end = min(source.size, _HEADER.size + entries * _ENTRY.size)
+        for pos in range(_HEADER.size, end, _BLOCK):
+            block = source.read(pos, min(_BLOCK, end - pos))
+            seq = from_seq + (pos - _HEADER.size) // _ENTRY.size
+            for start in range(0, len(block) - _ENTRY.size + 1, _ENTRY.size):
+                if block[start] == 0 and any(block[start : start + _ENTRY.size]):
+                    yield seq + start // _ENTRY.size
+
+
 def _bounds(source: Source, number: int, findings: Findings) -> tuple[int, int]:
     """(seq of the first entry, how many entries there can be)"""
     head = source.read(0, _HEADER.size)

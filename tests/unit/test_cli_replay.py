@@ -12,7 +12,6 @@ import qindex
 from qindex.formats import rabbitmq_replay, replay
 from qindex.formats.native_frames import Frames, crc, journal_header
 from qindex.formats.rabbitmq import open_node
-from qindex.formats.rabbitmq_queue import Counts
 
 
 @pytest.fixture
@@ -210,7 +209,7 @@ def node(dead_node, tmp_path):
         part = queue.parts[0]
         seqs = [m.seq for m in queue.messages_of(part)]
         folder = node.tree.path / part.where
-        first = next(iter(queue.vhost.live(part, Counts())))
+        first = next(iter(queue.vhost.live(part)))
     fields = struct.pack(">16sQII", first[3][0], 0, first[3][2], first[3][3])
     with (node.tree.path / first[2]).open("rb") as file:
         file.seek(first[3][4])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qindex.formats.foreign import Findings, Tree
-from qindex.formats.rabbitmq_index_v2 import read_stored_term
+from qindex.formats.rabbitmq_index_v2 import acked_seqs, read_stored_term
 from qindex.formats.rabbitmq_message import MessageError
 from qindex.formats.rabbitmq_queue import Counts, scan_queue
 
@@ -148,3 +148,23 @@ def test_zeros_behind_a_stored_term_are_no_part_of_it(folder: Path) -> None:
     assert read_term(folder, stored(TERM + bytes(5), crc, size), size) == TERM
     body_of_zeros = b"\x83h\x01m\x00\x00\x00\x04" + bytes(4)
     assert read_term(folder, stored(body_of_zeros), len(body_of_zeros)) == body_of_zeros
+
+
+def acked(folder: Path, data: bytes) -> list[int]:
+    (folder / "1.qi").write_bytes(data)
+    tree = Tree(folder.parent, Findings())
+    found = list(acked_seqs(tree, "q", 1, Findings()))
+    tree.close()
+    return found
+
+
+def test_acked_messages_are_those_whose_entries_were_written_before(folder: Path) -> None:
+    slots = [NOTHING, in_store(), ACKED, NOTHING, ACKED]
+    assert acked(folder, header(b"RCQI", 100, 200) + b"".join(slots)) == [102, 104]
+    many = [NOTHING] * 20_000 + [ACKED, NOTHING, ACKED[:31]]
+    assert acked(folder, header(b"RCQI", 100, 30_000) + b"".join(many)) == [20_100]
+
+
+def test_a_header_that_promises_more_entries_than_there_are_costs_nothing(folder: Path) -> None:
+    assert acked(folder, header(b"RCQI", 0, 1 << 47) + ACKED) == [0]
+    assert acked(folder, b"RCQI") == []
