@@ -254,7 +254,7 @@ int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *byt
 static void message_row(qi_columns *columns, uint32_t row, const qi_message *message) {
     struct qi_msg_id id = qi_get_msg_id(message->msg_id);
     if (columns->kind)
-        columns->kind[row] = (uint8_t)message->flags;
+        columns->kind[row] = (uint8_t)(message->flags | (message->dead ? QI_DEAD_LETTER : 0));
     set64(columns->req_id, row, message->req_id);
     set64(columns->file, row, id.file);
     set64(columns->offset, row, id.offset);

@@ -81,6 +81,7 @@ enum {
     QI_DELAYED = 32,       /* its time has not come */
     QI_PRIORITY_SHIFT = 8, /* what a publish is given has the priority, 0 to 255, in these bits */
     QI_NO_BODY = 64,       /* in columns only */
+    QI_DEAD_LETTER = 128,  /* in columns only: `dead` says it elsewhere */
 };
 
 typedef struct {

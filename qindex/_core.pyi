@@ -61,6 +61,7 @@ class _Lib:
     QI_DEAD_REJECTED: Final = 2
     QI_DEAD_DELIVERIES: Final = 3
     QI_NO_BODY: Final = 64
+    QI_DEAD_LETTER: Final = 128
     QI_ROW_PUBLISH: Final = 0
     QI_ROW_TRANSIENT: Final = 1
     QI_ROW_DELIVER: Final = 2

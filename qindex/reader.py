@@ -19,7 +19,7 @@ BATCH_ROOM: Final = 4 * 1024 * 1024
 BATCH_MESSAGES_MAX: Final = 65536
 
 _unpack = ffi.unpack
-_REASONS: Final[tuple[DeadReason | None, ...]] = (None, "expired", "rejected", "deliveries")
+REASONS: Final[tuple[DeadReason | None, ...]] = (None, "expired", "rejected", "deliveries")
 
 
 @lru_cache(maxsize=256)
@@ -56,7 +56,7 @@ def to_message(queue: str, message: Any, payload: Any) -> Message:
             headers=_unpack(payload, table_size) if table_size else b"",
             priority=message.priority,
             due=message.due_us / 1e6 if message.due_us else None,
-            dead=_REASONS[message.dead] if message.dead < len(_REASONS) else None,
+            dead=REASONS[message.dead] if message.dead < len(REASONS) else None,
         ),
     )
 

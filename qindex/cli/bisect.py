@@ -37,7 +37,7 @@ from typing import Final
 
 from qindex.cli.bisect_search import TooManyRuns, Trials, find_killers
 from qindex.cli.bisect_trial import Consumer, Outcome, Spool
-from qindex.cli.messages import Found, add_choice, choice_of, positive
+from qindex.cli.messages import FOR_CONSUMERS, Found, add_choice, choice_of, positive
 from qindex.cli.screen import CommandError, Screen
 from qindex.cli.sources import chosen, open_source, total_of
 from qindex.cli.text import count, duration, printable, size
@@ -52,7 +52,7 @@ COLUMNS: Final = ["<queue", ">ReqId", "<state", ">deliveries", ">size", "<body"]
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", metavar="DIR", help="a store, or a dead broker's directory")
-    add_choice(parser, states=("ready", "delivered"))
+    add_choice(parser, states=FOR_CONSUMERS)
     parser.add_argument("--cmd", required=True, metavar="COMMAND", help="the consumer")
     parser.add_argument("--feed", choices=FEEDS, default="jsonl", help="default: jsonl")
     parser.add_argument(

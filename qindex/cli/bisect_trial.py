@@ -17,10 +17,11 @@ import qindex
 from qindex.arguments import encode_headers
 from qindex.cli.messages import STATES, Found
 from qindex.cli.screen import CommandError
+from qindex.reader import REASONS
 
 OUTPUT_BYTES_MAX: Final = 4096
 CANNOT_JUDGE, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
-_HEAD: Final = Struct(">QQIHhBBII")  # what a Found holds beside its queue, table and body
+_HEAD: Final = Struct(">QQQIHhBBBII")  # what a Found holds beside its queue, table and body
 _NO_PRIORITY: Final = -1
 
 
@@ -47,10 +48,12 @@ class Spool:
         head = _HEAD.pack(
             found.req_id,
             found.expiry_us,
+            found.due_us,
             found.delivery_count,
             found.part,
             _NO_PRIORITY if found.priority is None else found.priority,
             STATES.index(found.state) << 1 | found.redelivered,
+            REASONS.index(found.dead),
             found.persistent,
             len(table),
             len(found.body),
@@ -62,7 +65,8 @@ class Spool:
         for position in positions:
             self._file.seek(self._offsets[position])
             head = _HEAD.unpack(self._file.read(_HEAD.size))
-            req_id, expiry_us, deliveries, part, priority, state, persistent, table, body = head
+            (req_id, expiry_us, due_us, deliveries, part, priority, state, dead, persistent,
+             table, body) = head  # fmt: skip
             yield Found(
                 self.queue,
                 req_id,
@@ -75,6 +79,8 @@ class Spool:
                 self._file.read(body),
                 part,
                 None if priority == _NO_PRIORITY else priority,
+                due_us,
+                REASONS[dead],
             )
 
 

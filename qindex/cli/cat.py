@@ -7,10 +7,10 @@ dead broker's directory.
   --separator TEXT   follows each body; \\n, \\t, \\0 and \\\\ are understood, ''
                      is nothing
   --lengths          instead, 4 bytes before each body: its length, big-endian
-  --jsonl            one JSON object a line: queue, req_id, priority, state,
-                     redelivered, delivery_count, persistent, expires_at,
-                     headers, properties, and body (if it is UTF-8) or
-                     body_base64
+  --jsonl            one JSON object a line: queue, req_id, priority, state, dead,
+                     due_at, redelivered, delivery_count, persistent,
+                     expires_at, headers, properties, and body (if it is UTF-8)
+                     or body_base64
 
 In a pipe the bytes are written as they are. On a terminal what could steer it
 is shown as backslash escapes.

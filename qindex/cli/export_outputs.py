@@ -151,6 +151,8 @@ class Parquet:
                 ("req_id", pyarrow.int64()),
                 ("priority", pyarrow.int16()),
                 ("state", pyarrow.string()),
+                ("dead", pyarrow.string()),
+                ("due_at", pyarrow.timestamp("us", "UTC")),
                 ("redelivered", pyarrow.bool_()),
                 ("delivery_count", pyarrow.int64()),
                 ("persistent", pyarrow.bool_()),
@@ -169,20 +171,18 @@ class Parquet:
     def write(self, message: Found) -> None:
         headers = message.headers
         properties = properties_of(headers)
-        try:
-            expires_at = _EPOCH + timedelta(microseconds=message.expiry_us)
-        except OverflowError:
-            expires_at = datetime.max.replace(tzinfo=UTC)
         self._rows.append(
             {
                 "queue": message.queue.encode("utf-8", "backslashreplace").decode(),
                 "req_id": message.req_id,
                 "priority": message.priority,
                 "state": message.state,
+                "dead": message.dead,
+                "due_at": _moment(message.due_us),
                 "redelivered": message.redelivered,
                 "delivery_count": message.delivery_count,
                 "persistent": message.persistent,
-                "expires_at": expires_at if message.expiry_us else None,
+                "expires_at": _moment(message.expiry_us),
                 "headers": json.dumps(plain(headers)) if headers else None,
                 "properties": json.dumps(plain(properties)) if properties else None,
                 "body": message.body,
@@ -223,3 +223,11 @@ class Parquet:
 def _sync_file(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def _moment(microseconds: int) -> datetime | None:
+    """Since 1970; 0: none."""
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds) if microseconds else None
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)

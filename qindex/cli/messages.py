@@ -4,7 +4,10 @@ As JSON, one object a line (peek --json, cat and export --jsonl), a message has 
 
 queue, req_id     its place; in a RabbitMQ directory req_id is RabbitMQ's sequence number
 priority          of the sub-queue that it is in, in a RabbitMQ priority queue; else null
-state             ready; delivered: a consumer may have had it; expired: nobody would get it now
+state             ready; delayed: not due yet; delivered: a consumer may have had it; expired:
+                  nobody would get it now; dead: a dead letter, nobody gets it unless redriven
+dead              why it is a dead letter (expired, rejected, deliveries), or null
+due_at            until when it is, or was, delayed: seconds since 1970, or null
 redelivered, delivery_count, persistent
 expires_at        seconds since 1970, or null
 headers           as published; of a message from RabbitMQ: exchange, routing_keys, properties (raw)
@@ -20,7 +23,10 @@ import base64
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-STATES: Final = ("ready", "delivered", "expired")
+from qindex.message import DeadReason
+
+STATES: Final = ("ready", "delayed", "delivered", "expired", "dead")
+FOR_CONSUMERS: Final = ("ready", "delayed", "delivered")  # some day, if nobody does anything
 REQ_ID_MAX: Final = (1 << 62) - 1
 
 
@@ -39,10 +45,16 @@ class Found:
     body: bytes
     part: int = 0  # which of a RabbitMQ queue's directories, in their order
     priority: int | None = None
+    due_us: int = 0  # 0: it was not delayed
+    dead: DeadReason | None = None  # why it is a dead letter
 
     @property
     def expires_at(self) -> float | None:
         return self.expiry_us / 1e6 if self.expiry_us else None
+
+    @property
+    def due_at(self) -> float | None:
+        return self.due_us / 1e6 if self.due_us else None
 
     @property
     def headers(self) -> dict[str, Any]:
@@ -65,6 +77,8 @@ class Found:
             "req_id": self.req_id,
             "priority": self.priority,
             "state": self.state,
+            "dead": self.dead,
+            "due_at": self.due_at,
             "redelivered": self.redelivered,
             "delivery_count": self.delivery_count,
             "persistent": self.persistent,

@@ -122,8 +122,12 @@ def flags_of(message: Found) -> Iterator[str]:
     """What is special about it, in words."""
     if message.priority is not None:
         yield f"priority {message.priority}"
+    if message.dead is not None:
+        yield f"dead letter: {message.dead}"
     if message.state == "expired":
         yield "expired"
+    if message.state == "delayed" and message.due_at is not None:
+        yield f"due {_moment(message.due_at)}"
     if message.redelivered:
         yield "redelivered"
     if message.delivery_count > 1:

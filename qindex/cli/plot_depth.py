@@ -59,7 +59,7 @@ def curve_of(source: Source, name: str) -> Curve:
                 elif record.verb != "damage":
                     records.append(record)
     curve = Curve(printable(name), len(records))
-    depth = stats.ready + stats.unacked + stats.delayed
+    depth = stats.ready + stats.unacked + stats.delayed + stats.dead
     _walk(curve, records, _Clock(clocks), depth)
     return curve
 

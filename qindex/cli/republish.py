@@ -18,8 +18,9 @@ published a second time. A message whose confirm never came may be there, too.
                     that was recovered from another virtual host
   --rate N          at most N messages a second
 
-What has expired is left out (--state says what is taken). A time to live starts
-anew. A user_id that is not the login's is left out, since brokers refuse it.
+What has expired is left out, and so are dead letters (--state says what is
+taken). A delayed message is not delayed there. A time to live starts anew. A
+user_id that is not the login's is left out, since brokers refuse it.
 Nothing is acked or changed in DIR.
 
 exit codes: 0 all is confirmed; 1 all was tried: some were unroutable, or are
@@ -35,7 +36,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from qindex.cli.checkpoint import Checkpoint
-from qindex.cli.messages import Found, add_choice, choice_of, positive
+from qindex.cli.messages import FOR_CONSUMERS, Found, add_choice, choice_of, positive
 from qindex.cli.republish_amqp import Broker, Login, Pace, Stopped, Unroutable, Unsendable, connect
 from qindex.cli.screen import CommandError, Screen
 from qindex.cli.sources import (
@@ -56,7 +57,7 @@ LINES_MAX: Final = 20
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", metavar="DIR", help="a store, or a dead broker's directory")
-    add_choice(parser, states=("ready", "delivered"))
+    add_choice(parser, states=FOR_CONSUMERS)
     parser.add_argument(
         "--amqp", metavar="URL", required=True, help="amqp://user:password@host:port/vhost"
     )

@@ -27,7 +27,7 @@ from qindex.cli.screen import CommandError, Screen
 from qindex.cli.stores import QueueGone, advice, damage_count, open_queue
 from qindex.cli.text import count, printable
 from qindex.errors import raise_error
-from qindex.reader import Reader
+from qindex.reader import REASONS, Reader
 
 if TYPE_CHECKING:
     from qindex.formats.foreign import Tree
@@ -201,22 +201,28 @@ def _found(name: str, raw: Any, payload: Any) -> Found:
     flags = raw.flags
     expiry_us = raw.expiry_us
     redelivered = bool(flags & lib.QI_REDELIVERED)
+    dead = REASONS[raw.dead] if raw.dead < len(REASONS) else None
+    delayed = bool(flags & lib.QI_DELAYED)
     return Found(
         name,
         raw.req_id,
-        _state(expiry_us, redelivered),
+        "dead" if dead else _state(expiry_us, redelivered, delayed=delayed),
         redelivered,
         raw.delivery_count,
         not flags & lib.QI_TRANSIENT,
         expiry_us,
         ffi.unpack(payload, table_size) if table_size else b"",
         ffi.unpack(payload + table_size, raw.body_size) if raw.body_size else b"",
+        due_us=raw.due_us,
+        dead=dead,
     )
 
 
-def _state(expiry_us: int, redelivered: bool) -> str:
+def _state(expiry_us: int, redelivered: bool, *, delayed: bool = False) -> str:
     if expiry_us and expiry_us <= time.time() * 1e6:
         return "expired"
+    if delayed:
+        return "delayed"
     return "delivered" if redelivered else "ready"
 
 

@@ -1,8 +1,9 @@
 """qindex stats: figures of a store.
 
-Show the figures of a store and of each of its queues: messages waiting, what is
-in journals and segments, how full the message files are. Reads only, also
-beside a process that writes.
+Show the figures of a store and of each of its queues: messages waiting, and of
+them unacked and delayed ones and dead letters; what is in journals and
+segments, how full the message files are. Reads only, also beside a process that
+writes.
 
 exit codes: 0 shown; 1 damage was met on the way (check reads everything and
 says more); 2 not a store.
@@ -27,7 +28,10 @@ from qindex.cli.stores import (
 )
 from qindex.cli.text import count, printable, size
 
-COLUMNS = ["<queue", ">messages", ">unacked", ">next ReqId", ">dirty", ">segments", ">index size"]
+COLUMNS = [
+    "<queue", ">messages", ">unacked", ">delayed", ">dead", ">next ReqId", ">dirty", ">segments",
+    ">index size",
+]  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +96,7 @@ def _show(
     screen.pairs(
         [
             ("queues", f"{figures.queues:,}"),
-            ("messages", f"{sum(q.ready + q.unacked for q in queues):,}"),
+            ("messages", f"{sum(map(_messages, queues)):,}"),
             ("message files", stored),
             ("sessions", sessions),
             ("findings", f"{figures.findings:,}"),
@@ -105,11 +109,17 @@ def _show(
         screen.line(f"  {printable(name)}: {screen.paint('beyond reading', 'red')}: {text}")
 
 
+def _messages(queue: qindex.QueueStats) -> int:
+    return queue.ready + queue.unacked + queue.delayed + queue.dead
+
+
 def _row(queue: qindex.QueueStats) -> list[str]:
     return [
         printable(queue.name),
-        f"{queue.ready + queue.unacked:,}",
+        f"{_messages(queue):,}",
         f"{queue.unacked:,}",
+        f"{queue.delayed:,}",
+        f"{queue.dead:,}",
         f"{queue.next_req_id:,}",
         f"{queue.dirty_count:,}",
         f"{queue.segments:,}",

@@ -28,7 +28,7 @@ from qindex.cli.stores import QueueGone, damage_count, open_queue, open_to_look
 from qindex.formats.foreign import Findings, Tree
 from qindex.reader import PAYLOAD_ROOM
 
-UNACKED_MAX: Final = 10_000  # counted, not more: "10,000+"
+UNACKED_MAX: Final = 10_000  # counted, with dead letters among them, not more: "10,000+"
 READY_MAX: Final = 256  # so many in a row that nobody had: nobody had those behind them
 SECOND_US: Final = 1_000_000
 BIRTHS_MAX: Final = 10_000
@@ -49,14 +49,16 @@ class Rates:
 class QueueLook:
     """One queue. `unacked` are those handed out and not acked, also if they were given back since.
 
-    oldest_seconds: the age of the message with the lowest ReqId, which is the oldest if the queue
-    has no priorities; at least that if oldest_is_older: nothing that is left says when.
+    oldest_seconds: the age of the message with the lowest ReqId that is no dead letter, which is
+    the oldest if the queue has no priorities; at least that if oldest_is_older: nothing that is
+    left says when.
     """
 
     name: str
     messages: int = 0
     unacked: int = 0
     delayed: int = 0
+    dead: int = 0  # dead letters
     rates: Rates = field(default_factory=Rates)
     oldest_req_id: int | None = None
     oldest_seconds: float | None = None
@@ -149,7 +151,8 @@ class Watch:
         try:
             queue = open_queue(store, name)
             stats = queue.stats()
-            look.messages = stats.ready + stats.unacked + stats.delayed
+            look.messages = stats.ready + stats.unacked + stats.delayed + stats.dead
+            look.dead = stats.dead
             look.delayed = stats.delayed
             look.segments = stats.segments
             if stats.epoch < track.epoch:  # deleted, and made anew
@@ -265,19 +268,22 @@ def _look_at_first(
 ) -> None:
     """How many are unacked, and how old the first one is. No body is read, nor what is behind."""
     raw = ffi.new("qi_message *")
-    start, ready = 0, 0
-    while look.unacked < UNACKED_MAX:
+    start = ready = dead = 0
+    while look.unacked + dead < UNACKED_MAX:
         code = lib.qi_browse(queue._handle, start, False, raw, ffi.NULL, 0)
         if code < 0 and code != lib.QI_E_ROOM:
             break
-        if look.oldest_req_id is None:
+        if look.oldest_req_id is None and not raw.dead:
             look.oldest_req_id = raw.req_id
             has_headers = raw.payload_size > raw.body_size and raw.payload_size <= PAYLOAD_ROOM
             _tell_age(store, look, track, folder, has_headers=has_headers)
+        start = raw.req_id + 1
+        if raw.dead:  # this says nothing about those behind it
+            dead += 1
+            continue
         handed_out = raw.flags & lib.QI_DELIVERED and not raw.flags & lib.QI_DELAYED
         look.unacked += bool(handed_out)
         ready = 0 if handed_out else ready + 1
-        start = raw.req_id + 1
         if ready == READY_MAX:  # the next lane
             start, ready = (raw.req_id // LANE + 1) * LANE, 0
 

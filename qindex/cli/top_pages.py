@@ -14,7 +14,7 @@ from qindex.cli.text import count, duration, printable, rate, shorten, size, wid
 from qindex.cli.top_look import UNACKED_MAX, QueueLook, StoreLook, Watch
 
 COLUMNS: Final = [
-    "<queue", ">messages", ">unacked", ">delayed", ">in/s", ">out/s", ">oldest", ">disk",
+    "<queue", ">messages", ">unacked", ">delayed", ">dead", ">in/s", ">out/s", ">oldest", ">disk",
 ]  # fmt: skip
 MESSAGE_COLUMNS: Final = [">ReqId", ">size", "<what", "<body"]
 MESSAGES_MAX: Final = 200
@@ -246,6 +246,7 @@ def queue_cells(queue: QueueLook) -> list[str]:
         "damaged" if queue.damage else f"{queue.messages:,}",
         unacked if queue.unacked else "-",
         f"{queue.delayed:,}" if queue.delayed else "-",
+        f"{queue.dead:,}" if queue.dead else "-",
         _per_second(queue.rates.published),
         _per_second(queue.rates.acked),
         oldest,

@@ -29,8 +29,9 @@ To serve NEW:
 Messages that were not published by way of RabbitMQ get the default exchange, the
 queue's name as routing key, and their headers as AMQP headers. All are written
 as persistent, since a node drops the others when it starts; delivery_mode stays
-as it is. What has expired is left out (--state says what is taken); what expires
-later keeps its time. A body that was in several queues is written for each.
+as it is. What has expired is left out, and so are dead letters (--state says
+what is taken); what expires later keeps its time; what is delayed is not delayed
+there. A body that was in several queues is written for each.
 
 exit codes: 0 all is written; 1 something in DIR is damaged: what could be read
 is written; 2 refused, or the disk is full: the text says why; 130 interrupted.
@@ -48,7 +49,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from qindex.cli.messages import Found, add_choice, choice_of
+from qindex.cli.messages import FOR_CONSUMERS, Found, add_choice, choice_of
 from qindex.cli.screen import CommandError, Progress, Screen
 from qindex.cli.sources import (
     NodeSource,
@@ -89,7 +90,7 @@ class Written:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", metavar="DIR", help="a store, or a dead broker's directory")
-    add_choice(parser, states=("ready", "delivered"))
+    add_choice(parser, states=FOR_CONSUMERS)
     parser.add_argument("--out", metavar="NEW", required=True, help="the directory to make")
     parser.add_argument("--vhost", metavar="V", default="/", help="the virtual host (default: /)")
     parser.add_argument("--strip-prefix", metavar="P", default="", help="from the queues' names")

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 import qindex
 from qindex._core import lib
-from qindex.cli.messages import Found
+from qindex.cli.messages import STATES, Found
 from qindex.formats.foreign import Findings, Tree
 from qindex.formats.native_messages import MessageFiles
 from qindex.spark import columns
 from qindex.spark.plan import Unit
-from qindex.spark.tables import LOST, STATES, Choice, fill, headers_as_json, joined, log
+from qindex.spark.tables import LOST, Choice, fill, headers_as_json, joined, log
 
 FILE_BYTES_MAX: Final = 1 << 30  # of a journal or a segment: FORMAT.rst, section 8
 MESSAGE_FILE_BYTES_MAX: Final = 1 << 33
@@ -134,6 +134,7 @@ def _states(batch: pa.RecordBatch) -> pa.Array:
     told = pc.if_else(has(batch, lib.QI_REDELIVERED), "delivered", "ready")
     told = pc.if_else(has(batch, lib.QI_DELAYED), "delayed", told)
     told = pc.if_else(is_expired(batch["expiry_us"]), "expired", told)
+    told = pc.if_else(has(batch, lib.QI_DEAD_LETTER), "dead", told)
     return pc.if_else(has(batch, lib.QI_NO_BODY), LOST, told)
 
 

@@ -47,7 +47,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column(
             "state",
             "string",
-            "ready, delayed, delivered (not acked), expired, or lost (no body)",
+            "ready, delayed, delivered (not acked), expired, dead, or lost (no body)",
         ),
         Column("priority", "int", "the highest is delivered first"),
         Column("due", "timestamp", "until when it is, or was, delayed"),

@@ -41,12 +41,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from qindex.cli.messages import REQ_ID_MAX
+from qindex.cli.messages import REQ_ID_MAX, STATES
 from qindex.spark.examine import Limits
 from qindex.spark.output import Output
 from qindex.spark.plan import TARGET_BYTES, Unit, find, plan
 from qindex.spark.schema import columns_of, ddl
-from qindex.spark.tables import LOST, STATES, Choice, batches, default_names
+from qindex.spark.tables import LOST, Choice, batches, default_names
 from qindex.spark.worker import settle
 
 if TYPE_CHECKING:

@@ -37,7 +37,8 @@ With both there may be no other consumer, and no asyncProgressTrackingEnabled; a
 to have the body.
 
 Messages with a priority or a delay are not streamed (nor acked): a queue that has some counts as a
-loss, so that nobody misses them without knowing.
+loss, so that nobody misses them without knowing. Dead letters, and what a consumer gave back with a
+delay and waits, are not streamed nor acked either.
 
 A look opens each store: where there are many, let Spark ask now and then,
 .trigger(processingTime="1 second").

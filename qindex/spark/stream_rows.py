@@ -21,7 +21,7 @@ CHOICE: Final = Choice(states=frozenset(("ready", "delivered")))
 def read_ranges(
     ranges: Sequence[Range], names: Sequence[str], lose: Callable[[str], None], whole: bool
 ) -> Iterator[pa.RecordBatch]:
-    """All that is alive in them, but for what has expired.
+    """All that is alive in them, but for what has expired, dead letters, and what is delayed.
 
     `lose` is told what cannot be read, and may raise. `whole`: nobody but the stream acks, so that
     each range ends with a message that is alive; RuntimeError if it is not seen here.

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from qindex.cli.messages import REQ_ID_MAX
+from qindex.cli.messages import REQ_ID_MAX, STATES
 from qindex.cli.screen import plain
 from qindex.spark.examine import Limits
 from qindex.spark.output import Output
@@ -25,7 +25,6 @@ from qindex.spark.schema import TABLES, arrow_schema
 
 log: Final = logging.getLogger("qindex.spark")
 ROWS: Final = 65536
-STATES: Final = ("ready", "delayed", "delivered", "expired")
 HELD_BYTES_MAX: Final = 64 << 20
 LOST: Final = "lost"  # one more state, of messages that are left out unless it is asked for
 

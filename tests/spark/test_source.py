@@ -35,6 +35,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
         orders.ack_many(orders.get_many(300)[50:])
         orders.flush()
         store.queue("events.a").publish(b"a", persistent=False)
+        failed = store.queue("failed", dead_letters=True)
+        failed.publish_many([b"rejected", b"next"])
+        failed.nack(failed.get(), requeue=False)
+        failed.publish(b"later", delay=1e6)
     (root / "two" / "deep").mkdir(parents=True)
     with tarfile.open(DEMO_NODE) as archive:
         archive.extractall(root / "two" / "deep", filter="data")
@@ -67,7 +71,7 @@ def test_messages_of_a_store_are_what_browse_shows(fleet: Path) -> None:
     found = read(find([f"{fleet}/one"]), "messages", EVERY)
     with qindex.open(fleet / "one", read_only=True) as store:
         browsed = [m for name in store.queues() for m in store.queue(name).browse()]
-    assert len(found) == len(browsed) == 751
+    assert len(found) == len(browsed) == 754
     for row, message in zip(found, browsed, strict=True):
         assert (row["queue"], row["req_id"]) == (message.queue, message.req_id)
         assert (row["body"], row["size"]) == (message.body, len(message.body))
@@ -97,7 +101,7 @@ def test_states_and_bounds_choose_rows(fleet: Path) -> None:
     units = find([f"{fleet}/one"])
     names = ["queue", "req_id", "state", "expires_at"]
     rows = read(units, "messages", names)
-    for state in ("ready", "delivered", "expired"):
+    for state in ("ready", "delayed", "delivered", "expired", "dead"):
         some = read(units, "messages", names, states=frozenset([state]))
         assert some == [row for row in rows if row["state"] == state]
         assert some
@@ -183,9 +187,9 @@ def test_a_frame_that_is_used_twice_gives_right_rows(spark: Any, fleet: Path) ->
     """Spark 4.3.0 mixes up the filters of a source that accepts them."""
     frame = spark.read.format("qindex").load(str(fleet / "one"))
     some = frame.where("req_id = 400").select("queue", "req_id")
-    assert frame.count() == 751
+    assert frame.count() == 754
     assert some.collect() == [("orders", 400)]
-    assert frame.count() == 751
+    assert frame.count() == 754
     other = frame.where("req_id = 401").select("req_id")
     assert some.crossJoin(other).collect() == [("orders", 400, 401)]
     assert some.union(frame.select("queue", "req_id")).count() == 752
@@ -207,7 +211,7 @@ def test_sql_over_the_other_tables(spark: Any, fleet: Path) -> None:
         frame = spark.read.format("qindex").option("table", table).load(str(fleet))
         frame.createOrReplaceTempView(table)
     told = spark.sql("select sum(live) from queues where format = 'qindex'").collect()
-    assert told == [(751,)]
+    assert told == [(754,)]
     kinds = {row.kind for row in spark.sql("select distinct kind from records").collect()}
     assert {"publish", "transient"} <= kinds
 

@@ -340,6 +340,23 @@ def test_priorities_and_delays_are_told_of_not_passed_over(store: qindex.Store) 
     assert bodies(lenient, start, lenient.latestOffset(start, ALL)) == [b"plain"]
 
 
+def test_dead_letters_and_what_was_given_back_with_a_delay_are_left_alone(tmp_path: Path) -> None:
+    path = str(tmp_path / "store")
+    with qindex.open(path) as store:
+        queue = store.queue("q", dead_letters=True)
+        queue.publish_many([b"dead", b"later", b"here", b"dead, too"])
+        messages = queue.get_many(4)
+        queue.nack_many([messages[0], messages[3]], requeue=False)
+        queue.nack(messages[1], delay=3600)
+        queue.nack(messages[2])
+    stream = reader(path, ack=True)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ALL)
+    assert bodies(stream, start, end) == [b"here"]
+    stream.commit(end)
+    assert left(path) == [b"dead", b"later", b"dead, too"]
+
+
 def test_a_message_that_cannot_be_read_is_a_loss(store: qindex.Store) -> None:
     queue = store.queue("q")
     queue.publish_many([b"x" * 5000, b"y" * 5000])

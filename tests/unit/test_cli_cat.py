@@ -91,6 +91,8 @@ def test_json_lines_have_the_documented_keys(run, store_path):
         "req_id": 302,
         "priority": None,
         "state": "ready",
+        "dead": None,
+        "due_at": None,
         "redelivered": False,
         "delivery_count": 0,
         "persistent": True,
@@ -162,3 +164,34 @@ def test_a_queue_beyond_reading_leaves_the_others(run, store_path):
     assert code == 1
     assert {json.loads(line)["queue"] for line in out.splitlines()} == {"mails"}
     assert "orders" in err
+
+
+def test_delayed_messages_and_dead_letters_are_told_apart(run, tmp_path):
+    with qindex.open(tmp_path / "s") as store:
+        queue = store.queue("q", dead_letters=True)
+        queue.publish_many([b"bad", b"good"])
+        queue.nack(queue.get(), requeue=False)
+        queue.publish(b"later", due=4e9)
+        told = [json.loads(line) for line in run("cat", store.path, "--jsonl").out.splitlines()]
+        assert [(m["body"], m["state"], m["dead"], m["due_at"]) for m in told] == [
+            ("bad", "dead", "rejected", None),
+            ("good", "ready", None, None),
+            ("later", "delayed", None, 4e9),
+        ]
+        shown = run("peek", store.path).out
+        assert "dead letter: rejected" in shown
+        assert "due 2096-10-02 07:06:40 UTC" in shown
+        (stats,) = json.loads(run("stats", store.path, "--json").out)["queue_stats"]
+        assert (stats["ready"], stats["delayed"], stats["dead"]) == (1, 1, 1)
+        assert run("stats", store.path).out.splitlines()[-1].split()[:5] == [
+            "q",
+            "3",
+            "0",
+            "1",
+            "1",
+        ]
+        (look,) = json.loads(run("top", store.path, "--once", "--json").out)["queues"]
+        assert [look[key] for key in ("messages", "unacked", "delayed", "dead")] == [3, 0, 1, 1]
+        assert look["oldest_req_id"] == 1
+        depth = json.loads(run("plot", "depth", store.path, "q", "--json").out)["depth"]
+        assert depth[-1] == 3
