@@ -154,6 +154,7 @@ class _Totals:
 
     def add(self, batch: pa.RecordBatch, limits: Limits, newest: dict[int, int]) -> None:
         delivered = has(batch, lib.QI_DELIVERED)
+        waits = pc.invert(has(batch, lib.QI_DEAD_LETTER))  # of dead letters nothing is expected
         self.live += batch.num_rows
         self.live_bytes += pc.sum(batch["size"]).as_py() or 0
         self.delivered += pc.sum(delivered).as_py() or 0
@@ -162,6 +163,7 @@ class _Totals:
             ("stuck", pc.and_(delivered, _is_behind(batch, newest, limits.stuck_behind))),
             ("poison", pc.greater_equal(batch["count"], long(limits.poison_deliveries))),
         ):
+            mask = pc.and_(mask, waits)
             if pc.any(mask).as_py():
                 self.ids[kind] += batch["req_id"].filter(mask).to_pylist()
 

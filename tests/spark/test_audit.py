@@ -70,6 +70,21 @@ def test_real_directories_have_no_damage(tmp_path: Path) -> None:
     assert {row["kind"] for row in examination.findings} == {"expired", "orphan bodies"}
 
 
+def test_of_dead_letters_nothing_is_expected(tmp_path: Path) -> None:
+    with qindex.open(tmp_path / "store") as store:
+        queue = store.queue("q", dead_letters=True, max_deliveries=5)
+        queue.publish(b"expired", expires_at=1.0)
+        queue.publish(b"poison")
+        for _ in range(5):
+            queue.nack(queue.get())
+        assert queue.get() is None
+        assert queue.dead == 2
+    (unit,) = find([str(tmp_path)])
+    examination = examine(unit, Limits(stuck_behind=0))
+    assert examination.findings == []
+    assert [row["live"] for row in examination.queues] == [2]
+
+
 def test_the_account_adds_up(fleet: tuple[Path, list[Planted]]) -> None:
     for unit in find([str(fleet[0])]):
         for row in examine(unit, Limits()).queues:
