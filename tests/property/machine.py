@@ -17,15 +17,14 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from lanes import REDRIVEN, LaneModel, Rules
 
 import qindex
 from qindex.testing import (
-    Model,
     Promise,
     Seen,
     SimulatedDisk,
     abandon,
-    check_got,
     check_ids,
     check_reopened,
     tick,
@@ -38,6 +37,19 @@ sizes = st.sampled_from([0, 1, 10, 63, 64, 65, 300, 1500, 5000])
 headers = st.none() | st.fixed_dictionaries({"k": st.integers(0, 2**62)})
 modes = st.sampled_from(["mixed", "nothing", "all", "prefix", "sectors512", "sectors4k", "zeros"])
 seeds = st.integers(0, 2**16)
+priorities = st.sampled_from([0, 0, 0, 1, 9, 255])
+delays = st.sampled_from([0.001, 0.01, 2.0, 61.0, 3000.0])
+some_delays = st.sampled_from([None, None, None]) | delays
+leases = st.none() | st.sampled_from([0.001, 0.01, 5.0])
+rules_of_a = st.builds(
+    Rules, max_deliveries=st.sampled_from([None, 1, 2, 3]), dead_letters=st.booleans()
+)
+rules_of_b = st.builds(
+    Rules,
+    max_messages=st.sampled_from([None, 5, 30]),
+    overflow=st.sampled_from(["reject", "drop-head"]),
+    dead_letters=st.booleans(),
+)
 options = st.fixed_dictionaries(
     {
         "max_journal_entries": st.sampled_from([1, 5, 24, 100]),
@@ -46,24 +58,31 @@ options = st.fixed_dictionaries(
         "io": st.sampled_from(["mmap", "pwrite"]),
         "idle": st.sampled_from([0.003, 1.0, 3600.0]),
         "sync": st.sampled_from(["group", "never"]),
+        "rules": st.tuples(rules_of_a, rules_of_b),
     }
 )
 
 
-class InDoubt(Exception):
-    """The call failed, and what came of it is to be seen after reopening."""
+def lane(req_id):
+    return req_id >> 52
 
 
 class StoreMachine(RuleBasedStateMachine):
     @initialize(knobs=options, seed=seeds)
     def create(self, knobs, seed):
         self.disk = SimulatedDisk(seed)
-        self.models = {name: Model(PROMISE) for name in NAMES}
+        self.models = {name: self.new_model() for name in NAMES}
         self.old = {name: set() for name in NAMES}  # lived through an unclean end
         self.fault = None
         self.crash_kind = None
         self.knobs = knobs
         self.open()
+
+    def now(self):
+        return self.store._now_us()
+
+    def new_model(self):
+        return LaneModel(PROMISE, Rules(), self.now)
 
     def teardown(self):
         if hasattr(self, "store"):
@@ -74,12 +93,20 @@ class StoreMachine(RuleBasedStateMachine):
     # --- opening, and what it shows ------------------------------------------------------------
 
     def open(self):
-        self.store = qindex.open("/", disk=self.disk, segment_entries=16, **self.knobs)
-        self.queues = {name: self.store.queue(name) for name in NAMES}
+        options = {key: knob for key, knob in self.knobs.items() if key != "rules"}
+        self.store = qindex.open("/", disk=self.disk, segment_entries=16, **options)
+        self.queues = {}
+        self.handles = {name: {} for name in NAMES}  # what get() gave, by serial
         for name in NAMES:
+            self.open_queue(name)
             self.compare(name)
         self.no_damage()
         self.crash_kind = None
+
+    def open_queue(self, name):
+        rules = self.knobs["rules"][NAMES.index(name)]
+        self.queues[name] = self.store.queue(name, **vars(rules))
+        self.models[name].rules = rules
 
     def no_damage(self):
         found = damage(self.store)
@@ -88,7 +115,8 @@ class StoreMachine(RuleBasedStateMachine):
     def compare(self, name):
         """All that the queue holds against its model, which takes over what was in doubt."""
         model, crash = self.models[name], self.crash_kind
-        shown = list(self.queues[name].browse())
+        in_lanes = list(self.queues[name].browse())
+        shown = sorted(in_lanes, key=lambda m: self.serial_of(name, m))
         seen = [Seen(m.body, m.req_id, m.redelivered) for m in shown]
         violations, known = check_reopened(model, seen, crash)
         assert not violations, [str(violation) for violation in violations]
@@ -96,10 +124,19 @@ class StoreMachine(RuleBasedStateMachine):
         if crash is not None:
             self.old[name] |= {message.serial for message in model.live()}
         for message, (sent, _) in zip(shown, known, strict=True):
-            self.same(message, sent)
+            self.same(name, message, sent)
+            time = message.dead or round((message.due or 0) * 1e6)
+            model.explain(sent, time, message.delivery_count, crash)
+        for one, other in itertools.pairwise(sorted(known, key=lambda pair: pair[1])):
+            assert lane(one[1]) != lane(other[1]) or one[0].serial < other[0].serial
 
-    def same(self, message, sent):
+    def serial_of(self, name, message):
+        sent = self.models[name].identify(Seen(message.body, message.req_id))
+        return sent.serial if sent else 0
+
+    def same(self, name, message, sent):
         assert message.body == sent.body
+        assert message.priority == self.models[name].of(sent).priority
         assert message.headers == (sent.extra or {})
         assert message.persistent == sent.persistent
 
@@ -130,103 +167,231 @@ class StoreMachine(RuleBasedStateMachine):
                 for model, messages in refused:
                     model.refused(messages)
             for model in self.models.values():
-                for message in model.live():
-                    message.maybe_delivered = True  # by a get() that failed
+                model.failed()
             self.crash_kind = "power"
             self.disk.heal()
             self.crashed("kill", self.disk.kill())
 
     # --- publishing ----------------------------------------------------------------------------
 
-    def begin(self, name, bodies, table=None, **options):
-        messages = self.models[name].publishing(bodies, **options)
+    def begin(self, name, bodies, *, table=None, priority=0, delay=None, **options):
+        """In the model: the messages, and what leaves for them."""
+        model = self.models[name]
+        leaving = model.excess(len(bodies))
+        due = self.now() + int(delay * 1e6) if delay else 0
+        persistent, batch = options.get("persistent", True), options.get("batch", False)
+        model.removing(leaving)
+        messages = model.begin(bodies, priority, due, batch=batch, persistent=persistent)
         for message in messages:
             message.extra = table
-        return messages
+        return messages, leaving
 
-    def published(self, name, messages, req_ids):
-        assert check_ids(self.models[name], req_ids) == []
+    def published(self, name, messages, leaving, req_ids):
+        model = self.models[name]
+        assert check_ids(model, req_ids) == []
         assert all(a < b for a, b in itertools.pairwise(req_ids))
-        self.models[name].published(messages, req_ids)
+        model.published(messages, req_ids)
+        model.removed(leaving)
 
-    @rule(name=names, size=sizes, table=headers, persistent=st.booleans(), confirm=st.booleans())
-    def publish(self, name, size, table, persistent, confirm):
-        [message] = self.begin(name, [size], table, persistent=persistent)
+    def is_full(self, name, count, publish):
+        """True, and nothing has changed, if there is no place for so many."""
+        if self.models[name].excess(count) is not None:
+            return False
+        before = None if self.fault else state(self.queues[name])
+        with self.may_fail(), pytest.raises(qindex.QueueFull):
+            publish()
+        assert self.fault or before in (None, state(self.queues[name]))
+        return True
+
+    @rule(
+        name=names,
+        size=sizes,
+        table=headers,
+        persistent=st.booleans(),
+        priority=priorities,
+        delay=some_delays,
+        confirm=st.booleans(),
+    )
+    def publish(self, name, size, table, persistent, priority, delay, confirm):
+        how = {"persistent": persistent, "priority": priority, "delay": delay}
+        if self.is_full(name, 1, lambda: self.queues[name].publish(b"", **how)):
+            return
+        [message], leaving = self.begin(name, [size], table=table, **how)
         with self.may_fail([(self.models[name], [message])]):
-            req_id = self.queues[name].publish(message.body, headers=table, persistent=persistent)
-            self.published(name, [message], [req_id])
+            req_id = self.queues[name].publish(message.body, headers=table, **how)
+            self.published(name, [message], leaving, [req_id])
         if confirm:
             self.sync_queue(name)
 
-    @rule(name=names, batch=st.lists(sizes, max_size=40))
-    def publish_many(self, name, batch):
-        messages = self.begin(name, batch, batch=True)
+    @rule(name=names, batch=st.lists(sizes, max_size=40), priority=priorities, delay=some_delays)
+    def publish_many(self, name, batch, priority, delay):
+        how = {"priority": priority, "delay": delay}
+        if self.is_full(
+            name, len(batch), lambda: self.queues[name].publish_many([b""] * len(batch), **how)
+        ):
+            return
+        messages, leaving = self.begin(name, batch, batch=True, **how)
         with self.may_fail([(self.models[name], messages)]):
-            req_ids = self.queues[name].publish_many([m.body for m in messages])
-            self.published(name, messages, list(req_ids))
+            req_ids = self.queues[name].publish_many([m.body for m in messages], **how)
+            self.published(name, messages, leaving, list(req_ids))
 
-    @rule(chosen=st.lists(names, unique=True), size=sizes)
-    def fan_out(self, chosen, size):
+    @rule(chosen=st.lists(names, unique=True), size=sizes, priority=priorities, delay=some_delays)
+    def fan_out(self, chosen, size, priority, delay):
         """One body for several: each model knows it under a serial of its own."""
+        how = {"priority": priority, "delay": delay}
+        for name in chosen:
+            if self.is_full(name, 1, lambda: self.store.publish(chosen, b"", **how)):
+                return
         serial = max((model.last for model in self.models.values()), default=0)
         for name in chosen:
             self.models[name].last = serial  # so that the bodies are the same
-        sent = {name: self.begin(name, [size]) for name in chosen}
-        body = sent[chosen[0]][0].body if chosen else b""
+        sent = {name: self.begin(name, [size], **how) for name in chosen}
+        body = sent[chosen[0]][0][0].body if chosen else b""
         # A disk that fails between the records of two queues leaves it in one of them.
         with self.may_fail(
-            [(self.models[name], sent[name]) for name in chosen], sure=qindex.DiskFull
+            [(self.models[name], sent[name][0]) for name in chosen], sure=qindex.DiskFull
         ):
-            for name, req_id in zip(chosen, self.store.publish(chosen, body), strict=True):
-                self.published(name, sent[name], [req_id])
+            req_ids = self.store.publish(chosen, body, **how)
+            for name, req_id in zip(chosen, req_ids, strict=True):
+                self.published(name, *sent[name], [req_id])
 
     # --- getting and settling ------------------------------------------------------------------
 
-    @rule(name=names, count=st.integers(1, 30))
-    def get(self, name, count):
-        queue = self.queues[name]
+    @rule(name=names, count=st.integers(1, 30), lease=leases)
+    def get(self, name, count, lease):
+        queue, model = self.queues[name], self.models[name]
+        expected = model.foresee(count)
         with self.may_fail():
-            one = [queue.get()] if count == 1 else queue.get_many(count)
-            messages = [message for message in one if message is not None]
-            self.got(name, messages, count)
+            if count == 1:
+                one = [queue.get() if lease is None else queue.get(lease=lease)]
+            else:
+                one = queue.get_many(count, lease=lease)
+            self.got(name, [message for message in one if message is not None], expected, lease)
 
-    @rule(name=names)
-    def get_newest(self, name):
-        with self.may_fail():
-            message = self.queues[name].get_newest()
-            self.got(name, [] if message is None else [message], 1, end=-1)
-
-    def got(self, name, messages, count, end=0):
+    @rule(name=names, lease=leases)
+    def get_newest(self, name, lease):
         model = self.models[name]
-        expected = min(count, len(model.ready()))
+        newest = model.drop_doomed(model.newest)
+        with self.may_fail():
+            message = self.queues[name].get_newest(lease=lease)
+            expected = [] if newest is None else [newest]
+            self.got(name, [] if message is None else [message], expected, lease)
+
+    def got(self, name, messages, expected, lease):
+        model = self.models[name]
+        model.dropped()
         if self.fault is None or not messages:
-            assert len(messages) == expected
+            assert [m.req_id for m in messages] == [sent.id for sent in expected]
         else:  # behind the first message a fault ends a batch: it comes up at the next call
-            assert len(messages) <= expected
-        for message in messages:
-            _, sent = check_got(model, Seen(message.body, message.req_id))
-            assert sent is model.ready()[end]
-            self.same(message, sent)
+            assert len(messages) <= len(expected)
+        until = None if lease is None else self.now() + int(lease * 1e6)
+        for message, sent in zip(messages, expected, strict=False):
+            assert message.req_id == sent.id
+            self.same(name, message, sent)
             had = sent.deliveries > 0 or sent.maybe_delivered
             assert message.redelivered >= (sent.deliveries > 0)
             assert message.redelivered <= (had or sent.serial in self.old[name])
-            model.delivered(sent)
+            model.delivered(sent, until)
+            assert message.delivery_count == model.of(sent).count
+            self.handles[name][sent.serial] = message
 
     @precondition(lambda self: any(model.out() for model in self.models.values()))
-    @rule(data=st.data(), verb=st.sampled_from(["ack", "ack", "ack", "nack", "drop"]))
-    def settle(self, data, verb):
+    @rule(
+        data=st.data(),
+        verb=st.sampled_from(["ack", "ack", "nack", "nack", "drop", "touch"]),
+        delay=some_delays,
+        lease=st.sampled_from([0.001, 0.01, 5.0]),
+    )
+    def settle(self, data, verb, delay, lease):
         name = data.draw(st.sampled_from([n for n in NAMES if self.models[n].out()]))
         queue, model = self.queues[name], self.models[name]
         chosen = data.draw(st.lists(st.sampled_from(model.out()), min_size=1, unique=True))
-        ids = [message.id for message in chosen]
-        if verb != "nack":
-            model.removing(chosen)
+        if verb == "touch":
+            return self.touch(name, chosen[0], lease)
         with self.may_fail():
-            if verb == "ack":
-                queue.ack(ids[0]) if len(ids) == 1 else queue.ack_many(ids)
+            self.begin_settling(model, chosen, verb, delay)(queue)
+            self.settled(model, chosen, verb, delay)
+        return None
+
+    def touch(self, name, sent, lease):
+        with self.may_fail():
+            self.queues[name].touch(self.handles[name][sent.serial], lease)
+            self.models[name].of(sent).lease = self.now() + int(lease * 1e6)
+
+    def begin_settling(self, model, chosen, verb, delay):
+        """In the model; returns the call."""
+        ids = [message.id for message in chosen]
+        if verb == "nack":
+            if delay:
+                model.timing(chosen, self.now() + int(delay * 1e6))
+            return lambda queue: queue.nack_many(ids, delay=delay)
+        if verb == "drop" and model.rules.dead_letters:
+            model.timing(chosen, "rejected")
+        else:
+            model.removing(chosen)
+        if verb == "drop":
+            return lambda queue: queue.nack_many(ids, requeue=False)
+        return lambda queue: queue.ack(ids[0]) if len(ids) == 1 else queue.ack_many(ids)
+
+    def settled(self, model, chosen, verb, delay):
+        buried = verb == "drop" and model.rules.dead_letters
+        if verb != "nack" and not buried:
+            model.removed(chosen)
+            return
+        model.given_back(chosen)
+        if buried or delay:
+            model.timed(chosen, "rejected" if buried else self.now() + int(delay * 1e6))
+
+    @precondition(lambda self: any(model.late for model in self.models.values()))
+    @rule(data=st.data())
+    def settle_too_late(self, data):
+        """Whose lease has ended, he may not settle the message, whoever has it now."""
+        name = data.draw(st.sampled_from([n for n in NAMES if self.models[n].late]))
+        model, queue = self.models[name], self.queues[name]
+        message = data.draw(st.sampled_from(model.late))
+        verb = data.draw(st.sampled_from([queue.ack, queue.nack, lambda m: queue.touch(m, 1)]))
+        before = None if self.fault else state(queue)
+        with self.may_fail():
+            is_out = any(sent.id == message.req_id for sent in model.out())
+            error = qindex.LeaseExpired if is_out else qindex.MessageError
+            with pytest.raises(error):
+                verb(message)
+            assert self.fault or state(queue) == before
+
+    # --- what nobody has -----------------------------------------------------------------------
+
+    @precondition(lambda self: any(model.live() for model in self.models.values()))
+    @rule(data=st.data(), verb=st.sampled_from(["reschedule", "delete"]), delay=some_delays)
+    def change(self, data, verb, delay):
+        name = data.draw(st.sampled_from([n for n in NAMES if self.models[n].live()]))
+        queue, model = self.queues[name], self.models[name]
+        sent = data.draw(st.sampled_from(model.live()))
+        call = queue.delete if verb == "delete" else lambda i: queue.reschedule(i, delay=delay)
+        if sent.out:
+            with self.may_fail(), pytest.raises(qindex.MessageDelivered):
+                call(sent.id)
+            return
+        place = self.now() if model.of(sent).delayed else 0
+        time = self.now() + int(delay * 1e6) if delay else place
+        if verb == "delete":
+            model.removing([sent])
+        else:
+            model.timing([sent], time)
+        with self.may_fail():
+            call(sent.id)
+            if verb == "delete":
+                model.removed([sent])
             else:
-                queue.nack_many(ids, requeue=verb == "nack")
-            (model.given_back if verb == "nack" else model.removed)(chosen)
+                model.timed([sent], time)
+
+    @rule(name=names, count=st.none() | st.integers(0, 3))
+    def redrive(self, name, count):
+        model = self.models[name]
+        chosen = sorted(model.dead(), key=lambda m: m.id)[:count]
+        model.timing(chosen, REDRIVEN)
+        with self.may_fail():
+            assert self.queues[name].redrive(count) == len(chosen)
+            model.timed(chosen, REDRIVEN)
 
     @precondition(lambda self: self.fault is None)
     @rule(name=names, req_id=st.integers(0, 400))
@@ -242,11 +407,11 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=names)
     def purge(self, name):
         model = self.models[name]
-        ready = model.ready()
-        model.removing(ready)
+        waiting = model.waiting()
+        model.removing(waiting)
         with self.may_fail():
-            assert self.queues[name].purge() == len(ready)
-            model.removed(ready)
+            assert self.queues[name].purge() == len(waiting)
+            model.removed(waiting)
 
     # --- upkeep --------------------------------------------------------------------------------
 
@@ -274,9 +439,11 @@ class StoreMachine(RuleBasedStateMachine):
         with self.may_fail():
             self.store.compact()
 
-    @rule(seconds=st.sampled_from([0.001, 0.006, 2, 86400]))
+    @rule(seconds=st.sampled_from([0.001, 0.006, 0.01, 2, 61, 86400]))
     def time_goes_on(self, seconds):
         self.disk.advance(seconds)
+        for name in NAMES:
+            self.models[name].end_leases(self.handles[name])
         with self.may_fail():
             tick(self.store)
 
@@ -286,21 +453,35 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.check()
         self.no_damage()
 
-    @rule(name=names, start=st.integers(0, 100), length=st.integers(0, 100))
-    def browse(self, name, start, length):
+    @rule(
+        name=names,
+        start=st.integers(0, 100),
+        length=st.integers(0, 100) | st.just(1 << 62),
+        state=st.sampled_from([None, "ready", "unacked", "delayed", "dead"]),
+    )
+    def browse(self, name, start, length, state):
+        model = self.models[name]
+        live = {
+            None: model.live,
+            "ready": model.ready,
+            "unacked": model.out,
+            "delayed": model.delayed,
+            "dead": model.dead,
+        }[state]()
         with self.may_fail():
-            seen = list(self.queues[name].browse(start, start + length))
-            live = [m for m in self.models[name].live() if start <= m.id < start + length]
+            seen = list(self.queues[name].browse(start, start + length, state=state))
+            live = sorted((m for m in live if start <= m.id < start + length), key=lambda m: m.id)
             assert [m.req_id for m in seen] == [m.id for m in live]
             for message, sent in zip(seen, live, strict=True):
-                self.same(message, sent)
+                self.same(name, message, sent)
 
     @rule(name=names)
     def peek(self, name):
-        ready = self.models[name].ready()
+        model = self.models[name]
+        first = next((m for m in model.ready() if not model.doomed(m)), None)
         with self.may_fail():
             message = self.queues[name].peek()
-            assert (message and message.req_id) == (ready[0].id if ready else None)
+            assert (message and message.req_id) == (first and first.id)
 
     # --- ends ----------------------------------------------------------------------------------
 
@@ -330,16 +511,24 @@ class StoreMachine(RuleBasedStateMachine):
         name = data.draw(names)
         queue, model = self.queues[name], self.models[name]
         self.disk.power_cut_at(change, seed, mode)
-        match data.draw(st.sampled_from(["publish", "ack", "purge", "flush", "close", "sync"])):
+        calls = ["publish", "ack", "nack", "drop", "redrive", "purge", "flush", "close", "sync"]
+        match verb := data.draw(st.sampled_from(calls)):
             case "publish":
-                messages = self.begin(name, data.draw(st.lists(sizes, max_size=9)), batch=True)
-                queue.publish_many([m.body for m in messages], confirm=True)
-            case "ack":
-                model.removing(out := model.out())
-                queue.ack_many([message.id for message in out])
+                sizes_of = data.draw(st.lists(sizes, max_size=9))
+                how = {"priority": data.draw(priorities), "delay": data.draw(some_delays)}
+                if model.excess(len(sizes_of)) is not None:
+                    messages, _ = self.begin(name, sizes_of, batch=True, **how)
+                    queue.publish_many([m.body for m in messages], confirm=True, **how)
+            case "ack" | "nack" | "drop":
+                if out := model.out():
+                    self.begin_settling(model, out, verb, data.draw(some_delays))(queue)
+                queue.sync()
+            case "redrive":
+                model.timing(model.dead(), REDRIVEN)
+                queue.redrive()
                 queue.sync()
             case "purge":
-                model.removing(model.ready())
+                model.removing(model.waiting())
                 queue.purge()
                 queue.sync()
             case "flush":
@@ -373,17 +562,23 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.fault is None)
     @rule(name=names)
-    def delete(self, name):
+    def delete_queue(self, name):
         self.store.delete_queue(name)
-        self.queues[name] = self.store.queue(name)
         last = self.models[name].last
-        self.models[name], self.old[name] = Model(PROMISE), set()
+        self.models[name], self.old[name], self.handles[name] = self.new_model(), set(), {}
         self.models[name].last = last
+        self.open_queue(name)
 
     @invariant()
     def figures_agree(self):
         for name, model in getattr(self, "models", {}).items():
             if self.fault is None:
-                queue, live, out = self.queues[name], model.live(), model.out()
-                assert (len(queue), queue.unacked) == (len(live), len(out))
-                assert queue.ready == len(live) - len(out)
+                stats, delayed = self.queues[name].stats(), model.delayed()
+                ready, out, dead = model.ready(), model.out(), model.dead()
+                assert (stats.ready, stats.unacked) == (len(ready), len(out))
+                assert (stats.delayed, stats.dead) == (len(delayed), len(dead))
+                assert len(self.queues[name]) == len(model.live())
+                # What is cold is known to be not before.
+                earliest = min((model.of(m).time / 1e6 for m in delayed), default=None)
+                assert (stats.next_due is None) == (earliest is None)
+                assert earliest is None or stats.next_due <= earliest

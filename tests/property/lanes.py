@@ -1,0 +1,232 @@
+"""The model of a queue with lanes: priorities, times, leases, dead letters, a bound.
+
+Beside what qindex.testing.Model knows of each message stand its priority, its time and how often it
+was delivered. What a crash may leave of a time is one of those that it had since the last sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from qindex.testing import Model, Promise, Sent
+from qindex.testing.promise import Crash
+
+REDRIVEN = 1  # a time that always has been
+Dead = str  # or the reason why it is a dead letter: a time that never comes
+Time = int | Dead  # 0: it stands in the order of ReqIds
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a queue does by itself; as the arguments of Store.queue()."""
+
+    max_messages: int | None = None
+    overflow: str = "reject"
+    max_deliveries: int | None = None
+    dead_letters: bool = False
+
+
+@dataclass
+class Facts:
+    """What stands beside a message."""
+
+    priority: int = 0
+    delayed: bool = False  # published with a delay: its place is its time, for ever
+    times: list[Time] = field(default_factory=lambda: [0])  # since the last sync; the last counts
+    doubt: list[Time] = field(default_factory=list)  # of calls that did not return
+    count: int = 0  # of deliveries
+    count_synced: int = 0
+    lease: int | None = None  # until when it is out
+
+    @property
+    def time(self) -> Time:
+        return self.times[-1]
+
+
+class LaneModel(Model):
+    """`now`: the clock of the store, in microseconds."""
+
+    def __init__(self, promise: Promise, rules: Rules, now: Callable[[], int]) -> None:
+        super().__init__(promise)
+        self.rules = rules
+        self.now = now
+        self.facts: dict[int, Facts] = {}
+        self.late: list[Any] = []  # messages in the hands of those whose lease has ended
+        self.dropping: list[Sent] = []  # what a get() that is under way drops on its way
+
+    def of(self, message: Sent) -> Facts:
+        return self.facts[message.serial]
+
+    def begin(
+        self, sizes: Sequence[int], priority: int, due: int, *, batch: bool, persistent: bool
+    ) -> list[Sent]:
+        messages = self.publishing(sizes, batch=batch, persistent=persistent)
+        for message in messages:
+            self.facts[message.serial] = Facts(priority, due > 0, [due])
+        return messages
+
+    # --- states ----------------------------------------------------------------------------------
+
+    def dead(self) -> list[Sent]:
+        return [m for m in self.live() if isinstance(self.of(m).time, Dead)]
+
+    def delayed(self) -> list[Sent]:
+        waiting = [m for m in self.live() if not m.out]
+        return [m for m in waiting if self._is_later(self.of(m).time)]
+
+    def _is_later(self, time: Time) -> bool:
+        return isinstance(time, int) and time > self.now()
+
+    def waiting(self) -> list[Sent]:
+        """What nobody has: ready, delayed, or dead letters."""
+        return [m for m in self.live() if not m.out]
+
+    def ready(self) -> list[Sent]:
+        """In the order of get(): by priority, and of each first what is due, by its time."""
+        now = self.now()
+
+        def order(message: Sent) -> tuple[int, bool, int, int]:
+            facts = self.of(message)
+            assert isinstance(facts.time, int)
+            assert isinstance(message.id, int)
+            return -facts.priority, facts.time == 0, facts.time, message.id
+
+        times = ((m, self.of(m).time) for m in self.waiting())
+        return sorted((m for m, t in times if isinstance(t, int) and t <= now), key=order)
+
+    def newest(self) -> list[Sent]:
+        """In the order of get_newest(): of each priority the last in its place, then the due."""
+        ready = self.ready()
+        ranks = {m.serial: rank for rank, m in enumerate(ready)}
+
+        def order(message: Sent) -> tuple[int, bool, int]:
+            facts = self.of(message)
+            in_place = facts.time == 0
+            assert isinstance(message.id, int)
+            return (
+                -facts.priority,
+                not in_place,
+                -message.id if in_place else ranks[message.serial],
+            )
+
+        return sorted(ready, key=order)
+
+    # --- what happens to a message ---------------------------------------------------------------
+
+    def timing(self, messages: Iterable[Sent], time: Time) -> None:
+        """A change of their time begins: after a crash it may have happened."""
+        for message in messages:
+            self.of(message).doubt.append(time)
+
+    def timed(self, messages: Iterable[Sent], time: Time) -> None:
+        """It returned."""
+        for message in messages:
+            self.of(message).times.append(time)
+
+    def delivered(self, message: Sent, lease: int | None = None) -> None:
+        super().delivered(message)
+        facts = self.of(message)
+        facts.count += 1
+        facts.lease = lease
+        time = self.after_delivery(facts)
+        if time != facts.time:
+            facts.times.append(time)
+
+    def after_delivery(self, facts: Facts) -> Time:
+        return facts.time if facts.delayed and facts.time != REDRIVEN else 0
+
+    def end_leases(self, handles: dict[int, Any]) -> None:
+        """Time went on. `handles`: what get() gave, by serial."""
+        for message in self.out():
+            lease = self.of(message).lease
+            if lease is not None and lease <= self.now():
+                message.out = False
+                if message.serial in handles:
+                    self.late.append(handles.pop(message.serial))
+
+    def doomed(self, message: Sent) -> bool:
+        """Delivered so often that nobody gets it any more."""
+        facts, most = self.of(message), self.rules.max_deliveries
+        return bool(most and facts.count and facts.count % most == 0 and facts.time != REDRIVEN)
+
+    def drop_doomed(self, order: Callable[[], list[Sent]]) -> Sent | None:
+        """What get() meets on its way to the first that somebody may have, which is returned."""
+        while (first := next(iter(order()), None)) is not None and self.doomed(first):
+            if self.rules.dead_letters:
+                self.timed([first], "deliveries")
+            else:
+                self.removing([first])
+                self.dropping.append(first)
+        return first
+
+    def dropped(self) -> None:
+        """The get() returned."""
+        self.removed(self.dropping)
+        self.dropping = []
+
+    def foresee(self, count: int) -> list[Sent]:
+        """What get_many() takes. Behind the first it drops nothing: it steps over them, and over
+        all that are due if one of those is doomed."""
+        if self.drop_doomed(self.ready) is None:
+            return []
+        found: list[Sent] = []
+        with_due = True
+        for message in self.ready():
+            is_due = self.of(message).time != 0
+            if len(found) == count or (is_due and not with_due):
+                continue
+            if not self.doomed(message):
+                found.append(message)
+            elif is_due:
+                with_due = False
+        return found
+
+    # --- bounds ----------------------------------------------------------------------------------
+
+    def excess(self, count: int) -> list[Sent] | None:
+        """What leaves for `count` more; None: there is no place."""
+        most = self.rules.max_messages
+        here = len(self.live()) - len(self.dead())
+        if most is None or here + count <= most:
+            return []
+        ready = self.ready() if self.rules.overflow == "drop-head" else []
+        if here - len(ready) + count > most:
+            return None
+        in_place = [m for m in ready if self.of(m).time == 0]
+        in_place.sort(key=lambda m: m.id)
+        return (in_place + [m for m in ready if self.of(m).time != 0])[: here + count - most]
+
+    # --- ends ------------------------------------------------------------------------------------
+
+    def _raise_to(self, level: Any) -> None:
+        super()._raise_to(level)
+        for facts in self.facts.values():
+            facts.times = facts.times[-1:]
+            facts.count_synced = facts.count
+
+    def crashed(self) -> None:
+        super().crashed()
+        self.late = []
+
+    def failed(self) -> None:
+        """A call failed: whatever it does to a message may have happened."""
+        for message in self.live():
+            message.maybe_delivered = True
+            facts = self.of(message)
+            facts.doubt += [*facts.times, self.after_delivery(facts)]
+            if self.rules.dead_letters:
+                facts.doubt.append("deliveries")
+        self.dropping = []
+
+    def explain(self, message: Sent, time: Time, count: int, crash: Crash | None) -> None:
+        """After opening: the message may have this time and count, and takes them over."""
+        facts = self.of(message)
+        allowed = facts.times if crash == "power" else facts.times[-1:]
+        assert time in [*allowed, *facts.doubt], (str(message), time, facts)
+        least = facts.count_synced if crash == "power" else facts.count
+        assert least <= count <= facts.count + message.maybe_delivered, (str(message), count, facts)
+        facts.times, facts.doubt = [time], []
+        facts.count = facts.count_synced = count
+        facts.lease = None
