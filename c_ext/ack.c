@@ -64,8 +64,8 @@ int qi_find_unacked(struct qi_queue *queue, uint64_t req_id, uint32_t deliveries
         return error;
     const struct qi_slots *slots = qi_slots_of((*segment)->hot, *slot);
     bool is_out = qi_bit(slots->out, *slot);
-    if (slots->lease && (is_out ? deliveries && deliveries != qi_delivery_count(slots, *slot)
-                                : slots->lease[*slot & 63] != 0))
+    if (queue->leased && (is_out ? deliveries && deliveries != qi_delivery_count(slots, *slot)
+                                 : slots->lease && slots->lease[*slot & 63] != 0))
         return qi_fail(QI_E_LEASE,
                        "the lease of message %llu has ended: it is ready again, or somebody else "
                        "has it",
@@ -108,7 +108,7 @@ int qi_ack_now(struct qi_queue *queue, uint64_t req_id) {
     struct qi_segment *segment = qi_segment_find(&queue->segments, req_id / entries);
     int result = QI_BUSY;
     const struct qi_slots *slots = segment && segment->hot ? qi_slots_of(segment->hot, slot) : NULL;
-    if (slots && qi_bit(slots->out, slot) && !slots->lease)
+    if (slots && qi_bit(slots->out, slot) && !queue->leased)
         result = settle(queue, segment, slot, req_id);
     qi_unlock(queue->store);
     return result;

@@ -19,6 +19,12 @@ static void mark_out(struct qi_queue *queue, struct qi_segment *segment, uint32_
     queue->out++;
 }
 
+/* As the maps count it: no further than they can. */
+static void count_delivery(qi_message *message) {
+    if (message->delivery_count < UINT16_MAX)
+        count_delivery(message);
+}
+
 /* A message whose body is damaged must not block the queue: it is delivered to nobody, stays unacked and is told about;
  * the caller may ack it by its ReqId to give it up. */
 static int set_aside(const struct qi_look *look, const struct qi_found *found) {
@@ -53,7 +59,7 @@ static inline int hand_out(struct qi_queue *queue, const struct qi_found *found,
     if (found->due)
         qi_due_take(queue, found->segment, found->slot);
     mark_out(queue, found->segment, found->slot);
-    message->delivery_count++;
+    count_delivery(message);
     return 0;
 }
 
@@ -213,14 +219,15 @@ static int read_next(struct qi_queue *queue, struct batch *batch, uint32_t got,
     batch->room -= message->payload_size;
     batch->req_ids[got] = message->req_id;
     batch->sizes[got] = message->payload_size;
-    message->delivery_count++;
+    count_delivery(message);
     return 0;
 }
 
 static struct qi_found place_of(struct qi_queue *queue, const qi_message *message) {
-    uint32_t entries = queue->store->options.segment_entries;
-    return (struct qi_found){qi_segment_find(&queue->segments, message->req_id / entries),
-                             (uint32_t)(message->req_id % entries), message->due_us != 0};
+    uint32_t entries = queue->store->options.segment_entries,
+             slot = (uint32_t)(message->req_id % entries);
+    struct qi_segment *segment = qi_segment_find(&queue->segments, message->req_id / entries);
+    return (struct qi_found){segment, slot, qi_bit(qi_slots_of(segment->hot, slot)->held, slot)};
 }
 
 /* One deliver frame for all of them. */

@@ -151,6 +151,7 @@ void qi_forget_index(struct qi_queue *queue) {
     queue->depth = queue->out = queue->delayed = queue->dead = queue->highest = queue->reserved =
         queue->floor = 0;
     qi_timers_clear(&queue->timers);
+    queue->leased = false;
     qi_lanes_reset(&queue->lanes);
     queue->dirty_count = 0;
 }

@@ -51,6 +51,7 @@ struct qi_queue {
     uint64_t dead;    /* and: dead letters */
     struct qi_timers timers;
     struct qi_rules rules;
+    bool leased; /* since it was read: who settles a message has to be the one who has it now */
     uint32_t dirty_count;
     uint32_t copies; /* that a fan-out is about to append */
 

@@ -49,7 +49,7 @@ static int load_time(struct loading *loading, struct qi_slots *slots,
     if (qi_slots_time_room(slots) != 0)
         return QI_E_MEMORY;
     slots->time[slot & 63] = entry->time;
-    if (entry->time)
+    if (qi_time_us(entry->time))
         qi_set_bit(&slots->held, slot);
     else
         qi_clear_bit(&slots->held, slot);

@@ -120,6 +120,12 @@ void qi_time_drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t s
     segment->hot->held_count--;
 }
 
+/* The key of its entry: of what was redriven the same before and after it is delivered. */
+static uint64_t key_of(const struct qi_slots *slots, uint32_t slot) {
+    uint64_t due_us = qi_time_us(slots->time[slot & 63]);
+    return due_us == QI_REDRIVEN_US ? QI_REDRIVEN_US + 1 : due_us;
+}
+
 /* Held, with an entry among the delayed: also if its time is over, then it comes up at once. */
 static void hold(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
@@ -131,7 +137,7 @@ static void hold(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
         return;
     }
     count_delayed(queue, segment, 1);
-    push(&queue->timers.delayed, due_us, id_of(queue, segment, slot));
+    push(&queue->timers.delayed, key_of(slots, slot), id_of(queue, segment, slot));
     if (segment->due_us == 0 || due_us < segment->due_us)
         segment->due_us = due_us;
 }
@@ -149,7 +155,7 @@ void qi_time_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
     qi_set_bit(&slots->jtime, slot);
     segment->hot->dirty++;
     queue->dirty_count++;
-    if (time != 0 || !is_in_priority_lane(queue, segment)) {
+    if (qi_time_us(time) != 0 || !is_in_priority_lane(queue, segment)) {
         hold(queue, segment, slot);
     } else {
         struct qi_lane *lane =
@@ -160,11 +166,16 @@ void qi_time_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
 }
 
 void qi_time_delivered(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
-    if (!is_in_priority_lane(queue, segment))
-        return;
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
-    qi_time_drop(queue, segment, slot);
-    slots->time[slot & 63] = 0;
+    uint64_t *time = &slots->time[slot & 63];
+    if (is_in_priority_lane(queue, segment)) {
+        qi_time_drop(queue, segment, slot);
+        *time = 0;
+    } else if (qi_time_us(*time) == QI_REDRIVEN_US) {
+        ++*time; /* once more is over */
+    } else {
+        return;
+    }
     qi_set_bit(&slots->jtime, slot);
 }
 
@@ -205,10 +216,12 @@ void qi_time_load(struct qi_queue *queue, struct qi_segment *segment) {
 }
 
 uint64_t qi_segment_due_us(const struct qi_queue *queue, const struct qi_segment *segment) {
+    bool in_order = is_in_priority_lane(queue, segment);
     uint64_t earliest = UINT64_MAX;
     for (uint32_t slot = 0; slot < queue->store->options.segment_entries; slot += 64) {
         const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
-        for (uint64_t held = slots->held; held; held &= held - 1) {
+        uint64_t out = in_order ? 0 : slots->out; /* without who has them they are held */
+        for (uint64_t held = slots->held | out; held; held &= held - 1) {
             uint64_t due_us = qi_time_us(slots->time[__builtin_ctzll(held)]);
             if (!qi_time_is_dead(due_us) && due_us < earliest)
                 earliest = due_us;
@@ -247,6 +260,7 @@ int qi_lease_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t s
 
 void qi_lease_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                   uint64_t until_us) {
+    queue->leased = true;
     qi_slots_of(segment->hot, slot)->lease[slot & 63] = until_us;
     push(&queue->timers.leases, until_us, id_of(queue, segment, slot));
 }
@@ -276,7 +290,7 @@ static struct qi_segment *segment_of(struct qi_queue *queue, uint64_t id) {
 /* The claim of an entry: a message that is held, and its time. */
 static bool is_delayed(const struct qi_segment *segment, uint32_t slot, uint64_t due_us) {
     const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
-    return qi_bit(slots->held & ~slots->due, slot) && qi_time_us(slots->time[slot & 63]) == due_us;
+    return qi_bit(slots->held & ~slots->due, slot) && key_of(slots, slot) == due_us;
 }
 
 static bool is_leased(const struct qi_segment *segment, uint32_t slot, uint64_t until_us) {
@@ -295,7 +309,7 @@ static uint32_t priority_of(const struct qi_queue *queue, const struct qi_segmen
 static uint64_t due_key(const struct qi_queue *queue, const struct qi_segment *segment,
                         uint32_t slot) {
     return (uint64_t)(QI_PRIORITIES - 1 - priority_of(queue, segment, slot)) << QI_TIME_US_BITS |
-           qi_time_us(qi_slots_of(segment->hot, slot)->time[slot & 63]);
+           key_of(qi_slots_of(segment->hot, slot), slot);
 }
 
 /* ---- what is out of date ---- */
@@ -455,7 +469,7 @@ void qi_due_put_off(struct qi_queue *queue) {
         return;
     const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     qi_due_take(queue, segment, slot);
-    push(&queue->timers.delayed, qi_time_us(slots->time[slot & 63]), id_of(queue, segment, slot));
+    push(&queue->timers.delayed, key_of(slots, slot), id_of(queue, segment, slot));
 }
 
 void qi_timers_tidy(struct qi_queue *queue) {

@@ -87,7 +87,7 @@ void qi_time_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
 int qi_time_load_room(struct qi_queue *queue, struct qi_segment *segment);
 void qi_time_load(struct qi_queue *queue, struct qi_segment *segment);
 /* A message that is held is delivered: in a lane of priorities nothing holds it afterwards, whatever becomes of it. In a
- * lane of delayed messages it goes back to its time. */
+ * lane of delayed messages it goes back to its time, and one that was redriven is as any other then. */
 void qi_time_delivered(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 /* A message that is held leaves, or goes out: nothing holds it any more. */
 void qi_time_drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
@@ -127,7 +127,7 @@ void qi_due_put_back(struct qi_queue *queue, struct qi_segment *segment, uint32_
 /* The first that is due is put off for the rest of this look: it has expired, and nothing may be changed. */
 void qi_due_put_off(struct qi_queue *queue);
 
-/* The earliest of its times; UINT64_MAX: nothing in it is held. Of a segment with its maps. */
+/* The earliest time of what is held, or will be at the next open; UINT64_MAX: nothing is. Of a segment with its maps. */
 uint64_t qi_segment_due_us(const struct qi_queue *queue, const struct qi_segment *segment);
 /* Heaps that are mostly out of date are made anew. O(their size), when they have doubled. */
 void qi_timers_tidy(struct qi_queue *queue);

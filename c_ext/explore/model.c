@@ -71,6 +71,8 @@ static void apply(const struct message *message, struct state *state, const stru
         state->deliveries++;
         if (!model_is_delay_lane(message->id))
             state->time = 0;
+        else if (state->time == MODEL_REDRIVEN)
+            state->time++; /* it is as any other again */
         break;
     case EVENT_ACK:
         state->acked = true;

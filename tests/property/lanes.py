@@ -135,7 +135,9 @@ class LaneModel(Model):
             facts.times.append(time)
 
     def after_delivery(self, facts: Facts) -> Time:
-        return facts.time if facts.delayed and facts.time != REDRIVEN else 0
+        if facts.delayed:
+            return REDRIVEN + 1 if facts.time == REDRIVEN else facts.time
+        return 0
 
     def end_leases(self, handles: dict[int, Any]) -> None:
         """Time went on. `handles`: what get() gave, by serial."""

@@ -58,6 +58,7 @@ options = st.fixed_dictionaries(
         "io": st.sampled_from(["mmap", "pwrite"]),
         "idle": st.sampled_from([0.003, 1.0, 3600.0]),
         "sync": st.sampled_from(["group", "never"]),
+        "looks": st.booleans(),
         "rules": st.tuples(rules_of_a, rules_of_b),
     }
 )
@@ -93,13 +94,13 @@ class StoreMachine(RuleBasedStateMachine):
     # --- opening, and what it shows ------------------------------------------------------------
 
     def open(self):
-        options = {key: knob for key, knob in self.knobs.items() if key != "rules"}
+        options = {k: v for k, v in self.knobs.items() if k not in ("rules", "looks")}
         self.store = qindex.open("/", disk=self.disk, segment_entries=16, **options)
         self.queues = {}
         self.handles = {name: {} for name in NAMES}  # what get() gave, by serial
         for name in NAMES:
             self.open_queue(name)
-            self.compare(name)
+        self.look()
         self.no_damage()
         self.crash_kind = None
 
@@ -112,11 +113,21 @@ class StoreMachine(RuleBasedStateMachine):
         found = damage(self.store)
         assert not found, found
 
-    def compare(self, name):
+    def look(self):
+        """All that the queues hold, seen in the store itself, or in a copy: to look reads segments,
+        and what get() finds in a store in which nobody looked has to be the same."""
+        if self.knobs["looks"]:
+            for name in NAMES:
+                self.compare(name, self.queues[name])
+            return
+        with qindex.open("/", disk=self.disk.kill(), read_only=True) as copy:
+            for name in NAMES:
+                self.compare(name, copy.queue(name))
+
+    def compare(self, name, queue):
         """All that the queue holds against its model, which takes over what was in doubt."""
         model, crash = self.models[name], self.crash_kind
-        in_lanes = list(self.queues[name].browse())
-        shown = sorted(in_lanes, key=lambda m: self.serial_of(name, m))
+        shown = self.as_published(name, list(queue.browse()))
         seen = [Seen(m.body, m.req_id, m.redelivered) for m in shown]
         violations, known = check_reopened(model, seen, crash)
         assert not violations, [str(violation) for violation in violations]
@@ -130,9 +141,14 @@ class StoreMachine(RuleBasedStateMachine):
         for one, other in itertools.pairwise(sorted(known, key=lambda pair: pair[1])):
             assert lane(one[1]) != lane(other[1]) or one[0].serial < other[0].serial
 
-    def serial_of(self, name, message):
-        sent = self.models[name].identify(Seen(message.body, message.req_id))
-        return sent.serial if sent else 0
+    def as_published(self, name, messages):
+        """What browse() shows lane by lane, in the order of publishing."""
+        serials = {}
+        for message in messages:
+            seen = Seen(message.body, message.req_id)
+            sent = self.models[name].identify(seen, serials.values())
+            serials[message.req_id] = sent.serial if sent else 0
+        return sorted(messages, key=lambda message: serials[message.req_id])
 
     def same(self, name, message, sent):
         assert message.body == sent.body
@@ -384,6 +400,7 @@ class StoreMachine(RuleBasedStateMachine):
             else:
                 model.timed([sent], time)
 
+    @precondition(lambda self: any(model.dead() for model in self.models.values()))
     @rule(name=names, count=st.none() | st.integers(0, 3))
     def redrive(self, name, count):
         model = self.models[name]
