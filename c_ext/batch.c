@@ -144,7 +144,7 @@ static void emit_slot(struct batch *batch, const struct qi_flush_segment *segmen
     if (slots->delivered && slots->delivered[at] > 1)
         emit_count(batch, slot, slots->delivered[at]);
     bool held = segment->all_held || qi_bit(slots->held, at);
-    if (qi_bit(slots->jtime, at) || (segment->old && held))
+    if ((qi_bit(slots->jtime, at) && !QI_BUG(time_not_written)) || (segment->old && held))
         emit_time(batch, slot, held ? slots->time[at] : 0);
 }
 

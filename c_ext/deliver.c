@@ -22,7 +22,7 @@ static void mark_out(struct qi_queue *queue, struct qi_segment *segment, uint32_
 /* As the maps count it: no further than they can. */
 static void count_delivery(qi_message *message) {
     if (message->delivery_count < UINT16_MAX)
-        count_delivery(message);
+        message->delivery_count++;
 }
 
 /* A message whose body is damaged must not block the queue: it is delivered to nobody, stays unacked and is told about;

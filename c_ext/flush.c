@@ -175,8 +175,11 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
     if (segment->unacked > 0) {
         copy->all_held = qi_lane_number(segment->number * entries) >= QI_PRIORITIES;
         copy->dead = segment->dead;
-        copy->delayed = (copy->all_held ? segment->unacked : hot->held_count) - segment->dead;
+        bool all = copy->all_held && !QI_BUG(delivered_not_held);
+        copy->delayed = (all ? segment->unacked : hot->held_count) - segment->dead;
         copy->due_us = copy->delayed ? qi_segment_due_us(queue, segment) : 0;
+        if (QI_BUG(due_bound_too_late))
+            copy->due_us += SOON_US;
         copy->uses = malloc((hot->uses_count + 1) * sizeof *copy->uses);
         if (!copy->uses || copy_slots(hot, entries, copy) != 0)
             return qi_fail(QI_E_MEMORY, "no memory to flush");

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "bug.h"
 #include "store.h"
 
 bool qi_lanes_begin(struct qi_lanes *lanes) {
@@ -50,7 +51,8 @@ struct qi_lane *qi_lane_make(struct qi_queue *queue, uint32_t number) {
     lanes->count++;
     lanes->priorities += number < QI_PRIORITIES;
     items[at] = (struct qi_lane){.number = number,
-                                 .next = qi_lane_start(number) | queue->floor,
+                                 .next = qi_lane_start(number) |
+                                         (QI_BUG(lane_below_the_floor) ? 0 : queue->floor),
                                  .cursor = qi_lane_start(number)};
     return &items[at];
 }

@@ -180,7 +180,8 @@ static int append_end(struct qi_queue *queue) {
 static void cool_all(struct qi_queue *queue) {
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
-        if (!segment->hot || segment->hot->out_count || qi_has_due(segment))
+        if (!segment->hot || segment->hot->out_count ||
+            (qi_has_due(segment) && !QI_BUG(due_segment_cooled)))
             continue;
         assert(!segment->hot->dirty && !segment->hot->in_flush);
         if (segment->length > 0) {

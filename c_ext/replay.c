@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "bug.h"
 #include "store.h"
 
 static int replay_publish(struct qi_queue *queue, const struct qi_journal *journal,
@@ -164,8 +165,9 @@ static uint32_t listed_from(const uint8_t *list, uint32_t count, uint64_t first)
 static bool is_last(const struct qi_queue *queue, uint32_t index) {
     uint64_t entries = queue->store->options.segment_entries;
     const struct qi_segment *segment = queue->segments.items + queue->segments.start + index;
-    return index + 1 == queue->segments.count || qi_lane_number(segment[0].number * entries) !=
-                                                     qi_lane_number(segment[1].number * entries);
+    return index + 1 == queue->segments.count || (qi_lane_number(segment[0].number * entries) !=
+                                                      qi_lane_number(segment[1].number * entries) &&
+                                                  !QI_BUG(lane_tail_purged_unread));
 }
 
 /* Nobody needs the maps: all of the segment is purged, and its references to message files are in no account yet. */

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 
+#include "bug.h"
 #include "store.h"
 
 #define LANES     1u
@@ -123,7 +124,7 @@ int qi_append_close(struct qi_queue *queue) {
 
 int qi_append_lanes(struct qi_queue *queue) {
     const struct qi_lanes *lanes = &queue->lanes;
-    if (lanes->count == 1)
+    if (lanes->count == 1 || QI_BUG(lanes_left_out))
         return 0;
     uint32_t size = (lanes->count - 1) * QI_LANES_ROW;
     uint8_t *at;

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "bug.h"
 #include "store.h"
 
 #define SEGMENT_ENTRY (UINT64_C(1) << 63) /* in an id: any ReqId of a segment that is cold */
@@ -168,7 +169,9 @@ void qi_time_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
 void qi_time_delivered(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     uint64_t *time = &slots->time[slot & 63];
-    if (is_in_priority_lane(queue, segment)) {
+    if (QI_BUG(time_kept_by_delivery)) {
+        return;
+    } else if (is_in_priority_lane(queue, segment)) {
         qi_time_drop(queue, segment, slot);
         *time = 0;
     } else if (qi_time_us(*time) == QI_REDRIVEN_US) {

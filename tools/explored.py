@@ -1,4 +1,4 @@
-"""What the crash explorer found: shrunk programs, each with its story and the bug behind it.
+"""What the crash explorer found, or has to find: programs with their story and the bug behind it.
 
 They are found too seldom by chance, so ``explore.py --mutants`` plays them. In the engine as it is
 nothing may be found.
@@ -72,5 +72,22 @@ EXPLORED = [
         " never; publish d 48 +t; publish a 355 +t; publish d 1199; compact; publish d 265; get d;"
         " fanout d x2 29; publish d 3364; sync a; ack_many d x5 214; publish a 389 +rh; fail 395;"
         " idle",
+    ),
+    Explored(
+        "All messages of a lane were acked and flushed, so that no segment of it was left, and the"
+        " store was closed. Only the LANES frame in front of the CLOSE says where the lane was:"
+        " without it the next session gives the same ReqIds again.",
+        "lanes_left_out",
+        "seed=1 mapping=1 segment=8 journal=24 bytes=10240 embed=64 file=4096; publish a 10 +p;"
+        " publish a 10 +p; get_many a x2; ack_many a x2; flush a; reopen; publish a 10 +p; sync a",
+    ),
+    Explored(
+        "A purge took the last segment of a lane, which had been flushed, unread; then a message"
+        " was published into the same segment. Recovery did the same, and when it read the file for"
+        " the new message it took those that were purged for alive.",
+        "lane_tail_purged_unread",
+        "seed=1 mapping=1 segment=8 journal=100 bytes=10240 embed=64 file=4096; publish a 1;"
+        " flush a; batch a x9 4; publish a 12 +p; publish a 12 +p; publish a 10 +p; flush a; flush"
+        " a; sync a; purge a; publish a 12 +p; sync a; cut 3; get a",
     ),
 ]

@@ -151,12 +151,38 @@ static bool check_message(int queue, struct model_queue *model, const qi_message
     return true;
 }
 
+/* What a queue says of itself. To browse it reads its segments: before and after it has to say the same. */
+struct glance {
+    int64_t got; /* the size of the message that get would take, or QI_EMPTY */
+    uint64_t first, next_due_us;
+};
+
+static bool glance_at(qi_queue *queue, char name, struct glance *glance, struct verdict *verdict) {
+    uint8_t payload[PAYLOAD_MAX];
+    qi_message message = {0};
+    qi_queue_stats stats;
+    glance->got = qi_browse(queue, 0, true, &message, payload, sizeof payload);
+    glance->first = glance->got >= 0 ? message.req_id : 0;
+    int64_t error = glance->got < 0 && glance->got != QI_EMPTY ? glance->got : 0;
+    if (!error)
+        error = qi_queue_stats_of(queue, &stats);
+    glance->next_due_us = error ? 0 : stats.next_due_us;
+    if (!error)
+        return true;
+    complain(verdict, "%c: peeking failed: %s (%lld)", name, qi_error_text(), (long long)error);
+    return refused(verdict, error);
+}
+
 static bool look_at_queue(struct sight *sight, int queue, const struct session *session,
                           struct model *model, struct verdict *verdict) {
     uint8_t payload[PAYLOAD_MAX];
     qi_message message;
-    uint64_t from = 0, delayed = 0, dead = 0;
+    uint64_t from = 0, delayed = 0, dead = 0, due_us = UINT64_MAX;
     int64_t got;
+    char name = (char)('a' + queue);
+    struct glance before, after;
+    if (!glance_at(session->queues[queue], name, &before, verdict))
+        return false;
     while ((got = qi_browse(session->queues[queue], from, false, &message, payload,
                             sizeof payload)) >= 0) {
         if (!check_message(queue, &model->queues[queue], &message, payload, verdict))
@@ -166,6 +192,8 @@ static bool look_at_queue(struct sight *sight, int queue, const struct session *
                           message.dead ? model_dead(message.dead) : message.due_us};
         dead += message.dead != 0;
         delayed += (message.flags & QI_DELAYED) != 0;
+        if (message.flags & QI_DELAYED && message.due_us < due_us)
+            due_us = message.due_us;
         from = message.req_id + 1;
     }
     if (got != QI_EMPTY) {
@@ -189,6 +217,15 @@ static bool look_at_queue(struct sight *sight, int queue, const struct session *
             'a' + queue, (unsigned long long)stats.delayed, (unsigned long long)stats.dead,
             (unsigned long long)delayed, (unsigned long long)dead);
     sight->next[queue] = stats.next_req_id;
+    if (delayed && before.next_due_us > due_us)
+        return complain(verdict, "%c: the next is said to be due at %llu, and is due at %llu", name,
+                        (unsigned long long)before.next_due_us, (unsigned long long)due_us);
+    if (!glance_at(session->queues[queue], name, &after, verdict))
+        return false;
+    if (before.got != after.got || before.first != after.first)
+        return complain(verdict, "%c: the next one was %llu (%lld), after a look it is %llu (%lld)",
+                        name, (unsigned long long)before.first, (long long)before.got,
+                        (unsigned long long)after.first, (long long)after.got);
     return true;
 }
 
