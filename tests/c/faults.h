@@ -56,6 +56,7 @@ struct run {
     struct item items[ITEMS_MAX];
     uint32_t count, serial;
     bool gone[QUEUES]; /* to be deleted */
+    bool dead_letters; /* what is rejected is kept */
     int kind;          /* how a call fails; 0: none does */
     uint64_t at;       /* which one */
     bool sticky;
@@ -97,6 +98,8 @@ static bool went(const struct run *run, const char *what, int64_t code) {
 }
 
 #include "faults_verbs.h"
+
+#include "faults_times.h"
 
 /* ---- what must hold ---- */
 

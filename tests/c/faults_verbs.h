@@ -316,7 +316,7 @@ static void compact(struct run *run) {
         went(run, "compact", qi_store_compact(run->store, 20));
 }
 
-/* Browses all of a queue: what was seen, as a checksum of ids and bytes. */
+/* Browses all of a queue, or peeks: what was seen, as a checksum of ids and bytes. */
 static uint32_t browse(struct run *run, uint32_t queue, bool ready_only) {
     static uint8_t payload[PAYLOAD_MAX];
     qi_message message;
@@ -338,6 +338,8 @@ static uint32_t browse(struct run *run, uint32_t queue, bool ready_only) {
         seen = qi_crc32c(seen, run->story->index_only ? message.msg_id : payload,
                          run->story->index_only ? 16 : (size_t)got);
         from = message.req_id + 1;
+        if (ready_only)
+            break; /* always the one that get would take */
     }
     went(run, "browse", got);
     return seen;

@@ -1,0 +1,98 @@
+/* faults_times.h - more verbs of a story (faults.h): of what has a time, a lease, a priority or a bound. */
+#ifndef FAULTS_TIMES_H
+#define FAULTS_TIMES_H
+
+/* With a priority and until when it is delayed (0: it is not). */
+static void publish_later(struct run *run, uint32_t queue, uint32_t size, uint32_t priority,
+                          uint64_t delay_us) {
+    uint8_t bytes[PAYLOAD_MAX];
+    if (!run->queues[queue])
+        return;
+    run->serial++;
+    struct item *item = add_item(run, queue, size, false);
+    fill(item->serial, bytes, size);
+    uint64_t due_us = delay_us ? run->sim->wall_us + delay_us : 0;
+    if (went(run, "publish later",
+             qi_publish_with(run->queues[queue], NULL, 0, bytes, size,
+                             priority << QI_PRIORITY_SHIFT, 0, due_us)))
+        item->published = RETURNED;
+}
+
+/* Gets up to `count` with a lease; the first is touched, the rest goes back: dropped, later or at once. */
+static void borrow(struct run *run, uint32_t queue, uint32_t count, bool drop, uint64_t delay_us) {
+    static uint8_t payloads[32 * PAYLOAD_MAX];
+    qi_message messages[32];
+    uint64_t ids[32];
+    uint32_t sizes[32], counts[32];
+    if (!run->queues[queue])
+        return;
+    int64_t got = qi_get_many(run->queues[queue], count, messages, payloads, sizeof payloads, ids,
+                              sizes, 1000000);
+    if (!went(run, "get_many", got) || got == QI_EMPTY)
+        return;
+    uint32_t taken = (uint32_t)(got / 2);
+    for (uint32_t i = 0, at = 0; i < taken; at += sizes[i++]) {
+        counts[i] = messages[i].delivery_count;
+        struct item *item = find_item(run, queue, payloads + at);
+        if (drop && i > 0 && !run->dead_letters && item->acked == NOT)
+            item->acked = TRIED;
+    }
+    went(run, "touch", qi_touch(run->queues[queue], ids[0], counts[0], 2000000));
+    if (drop)
+        went(run, "reject_many",
+             qi_reject_many(run->queues[queue], ids + 1, counts + 1, taken - 1));
+    else
+        went(run, "nack_many",
+             qi_nack_many(run->queues[queue], ids + 1, counts + 1, taken - 1,
+                          delay_us ? run->sim->wall_us + delay_us : 0));
+}
+
+/* Up to `count` messages that nobody has are drawn near (delay_us 0: they are ready), put off or deleted. */
+static void change(struct run *run, uint32_t queue, uint32_t count, bool delete,
+                   uint64_t delay_us) {
+    static uint8_t payload[PAYLOAD_MAX];
+    qi_message message;
+    uint64_t from = 0;
+    for (uint32_t i = 0; i < count && run->queues[queue]; from = message.req_id + 1) {
+        int64_t got = qi_browse(run->queues[queue], from, false, &message, payload, sizeof payload);
+        if (!went(run, "browse", got) || got == QI_EMPTY)
+            return;
+        if (message.flags & QI_UNACKED)
+            continue;
+        i++;
+        struct item *item = find_item(run, queue, payload);
+        if (!delete) {
+            went(run, "reschedule",
+                 qi_reschedule(run->queues[queue], message.req_id,
+                               delay_us ? run->sim->wall_us + delay_us : 0));
+            continue;
+        }
+        item->acked = TRIED;
+        if (went(run, "delete a message", qi_delete(run->queues[queue], message.req_id)))
+            item->acked = RETURNED;
+    }
+}
+
+static void redrive(struct run *run, uint32_t queue) {
+    if (run->queues[queue])
+        went(run, "redrive", qi_redrive(run->queues[queue], UINT64_MAX));
+}
+
+/* Rules of all queues. Of a queue with a bound any message may be gone. */
+static void set_rules(struct run *run, uint64_t max_messages, uint32_t max_deliveries,
+                      bool dead_letters) {
+    run->dead_letters = dead_letters;
+    for (uint32_t i = 0; i < QUEUES; i++)
+        if (run->queues[i])
+            went(run, "rules",
+                 qi_queue_rules(run->queues[i], 0, max_messages, true, max_deliveries,
+                                dead_letters));
+}
+
+static void drop_the_oldest(struct run *run, uint32_t queue) {
+    for (uint32_t i = 0; i < run->count; i++)
+        if (run->items[i].queue == queue && run->items[i].acked == NOT)
+            run->items[i].acked = TRIED;
+}
+
+#endif
