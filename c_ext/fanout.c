@@ -68,9 +68,8 @@ static int publish_to_all(struct qi_queue **queues, uint32_t count,
             char text[256];
             strncpy(text, qi_error_text(), sizeof text - 1);
             text[sizeof text - 1] = 0;
-            /* A full disk is an error that says: nothing was changed. */
-            return qi_fail(req_id == QI_E_FULL ? QI_E_IO : (int)req_id,
-                           "only the first %u of %u queues have it: %s", i, count, text);
+            return qi_fail((int)req_id, "only the first %u of %u queues have it: %s", i, count,
+                           text);
         } else {
             return (int)req_id;
         }
