@@ -81,8 +81,9 @@ int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t 
                      const void *headers, uint32_t headers_size, const void *body,
                      uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t due_us,
                      uint64_t *req_ids) {
-    struct qi_publish publish = {headers,   body,      headers_size, body_size, flags,
-                                 expiry_us, {0, 0, 0}, count,        due_us};
+    struct qi_publish publish = {
+        headers,   body,      headers_size, body_size, flags,
+        expiry_us, {0, 0, 0}, count,        due_us,    qi_publish_lane(store, flags, due_us)};
     qi_lock(store);
     int error = count ? prepare_all(queues, count, &publish) : 0;
     if (!error && count)

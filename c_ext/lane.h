@@ -4,8 +4,8 @@
  * that a lane is read and flushed as a queue is. What is promised of counts (reserved, floor, a purge's bound) holds for
  * all lanes alike, and queue->highest is the bound of all: so nothing of it is kept per lane.
  *
- *     lane     0 ... 255     256 ... 767                768 ... 1022
- *              priority      delayed, by minute         free
+ *     lane     0 ... 255     256 ... 511               512 ... 767            768 ... 1022
+ *              priority      delayed, by half hour     delayed, by minute     free
  */
 #ifndef QI_LANE_H
 #define QI_LANE_H

@@ -12,18 +12,21 @@ struct qi_publish {
     struct qi_msg_id id; /* in the message store; stamp 0: embedded */
     uint32_t queues;     /* that it goes to; 0: one */
     uint64_t due_us;     /* 0: it is ready at once */
+    uint32_t lane;
 };
 
-static inline uint32_t qi_publish_priority(const struct qi_publish *publish) {
-    return publish->flags >> QI_PRIORITY_SHIFT & (QI_PRIORITIES - 1);
+static inline uint32_t qi_publish_priority(uint32_t flags) {
+    return flags >> QI_PRIORITY_SHIFT & (QI_PRIORITIES - 1);
 }
 
-static inline uint32_t qi_publish_lane(const struct qi_publish *publish) {
-    return publish->due_us ? qi_delay_lane(publish->due_us) : qi_publish_priority(publish);
+/* The lane, which is chosen once: when it is reserved and when it is used must not differ. */
+static inline uint32_t qi_publish_lane(struct qi_store *store, uint32_t flags, uint64_t due_us) {
+    return due_us ? qi_delay_lane(due_us, qi_now_us(store)) : qi_publish_priority(flags);
 }
 
 static inline uint64_t qi_publish_time(const struct qi_publish *publish) {
-    return (uint64_t)qi_publish_priority(publish) << QI_TIME_US_BITS | qi_time_us(publish->due_us);
+    return (uint64_t)qi_publish_priority(publish->flags) << QI_TIME_US_BITS |
+           qi_time_us(publish->due_us);
 }
 
 /* Embedded in the index, or in the message store? */

@@ -151,7 +151,7 @@ static struct qi_segment *tail_segment(struct qi_queue *queue, uint64_t number, 
 /* Memory for the maps of the next `count` ReqIds of a message's lane. */
 int qi_publish_maps(struct qi_queue *queue, const struct qi_publish *publish, uint32_t count) {
     uint32_t entries = queue->store->options.segment_entries;
-    const struct qi_lane *lane = qi_lane_make(queue, qi_publish_lane(publish));
+    const struct qi_lane *lane = qi_lane_make(queue, publish->lane);
     if (!lane)
         return QI_E_MEMORY;
     for (uint64_t req_id = lane->next, end = req_id + count; req_id < end;) {
@@ -253,9 +253,9 @@ static inline void advance(struct qi_queue *queue, struct qi_lane *lane, uint32_
 
 /* The record, where there is room for it already. */
 int64_t qi_append_publish(struct qi_queue *queue, const struct qi_publish *publish) {
-    uint32_t number = qi_publish_lane(publish);
-    struct qi_lane *lane =
-        __builtin_expect(number == 0, 1) ? queue->lanes.items : qi_lane_make(queue, number);
+    struct qi_lane *lane = __builtin_expect(publish->lane == 0, 1)
+                               ? queue->lanes.items
+                               : qi_lane_make(queue, publish->lane);
     if (!lane)
         return QI_E_MEMORY;
     uint64_t size = qi_publish_size(queue->store, publish), req_id = lane->next;
@@ -326,8 +326,11 @@ int64_t qi_publish_now(struct qi_queue *queue, const void *body, size_t body_siz
 int64_t qi_publish_with(struct qi_queue *queue, const void *headers, uint32_t headers_size,
                         const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us,
                         uint64_t due_us) {
-    struct qi_publish publish = {headers,   body, headers_size, body_size, flags, expiry_us,
-                                 {0, 0, 0}, 1,    due_us};
+    struct qi_publish publish = {headers,      body,
+                                 headers_size, body_size,
+                                 flags,        expiry_us,
+                                 {0, 0, 0},    1,
+                                 due_us,       qi_publish_lane(queue->store, flags, due_us)};
     return publish_locked(queue, &publish);
 }
 
@@ -337,6 +340,7 @@ struct batch_input {
     const uint32_t *body_sizes, *headers_sizes;
     uint32_t flags;
     uint64_t expiry_us, due_us;
+    uint32_t lane;
     const uint8_t *per_flags;
     const uint64_t *per_expiry_us;
 };
@@ -349,6 +353,7 @@ static void batch_item(struct batch_input *input, uint32_t i, struct qi_publish 
         .body_size = input->body_sizes[i],
         .flags = input->flags | (input->per_flags ? input->per_flags[i] : 0u),
         .due_us = input->due_us,
+        .lane = input->lane,
         .expiry_us = input->per_expiry_us ? input->per_expiry_us[i] : input->expiry_us};
     input->headers += publish->headers_size;
     input->bodies += publish->body_size;
@@ -378,7 +383,7 @@ static int64_t publish_batch(struct qi_queue *queue, struct qi_publish *items, u
     if (error)
         return error;
     uint32_t entries = queue->store->options.segment_entries;
-    struct qi_lane *lane = qi_lane_make(queue, qi_publish_lane(items));
+    struct qi_lane *lane = qi_lane_make(queue, items->lane);
     if (!lane)
         return QI_E_MEMORY;
     uint64_t first = lane->next;
@@ -415,8 +420,10 @@ int64_t qi_publish_many(struct qi_queue *queue, uint32_t count, const void *bodi
     struct qi_publish few[128], *items = count <= 128 ? few : malloc(count * sizeof *items);
     if (!items)
         return qi_fail(QI_E_MEMORY, "no memory for a batch of %u messages", count);
-    struct batch_input input = {bodies,    headers, body_sizes, headers_sizes, flags,
-                                expiry_us, due_us,  per_flags,  per_expiry_us};
+    struct batch_input input = {
+        bodies,    headers,      body_sizes, headers_sizes,
+        flags,     expiry_us,    due_us,     qi_publish_lane(queue->store, flags, due_us),
+        per_flags, per_expiry_us};
     for (uint32_t i = 0; i < count; i++)
         batch_item(&input, i, &items[i]);
     qi_lock(queue->store);

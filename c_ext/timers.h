@@ -10,8 +10,9 @@
  *                            is cold: one entry for all)     then by time)
  *
  * Only segments in which something is due soon have their maps in memory, and only their messages are in the heaps; a
- * cold one is there with the earliest of its times. Messages that wait long are published into lanes by the minute in
- * which they are due, so that a segment has messages of about the same time.
+ * cold one is there with the earliest of its times. Messages that are delayed are published into lanes by the minute in
+ * which they are due, those that wait long by the half hour: so a segment has messages of about the same time, and a
+ * flush of messages of any times writes few files.
  *
  * A dead letter is a message that is held for ever. It stays in its place, so that to bury it and to take it back is one
  * record each.
@@ -37,10 +38,12 @@ static inline bool qi_time_is_dead(uint64_t time) {
     return (time & QI_TIME_US_MASK) >= QI_DEAD;
 }
 
-/* Lanes of delayed messages, by the minute in which they are due. */
-#define QI_DELAY_LANE  256u
-#define QI_DELAY_LANES 512u
-#define QI_DELAY_SPAN  (UINT64_C(60) * 1000000)
+/* Lanes of delayed messages: 256 by the half hour in which they are due, and 256 by the minute for those that are due within
+ * an hour. */
+#define QI_DELAY_LANES 256u
+#define QI_FAR_LANE    256u
+#define QI_NEAR_LANE   512u
+#define QI_MINUTE_US   (UINT64_C(60) * 1000000)
 
 static inline uint64_t qi_time_us(uint64_t time) {
     return time & QI_TIME_US_MASK;
@@ -48,8 +51,10 @@ static inline uint64_t qi_time_us(uint64_t time) {
 static inline uint32_t qi_time_priority(uint64_t time) {
     return (uint32_t)(time >> QI_TIME_US_BITS);
 }
-static inline uint32_t qi_delay_lane(uint64_t due_us) {
-    return QI_DELAY_LANE + (uint32_t)(due_us / QI_DELAY_SPAN % QI_DELAY_LANES);
+static inline uint32_t qi_delay_lane(uint64_t due_us, uint64_t now_us) {
+    return due_us < now_us + 60 * QI_MINUTE_US
+               ? QI_NEAR_LANE + (uint32_t)(due_us / QI_MINUTE_US % QI_DELAY_LANES)
+               : QI_FAR_LANE + (uint32_t)(due_us / (30 * QI_MINUTE_US) % QI_DELAY_LANES);
 }
 
 struct qi_queue;

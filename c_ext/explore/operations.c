@@ -56,10 +56,10 @@ uint64_t op_due_us(const struct player *player, const struct op *op) {
     return op->flags & FLAG_DELAY ? player_now_us(player) + delay_us(op) : 0;
 }
 
-/* As the engine chooses it: the priority, or the minute. */
+/* As the engine chooses it: the priority, or the minute (nothing here is delayed for an hour). */
 static uint32_t lane_of(const struct player *player, const struct op *op) {
     uint64_t due_us = op_due_us(player, op);
-    return due_us ? 256 + (uint32_t)(due_us / 60000000 % 512) : priority_of(op);
+    return due_us ? 512 + (uint32_t)(due_us / 60000000 % 256) : priority_of(op);
 }
 
 /* UINT64_MAX: an error, and whether it is a finding was said. */

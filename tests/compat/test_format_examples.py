@@ -139,7 +139,7 @@ DELIVER = record(2, 2)
 ACK = record(3, 2)
 STORED_PUBLISH = record(0, 3, publish_fields(STORED, MSG_ID, embedded=b""))
 DUE_US = NOW_US + 90_000_000
-LANE = 256 + DUE_US // 60_000_000 % 512
+LANE = 512 + DUE_US // 60_000_000 % 256  # due within an hour: by the minute
 DELAYED = LANE << 52  # the first of its lane
 TIME = 3 << 56 | DUE_US
 DELAYED_PUBLISH = record(0, DELAYED, publish_fields(b"later"))

@@ -296,3 +296,11 @@ def test_only_what_is_due_soon_is_in_memory(disk):
         stats = queue.stats()
         assert (stats.delayed, stats.hot_segments) == (20_000, 0)
         assert stats.next_due is not None
+
+
+def test_messages_of_any_times_in_a_day_lie_in_few_segments(disk):
+    with qindex.open("/", disk=disk) as store:
+        queue = store.queue("a")
+        for n in range(2000):
+            queue.publish(b"x", delay=n * 43)
+        assert queue.stats().segments <= 60 + 48 + 2  # minutes of an hour, half hours of a day
