@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,12 +48,34 @@ def report(results: Results) -> table.Report:
     )
 
 
-@pytest.mark.parametrize("work", ["single", "cycle", "batches", "durable", "compaction"])
-def test_every_work_gives_positive_figures(work: str, tmp_path: Path) -> None:
-    count = 2000 if work == "compaction" else 300
+@pytest.mark.parametrize(
+    ("work", "count"),
+    [
+        ("single", 300),
+        ("cycle", 300),
+        ("batches", 300),
+        ("durable", 300),
+        ("compaction", 2000),
+        ("priority", 2000),
+        ("lease", 300),
+        ("dead_letters", 300),
+        ("aio", 300),
+    ],
+)
+def test_every_work_gives_positive_figures(work: str, count: int, tmp_path: Path) -> None:
     figures = works.WORKS[work](sqlite_job(tmp_path, count=count))
     assert figures
     assert all(value > 0 for value in figures.values())
+
+
+@pytest.mark.parametrize("system", ["qindex", "sqlite"])
+def test_delayed_messages_are_drained_by_the_next_process(system: str, tmp_path: Path) -> None:
+    job = replace(sqlite_job(tmp_path, count=2000), system=system)
+    assert works.WORKS["delay_fill"](job)["filled"] == 2000
+    assert works.WORKS["delay_drain"](job)["delay_get_ack"] > 0
+    left = job.open()
+    assert left.get_first() is None
+    left.close()
 
 
 def test_get_follows_the_order_of_publish_and_ack_removes(tmp_path: Path) -> None:

@@ -60,6 +60,14 @@ ROWS = (
     Row("rss_reopened_mb_10m", "resident memory, {10m} waiting, reopened", MB, 64),
     Row("disk_per_message_1m", "disk per message, {1m} waiting", BYTES, 150),
     Row("disk_per_message_10m", "disk per message, {10m} waiting", BYTES, 150),
+    Row("delay_publish", "delayed within an hour: publish", RATE, 1e6, "0.026 M/s bbolt"),
+    Row("delay_get_ack", "delayed: get in due order + ack", RATE, 0.8e6, "0.045 M/s bbolt"),
+    Row("priority_publish", "8 priorities: publish", RATE),
+    Row("priority_get_ack", "8 priorities: get + ack", RATE),
+    Row("lease_get_ack", "get(lease=30) + ack", RATE),
+    Row("dead_reject", "dead letters: get + nack(requeue=False)", RATE),
+    Row("dead_redrive", "dead letters: redrive", RATE),
+    Row("aio_cycle", "asyncio: publish + get + ack, each awaited", RATE),
     Row("disk_after_compaction", "disk after compaction / live bytes", TIMES, 1.5, any_size=True),
 )
 
@@ -86,6 +94,10 @@ def is_any_or_plain_floor(key: str, system: type[System] | None) -> bool:
 
 def is_durable_or_floor(key: str, system: type[System] | None) -> bool:
     return key == "floor" or (system is not None and system.can_be_durable)
+
+
+def sorts(key: str, system: type[System] | None) -> bool:
+    return system is not None and system.sorts
 
 
 def fills_fast(key: str, system: type[System] | None) -> bool:
@@ -146,6 +158,11 @@ STEPS = (
         seconds_max=60,
         rounds_max=3,
     ),
+    Step(("delay_fill", "delay_drain"), sorts, {SMALL: 1_000_000}, seconds_max=60, rounds_max=3),
+    Step(("priority",), sorts, {SMALL: 400_000}),
+    Step(("lease",), is_qindex, {SMALL: 400_000}),
+    Step(("dead_letters",), is_qindex, {SMALL: 400_000}),
+    Step(("aio",), is_qindex, {SMALL: 400_000}),
 )
 QUICK_DIVISOR = 50
 

@@ -81,6 +81,7 @@ class Lmdb(System):
     package = "lmdb"
     module = "lmdb"
     commit_is_sync = True
+    sorts = True
 
     MAP_BYTES = 8 << 30
 
@@ -89,11 +90,14 @@ class Lmdb(System):
         options = {} if durable else {"writemap": True, "sync": False}
         self._env = lmdb.open(str(directory / "lmdb"), map_size=self.MAP_BYTES, **options)
         self._pack = struct.Struct(">Q").pack
+        self._pack_sorted = struct.Struct(">QQ").pack
         self._next_id = self._last_id() + 1
         self._next_unread = self._pack(0)
         self.publish = self._publish
         self.get = self._get
         self.ack = self._ack
+        self.publish_due, self.publish_priority = self._publish_due, self._publish_priority
+        self.get_first, self.ack_first = self._get_first, self._ack
 
     def _last_id(self) -> int:
         with self._env.begin() as txn, txn.cursor() as cursor:
@@ -103,6 +107,21 @@ class Lmdb(System):
         with self._env.begin(write=True) as txn:
             txn.put(self._pack(self._next_id), body, append=True)
         self._next_id += 1
+
+    def _publish_sorted(self, key: int, body: bytes) -> None:
+        with self._env.begin(write=True) as txn:
+            txn.put(self._pack_sorted(key, self._next_id), body)
+        self._next_id += 1
+
+    def _publish_due(self, body: bytes, *, due: float) -> None:
+        self._publish_sorted(int(due * 1e6), body)
+
+    def _publish_priority(self, body: bytes, *, priority: int) -> None:
+        self._publish_sorted(255 - priority, body)
+
+    def _get_first(self) -> Any:
+        with self._env.begin() as txn, txn.cursor() as cursor:
+            return cursor.item() if cursor.first() else None
 
     def _get(self) -> Any:
         with self._env.begin() as txn, txn.cursor() as cursor:

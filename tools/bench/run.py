@@ -23,10 +23,11 @@ import facts
 import floor
 import plan
 import table
+from loops import Job
 from results import Results
 from systems import System
 from warm import WarmMemory
-from works import FLOORS, Job
+from works import FLOORS
 
 WORKS = Path(__file__).with_name("works.py")
 JOB_SECONDS_MAX = 600

@@ -26,11 +26,17 @@ class System:
     can_be_durable: ClassVar[bool] = True
     commit_is_sync: ClassVar[bool] = False  # where durable, each call is a transaction and a sync
     fills_fast: ClassVar[bool] = True  # a million messages in some seconds
+    sorts: ClassVar[bool] = False  # by due times and by priorities: has the next four
 
     publish: Callable[[bytes], object]
     get: Callable[[], Any]
     # None where get() already removed the message: a consumer that dies takes it along.
     ack: Callable[[Any], object] | None = None
+
+    publish_due: Callable[..., object]  # (body, due=seconds since 1970)
+    publish_priority: Callable[..., object]  # (body, priority=0 to 255)
+    get_first: Callable[[], Any]  # the earliest, or that of the highest priority
+    ack_first: Callable[[Any], object]
 
     def __init__(self, directory: Path, *, durable: bool = False) -> None:
         raise NotImplementedError
@@ -81,6 +87,7 @@ class Qindex(System):
     on_power_cut = "loses at most what no sync covered (some ms); nothing once confirmed"
     package = "qindex"
     module = "qindex"
+    sorts = True
 
     JOURNAL_ENTRIES_MAX = 65536
 
@@ -91,6 +98,8 @@ class Qindex(System):
         self.publish = self.queue.publish
         self.get = self.queue.get
         self.ack = self.queue.ack
+        self.publish_due = self.publish_priority = self.queue.publish
+        self.get_first, self.ack_first = self.queue.get, self.queue.ack
         # Instance attributes in place of the loops above: the works call the package directly.
         self.publish_many = self.queue.publish_many  # type: ignore[method-assign]
         self.get_many = self.queue.get_many  # type: ignore[method-assign]
@@ -145,6 +154,18 @@ def index_alone_bulk(directory: Path, count: int, batch: int, *, deep: bool) -> 
     return seconds
 
 
+async def aio_cycles(directory: Path, body: bytes, count: int) -> float:
+    """Publish, get and ack `count` messages in one task, each call awaited; in seconds."""
+    aio = importlib.import_module("qindex.aio")
+    async with aio.open(directory / "aio") as store:
+        queue = await store.queue("bench")
+        start = time.perf_counter()
+        for _ in range(count):
+            await queue.publish(body)
+            await queue.ack(await queue.get())
+        return time.perf_counter() - start
+
+
 class Sqlite(System):
     """A table as a queue: get reads the next row, ack deletes it."""
 
@@ -153,19 +174,44 @@ class Sqlite(System):
     on_kill9 = "keeps all"
     on_power_cut = "loses what was not checkpointed; nothing with FULL"
     commit_is_sync = True
+    sorts = True
 
     def __init__(self, directory: Path, *, durable: bool = False) -> None:
         self._db = sqlite3.connect(directory / "queue.sqlite", isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
         self._db.execute("CREATE TABLE IF NOT EXISTS queue (id INTEGER PRIMARY KEY, body BLOB)")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS sorted (key INTEGER, id INTEGER, body BLOB,"
+            " PRIMARY KEY (key, id)) WITHOUT ROWID"
+        )
+        self._next_id = 0  # of the sorted ones
         self._last_id = 0
         self.publish = self._publish
         self.get = self._get
         self.ack = self._ack
+        self.publish_due, self.publish_priority = self._publish_due, self._publish_priority
+        self.get_first, self.ack_first = self._get_first, self._ack_first
 
     def _publish(self, body: bytes) -> object:
         return self._db.execute("INSERT INTO queue (body) VALUES (?)", (body,))
+
+    def _publish_sorted(self, key: int, body: bytes) -> None:
+        self._next_id += 1
+        self._db.execute("INSERT INTO sorted VALUES (?, ?, ?)", (key, self._next_id, body))
+
+    def _publish_due(self, body: bytes, *, due: float) -> None:
+        self._publish_sorted(int(due * 1e6), body)
+
+    def _publish_priority(self, body: bytes, *, priority: int) -> None:
+        self._publish_sorted(255 - priority, body)
+
+    def _get_first(self) -> Any:
+        select = "SELECT key, id, body FROM sorted ORDER BY key, id LIMIT 1"
+        return self._db.execute(select).fetchone()
+
+    def _ack_first(self, message: Any) -> None:
+        self._db.execute("DELETE FROM sorted WHERE key = ? AND id = ?", message[:2])
 
     def _get(self) -> Any:
         select = "SELECT id, body FROM queue WHERE id > ? ORDER BY id LIMIT 1"
@@ -201,7 +247,7 @@ class Sqlite(System):
         """With synchronous=FULL every commit has synced already."""
 
     def body(self, message: Any) -> bytes:
-        return bytes(message[1])
+        return bytes(message[-1])
 
     def compact(self) -> None:
         self._db.execute("VACUUM")
