@@ -101,14 +101,16 @@ int64_t qi_ack(struct qi_queue *queue, uint64_t req_id, uint32_t deliveries) {
     return error;
 }
 
-int qi_ack_now(struct qi_queue *queue, uint64_t req_id) {
+int qi_ack_now(struct qi_queue *queue, uint64_t req_id, uint32_t deliveries) {
     uint32_t entries = queue->store->options.segment_entries, slot = (uint32_t)(req_id % entries);
     if (!qi_begin_now(queue, QI_RECORD_ID, 0))
         return QI_BUSY;
+    qi_leases_run(queue, &queue->timers);
     struct qi_segment *segment = qi_segment_find(&queue->segments, req_id / entries);
     int result = QI_BUSY;
     const struct qi_slots *slots = segment && segment->hot ? qi_slots_of(segment->hot, slot) : NULL;
-    if (slots && qi_bit(slots->out, slot) && !queue->leased)
+    if (slots && qi_bit(slots->out, slot) &&
+        (!queue->leased || deliveries == qi_delivery_count(slots, slot)))
         result = settle(queue, segment, slot, req_id);
     qi_unlock(queue->store);
     return result;

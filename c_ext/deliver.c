@@ -157,39 +157,54 @@ int64_t qi_get_wait(qi_reader *reader, struct qi_queue **queues, uint32_t count,
     return qi_wait(queues, count, until_us, pause_us, take, reader);
 }
 
-/* Only lane 0 has anything, and nothing has become ready by time alone. */
-static bool is_simple(struct qi_queue *queue) {
-    const struct qi_timers *timers = &queue->timers;
-    if (queue->lanes.priorities > 1 || timers->due.count || queue->rules.max_deliveries)
-        return false;
-    return !qi_has_timers(timers) || qi_timers_next_us(queue) > qi_now_us(queue->store);
+/* More than ReqId, body, priority and time say. */
+static bool has_details(const qi_message *message) {
+    return (message->flags & (QI_REDELIVERED | QI_TRANSIENT)) || message->expiry_us ||
+           message->payload_size != message->body_size;
 }
 
-int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, size_t room) {
-    uint32_t entries = queue->store->options.segment_entries;
+/* The best that is ready, as far as the memory tells: 0, QI_EMPTY or QI_BUSY. */
+static int find_now(struct qi_queue *queue, struct qi_found *found) {
+    uint64_t entries = queue->store->options.segment_entries;
+    struct qi_found due = {.due = true};
+    uint32_t priority = 0;
+    if (queue->rules.max_deliveries || !qi_delayed_run_now(queue))
+        return QI_BUSY;
+    bool has_due = qi_due_first(queue, &due.segment, &due.slot, &priority);
+    for (uint32_t i = queue->lanes.priorities; i-- > 0;) {
+        const struct qi_lane *lane = &queue->lanes.items[i];
+        if (has_due && priority >= lane->number)
+            break;
+        if (lane->cursor >= lane->next)
+            continue;
+        found->segment = qi_segment_find(&queue->segments, lane->cursor / entries);
+        found->slot = (uint32_t)(lane->cursor % entries);
+        bool is_there = found->segment && found->segment->hot && found->segment->hot->loaded &&
+                        qi_find_slot(queue, found->segment->hot, true, &found->slot);
+        return is_there ? 0 : QI_BUSY;
+    }
+    if (has_due)
+        *found = due;
+    return has_due ? 0 : QI_EMPTY;
+}
+
+int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, size_t room,
+                   uint64_t lease_us) {
     if (!qi_begin_now(queue, 4 * QI_RECORD_ID, 0))
         return QI_BUSY;
-    struct qi_lane *lane = queue->lanes.items;
-    struct qi_found found = {.slot = (uint32_t)(lane->cursor % entries)};
-    struct qi_segment *segment = qi_segment_find(&queue->segments, lane->cursor / entries);
-    int64_t result = QI_BUSY;
-    found.segment = segment;
-    if (!is_simple(queue))
+    qi_leases_run(queue, &queue->timers);
+    struct qi_found found = {0};
+    const struct qi_look look = {.queue = queue};
+    int64_t result = find_now(queue, &found);
+    if (result == 0 &&
+        (qi_bit(qi_slots_of(found.segment->hot, found.slot)->stored, found.slot) ||
+         !qi_segment_at_hand(queue, found.segment, found.slot) ||
+         qi_read_message(queue, &found, message, payload, room) != 0 || has_details(message)))
         result = QI_BUSY;
-    else if (lane->cursor >= lane->next)
-        result = QI_EMPTY;
-    else if (segment && segment->hot && segment->hot->loaded &&
-             qi_find_slot(queue, segment->hot, true, &found.slot) &&
-             !qi_bit(qi_slots_of(segment->hot, found.slot)->stored, found.slot) &&
-             qi_segment_at_hand(queue, segment, found.slot) &&
-             qi_read_message(queue, &found, message, payload, room) == 0 && !is_special(message)) {
-        result = hand_out(queue, &found, message);
-        if (!result) {
-            lane->cursor = message->req_id + 1;
-            qi_flush_if_due(queue);
-            result = message->payload_size;
-        }
-    }
+    if (result == 0)
+        result = deliver(&look, &found, message, lease_us);
+    if (result == 0)
+        result = message->payload_size;
     qi_unlock(queue->store);
     return result;
 }

@@ -312,10 +312,15 @@ int64_t qi_publish(struct qi_queue *queue, const void *body, size_t body_size) {
     return publish_locked(queue, &publish);
 }
 
-int64_t qi_publish_now(struct qi_queue *queue, const void *body, size_t body_size) {
+int64_t qi_publish_now(struct qi_queue *queue, const void *body, size_t body_size, uint32_t flags,
+                       uint64_t due_us) {
     if (body_size >= queue->store->options.embed_below)
         return QI_BUSY;
-    struct qi_publish publish = {.body = body, .body_size = (uint32_t)body_size};
+    struct qi_publish publish = {.body = body,
+                                 .body_size = (uint32_t)body_size,
+                                 .flags = flags,
+                                 .due_us = due_us,
+                                 .lane = qi_publish_lane(queue->store, flags, due_us)};
     if (!qi_begin_now(queue, qi_publish_size(queue->store, &publish), 1))
         return QI_BUSY;
     int64_t result = publish_one(queue, &publish);

@@ -173,9 +173,11 @@ void qi_queue_reset(struct qi_queue *queue); /* forgets the index; files are clo
 
 /* The verbs for a caller that must not wait (it holds the GIL): a plain message, embedded, in memory, with room in the
  * journal and the lock free. Otherwise QI_BUSY, nothing was changed, and the verb that may wait does it. */
-int64_t qi_publish_now(struct qi_queue *queue, const void *body, size_t body_size);
-int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, size_t room);
-int qi_ack_now(struct qi_queue *queue, uint64_t req_id);
+int64_t qi_publish_now(struct qi_queue *queue, const void *body, size_t body_size, uint32_t flags,
+                       uint64_t due_us);
+int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, size_t room,
+                   uint64_t lease_us);
+int qi_ack_now(struct qi_queue *queue, uint64_t req_id, uint32_t deliveries);
 
 /* queue.c */
 /* Takes the lock if a verb that appends `bytes` and uses `ids` ReqIds need not wait for a lock, a flush or a disk. */

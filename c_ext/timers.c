@@ -400,20 +400,34 @@ static bool needs_load(struct qi_queue *queue) {
     return segment && !(segment->hot && segment->hot->loaded);
 }
 
-int qi_delayed_run(struct qi_queue *queue) {
+/* Segments are read as long as fewer than `load_below` messages are due. */
+static int run_delayed_until_now(struct qi_queue *queue, uint32_t load_below) {
     struct qi_timers *timers = &queue->timers;
-    if (__builtin_expect(timers->delayed.count == 0, 1))
-        return 0;
     uint64_t now = qi_now_us(queue->store), ready = 0;
     int result = 0;
     while (result >= 0 && timers->delayed.count && timers->delayed.items[0].key <= now &&
-           (timers->due.count < DUE_MAX || !needs_load(queue))) {
+           (timers->due.count < load_below || !needs_load(queue))) {
         result = run_delayed(queue);
         ready += result > 0;
     }
     if (ready)
         qi_announce(queue, ready);
     return result < 0 ? result : 0;
+}
+
+int qi_delayed_run(struct qi_queue *queue) {
+    if (__builtin_expect(queue->timers.delayed.count == 0, 1))
+        return 0;
+    return run_delayed_until_now(queue, DUE_MAX);
+}
+
+bool qi_delayed_run_now(struct qi_queue *queue) {
+    const struct qi_heap *delayed = &queue->timers.delayed;
+    if (delayed->count == 0)
+        return true;
+    run_delayed_until_now(queue, 0);
+    return delayed->count == 0 || queue->timers.due.count >= DUE_MAX ||
+           delayed->items[0].key > qi_now_us(queue->store);
 }
 
 uint64_t qi_timers_next_us(const struct qi_queue *queue) {

@@ -117,6 +117,8 @@ static inline void qi_leases_run(struct qi_queue *queue, const struct qi_timers 
 }
 /* The delayed messages whose time has come are due. May read segments. 0 or an error. */
 int qi_delayed_run(struct qi_queue *queue);
+/* The same for who may not wait: false if a segment has to be read for the next of them. */
+bool qi_delayed_run_now(struct qi_queue *queue);
 /* A time was set: who waits for one looks again. */
 void qi_timers_armed(struct qi_queue *queue);
 /* When there is something to run next; UINT64_MAX: never, as things are. */

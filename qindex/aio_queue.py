@@ -79,7 +79,7 @@ class Queue:
         calls = _CallsNow()
         address = int(ffi.cast("uintptr_t", queue._handle))
         calls._attach(address, Message, queue._plain, False)
-        self._publish_now: Callable[[bytes], int | _Busy] = calls.publish
+        self._publish_now: Callable[..., int | _Busy] = calls.publish
         self._get_now: Callable[[], Message | _Busy | None] = calls.get
         self._ack_now: Callable[[Message | int], _Busy | None] = calls.ack
         self._unconfirmed = 0  # bytes that may not be durable
@@ -131,15 +131,15 @@ class Queue:
         """Append a message; return its ReqId. It survives kill -9 when this returns.
 
         With `confirm`, also a power cut: all that wait for that share one sync. Options and errors
-        as qindex.Queue.publish. Cost: that of qindex.Queue.publish and a coroutine; with options,
-        or with a body that is not embedded, a turn of a thread.
+        as qindex.Queue.publish. Cost: that of qindex.Queue.publish and a coroutine; with options
+        but a priority or a delay, or with a body that is not embedded, a turn of a thread.
         """
         data = body if type(body) is bytes else as_bytes(body)
         size = len(data) + _RECORD
         if self._unconfirmed + size > self._bound:
             await self._make_room(size)
         self._unconfirmed += size
-        req_id = BUSY if options else self._publish_now(data)
+        req_id = self._publish_now(data, **options)
         if isinstance(req_id, _Busy):
             req_id = await self._store._run(self._queue._publish, data, **options)
         if confirm or self._confirm_all:

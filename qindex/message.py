@@ -21,7 +21,6 @@ class Details:
     expires_at: float | None = None
     headers: bytes = b""
     priority: int = 0
-    due: float | None = None
     dead: DeadReason | None = None
 
 
@@ -63,7 +62,7 @@ class Message(MessageFields):
     @property
     def due(self) -> float | None:
         """Seconds since 1970 until which it is, or was, delayed; None: it was not."""
-        return self._details.due
+        return self._due_us / 1e6 if self._due_us else None
 
     @property
     def dead(self) -> DeadReason | None:

@@ -63,7 +63,6 @@ class Queue(QueueCalls, Settling, Figures):
         self._confirm_all = store.sync_policy == "always"
         self.name = name
         self._plain = Details(name)
-        self._leased = False  # somebody took a message with a lease
         self._readers: list[Reader] = []
         self._batch_readers: list[BatchReader] = []
         address = int(ffi.cast("uintptr_t", handle))

@@ -55,9 +55,9 @@ def to_message(queue: str, message: Any, payload: Any) -> Message:
             expires_at=message.expiry_us / 1e6 if message.expiry_us else None,
             headers=_unpack(payload, table_size) if table_size else b"",
             priority=message.priority,
-            due=message.due_us / 1e6 if message.due_us else None,
             dead=REASONS[message.dead] if message.dead < len(REASONS) else None,
         ),
+        message.due_us,
     )
 
 

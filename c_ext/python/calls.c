@@ -16,18 +16,25 @@
 
 #define PAYLOAD_ROOM 4096 /* on the stack; a longer payload goes the usual way */
 
+/* Seconds, as in arguments.py. */
+#define DELAY_MAX 1e9
+#define DUE_MAX   ((double)(UINT64_C(1) << 35))
+
 static PyTypeObject
     *fields_type; /* MessageFields; kept for the life of the process, as cffi's own types are */
 
 typedef struct {
     PyObject_HEAD PyObject *req_id, *body, *details;
+    unsigned long long due_us; /* until which it is, or was, delayed; 0: it was not */
+    unsigned int deliveries;   /* 0: the details say it */
 } Fields;
 
 static PyObject *fields_new(PyTypeObject *type, PyObject *arguments, PyObject *names) {
-    static char *keywords[] = {"req_id", "body", "details", NULL};
+    static char *keywords[] = {"req_id", "body", "details", "due_us", NULL};
     PyObject *req_id, *body, *details;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O!OO", keywords, &PyLong_Type, &req_id,
-                                     &body, &details))
+    unsigned long long due_us = 0;
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O!OO|K", keywords, &PyLong_Type, &req_id,
+                                     &body, &details, &due_us))
         return NULL;
     Fields *self = (Fields *)PyType_GenericAlloc(type, 0);
     if (!self)
@@ -35,6 +42,7 @@ static PyObject *fields_new(PyTypeObject *type, PyObject *arguments, PyObject *n
     self->req_id = Py_NewRef(req_id);
     self->body = Py_NewRef(body);
     self->details = Py_NewRef(details);
+    self->due_us = due_us;
     return (PyObject *)self;
 }
 
@@ -52,6 +60,7 @@ static PyMemberDef fields_members[] = {
     {"req_id", T_OBJECT_EX, offsetof(Fields, req_id), READONLY, "Its place in the queue's order."},
     {"body", T_OBJECT_EX, offsetof(Fields, body), READONLY, "The body, bytes."},
     {"_details", T_OBJECT_EX, offsetof(Fields, details), READONLY, NULL},
+    {"_due_us", T_ULONGLONG, offsetof(Fields, due_us), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -70,8 +79,16 @@ typedef struct {
     PyObject_HEAD struct qi_queue *queue;
     PyObject *message_type; /* a subclass of MessageFields */
     PyObject *plain;        /* the details of a message with nothing special */
-    int confirm_all;        /* every publish and ack waits for a sync */
+    PyObject
+        *by_priority; /* and of one with a priority: priority -> details; NULL: none was seen */
+    int confirm_all;  /* every publish and ack waits for a sync */
+    char leased;      /* somebody took a message with a lease */
 } Calls;
+
+static PyMemberDef calls_members[] = {
+    {"_leased", T_BOOL, offsetof(Calls, leased), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
 
 static PyObject *calls_new(PyTypeObject *type, PyObject *arguments, PyObject *names) {
     (void)arguments;
@@ -84,6 +101,7 @@ static void calls_dealloc(PyObject *object) {
     PyTypeObject *type = Py_TYPE(object);
     Py_XDECREF(self->message_type);
     Py_XDECREF(self->plain);
+    Py_XDECREF(self->by_priority);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
@@ -128,13 +146,58 @@ static PyObject *call_python(PyObject *self, const char *name, PyObject *const *
     return result;
 }
 
+/* Seconds, more than 0 and below `most`, in microseconds. Else the Python method says what is wrong, or what 0 means. */
+static int to_us(PyObject *seconds, double most, uint64_t *us) {
+    if (!PyFloat_CheckExact(seconds) && !PyLong_CheckExact(seconds))
+        return 0;
+    double value = PyFloat_AsDouble(seconds);
+    if (PyErr_Occurred())
+        PyErr_Clear();
+    if (!(value >= 0 && value < most))
+        return 0;
+    *us = (uint64_t)(value * 1e6);
+    return *us > 0;
+}
+
+static int is_named(PyObject *keyword, const char *name) {
+    return PyUnicode_CompareWithASCIIString(keyword, name) == 0;
+}
+
+/* Are the options of a publish just `priority=` and one of `delay=` and `due=`, as they may be given? */
+static int read_options(const Calls *self, PyObject *const *values, PyObject *keywords,
+                        uint32_t *flags, uint64_t *due_us) {
+    for (Py_ssize_t i = 0; i < PyTuple_Size(keywords); i++) {
+        PyObject *keyword = PyTuple_GetItem(keywords, i);
+        if (is_named(keyword, "priority")) {
+            long priority = PyLong_CheckExact(values[i]) ? PyLong_AsLong(values[i]) : -1;
+            if (PyErr_Occurred())
+                PyErr_Clear();
+            if (priority < 0 || priority >= (long)QI_PRIORITIES)
+                return 0;
+            *flags = (uint32_t)priority << QI_PRIORITY_SHIFT;
+        } else if (*due_us == 0 && is_named(keyword, "delay")) {
+            if (!to_us(values[i], DELAY_MAX, due_us))
+                return 0;
+            *due_us += qi_now_us(self->queue->store);
+        } else if (*due_us == 0 && is_named(keyword, "due")) {
+            if (!to_us(values[i], DUE_MAX, due_us))
+                return 0;
+        } else {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
                          PyObject *keywords) {
     Calls *self = (Calls *)object;
-    if (count == 1 && !keywords && PyBytes_CheckExact(arguments[0]) && self->queue &&
-        !self->confirm_all) {
+    uint32_t flags = 0;
+    uint64_t due_us = 0;
+    if (count == 1 && PyBytes_CheckExact(arguments[0]) && self->queue && !self->confirm_all &&
+        (!keywords || read_options(self, arguments + 1, keywords, &flags, &due_us))) {
         int64_t result = qi_publish_now(self->queue, PyBytes_AsString(arguments[0]),
-                                        (size_t)PyBytes_Size(arguments[0]));
+                                        (size_t)PyBytes_Size(arguments[0]), flags, due_us);
         if (result >= 0)
             return PyLong_FromLongLong(result);
     }
@@ -142,29 +205,71 @@ static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_
     return call_python(object, "_publish", arguments, count, keywords);
 }
 
-static PyObject *plain_message(Calls *self, uint64_t req_id, const char *body, uint64_t size) {
+/* Made once for each priority: the class of `plain`, with the same queue. A new reference. */
+static PyObject *details_of(Calls *self, uint32_t priority) {
+    if (priority == 0)
+        return Py_NewRef(self->plain);
+    if (!self->by_priority && !(self->by_priority = PyDict_New()))
+        return NULL;
+    PyObject *key = PyLong_FromUnsignedLong(priority), *queue = NULL, *made = NULL;
+    PyObject *known = key ? PyDict_GetItemWithError(self->by_priority, key) : NULL;
+    if (known || !key || PyErr_Occurred()) {
+        Py_XDECREF(key);
+        return Py_XNewRef(known);
+    }
+    PyObject *arguments = NULL, *named = NULL;
+    queue = PyObject_GetAttrString(self->plain, "queue");
+    if (queue && (arguments = PyTuple_Pack(1, queue)) && (named = PyDict_New()) &&
+        PyDict_SetItemString(named, "priority", key) == 0)
+        made = PyObject_Call((PyObject *)Py_TYPE(self->plain), arguments, named);
+    if (made && PyDict_SetItem(self->by_priority, key, made) != 0)
+        Py_CLEAR(made);
+    Py_XDECREF(queue);
+    Py_XDECREF(arguments);
+    Py_XDECREF(named);
+    Py_DECREF(key);
+    return made;
+}
+
+static PyObject *plain_message(Calls *self, const qi_message *message, const char *body,
+                               uint64_t size) {
     Fields *fields = (Fields *)PyType_GenericAlloc((PyTypeObject *)self->message_type, 0);
     if (!fields)
         return NULL;
-    fields->req_id = PyLong_FromUnsignedLongLong(req_id);
+    fields->req_id = PyLong_FromUnsignedLongLong(message->req_id);
     fields->body = PyBytes_FromStringAndSize(body, (Py_ssize_t)size);
-    fields->details = Py_NewRef(self->plain);
-    if (!fields->req_id || !fields->body) {
+    fields->details = details_of(self, message->priority);
+    fields->due_us = message->due_us;
+    fields->deliveries = 1;
+    if (!fields->req_id || !fields->body || !fields->details) {
         Py_DECREF(fields);
         return NULL;
     }
     return (PyObject *)fields;
 }
 
-/* Is it just `timeout=` with a value that may be given? Else `_get` says what is wrong. */
-static int is_timeout(PyObject *value, Py_ssize_t count, PyObject *keywords) {
-    if (count || PyTuple_Size(keywords) != 1 ||
-        PyUnicode_CompareWithASCIIString(PyTuple_GetItem(keywords, 0), "timeout") != 0)
+/* Are the options of a get just `timeout=` and `lease=`, as they may be given? Else `_get` says what is wrong. */
+static int read_get_options(PyObject *const *values, Py_ssize_t count, PyObject *keywords,
+                            int *waits, uint64_t *lease_us) {
+    if (count)
         return 0;
-    double seconds = value == Py_None ? 0 : PyFloat_AsDouble(value);
-    if (PyErr_Occurred())
-        PyErr_Clear();
-    return seconds >= 0;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(keywords); i++) {
+        PyObject *keyword = PyTuple_GetItem(keywords, i);
+        if (is_named(keyword, "lease")) {
+            if (!to_us(values[i], DELAY_MAX, lease_us))
+                return 0;
+        } else if (is_named(keyword, "timeout")) {
+            double seconds = values[i] == Py_None ? 0 : PyFloat_AsDouble(values[i]);
+            if (PyErr_Occurred())
+                PyErr_Clear();
+            if (!(seconds >= 0))
+                return 0;
+            *waits = 1;
+        } else {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 static PyObject *get(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
@@ -172,15 +277,19 @@ static PyObject *get(PyObject *object, PyObject *const *arguments, Py_ssize_t co
     Calls *self = (Calls *)object;
     char payload[PAYLOAD_ROOM];
     qi_message message;
-    int plain = count == 0 && !keywords;
+    int waits = 0;
+    uint64_t lease_us = 0;
     int64_t size = QI_BUSY;
-    if (self->queue && (plain || is_timeout(arguments[0], count, keywords)))
-        size = qi_get_now(self->queue, &message, payload, sizeof payload);
-    if (size == QI_EMPTY && plain)
+    if (self->queue &&
+        (keywords ? read_get_options(arguments, count, keywords, &waits, &lease_us) : count == 0))
+        size = qi_get_now(self->queue, &message, payload, sizeof payload, lease_us);
+    if (size == QI_EMPTY && !waits)
         Py_RETURN_NONE;
     if (size < 0)
         return call_python(object, "_get", arguments, count, keywords);
-    PyObject *result = plain_message(self, message.req_id, payload, (uint64_t)size);
+    if (lease_us)
+        self->leased = 1;
+    PyObject *result = plain_message(self, &message, payload, (uint64_t)size);
     if (!result) /* nobody has it: it is ready again */
         qi_nack_many(self->queue, &message.req_id, NULL, 1, 0);
     return result;
@@ -198,7 +307,7 @@ static PyObject *plain_messages(PyObject *object, PyObject *arguments) {
     PyObject *list = PyList_New(count), *message = list;
     for (Py_ssize_t i = 0; message && i < count; i++) {
         uint32_t size = ((const uint32_t *)(uintptr_t)sizes)[i];
-        message = plain_message(self, ids[i], body, size);
+        message = plain_message(self, &(qi_message){.req_id = ids[i]}, body, size);
         if (message)
             PyList_SetItem(list, i, message);
         body += size;
@@ -240,13 +349,14 @@ static PyObject *to_req_ids(PyObject *module, PyObject *messages) {
 
 static PyObject *ack(PyObject *object, PyObject *message) {
     Calls *self = (Calls *)object;
-    PyObject *number =
-        PyObject_TypeCheck(message, fields_type) ? ((Fields *)message)->req_id : message;
+    int is_message = PyObject_TypeCheck(message, fields_type);
+    PyObject *number = is_message ? ((Fields *)message)->req_id : message;
     if (PyLong_CheckExact(number) && self->queue && !self->confirm_all) {
         unsigned long long req_id = PyLong_AsUnsignedLongLong(number);
         if (req_id == (unsigned long long)-1 && PyErr_Occurred())
             PyErr_Clear(); /* negative or too big: the usual way says so */
-        else if (qi_ack_now(self->queue, req_id) == 0)
+        else if (qi_ack_now(self->queue, req_id,
+                            is_message ? ((Fields *)message)->deliveries : 0) == 0)
             Py_RETURN_NONE;
     }
     return call_python(object, "_ack", &message, 1, NULL);
@@ -294,6 +404,7 @@ static PyType_Slot calls_slots[] = {
     {Py_tp_new, calls_new},
     {Py_tp_dealloc, calls_dealloc},
     {Py_tp_methods, calls_methods},
+    {Py_tp_members, calls_members},
     {Py_tp_doc, "The verbs of a queue that are called once per message."},
     {0, NULL},
 };

@@ -98,9 +98,9 @@ static void writers_say(struct corner *corner, qi_queue *queue, int code) {
     assert(qi_index_deliver(queue, ids, 2, 0) == code);
     assert(qi_index_ack(queue, NULL, 2, 0) == code);
     assert(qi_queue_delete(queue) == code);
-    assert(qi_publish_now(queue, body, 10) == QI_BUSY);
-    assert(qi_get_now(queue, messages, payload, sizeof payload) == QI_BUSY);
-    assert(qi_ack_now(queue, 0) == QI_BUSY);
+    assert(qi_publish_now(queue, body, 10, 0, 0) == QI_BUSY);
+    assert(qi_get_now(queue, messages, payload, sizeof payload, 0) == QI_BUSY);
+    assert(qi_ack_now(queue, 0, 0) == QI_BUSY);
 }
 
 static void readers_say(struct corner *corner, qi_queue *queue, int code) {
@@ -390,19 +390,19 @@ static void test_verbs_that_may_not_wait_leave_what_is_not_at_hand(void) {
     publish_many(corner.a, 40);
     assert(get_many(corner.a, 20, ids) == 20);
     assert(qi_flush(corner.a) == 0);
-    assert(qi_ack_now(corner.a, 1000) == QI_BUSY); /* no such segment */
-    assert(qi_ack_now(corner.a, 30) == QI_BUSY);   /* cold, or not out */
-    assert(qi_ack_now(corner.a, 3) == 0);
+    assert(qi_ack_now(corner.a, 1000, 0) == QI_BUSY); /* no such segment */
+    assert(qi_ack_now(corner.a, 30, 0) == QI_BUSY);   /* cold, or not out */
+    assert(qi_ack_now(corner.a, 3, 0) == 0);
     assert(qi_ack_many(corner.a, ids + 4, NULL, 16) == 0);
     struct qi_segment *segment = qi_segment_find(&corner.a->segments, 20 / 8);
     assert(segment->hot);
     segment->hot->loaded = false; /* as after recovery: only the journal's news is there */
-    assert(qi_get_now(corner.a, &message, payload, sizeof payload) == QI_BUSY);
+    assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == QI_BUSY);
     segment->hot->loaded = true;
     corner.a->window_length = 0; /* the record is in the file */
-    assert(qi_get_now(corner.a, &message, payload, sizeof payload) == QI_BUSY);
+    assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == QI_BUSY);
     corner.a->short_of_space = true;
-    assert(qi_publish_now(corner.a, payload, 10) == QI_BUSY);
+    assert(qi_publish_now(corner.a, payload, 10, 0, 0) == QI_BUSY);
     corner_end(&corner);
 }
 

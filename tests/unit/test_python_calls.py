@@ -167,3 +167,54 @@ def test_a_verb_waits_for_who_comes_back_from_a_sync(tmp_path):
             for thread in threads:
                 thread.join()
         assert [message.body for message in queue.get_many(3)] == [b"x" * 10] * 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"delay": 1, "due": 2},
+        {"delay": 0, "due": 2},
+        {"due": 2.0, "delay": 0.0},
+        {"delay": float("nan")},
+        {"delay": 1e9},
+        {"delay": -0.5},
+        {"due": 1 << 35},
+        {"due": 10**400},
+        {"priority": -1},
+        {"priority": 256},
+        {"priority": 10**30},
+    ],
+)
+def test_options_that_cannot_be_are_refused_by_the_fast_way_too(queue, options):
+    with pytest.raises((ValueError, OverflowError)):
+        queue.publish(b"body", **options)
+    assert len(queue) == 0
+
+
+def test_what_is_got_at_once_says_the_same_as_what_is_got_slowly(queue):
+    for get in (queue.get, queue._get):
+        queue.publish(b"both", priority=7, due=5.5)
+        queue.publish(b"priority", priority=7)
+        queue.publish(b"due", due=5)
+        queue.publish(b"zero", delay=0, priority=True)
+        seen = [
+            (m.body, m.priority, m.due, m.delivery_count, m.redelivered) for m in iter(get, None)
+        ]
+        assert seen == [
+            (b"both", 7, 5.5, 1, False),
+            (b"priority", 7, None, 1, False),
+            (b"zero", 1, None, 1, False),
+            (b"due", 0, 5, 1, False),
+        ]
+
+
+def test_a_late_ack_of_a_lease_is_refused_also_by_the_fast_way(queue):
+    queue.publish(b"body")
+    late = queue.get(lease=0.001)
+    again = queue.get(timeout=10, lease=60)
+    with pytest.raises(qindex.LeaseExpired):
+        queue.ack(late)
+    with pytest.raises(qindex.LeaseExpired):
+        queue.ack_many([late])
+    queue.ack(again)
+    assert len(queue) == 0
