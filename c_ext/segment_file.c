@@ -9,9 +9,10 @@
 #include "crc32c.h"
 #include "store.h"
 
-#define WINDOW        (256u << 10)
-#define WINDOW_BEHIND (WINDOW / 8)
-#define WINDOW_MAX    (4u << 20) /* a file up to this size stays in it after it was loaded */
+#define WINDOW         (256u << 10)
+#define WINDOW_BEHIND  (WINDOW / 8)
+#define WINDOW_DELAYED 4096u
+#define WINDOW_MAX     (4u << 20) /* a file up to this size stays in it after it was loaded */
 
 bool qi_segment_header_is_whole(const uint8_t *header) {
     return memcmp(header, QI_SEGMENT_MAGIC, 8) == 0 &&
@@ -107,9 +108,29 @@ static int fail_early(const struct qi_queue *queue) {
     return qi_fail(QI_E_CORRUPT, "a segment of %s ends too early", queue->directory);
 }
 
+/* Delayed messages are read in the order of their times, anywhere in their segment. A window is small if it is for one
+ * of many segments in turn, and soon the whole file if it is for the same one again and again. */
+static uint32_t window_of_delayed(const struct qi_queue *queue, const struct qi_segment *segment,
+                                  uint32_t offset, uint32_t *want) {
+    bool again = queue->window_length != 0 && queue->window_number == segment->number;
+    uint64_t size = again ? UINT64_C(4) * queue->window_length : 0;
+    *want = size < WINDOW_DELAYED ? WINDOW_DELAYED
+            : size > WINDOW_MAX   ? WINDOW_MAX
+                                  : (uint32_t)size;
+    if (*want >= segment->length)
+        return 0;
+    return again && offset > *want / 2 ? offset - *want / 2 : offset;
+}
+
 /* Where a window begins: at what is wanted; for a reader that walks backwards most of it lies before that. */
 static uint32_t window_start(const struct qi_queue *queue, const struct qi_segment *segment,
-                             uint32_t offset, uint32_t length) {
+                             uint32_t offset, uint32_t length, uint32_t *want) {
+    uint64_t entries = queue->store->options.segment_entries;
+    *want = WINDOW;
+    if (length > WINDOW_DELAYED / 2)
+        *want = length > WINDOW ? length : WINDOW;
+    else if (qi_lane_number(segment->number * entries) >= QI_PRIORITIES)
+        return window_of_delayed(queue, segment, offset, want);
     if (queue->window_length == 0 || queue->window_number != segment->number ||
         offset >= queue->window_offset || length > WINDOW_BEHIND)
         return offset;
@@ -121,8 +142,7 @@ static int window(struct qi_queue *queue, struct qi_segment *segment, uint32_t o
                   uint32_t length, const uint8_t **bytes) {
     if (!in_window(queue, segment, offset, length)) {
         struct qi_disk *disk = queue->store->disk;
-        uint32_t want = length > WINDOW ? length : WINDOW, seed;
-        uint32_t start = window_start(queue, segment, offset, length);
+        uint32_t want, seed, start = window_start(queue, segment, offset, length, &want);
         uint64_t size = 0;
         int file = qi_segment_open(queue, segment, &seed);
         if (file < 0)

@@ -304,3 +304,18 @@ def test_messages_of_any_times_in_a_day_lie_in_few_segments(disk):
         for n in range(2000):
             queue.publish(b"x", delay=n * 43)
         assert queue.stats().segments <= 60 + 48 + 2  # minutes of an hour, half hours of a day
+
+
+@pytest.mark.parametrize("size", [10, 1000, 3000])
+def test_cold_segments_are_read_in_the_order_of_times(disk, size):
+    store = qindex.open("/", disk=disk, segment_entries=256, max_journal_entries=512)
+    order = list(range(1500))
+    random.Random(2).shuffle(order)
+    for n in order:
+        store.queue("a").publish(b"%05d" % n * (size // 5), delay=5 + n / 10)
+    store.close()
+    left = disk.kill()
+    left.advance(200)
+    with qindex.open("/", disk=left) as store:
+        taken = take_all(store.queue("a"))
+    assert taken == [b"%05d" % n * (size // 5) for n in range(1500)]
