@@ -71,8 +71,10 @@ static void cool_behind(struct qi_queue *queue, uint64_t number, bool was_cold) 
         struct qi_segment *behind = qi_segment_find(&queue->segments, queue->browsed);
         struct qi_hot *hot = behind ? behind->hot : NULL;
         if (hot && behind->length && !hot->dirty && !hot->out_count && !hot->in_flush &&
-            !hot->held_count && !qi_lane_uses(queue, behind))
+            !qi_is_wanted_soon(queue, behind, qi_now_us(queue->store))) {
             qi_segment_cool(behind);
+            qi_timers_tidy(queue);
+        }
         queue->browsed = UINT64_MAX;
     }
     if (was_cold)

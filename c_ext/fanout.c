@@ -51,8 +51,6 @@ static int prepare_all(struct qi_queue **queues, uint32_t count, const struct qi
     for (uint32_t i = 0; i < count && !error; i++)
         error = qi_has_place(queues[i], queues[i]->copies);
     for (uint32_t i = 0; i < count && !error; i++)
-        error = qi_make_place(queues[i], queues[i]->copies);
-    for (uint32_t i = 0; i < count && !error; i++)
         error = reserve(queues[i], publish, size);
     return error;
 }
@@ -88,6 +86,10 @@ int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t 
     int error = count ? prepare_all(queues, count, &publish) : 0;
     if (!error && count)
         error = qi_publish_body(store, &publish);
+    for (uint32_t i = 0; i < count && !error; i++)
+        error =
+            qi_make_place(queues[i], &publish, queues[i]->copies,
+                          queues[i]->copies * (QI_FRAME_HEADER + qi_publish_size(store, &publish)));
     if (!error)
         error = publish_to_all(queues, count, &publish, req_ids);
     for (uint32_t i = 0; i < count && !error; i++)

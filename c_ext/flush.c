@@ -355,7 +355,7 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
 }
 
 /* Is something in it wanted soon? Of a lane of delayed messages the tail may go, too. */
-static bool is_wanted_soon(struct qi_queue *queue, const struct qi_segment *segment, uint64_t now) {
+bool qi_is_wanted_soon(struct qi_queue *queue, const struct qi_segment *segment, uint64_t now) {
     if (segment->hot->held_count == 0)
         return qi_lane_uses(queue, segment);
     uint64_t number = segment->number * queue->store->options.segment_entries;
@@ -371,7 +371,7 @@ static void cool_unused(struct qi_queue *queue) {
         struct qi_hot *hot = segment->hot;
         if (!hot || hot->dirty || hot->out_count || segment->length == 0)
             continue;
-        if (!is_wanted_soon(queue, segment, now))
+        if (!qi_is_wanted_soon(queue, segment, now))
             qi_segment_cool(segment);
     }
     qi_timers_tidy(queue);

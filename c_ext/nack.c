@@ -142,6 +142,8 @@ int64_t qi_reschedule(struct qi_queue *queue, uint64_t req_id, uint64_t due_us) 
         error = append_times(queue, &req_id, 1, due_us);
     if (!error) {
         qi_time_set(queue, segment, slot, time_of(queue, segment, slot, due_us));
+        if (!qi_bit(qi_slots_of(segment->hot, slot)->held, slot))
+            qi_announce(queue, 1);
         qi_timers_armed(queue);
         qi_flush_if_due(queue);
     }

@@ -54,7 +54,9 @@ int64_t qi_append_publish(struct qi_queue *queue, const struct qi_publish *publi
 
 /* rules.c: is there a place for `count` more, if the queue may not have any number? QI_E_QUEUE_FULL: no. */
 int qi_has_place(struct qi_queue *queue, uint64_t count);
-/* Makes it: the head goes. Called when there is room in the journal. */
-int qi_make_place(struct qi_queue *queue, uint64_t count);
+/* Makes it: the head goes, when there is memory and room for that and for the `bytes` that follow. Called last before the
+ * record, so that no head goes for a publish that fails. */
+int qi_make_place(struct qi_queue *queue, const struct qi_publish *publish, uint32_t count,
+                  uint64_t bytes);
 
 #endif

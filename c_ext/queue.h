@@ -145,6 +145,8 @@ int qi_flush_begin(struct qi_queue *queue, uint64_t room, uint64_t ids);
 int qi_flush_run(struct qi_queue *queue);
 int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch);
 void qi_flush_forget(struct qi_queue *queue);
+/* A segment in which nothing is dirty or out: its maps are wanted soon all the same. */
+bool qi_is_wanted_soon(struct qi_queue *queue, const struct qi_segment *segment, uint64_t now);
 /* Waits until no flush is under way, running it if nobody else does; and: flushes all there is now. Both
  * give the lock up. */
 int qi_flush_wait(struct qi_queue *queue);

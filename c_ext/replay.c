@@ -139,11 +139,13 @@ static void purge_unread(struct qi_queue *queue, struct qi_segment *segment) {
     qi_held_at_most(queue, segment, 0);
     for (uint32_t slot = 0; hot && slot < queue->store->options.segment_entries; slot += 64) {
         struct qi_slots *slots = qi_slots_of(hot, slot);
-        if (slots->pub)
+        if (slots->pub) {
             slots->ack |= slots->pub;
+            slots->held = slots->due = 0;
+        }
     }
     if (hot) {
-        hot->uses_count = 0;
+        hot->uses_count = hot->held_count = 0;
         hot->loaded = true;
     }
 }
@@ -289,7 +291,8 @@ int qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
                      bits &= bits - 1)
                     qi_segment_ack(queue, segment, slot + (uint32_t)__builtin_ctzll(bits));
             }
-        } else if (hot) { /* which of the acked were transient? Only the file knows. */
+        } else if (hot || segment->delayed + segment->dead > 0) {
+            /* Which of the acked, or of the held, were transient? Only the file knows. */
             queue->floor = before;
             int error = qi_segment_load(queue, segment);
             queue->floor = floor;

@@ -46,10 +46,20 @@ static int drop_head(struct qi_queue *queue) {
     return error;
 }
 
-int qi_make_place(struct qi_queue *queue, uint64_t count) {
-    int error = 0;
-    while (queue->rules.max_messages && !error &&
-           queue->depth - queue->dead + count > queue->rules.max_messages)
+int qi_make_place(struct qi_queue *queue, const struct qi_publish *publish, uint32_t count,
+                  uint64_t bytes) {
+    uint64_t here = queue->depth - queue->dead, most = queue->rules.max_messages;
+    if (most == 0 || here + count <= most)
+        return 0;
+    uint8_t *at;
+    int error = qi_publish_maps(queue, publish, count);
+    if (error)
+        return error;
+    bytes += (here + count - most) * (QI_FRAME_HEADER + QI_RECORD_ID);
+    error = qi_journal_room(qi_current(queue), bytes, false, &at);
+    if (error)
+        return qi_append_failed(queue, error);
+    for (uint64_t left = here + count - most; left > 0 && !error; left--)
         error = drop_head(queue);
     return error;
 }

@@ -237,6 +237,11 @@ int qi_timers_begin(struct qi_queue *queue) {
     int error = 0;
     for (uint32_t i = 0; i < queue->segments.count && !error; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        /* Transients died at an earlier open: how many of the held are left only the file knows. */
+        if (segment->delayed + segment->dead > 0 && segment->flushed_transient > segment->transient)
+            error = qi_segment_load(queue, segment);
+        if (error)
+            return error;
         if (segment->hot && segment->hot->loaded) {
             /* In a lane of delayed ones every message is held, even one whose time no record tells. */
             bool all_held = !is_in_priority_lane(queue, segment);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -16,7 +15,8 @@ DELAY_MAX: Final = 1e9  # seconds, 31 years
 DUE_MAX: Final = 1 << 35  # seconds since 1970, a thousand years
 
 
-def to_expiry_us(ttl: float | None, expires_at: float | None) -> int:
+def to_expiry_us(now_us: Callable[[], int], ttl: float | None, expires_at: float | None) -> int:
+    """When a message expires, by the store's clock; 0: never."""
     if ttl is not None:
         if expires_at is not None:
             raise ValueError(
@@ -24,7 +24,7 @@ def to_expiry_us(ttl: float | None, expires_at: float | None) -> int:
             )
         if not ttl >= 0:
             raise ValueError(f"ttl must be 0 or more seconds, not {ttl!r}")
-        expires_at = time.time() + ttl
+        expires_at = now_us() / 1_000_000 + ttl
     if expires_at is None:
         return 0
     if not 0 <= expires_at < 1 << 43:

@@ -126,7 +126,7 @@ class Queue(QueueCalls, Settling, Figures):
             (0 if persistent else lib.QI_TRANSIENT)
             | (lib.QI_REDELIVERED if redelivered else 0)
             | priority_flags(priority),
-            to_expiry_us(ttl, expires_at),
+            to_expiry_us(self._store._now_us, ttl, expires_at),
             to_due_us(self._store._now_us, delay, due),
         )
         if req_id < 0:
@@ -168,12 +168,14 @@ class Queue(QueueCalls, Settling, Figures):
             sizes = array("I", map(len, items))
         tables, table_sizes = batch_headers(headers, count)
         per_flags, flags = batch_flags(persistent, redelivered, count)
-        per_expiry, expiry_us = None, 0
+        per_expiry, expiry_us, now_us = None, 0, self._store._now_us
         if isinstance(expires_at, Sequence):
+            if ttl is not None:
+                raise ValueError("give ttl or expires_at, not both")
             same_length("expires_at", expires_at, count)
-            per_expiry = array("Q", [to_expiry_us(None, moment) for moment in expires_at])
+            per_expiry = array("Q", [to_expiry_us(now_us, None, moment) for moment in expires_at])
         elif ttl is not None or expires_at is not None:
-            expiry_us = to_expiry_us(ttl, expires_at)
+            expiry_us = to_expiry_us(now_us, ttl, expires_at)
         first = lib.qi_publish_many(
             self._handle,
             count,

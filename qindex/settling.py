@@ -94,7 +94,7 @@ class Settling:
             code = lib.qi_reject_many(self._handle, *which)
         if code < 0:
             raise_error(code)
-        if self._confirm_all and not requeue:
+        if self._confirm_all and (due_us or not requeue):
             self.sync()
 
     def touch(self, message: Message | int, lease: float) -> None:
@@ -102,6 +102,7 @@ class Settling:
 
         Raises LeaseExpired if it has ended: then the message is ready, or somebody else has it.
         """
+        self._leased = True
         code = lib.qi_touch(self._handle, *_which(message), to_lease_us(lease))
         if code < 0:
             raise_error(code)
@@ -119,6 +120,8 @@ class Settling:
         )
         if code < 0:
             raise_error(code)
+        if self._confirm_all:
+            self.sync()
 
     def delete(self, message: Message | int) -> None:
         """Drop a message that is not delivered, by its ReqId: ready, or delayed (it is cancelled).

@@ -95,7 +95,8 @@ class Store(Closing):
         - `ttl`: seconds after which a message expires that has no shorter ttl of its own, counted
           from when it is ready.
         - `max_messages`: a publish to a queue that has so many (dead letters not counted) raises
-          QueueFull; with `overflow="drop-head"` the oldest ready ones of the lowest priority go.
+          QueueFull; with `overflow="drop-head"` the oldest ready ones of the lowest priority go,
+          and last those that were delayed.
         - `max_deliveries`: a message that was delivered so often and given back is not delivered
           again.
         - `dead_letters`: what expired, was rejected (nack(requeue=False)) or delivered too often is
@@ -204,7 +205,7 @@ class Store(Closing):
             data,
             len(data),
             (0 if persistent else lib.QI_TRANSIENT) | priority_flags(priority),
-            to_expiry_us(ttl, expires_at),
+            to_expiry_us(self._now_us, ttl, expires_at),
             to_due_us(self._now_us, delay, due),
             req_ids,
         )
