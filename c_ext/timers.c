@@ -14,55 +14,6 @@
 #define TIDY_MIN      4096u
 #define DUE_MAX       65536u
 
-/* ---- heaps ---- */
-
-static int heap_room(struct qi_heap *heap, uint64_t count) {
-    if (heap->room >= heap->count + count)
-        return 0;
-    uint64_t room = heap->count + count + heap->room / 2 + 16;
-    struct qi_timer *items = room < UINT32_MAX ? realloc(heap->items, room * sizeof *items) : NULL;
-    if (!items)
-        return qi_fail(QI_E_MEMORY, "no memory for timers");
-    heap->items = items;
-    heap->room = (uint32_t)room;
-    return 0;
-}
-
-/* Of the same time in the order of their ReqIds. */
-static bool is_before(const struct qi_timer *one, const struct qi_timer *other) {
-    return one->key != other->key ? one->key < other->key : one->id < other->id;
-}
-
-static void sift_up(struct qi_heap *heap, uint32_t at) {
-    struct qi_timer timer = heap->items[at];
-    while (at > 0 && is_before(&timer, &heap->items[(at - 1) / 2])) {
-        heap->items[at] = heap->items[(at - 1) / 2];
-        at = (at - 1) / 2;
-    }
-    heap->items[at] = timer;
-}
-
-static void push(struct qi_heap *heap, uint64_t key, uint64_t id) {
-    assert(heap->count < heap->room);
-    heap->items[heap->count++] = (struct qi_timer){key, id};
-    sift_up(heap, heap->count - 1);
-}
-
-static struct qi_timer pop(struct qi_heap *heap) {
-    struct qi_timer first = heap->items[0], last = heap->items[--heap->count];
-    uint32_t at = 0, child;
-    while ((child = 2 * at + 1) < heap->count) {
-        if (child + 1 < heap->count && is_before(&heap->items[child + 1], &heap->items[child]))
-            child++;
-        if (!is_before(&heap->items[child], &last))
-            break;
-        heap->items[at] = heap->items[child];
-        at = child;
-    }
-    heap->items[at] = last;
-    return first;
-}
-
 void qi_timers_clear(struct qi_timers *timers) {
     free(timers->delayed.items);
     free(timers->due.items);
@@ -81,8 +32,8 @@ static uint64_t id_of(const struct qi_queue *queue, const struct qi_segment *seg
  * there is always room for all of them in both. */
 static int time_room(struct qi_queue *queue, uint64_t count) {
     struct qi_timers *timers = &queue->timers;
-    int error = heap_room(&timers->delayed, count + timers->due.count + queue->out);
-    return error ? error : heap_room(&timers->due, count + timers->delayed.count + queue->out);
+    int error = qi_heap_room(&timers->delayed, count + timers->due.count + queue->out);
+    return error ? error : qi_heap_room(&timers->due, count + timers->delayed.count + queue->out);
 }
 
 int qi_time_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot, uint32_t count,
@@ -138,7 +89,7 @@ static void hold(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
         return;
     }
     count_delayed(queue, segment, 1);
-    push(&queue->timers.delayed, key_of(slots, slot), id_of(queue, segment, slot));
+    qi_heap_push(&queue->timers.delayed, key_of(slots, slot), id_of(queue, segment, slot));
     if (segment->due_us == 0 || due_us < segment->due_us)
         segment->due_us = due_us;
 }
@@ -251,8 +202,8 @@ int qi_timers_begin(struct qi_queue *queue) {
         } else if (segment->delayed) {
             error = time_room(queue, 1);
             if (!error)
-                push(&queue->timers.delayed, segment->due_us,
-                     id_of(queue, segment, 0) | SEGMENT_ENTRY);
+                qi_heap_push(&queue->timers.delayed, segment->due_us,
+                             id_of(queue, segment, 0) | SEGMENT_ENTRY);
         }
     }
     return error;
@@ -262,7 +213,7 @@ int qi_timers_begin(struct qi_queue *queue) {
 
 int qi_lease_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                   uint32_t count) {
-    int error = heap_room(&queue->timers.leases, count);
+    int error = qi_heap_room(&queue->timers.leases, count);
     return error ? error : qi_slots_lease_room(qi_slots_of(segment->hot, slot));
 }
 
@@ -270,7 +221,7 @@ void qi_lease_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t s
                   uint64_t until_us) {
     queue->leased = true;
     qi_slots_of(segment->hot, slot)->lease[slot & 63] = until_us;
-    push(&queue->timers.leases, until_us, id_of(queue, segment, slot));
+    qi_heap_push(&queue->timers.leases, until_us, id_of(queue, segment, slot));
 }
 
 void qi_release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
@@ -337,7 +288,7 @@ static bool still_counts(struct qi_queue *queue, struct qi_timer *timer, bool le
 }
 
 static int compare(const void *a, const void *b) {
-    return is_before(a, b) ? -1 : is_before(b, a);
+    return qi_timer_is_before(a, b) ? -1 : qi_timer_is_before(b, a);
 }
 
 /* Sorted, and each once: a sorted array is a heap. */
@@ -361,11 +312,11 @@ static void tidy(struct qi_queue *queue, struct qi_heap *heap, bool lease) {
 /* One entry whose time has come. 1: a message became ready; 0: not; or an error, and the entry is still there. What a
  * segment that is loaded for it has comes up in its turn. */
 static int run_delayed(struct qi_queue *queue) {
-    struct qi_timer timer = pop(&queue->timers.delayed);
+    struct qi_timer timer = qi_heap_pop(&queue->timers.delayed);
     struct qi_segment *segment = segment_of(queue, timer.id);
     int error = segment && segment->unacked > 0 ? qi_segment_load(queue, segment) : 0;
     if (error) {
-        push(&queue->timers.delayed, timer.key, timer.id);
+        qi_heap_push(&queue->timers.delayed, timer.key, timer.id);
         return error;
     }
     uint32_t slot = (uint32_t)(timer.id % queue->store->options.segment_entries);
@@ -374,12 +325,12 @@ static int run_delayed(struct qi_queue *queue) {
         return 0;
     qi_set_bit(&qi_slots_of(segment->hot, slot)->due, slot);
     count_delayed(queue, segment, -1);
-    push(&queue->timers.due, due_key(queue, segment, slot), timer.id);
+    qi_heap_push(&queue->timers.due, due_key(queue, segment, slot), timer.id);
     return 1;
 }
 
 static uint32_t run_lease(struct qi_queue *queue) {
-    struct qi_timer timer = pop(&queue->timers.leases);
+    struct qi_timer timer = qi_heap_pop(&queue->timers.leases);
     struct qi_segment *segment = segment_of(queue, timer.id);
     uint32_t slot = (uint32_t)(timer.id % queue->store->options.segment_entries);
     if (!segment || !segment->hot || !is_leased(segment, slot, timer.key))
@@ -447,7 +398,7 @@ uint64_t qi_next_due_us(struct qi_queue *queue) {
     struct qi_heap *delayed = &queue->timers.delayed;
     struct qi_timer first;
     while (delayed->count && (first = delayed->items[0], !still_counts(queue, &first, false)))
-        pop(delayed);
+        qi_heap_pop(delayed);
     return delayed->count ? delayed->items[0].key : 0;
 }
 
@@ -466,14 +417,14 @@ bool qi_due_first(struct qi_queue *queue, struct qi_segment **segment, uint32_t 
                 return true;
             }
         }
-        pop(due);
+        qi_heap_pop(due);
     }
     return false;
 }
 
 /* Without its bit the message is not found again, whatever else the heap says of it. */
 void qi_due_take(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
-    pop(&queue->timers.due);
+    qi_heap_pop(&queue->timers.due);
     qi_clear_bit(&qi_slots_of(segment->hot, slot)->due, slot);
     count_delayed(queue, segment, 1);
 }
@@ -481,7 +432,7 @@ void qi_due_take(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
 void qi_due_put_back(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     qi_set_bit(&qi_slots_of(segment->hot, slot)->due, slot);
     count_delayed(queue, segment, -1);
-    push(&queue->timers.due, due_key(queue, segment, slot), id_of(queue, segment, slot));
+    qi_heap_push(&queue->timers.due, due_key(queue, segment, slot), id_of(queue, segment, slot));
 }
 
 void qi_due_put_off(struct qi_queue *queue) {
@@ -491,7 +442,7 @@ void qi_due_put_off(struct qi_queue *queue) {
         return;
     const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     qi_due_take(queue, segment, slot);
-    push(&queue->timers.delayed, key_of(slots, slot), id_of(queue, segment, slot));
+    qi_heap_push(&queue->timers.delayed, key_of(slots, slot), id_of(queue, segment, slot));
 }
 
 void qi_timers_tidy(struct qi_queue *queue) {

@@ -23,6 +23,7 @@
 #ifndef QI_TIMERS_H
 #define QI_TIMERS_H
 
+#include "heap.h"
 #include "lane.h"
 
 /* 8 bits of priority, 56 of microseconds since 1970: how a time stands in a record. 0: not delayed. */
@@ -59,16 +60,6 @@ static inline uint32_t qi_delay_lane(uint64_t due_us, uint64_t now_us) {
 
 struct qi_queue;
 struct qi_segment;
-
-struct qi_timer {
-    uint64_t key, id;
-};
-
-/* The least key first. */
-struct qi_heap {
-    struct qi_timer *items;
-    uint32_t count, room;
-};
 
 struct qi_timers {
     struct qi_heap delayed; /* key: when; id: a message, or a segment that is cold */

@@ -29,7 +29,7 @@ def simulated_disk() -> list[Path]:
 
 
 def pure() -> list[Path]:
-    return [CORE / f"{part}.c" for part in ("frame", "codec", "crc32c", "dump", "error")]
+    return [CORE / f"{part}.c" for part in ("frame", "codec", "crc32c", "dump", "error", "walk")]
 
 
 def real_disk() -> list[Path]:

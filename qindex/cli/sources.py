@@ -197,12 +197,9 @@ class StoreSource(Telling):
 
 
 def _found(name: str, raw: Any, payload: Any) -> Found:
-    table_size = raw.payload_size - raw.body_size
-    flags = raw.flags
-    expiry_us = raw.expiry_us
-    redelivered = bool(flags & lib.QI_REDELIVERED)
+    table_size, flags, expiry_us = raw.payload_size - raw.body_size, raw.flags, raw.expiry_us
+    redelivered, delayed = bool(flags & lib.QI_REDELIVERED), bool(flags & lib.QI_DELAYED)
     dead = REASONS[raw.dead] if raw.dead < len(REASONS) else None
-    delayed = bool(flags & lib.QI_DELAYED)
     return Found(
         name,
         raw.req_id,
@@ -221,9 +218,7 @@ def _found(name: str, raw: Any, payload: Any) -> Found:
 def _state(expiry_us: int, redelivered: bool, *, delayed: bool = False) -> str:
     if expiry_us and expiry_us <= time.time() * 1e6:
         return "expired"
-    if delayed:
-        return "delayed"
-    return "delivered" if redelivered else "ready"
+    return "delayed" if delayed else "delivered" if redelivered else "ready"
 
 
 class DeadSource(Telling):

@@ -21,9 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from qindex.spark.stream import StreamReader
-from qindex.spark.stream_offsets import (
-    DataLoss,
-)
+from qindex.spark.stream_offsets import DataLoss
 from qindex.spark.stream_store import apply_acks
 
 SCHEMA = StructType().add("queue", StringType()).add("req_id", LongType()).add("body", BinaryType())
@@ -392,12 +390,6 @@ def test_a_message_that_cannot_be_read_is_a_loss(store: qindex.Store) -> None:
 def test_options_that_make_no_sense_are_refused(options: dict[str, str], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         reader("/somewhere", **options)
-
-
-def test_an_ack_of_what_nobody_has_read_is_refused() -> None:
-    schema = StructType().add("req_id", LongType())
-    with pytest.raises(ValueError, match="body is not among the columns"):
-        StreamReader({"path": "/somewhere", "ack": "owner"}, schema)
 
 
 def test_a_path_without_a_store_is_an_error_but_a_pattern_may_wait(tmp_path: Path) -> None:
