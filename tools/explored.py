@@ -44,7 +44,7 @@ EXPLORED = [
         " before it was closed, and the next one saw no reason to empty the file. A message that a"
         " power cut had taken came back with the one after.",
         "stale_epoch_forgotten",
-        "seed=3654078231555097558 mapping=1 segment=100 journal=12 bytes=10240 embed=64 file=4096;"
+        "seed=3654078231555097558 mapping=1 segment=128 journal=12 bytes=10240 embed=64 file=4096;"
         " publish b 5; publish c 51; publish c 5; idle; get c; flush c; cut 5; fanout b x3 411;"
         " fail 5; publish a 410; flush c; batch c x30 5; publish c 5; fail 2; idle; get b;"
         " publish c 5; batch c x9 5; get c; sync c; ack c 5; publish c 3; ack b 5; cut 477475015;"
