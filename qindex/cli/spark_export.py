@@ -50,8 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, screen: Screen) -> int:
     units = units_apart(options, options.out, "spark-export")
     from qindex.spark.export import ExportRefused, Job, export
+    from qindex.spark.options import choice_of, column_names
     from qindex.spark.schema import ddl
-    from qindex.spark.source import choice_of, column_names
 
     try:
         columns = column_names({"columns": options.columns})

@@ -65,7 +65,8 @@ from pyspark.sql.streaming.datasource import (
 
 import qindex
 from qindex.spark import stream_offsets as offsets
-from qindex.spark.source import check_schema, choice_of, paths_of
+from qindex.spark.options import choice_of, paths_of
+from qindex.spark.source import check_schema
 from qindex.spark.stream_offsets import Offset, Range
 from qindex.spark.stream_options import choice, lower_keys, number, truth
 from qindex.spark.stream_store import (
