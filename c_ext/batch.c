@@ -118,17 +118,13 @@ static const uint8_t *fields_of(const struct qi_flush_segment *segment, const ui
  * alive is news. The first '01' of a slot is read as its delivery and the second as its ack, so a delivery that the file
  * has already is never written again. */
 static void emit_slot(struct batch *batch, const struct qi_flush_segment *segment,
-                      struct qi_flush_slots *slots, uint32_t at, const uint8_t *journal,
-                      uint64_t *earliest_us) {
+                      struct qi_flush_slots *slots, uint32_t at, const uint8_t *journal) {
     uint32_t slot = slots->first + at;
     bool published = segment->old || qi_bit(slots->jpub, at);
     if (published && qi_bit(slots->ack, at))
         return;
     if (published) {
         const uint8_t *fields = fields_of(segment, journal, slots->places->loc[at]);
-        uint64_t expiry_us = qi_get64(fields + QI_PUB_EXPIRY);
-        if (expiry_us && (*earliest_us == 0 || expiry_us < *earliest_us))
-            *earliest_us = expiry_us;
         emit_publish(batch, fields, slot, !qi_bit(slots->transient, at),
                      &slots->places->placed[at]);
     }
@@ -148,8 +144,7 @@ static void emit_slot(struct batch *batch, const struct qi_flush_segment *segmen
         emit_time(batch, slot, held ? slots->time[at] : 0);
 }
 
-static void emit_summary(struct batch *batch, const struct qi_flush_segment *segment,
-                         uint64_t earliest_us) {
+static void emit_summary(struct batch *batch, const struct qi_flush_segment *segment) {
     if (batch->open)
         seal(batch, QI_FRAME_ENTRIES);
     uint32_t size = QI_SUMMARY_FIXED + segment->uses_count * QI_SUMMARY_FILE;
@@ -158,7 +153,7 @@ static void emit_summary(struct batch *batch, const struct qi_flush_segment *seg
         return;
     qi_put32(at + QI_SUMMARY_UNACKED, segment->unacked);
     qi_put32(at + QI_SUMMARY_TRANSIENT, segment->transient);
-    qi_put64(at + QI_SUMMARY_EXPIRY, earliest_us);
+    qi_put64(at + QI_SUMMARY_EXPIRY, QI_BUG(expiry_left_out) ? 0 : segment->expiry_us);
     qi_put32(at + QI_SUMMARY_FILES, segment->uses_count);
     uint8_t *file = at + QI_SUMMARY_FILES + 4;
     for (uint32_t i = 0; i < segment->uses_count; i++, file += QI_SUMMARY_FILE) {
@@ -216,16 +211,14 @@ static int write_batch(struct qi_queue *queue, const struct qi_flush *flush,
     segment->new_epoch = segment->epoch;
     int error = open_file(queue, flush, segment, &batch);
     const uint8_t *journal = queue->journals[flush->epoch & 1].tape.memory;
-    uint64_t earliest_us = 0;
     for (uint32_t i = 0; i < segment->slots_count && !error; i++) {
         struct qi_flush_slots *slots = &segment->slots[i];
         uint64_t news = segment->old ? slots->pub : qi_flush_news(slots);
         for (; news; news &= news - 1)
-            emit_slot(&batch, segment, slots, (uint32_t)__builtin_ctzll(news), journal,
-                      &earliest_us);
+            emit_slot(&batch, segment, slots, (uint32_t)__builtin_ctzll(news), journal);
     }
     if (!error)
-        emit_summary(&batch, segment, earliest_us);
+        emit_summary(&batch, segment);
     if (!error)
         drain(&batch);
     if (!error && batch.error)

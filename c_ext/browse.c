@@ -12,7 +12,7 @@ uint32_t qi_delivery_count(const struct qi_slots *slots, uint32_t slot) {
 static void read_state(struct qi_queue *queue, const struct qi_found *found, qi_message *message) {
     const struct qi_slots *slots = qi_slots_of(found->segment->hot, found->slot);
     uint32_t slot = found->slot;
-    message->req_id = found->segment->number * queue->store->options.segment_entries + slot;
+    message->req_id = qi_req_id(queue, found->segment, slot);
     message->delivery_count = qi_delivery_count(slots, slot);
     message->flags = (qi_bit(slots->del, slot) ? QI_DELIVERED : 0) |
                      (qi_bit(slots->transient, slot) ? QI_TRANSIENT : 0) |
@@ -21,9 +21,7 @@ static void read_state(struct qi_queue *queue, const struct qi_found *found, qi_
     if (message->delivery_count > 0 || qi_count_of(message->req_id) < queue->floor)
         message->flags |= QI_REDELIVERED;
     uint64_t time = slots->time ? slots->time[slot & 63] : 0;
-    message->priority = qi_lane_number(message->req_id);
-    if (message->priority >= QI_PRIORITIES)
-        message->priority = qi_time_priority(time);
+    message->priority = qi_priority_of(queue, found->segment, slot);
     bool held = qi_bit(slots->held, slot), dead = held && qi_time_is_dead(time);
     message->due_us = held && !dead ? qi_time_us(time) : 0;
     message->dead = dead ? (uint32_t)(qi_time_us(time) - QI_DEAD) : 0;
@@ -65,16 +63,21 @@ int qi_read_message(struct qi_queue *queue, const struct qi_found *found, qi_mes
     return 0;
 }
 
+bool qi_cool_if_unused(struct qi_queue *queue, struct qi_segment *segment) {
+    struct qi_hot *hot = segment->hot;
+    if (!hot || segment->length == 0 || hot->dirty || hot->out_count || hot->in_flush ||
+        qi_is_wanted_soon(queue, segment, qi_now_us(queue->store)))
+        return false;
+    qi_segment_cool(segment);
+    return true;
+}
+
 /* A browser that walks through a backlog leaves no trail of maps in memory. */
 static void cool_behind(struct qi_queue *queue, uint64_t number, bool was_cold) {
     if (queue->browsed != number && queue->browsed != UINT64_MAX) {
         struct qi_segment *behind = qi_segment_find(&queue->segments, queue->browsed);
-        struct qi_hot *hot = behind ? behind->hot : NULL;
-        if (hot && behind->length && !hot->dirty && !hot->out_count && !hot->in_flush &&
-            !qi_is_wanted_soon(queue, behind, qi_now_us(queue->store))) {
-            qi_segment_cool(behind);
+        if (behind && qi_cool_if_unused(queue, behind))
             qi_timers_tidy(queue);
-        }
         queue->browsed = UINT64_MAX;
     }
     if (was_cold)
@@ -99,8 +102,7 @@ static int64_t browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool 
             qi_find_message(queue, from_req_id, UINT64_MAX, false, &found.segment, &found.slot);
     if (result == 0) {
         cool_behind(queue, found.segment->number, true);
-        message->req_id =
-            found.segment->number * queue->store->options.segment_entries + found.slot;
+        message->req_id = qi_req_id(queue, found.segment, found.slot);
         result = qi_read_message(queue, &found, message, payload, room);
         if (result == QI_E_CORRUPT)
             result = qi_fail_damaged(message->req_id, "is damaged");

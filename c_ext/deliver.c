@@ -25,16 +25,8 @@ static void count_delivery(qi_message *message) {
         message->delivery_count++;
 }
 
-/* A message whose body is damaged must not block the queue: it is delivered to nobody, stays unacked and is told about;
- * the caller may ack it by its ReqId to give it up. */
-static int set_aside(const struct qi_look *look, const struct qi_found *found) {
-    struct qi_queue *queue = look->queue;
-    uint64_t req_id = found->segment->number * queue->store->options.segment_entries + found->slot;
-    char text[256];
-    strncpy(text, qi_error_text(), sizeof text - 1);
-    text[sizeof text - 1] = 0;
-    qi_report(queue->store, true, queue->directory, "", 0, "message %llu: %s",
-              (unsigned long long)req_id, text);
+/* The record, then the bits. The cursor is the caller's. */
+static inline int hand_out(struct qi_queue *queue, const struct qi_found *found, uint64_t req_id) {
     int error = qi_segment_count_room(found->segment, found->slot);
     if (!error)
         error = qi_append_event(queue, QI_DELIVER, req_id);
@@ -43,24 +35,25 @@ static int set_aside(const struct qi_look *look, const struct qi_found *found) {
     if (found->due)
         qi_due_take(queue, found->segment, found->slot);
     mark_out(queue, found->segment, found->slot);
+    return 0;
+}
+
+/* A message whose body is damaged must not block the queue: it is delivered to nobody, stays unacked and is told about;
+ * the caller may ack it by its ReqId to give it up. */
+static int set_aside(const struct qi_look *look, const struct qi_found *found) {
+    struct qi_queue *queue = look->queue;
+    uint64_t req_id = qi_req_id(queue, found->segment, found->slot);
+    char text[256];
+    strncpy(text, qi_error_text(), sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    qi_report(queue->store, true, queue->directory, "", 0, "message %llu: %s",
+              (unsigned long long)req_id, text);
+    int error = hand_out(queue, found, req_id);
+    if (error)
+        return error;
     qi_look_delivered(look, found);
     qi_fail(QI_E_CORRUPT, "%s", text);
     return qi_fail_damaged(req_id, "is damaged and was set aside (ack it to drop it)");
-}
-
-/* The record, then the bits. The cursor is the caller's. */
-static inline int hand_out(struct qi_queue *queue, const struct qi_found *found,
-                           qi_message *message) {
-    int error = qi_segment_count_room(found->segment, found->slot);
-    if (!error)
-        error = qi_append_event(queue, QI_DELIVER, message->req_id);
-    if (error)
-        return error;
-    if (found->due)
-        qi_due_take(queue, found->segment, found->slot);
-    mark_out(queue, found->segment, found->slot);
-    count_delivery(message);
-    return 0;
 }
 
 static int deliver(const struct qi_look *look, const struct qi_found *found, qi_message *message,
@@ -68,9 +61,10 @@ static int deliver(const struct qi_look *look, const struct qi_found *found, qi_
     struct qi_queue *queue = look->queue;
     int error = lease_us ? qi_lease_room(queue, found->segment, found->slot, 1) : 0;
     if (!error)
-        error = hand_out(queue, found, message);
+        error = hand_out(queue, found, message->req_id);
     if (error)
         return error;
+    count_delivery(message);
     qi_look_delivered(look, found);
     if (lease_us) {
         qi_lease_set(queue, found->segment, found->slot, qi_now_us(queue->store) + lease_us);
@@ -102,7 +96,7 @@ static int64_t get_newest_locked(qi_reader *reader) {
     int error = qi_newest_ready(queue, QI_RECORD_ID, &found);
     if (error)
         return error;
-    uint32_t number = qi_lane_number(found.segment->number * queue->store->options.segment_entries);
+    uint32_t number = qi_segment_lane(queue, found.segment);
     uint64_t before = qi_lane_find(&queue->lanes, number)->cursor;
     error = qi_read_message(queue, &found, &reader->message, reader->payload, reader->room);
     if (error == QI_E_CORRUPT)
@@ -113,12 +107,6 @@ static int64_t get_newest_locked(qi_reader *reader) {
     if (before < lane->cursor)
         lane->cursor = before;
     return error;
-}
-
-/* Something is out of the ordinary: else ReqId and body say all about the message. */
-static bool is_special(const qi_message *message) {
-    return (message->flags & (QI_REDELIVERED | QI_TRANSIENT)) || message->expiry_us ||
-           message->priority || message->due_us || message->payload_size != message->body_size;
 }
 
 static int64_t take(struct qi_queue *queue, void *context) {
@@ -157,7 +145,7 @@ int64_t qi_get_wait(qi_reader *reader, struct qi_queue **queues, uint32_t count,
     return qi_wait(queues, count, until_us, pause_us, take, reader);
 }
 
-/* More than ReqId, body, priority and time say. */
+/* There is more to say of it than ReqId, body, priority and time. */
 static bool has_details(const qi_message *message) {
     return (message->flags & (QI_REDELIVERED | QI_TRANSIENT)) || message->expiry_us ||
            message->payload_size != message->body_size;
@@ -258,7 +246,8 @@ static int64_t get_many_locked(struct qi_queue *queue, struct batch *batch) {
         error = read_next(queue, batch, got, &found);
         if (error)
             break;
-        plain = plain && !is_special(&batch->messages[got]);
+        plain = plain && !has_details(&batch->messages[got]) && !batch->messages[got].priority &&
+                !batch->messages[got].due_us;
         qi_look_take(&look, &found);
         if (++got == batch->count)
             break;

@@ -171,9 +171,10 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
                                       .alt = segment->alt,
                                       .unacked = segment->unacked,
                                       .transient = segment->transient,
+                                      .expiry_us = segment->expiry_us,
                                       .lost = segment->lost};
     if (segment->unacked > 0) {
-        copy->all_held = qi_lane_number(segment->number * entries) >= QI_PRIORITIES;
+        copy->all_held = qi_segment_lane(queue, segment) >= QI_PRIORITIES;
         copy->dead = segment->dead;
         bool all = copy->all_held && !QI_BUG(delivered_not_held);
         copy->delayed = (all ? segment->unacked : hot->held_count) - segment->dead;
@@ -358,8 +359,7 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
 bool qi_is_wanted_soon(struct qi_queue *queue, const struct qi_segment *segment, uint64_t now) {
     if (segment->hot->held_count == 0)
         return qi_lane_uses(queue, segment);
-    uint64_t number = segment->number * queue->store->options.segment_entries;
-    bool may_go = qi_lane_number(number) >= QI_PRIORITIES || !qi_lane_uses(queue, segment);
+    bool may_go = qi_segment_lane(queue, segment) >= QI_PRIORITIES || !qi_lane_uses(queue, segment);
     return !may_go || qi_has_due(segment) || qi_segment_due_us(queue, segment) < now + SOON_US;
 }
 

@@ -26,9 +26,10 @@ struct qi_flush_segment {
     uint32_t length;           /* durable bytes before */
     uint32_t new_length;       /* and after */
     uint32_t unacked, transient, delayed, dead, lost;
-    uint64_t due_us; /* the earliest of those that are held; 0: none is */
-    bool all_held;   /* of a lane of delayed messages: what is ready has a time, too */
-    bool alt;        /* which of its two files, before */
+    uint64_t due_us;    /* the earliest of those that are held; 0: none is */
+    uint64_t expiry_us; /* nothing in it expires before; 0: nothing does */
+    bool all_held;      /* of a lane of delayed messages: what is ready has a time, too */
+    bool alt;           /* which of its two files, before */
     uint8_t *
         old; /* its bytes: the batch is the whole segment, and goes to the other file; NULL: it is appended */
     struct qi_flush_slots *slots; /* their places and counts lie behind them */

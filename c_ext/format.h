@@ -88,7 +88,7 @@ enum qi_record_kind {
 #define QI_SH_CRC        60u
 #define QI_SH_SIZE       64u
 
-/* SUMMARY payload: unacked 4, transient 4, earliest expiry in this batch 8, files 4, then per message file: number 4,
+/* SUMMARY payload: unacked 4, transient 4, earliest expiry 8, files 4, then per message file: number 4,
  * count 4, bytes 8; at the very end the size of the whole frame 4, so that the summary is found from the file's durable
  * end. */
 #define QI_SUMMARY_UNACKED   0u

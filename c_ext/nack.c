@@ -10,12 +10,8 @@
 /* Of a message that is delayed again the priority stays what it was. */
 static uint64_t time_of(struct qi_queue *queue, const struct qi_segment *segment, uint32_t slot,
                         uint64_t due_us) {
-    uint64_t req_id = segment->number * queue->store->options.segment_entries + slot;
-    const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
-    uint64_t priority = qi_lane_number(req_id);
-    if (priority >= QI_PRIORITIES)
-        priority = slots->time ? qi_time_priority(slots->time[slot & 63]) : 0;
-    if (!due_us && qi_lane_number(req_id) >= QI_PRIORITIES)
+    uint64_t priority = qi_priority_of(queue, segment, slot);
+    if (!due_us && qi_segment_lane(queue, segment) >= QI_PRIORITIES)
         due_us = qi_now_us(queue->store); /* ready by its time only */
     return due_us ? priority << QI_TIME_US_BITS | qi_time_us(due_us) : 0;
 }
@@ -39,16 +35,21 @@ static int append_times(struct qi_queue *queue, const uint64_t *req_ids, uint32_
     return error ? qi_append_failed(queue, error) : 0;
 }
 
-int qi_bury(struct qi_queue *queue, uint64_t req_id, uint32_t why) {
+int qi_bury(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count, uint32_t why) {
     struct qi_segment *segment;
     uint32_t slot;
-    int error = qi_find_live(queue, req_id, &segment, &slot);
+    int error = 0;
+    for (uint32_t i = 0; i < count && !error; i++) {
+        error = qi_find_live(queue, req_ids[i], &segment, &slot);
+        if (!error)
+            error = qi_time_room(queue, segment, slot, 1, count);
+    }
     if (!error)
-        error = qi_time_room(queue, segment, slot, 1, 1);
-    if (!error)
-        error = append_times(queue, &req_id, 1, QI_DEAD + why);
-    if (!error)
+        error = append_times(queue, req_ids, count, QI_DEAD + why);
+    for (uint32_t i = 0; i < count && !error; i++) {
+        qi_find_live(queue, req_ids[i], &segment, &slot);
         qi_time_set(queue, segment, slot, time_of(queue, segment, slot, QI_DEAD + why));
+    }
     return error;
 }
 
@@ -172,17 +173,16 @@ static int find_dead(struct qi_queue *queue, uint64_t *req_id, struct qi_segment
     uint64_t entries = queue->store->options.segment_entries;
     for (;; ++*req_id) {
         struct qi_segment *at = qi_segment_from(&queue->segments, *req_id / entries);
-        while (at && at->dead == 0 &&
-               at < queue->segments.items + queue->segments.start + queue->segments.count)
+        while (at && at->dead == 0)
             at = qi_segment_from(&queue->segments, at->number + 1);
         if (!at)
             return QI_EMPTY;
-        if (*req_id < at->number * entries)
-            *req_id = at->number * entries;
+        if (*req_id < qi_req_id(queue, at, 0))
+            *req_id = qi_req_id(queue, at, 0);
         int error = qi_find_message(queue, *req_id, UINT64_MAX, false, segment, slot);
         if (error)
             return error;
-        *req_id = (*segment)->number * entries + *slot;
+        *req_id = qi_req_id(queue, *segment, *slot);
         const struct qi_slots *slots = qi_slots_of((*segment)->hot, *slot);
         if (qi_bit(slots->held, *slot) && qi_time_is_dead(slots->time[*slot & 63]))
             return 0;

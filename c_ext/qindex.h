@@ -184,6 +184,8 @@ int64_t qi_reject_many(qi_queue *queue, const uint64_t *req_ids, const uint32_t 
 /* Dead letters are ready again, at most so many, in the order of ReqIds; how many. */
 int64_t qi_redrive(qi_queue *queue, uint64_t most);
 int64_t qi_purge(qi_queue *queue);
+/* What has expired leaves, wherever it stands, or is a dead letter if the queue keeps those; how many. */
+int64_t qi_expire(qi_queue *queue);
 int qi_queue_sync(qi_queue *queue);
 int qi_flush(qi_queue *queue);
 int qi_queue_stats_of(qi_queue *queue, qi_queue_stats *stats);

@@ -207,6 +207,8 @@ static inline uint8_t *put_publish(const struct qi_queue *queue, uint8_t *at, ui
 static inline void mark_published(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                                   uint64_t offset, const struct qi_publish *publish) {
     uint32_t tag = queue->epoch % 2 ? QI_LOC_JOURNAL_ODD : QI_LOC_JOURNAL_EVEN;
+    const uint8_t *record = qi_current(queue)->tape.memory + offset;
+    uint64_t expiry_us = qi_get64(record + QI_RECORD_ID + QI_PUB_EXPIRY);
     if (publish->id.stamp) {
         qi_set_bit(&qi_slots_of(segment->hot, slot)->stored, slot);
         int error = qi_segment_use(segment->hot, publish->id.file, 1, qi_stored_bytes(publish->id));
@@ -218,6 +220,8 @@ static inline void mark_published(struct qi_queue *queue, struct qi_segment *seg
     }
     qi_segment_publish(queue, segment, slot, tag | (uint32_t)offset,
                        (publish->flags & QI_TRANSIENT) != 0);
+    if (__builtin_expect(expiry_us != 0, 0))
+        qi_segment_expires(queue, segment, expiry_us);
     if (publish->flags & QI_REDELIVERED)
         qi_segment_deliver(queue, segment, slot);
     if (publish->due_us)

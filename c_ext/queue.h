@@ -20,6 +20,7 @@ struct qi_rules {
         max_deliveries; /* after so many, and again so many, it is not delivered any more; 0: always */
     bool drop_head;     /* when it is full: the oldest goes; else the publish is refused */
     bool dead_letters; /* what would be dropped is kept aside */
+    bool are_known;    /* the opener said: nothing is dropped before */
 };
 
 struct qi_queue {
@@ -49,6 +50,8 @@ struct qi_queue {
     uint64_t out;     /* of these, delivered by this process */
     uint64_t delayed; /* and of these, not due yet */
     uint64_t dead;    /* and: dead letters */
+    uint64_t
+        expiry_us; /* the worker looks then for what has expired; 0: nothing that is known of does */
     struct qi_timers timers;
     struct qi_rules rules;
     bool leased; /* since it was read: who settles a message has to be the one who has it now */
@@ -208,7 +211,7 @@ int qi_append_events(struct qi_queue *queue, enum qi_record_kind kind, const uin
                      uint32_t count);
 int qi_append_event(struct qi_queue *queue, enum qi_record_kind kind, uint64_t req_id);
 /* nack.c: a message that nobody has, or whose consumer gives it up, becomes a dead letter. The caller made room. */
-int qi_bury(struct qi_queue *queue, uint64_t req_id, uint32_t why);
+int qi_bury(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count, uint32_t why);
 /* QI_E_ARGUMENT if a ReqId stands in the list twice. O(count) if they rise, else they are sorted. */
 int qi_check_distinct(const uint64_t *req_ids, uint32_t count);
 

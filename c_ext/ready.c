@@ -73,14 +73,15 @@ static int why_dead(struct qi_queue *queue, const struct qi_found *found) {
 }
 
 static uint64_t req_id_of(const struct qi_queue *queue, const struct qi_found *found) {
-    return found->segment->number * queue->store->options.segment_entries + found->slot;
+    return qi_req_id(queue, found->segment, found->slot);
 }
 
 /* A message nobody may have any more leaves with an ack alone, as in a purge, or is put aside: one frame, so that a power
  * cut cannot leave half of it. */
 static int drop(struct qi_queue *queue, const struct qi_found *found, int why) {
-    int error = queue->rules.dead_letters ? qi_bury(queue, req_id_of(queue, found), (uint32_t)why)
-                                          : qi_append_event(queue, QI_ACK, req_id_of(queue, found));
+    uint64_t req_id = req_id_of(queue, found);
+    int error = queue->rules.dead_letters ? qi_bury(queue, &req_id, 1, (uint32_t)why)
+                                          : qi_append_event(queue, QI_ACK, req_id);
     if (error)
         return error;
     if (!queue->rules.dead_letters)
@@ -105,7 +106,7 @@ static int find_best(struct qi_look *look, struct qi_found *found) {
     struct qi_queue *queue = look->queue;
     struct qi_found due = {.due = true};
     uint32_t priority = 0;
-    bool has_due = !look->without_due && qi_due_first(queue, &due.segment, &due.slot, &priority);
+    bool has_due = qi_due_first(queue, &due.segment, &due.slot, &priority);
     for (; look->lanes_left > 0; look->lanes_left--) {
         struct qi_lane *lane = &queue->lanes.items[look->lanes_left - 1];
         if (has_due && priority >= lane->number)
@@ -130,8 +131,6 @@ static void step_over(struct qi_look *look, const struct qi_found *found) {
     if (!found->due) {
         look->from = req_id + 1;
         look->stepped[qi_lane_number(req_id) / 64] |= UINT64_C(1) << qi_lane_number(req_id) % 64;
-    } else if (look->taken) {
-        look->without_due = true; /* what else is due comes up next time */
     } else {
         qi_due_put_off(look->queue);
     }
@@ -184,7 +183,7 @@ static int find_last(struct qi_queue *queue, uint32_t lane, struct qi_found *fou
     struct qi_segments *segments = &queue->segments;
     for (uint32_t i = segments->count; i-- > 0;) {
         struct qi_segment *segment = segments->items + segments->start + i;
-        if (qi_lane_number(segment->number * entries) != lane || !has_ready(segment))
+        if (qi_segment_lane(queue, segment) != lane || !has_ready(segment))
             continue;
         int error = qi_segment_load(queue, segment);
         if (error)

@@ -25,7 +25,6 @@ struct qi_look {
         lanes_left; /* lanes of priorities below this index have not been looked at to their end */
     uint64_t from;  /* in the last of them */
     bool taken;     /* something that was found is still ready: it must not be found again */
-    bool without_due;
     uint64_t stepped[QI_PRIORITIES /
                      64]; /* lanes in which something that has expired was stepped over */
 };
@@ -43,6 +42,9 @@ void qi_look_delivered(const struct qi_look *look, const struct qi_found *found)
 
 /* The ready message that was published last, of the highest priority. Expired ones are dropped as above. */
 int qi_newest_ready(struct qi_queue *queue, uint64_t room, struct qi_found *found);
+
+/* browse.c: its maps leave the memory, if nobody uses them. */
+bool qi_cool_if_unused(struct qi_queue *queue, struct qi_segment *segment);
 
 /* The first message of [req_id, end) that is not acked (ready_only: nor out, nor held); QI_EMPTY if there is none. */
 int qi_find_message(struct qi_queue *queue, uint64_t req_id, uint64_t end, bool ready_only,

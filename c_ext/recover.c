@@ -183,6 +183,7 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
         segment->flushed_transient = transient < unacked ? transient : unacked;
         segment->epoch = qi_get64(at + 16);
         segment->due_us = segment->flushed_due = qi_get64(at + 24);
+        segment->expiry_unread = true;
         segment->flushed_delayed = qi_get16(at + 32);
         segment->flushed_dead = qi_get16(at + 34);
         bool below = qi_count_of(number * entries) < queue->floor; /* its transients died */

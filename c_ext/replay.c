@@ -41,6 +41,8 @@ static int replay_publish(struct qi_queue *queue, const struct qi_journal *journ
         if (error)
             return error;
     }
+    if (fields.expiry_us)
+        qi_segment_expires(queue, segment, fields.expiry_us);
     uint64_t offset = (uint64_t)(record->fields - QI_RECORD_ID - journal->tape.memory);
     uint32_t tag = journal->epoch % 2 ? QI_LOC_JOURNAL_ODD : QI_LOC_JOURNAL_EVEN;
     qi_segment_publish(queue, segment, slot, tag | (uint32_t)offset,
@@ -165,11 +167,10 @@ static uint32_t listed_from(const uint8_t *list, uint32_t count, uint64_t first)
 
 /* More may still be published into the last one of a lane: which of its messages a purge took has to be known. */
 static bool is_last(const struct qi_queue *queue, uint32_t index) {
-    uint64_t entries = queue->store->options.segment_entries;
     const struct qi_segment *segment = queue->segments.items + queue->segments.start + index;
-    return index + 1 == queue->segments.count || (qi_lane_number(segment[0].number * entries) !=
-                                                      qi_lane_number(segment[1].number * entries) &&
-                                                  !QI_BUG(lane_tail_purged_unread));
+    return index + 1 == queue->segments.count ||
+           (qi_segment_lane(queue, segment) != qi_segment_lane(queue, segment + 1) &&
+            !QI_BUG(lane_tail_purged_unread));
 }
 
 /* Nobody needs the maps: all of the segment is purged, and its references to message files are in no account yet. */

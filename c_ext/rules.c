@@ -11,6 +11,7 @@ int qi_queue_rules(struct qi_queue *queue, uint64_t ttl_us, uint64_t max_message
                                          .max_messages = max_messages,
                                          .max_deliveries = max_deliveries,
                                          .drop_head = drop_head,
+                                         .are_known = true,
                                          .dead_letters = dead_letters};
     qi_unlock(queue->store);
     return error;
@@ -39,8 +40,7 @@ static int drop_head(struct qi_queue *queue) {
     if (error == QI_EMPTY && qi_due_first(queue, &segment, &slot, &priority))
         error = 0;
     if (!error)
-        error = qi_append_event(queue, QI_ACK,
-                                segment->number * queue->store->options.segment_entries + slot);
+        error = qi_append_event(queue, QI_ACK, qi_req_id(queue, segment, slot));
     if (!error)
         qi_segment_ack(queue, segment, slot);
     return error;

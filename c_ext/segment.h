@@ -86,12 +86,14 @@ struct qi_segment {
     uint32_t delayed;   /* of the unacked: held, and not due yet */
     uint32_t dead;      /* and: dead letters */
     uint64_t due_us;    /* no time in it is earlier; 0: nobody waits */
+    uint64_t expiry_us; /* nothing in it expires before; 0: nothing does */
     uint64_t
         flushed_due; /* the same, and below: as of the durable length, what the MANIFEST says */
     uint16_t flushed_unacked, flushed_transient, flushed_delayed, flushed_dead;
-    uint16_t lost; /* could not be read: the MANIFEST goes on counting them as unacked */
-    bool alt;      /* the file is N.alt: it was rewritten an odd number of times */
-    bool counted;  /* its references to message files are in the store's account */
+    uint16_t lost;      /* could not be read: the MANIFEST goes on counting them as unacked */
+    bool alt;           /* the file is N.alt: it was rewritten an odd number of times */
+    bool counted;       /* its references to message files are in the store's account */
+    bool expiry_unread; /* the file may have messages that expire before */
 };
 
 /* Sorted by number; taken away mostly at the front, added mostly at the end. */
@@ -153,6 +155,9 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment);
 void qi_segment_found(struct qi_queue *queue, struct qi_segment *segment, uint32_t unacked,
                       uint32_t transient);
 
+/* expire.c: a message in it expires then (not 0). */
+void qi_segment_expires(struct qi_queue *queue, struct qi_segment *segment, uint64_t expiry_us);
+
 /* The three changes of state, after the journal has the record (H20). */
 void qi_segment_publish(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                         uint32_t loc, bool transient);
@@ -195,11 +200,12 @@ int qi_segment_record(struct qi_queue *queue, struct qi_segment *segment, uint32
 bool qi_segment_at_hand(const struct qi_queue *queue, const struct qi_segment *segment,
                         uint32_t slot);
 
-/* The references of a cold segment, from its last summary; reads one frame. 0 or an error; `uses` is malloc'd. */
-int qi_segment_summary(struct qi_queue *queue, const struct qi_segment *segment,
+/* The references of a cold segment and its bound of expiry, from its last summary; reads one frame. 0 or an error; `uses`
+ * is malloc'd. */
+int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
                        struct qi_file_use **uses, uint32_t *count, uint32_t *transient);
 
-/* The references of any segment, hot or cold; exact. `uses` is malloc'd. */
+/* The references of any segment, hot or cold; exact. Its bound of expiry is known then. `uses` is malloc'd. */
 int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct qi_file_use **uses,
                     uint32_t *count);
 

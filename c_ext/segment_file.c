@@ -125,11 +125,10 @@ static uint32_t window_of_delayed(const struct qi_queue *queue, const struct qi_
 /* Where a window begins: at what is wanted; for a reader that walks backwards most of it lies before that. */
 static uint32_t window_start(const struct qi_queue *queue, const struct qi_segment *segment,
                              uint32_t offset, uint32_t length, uint32_t *want) {
-    uint64_t entries = queue->store->options.segment_entries;
     *want = WINDOW;
     if (length > WINDOW_DELAYED / 2)
         *want = length > WINDOW ? length : WINDOW;
-    else if (qi_lane_number(segment->number * entries) >= QI_PRIORITIES)
+    else if (qi_segment_lane(queue, segment) >= QI_PRIORITIES)
         return window_of_delayed(queue, segment, offset, want);
     if (queue->window_length == 0 || queue->window_number != segment->number ||
         offset >= queue->window_offset || length > WINDOW_BEHIND)

@@ -38,6 +38,9 @@ static void load_publish(struct loading *loading, struct qi_slots *slots,
         qi_set_bit(&slots->transient, slot);
     if (qi_msg_id_is_set(entry->fields) && !loading->queue->store->options.index_only)
         qi_set_bit(&slots->stored, slot);
+    uint64_t expiry_us = qi_get64(entry->fields + QI_PUB_EXPIRY);
+    if (expiry_us)
+        qi_segment_expires(loading->queue, loading->segment, expiry_us);
 }
 
 /* The last one counts; a journal that was replayed knows better. */
@@ -318,6 +321,7 @@ static int load_file(struct qi_queue *queue, struct qi_segment *segment) {
     if (!error)
         error = finish_load(&loading);
     hot->loaded = !error;
+    segment->expiry_unread = segment->expiry_unread && error;
     if (error && !QI_BUG(half_loaded_kept))
         unload(&loading);
     if (bytes && bytes != queue->window)

@@ -1,4 +1,5 @@
-/* segment_uses.c - which message files a segment refers to, and how much: from its last summary, or from its maps.
+/* segment_uses.c - which message files a segment refers to, how much, and when something in it expires: from its last
+ * summary, or from its maps.
  *
  * Reads one frame of a cold segment. Owns nothing; what it gives is malloc'd.
  */
@@ -6,7 +7,7 @@
 
 #include "store.h"
 
-int qi_segment_summary(struct qi_queue *queue, const struct qi_segment *segment,
+int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
                        struct qi_file_use **uses, uint32_t *count, uint32_t *transient) {
     *uses = NULL;
     *count = 0;
@@ -44,6 +45,10 @@ int qi_segment_summary(struct qi_queue *queue, const struct qi_segment *segment,
         }
         *count = error ? 0 : files;
         *transient = qi_get32(frame.payload + QI_SUMMARY_TRANSIENT);
+        uint64_t expiry_us = qi_get64(frame.payload + QI_SUMMARY_EXPIRY);
+        if (!error && expiry_us)
+            qi_segment_expires(queue, segment, expiry_us);
+        segment->expiry_unread = segment->expiry_unread && error;
     }
     free(bytes);
     return error ? qi_fail(error, "segment %llu: the summary is damaged",

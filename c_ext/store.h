@@ -84,6 +84,15 @@ static inline void qi_unlock(struct qi_store *store) {
 /* After I/O without the lock: before the verbs. */
 void qi_relock(struct qi_store *store);
 
+static inline uint64_t qi_req_id(const struct qi_queue *queue, const struct qi_segment *segment,
+                                 uint32_t slot) {
+    return segment->number * queue->store->options.segment_entries + slot;
+}
+static inline uint32_t qi_segment_lane(const struct qi_queue *queue,
+                                       const struct qi_segment *segment) {
+    return qi_lane_number(qi_req_id(queue, segment, 0));
+}
+
 /* Microseconds since 1970 that never run backwards, also not over a reopen (H17). */
 uint64_t qi_now_us(struct qi_store *store);
 

@@ -23,11 +23,6 @@ void qi_timers_clear(struct qi_timers *timers) {
 
 /* ---- delayed messages ---- */
 
-static uint64_t id_of(const struct qi_queue *queue, const struct qi_segment *segment,
-                      uint32_t slot) {
-    return segment->number * queue->store->options.segment_entries + slot;
-}
-
 /* An entry of `delayed` becomes one of `due`, and again one of `delayed` when the message comes back from a consumer:
  * there is always room for all of them in both. */
 static int time_room(struct qi_queue *queue, uint64_t count) {
@@ -89,14 +84,14 @@ static void hold(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
         return;
     }
     count_delayed(queue, segment, 1);
-    qi_heap_push(&queue->timers.delayed, key_of(slots, slot), id_of(queue, segment, slot));
+    qi_heap_push(&queue->timers.delayed, key_of(slots, slot), qi_req_id(queue, segment, slot));
     if (segment->due_us == 0 || due_us < segment->due_us)
         segment->due_us = due_us;
 }
 
 /* Ready by itself only in a lane of priorities: get never looks into the others. */
 static bool is_in_priority_lane(const struct qi_queue *queue, const struct qi_segment *segment) {
-    return qi_lane_number(id_of(queue, segment, 0)) < QI_PRIORITIES;
+    return qi_segment_lane(queue, segment) < QI_PRIORITIES;
 }
 
 void qi_time_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot, uint64_t time) {
@@ -110,10 +105,9 @@ void qi_time_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
     if (qi_time_us(time) != 0 || !is_in_priority_lane(queue, segment)) {
         hold(queue, segment, slot);
     } else {
-        struct qi_lane *lane =
-            qi_lane_find(&queue->lanes, qi_lane_number(id_of(queue, segment, 0)));
-        if (lane && id_of(queue, segment, slot) < lane->cursor)
-            lane->cursor = id_of(queue, segment, slot);
+        struct qi_lane *lane = qi_lane_find(&queue->lanes, qi_segment_lane(queue, segment));
+        if (lane && qi_req_id(queue, segment, slot) < lane->cursor)
+            lane->cursor = qi_req_id(queue, segment, slot);
     }
 }
 
@@ -203,7 +197,7 @@ int qi_timers_begin(struct qi_queue *queue) {
             error = time_room(queue, 1);
             if (!error)
                 qi_heap_push(&queue->timers.delayed, segment->due_us,
-                             id_of(queue, segment, 0) | SEGMENT_ENTRY);
+                             qi_req_id(queue, segment, 0) | SEGMENT_ENTRY);
         }
     }
     return error;
@@ -221,12 +215,12 @@ void qi_lease_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t s
                   uint64_t until_us) {
     queue->leased = true;
     qi_slots_of(segment->hot, slot)->lease[slot & 63] = until_us;
-    qi_heap_push(&queue->timers.leases, until_us, id_of(queue, segment, slot));
+    qi_heap_push(&queue->timers.leases, until_us, qi_req_id(queue, segment, slot));
 }
 
 void qi_release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
-    uint64_t req_id = id_of(queue, segment, slot);
+    uint64_t req_id = qi_req_id(queue, segment, slot);
     qi_clear_bit(&slots->out, slot);
     segment->hot->out_count--;
     queue->out--;
@@ -257,17 +251,16 @@ static bool is_leased(const struct qi_segment *segment, uint32_t slot, uint64_t 
     return qi_bit(slots->out, slot) && slots->lease && slots->lease[slot & 63] == until_us;
 }
 
-static uint32_t priority_of(const struct qi_queue *queue, const struct qi_segment *segment,
-                            uint32_t slot) {
-    uint32_t lane = qi_lane_number(id_of(queue, segment, slot));
-    return lane < QI_PRIORITIES
-               ? lane
-               : qi_time_priority(qi_slots_of(segment->hot, slot)->time[slot & 63]);
+uint32_t qi_priority_of(const struct qi_queue *queue, const struct qi_segment *segment,
+                        uint32_t slot) {
+    uint32_t lane = qi_segment_lane(queue, segment);
+    const uint64_t *time = qi_slots_of(segment->hot, slot)->time;
+    return lane < QI_PRIORITIES ? lane : time ? qi_time_priority(time[slot & 63]) : 0;
 }
 
 static uint64_t due_key(const struct qi_queue *queue, const struct qi_segment *segment,
                         uint32_t slot) {
-    return (uint64_t)(QI_PRIORITIES - 1 - priority_of(queue, segment, slot)) << QI_TIME_US_BITS |
+    return (uint64_t)(QI_PRIORITIES - 1 - qi_priority_of(queue, segment, slot)) << QI_TIME_US_BITS |
            key_of(qi_slots_of(segment->hot, slot), slot);
 }
 
@@ -283,7 +276,7 @@ static bool still_counts(struct qi_queue *queue, struct qi_timer *timer, bool le
         return segment->hot && is_leased(segment, slot, timer->key);
     if (segment->hot && segment->hot->loaded)
         return !(timer->id & SEGMENT_ENTRY) && is_delayed(segment, slot, timer->key);
-    *timer = (struct qi_timer){segment->due_us, id_of(queue, segment, 0) | SEGMENT_ENTRY};
+    *timer = (struct qi_timer){segment->due_us, qi_req_id(queue, segment, 0) | SEGMENT_ENTRY};
     return segment->delayed > 0;
 }
 
@@ -413,7 +406,7 @@ bool qi_due_first(struct qi_queue *queue, struct qi_segment **segment, uint32_t 
             const struct qi_slots *slots = qi_slots_of((*segment)->hot, *slot);
             if (qi_bit(slots->held & slots->due, *slot) &&
                 due_key(queue, *segment, *slot) == due->items[0].key) {
-                *priority = priority_of(queue, *segment, *slot);
+                *priority = qi_priority_of(queue, *segment, *slot);
                 return true;
             }
         }
@@ -432,7 +425,8 @@ void qi_due_take(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
 void qi_due_put_back(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     qi_set_bit(&qi_slots_of(segment->hot, slot)->due, slot);
     count_delayed(queue, segment, -1);
-    qi_heap_push(&queue->timers.due, due_key(queue, segment, slot), id_of(queue, segment, slot));
+    qi_heap_push(&queue->timers.due, due_key(queue, segment, slot),
+                 qi_req_id(queue, segment, slot));
 }
 
 void qi_due_put_off(struct qi_queue *queue) {
@@ -442,7 +436,7 @@ void qi_due_put_off(struct qi_queue *queue) {
         return;
     const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     qi_due_take(queue, segment, slot);
-    qi_heap_push(&queue->timers.delayed, key_of(slots, slot), id_of(queue, segment, slot));
+    qi_heap_push(&queue->timers.delayed, key_of(slots, slot), qi_req_id(queue, segment, slot));
 }
 
 void qi_timers_tidy(struct qi_queue *queue) {

@@ -67,11 +67,11 @@ struct qi_timers {
     struct qi_heap leases;  /* key: when it ends */
 };
 
-static inline bool qi_has_timers(const struct qi_timers *timers) {
-    return (timers->delayed.count | timers->due.count | timers->leases.count) != 0;
-}
-
 void qi_timers_clear(struct qi_timers *timers);
+
+/* Of a message with its segment's maps: by its lane, or in a lane of delayed ones by its time. */
+uint32_t qi_priority_of(const struct qi_queue *queue, const struct qi_segment *segment,
+                        uint32_t slot);
 
 /* Memory for `count` times of messages from `slot` on, of `in_all` that one frame has: asked for before a record is
  * appended (H20). 0 or QI_E_MEMORY. */

@@ -1,4 +1,5 @@
-/* worker.c - the one background thread: group commit, flushes, idle queues, the census, freeing and compaction.
+/* worker.c - the one background thread: group commit, flushes, what has expired, idle queues, the census, freeing and
+ * compaction.
  *
  * It sleeps until somebody makes something dirty and never polls a store at rest. Everything it does can be done by the
  * callers as well (sync, flush, compact); without a worker a store is only slower.
@@ -8,6 +9,7 @@
 #include <time.h>
 
 #include "bug.h"
+#include "expire.h"
 #include "messages_files.h"
 #include "store.h"
 
@@ -376,7 +378,8 @@ static void *work(void *argument) {
     while (!store->stopping && !store->failed) {
         bool census_due = !store->messages.counted && store->census != CENSUS_STOPPED;
         if (!store->dirty && !store->flush_due && !census_due)
-            wait_for_work(store, open ? store->options.idle_us / 2 + 1 : FOR_EVER);
+            wait_for_work(store,
+                          qi_expire_wait(store, open ? store->options.idle_us / 2 + 1 : FOR_EVER));
         /* Group commit: what comes within the interval is synced together. */
         if (!store->stopping && store->dirty && !store->flush_due &&
             store->options.sync_interval_us)
@@ -385,6 +388,7 @@ static void *work(void *argument) {
             break;
         if (one_round(store, &compacted_us) != 0 && !store->failed)
             wait_for_work(store, 100000); /* a passing trouble: the next round tries again */
+        qi_expire_due(store);
         uint64_t now = store->disk->ops->monotonic_us(store->disk);
         if (now - looked_us >= store->options.idle_us / 2) {
             open = unload_idle(store);

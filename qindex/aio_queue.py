@@ -292,6 +292,10 @@ class Queue:
         """Make dead letters ready again; see qindex.Queue.redrive."""
         return await self._store._run(self._queue.redrive, count)
 
+    async def expire(self) -> int:
+        """Drop every message that has expired; see qindex.Queue.expire."""
+        return await self._store._run(self._queue.expire)
+
     async def purge(self, where: Callable[[Message], bool] | None = None) -> int:
         """Drop all messages but the unacked, or those of `where`; return how many."""
         return await self._store._run(self._queue.purge, where)

@@ -149,6 +149,20 @@ class Settling:
             self.sync()
         return done
 
+    def expire(self) -> int:
+        """Drop every message that has expired, wherever it stands; return how many this call did.
+
+        They become dead letters if the queue keeps those. What is unacked stays. The store does the
+        same by itself, within about a second; this is for who wants it done now. Reads the segments
+        in which something may have expired. Raises DiskError if one cannot be read, or DiskFull.
+        """
+        left: int = lib.qi_expire(self._handle)
+        if left < 0:
+            raise_error(left)
+        if self._confirm_all:
+            self.sync()
+        return left
+
     def purge(self, where: Callable[[Message], bool] | None = None) -> int:
         """Drop all messages but the unacked, also delayed ones and dead letters; return how many.
 

@@ -90,7 +90,8 @@ class Store(Closing):
         """The queue of this name, created durably on first use (some fsyncs; later calls: O(1)).
 
         The other options say what it does by itself. They are not stored: a call that names any of
-        them sets all of them, for as long as the store is open.
+        them sets all of them, for as long as the store is open. Name them with the first call: from
+        then on messages that expire leave by themselves.
 
         - `ttl`: seconds after which a message expires that has no shorter ttl of its own, counted
           from when it is ready.
@@ -107,20 +108,21 @@ class Store(Closing):
         """
         if not isinstance(name, str):
             raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
-        queue = self._find_queue(name, create)
+        queue, is_new = self._find_queue(name, create)
         rules = (ttl, max_messages, overflow, max_deliveries, dead_letters)
-        if any(rule is not None for rule in rules):
+        if is_new or any(rule is not None for rule in rules):
             queue._set_rules(
                 ttl, max_messages, overflow or "reject", max_deliveries, bool(dead_letters)
             )
         return queue
 
-    def _find_queue(self, name: str, create: bool) -> Queue:
+    def _find_queue(self, name: str, create: bool) -> tuple[Queue, bool]:
+        """The queue; and: nobody asked for it before, so that its rules have not been set."""
         with self._lock:
             handle = self._open_handle()
             found = self._queues.get(name)
             if found is not None:
-                return found
+                return found, False
             encoded = name.encode("utf-8", "surrogatepass")
             result = ffi.new("qi_queue **")
             code = lib.qi_queue_open(
@@ -131,7 +133,7 @@ class Store(Closing):
             if code < 0:
                 raise_error(code)
             queue = self._queues[name] = Queue(self, name, result[0])
-            return queue
+            return queue, True
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted; reads one small file per queue not opened yet."""

@@ -82,12 +82,11 @@ static bool is_better(const struct message *one, const struct message *other) {
     return one->now.time != other->now.time ? one->now.time < other->now.time : one->id < other->id;
 }
 
-struct message *foresee_best(struct player *player, struct model_queue *queue, bool with_due) {
+struct message *foresee_best(struct player *player, struct model_queue *queue) {
     struct message *found = NULL;
     for (uint32_t i = 0; i < queue->count; i++) {
         struct message *message = &queue->messages[i];
-        if (is_ready(player, message) && !message->picked && (with_due || !message->now.time) &&
-            (!found || is_better(message, found)))
+        if (is_ready(player, message) && !message->picked && (!found || is_better(message, found)))
             found = message;
     }
     return found;
@@ -98,7 +97,7 @@ static struct message *oldest(struct player *player, struct model_queue *queue) 
     for (uint32_t i = 0; i < queue->count; i++)
         if (is_ready(player, &queue->messages[i]) && !queue->messages[i].now.time)
             return &queue->messages[i];
-    return foresee_best(player, queue, true);
+    return foresee_best(player, queue);
 }
 
 /* ---- publish ---- */
@@ -383,7 +382,7 @@ static bool play_other(struct player *player, const struct op *op) {
 
 bool operation_play(struct player *player, const struct op *op) {
     bool of_queue = op->kind < OP_COMPACT || op->kind == OP_SYNC || op->kind == OP_DELETE ||
-                    (op->kind >= OP_RESCHEDULE && op->kind <= OP_REDRIVE);
+                    (op->kind >= OP_RESCHEDULE && op->kind <= OP_EXPIRE);
     bool exists = player_queue(player, op)->exists == PRESENT;
     if (op->kind == OP_CREATE || (op->kind == OP_PUBLISH && !exists))
         return exists || play_create(player, op, true);
@@ -408,6 +407,8 @@ bool operation_play(struct player *player, const struct op *op) {
         return play_ack(player, op);
     case OP_REDRIVE:
         return play_redrive(player, op);
+    case OP_EXPIRE:
+        return play_expire(player, op);
     case OP_RESCHEDULE:
     case OP_DROP:
         return play_waiting(player, op);

@@ -15,13 +15,14 @@ uint64_t op_due_us(const struct player *player, const struct op *op);
 /* Nobody has it: it is ready, or delayed, or a dead letter. */
 bool message_waits(const struct message *message);
 /* The one that a consumer gets next, expired or not; NULL: none. */
-struct message *foresee_best(struct player *player, struct model_queue *queue, bool with_due);
+struct message *foresee_best(struct player *player, struct model_queue *queue);
 
 bool play_get(struct player *player, const struct op *op);
 bool play_get_many(struct player *player, const struct op *op);
 bool play_ack(struct player *player, const struct op *op);
 bool play_purge(struct player *player, const struct op *op);
 bool play_redrive(struct player *player, const struct op *op);
+bool play_expire(struct player *player, const struct op *op);
 bool play_waiting(struct player *player, const struct op *op);
 
 #endif

@@ -43,6 +43,7 @@ static const struct {
     [OP_DROP] = {"drop", true, false, true, false, 10},
     [OP_REJECT] = {"reject", true, true, true, false, 16},
     [OP_REDRIVE] = {"redrive", true, true, false, false, 16},
+    [OP_EXPIRE] = {"expire", true, false, false, false, 16},
 };
 
 const char *op_name(uint8_t kind) {

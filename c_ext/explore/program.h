@@ -33,6 +33,7 @@ enum op_kind {
     OP_DROP,
     OP_REJECT,
     OP_REDRIVE,
+    OP_EXPIRE,
     OP_KINDS,
 };
 

@@ -24,8 +24,7 @@ static uint32_t why_dead(const struct player *player, const struct model_queue *
 static struct message *foresee_get(struct player *player, struct model_queue *queue) {
     struct message *message;
     uint32_t why;
-    while ((message = foresee_best(player, queue, true)) &&
-           (why = why_dead(player, queue, message))) {
+    while ((message = foresee_best(player, queue)) && (why = why_dead(player, queue, message))) {
         if (keeps_dead(player, queue))
             model_time(queue, message, model_dead(why), true);
         else
@@ -34,20 +33,14 @@ static struct message *foresee_get(struct player *player, struct model_queue *qu
     return message;
 }
 
-/* Those that come with it: what nobody gets is stepped over now, and when the first that is due is one, all that are due. */
+/* Those that come with it: what nobody gets is stepped over now. */
 static uint32_t foresee_more(struct player *player, struct model_queue *queue, uint32_t room,
                              struct message **expected) {
     uint32_t count = 0;
-    bool with_due = true;
     struct message *message = foresee_get(player, queue);
-    for (; message && count < room; message = foresee_best(player, queue, with_due)) {
-        bool dead = why_dead(player, queue, message) != 0;
-        if (dead && message->now.time) {
-            with_due = false;
-            continue;
-        }
+    for (; message && count < room; message = foresee_best(player, queue)) {
         message->picked = true;
-        if (!dead)
+        if (why_dead(player, queue, message) == 0)
             expected[count++] = message;
     }
     for (uint32_t i = 0; i < queue->count; i++)
@@ -201,6 +194,43 @@ bool play_redrive(struct player *player, const struct op *op) {
     model_returned(queue);
     return got == count ||
            player_complain(player, "redrive gave %lld, not %u", (long long)got, count);
+}
+
+static bool may_expire(const struct player *player, const struct message *message) {
+    return message_waits(message) && is_expired(player, message) &&
+           message->now.time < model_dead(0) && message->now.time != MODEL_REDRIVEN;
+}
+
+/* A frame for each segment. */
+bool play_expire(struct player *player, const struct op *op) {
+    struct model_queue *queue = player_queue(player, op);
+    uint32_t entries = player->program->settings.segment_entries, count = 0;
+    struct message *last = NULL;
+    for (uint32_t i = queue->count; i-- > 0;) { /* the last of each segment is known first */
+        struct message *message = &queue->messages[i];
+        message->picked =
+            may_expire(player, message) && (!last || last->id / entries != message->id / entries);
+        if (message->picked)
+            last = message;
+    }
+    for (uint32_t i = 0; i < queue->count; i++) {
+        struct message *message = &queue->messages[i];
+        bool ends = message->picked;
+        message->picked = false;
+        if (!may_expire(player, message))
+            continue;
+        count++;
+        if (keeps_dead(player, queue))
+            model_time(queue, message, model_dead(QI_DEAD_EXPIRED), ends);
+        else
+            model_event(queue, EVENT_ACK, message, ends);
+    }
+    int64_t got = qi_expire(player->session.queues[op->queue]);
+    if (got < 0)
+        return player_failed(player, "expire", got);
+    model_returned(queue);
+    return got == count ||
+           player_complain(player, "expire gave %lld, not %u", (long long)got, count);
 }
 
 /* Of a message that nobody has: another time, or an end. */

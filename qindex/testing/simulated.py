@@ -167,7 +167,9 @@ def tick(store: Store) -> None:
 
 def abandon(store: Store | QueueIndex) -> None:
     """Let go of a store as a killed process does: no close, no sync. On any disk; once or twice."""
-    if store._finalizer.detach() is None:
+    detached = store._finalizer.detach()  # it holds the disk, which has to outlive the handle
+    if detached is None:
         return
     store._closed = True
     lib.qi_store_free(store._handle if isinstance(store, Store) else store._store)
+    del detached

@@ -1,13 +1,14 @@
 """What an expired message leaves in the journal."""
 
 import struct
-import time
 
-from helpers import crash, queue_directory
+import qindex
+from qindex.testing import SimulatedDisk, abandon
 
 
-def frames(root, name):
-    raw, offset = (queue_directory(root, name) / "journal.jif").read_bytes(), 8192
+def frames(disk):
+    (raw,) = (raw for name, raw in disk.files().items() if name.endswith("journal.jif"))
+    offset = 8192
     while raw[offset : offset + 8].strip(b"\0"):
         (word,) = struct.unpack_from(">I", raw, offset)
         length = word & 0xFFFFFFF
@@ -15,19 +16,35 @@ def frames(root, name):
         offset += 8 + length
 
 
-def test_an_expired_message_leaves_with_one_frame(open_store):
+def records_of(disk, verb):
+    before = len(list(frames(disk)))
+    verb()
+    return [data for kind, data in list(frames(disk))[before:] if kind == 1]
+
+
+def test_an_expired_message_leaves_with_one_frame():
     """A deliver in a frame of its own could survive a power cut without its ack."""
-    store = open_store(sync="never")
+    disk = SimulatedDisk(seed=1)
+    store = qindex.open("/", disk=disk, sync="never")
     queue = store.queue("a")
-    queue.publish(b"old", expires_at=time.time() - 1)
+    queue.publish(b"old", expires_at=1)
     queue.publish(b"kept")
-    before = len(list(frames(store.path, "a")))
-    assert queue.get().body == b"kept"
-    added = list(frames(store.path, "a"))[before:]
-    assert [data for kind, data in added if kind == 1] == [
+    assert records_of(disk, queue.get) == [
         struct.pack(">Q", 3 << 62 | 0),  # ack of 0
         struct.pack(">Q", 2 << 62 | 1),  # deliver of 1
     ]
     queue.flush()
-    crash(store)
-    assert [m.req_id for m in open_store().queue("a").browse()] == [1]
+    abandon(store)
+    store = qindex.open("/", disk=disk.kill())
+    assert [m.req_id for m in store.queue("a").browse()] == [1]
+    abandon(store)
+
+
+def test_many_that_expired_leave_with_one_frame():
+    disk = SimulatedDisk(seed=1)
+    store = qindex.open("/", disk=disk, sync="never")
+    queue = store.queue("a")
+    queue.publish_many([b"old"] * 3, expires_at=1)
+    acks = b"".join(struct.pack(">Q", 3 << 62 | req_id) for req_id in range(3))
+    assert records_of(disk, queue.expire) == [acks]
+    abandon(store)

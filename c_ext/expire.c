@@ -1,0 +1,175 @@
+/* expire.c - what has expired leaves, wherever it stands in its queue.
+ *
+ * A get drops what has expired on its way (ready.c), but what stands behind longer-lived messages nobody would meet. So
+ * every segment has a bound: nothing in it expires before. In memory it comes with the publishes; of a cold segment it
+ * stands in the last summary of its file. When the bound has passed, the segment is read and what has expired leaves in
+ * one frame for up to AT_ONCE of them; the rest says the next bound.
+ */
+#include "expire.h"
+
+#include <stdlib.h>
+
+#include "ready.h"
+#include "store.h"
+
+#define AT_ONCE       1024u
+#define LOOK_AGAIN_US (UINT64_C(60) * 1000000) /* at what has expired but is out, or was redriven */
+#define PAUSE_US      (UINT64_C(1) * 1000000)  /* between two looks of the worker at a queue */
+
+static void lower(uint64_t *bound, uint64_t expiry_us) {
+    if (*bound == 0 || expiry_us < *bound)
+        *bound = expiry_us;
+}
+
+void qi_segment_expires(struct qi_queue *queue, struct qi_segment *segment, uint64_t expiry_us) {
+    lower(&segment->expiry_us, expiry_us);
+    lower(&queue->expiry_us, expiry_us);
+}
+
+/* It may leave: nobody has it, it is no dead letter, and not to be delivered once more all the same. */
+static bool may_leave(const struct qi_slots *slots, uint32_t slot) {
+    bool held = qi_bit(slots->held, slot);
+    return !qi_bit(slots->out, slot) &&
+           !(held && qi_time_us(slots->time[slot & 63]) == QI_REDRIVEN_US);
+}
+
+static bool is_dead_letter(const struct qi_slots *slots, uint32_t slot) {
+    return qi_bit(slots->held, slot) && qi_time_is_dead(slots->time[slot & 63]);
+}
+
+/* Up to AT_ONCE messages of a segment with its maps that have expired. *bound: when to look again for the others. */
+static uint32_t find_expired(struct qi_queue *queue, struct qi_segment *segment, uint64_t now,
+                             uint64_t *req_ids, uint64_t *bound) {
+    uint32_t count = 0;
+    *bound = 0;
+    for (uint32_t slot = 0; qi_find_slot(queue, segment->hot, false, &slot); slot++) {
+        const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+        const uint8_t *record;
+        if (is_dead_letter(slots, slot) ||
+            qi_segment_record(queue, segment, slot, &record) != 0) /* get tells of the damage */
+            continue;
+        uint64_t expiry_us = qi_get64(record + QI_PUB_EXPIRY);
+        if (expiry_us == 0)
+            continue;
+        if (expiry_us > now)
+            lower(bound, expiry_us);
+        else if (!may_leave(slots, slot) || count == AT_ONCE)
+            lower(bound, now + LOOK_AGAIN_US);
+        else
+            req_ids[count++] = qi_req_id(queue, segment, slot);
+    }
+    return count;
+}
+
+static int drop(struct qi_queue *queue, struct qi_segment *segment, const uint64_t *req_ids,
+                uint32_t count) {
+    if (queue->rules.dead_letters)
+        return qi_bury(queue, req_ids, count, QI_DEAD_EXPIRED);
+    int error = qi_append_events(queue, QI_ACK, req_ids, count);
+    for (uint32_t i = 0; i < count && !error; i++)
+        qi_segment_ack(queue, segment,
+                       (uint32_t)(req_ids[i] % queue->store->options.segment_entries));
+    return error;
+}
+
+/* The bound of a segment that nobody read stands in its file. */
+static int find_bound(struct qi_queue *queue, struct qi_segment *segment) {
+    struct qi_file_use *uses;
+    uint32_t count;
+    int error = qi_segment_uses(queue, segment, &uses, &count);
+    if (error)
+        return error;
+    free(uses);
+    segment->expiry_unread = false;
+    return 0;
+}
+
+static bool is_due(const struct qi_segment *segment, uint64_t now) {
+    return segment->unacked > 0 &&
+           (segment->expiry_unread || (segment->expiry_us && segment->expiry_us <= now));
+}
+
+/* One frame's worth; how many left, or an error. Fewer than AT_ONCE: that was all. */
+static int64_t sweep(struct qi_queue *queue, uint64_t number, uint64_t now) {
+    uint64_t req_ids[AT_ONCE], bound;
+    int error = qi_make_event_room(queue, AT_ONCE * QI_TIME_RECORD); /* may give up the lock */
+    struct qi_segment *segment = qi_segment_find(&queue->segments, number);
+    if (!error && segment && segment->expiry_unread)
+        error = find_bound(queue, segment);
+    if (error || !segment || !is_due(segment, now))
+        return error;
+    bool was_cold = !segment->hot;
+    error = qi_segment_load(queue, segment);
+    uint32_t count = error ? 0 : find_expired(queue, segment, now, req_ids, &bound);
+    if (!error && count)
+        error = drop(queue, segment, req_ids, count);
+    if (error)
+        return error;
+    if (count < AT_ONCE)
+        segment->expiry_us = bound;
+    if (was_cold && count == 0)
+        qi_cool_if_unused(queue, segment);
+    if (count)
+        qi_flush_if_due(queue);
+    return count;
+}
+
+static int64_t expire_locked(struct qi_queue *queue) {
+    uint64_t now = qi_now_us(queue->store), number = 0;
+    int64_t left = 0, got = 0;
+    struct qi_segment *segment;
+    while (got >= 0 && (segment = qi_segment_from(&queue->segments, number))) {
+        number = segment->number;
+        got = is_due(segment, now) ? sweep(queue, number, now) : 0;
+        left += got > 0 ? got : 0;
+        number += got < AT_ONCE;
+    }
+    return got < 0 ? got : left;
+}
+
+int64_t qi_expire(struct qi_queue *queue) {
+    qi_lock(queue->store);
+    int64_t result = qi_queue_ready(queue, true);
+    if (result == 0)
+        result = expire_locked(queue);
+    qi_unlock(queue->store);
+    return result;
+}
+
+/* When the worker looks next: not at once for each of many that expire one after the other. */
+static void note_next(struct qi_queue *queue) {
+    uint64_t soon = qi_now_us(queue->store) + PAUSE_US;
+    queue->expiry_us = 0;
+    for (uint32_t i = 0; i < queue->segments.count; i++) {
+        const struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        if (segment->unacked > 0 && segment->expiry_us)
+            lower(&queue->expiry_us, segment->expiry_us > soon ? segment->expiry_us : soon);
+    }
+}
+
+static bool expires(const struct qi_queue *queue) {
+    return queue->recovered && !queue->recovering && !queue->deleted && queue->expiry_us &&
+           queue->rules.are_known;
+}
+
+void qi_expire_due(struct qi_store *store) {
+    for (uint32_t i = 0; i < store->queues_count; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (!expires(queue) || queue->expiry_us > qi_now_us(store))
+            continue;
+        if (qi_queue_ready(queue, true) == 0)
+            expire_locked(queue); /* what fails is tried again; who gets a message is told why */
+        note_next(queue);
+    }
+}
+
+uint64_t qi_expire_wait(struct qi_store *store, uint64_t us) {
+    for (uint32_t i = 0; i < store->queues_count; i++) {
+        if (!expires(store->queues[i]))
+            continue;
+        uint64_t at = store->queues[i]->expiry_us, now = qi_now_us(store);
+        uint64_t left = at > now ? at - now : 0;
+        us = left < us ? left : us;
+    }
+    return us;
+}
