@@ -153,7 +153,7 @@ static void emit_summary(struct batch *batch, const struct qi_flush_segment *seg
         return;
     qi_put32(at + QI_SUMMARY_UNACKED, segment->unacked);
     qi_put32(at + QI_SUMMARY_TRANSIENT, segment->transient);
-    qi_put64(at + QI_SUMMARY_EXPIRY, QI_BUG(expiry_left_out) ? 0 : segment->expiry_us);
+    qi_put64(at + QI_SUMMARY_EXPIRY, segment->expiry_us);
     qi_put32(at + QI_SUMMARY_FILES, segment->uses_count);
     uint8_t *file = at + QI_SUMMARY_FILES + 4;
     for (uint32_t i = 0; i < segment->uses_count; i++, file += QI_SUMMARY_FILE) {
