@@ -323,8 +323,8 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
     struct qi_segment *segment = qi_segment_find(&queue->segments, flushed->number);
     if (!segment)
         return;
-    if ((flushed->unacked == 0 || flushed->old) && queue->window_number == flushed->number)
-        queue->window_length = 0; /* its file goes */
+    if (flushed->unacked == 0 || flushed->old)
+        qi_segment_forget_file(queue, segment); /* it goes */
     segment->alt = flushed->unacked ? flushed->alt != (flushed->old != NULL) : false;
     segment->length = flushed->unacked ? flushed->new_length : 0;
     segment->epoch = flushed->new_epoch;

@@ -162,6 +162,7 @@ void qi_segment_cool(struct qi_segment *segment) {
     for (uint32_t i = 0; i < QI_HOT_BLOCKS; i++)
         free_block(segment->hot->blocks[i]);
     free(segment->hot->old);
+    free(segment->hot->kept);
     free(segment->hot->uses);
     free(segment->hot);
     segment->hot = NULL;

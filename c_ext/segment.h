@@ -69,6 +69,9 @@ struct qi_hot {
     uint8_t *
         old; /* the file's bytes, checked: the next flush writes the file anew (rewrite.c); or a byte
                      * of a file of which there is nothing */
+    uint8_t
+        *kept; /* the first bytes of its file, for reading anywhere in it; NULL: none are kept */
+    uint32_t kept_length;
     uint32_t dirty;      /* changes since the last flush */
     uint32_t out_count;  /* bits set in out */
     uint32_t held_count; /* bits set in held */
@@ -213,6 +216,9 @@ int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct q
  * too big for that (then *bytes is not queue->window, and the caller unmaps *length bytes). */
 int qi_segment_read(struct qi_queue *queue, const struct qi_segment *segment, int file,
                     uint8_t **bytes, uint32_t *length);
+
+/* What was read of its file is not the file any more. */
+void qi_segment_forget_file(struct qi_queue *queue, struct qi_segment *segment);
 
 bool qi_segment_header_is_whole(const uint8_t *header);
 /* Opens the file for reading and checks its header: a handle (>= 0) and the seed of its frames, or an error. */

@@ -11,8 +11,9 @@
 
 #define WINDOW         (256u << 10)
 #define WINDOW_BEHIND  (WINDOW / 8)
-#define WINDOW_DELAYED 4096u
-#define WINDOW_MAX     (4u << 20) /* a file up to this size stays in it after it was loaded */
+#define WINDOW_AT_ONCE 4096u       /* what is read anywhere in a file that is not kept */
+#define WINDOW_MAX     (4u << 20)  /* a file up to this size stays in it after it was loaded */
+#define KEPT_MAX       (48u << 20) /* of all files that are kept for messages that were delayed */
 
 bool qi_segment_header_is_whole(const uint8_t *header) {
     return memcmp(header, QI_SEGMENT_MAGIC, 8) == 0 &&
@@ -108,64 +109,116 @@ static int fail_early(const struct qi_queue *queue) {
     return qi_fail(QI_E_CORRUPT, "a segment of %s ends too early", queue->directory);
 }
 
-/* Delayed messages are read in the order of their times, anywhere in their segment. A window is small if it is for one
- * of many segments in turn, and soon the whole file if it is for the same one again and again. */
-static uint32_t window_of_delayed(const struct qi_queue *queue, const struct qi_segment *segment,
-                                  uint32_t offset, uint32_t *want) {
-    bool again = queue->window_length != 0 && queue->window_number == segment->number;
-    uint64_t size = again ? UINT64_C(4) * queue->window_length : 0;
-    *want = size < WINDOW_DELAYED ? WINDOW_DELAYED
-            : size > WINDOW_MAX   ? WINDOW_MAX
-                                  : (uint32_t)size;
-    if (*want >= segment->length)
-        return 0;
-    return again && offset > *want / 2 ? offset - *want / 2 : offset;
-}
-
 /* Where a window begins: at what is wanted; for a reader that walks backwards most of it lies before that. */
 static uint32_t window_start(const struct qi_queue *queue, const struct qi_segment *segment,
-                             uint32_t offset, uint32_t length, uint32_t *want) {
-    *want = WINDOW;
-    if (length > WINDOW_DELAYED / 2)
-        *want = length > WINDOW ? length : WINDOW;
-    else if (qi_segment_lane(queue, segment) >= QI_PRIORITIES)
-        return window_of_delayed(queue, segment, offset, want);
+                             uint32_t offset, uint32_t length) {
     if (queue->window_length == 0 || queue->window_number != segment->number ||
         offset >= queue->window_offset || length > WINDOW_BEHIND)
         return offset;
     return offset > WINDOW - WINDOW_BEHIND ? offset - (WINDOW - WINDOW_BEHIND) : 0;
 }
 
-/* Bytes of a segment file through the queue's read-ahead window. */
-static int window(struct qi_queue *queue, struct qi_segment *segment, uint32_t offset,
-                  uint32_t length, const uint8_t **bytes) {
-    if (!in_window(queue, segment, offset, length)) {
-        struct qi_disk *disk = queue->store->disk;
-        uint32_t want, seed, start = window_start(queue, segment, offset, length, &want);
-        uint64_t size = 0;
-        int file = qi_segment_open(queue, segment, &seed);
-        if (file < 0)
-            return file;
-        int64_t got = disk->ops->size(disk, file, &size);
-        if (got == 0) { /* a length that is not there is not asked memory for */
-            bool inside = offset <= size && length <= size - offset;
-            int error = inside ? window_room(queue, want) : QI_E_CORRUPT;
-            if (error) {
-                disk->ops->close(disk, file);
-                return inside ? error : fail_early(queue);
-            }
-            got = disk->ops->read(disk, file, queue->window, want, start);
-        }
-        disk->ops->close(disk, file);
-        if (got < 0)
-            return qi_fail_disk((int)got, "cannot read a segment of", queue->directory);
-        queue->window_number = segment->number;
-        queue->window_offset = start;
-        queue->window_length = (uint32_t)got;
-        if (got < offset - start + length)
-            return fail_early(queue);
+/* The file, if it has these bytes: what is not there is not asked memory for. A handle, or an error. */
+static int open_for(struct qi_queue *queue, const struct qi_segment *segment, uint32_t offset,
+                    uint32_t length) {
+    struct qi_disk *disk = queue->store->disk;
+    uint64_t size = 0;
+    uint32_t seed;
+    int file = qi_segment_open(queue, segment, &seed);
+    if (file < 0)
+        return file;
+    int error = disk->ops->size(disk, file, &size);
+    if (!error && offset <= size && length <= size - offset)
+        return file;
+    disk->ops->close(disk, file);
+    return error ? qi_fail_disk(error, "cannot read a segment of", queue->directory)
+                 : fail_early(queue);
+}
+
+static int move_window(struct qi_queue *queue, const struct qi_segment *segment, uint32_t offset,
+                       uint32_t length) {
+    struct qi_disk *disk = queue->store->disk;
+    bool in_order = qi_segment_lane(queue, segment) < QI_PRIORITIES;
+    uint32_t want = in_order ? WINDOW : WINDOW_AT_ONCE,
+             start = in_order ? window_start(queue, segment, offset, length) : offset;
+    want = length > want ? length : want;
+    int file = open_for(queue, segment, offset, length);
+    if (file < 0)
+        return file;
+    int error = window_room(queue, want);
+    int64_t got = error ? 0 : disk->ops->read(disk, file, queue->window, want, start);
+    disk->ops->close(disk, file);
+    if (error)
+        return error;
+    if (got < 0)
+        return qi_fail_disk((int)got, "cannot read a segment of", queue->directory);
+    queue->window_number = segment->number;
+    queue->window_offset = start;
+    queue->window_length = (uint32_t)got;
+    return got < offset - start + length ? fail_early(queue) : 0;
+}
+
+static bool is_kept(const struct qi_hot *hot, uint32_t offset, uint64_t length) {
+    return hot->kept && offset + length <= hot->kept_length;
+}
+
+/* Messages that were delayed are read in the order of their times: anywhere in their segment, and of several segments in
+ * turn. So their files are kept as a whole, as long as all that are have room. */
+static bool may_keep(const struct qi_queue *queue, const struct qi_segment *segment) {
+    uint64_t bytes = segment->length;
+    if (qi_segment_lane(queue, segment) < QI_PRIORITIES)
+        return false;
+    for (uint32_t i = 0; i < queue->segments.count; i++) {
+        const struct qi_segment *other = queue->segments.items + queue->segments.start + i;
+        bytes += other->hot && other != segment ? other->hot->kept_length : 0;
     }
-    *bytes = queue->window + (offset - queue->window_offset);
+    return bytes <= KEPT_MAX;
+}
+
+static int keep(struct qi_queue *queue, struct qi_segment *segment, uint32_t offset,
+                uint32_t length) {
+    struct qi_disk *disk = queue->store->disk;
+    struct qi_hot *hot = segment->hot;
+    qi_segment_forget_file(queue, segment);
+    int file = open_for(queue, segment, offset, length);
+    if (file < 0)
+        return file;
+    hot->kept = malloc(segment->length);
+    int64_t got = hot->kept ? disk->ops->read(disk, file, hot->kept, segment->length, 0) : 0;
+    disk->ops->close(disk, file);
+    if (!hot->kept)
+        return qi_fail(QI_E_MEMORY, "no memory to read a segment");
+    if (got < 0)
+        qi_segment_forget_file(queue, segment);
+    else
+        hot->kept_length = (uint32_t)got;
+    return got < 0 ? qi_fail_disk((int)got, "cannot read a segment of", queue->directory)
+           : is_kept(hot, offset, length) ? 0
+                                          : fail_early(queue);
+}
+
+void qi_segment_forget_file(struct qi_queue *queue, struct qi_segment *segment) {
+    if (queue->window_number == segment->number)
+        queue->window_length = 0;
+    if (!segment->hot)
+        return;
+    free(segment->hot->kept);
+    segment->hot->kept = NULL;
+    segment->hot->kept_length = 0;
+}
+
+/* Bytes of the segment file of hot maps: kept, or through the queue's read-ahead window. */
+static int read_bytes(struct qi_queue *queue, struct qi_segment *segment, uint32_t offset,
+                      uint32_t length, const uint8_t **bytes) {
+    struct qi_hot *hot = segment->hot;
+    int error = 0;
+    if (!is_kept(hot, offset, length) && !in_window(queue, segment, offset, length))
+        error = may_keep(queue, segment) ? keep(queue, segment, offset, length)
+                                         : move_window(queue, segment, offset, length);
+    if (error)
+        return error;
+    *bytes = is_kept(hot, offset, length) ? hot->kept + offset
+                                          : queue->window + (offset - queue->window_offset);
     return 0;
 }
 
@@ -179,15 +232,16 @@ int qi_segment_record(struct qi_queue *queue, struct qi_segment *segment, uint32
         *fields = journal->tape.memory + offset + QI_RECORD_ID;
         return 0;
     }
-    int error = window(queue, segment, offset + QI_ENTRY_ID, QI_PUB_FIELDS, fields);
+    int error = read_bytes(queue, segment, offset + QI_ENTRY_ID, QI_PUB_FIELDS, fields);
     if (error)
         return error;
     uint32_t embedded = qi_get32(*fields + QI_PUB_EMBEDDED);
     if (embedded > segment->length)
         return qi_fail(QI_E_CORRUPT, "a segment of %s holds an impossible length",
                        queue->directory);
-    return embedded ? window(queue, segment, offset + QI_ENTRY_ID, QI_PUB_FIELDS + embedded, fields)
-                    : 0;
+    return embedded
+               ? read_bytes(queue, segment, offset + QI_ENTRY_ID, QI_PUB_FIELDS + embedded, fields)
+               : 0;
 }
 
 bool qi_segment_at_hand(const struct qi_queue *queue, const struct qi_segment *segment,
@@ -196,9 +250,12 @@ bool qi_segment_at_hand(const struct qi_queue *queue, const struct qi_segment *s
              offset = (loc & QI_LOC_OFFSET_MAX) + QI_ENTRY_ID;
     if ((loc & QI_LOC_FILE) != QI_LOC_SEGMENT)
         return true;
-    if (!in_window(queue, segment, offset, QI_PUB_FIELDS))
+    const struct qi_hot *hot = segment->hot;
+    bool kept = is_kept(hot, offset, QI_PUB_FIELDS);
+    if (!kept && !in_window(queue, segment, offset, QI_PUB_FIELDS))
         return false;
-    const uint8_t *fields = queue->window + (offset - queue->window_offset);
-    uint32_t embedded = qi_get32(fields + QI_PUB_EMBEDDED);
-    return in_window(queue, segment, offset, QI_PUB_FIELDS + (uint64_t)embedded);
+    const uint8_t *fields =
+        kept ? hot->kept + offset : queue->window + (offset - queue->window_offset);
+    uint64_t length = QI_PUB_FIELDS + (uint64_t)qi_get32(fields + QI_PUB_EMBEDDED);
+    return is_kept(hot, offset, length) || in_window(queue, segment, offset, length);
 }
