@@ -48,13 +48,13 @@ static int empty_stale(struct qi_queue *queue, struct qi_journal *next) {
 }
 
 /* A file that a burst made big is cut to what so many entries as make a flush due need, by the epoch before, and a quarter
- * more: recovery reads all of it. */
+ * more: recovery reads all of it. Not before it is twice that: by doubling it would be there again. */
 static int cut_to_use(struct qi_queue *queue, struct qi_tape *tape) {
     uint64_t used = qi_current(queue)->tail, most = queue->store->options.max_journal_entries;
     if (queue->dirty_count > most)
         used = used * most / queue->dirty_count;
     uint64_t usual = (used + used / 4 + 4095) & ~UINT64_C(4095);
-    return tape->allocated > usual + usual / 4 ? qi_tape_cut(tape, usual) : 0;
+    return tape->allocated > 2 * usual ? qi_tape_cut(tape, usual) : 0;
 }
 
 /* Opens the journal file of the next epoch (or recycles it) and makes it current. */
