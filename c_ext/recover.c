@@ -148,8 +148,15 @@ static int choose(struct qi_queue *queue, struct recovery *recovery) {
          * confirmed. A MARK or a flushed predecessor says otherwise: then the manifest was damaged. */
         bool never_there =
             recovery->scan.damaged == 0 && valid[other] && epochs[other] + 1 == epochs[current];
+        uint64_t torn_bytes = recovery->scan.torn_bytes;
         if (!never_there || !take_journal(queue, other, recovery))
             do_without_manifest(queue, recovery);
+        else if (torn_bytes) /* as any torn tail: no damage, but somebody may miss what was in it */
+            qi_report(queue->store, false, queue->directory, qi_journal_name(epochs[current]),
+                      QI_JOURNAL_START,
+                      "a journal of %llu bytes, torn at its start, was cut: nothing in it was ever "
+                      "confirmed",
+                      (unsigned long long)torn_bytes);
     }
     report_headers(queue, recovery, damaged);
     return 0;

@@ -5,7 +5,9 @@ import struct
 import pytest
 from helpers import crash, damage, ids, queue_directory
 
+import qindex
 from qindex._core import lib
+from qindex.testing import SimulatedDisk, abandon
 
 BODIES = [b"%d" % i * (1 if i % 2 else 50) for i in range(40)]
 
@@ -14,10 +16,13 @@ def journals(root):
     return sorted(queue_directory(root, "a").glob("journal.*"))
 
 
-def damage_manifests(root):
-    """Flip a bit in every MANIFEST of both journals; return how many there were."""
+def damage_manifests(root, newest_only=False):
+    """Flip a bit in every MANIFEST of both journals (or of the newest); return how many."""
     count = 0
-    for path in journals(root):
+    paths = journals(root)
+    if newest_only:
+        paths = [max(paths, key=lambda path: path.read_bytes()[32:40])]
+    for path in paths:
         raw = bytearray(path.read_bytes())
         offset = 8192 if any(raw[:64]) else len(raw)
         while raw[offset : offset + 8].strip(b"\0"):
@@ -123,3 +128,25 @@ def test_a_journal_that_never_reached_the_medium_is_no_damage(open_store):
     store = open_store()
     assert len(store.queue("a")) == 40
     assert not damage(store)
+
+
+def test_a_new_journal_that_is_torn_at_its_start_is_told(tmp_path):
+    """Found by flipping bits: a synced publish was the first record behind a rotation, and no MARK
+    followed it. With the MANIFEST in front of it damaged the epoch before was taken for the last
+    one, and nobody said a word."""
+    disk = SimulatedDisk(seed=1)
+    store = qindex.open("/", disk=disk, segment_entries=16, max_journal_entries=24)
+    queue = store.queue("a")
+    for number in range(25):
+        queue.publish(b"%d" % number)  # the last one begins a flush, which waits for its turn
+    queue.publish(b"behind")
+    queue.sync()
+    for name, content in disk.files().items():
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    abandon(store)
+    assert damage_manifests(tmp_path / "data", newest_only=True) == 1
+    with qindex.open(tmp_path / "data", segment_entries=16) as store:
+        assert [m.body for m in store.queue("a").browse()] == [b"%d" % n for n in range(25)]
+        assert any("torn at its start" in finding.text for finding in store.findings)
