@@ -3,8 +3,8 @@
  * Entries stand in slot order; a slot's publish, deliver and ack follow each other, as in RabbitMQ's segment files.
  *
  * The batch begins at the durable length that the MANIFEST names and overwrites what a cut-off flush left behind it; so
- * a batch that fails, or that no MANIFEST ever names, has changed nothing. The file is synced here; its name, if it is
- * new, by the flush (sync_directory), and only then the MANIFEST is written. Seals with the epoch in the file's header,
+ * a batch that fails, or that no MANIFEST ever names, has changed nothing. The file is synced when the flush has written
+ * several (qi_batch_end); its name, if it is new, by the flush (sync_directory), and only then the MANIFEST is written. Seals with the epoch in the file's header,
  * which is that of the flush that created it.
  */
 #include "batch.h"
@@ -225,19 +225,27 @@ static int write_batch(struct qi_queue *queue, const struct qi_flush *flush,
         error = qi_fail_disk(batch.error, "cannot write a segment of", queue->directory);
     if (!error && batch.base > QI_LOC_OFFSET_MAX)
         error = qi_fail(QI_E_FULL, "a segment of %s would pass 1 GiB", queue->directory);
-    if (!error && !QI_BUG(segment_not_synced)) {
-        error = disk->ops->sync(disk, batch.file);
-        if (error) {
-            error = qi_fail_disk(error, "cannot sync a segment of", queue->directory);
-            qi_relock(queue->store);
-            qi_store_fail(queue->store, error);
-            qi_unlock(queue->store);
-        }
-    }
     segment->new_length = (uint32_t)batch.base;
-    if (batch.file >= 0)
-        disk->ops->close(disk, batch.file);
+    segment->file = batch.file;
     free(batch.bytes);
+    if (!error && disk->ops->begin_sync)
+        disk->ops->begin_sync(disk, batch.file);
+    return error ? qi_batch_end(queue, segment, error) : 0;
+}
+
+int qi_batch_end(struct qi_queue *queue, struct qi_flush_segment *segment, int error) {
+    struct qi_disk *disk = queue->store->disk;
+    if (segment->file < 0)
+        return error;
+    int synced = error || QI_BUG(segment_not_synced) ? 0 : disk->ops->sync(disk, segment->file);
+    disk->ops->close(disk, segment->file);
+    segment->file = -1;
+    if (!synced)
+        return error;
+    error = qi_fail_disk(synced, "cannot sync a segment of", queue->directory);
+    qi_relock(queue->store);
+    qi_store_fail(queue->store, error);
+    qi_unlock(queue->store);
     return error;
 }
 

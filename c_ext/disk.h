@@ -43,6 +43,8 @@ struct qi_disk_ops {
     int (*allocate)(struct qi_disk *, int file,
                     uint64_t size); /* blocks up to size, the file grows to it */
     int (*truncate)(struct qi_disk *, int file, uint64_t size);
+    void (*begin_sync)(struct qi_disk *,
+                       int file);            /* a help for a sync that follows; may be NULL */
     int (*sync)(struct qi_disk *, int file); /* bytes and what is needed to find them */
     int (*sync_dir)(struct qi_disk *, int dir);
     int (*drop_cache)(struct qi_disk *, int file);

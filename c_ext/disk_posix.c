@@ -215,6 +215,15 @@ static int truncate_file(struct qi_disk *disk, int file, uint64_t size) {
     return result != 0 ? -errno : 0;
 }
 
+static void begin_sync(struct qi_disk *disk, int file) {
+    (void)disk;
+#ifdef SYNC_FILE_RANGE_WRITE
+    sync_file_range(file, 0, 0, SYNC_FILE_RANGE_WRITE);
+#else
+    (void)file;
+#endif
+}
+
 static int sync_file(struct qi_disk *disk, int file) {
     (void)disk;
     return fdatasync(file) != 0 ? -errno : 0;
@@ -343,6 +352,7 @@ static const struct qi_disk_ops posix_ops = {
     .write = write_at,
     .allocate = allocate,
     .truncate = truncate_file,
+    .begin_sync = begin_sync,
     .sync = sync_file,
     .sync_dir = sync_dir,
     .drop_cache = drop_cache,

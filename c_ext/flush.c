@@ -17,7 +17,8 @@
 #include "bug.h"
 #include "history.h"
 
-#define SOON_US (UINT64_C(60) * 1000000) /* messages that are due by then stay in memory */
+#define SOON_US       (UINT64_C(60) * 1000000) /* messages that are due by then stay in memory */
+#define FILES_AT_ONCE 64u                      /* open */
 
 static void free_flush(struct qi_flush *flush) {
     for (uint32_t i = 0; i < flush->count; i++) {
@@ -166,6 +167,7 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
     struct qi_hot *hot = segment->hot;
     uint32_t entries = queue->store->options.segment_entries;
     *copy = (struct qi_flush_segment){.number = segment->number,
+                                      .file = -1,
                                       .length = segment->length,
                                       .epoch = segment->epoch,
                                       .alt = segment->alt,
@@ -266,15 +268,18 @@ int qi_flush_begin(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     return error ? qi_store_fail(queue->store, error) : 0;
 }
 
+/* The disk has many files to write at a time: one after the other would cost it several times as long. */
 static int write_live_segments(struct qi_queue *queue, struct qi_flush *flush) {
-    for (uint32_t i = 0; i < flush->count; i++) {
-        if (flush->segments[i].unacked == 0)
-            continue;
-        int error = qi_batch_write(queue, flush, &flush->segments[i]);
-        if (error)
-            return error;
+    int error = 0;
+    for (uint32_t from = 0; from < flush->count && !error; from += FILES_AT_ONCE) {
+        uint32_t left = flush->count - from, count = left < FILES_AT_ONCE ? left : FILES_AT_ONCE;
+        struct qi_flush_segment *segments = flush->segments + from;
+        for (uint32_t i = 0; i < count && !error; i++)
+            error = segments[i].unacked ? qi_batch_write(queue, flush, &segments[i]) : 0;
+        for (uint32_t i = 0; i < count; i++)
+            error = qi_batch_end(queue, &segments[i], error);
     }
-    return 0;
+    return error;
 }
 
 /* A file in which something could not be read is kept under another name: there may be a way to get at it (H18). */
@@ -421,7 +426,7 @@ int qi_flush_run(struct qi_queue *queue) {
     if (QI_BUG(journal_kept_early) && qi_keeps_history(queue))
         qi_history_take(queue);
     if (!error)
-        error = write_live_segments(queue, flush); /* each is synced */
+        error = write_live_segments(queue, flush); /* all are synced */
     if (!error && !QI_BUG(segment_names_not_synced))
         error = sync_directory(queue); /* new segments' names */
     if (QI_BUG(segment_unlinked_first))

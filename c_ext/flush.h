@@ -23,6 +23,7 @@ struct qi_flush_slots {
 struct qi_flush_segment {
     uint64_t number;
     uint64_t epoch, new_epoch; /* of the flush that created the file, before and after */
+    int file;                  /* written and not synced yet; -1: none */
     uint32_t length;           /* durable bytes before */
     uint32_t new_length;       /* and after */
     uint32_t unacked, transient, delayed, dead, lost;
