@@ -1,6 +1,6 @@
 /* timers.c - heaps of times, and what happens when one has come. See timers.h.
  *
- * Memory for entries comes before the record that they follow (H20): an entry of `delayed` also has its place in `due`.
+ * Memory for entries comes before the record that they follow (H20).
  */
 #include "timers.h"
 
@@ -24,11 +24,9 @@ void qi_timers_clear(struct qi_timers *timers) {
 /* ---- delayed messages ---- */
 
 /* An entry of `delayed` becomes one of `due`, and again one of `delayed` when the message comes back from a consumer:
- * there is always room for all of them in both. */
+ * there is always room for all of them in `delayed`. */
 static int time_room(struct qi_queue *queue, uint64_t count) {
-    struct qi_timers *timers = &queue->timers;
-    int error = qi_heap_room(&timers->delayed, count + timers->due.count + queue->out);
-    return error ? error : qi_heap_room(&timers->due, count + timers->delayed.count + queue->out);
+    return qi_heap_room(&queue->timers.delayed, count + queue->timers.due.count + queue->out);
 }
 
 int qi_time_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot, uint32_t count,
@@ -305,6 +303,9 @@ static void tidy(struct qi_queue *queue, struct qi_heap *heap, bool lease) {
 /* One entry whose time has come. 1: a message became ready; 0: not; or an error, and the entry is still there. What a
  * segment that is loaded for it has comes up in its turn. */
 static int run_delayed(struct qi_queue *queue) {
+    int room = qi_heap_room(&queue->timers.due, 1);
+    if (room)
+        return room;
     struct qi_timer timer = qi_heap_pop(&queue->timers.delayed);
     struct qi_segment *segment = segment_of(queue, timer.id);
     int error = segment && segment->unacked > 0 ? qi_segment_load(queue, segment) : 0;
