@@ -37,28 +37,33 @@ static bool is_dead_letter(const struct qi_slots *slots, uint32_t slot) {
     return qi_bit(slots->held, slot) && qi_time_is_dead(slots->time[slot & 63]);
 }
 
-/* Up to AT_ONCE messages of a segment with its maps that have expired. *bound: when to look again for the others. */
-static uint32_t find_expired(struct qi_queue *queue, struct qi_segment *segment, uint64_t now,
-                             uint64_t *req_ids, uint64_t *bound) {
-    uint32_t count = 0;
+/* Up to AT_ONCE messages of a segment with its maps that have expired. *bound: when to look again for the others. What the
+ * disk does not give now may have expired, too: an error, and the bound that was stays. */
+static int find_expired(struct qi_queue *queue, struct qi_segment *segment, uint64_t now,
+                        uint64_t *req_ids, uint32_t *count, uint64_t *bound) {
+    *count = 0;
     *bound = 0;
     for (uint32_t slot = 0; qi_find_slot(queue, segment->hot, false, &slot); slot++) {
         const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
         const uint8_t *record;
-        if (is_dead_letter(slots, slot) ||
-            qi_segment_record(queue, segment, slot, &record) != 0) /* get tells of the damage */
+        if (is_dead_letter(slots, slot))
             continue;
+        int error = qi_segment_record(queue, segment, slot, &record);
+        if (error == QI_E_CORRUPT) /* get tells of the damage */
+            continue;
+        if (error)
+            return error;
         uint64_t expiry_us = qi_get64(record + QI_PUB_EXPIRY);
         if (expiry_us == 0)
             continue;
         if (expiry_us > now)
             lower(bound, expiry_us);
-        else if (!may_leave(slots, slot) || count == AT_ONCE)
+        else if (!may_leave(slots, slot) || *count == AT_ONCE)
             lower(bound, now + LOOK_AGAIN_US);
         else
-            req_ids[count++] = qi_req_id(queue, segment, slot);
+            req_ids[(*count)++] = qi_req_id(queue, segment, slot);
     }
-    return count;
+    return 0;
 }
 
 static int drop(struct qi_queue *queue, struct qi_segment *segment, const uint64_t *req_ids,
@@ -92,6 +97,7 @@ static bool is_due(const struct qi_segment *segment, uint64_t now) {
 /* One frame's worth; how many left, or an error. Fewer than AT_ONCE: that was all. */
 static int64_t sweep(struct qi_queue *queue, uint64_t number, uint64_t now) {
     uint64_t req_ids[AT_ONCE], bound;
+    uint32_t count;
     int error = qi_make_event_room(queue, AT_ONCE * QI_TIME_RECORD); /* may give up the lock */
     struct qi_segment *segment = qi_segment_find(&queue->segments, number);
     if (!error && segment && segment->expiry_unread)
@@ -100,7 +106,8 @@ static int64_t sweep(struct qi_queue *queue, uint64_t number, uint64_t now) {
         return error;
     bool was_cold = !segment->hot;
     error = qi_segment_load(queue, segment);
-    uint32_t count = error ? 0 : find_expired(queue, segment, now, req_ids, &bound);
+    if (!error)
+        error = find_expired(queue, segment, now, req_ids, &count, &bound);
     if (!error && count)
         error = drop(queue, segment, req_ids, count);
     if (error)

@@ -54,6 +54,7 @@ C_TESTS = {
     "journals": engine,
     "readers": engine,
     "rewrites": engine,
+    "times": engine,
     "waits": engine,
     "threads": engine,
     "faults": engine,

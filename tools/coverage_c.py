@@ -35,6 +35,7 @@ import coverage_means
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "c_ext"
+COUNTED = ("python", "formats")  # folders of the core beside its own files
 EXCEPTIONS = Path(__file__).with_suffix(".txt")
 LISTED_MAX = 0.01  # of all branches
 
@@ -75,10 +76,10 @@ class Share:
 
 
 def is_core(path: Path) -> bool:
-    folder = path.parent.name
-    return path.suffix in (".c", ".h") and (
-        folder == "c_ext" or (folder == "python" and path.parent.parent.name == "c_ext")
-    )
+    folder = path.parent
+    if folder.name in COUNTED:
+        folder = folder.parent
+    return path.suffix in (".c", ".h") and folder.name == "c_ext"
 
 
 def add_line(file: File, entry: dict[str, Any]) -> None:

@@ -103,17 +103,21 @@ def in_c() -> Ran:
 
 def corpus() -> Ran:
     """What the fuzzer kept, opened once more; its disk in memory stands for disk_posix.c."""
-    folder = temporary()
-    program = folder / "fuzz_store"
+    folder, failed = temporary(), ""
     flags = [flag for flag in fuzz.FLAGS if flag != "-UNDEBUG"]
-    sources = [file for file in CORE.glob("*.c") if file.name not in fuzz.LEFT_OUT]
-    sources += [FUZZ / name for name in fuzz.HARNESS]
-    words = [*flags, *FLAGS, "-DSTANDALONE", "-DLIMIT_SECONDS=10.0", f"-I{CORE}", f"-I{FUZZ}"]
-    command = [compiler(), *words, *map(str, sources), "-o", str(program)]
-    subprocess.run(command, cwd=folder, check=True)
-    inputs = sorted((FUZZ / "corpus" / "store").iterdir())
-    done = subprocess.run([program, *inputs], capture_output=True, text=True)
-    return Ran(folder, done.stderr[-1000:] if done.returncode else "")
+    flags += [*FLAGS, "-DSTANDALONE", "-DLIMIT_SECONDS=10.0", f"-I{CORE}", f"-I{FUZZ}"]
+    store = [file for file in CORE.glob("*.c") if file.name not in fuzz.LEFT_OUT]
+    store += [FUZZ / name for name in fuzz.HARNESS]
+    foreign = [*CORE.glob("formats/*.c"), FUZZ / "fuzz_foreign.c"]
+    for name, inputs, sources in (("store", "store", store), ("foreign", "formats", foreign)):
+        own = folder / name
+        own.mkdir()
+        command = [compiler(), *flags, *map(str, sources), "-o", str(own / "fuzz")]
+        subprocess.run(command, cwd=own, check=True)
+        words = [own / "fuzz", *sorted((FUZZ / "corpus" / inputs).iterdir())]
+        done = subprocess.run(words, capture_output=True, text=True)
+        failed += f"{name}: {done.stderr[-1000:]}\n" if done.returncode else ""
+    return Ran(folder, failed)
 
 
 MEANS: dict[str, Callable[[], Ran]] = {
