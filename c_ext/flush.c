@@ -258,6 +258,10 @@ int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch) {
 int qi_flush_begin(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     if (queue->flush)
         return 0;
+    /* The journal before this one may be the only truth about what a snapshot that failed did not copy: another rotation
+     * would write over it. The verb that met the failure may still be at work (H13). */
+    if (queue->store->failed)
+        return qi_store_usable(queue->store, true);
     int error = load_dirty(queue);
     if (!error)
         error = qi_rotate(queue, room, ids);

@@ -58,6 +58,7 @@ C_TESTS = {
     "waits": engine,
     "threads": engine,
     "faults": engine,
+    "faults_times": engine,
 }
 
 

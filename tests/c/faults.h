@@ -257,4 +257,13 @@ static void play_all(const struct story *story, bool mapping) {
     qi_sim_free(before.sim);
 }
 
+/* Those with these words in their names. How files are read does not depend on how they are written: damaged disks are
+ * played once. */
+static void play_stories(const struct story *stories, size_t count, const char *words) {
+    for (size_t i = 0; i < count; i++)
+        for (int mapping = 0; mapping < 2; mapping++)
+            if (strstr(stories[i].name, words) && !(mapping && stories[i].damaged))
+                play_all(&stories[i], mapping);
+}
+
 #endif

@@ -2,6 +2,9 @@
 #ifndef FAULTS_TIMES_H
 #define FAULTS_TIMES_H
 
+#include "expire.h"
+#include "store.h"
+
 /* With a priority and until when it is delayed (0: it is not). */
 static void publish_later(struct run *run, uint32_t queue, uint32_t size, uint32_t priority,
                           uint64_t delay_us) {
@@ -71,6 +74,20 @@ static void change(struct run *run, uint32_t queue, uint32_t count, bool delete,
         if (went(run, "delete a message", qi_delete(run->queues[queue], message.req_id)))
             item->acked = RETURNED;
     }
+}
+
+static void expire(struct run *run, uint32_t queue) {
+    if (run->queues[queue])
+        went(run, "expire", qi_expire(run->queues[queue]));
+}
+
+/* As the worker does it; what fails it tries again. */
+static void expire_due(struct run *run) {
+    if (!run->store)
+        return;
+    qi_lock(run->store);
+    qi_expire_due(run->store);
+    qi_unlock(run->store);
 }
 
 static void redrive(struct run *run, uint32_t queue) {

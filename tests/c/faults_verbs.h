@@ -74,6 +74,12 @@ static bool open_queue(struct run *run, uint32_t queue, bool create) {
     return error != QI_E_MISSING && went(run, "open a queue", error);
 }
 
+static void open_all(struct run *run) {
+    open_store(run);
+    for (uint32_t i = 0; i < QUEUES; i++)
+        open_queue(run, i, true);
+}
+
 static void let_go(struct run *run) {
     if (run->store)
         qi_store_free(run->store);
