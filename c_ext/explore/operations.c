@@ -73,13 +73,19 @@ static uint64_t next_id(struct player *player, const struct op *op, uint8_t queu
     return qi_sim_next_id(player->session.queues[queue], lane_of(player, op));
 }
 
+/* What was taken back stays in its place, delivered or not. */
+static uint64_t place_in_time(const struct message *message) {
+    return message->now.time == MODEL_REDRIVEN ? MODEL_REDRIVEN + 1 : message->now.time;
+}
+
 /* Does a consumer get the one before the other? The higher priority; then what was delayed, by its time; then by id. */
 static bool is_better(const struct message *one, const struct message *other) {
+    uint64_t time = place_in_time(one), other_time = place_in_time(other);
     if (one->priority != other->priority)
         return one->priority > other->priority;
-    if (!one->now.time != !other->now.time)
-        return one->now.time != 0;
-    return one->now.time != other->now.time ? one->now.time < other->now.time : one->id < other->id;
+    if (!time != !other_time)
+        return time != 0;
+    return time != other_time ? time < other_time : one->id < other->id;
 }
 
 struct message *foresee_best(struct player *player, struct model_queue *queue) {

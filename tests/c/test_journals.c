@@ -113,6 +113,33 @@ static void test_a_manifest_with_more_transients_than_messages_counts_none_below
     qi_sim_free(crafted.sim);
 }
 
+/* A rotation that a power cut took leaves frames of the epoch that comes next. They are emptied before it begins; the sync
+ * of that failed once, was tried again, and said yes: a delivery of the lost life came back. */
+static void test_a_stale_journal_that_could_not_be_emptied_stops_the_store(void) {
+    uint32_t tried = 0;
+    for (uint64_t seed = 1; tried < 3; seed++) {
+        assert(seed < 1000);
+        struct crafted crafted = crafted_new();
+        qi_lock(crafted.store);
+        assert(qi_flush_begin(crafted.queue, 0, 0) == 0);
+        qi_unlock(crafted.store);
+        publish_many(&crafted, 1);
+        struct crafted after = {.sim = qi_sim_crash(crafted.sim, seed, QI_SIM_MIXED)};
+        let_go(&crafted);
+        qi_sim_free(crafted.sim);
+        open_it(&after);
+        if (after.queue->next_is_stale && qi_previous(after.queue)->tape.file >= 0) {
+            tried++;
+            after.sim->fail_sync = 1;
+            assert(qi_flush(after.queue) == QI_E_IO);
+            assert(qi_flush(after.queue) == QI_E_FAILED);
+            assert(qi_publish(after.queue, "x", 1) == QI_E_FAILED);
+        }
+        let_go(&after);
+        qi_sim_free(after.sim);
+    }
+}
+
 /* ---- records ---- */
 
 static void add_records(uint64_t offset, const enum qi_record_kind *kinds, const uint64_t *req_ids,
@@ -288,6 +315,7 @@ static void test_a_journal_before_that_lost_its_end_is_cut_for_good(void) {
 }
 
 int main(void) {
+    test_a_stale_journal_that_could_not_be_emptied_stops_the_store();
     test_a_manifest_with_segments_that_cannot_be_is_refused();
     test_a_manifest_that_cannot_be_read_is_none();
     test_a_close_that_cannot_be_read_is_no_clean_end();
