@@ -2,10 +2,10 @@
  *
  * Entries stand in slot order; a slot's publish, deliver and ack follow each other, as in RabbitMQ's segment files.
  *
- * The batch begins at the durable length that the MANIFEST names and overwrites what a cut-off flush left behind it; so
- * a batch that fails, or that no MANIFEST ever names, has changed nothing. The file is synced when the flush has written
- * several (qi_batch_end); its name, if it is new, by the flush (sync_directory), and only then the MANIFEST is written. Seals with the epoch in the file's header,
- * which is that of the flush that created it.
+ * The batch begins at the durable length that the MANIFEST names; what a cut-off flush left behind it is cut first. So a
+ * batch that fails, or that no MANIFEST ever names, has changed nothing. The file is synced when the flush has written
+ * several (qi_batch_end); its name, if it is new, by the flush (sync_directory), and only then the MANIFEST is written.
+ * Seals with the epoch in the file's header, which is that of the flush that created it.
  */
 #include "batch.h"
 
@@ -165,6 +165,16 @@ static void emit_summary(struct batch *batch, const struct qi_flush_segment *seg
     seal(batch, QI_FRAME_SUMMARY);
 }
 
+/* What a flush left behind the durable length goes first, from the cache too: where its write-back failed, ext4 writes the
+ * same pages again to blocks that it goes on reading as zeros, and the sync says yes. */
+static int cut_tail(struct qi_disk *disk, int file, uint64_t length, const char *name) {
+    uint64_t size = 0;
+    int error = disk->ops->size(disk, file, &size);
+    if (!error && size > length && !QI_BUG(batch_over_failed_pages))
+        error = disk->ops->truncate(disk, file, length);
+    return error ? qi_fail_disk(error, "cannot cut segment", name) : 0;
+}
+
 /* A new file begins with its header; an old one is opened and its header checked for the seed (H4). */
 static int open_file(struct qi_queue *queue, const struct qi_flush *flush,
                      struct qi_flush_segment *segment, struct batch *batch) {
@@ -184,7 +194,7 @@ static int open_file(struct qi_queue *queue, const struct qi_flush *flush,
         if (batch->file < 0)
             return qi_fail_disk(batch->file, "cannot open segment", name);
         batch->base = segment->length;
-        return 0;
+        return cut_tail(disk, batch->file, segment->length, name);
     }
     batch->file = disk->ops->open(disk, queue->dir, name, QI_OPEN_FRESH);
     if (batch->file < 0)

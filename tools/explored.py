@@ -90,4 +90,15 @@ EXPLORED = [
         " flush a; batch a x9 4; publish a 12 +p; publish a 12 +p; publish a 10 +p; flush a; flush"
         " a; sync a; purge a; publish a 12 +p; sync a; cut 3; get a",
     ),
+    Explored(
+        "Found on a real ext4 whose disk failed one write: the write-back of a flush's batch failed,"
+        " the store was opened again without a mount in between, and the next flush wrote the same"
+        " pages of the cache again. The blocks were new, so ext4 goes on reading them as zeros, and"
+        " the sync says yes: a batch that the MANIFEST names was damaged after the next mount.",
+        "batch_over_failed_pages",
+        "seed=17791679924729427012 mapping=0 segment=128 journal=100 bytes=9000 embed=100000"
+        " file=4096; create a; publish a 2747; publish a 48; sync_all; fail 964; publish a 135;"
+        " sync a; get a; publish a 51 +e; batch a x2 345; ack a 562; kill; tick; publish a 14;"
+        " reopen; get_many a x4 +l; sync a; fail 166; flush a; publish a 387; tick",
+    ),
 ]

@@ -154,6 +154,8 @@ static int open_file(struct qi_disk *disk, int dir, const char *name, enum qi_op
         return node;
     if (sim->nodes[node].dir)
         return mode == QI_OPEN_READ ? -EINVAL : -EISDIR;
+    if (empties)
+        sim->nodes[node].stuck = UINT64_MAX;
     if (empties && !qi_sim_change_size(&sim->nodes[node], 0))
         return -ENOMEM;
     return new_handle(sim, node);
@@ -256,29 +258,10 @@ static int truncate_file(struct qi_disk *disk, int file, uint64_t size) {
     int error = qi_sim_trouble(sim, "truncate", changes);
     if (error)
         return error;
-    return qi_sim_change_size(node_of(sim, file), size) ? 0 : -ENOMEM;
-}
-
-/* After a failed sync its pages count as written. Only a page that was changed since is written again, whole. */
-static bool write_pages(struct qi_sim_node *node) {
-    for (uint32_t i = 0; i < node->changes_count; i++) {
-        const struct qi_sim_change *change = &node->changes[i];
-        uint64_t size = qi_sim_size(node->cache), from = change->offset / 4096 * 4096,
-                 end = (change->offset + change->length + 4095) / 4096 * 4096;
-        if (change->resize && !qi_sim_resize(&node->durable, size))
-            return false;
-        if (change->resize || from >= size)
-            continue;
-        end = end < size ? end : size;
-        if (!qi_sim_put(&node->durable, node->cache->at + from, end - from, from))
-            return false;
-    }
-    return true;
-}
-
-static void fail_sync(struct qi_sim_node *node) {
-    node->dropped = node->dropped || node->changes_count > 0;
-    qi_sim_forget_changes(node);
+    struct qi_sim_node *node = node_of(sim, file);
+    if (size <= node->stuck)
+        node->stuck = UINT64_MAX; /* the blocks are given back */
+    return qi_sim_change_size(node, size) ? 0 : -ENOMEM;
 }
 
 static int sync_file(struct qi_disk *disk, int file) {
@@ -287,14 +270,14 @@ static int sync_file(struct qi_disk *disk, int file) {
     struct qi_sim_node *node = node_of(sim, file);
     qi_sim_observe_node(node);
     if (error == -EIO || error == -ENOSPC)
-        fail_sync(node); /* they stay in the cache, and no later sync writes them */
+        qi_sim_fail_sync(node); /* they stay in the cache, and no later sync writes them */
     if (error)
         return error;
     if (node->changes_count > 0) {
         qi_sim_release(node->stale);
         node->stale = node->durable;
         node->durable = qi_sim_share(node->dropped ? node->stale : node->cache);
-        if (node->dropped && !write_pages(node))
+        if (node->dropped && !qi_sim_write_pages(node))
             return -ENOMEM;
         qi_sim_forget_changes(node);
     }

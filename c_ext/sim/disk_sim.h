@@ -54,7 +54,9 @@ struct qi_sim_name_change {
 
 struct qi_sim_node {
     bool dir, used;
-    bool dropped;   /* a failed sync: the cache has bytes that the medium will not get */
+    bool dropped; /* a failed sync: the cache has bytes that the medium will not get */
+    uint64_t
+        stuck; /* dropped: blocks from here on read as zeros, whatever is written through this cache */
     uint32_t links; /* names that a process sees */
     uint32_t handles;
     int locked_by; /* handle, -1: nobody */
@@ -120,6 +122,10 @@ bool qi_sim_change_bytes(struct qi_sim_node *node, const void *from, uint64_t le
                          uint64_t offset);
 bool qi_sim_change_size(struct qi_sim_node *node, uint64_t size);
 void qi_sim_forget_changes(struct qi_sim_node *node);
+void qi_sim_fail_sync(
+    struct qi_sim_node *node); /* its changes stay in the cache, and are forgotten */
+bool qi_sim_write_pages(
+    struct qi_sim_node *node);           /* a later sync that succeeds. False: no memory */
 void qi_sim_observe(struct qi_sim *sim); /* what was stored into mappings becomes changes */
 void qi_sim_observe_node(struct qi_sim_node *node);
 

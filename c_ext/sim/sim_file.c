@@ -247,3 +247,36 @@ void qi_sim_clear_node(struct qi_sim_node *node) {
     free(node->name_changes);
     *node = (struct qi_sim_node){.locked_by = -1};
 }
+
+/* ---- syncs that fail ---- */
+
+/* After a failed sync its pages count as written. Only a page that was changed since is written again, whole; but not to
+ * blocks that were new: as ext4 has it, they stay zeros until the cache forgets them. */
+bool qi_sim_write_pages(struct qi_sim_node *node) {
+    for (uint32_t i = 0; i < node->changes_count; i++) {
+        const struct qi_sim_change *change = &node->changes[i];
+        uint64_t size = qi_sim_size(node->cache), from = change->offset / 4096 * 4096,
+                 end = (change->offset + change->length + 4095) / 4096 * 4096;
+        if (change->resize && !qi_sim_resize(&node->durable, size))
+            return false;
+        if (change->resize || from >= size)
+            continue;
+        end = end < size ? end : size;
+        if (end > qi_sim_size(node->durable) && !qi_sim_resize(&node->durable, end))
+            return false;
+        end = end < node->stuck ? end : node->stuck;
+        if (from < end && !qi_sim_put(&node->durable, node->cache->at + from, end - from, from))
+            return false;
+    }
+    return true;
+}
+
+void qi_sim_fail_sync(struct qi_sim_node *node) {
+    if (node->changes_count == 0)
+        return;
+    uint64_t block = (qi_sim_size(node->durable) + 511) / 512 * 512;
+    if (!node->dropped || block < node->stuck)
+        node->stuck = block;
+    node->dropped = true;
+    qi_sim_forget_changes(node);
+}

@@ -201,6 +201,7 @@ static bool copy_node(const struct qi_sim_node *node, struct qi_sim_node *copy) 
                                  .links = node->links,
                                  .locked_by = -1,
                                  .dropped = node->dropped,
+                                 .stuck = node->stuck,
                                  .cache = qi_sim_share(node->cache),
                                  .durable = qi_sim_share(node->durable),
                                  .stale = qi_sim_share(node->stale)};
