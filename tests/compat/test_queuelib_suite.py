@@ -1,66 +1,51 @@
 """qindex.compat.queuelib passes queuelib's own tests, which come inside its package.
 
-The classes for its SQLite queues are run with the stand-ins in their place: those hold a disk queue
-to everything but the names of its files. Left out: the tests of the originals' own files and of
-their memory queues, and DummyQueue.
+tools/foreign_suites.py puts the stand-ins where the tests have queuelib's disk, SQLite and memory
+queues, alone and in PriorityQueue and RoundRobinQueue; SUITES.rst says which tests are left out.
 """
 
-import inspect
-import sys
 import unittest
-from unittest import mock
 
+import foreign_suites
 import pytest
 
 from qindex.compat.queuelib import FifoDiskQueue, LifoDiskQueue, _Shared
 from qindex.testing import abandon
 
-REASON = "queuelib, with its tests, is not installed"
-MODULES = [
-    pytest.importorskip(f"queuelib.tests.test_{name}", reason=REASON, exc_type=ImportError)
-    for name in ("queue", "pqueue", "rrqueue")
-]
-STAND_INS = {"FifoSQLiteQueue": FifoDiskQueue, "LifoSQLiteQueue": LifoDiskQueue}
+pytest.importorskip(
+    "queuelib.tests", reason="queuelib, with its tests, is not installed", exc_type=ImportError
+)
+
+SUITE = foreign_suites.queuelib()
+globals().update({f"Test{name}": bound for name, bound in SUITE.bound().items()})
 
 
-class OnQindex:
-    def setUp(self):
-        module = sys.modules[type(self).__bases__[1].__module__]
-        for name, stand_in in STAND_INS.items():
-            patch = mock.patch.object(module, name, stand_in)
-            patch.start()
-            self.addCleanup(patch.stop)
-        super().setUp()
+def test_the_table_has_what_is_run():
+    foreign_suites.compare(SUITE)
 
 
-for module in MODULES:
-    for name, found in inspect.getmembers(module, inspect.isclass):
-        if "SQLite" in name and issubclass(found, unittest.TestCase):
-            globals()[f"Test{name}"] = type(f"Test{name}", (OnQindex, found), {})
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_open():
-    """Tests that close no queue leave its store to the collector, in a folder that is gone."""
-    yield
-    for store, _users in _Shared.stores.values():
-        abandon(store)
-    _Shared.stores.clear()
-
-
-def test_the_suite_is_there():
-    suites = [name for name in globals() if name.startswith("Test") and "SQLite" in name]
-    assert len(suites) >= 8
-    tests = sum(len(unittest.TestLoader().getTestCaseNames(globals()[name])) for name in suites)
-    assert tests >= 70
-
-
-def test_the_suite_notices_a_wrong_order(monkeypatch):
-    monkeypatch.setattr(FifoDiskQueue, "_take", LifoDiskQueue._take)
+def failures(name, test):
+    """Of one test of the suite."""
     result = unittest.TestResult()
-    globals()["TestFifoSQLiteQueueTest"]("test_push_pop1").run(result)
+    globals()[f"Test{name}"](test).run(result)
     assert result.testsRun == 1
-    assert not result.wasSuccessful()
+    return result.failures + result.errors
+
+
+@pytest.mark.parametrize("kind", ["Memory", "Disk", "SQLite"])
+def test_the_suite_notices_a_wrong_order(monkeypatch, kind):
+    monkeypatch.setattr(FifoDiskQueue, "_take", LifoDiskQueue._take)
+    assert failures(f"Fifo{kind}QueueTest", "test_push_pop1")
+    assert failures(f"Fifo{kind}PriorityQueueTest", "test_push_pop_peek_prio")
+    assert failures(f"Fifo{kind}RRQueueTest", "test_push_pop_peek_key")
+
+
+def test_a_test_that_queuelib_expects_to_fail_must_pass_here(monkeypatch):
+    test = "test_non_bytes_raises_typeerror"
+    assert not failures("FifoDiskQueueTest", test)
+    monkeypatch.setattr(FifoDiskQueue, "push", lambda self, data: None)
+    assert failures("FifoDiskQueueTest", test)
+    assert not hasattr(getattr(SUITE.bound()["FifoDiskQueueTest"], test), "pytestmark")
 
 
 @pytest.mark.parametrize(("kind", "order"), [(FifoDiskQueue, b"abc"), (LifoDiskQueue, b"cba")])
