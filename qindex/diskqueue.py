@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final, Literal, Protocol
 
 from qindex.arguments import Buffer, as_bytes
@@ -250,7 +251,9 @@ class _EngineFiles:
         """Threads may lose a count to each other; then the sync comes a little later."""
         self._unsynced += 1
         if self._unsynced >= self._sync_every:
-            self.sync()
+            # What was done is done, and close() has synced it: no reason for the verb to fail.
+            with suppress(StoreClosed):
+                self.sync()
 
     def peek(self) -> bytes | None:
         while True:

@@ -21,9 +21,11 @@ import os
 import random
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from qindex.errors import StoreClosed
 from qindex.formats.foreign import Findings, Tree
 from qindex.formats.nsq import data_name, data_number, meta_name, parse_meta
 from qindex.formats.nsq_file import read_records
@@ -117,7 +119,7 @@ class NsqFiles:
     def put(self, body: bytes) -> None:
         record = _SIZE.pack(len(body)) + body
         with self._lock:
-            self._check_sync()
+            self._check()
             if self._write_pos > 0 and self._write_pos + len(record) > self._max_bytes:
                 self._roll()
             if self._write_fd < 0:
@@ -143,7 +145,7 @@ class NsqFiles:
 
     def get(self) -> bytes | None:
         with self._lock:
-            self._check_sync()
+            self._check()
             body = self._next()
             if body is None:
                 return None
@@ -236,8 +238,10 @@ class NsqFiles:
         if self._operations >= self._sync_every:
             self.sync()
 
-    def _check_sync(self) -> None:
+    def _check(self) -> None:
         """A sync in the background that failed is told by the next verb."""
+        if self._ended.is_set():
+            raise StoreClosed(f"the queue {self._name!r} is closed")
         if self._sync_error is not None:
             error, self._sync_error = self._sync_error, None
             raise error
@@ -290,18 +294,22 @@ class NsqFiles:
 
     def delete(self) -> None:
         """The original leaves its files where they are: nsqd empties a queue before."""
-        self.empty()
-        self._end()
+        self._end(self.empty)
 
     def close(self) -> None:
-        try:
-            self.sync()
-        finally:
-            self._end()
+        self._end(self.sync)
 
-    def _end(self) -> None:
-        self._ended.set()
-        self._ticker.join()
+    def _end(self, last: Callable[[], None]) -> None:
+        """What another thread has put is before `last`, or refused."""
+        try:
+            with self._lock:
+                self._ended.set()
+                last()
+        finally:
+            self._ticker.join()
+            self._close_files()
+
+    def _close_files(self) -> None:
         with self._lock:
             self._close_read_file()
             self._close_write_file()

@@ -275,3 +275,26 @@ def test_files_are_private_and_no_link_is_followed(tmp_path):
     for name in ("", "a/b", "a\0b"):
         with pytest.raises(ValueError):
             DiskQueue(name, tmp_path, format="nsq")
+
+
+def test_a_verb_whose_sync_comes_too_late_for_a_close_has_happened(open_queue):
+    queue = open_queue(sync_every=1)
+    files = queue._files
+
+    def close_under_it() -> None:
+        queue.close()
+        real_sync()
+
+    real_sync, files.sync = files.sync, close_under_it
+    queue.put(b"body")  # a StoreClosed here would say that it is not there
+    assert list(open_queue()) == [b"body"]
+
+
+def test_behind_a_close_that_another_thread_made_nothing_is_written(open_queue):
+    queue = open_queue()
+    files = queue._files
+    queue.close()
+    for verb in (lambda: files.put(b"late"), files.get):
+        with pytest.raises(qindex.StoreClosed):
+            verb()
+    assert open_queue().depth == 0
