@@ -10,6 +10,7 @@ import pytest
 BENCH = Path(__file__).parents[2] / "tools" / "bench"
 sys.path.insert(0, str(BENCH))
 
+import dead  # noqa: E402
 import facts  # noqa: E402
 import floor  # noqa: E402
 import plan  # noqa: E402
@@ -217,3 +218,14 @@ def test_the_other_surfaces_are_measured(tmp_path: Path) -> None:
     figures = dict(surfaces.one_round(tmp_path, 50))
     assert {"qindex.aio", "qindex.compat.Queue", "qindex.compat.queuelib"} <= set(figures)
     assert all(value > 0 for found in figures.values() for value in found.values())
+
+
+@pytest.mark.parametrize("name", dead.WORKS)
+def test_each_dead_directory_is_made_read_and_removed(name: str, tmp_path: Path) -> None:
+    if dead.WORKS[name][2] == dead.COLUMNS:
+        pytest.importorskip("pyarrow")
+    found = dead.measure(name, 400, tmp_path, repeats=1)
+    assert found.messages == (1000 if "10 GB" in name else 400)
+    assert found.file_bytes > found.messages * dead.STORED_BODY_BYTES
+    assert found.memory_bytes > 1 << 20
+    assert not list(tmp_path.iterdir())
