@@ -13,6 +13,9 @@ rabbitmq_store             N.rdq, the bodies
 rabbitmq_pieces            files, piece by piece, for the scanners in C (c_ext/formats)
 rabbitmq_salvage           the way on behind a damaged record
 rabbitmq_message           the Erlang record of a message
+rabbitmq_container         messages of 3.13 and later: what the broker noted; MQTT
+rabbitmq_amqp10, amqp10    AMQP 1.0 messages in these; the values of that protocol
+rabbitmq_properties        the bytes of properties, from values with their types
 rabbitmq_write             the way back: files that a 3.10 node opens
 rabbitmq_definitions       mnesia's log and dets: queues, arguments, terms of an orderly stop
 erlang, erlang_files       Erlang terms, and the files that hold them

@@ -13,7 +13,7 @@ from typing import Any
 from qindex.formats.erlang_files import dets_objects, log_terms
 from qindex.formats.field_table import AmqpError, FieldValue, decode_table
 from qindex.formats.foreign import Findings, Tree
-from qindex.formats.rabbitmq_message import encode_typed_table
+from qindex.formats.rabbitmq_properties import encode_typed_table
 
 # In the order in which mnesia applies them: snapshot, changes since, the latest changes.
 _TABLE_FILES = (

@@ -3,33 +3,31 @@
 ::
 
     {basic_message, {resource, VHost, exchange, Exchange}, [RoutingKey], Content, Id, Persistent}
-    {mc, mc_amqpl, Content, #{x => Exchange, rk => [RoutingKey], id => Id, d => false if transient}}
+    {mc, Protocol, Data, #{x => Exchange, rk => [RoutingKey], id => Id, d => false if transient}}
+    Data    = Content for mc_amqpl; rabbitmq_container reads those of other protocols
     Content = {content, 60, Decoded | none, Raw | none, Protocol, [Fragment]}   last fragment first
 
-The properties are raw as the publisher sent them, or decoded if the broker changed them (a message
-that was dead-lettered). Decoded ones are encoded again here, by the types that stand beside each
-value, so that every message has its properties raw and exactly as a consumer would get them.
+The properties are raw as the publisher sent them, or decoded if the broker changed them (in 3.x a
+message that was dead-lettered). Decoded ones are encoded again here, by the types that stand beside
+each value, so that every message has its properties raw and exactly as a consumer would get them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
-from struct import error as struct_error
 from typing import Any, Final
 
 from qindex._core import ffi, lib
 from qindex.formats import erlang
-from qindex.formats.amqp import PROPERTY_NAMES, join_properties
-from qindex.formats.erlang import Atom
+from qindex.formats.amqp import PROPERTY_NAMES
+from qindex.formats.rabbitmq_container import annotate, changes, read_container
+from qindex.formats.rabbitmq_properties import MessageError, encode_basic
+
+__all__ = ["Content", "MessageError", "read_message", "text"]
 
 _U32: Final = Struct(">I")
-
-
-class MessageError(ValueError):
-    """The term is not a message that this module knows."""
 
 
 @dataclass(slots=True)
@@ -97,18 +95,25 @@ def _read_term(data: bytes) -> Content:
         case ("basic_message", ("resource", _, "exchange", bytes(exchange)), [*keys], content,
               bytes(msg_id), persistent):  # fmt: skip
             durable = persistent == "true"
-        case ("mc", "mc_amqpl", content, {"x": bytes(exchange), "rk": [*keys], **rest}):
+            properties, body = _read_content(content)
+        case ("mc", str(protocol), data, {"x": bytes(exchange), "rk": [*keys], **rest} as notes):
             msg_id = rest.get("id", b"")  # type: ignore[assignment]
             durable = rest.get("d", "true") == "true"
-        case ("mc", str(protocol), _, _):
-            raise MessageError(f"a message of the protocol {protocol} cannot be read yet")
+            properties, body = _read_data(protocol, data, notes)
         case _:
             raise MessageError("a term that is no message")
     if not all(isinstance(key, bytes) for key in keys) or not isinstance(msg_id, bytes):
         raise MessageError("a message whose routing keys or id are no binaries")
-    properties, body = _read_content(content)
     routing_keys = [text(key) for key in keys if isinstance(key, bytes)]
     return Content(text(exchange), routing_keys, properties, body, msg_id, durable)
+
+
+def _read_data(protocol: str, data: Any, notes: dict[Any, Any]) -> tuple[bytes, bytes]:
+    """Properties and body of a container, as RabbitMQ gives them to an AMQP 0-9-1 consumer."""
+    if protocol != "mc_amqpl":
+        return read_container(protocol, data, notes)
+    properties, body = _read_content(data)
+    return annotate(properties, notes) if changes(notes) else properties, body
 
 
 def text(raw: bytes) -> str:
@@ -132,100 +137,3 @@ def _encode_decoded(decoded: Any) -> bytes:
         case ("P_basic", *values) if len(values) == len(PROPERTY_NAMES):
             return encode_basic(values)
     raise MessageError("a message without properties")
-
-
-# --- properties that the broker decoded --------------------------------------------------------
-
-
-def encode_basic(values: list[Any]) -> bytes:
-    """The raw property list of a P_basic record's fourteen values."""
-    parts: list[bytes | None] = []
-    for name, value in zip(PROPERTY_NAMES, values, strict=True):
-        try:
-            parts.append(None if value == "undefined" else _encode_basic_value(name, value))
-        except (struct_error, TypeError, ValueError, OverflowError) as error:
-            raise MessageError(f"the property {name} cannot be written: {error}") from None
-    return join_properties(parts)
-
-
-def _encode_basic_value(name: str, value: Any) -> bytes:
-    if name == "headers":
-        return encode_typed_table(value)
-    if name in ("delivery_mode", "priority"):
-        return _packer("B")(value)
-    if name == "timestamp":
-        return _packer("Q")(value)
-    return _shortstr(value)
-
-
-def encode_typed_table(table: list[Any]) -> bytes:
-    """A field table from ``[{Key, Type, Value}]``, its length in front. Iterative."""
-    out = bytearray(4)
-    # As in field_table.encode_table: the container being written, its parents on `stack`.
-    items: Iterator[Any] = iter(table)
-    keyed, length_at = True, 0
-    stack: list[tuple[Iterator[Any], bool, int]] = []
-    while True:
-        for item in items:
-            if keyed:
-                key, kind, value = item
-                out += _shortstr(key)
-            else:
-                kind, value = item
-            if kind in ("table", "array"):
-                out += b"F" if kind == "table" else b"A"
-                stack.append((items, keyed, length_at))
-                items, keyed, length_at = iter(value), kind == "table", len(out)
-                out += bytes(4)
-                break
-            encoder = _TYPED.get(kind)
-            if encoder is None:
-                raise ValueError(f"a header of the unknown type {kind}")
-            out += encoder(value)
-        else:
-            _U32.pack_into(out, length_at, len(out) - length_at - 4)
-            if not stack:
-                return bytes(out)
-            items, keyed, length_at = stack.pop()
-
-
-def _packer(layout: str, tag: bytes = b"") -> Callable[[Any], bytes]:
-    pack = Struct(">" + layout).pack
-    return lambda value: tag + pack(value)
-
-
-def _string(tag: bytes) -> Callable[[Any], bytes]:
-    def encode(value: Any) -> bytes:
-        raw = bytes(value)  # a binary, or a list of its bytes
-        return tag + _U32.pack(len(raw)) + raw
-
-    return encode
-
-
-def _shortstr(value: Any) -> bytes:
-    raw = bytes(value)
-    return bytes([len(raw)]) + raw
-
-
-def _decimal(value: Any) -> bytes:
-    scale, number = value
-    return b"D" + Struct(">BI").pack(scale, number)
-
-
-_TYPED: Final[dict[str, Callable[[Any], bytes]]] = {
-    "longstr": _string(b"S"),
-    "signedint": _packer("i", b"I"),
-    "decimal": _decimal,
-    "timestamp": _packer("Q", b"T"),
-    "byte": _packer("b", b"b"),
-    "double": _packer("d", b"d"),
-    "float": _packer("f", b"f"),
-    "long": _packer("q", b"l"),
-    "short": _packer("h", b"s"),
-    "bool": lambda value: b"t\x01" if value == Atom("true") else b"t\x00",
-    "binary": _string(b"x"),
-    "unsignedbyte": _packer("B", b"B"),
-    "unsignedshort": _packer("H", b"u"),
-    "unsignedint": _packer("I", b"i"),
-    "void": lambda _: b"V",
-}

@@ -16,7 +16,7 @@ from qindex._core import ffi, lib
 from qindex.formats import erlang
 from qindex.formats.amqp import decode_properties
 from qindex.formats.erlang import Atom, BitString, ErlangError, ImproperList
-from qindex.formats.rabbitmq_message import Content, MessageError, read_message
+from qindex.formats.rabbitmq_message import Content, read_message
 from qindex.formats.rabbitmq_write import encode_message
 
 SAMPLES = Path(__file__).resolve().parents[3] / "shared/fixtures/rabbitmq/mc_samples.tsv"
@@ -246,7 +246,11 @@ def test_the_message_containers_of_later_nodes_are_read() -> None:
     assert full.msg_id == least.msg_id == bytes(15) + b"\1"
 
 
-def test_containers_of_other_protocols_say_which() -> None:
-    for name in ("amqp10_full", "amqp10_body_only"):
-        with pytest.raises(MessageError, match="protocol mc_amqp cannot be read yet"):
-            read_message(samples()[name])
+def test_the_containers_of_amqp_1_0_are_read() -> None:
+    found = samples()
+    full = read_message(found["amqp10_full"])
+    properties = decode_properties(full.properties)
+    assert full.body == read_message(found["amqp10_body_only"]).body == b"amqp 1.0 payload"
+    assert (properties.content_type, properties.message_id) == ("text/plain", "mid")
+    assert properties.headers == {"k": "v", "x-opt-a": "b"}
+    assert (properties.delivery_mode, properties.priority, properties.expiration) == (2, 4, "30000")
