@@ -5,7 +5,9 @@ Draw what an operator wants to see, as SVG or PNG: the name behind -o says which
   slots DIR QUEUE   a map of the queue's slots: where messages are published,
                     delivered, acked, and live. Of a store or a RabbitMQ node
   depth DIR QUEUE   how many messages the queue had, and how old the first one
-                    was, over the records of its journals. Of a store
+                    was, over the records of its journals. Of a store, or of
+                    a RabbitMQ node's queue of version 1, with ages if its
+                    messages say when they were published
   files DIR         live bytes against garbage, for each message file. Of a
                     store or a RabbitMQ node
   recovery DIR ...  how long opening and reading take, against the size:
@@ -23,13 +25,19 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from qindex.cli.screen import CommandError, Screen
-from qindex.cli.sources import Source, open_source, refuse_inside, tell_damage
+from qindex.cli.sources import (
+    NodeSource,
+    Source,
+    StoreSource,
+    open_source,
+    refuse_inside,
+    tell_damage,
+)
 from qindex.cli.text import count, printable, size
 
 KINDS: Final = ("slots", "depth", "files", "recovery")
@@ -40,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=KINDS, help="what to draw")
     parser.add_argument("dir", metavar="DIR", help="a store, or a dead broker's directory")
     parser.add_argument("queues", metavar="QUEUE", nargs="*", help="of recovery: more directories")
+    parser.add_argument("--priority", type=int, help="depth of a RabbitMQ queue: which part")
     parser.add_argument("-o", "--out", metavar="FILE", help="a name that ends in .svg or .png")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
@@ -100,12 +109,24 @@ def _numbers(options: argparse.Namespace, screen: Screen, source: Source) -> Any
             raise CommandError("files are drawn for all queues together: leave out QUEUE")
         return _message_files(source, screen)
     name = _the_queue(source, options.queues)
-    collect: Callable[[Source, str], Any]
     if options.kind == "slots":
-        from qindex.cli.plot_slots import slot_map as collect
-    else:
-        from qindex.cli.plot_depth import curve_of as collect
-    return collect(source, name)
+        from qindex.cli.plot_slots import slot_map
+
+        return slot_map(source, name)
+    return _depth(source, name, options.priority)
+
+
+def _depth(source: Source, name: str, priority: int | None) -> Any:
+    if isinstance(source, StoreSource):
+        from qindex.cli.plot_depth import curve_of
+
+        return curve_of(source, name)
+    if isinstance(source, NodeSource):
+        from qindex.cli.plot_depth_node import curve_of_node
+        from qindex.cli.replay import log_of_node
+
+        return curve_of_node(source, name, log_of_node(source, name, priority))
+    raise CommandError(f"depth cannot read {source.format} directories: they keep no journal")
 
 
 def _the_queue(source: Source, asked: list[str]) -> str:

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from qindex.cli.journal import Record, journals_in
-from qindex.cli.screen import CommandError
-from qindex.cli.sources import Source, StoreSource
+from qindex.cli.sources import StoreSource
 from qindex.cli.text import printable
 from qindex.formats.foreign import Findings, Tree
 
@@ -40,10 +39,8 @@ class Curve:
         return asdict(self)
 
 
-def curve_of(source: Source, name: str) -> Curve:
+def curve_of(source: StoreSource, name: str) -> Curve:
     """Cost: reads the journals; memory for their records."""
-    if not isinstance(source, StoreSource):
-        raise CommandError(f"depth needs a store of qindex: {source.format} keeps no such journal")
     stats = source.store.queue(name, create=False).stats()
     records: list[Record] = []
     clocks: list[tuple[int, int]] = []  # (number of records before it, microseconds)
@@ -60,11 +57,11 @@ def curve_of(source: Source, name: str) -> Curve:
                     records.append(record)
     curve = Curve(printable(name), len(records))
     depth = stats.ready + stats.unacked + stats.delayed + stats.dead
-    _walk(curve, records, _Clock(clocks), depth)
+    _walk(curve, records, Clock(clocks), depth)
     return curve
 
 
-class _Clock:
+class Clock:
     """When a record was written: between the two nearest clocks, by its number."""
 
     def __init__(self, clocks: list[tuple[int, int]]) -> None:
@@ -72,9 +69,11 @@ class _Clock:
         self.is_known = len({us for _, us in clocks}) > 1
 
     def at(self, number: int) -> float | None:
-        """Seconds since 1970; None behind the last clock."""
+        """Seconds since 1970; None before the first clock and behind the last."""
         place = bisect_right(self._clocks, (number, 1 << 63))
-        before, before_us = self._clocks[max(0, place - 1)]
+        if place == 0:
+            return None
+        before, before_us = self._clocks[place - 1]
         if place == len(self._clocks):
             return before_us / 1e6 if before == number else None
         after, after_us = self._clocks[place]
@@ -84,7 +83,7 @@ class _Clock:
         return self._clocks[0][1] / 1e6, self._clocks[-1][1] / 1e6
 
 
-def _walk(curve: Curve, records: list[Record], clock: _Clock, depth: int) -> None:
+def _walk(curve: Curve, records: list[Record], clock: Clock, depth: int) -> None:
     """Forwards; what was there before the journals follows from what is there at their end."""
     born = {r.req_id: number for number, r in enumerate(records) if r.verb == "publish"}
     acked = {r.req_id for r in records if r.verb == "ack"}
@@ -128,7 +127,7 @@ def _depth_before(records: list[Record], depth: int) -> int:
     return max(depth - change, -least)
 
 
-def _add_point(curve: Curve, number: int, depth: int, oldest: int | None, clock: _Clock) -> None:
+def _add_point(curve: Curve, number: int, depth: int, oldest: int | None, clock: Clock) -> None:
     """`oldest`: the record that published the oldest message; None: there is none."""
     curve.numbers.append(number)
     curve.depth.append(depth)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from qindex.cli.plot_depth import Curve
 from qindex.cli.plot_recovery import Times
@@ -33,6 +34,7 @@ _STYLE: Final[Any] = {
 }
 _SEGMENT_LINES_MAX: Final = 40
 _FILE_NAMES_MAX: Final = 24
+_ROOM_FOR_LEGEND: Final = 1.3
 _NAME_LETTERS_MAX: Final = 80  # beside each other
 
 
@@ -94,18 +96,23 @@ def depth(curve: Curve, out: Path) -> None:
         if curve.began is not None and curve.ended is not None:
             moments = [strftime("%H:%M:%S", localtime(t)) for t in (curve.began, curve.ended)]
             span = f", clocks from {moments[0]} to {moments[1]}"
-        figure.suptitle(f"{curve.queue}: {count(curve.records, 'record')} in its journals{span}")
+        told = f"{count(curve.records, 'record')} in its journals{span}"
+        if not curve.records:
+            told = f"{count(curve.depth[-1], 'message')}; nothing happened since the last flush"
+        figure.suptitle(f"{curve.queue}: {told}")
         panels = figure.subplots(2 if has_age else 1, 1, sharex=True, squeeze=False)[:, 0]
-        panels[0].fill_between(
-            curve.numbers, curve.depth, facecolor=BLUE + "59", edgecolor=BLUE, linewidth=1
-        )
+        numbers, depths = curve.numbers, curve.depth
+        if not curve.records:
+            numbers, depths = [0, 1], 2 * curve.depth[-1:]
+        panels[0].fill_between(numbers, depths, facecolor=BLUE + "59", edgecolor=BLUE, linewidth=1)
         panels[0].set_ylabel("messages")
-        panels[0].set_ylim(bottom=0)
+        panels[0].set_ylim(0, 1.05 * max(1, *depths))
         panels[0].yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         if has_age:
             _ages(panels[1], curve)
         panels[-1].set_xlabel("record")
         panels[-1].set_xlim(0, max(1, curve.records))
+        panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
         panels[-1].xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         _save(figure, out)
 
@@ -124,7 +131,7 @@ def _ages(panel: Any, curve: Curve) -> None:
             panel.plot(curve.numbers, ages, color=RED, linestyle=style, linewidth=1.2, label=label)
             panel.legend(loc="upper left", frameon=False)
     panel.set_ylabel("age")
-    panel.set_ylim(bottom=0)
+    panel.set_ylim(0, _ROOM_FOR_LEGEND * max([age for age in curve.age_seconds if age] or [1.0]))
     panel.yaxis.set_major_formatter(lambda value, _: duration(value) if value else "0")
 
 

@@ -162,18 +162,23 @@ def open_log(
         finally:
             tree.close()
     elif isinstance(source, NodeSource):
-        queue = source.queues[name]
-        parts = [part for part in queue.parts if priority in (None, part.priority)]
-        if len(parts) != 1:
-            known = ", ".join(str(part.priority) for part in queue.parts)
-            raise CommandError(f"{printable(name)} has the priorities {known}: choose --priority")
-        if parts[0].index_version != 1:
-            raise CommandError(
-                f"{printable(name)} has an index of version 2, which keeps no journal: qindex"
-                " trace and cat read it"
-            )
-        node = source.node
-        slots = queue.vhost.segment_entry_count
-        yield RabbitMQLog(node.tree, parts[0].where, slots, Findings())
+        yield log_of_node(source, name, priority)
     else:
         raise CommandError(f"{source.format} directories keep no journal: qindex cat reads them")
+
+
+def log_of_node(source: NodeSource, name: str, priority: int | None = None) -> RabbitMQLog:
+    """One directory of a queue. CommandError if `priority` has to say which, or it has no log."""
+    queue = source.queues[name]
+    parts = [part for part in queue.parts if priority in (None, part.priority)]
+    if len(parts) != 1:
+        known = ", ".join(str(part.priority) for part in queue.parts)
+        raise CommandError(f"{printable(name)} has the priorities {known}: choose --priority")
+    if parts[0].index_version != 1:
+        raise CommandError(
+            f"{printable(name)} has an index of version 2, which keeps no journal: qindex"
+            " trace and cat read it"
+        )
+    node = source.node
+    slots = queue.vhost.segment_entry_count
+    return RabbitMQLog(node.tree, parts[0].where, slots, Findings())

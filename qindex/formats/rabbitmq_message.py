@@ -25,7 +25,7 @@ from qindex.formats.amqp import PROPERTY_NAMES
 from qindex.formats.rabbitmq_container import annotate, changes, read_container
 from qindex.formats.rabbitmq_properties import MessageError, encode_basic
 
-__all__ = ["Content", "MessageError", "read_message", "text"]
+__all__ = ["Content", "MessageError", "read_message", "received_ms", "text"]
 
 _U32: Final = Struct(">I")
 
@@ -114,6 +114,17 @@ def _read_data(protocol: str, data: Any, notes: dict[Any, Any]) -> tuple[bytes, 
         return read_container(protocol, data, notes)
     properties, body = _read_content(data)
     return annotate(properties, notes) if changes(notes) else properties, body
+
+
+def received_ms(data: bytes) -> int | None:
+    """When the broker received a message, as 3.13 and later note it: milliseconds since 1970."""
+    try:
+        match erlang.decode(data):
+            case ("mc", _, _, {"rts": int(received)}):
+                return received
+    except erlang.ErlangError:
+        pass
+    return None
 
 
 def text(raw: bytes) -> str:

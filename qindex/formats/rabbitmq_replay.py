@@ -159,12 +159,19 @@ class RabbitMQLog:
 
     def publishes_of(self, number: int) -> Iterator[tuple[int, Fields, bytes]]:
         """(seq, fields, nothing) of what a segment holds."""
-        source = self.tree.try_open(f"{self.folder}/{number}.idx")
+        for seq, fields, _, _ in self.terms_of(number):
+            yield seq, fields_of(fields), b""
+
+    def terms_of(self, number: int) -> Iterator[tuple[int, bytes, str, int]]:
+        """(seq, raw fields, file, offset of the term) of the publishes that a segment holds."""
+        where = f"{self.folder}/{number}.idx"
+        source = self.tree.try_open(where)
         if source is None:
             return
         with source:
             stretches = list(segment_stretches(source, self.slots, Segment(), self.findings))
             for start, end in stretches:
-                for _, _, slot, fields in segment_records(source, start, end):
+                for offset, _, slot, fields in segment_records(source, start, end):
                     if fields:
-                        yield number * self.slots + slot, fields_of(fields), b""
+                        term = offset + 2 + FIELDS_BYTES
+                        yield number * self.slots + slot, fields, where, term

@@ -31,3 +31,20 @@ def test_version_2_keeps_no_journal(shared_node, capsys):
     queue = next(verdict["queue"] for verdict in verdicts if "," not in verdict["queue"])
     assert main(["replay", path, queue]) == 2
     assert "an index of version 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["b_v1_kill9", "c_v1_seg2048_kill9"])
+def test_the_depth_behind_the_last_record_is_what_recovery_reads(shared_node, capsys, name):
+    path = shared_node(name).path
+    with open_node(path) as node:
+        queues = [
+            queue for queue in node.queues if len(queue.parts) == 1 and queue.vhost.name == "/"
+        ]
+    for queue in queues:
+        assert main(["plot", "depth", str(path), queue.name, "--json"]) == 0
+        curve = json.loads(capsys.readouterr().out)
+        counts = queue.counts
+        assert curve["depth"][-1] == counts.live + counts.transient + counts.body_missing
+        assert curve["records"] == counts.journal_records
+        assert len(curve["depth"]) == len(curve["numbers"]) <= 302
+        assert all(age is None or 0 <= age < 3600 for age in curve["age_seconds"])
