@@ -131,6 +131,7 @@ class Consumer:
                     headers=found.headers or None,
                     persistent=found.persistent,
                     expires_at=found.expires_at,
+                    priority=found.priority or 0,
                 )
 
     def _write(self, stdin: IO[bytes], positions: Sequence[int]) -> None:

@@ -3,7 +3,7 @@
 As JSON, one object a line (peek --json, cat and export --jsonl), a message has these keys:
 
 queue, req_id     its place; in a RabbitMQ directory req_id is RabbitMQ's sequence number
-priority          of the sub-queue that it is in, in a RabbitMQ priority queue; else null
+priority          1 to 255, null for none; in a RabbitMQ priority queue that of its sub-queue
 state             ready; delayed: not due yet; delivered: a consumer may have had it; expired:
                   nobody would get it now; dead: a dead letter, nobody gets it unless redriven
 dead              why it is a dead letter (expired, rejected, deliveries), or null

@@ -11,16 +11,15 @@ from pathlib import Path
 
 import qindex
 from qindex.cli.messages import Found
+from qindex.cli.put import batches, put
 from qindex.cli.replay_show import Shown
 from qindex.cli.screen import CommandError, Screen
 from qindex.cli.sources import refuse_inside
 from qindex.cli.text import count, printable
+from qindex.formats.native_frames import priority_of
 from qindex.formats.native_messages import MessageFiles, read_msg_id
 from qindex.formats.native_replay import NativeLog
 from qindex.formats.replay import Live, Publish, Replay, publishes
-
-BATCH_MESSAGES = 1000
-BATCH_BYTES = 16 << 20
 
 
 def put_into(screen: Screen, shown: Shown, replay: Replay, path: str) -> int:
@@ -33,27 +32,24 @@ def put_into(screen: Screen, shown: Shown, replay: Replay, path: str) -> int:
             raise CommandError(f"{path!r} has a queue {printable(shown.queue)!r}: choose another")
         queue = target.queue(shown.queue)
         files = MessageFiles(shown.log.tree)
-        done = lost = 0
-        for batch in _batches(_found(shown.queue, files, replay)):
-            there = [found for found in batch if found is not None]
-            lost += len(batch) - len(there)
-            _publish(queue, there)
-            done += len(there)
+        done = 0
+        for batch in batches(_found(shown.queue, files, replay)):
+            put(queue, batch)
+            done += len(batch)
             progress.at(done, replay.state.live)
+        lost = replay.state.live - done
         target.sync()
     gone = f"; the payloads of {count(lost, 'message')} are gone" if lost else ""
     screen.line(f"{count(done, 'message')} of step {replay.number:,} put into {path}{gone}")
     return 1 if lost else 0
 
 
-def _found(name: str, files: MessageFiles, replay: Replay) -> Iterator[Found | None]:
-    """None for one whose payload cannot be had."""
+def _found(name: str, files: MessageFiles, replay: Replay) -> Iterator[Found]:
+    """Without those whose payload cannot be had."""
     for message, publish in publishes(replay):
         payload = None if publish is None else _payload(files, publish)
-        if publish is None or payload is None:
-            yield None
-            continue
-        yield _as_found(name, message, publish, payload)
+        if publish is not None and payload is not None:
+            yield _as_found(name, message, publish, payload)
 
 
 def _as_found(name: str, message: Live, publish: Publish, payload: bytes) -> Found:
@@ -68,6 +64,7 @@ def _as_found(name: str, message: Live, publish: Publish, payload: bytes) -> Fou
         publish.fields.expiry_us,
         payload[:table_bytes],
         payload[table_bytes:],
+        priority=priority_of(message.req_id),
     )
 
 
@@ -80,26 +77,3 @@ def _payload(files: MessageFiles, publish: Publish) -> bytes | None:
         return None
     source = files.tree.kept_open(place[0])
     return None if source is None else source.read(place[1] + 24, read_msg_id(msg_id).length)
-
-
-def _batches(messages: Iterator[Found | None]) -> Iterator[list[Found | None]]:
-    batch: list[Found | None] = []
-    byte_count = 0
-    for found in messages:
-        batch.append(found)
-        byte_count += 0 if found is None else len(found.body)
-        if len(batch) == BATCH_MESSAGES or byte_count > BATCH_BYTES:
-            yield batch
-            batch, byte_count = [], 0
-    if batch:
-        yield batch
-
-
-def _publish(queue: qindex.Queue, batch: list[Found]) -> None:
-    queue.publish_many(
-        [found.body for found in batch],
-        headers=[found.headers for found in batch],
-        persistent=[found.persistent for found in batch],
-        redelivered=[found.redelivered for found in batch],
-        expires_at=[found.expires_at for found in batch],
-    )

@@ -199,9 +199,13 @@ class Broker:
             if message.expiry_us:
                 left_ms = int(message.expiry_us / 1000 - time.time() * 1000)
                 expiration = str(max(0, left_ms))
-            mode = 2 if message.persistent else 1
             return encode_properties(
-                Properties(headers=headers or None, delivery_mode=mode, expiration=expiration)
+                Properties(
+                    headers=headers or None,
+                    delivery_mode=2 if message.persistent else 1,
+                    priority=message.priority,
+                    expiration=expiration,
+                )
             )
         try:
             properties = decode_properties(raw)

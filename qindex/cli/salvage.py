@@ -1,8 +1,9 @@
 """qindex salvage: a damaged store's messages into a new one.
 
 Copy every message of a damaged store that can be read into a new store, in
-order, with headers, expiry and redelivered flag. What is damaged is left out,
-told with its place, and counted; DIR is never changed. ReqIds are given anew.
+order, with headers, priority, delay, expiry and redelivered flag; dead letters
+stay dead letters. What is damaged is left out, told with its place, and
+counted; DIR is never changed. ReqIds are given anew.
 
 Queues that the engine serves are copied as it serves them. A queue, or a whole
 store, that it refuses (store.meta, queue.meta or both journals are lost) is put
@@ -22,21 +23,20 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 import qindex
-from qindex.cli.messages import Choice, Found
+from qindex.cli.messages import STATES, Choice, Found
+from qindex.cli.put import batches, put, put_dead
 from qindex.cli.salvage_raw import RawStore
-from qindex.cli.screen import CommandError, Progress, Screen
+from qindex.cli.screen import CommandError, Progress, Quiet, Screen
 from qindex.cli.sources import StoreSource
 from qindex.cli.stores import QueueGone, advice
 from qindex.cli.text import count, duration, printable, rate, size
 
-BATCH_MESSAGES: Final = 1000
-BATCH_BYTES: Final = 4 * 1024 * 1024
 COLUMNS: Final = ["<queue", ">copied", ">bytes", ">damaged", "<how"]
 
 
@@ -98,26 +98,43 @@ def _salvage(
             source = StoreSource(stack.enter_context(store), screen)
             total = sum(source.depth(name) for name in source.names())
             for name in source.names():
-                if not _is_served(store, name):
-                    continue
-                _refuse(name, existing)
-                served.add(store.queue_directory(name))
-                before, depth = source.damaged, source.depth(name)
-                done.append(queue := Salvaged(name, raw=False))
-                _copy(queue, _served(source, name), target, bar, (done, total))
-                _tell_findings(source, store.queue_directory(name))
-                # A damaged row of records is one finding, and the queue knows what was in it.
-                queue.damaged = max(source.damaged - before, depth - queue.messages)
+                if _is_served(store, name):
+                    _refuse(name, existing)
+                    served.add(store.queue_directory(name))
+                    done.append(Salvaged(name, raw=False))
+                    _copy_served(source, target, bar, (done, total))
             _tell_findings(source, "messages/")
-    for folder in raw.folders():
-        if folder not in served:
-            before = raw.damaged
-            name = raw.name(folder)
-            _refuse(name, existing)
-            done.append(queue := Salvaged(name, raw=True))
-            _copy(queue, raw.messages(folder, name), target, bar, (done, 0))
-            queue.damaged = raw.damaged - before
+    with closing(RawStore(raw.root, Quiet())) as quiet:
+        for folder in raw.folders():
+            if folder not in served:
+                before = raw.damaged
+                name = raw.name(folder)
+                _refuse(name, existing)
+                done.append(queue := Salvaged(name, raw=True))
+                dead = (found for found in quiet.messages(folder, name) if found.dead)
+                alive = (found for found in raw.messages(folder, name) if not found.dead)
+                _copy(dead, alive, target, bar, (done, 0))
+                queue.damaged = raw.damaged - before
     return done
+
+
+def _copy_served(
+    source: StoreSource,
+    target: qindex.Store,
+    bar: Progress,
+    so_far: tuple[list[Salvaged], int],
+) -> None:
+    queue = so_far[0][-1]
+    before, depth = source.damaged, source.depth(queue.queue)
+    dead: Iterable[Found] = ()
+    if source.store.queue(queue.queue, create=False).stats().dead:
+        quiet = StoreSource(source.store, Quiet())
+        dead = _served(quiet, queue.queue, frozenset({"dead"}))
+    alive = _served(source, queue.queue, frozenset(STATES) - {"dead"})
+    _copy(dead, alive, target, bar, so_far)
+    _tell_findings(source, source.store.queue_directory(queue.queue))
+    # A damaged row of records is one finding, and the queue knows what was in it.
+    queue.damaged = max(source.damaged - before, depth - queue.messages)
 
 
 def _tell_findings(source: StoreSource, where: str) -> None:
@@ -143,9 +160,9 @@ def _is_served(store: qindex.Store, name: str) -> bool:
     return True
 
 
-def _served(source: StoreSource, name: str) -> Iterator[Found]:
+def _served(source: StoreSource, name: str, states: frozenset[str]) -> Iterator[Found]:
     try:
-        yield from source.messages(name, Choice())
+        yield from source.messages(name, Choice(states=states))
     except QueueGone:
         return
 
@@ -156,36 +173,21 @@ def _refuse(name: str, existing: set[str]) -> None:
 
 
 def _copy(
-    queue: Salvaged,
+    dead: Iterable[Found],
     messages: Iterable[Found],
     target: qindex.Store,
     bar: Progress,
     so_far: tuple[list[Salvaged], int],
 ) -> None:
-    into = target.queue(queue.queue)
-    batch: list[Found] = []
-    batch_bytes = 0
-
-    def publish() -> None:
-        into.publish_many(
-            [found.body for found in batch],
-            headers=[found.headers for found in batch],
-            persistent=[found.persistent for found in batch],
-            redelivered=[found.redelivered for found in batch],
-            expires_at=[found.expires_at for found in batch],
-        )
-        queue.messages += len(batch)
-        queue.body_bytes += batch_bytes
-        bar.at(sum(q.messages for q in so_far[0]), so_far[1])
-
-    for found in messages:
-        if batch and (len(batch) == BATCH_MESSAGES or batch_bytes > BATCH_BYTES):
-            publish()
-            batch, batch_bytes = [], 0
-        batch.append(found)
-        batch_bytes += len(found.body)
-    if batch:
-        publish()
+    """The dead letters first: they are made in an empty queue."""
+    queue = so_far[0][-1]
+    for put_batch, found in ((put_dead, dead), (put, messages)):
+        into = target.queue(queue.queue, dead_letters=put_batch is put_dead)
+        for batch in batches(found):
+            put_batch(into, batch)
+            queue.messages += len(batch)
+            queue.body_bytes += sum(len(each.body) for each in batch)
+            bar.at(sum(q.messages for q in so_far[0]), so_far[1])
 
 
 def _show(screen: Screen, done: list[Salvaged], seconds: float) -> None:

@@ -23,7 +23,9 @@ from qindex.cli.screen import Screen
 from qindex.cli.sources import Telling
 from qindex.cli.text import printable
 from qindex.formats.foreign import Findings, Tree
+from qindex.formats.native_frames import COUNT_MASK, DEAD_US, priority_of
 from qindex.formats.native_messages import FRAME_BYTES, MessageFiles, read_msg_id
+from qindex.reader import REASONS
 
 FILE_BYTES_MAX: Final = 1 << 30
 SEGMENT_ENTRIES: Final = 16384
@@ -48,9 +50,11 @@ class _Records:
     published: dict[int, _Publish] = field(default_factory=dict)
     acked: set[int] = field(default_factory=set)
     purges: list[tuple[int, set[int]]] = field(default_factory=list)
+    times: dict[int, tuple[int, int]] = field(default_factory=dict)  # due, priority: the last one
 
     def is_acked(self, req_id: int) -> bool:
-        below = any(req_id < limit and req_id not in kept for limit, kept in self.purges)
+        count = req_id & COUNT_MASK
+        below = any(count < limit and req_id not in kept for limit, kept in self.purges)
         return below or req_id in self.acked
 
 
@@ -59,6 +63,7 @@ class RawStore(Telling):
 
     def __init__(self, root: Path, screen: Screen) -> None:
         super().__init__(screen)
+        self.root = root
         self._tree = Tree(root, Findings())
         self._files = MessageFiles(self._tree)
         self._entries = 0
@@ -120,7 +125,8 @@ class RawStore(Telling):
                     publish = segment.published.get(req_id) or journal.published[req_id]
                     found = self._found(name, req_id, publish, data)
                     if found is not None:
-                        yield found
+                        times = journal.times.get(req_id) or segment.times.get(req_id)
+                        yield _with_time(found, times)
             for where in segments.get(number, ()):
                 del data[where]
 
@@ -166,6 +172,9 @@ class RawStore(Telling):
                     )
                 elif verb == "ack":
                     records.acked.add(int(words[2]))
+                elif verb == "time":
+                    times = int(words[4]), int(words[6])
+                    records.times[base + int(words[2])] = times
                 elif verb == "event":
                     slot = int(words[2])
                     events[slot] = events.get(slot, 0) + 1
@@ -214,6 +223,20 @@ class RawStore(Telling):
             return None
         length = read_msg_id(msg_id).length
         return source.read(place[1] + FRAME_BYTES - 1, length)
+
+
+def _with_time(found: Found, times: tuple[int, int] | None) -> Found:
+    """With its priority, and what it is held for."""
+    found.priority = priority_of(found.req_id)
+    if times is not None:
+        due_us, priority = times
+        found.priority = priority or found.priority
+        if due_us >= DEAD_US:
+            found.state = "dead"
+            found.dead = REASONS[due_us - DEAD_US] if due_us - DEAD_US < len(REASONS) else None
+        elif due_us > time.time() * 1e6:
+            found.state, found.due_us = "delayed", due_us
+    return found
 
 
 def _is_tail(line: str) -> bool:

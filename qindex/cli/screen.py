@@ -128,6 +128,13 @@ class Screen:
             progress.wipe()
 
 
+class Quiet(Screen):
+    """For a second reading of what was told already."""
+
+    def error(self, text: str) -> None:
+        pass
+
+
 class Progress:
     """A line about one step: how many of how many, how fast, how long it will take."""
 

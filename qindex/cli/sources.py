@@ -210,6 +210,7 @@ def _found(name: str, raw: Any, payload: Any) -> Found:
         expiry_us,
         ffi.unpack(payload, table_size) if table_size else b"",
         ffi.unpack(payload + table_size, raw.body_size) if raw.body_size else b"",
+        priority=raw.priority or None,
         due_us=raw.due_us,
         dead=dead,
     )

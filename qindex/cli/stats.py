@@ -2,8 +2,8 @@
 
 Show the figures of a store and of each of its queues: messages waiting, and of
 them unacked and delayed ones and dead letters; what is in journals and
-segments, how full the message files are. Reads only, also beside a process that
-writes.
+segments, how full the message files are; of delayed messages when the next one
+is due. Reads only, also beside a process that writes.
 
 exit codes: 0 shown; 1 damage was met on the way (check reads everything and
 says more); 2 not a store.
@@ -26,7 +26,7 @@ from qindex.cli.stores import (
     queue_names,
     show_findings,
 )
-from qindex.cli.text import count, printable, size
+from qindex.cli.text import count, due_in, printable, size
 
 COLUMNS = [
     "<queue", ">messages", ">unacked", ">delayed", ">dead", ">next ReqId", ">dirty", ">segments",
@@ -104,7 +104,9 @@ def _show(
     )
     if queues or damaged:
         screen.line()
-        screen.table(COLUMNS, [_row(queue) for queue in queues])
+        delays = any(queue.next_due is not None for queue in queues)
+        columns = [*COLUMNS, ">next due"] if delays else COLUMNS
+        screen.table(columns, [_row(queue, delays=delays) for queue in queues])
     for name, text in damaged.items():
         screen.line(f"  {printable(name)}: {screen.paint('beyond reading', 'red')}: {text}")
 
@@ -113,7 +115,8 @@ def _messages(queue: qindex.QueueStats) -> int:
     return queue.ready + queue.unacked + queue.delayed + queue.dead
 
 
-def _row(queue: qindex.QueueStats) -> list[str]:
+def _row(queue: qindex.QueueStats, *, delays: bool) -> list[str]:
+    due = "-" if queue.next_due is None else due_in(queue.next_due)
     return [
         printable(queue.name),
         f"{_messages(queue):,}",
@@ -124,4 +127,5 @@ def _row(queue: qindex.QueueStats) -> list[str]:
         f"{queue.dirty_count:,}",
         f"{queue.segments:,}",
         size(queue.journal_bytes + queue.segment_bytes),
+        *([due] if delays else []),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -34,6 +35,12 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def due_in(moment: float) -> str:
+    """Of seconds since 1970: `in 59 min 10 s`, or `now`."""
+    left = moment - time.time()
+    return f"in {duration(left)}" if left > 0 else "now"
 
 
 def rate(number: float, seconds: float) -> str:

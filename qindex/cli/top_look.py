@@ -59,6 +59,7 @@ class QueueLook:
     unacked: int = 0
     delayed: int = 0
     dead: int = 0  # dead letters
+    next_due: float | None = None  # of the delayed ones: seconds since 1970
     rates: Rates = field(default_factory=Rates)
     oldest_req_id: int | None = None
     oldest_seconds: float | None = None
@@ -154,6 +155,7 @@ class Watch:
             look.messages = stats.ready + stats.unacked + stats.delayed + stats.dead
             look.dead = stats.dead
             look.delayed = stats.delayed
+            look.next_due = stats.next_due
             look.segments = stats.segments
             if stats.epoch < track.epoch:  # deleted, and made anew
                 track = self._tracks[name] = _Track()

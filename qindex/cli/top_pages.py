@@ -10,7 +10,7 @@ from qindex.cli.messages import Found, properties_of
 from qindex.cli.peek import body_lines, flags_of, value_as_text
 from qindex.cli.screen import aligned
 from qindex.cli.stores import QueueGone
-from qindex.cli.text import count, duration, printable, rate, shorten, size, width
+from qindex.cli.text import count, due_in, duration, printable, rate, shorten, size, width
 from qindex.cli.top_look import UNACKED_MAX, QueueLook, StoreLook, Watch
 
 COLUMNS: Final = [
@@ -128,6 +128,8 @@ class QueuePage:
         cells = queue_cells(self.queue)
         facts += [f"{c[1:]} {v}" for c, v in zip(COLUMNS[2:], cells[2:], strict=True)]
         facts.append(count(self.queue.segments, "segment"))
+        if self.queue.next_due is not None:
+            facts.append(f"next delayed one is due {due_in(self.queue.next_due)}")
         if self.queue.damage:
             return [facts[0], shorten(self.queue.damage, columns)]
         return [shorten(_GAP.join(facts), columns), self._table(columns)[0]]

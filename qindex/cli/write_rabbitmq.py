@@ -234,12 +234,17 @@ def _content(found: Found, name: str) -> tuple[Content, int]:
     properties = headers.get("properties")
     keys = headers.get("routing_keys")
     exchange = headers.get("exchange", "")
-    priority = 0
+    priority = found.priority or 0
     if isinstance(properties, bytes):
-        priority = decode_properties(properties).priority or 0
+        told = decode_properties(properties).priority  # the node's consumers go by this one
+        priority = priority if told is None else told
     else:
-        mode = 2 if found.persistent else 1
-        properties = encode_properties(Properties(headers=headers or None, delivery_mode=mode))
+        own = Properties(
+            headers=headers or None,
+            delivery_mode=2 if found.persistent else 1,
+            priority=found.priority,
+        )
+        properties = encode_properties(own)
         keys, exchange = None, ""
     content = Content(
         exchange=_text(exchange),

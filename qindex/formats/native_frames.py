@@ -36,6 +36,8 @@ NAMES: Final = (
     "lanes",
 )
 COUNT_MASK: Final = (1 << 52) - 1  # a ReqId without its lane
+PRIORITIES: Final = 256  # the first lanes; the others are of delayed messages
+DEAD_US: Final = (1 << 56) - 256  # a time from here on: a dead letter, and why
 TIME: Final = 4  # as a kind: the ReqId of lane 1023 and count 0, then what it is about, and a time
 _TIME_HEAD: Final = 2 << 62 | 1023 << 52
 
@@ -269,3 +271,9 @@ def entries_of(payload: bytes) -> Iterator[Entry]:
                 yield Entry(slot, -1, False, times)
             else:
                 at += 8  # when it is due: no matter of what is live
+
+
+def priority_of(req_id: int) -> int | None:
+    """What its lane says; None: no priority, or it is delayed."""
+    lane = req_id // (COUNT_MASK + 1)
+    return lane if 0 < lane < PRIORITIES else None

@@ -227,3 +227,27 @@ def test_peek_decodes_what_came_from_rabbitmq(run, dead_node, tmp_path):
     assert "T" in out.partition("timestamp=")[2][:20]
     told = json.loads(run("peek", tmp_path / "s", "q.small", "-n", 1, "--json").out)
     assert told["properties"]["app_id"] == "qix"
+
+
+def test_stats_tell_when_the_next_delayed_message_is_due(run, tmp_path):
+    with qindex.open(tmp_path / "s") as store:
+        store.queue("none").publish(b"x")
+        store.queue("q").publish(b"x", delay=3000)
+        store.queue("q").publish(b"x", delay=7000)
+    out = run("stats", tmp_path / "s").out
+    none, some = (line for line in out.splitlines() if line.startswith(("  none", "  q ")))
+    assert none.endswith("  -")
+    assert some.split()[3] == "2"
+    assert "  in 49 min" in some or "  in 50 min" in some
+
+
+def test_a_priority_is_told_wherever_messages_are(run, tmp_path):
+    with qindex.open(tmp_path / "s") as store:
+        store.queue("q").publish(b"plain")
+        store.queue("q").publish(b"urgent", priority=9)
+    lines = [json.loads(line) for line in run("cat", tmp_path / "s", "--jsonl").out.splitlines()]
+    assert [(line["priority"], line["body"]) for line in lines] == [(None, "plain"), (9, "urgent")]
+    assert "priority 9" in run("peek", tmp_path / "s").out
+    out = tmp_path / "files"
+    assert run("export", tmp_path / "s", "--files", out).code == 0
+    assert [file.read_bytes() for file in sorted(out.glob("q/p009-*.body"))] == [b"urgent"]

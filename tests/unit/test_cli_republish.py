@@ -124,10 +124,11 @@ def test_a_message_of_rabbitmq_keeps_its_properties_to_the_byte(go, broker, run,
 def test_other_messages_carry_headers_mode_and_expiry(go, broker, tmp_path):
     with qindex.open(tmp_path / "s") as store:
         store.queue("mails").publish(b"a", headers={"x": [1, "y"]})
-        store.queue("mails").publish(b"b", persistent=False, ttl=1000)
+        store.queue("mails").publish(b"b", persistent=False, ttl=1000, priority=7)
     assert go(tmp_path / "s").code == 0
     first, second = (decode_properties(raw) for _, raw in broker.queues["mails"])
     assert (first.headers, first.delivery_mode, first.expiration) == ({"x": [1, "y"]}, 2, None)
+    assert (first.priority, second.priority) == (None, 7)
     assert (second.headers, second.delivery_mode) == (None, 1)
     assert 900_000 < int(second.expiration) <= 1_000_000
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 
 import pytest
 from helpers import queue_directory
@@ -188,3 +189,56 @@ def test_nothing_is_made_up_wherever_the_damage_is(run, store_path, tmp_path):
                 else:
                     assert {message for message in held if "body" not in message} <= known
         file.write_bytes(whole)
+
+
+def kinds(path):
+    """(priority, body) of what a consumer gets, in order; delayed and dead bodies."""
+    with qindex.open(path) as store:
+        queue = store.queue("q")
+        held = {m.body: "dead" if m.dead else "delayed" for m in queue.browse() if m.dead or m.due}
+        return [(m.priority, m.body) for m in queue.get_many(100)], held
+
+
+@pytest.mark.parametrize("lose", [None, lose_store_meta])
+def test_priorities_delays_and_dead_letters_stay_what_they_are(run, tmp_path, lose):
+    path = tmp_path / "s"
+    with qindex.open(path, idle=3600) as store:
+        queue = store.queue("q", dead_letters=True)
+        queue.publish_many([b"bad 1", b"bad 2"], priority=3)
+        queue.nack_many(queue.get_many(2), requeue=False)
+        queue.publish(b"acked", priority=9)
+        queue.ack(queue.get())
+        queue.publish_many([b"plain 1", b"plain 2"])
+        queue.publish(b"urgent", priority=9)
+        queue.publish(b"later", delay=3600, priority=2)
+        queue.flush()
+        queue.publish(b"more urgent", priority=200)
+    if lose is not None:
+        lose(path)
+    assert run("salvage", path, "--out", tmp_path / "new").code == (0 if lose is None else 1)
+    told, held = kinds(tmp_path / "new")
+    assert told == [(200, b"more urgent"), (9, b"urgent"), (0, b"plain 1"), (0, b"plain 2")]
+    assert held == {b"bad 1": "dead", b"bad 2": "dead", b"later": "delayed"}
+
+
+def test_a_dead_letter_whose_expiry_has_passed_stays(run, tmp_path):
+    with qindex.open(tmp_path / "s", idle=3600) as store:
+        queue = store.queue("q", dead_letters=True)
+        expires_at = time.time() + 0.2
+        queue.publish(b"bad", expires_at=expires_at)
+        queue.nack(queue.get(), requeue=False)
+    while time.time() < expires_at:
+        time.sleep(0.01)
+    assert run("salvage", tmp_path / "s", "--out", tmp_path / "new").code == 0
+    assert kinds(tmp_path / "new") == ([], {b"bad": "dead"})
+
+
+def test_what_a_purge_took_of_a_priority_does_not_come_back(run, tmp_path):
+    with qindex.open(tmp_path / "s", idle=3600) as store:
+        queue = store.queue("q")
+        queue.publish_many([b"x"] * 5, priority=7)
+        queue.purge()
+        queue.publish(b"new", priority=7)
+    lose_store_meta(tmp_path / "s")
+    assert run("salvage", tmp_path / "s", "--out", tmp_path / "new").code == 1
+    assert kinds(tmp_path / "new") == ([(7, b"new")], {})

@@ -97,11 +97,11 @@ def test_priorities_and_delays_are_counted(live):
     queue.publish_many([b"x"] * 1000)
     watch.look()
     queue.publish_many([b"urgent"] * 30, priority=5)
-    queue.publish_many([b"later"] * 4, delay=3600)
+    queue.publish_many([b"later"] * 4, due=4e9)
     taken = queue.get_many(20)
     queue.ack_many(taken[:17])
     look = queue_of(watch.look(), "orders")
-    assert (look.messages, look.unacked, look.delayed) == (1017, 3, 4)
+    assert (look.messages, look.unacked, look.delayed, look.next_due) == (1017, 3, 4, 4e9)
     assert look.rates.published / look.rates.acked == pytest.approx(34 / 17)
 
 

@@ -11,7 +11,7 @@ import pytest
 from compat.conftest import unpack
 
 import qindex
-from qindex.formats.amqp import Properties, encode_properties
+from qindex.formats.amqp import Properties, decode_properties, encode_properties
 from qindex.formats.rabbitmq import Message, open_node
 from qindex.formats.rabbitmq_message import Content
 from qindex.formats.rabbitmq_write import FILE_BYTES_MAX, SLOTS, VhostWriter, encode_message
@@ -117,6 +117,19 @@ def test_a_priority_queue_has_a_directory_for_each_priority(run: Any, tmp_path: 
     definitions = json.loads((tmp_path / "new" / "definitions.json").read_text())
     assert definitions["queues"][0]["arguments"] == {"x-max-priority": 5}
     assert definitions["vhosts"] == [{"name": "x"}]
+
+
+def test_a_priority_of_ones_own_becomes_that_of_the_node(run: Any, tmp_path: Path) -> None:
+    with qindex.open(tmp_path / "s") as store:
+        store.queue("q").publish(b"plain")
+        store.queue("q").publish(b"urgent", priority=4)
+    options = ["--out", tmp_path / "new", "--max-priority", "q=5"]
+    assert run("write-rabbitmq", tmp_path / "s", *options).code == 0
+    with open_node(tmp_path / "new") as node:
+        (queue,) = node.queues
+        messages = list(queue.messages())
+    assert [(m.body, m.priority) for m in messages] == [(b"urgent", 4), (b"plain", 0)]
+    assert decode_properties(messages[0].properties).priority == 4
 
 
 def test_a_damaged_property_list_is_left_out_and_told(run: Any, tmp_path: Path) -> None:
