@@ -62,7 +62,9 @@ class Broker:
 
 
 def expired(broker: Broker) -> None:
-    queue = broker.queue("expired")
+    """As a broker leaves it that dies before they expire: what is asked for says what its rules
+    are, and then they would leave by themselves."""
+    queue, _ = broker.store._find_queue("fault expired", create=True)
     for _ in range(3):
         queue.publish(SMALL, ttl=0.001)
     broker.plant("expired", 3, queue.name)
