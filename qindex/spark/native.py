@@ -90,7 +90,7 @@ def queue_messages(
         start=max(unit.first, choice.first),
         stop=min(unit.stop, choice.last + 1),
         with_bodies=with_bodies,
-        rows=max(1, min(columns.ROWS, len(queue))),
+        rows=max(1, min(columns.ROWS, len(queue), unit.stop - unit.first)),
     )
     for batch in walk:
         lost = batch["req_id"].filter(has(batch, lib.QI_NO_BODY))

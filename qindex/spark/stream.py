@@ -9,7 +9,9 @@ path, paths                          stores, with wildcards ("/brokers/*"); path
 queues                  all          names or patterns, with commas; later ones are found, too
 columns                 no bodies    as for spark.read; * is all. A schema does the same
 startingOffsets         earliest     earliest, latest, or JSON {queue: ReqId}; only without a
-                                     checkpoint. A queue that comes later begins at 0
+                                     checkpoint. A queue that comes later begins at 0. A ReqId is
+                                     about its lane: [5, 4503599627370503] is 5 without a priority
+                                     and 7 of priority 1 (4503599627370496 is 2 ** 52)
 endingOffsets           none         the same JSON: the stream goes no further
 maxMessagesPerTrigger   all          for all queues together, shared out fairly
 messagesPerTask         100000       more of one queue are split, fewer of many are put together
@@ -20,8 +22,12 @@ pollInterval            0.1          seconds between two looks when there was no
 ======================  ===========  ===============================================================
 
 The columns are those of the table messages. Rows are what is alive when the batch is read, in the
-order of ReqIds within a task; expired messages are not among them. What the store's own consumers
-ack before that is not seen, and is no loss: it was consumed.
+order of ReqIds within a task, high priorities first; expired messages are not among them. What the
+store's own consumers ack before that is not seen, and is no loss: it was consumed.
+
+What is delayed, or was given back with a delay, comes when its time is over; a dead letter comes if
+it is redriven. Until then the offset says that it was left, in runs: a thousand of them at most in
+each queue, then the stream waits there until the first of them are ready or gone (and says so).
 
 *ack = true.* A batch is acked after Spark has it in its commit log, never before: Spark tells it
 when it plans the next batch. Killed at any moment, the query starts again with the batch that was
@@ -36,12 +42,10 @@ qindex.spark.apply_acks(store), for example once a second.
 With both there may be no other consumer, and no asyncProgressTrackingEnabled; and the columns have
 to have the body.
 
-Messages with a priority or a delay are not streamed (nor acked): a queue that has some counts as a
-loss, so that nobody misses them without knowing. Dead letters, and what a consumer gave back with a
-delay and waits, are not streamed nor acked either.
+Dead letters are not acked, either.
 
-A look opens each store: where there are many, let Spark ask now and then,
-.trigger(processingTime="1 second").
+A look opens each store, and reads the index of what waits: where there are many, let Spark ask now
+and then, .trigger(processingTime="1 second").
 """
 
 from __future__ import annotations
@@ -52,6 +56,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,9 +76,11 @@ from qindex.spark.stream_offsets import Offset, Range
 from qindex.spark.stream_options import choice, lower_keys, number, truth
 from qindex.spark.stream_store import (
     QueueView,
+    Run,
     ack,
     find_stores,
     first_live,
+    held_runs,
     last_live,
     leave_acks,
     look,
@@ -85,6 +92,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 MESSAGES_PER_TASK: Final = 100_000
+RUNS_LEFT_MAX: Final = 1000  # of a queue: an offset is a text of bounded length
 # What they leave out would be acked, and nobody would have seen it.
 _NOT_FOR_STREAMS: Final = frozenset(
     ("states", "vhosts", "minreqid", "maxreqid", "expiresafter", "expiresbefore")
@@ -163,6 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._acked: Offset = {}
         self._latest: Offset | None = None
         self._look_again = 0.0
+        self._left: dict[tuple[str, str], tuple[list[Run], QueueView]] = {}  # as last seen
 
     # --- offsets: in the driver's process --------------------------------------------------------
 
@@ -196,9 +205,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = self._cut(found, limit.max_rows)
         elif self._horizon is not None or self.options.ending != offsets.LATEST:
             found = self._cut(found, None)
-        if not found and offset == start:
+        end = self._leave(offset, found, views)
+        if end == start:
             self._look_again = time.monotonic() + self.options.poll
-        return offsets.advance(offset, found)
+        return end
 
     def commit(self, end: Offset) -> None:
         self._ack(end)
@@ -221,20 +231,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.options.ack == "false" or offset == self._acked:
             return
         for store, queues in offset.items():
-            ranges = {
-                name: (at["id"], at["from"], at["to"])
-                for name, at in queues.items()
-                if at["from"] < at["to"]
-            }
             before = self._acked.get(store, {})
-            if not ranges or queues == before:
-                continue
-            if not Path(store, "store.meta").exists():
-                continue  # gone: the next look says so
+            if queues == before or not Path(store, "store.meta").exists():
+                continue  # or it is gone: the next look says so
             if self.options.ack == "owner":
-                leave_acks(store, self._name, ranges)
+                leave_acks(store, self._name, queues)
             else:
-                news = {name: r for name, r in ranges.items() if queues[name] != before.get(name)}
+                news = {name: at for name, at in queues.items() if at != before.get(name)}
                 ack(store, news, self.options.lock_wait)
         self._acked = offset
 
@@ -255,6 +258,55 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if last >= 0:
                 cut.append(each._replace(stop=last + 1, last=last))
         return cut
+
+    def _leave(
+        self, offset: Offset, found: Sequence[Range], views: dict[str, dict[str, QueueView]]
+    ) -> Offset:
+        """The offset behind these ranges; what nobody gets yet of all until there is left."""
+        moves: dict[tuple[str, str], list[Range]] = {}
+        for each in found:
+            moves.setdefault((each.store, each.queue), []).append(each)
+        end = {store: dict(queues) for store, queues in offset.items()}
+        for store, queues in views.items():
+            for name, view in queues.items():
+                here, ranges = end[store][name], moves.get((store, name), [])
+                left = offsets.runs_left(here)
+                if left or (ranges and view.holds):
+                    left, ranges = self._look_at_held(store, name, view, left, ranges)
+                moved = offsets.advance({store: {name: here}}, ranges)[store][name]
+                end[store][name] = {**moved, "left": [list(run) for run in left]}
+        return end
+
+    def _look_at_held(
+        self, store: str, name: str, view: QueueView, left: list[Run], ranges: list[Range]
+    ) -> tuple[list[Run], list[Range]]:
+        """What of `left` and of the ranges is held now; and the ranges, shorter if it is much."""
+        known, before = self._left.get((store, name), (None, view))
+        is_still = before.mark == view.mark and time.time() < view.next_due
+        if not ranges and known == left and is_still:
+            return left, ranges
+        with qindex.open(store, read_only=True, create=False) as opened:
+            queue = opened.queue(name, create=False)
+            held = [run for first, stop in left for run in held_runs(queue, first, stop)]
+            kept = []
+            for each in ranges:
+                runs = list(islice(held_runs(queue, each.start, each.stop), RUNS_LEFT_MAX + 1))
+                stop = each.stop
+                if len(held) + len(runs) > RUNS_LEFT_MAX:
+                    room = max(0, RUNS_LEFT_MAX - len(held))
+                    stop, runs = runs[room][0], runs[:room]
+                    log.warning(
+                        "the queue %r of %s holds more than %d runs of delayed messages and dead"
+                        " letters: the stream goes on behind %d when there are fewer",
+                        *(name, store, RUNS_LEFT_MAX, stop),
+                    )
+                last = last_live(queue, each.start, stop)
+                held += runs
+                if last >= 0:
+                    kept.append(each._replace(stop=last + 1, last=last))
+        held.sort()
+        self._left[store, name] = held, view
+        return held, kept
 
     # --- a batch ---------------------------------------------------------------------------------
 

@@ -1,8 +1,14 @@
 """Offsets of a stream: how far it has come in each queue, as a checkpoint keeps it. No I/O here.
 
-An offset is JSON: store -> queue -> {"id", "from", "to"}. The stream has what is alive in
-[from, to), by ReqId; `from` is where it began and never changes, `id` is the queue's identity: a
-queue that was deleted and made again counts anew from 0.
+An offset is JSON: store -> queue -> {"id", "lanes": {lane: [from, to]}, "left": [[first, stop]]}.
+A queue's ReqIds count in lanes, one for each priority and some for delays; a ReqId says which is
+its lane, so that `from` and `to` are ReqIds. The stream has what is alive in all [from, to), but
+for what is `left`: that waited for its time, or was a dead letter, when the stream came by. `from`
+is where it began and never changes, `id` is the queue's identity: a queue that was deleted and made
+again counts anew.
+
+So what belongs to the batch between two offsets follows from them alone: what `to` has passed and
+is not left, and what was left and is not any more. Read again, it is the same.
 
 `from` makes two things exact that Spark leaves open. If the driver dies in its first batch, Spark
 asks for the initial offset again and gets another one ("latest" has moved on); what belongs to the
@@ -12,12 +18,12 @@ batch then begins at the `from` of its end. And acks can be repeated: all of [fr
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from qindex.spark.stream_store import QueueView
+from qindex.spark.stream_store import LANE, PRIORITIES, QueueView, Run, lane_of
 
-Position = dict[str, Any]  # id: str, from: int, to: int
+Position = dict[str, Any]  # id: str, lanes: dict[str, list[int]], left: list[list[int]]
 Offset = dict[str, dict[str, Position]]
 Views = Mapping[str, Mapping[str, QueueView]]  # store -> queue -> what is there
 
@@ -31,7 +37,10 @@ class DataLoss(RuntimeError):
 
 
 class Range(NamedTuple):
-    """The messages of a queue with start <= req_id < stop. `last` was alive when planned."""
+    """The messages of a queue with start <= req_id < stop, all in one lane.
+
+    `last` was alive when planned, wherever it is; -1: nothing is known of it.
+    """
 
     store: str
     queue: str
@@ -41,15 +50,35 @@ class Range(NamedTuple):
     last: int
 
 
-def position(identity: str, first: int, stop: int) -> Position:
-    return {"id": identity, "from": first, "to": stop}
+def position(identity: str, lanes: Mapping[str, list[int]], left: Iterable[Run] = ()) -> Position:
+    return {"id": identity, "lanes": dict(lanes), "left": [list(run) for run in left]}
+
+
+def runs_left(position: Position) -> list[Run]:
+    return [(first, stop) for first, stop in position["left"]]
+
+
+def subtract(runs: Iterable[Run], holes: Sequence[Run]) -> Iterator[Run]:
+    """The parts of `runs` that no hole covers. Both are sorted, and neither overlaps itself."""
+    for first, stop in runs:
+        for hole_first, hole_stop in holes:
+            if hole_stop <= first or hole_first >= stop:
+                continue
+            if first < hole_first:
+                yield first, hole_first
+            first = hole_stop
+        if first < stop:
+            yield first, stop
 
 
 # --- where a stream begins and ends --------------------------------------------------------------
 
 
 def read_bounds(option: str, text: str) -> str | dict[str, Any]:
-    """startingOffsets and endingOffsets: a word, {queue: ReqId} or {store: {queue: ReqId}}."""
+    """startingOffsets and endingOffsets: a word, {queue: ReqId} or {store: {queue: ReqId}}.
+
+    Instead of a ReqId, a list of them: one for each lane.
+    """
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
     try:
@@ -66,17 +95,20 @@ def read_bounds(option: str, text: str) -> str | dict[str, Any]:
 
 def _is_bound(value: Any) -> bool:
     if isinstance(value, dict):
-        return all(type(inner) is int and inner >= 0 for inner in value.values())
-    return type(value) is int and value >= 0
+        return all(_is_bound(inner) and not isinstance(inner, dict) for inner in value.values())
+    several = value if isinstance(value, list) else [value]
+    return all(type(each) is int and each >= 0 for each in several)
 
 
-def bound_of(bounds: str | dict[str, Any], store: str, queue: str) -> int | None:
-    """The ReqId that is asked for, if one is."""
+def bounds_of(bounds: str | dict[str, Any], store: str, queue: str) -> dict[int, int]:
+    """Lane -> the ReqId that is asked for, where one is."""
     if isinstance(bounds, str):
-        return None
+        return {}
     of_store = bounds.get(store)
     found = of_store.get(queue) if isinstance(of_store, dict) else bounds.get(queue)
-    return found if type(found) is int else None
+    if found is None or isinstance(found, dict):
+        return {}
+    return {lane_of(each): each for each in (found if isinstance(found, list) else [found])}
 
 
 def initial_offset(starting: str | dict[str, Any], views: Views) -> Offset:
@@ -85,10 +117,11 @@ def initial_offset(starting: str | dict[str, Any], views: Views) -> Offset:
     for store, queues in sorted(views.items()):
         offset[store] = {}
         for name, view in sorted(queues.items()):
-            first = bound_of(starting, store, name) or 0
+            first = bounds_of(starting, store, name)
             if starting == LATEST:
-                first = view.last + 1
-            offset[store][name] = position(view.identity, first, first)
+                first = {lane: last + 1 for lane, last in view.lasts.items()}
+            lanes = {str(lane): [req_id, req_id] for lane, req_id in sorted(first.items())}
+            offset[store][name] = position(view.identity, lanes)
     return offset
 
 
@@ -111,7 +144,7 @@ def follow(start: Offset, views: Views, on_loss: Callable[[str], None]) -> Offse
             if known is not None and known["id"] != view.identity:
                 on_loss(f"the queue {name!r} of {store} was deleted and made again")
                 known = None
-            offset[store][name] = known or position(view.identity, 0, 0)
+            offset[store][name] = known or position(view.identity, {})
     return offset
 
 
@@ -124,17 +157,25 @@ def _names(offset: Offset) -> Iterator[tuple[str, str]]:
 def news(
     offset: Offset, views: Views, ending: str | dict[str, Any], horizon: Offset | None
 ) -> list[Range]:
-    """What is there behind the offset, a range per queue, up to where the stream ends."""
+    """What is there behind the offset, a range per lane, up to where the stream ends."""
     found = []
     for store, name in _names(offset):
         here = offset[store][name]
-        stop = views[store][name].last + 1
-        if (end := bound_of(ending, store, name)) is not None:
-            stop = min(stop, end)
-        if horizon is not None:
-            stop = min(stop, horizon.get(store, {}).get(name, here)["to"])
-        if stop > here["to"]:
-            found.append(Range(store, name, here["id"], here["to"], stop, stop - 1))
+        ends = bounds_of(ending, store, name)
+        for lane, last in views[store][name].lasts.items():
+            start = _at(here, lane)[1]
+            stop = min(last + 1, ends.get(lane, last + 1))
+            if horizon is not None:
+                of_queue = horizon.get(store, {}).get(name)
+                stop = min(stop, _at(of_queue, lane)[1] if of_queue else start)
+            if stop > start:
+                found.append(Range(store, name, here["id"], start, stop, stop - 1))
+    return found
+
+
+def _at(position: Position, lane: int) -> list[int]:
+    """From and to; a lane that comes later begins at its beginning."""
+    found: list[int] = position["lanes"].get(str(lane), [lane * LANE, lane * LANE])
     return found
 
 
@@ -157,7 +198,9 @@ def advance(offset: Offset, ranges: Iterable[Range]) -> Offset:
     moved = {store: dict(queues) for store, queues in offset.items()}
     for each in ranges:
         here = moved[each.store][each.queue]
-        moved[each.store][each.queue] = position(here["id"], here["from"], each.stop)
+        lane = lane_of(each.start)
+        lanes = {**here["lanes"], str(lane): [_at(here, lane)[0], each.stop]}
+        moved[each.store][each.queue] = {**here, "lanes": lanes}
     return moved
 
 
@@ -165,17 +208,28 @@ def advance(offset: Offset, ranges: Iterable[Range]) -> Offset:
 
 
 def ranges_between(start: Offset, end: Offset) -> list[Range]:
-    """What belongs to the batch that leads from `start` to `end`."""
-    found = []
+    """What belongs to the batch that leads from `start` to `end`; high priorities first."""
+    found: list[Range] = []
     for store, name in _names(end):
         to = end[store][name]
         since = start.get(store, {}).get(name)
-        # Another `from`: `since` is an initial offset that was asked for anew after a crash.
-        goes_on = since is not None and (since["id"], since["from"]) == (to["id"], to["from"])
-        first = since["to"] if since is not None and goes_on else to["from"]
-        if first < to["to"]:
-            found.append(Range(store, name, to["id"], first, to["to"], to["to"] - 1))
+        if since is None or since["id"] != to["id"]:
+            since = position(to["id"], {})
+        left = runs_left(to)
+        pieces = subtract(runs_left(since), left)
+        found += [Range(store, name, to["id"], *piece, -1) for piece in pieces]
+        for lane in sorted(map(int, to["lanes"]), key=_rank):
+            begin, stop = _at(to, lane)
+            before = _at(since, lane)
+            # Another `from`: `since` is an initial offset that was asked for anew after a crash.
+            first = before[1] if before[0] == begin else begin
+            pieces = subtract([(first, stop)] if first < stop else [], left)
+            found += [Range(store, name, to["id"], *piece, stop - 1) for piece in pieces]
     return found
+
+
+def _rank(lane: int) -> int:
+    return -lane if lane < PRIORITIES else lane
 
 
 def split(each: Range, messages: int, per_task: int) -> list[Range]:

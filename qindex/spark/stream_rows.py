@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -15,44 +17,62 @@ from qindex.spark.stream_offsets import Range
 from qindex.spark.stream_store import first_live, identity
 from qindex.spark.tables import Choice, joined
 
-CHOICE: Final = Choice(states=frozenset(("ready", "delivered")))
+# What waits for its time was left out when the batch was planned, by this or by another clock.
+CHOICE: Final = Choice(states=frozenset(("ready", "delivered", "delayed")))
 
 
 def read_ranges(
     ranges: Sequence[Range], names: Sequence[str], lose: Callable[[str], None], whole: bool
 ) -> Iterator[pa.RecordBatch]:
-    """All that is alive in them, but for what has expired, dead letters, and what is delayed.
+    """All that is alive in them, but for what has expired, and dead letters.
 
     `lose` is told what cannot be read, and may raise. `whole`: nobody but the stream acks, so that
     each range ends with a message that is alive; RuntimeError if it is not seen here.
     """
-    yield from joined(batch for each in ranges for batch in _read(each, names, lose, whole))
+    groups = groupby(ranges, lambda each: (each.store, each.queue, each.identity))
+    yield from joined(
+        batch for key, group in groups for batch in _read(*key, list(group), names, lose, whole)
+    )
 
 
 def _read(
-    each: Range, names: Sequence[str], lose: Callable[[str], None], whole: bool
+    path: str,
+    name: str,
+    its_identity: str,
+    ranges: Sequence[Range],
+    names: Sequence[str],
+    lose: Callable[[str], None],
+    whole: bool,
 ) -> Iterator[pa.RecordBatch]:
-    unit = Unit(each.store, Path(each.store).name, "qindex", 0, each.queue, each.start, each.stop)
+    """Ranges of one queue, which is opened once."""
+    unit = Unit(path, Path(path).name, "qindex", 0, name)
     try:
-        with qindex.open(each.store, read_only=True, create=False) as store:
-            queue = store.queue(each.queue, create=False)
-            if identity(store, each.queue) != each.identity:
-                lose(f"the queue {each.queue!r} of {each.store} was deleted and made again")
+        with qindex.open(path, read_only=True, create=False) as store:
+            queue = store.queue(name, create=False)
+            if identity(store, name) != its_identity:
+                lose(f"the queue {name!r} of {path} was deleted and made again")
                 return
-            if whole and first_live(queue, each.last) != each.last:
-                raise RuntimeError(
-                    f"message {each.last} of {each.queue!r} of {each.store} was there when the"
-                    " batch was planned, and is not seen here. With ack = true the stream is the"
-                    " only consumer, and all machines of the cluster have to see the same files"
+            entries, moved = store.stats().segment_entries, moved_files(unit, names)
+            for each in ranges:
+                if whole and each.last >= 0:
+                    _expect(queue, each)
+                yield from queue_messages(
+                    replace(unit, first=each.start, stop=each.stop),
+                    queue,
+                    names,
+                    CHOICE,
+                    entries,
+                    moved,
+                    lambda text: lose(f"{name!r} of {path}: {text}"),
                 )
-            yield from queue_messages(
-                unit,
-                queue,
-                names,
-                CHOICE,
-                store.stats().segment_entries,
-                moved_files(unit, names),
-                lambda text: lose(f"{each.queue!r} of {each.store}: {text}"),
-            )
     except (qindex.StoreMissing, qindex.QueueMissing):
-        lose(f"the queue {each.queue!r} of {each.store} is gone")
+        lose(f"the queue {name!r} of {path} is gone")
+
+
+def _expect(queue: qindex.Queue, each: Range) -> None:
+    if first_live(queue, each.last) != each.last:
+        raise RuntimeError(
+            f"message {each.last} of {each.queue!r} of {each.store} was there when the"
+            " batch was planned, and is not seen here. With ack = true the stream is the"
+            " only consumer, and all machines of the cluster have to see the same files"
+        )

@@ -13,7 +13,7 @@ import json
 import os
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,18 +24,30 @@ from qindex._core import ffi, lib
 from qindex.errors import raise_error
 from qindex.spark.folders import FOLDER, make_folder, sync_folder
 
-LANE: Final = 1 << 52  # ReqIds from here on have a priority or a delay, and no order in time
+LANE: Final = 1 << 52  # ReqId // LANE is the number of its lane
+PRIORITIES: Final = 256  # lanes below have a priority, the others a delay
+LANES: Final = 1023
 ACK_MANY: Final = 16384
 NOTES: Final = (FOLDER, "acks")  # in the store's directory: what its owner is to ack
 _LOCK_PAUSE: Final = 0.05  # between two tries to get a store's lock, seconds
 _IDENTITY: Final = slice(16, 32)  # of queue.meta, see FORMAT.rst
 
 
+Run = tuple[int, int]  # ReqIds: the first, and the one behind the last
+
+
 class QueueView(NamedTuple):
     """A queue at the moment of a look."""
 
     identity: str  # chosen at its creation: one that was deleted and made again has another
-    last: int  # the highest ReqId that is alive, or -1
+    lasts: dict[int, int]  # lane -> its highest ReqId that is alive
+    holds: bool  # some of it waits for its time, or is a dead letter
+    mark: tuple[int, int]  # another one when anything was written since
+    next_due: float  # until then time alone makes nothing ready
+
+
+def lane_of(req_id: int) -> int:
+    return req_id // LANE
 
 
 def local_path(path: str) -> str:
@@ -76,20 +88,29 @@ def look(
             if not wants(name):
                 continue
             try:
-                queue = store.queue(name, create=False)
-                last = last_live(queue, 0, LANE)
-                if first_live(queue, LANE) >= 0:
-                    lose(
-                        f"the queue {name!r} of {path} has messages with a priority or a delay,"
-                        " and a stream has only those with neither"
-                    )
+                views[name] = _view(store, store.queue(name, create=False))
             except qindex.QueueMissing:  # deleted since
                 continue
             except qindex.StoreCorrupt as error:
                 lose(f"the queue {name!r} of {path} cannot be read: {error}")
-                continue
-            views[name] = QueueView(identity(store, name), last)
     return views
+
+
+def _view(store: qindex.Store, queue: qindex.Queue) -> QueueView:
+    lasts = {}
+    at = first_live(queue, 0)
+    while at >= 0:
+        lane = lane_of(at)
+        lasts[lane] = last_live(queue, at, (lane + 1) * LANE)
+        at = first_live(queue, (lane + 1) * LANE) if lane + 1 < LANES else -1
+    stats = queue.stats()
+    return QueueView(
+        identity(store, queue.name),
+        lasts,
+        stats.delayed + stats.dead > 0,
+        (stats.epoch, stats.journal_bytes),
+        stats.next_due or float("inf"),
+    )
 
 
 def identity(store: qindex.Store, name: str) -> str:
@@ -138,16 +159,46 @@ def last_live(queue: qindex.Queue, start: int, stop: int) -> int:
     return found
 
 
-def ids_to_ack(queue: qindex.Queue, start: int, stop: int) -> Iterator[int]:
-    """The live ReqIds in [start, stop) but what a stream leaves alone; about 1 us each.
+def held_runs(queue: qindex.Queue, start: int, stop: int) -> Iterator[Run]:
+    """What nobody gets now of [start, stop): it waits for its time, or is a dead letter.
 
-    That is dead letters, and what waits since it was given back with a delay.
+    A run ends where a message is ready. About 0.1 us per message.
+    """
+    from qindex.spark.columns import Messages
+
+    run: Run | None = None
+    rows = max(1, min(65536, stop - start, len(queue)))
+    for batch in Messages(queue._handle, ("req_id", "kind"), start=start, stop=stop, rows=rows):
+        kinds = memoryview(batch["kind"].buffers()[1])
+        req_ids = memoryview(batch["req_id"].buffers()[1]).cast("q")
+        for row in range(batch.num_rows):
+            if kinds[row] & (lib.QI_DELAYED | lib.QI_DEAD_LETTER):
+                run = (run[0] if run else req_ids[row], req_ids[row] + 1)
+            elif run:
+                yield run
+                run = None
+    if run:
+        yield run
+
+
+def ids_to_ack(queue: qindex.Queue, position: Mapping[str, Any]) -> Iterator[int]:
+    """The live ReqIds that a stream at this position had; about 1 us each.
+
+    That is not what it left, and no dead letter: it has become one since.
     """
     message = ffi.new("qi_message *")
-    while 0 <= (at := _first_live(queue, start, message)) < stop:
-        if not message.dead and not message.flags & lib.QI_DELAYED:
-            yield at
-        start = at + 1
+    left = iter(position["left"])
+    gap = next(left, None)
+    for start, stop in sorted(position["lanes"].values()):
+        while 0 <= (at := _first_live(queue, start, message)) < stop:
+            while gap and gap[1] <= at:
+                gap = next(left, None)
+            if gap and gap[0] <= at:
+                start = gap[1]
+                continue
+            if not message.dead:
+                yield at
+            start = at + 1
 
 
 @contextmanager
@@ -174,35 +225,31 @@ def open_to_write(path: str, wait: float, why: str) -> Iterator[qindex.Store]:
         yield store
 
 
-def ack(path: str, ranges: dict[str, tuple[str, int, int]], wait: float) -> int:
-    """Settle what a stream had in [start, stop) of these queues (name: identity, start, stop).
+def ack(path: str, positions: Mapping[str, Mapping[str, Any]], wait: float) -> int:
+    """Settle what a stream had of these queues, up to its position in each.
 
     Durable when it returns how many there were. A queue that is gone, or another one now, is left
     alone. Cost: a look; two openings' fsyncs if there is something; 1 us per message.
     """
     with qindex.open(path, read_only=True, create=False) as store:
-        ranges = {name: r for name, r in ranges.items() if _is_due(store, name, *r)}
-    if not ranges:
+        positions = {name: at for name, at in positions.items() if _is_due(store, name, at)}
+    if not positions:
         return 0
-    acked = 0
     why = "ack = true acks in it (without it the stream only looks, and its owner acks)"
     with open_to_write(path, wait, why) as store:
-        for name, (its_identity, start, stop) in ranges.items():
-            if _is_due(store, name, its_identity, start, stop):
-                acked += _ack(store.queue(name, create=False), start, stop)
-    return acked
+        return _ack_all(store, positions)
 
 
 # --- acks by the owner ---------------------------------------------------------------------------
 
 
-def leave_acks(path: str, stream: str, ranges: dict[str, tuple[str, int, int]]) -> None:
+def leave_acks(path: str, stream: str, positions: Mapping[str, Mapping[str, Any]]) -> None:
     """Write down what apply_acks() has to settle: all that this stream ever had, durably."""
     folder = Path(path, *NOTES)
     make_folder(folder)
     draft, note = folder / f"{stream}.new", folder / f"{stream}.json"
     with draft.open("w") as file:
-        json.dump(ranges, file)
+        json.dump(positions, file)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(note)
@@ -215,28 +262,32 @@ def apply_acks(store: qindex.Store) -> int:
     Call it now and then, for example once a second. Returns how many messages were acked; they are
     as durable as other acks. Cost: a small file per stream, and 1 us per message.
     """
-    acked = 0
-    for note in sorted(Path(store.path, *NOTES).glob("*.json")):
-        for name, (its_identity, start, stop) in json.loads(note.read_text()).items():
-            if _is_due(store, name, its_identity, start, stop):
-                acked += _ack(store.queue(name, create=False), start, stop)
-    return acked
+    notes = sorted(Path(store.path, *NOTES).glob("*.json"))
+    return sum(_ack_all(store, json.loads(note.read_text())) for note in notes)
 
 
-def _is_due(store: qindex.Store, name: str, its_identity: str, start: int, stop: int) -> bool:
+def _ack_all(store: qindex.Store, positions: Mapping[str, Mapping[str, Any]]) -> int:
+    return sum(
+        _ack(store.queue(name, create=False), position)
+        for name, position in positions.items()
+        if _is_due(store, name, position)
+    )
+
+
+def _is_due(store: qindex.Store, name: str, position: Mapping[str, Any]) -> bool:
     try:
         queue = store.queue(name, create=False)
     except qindex.QueueMissing:
         return False
-    return identity(store, name) == its_identity and any(
-        True for _ in ids_to_ack(queue, start, stop)
+    return identity(store, name) == position["id"] and any(
+        True for _ in ids_to_ack(queue, position)
     )
 
 
-def _ack(queue: qindex.Queue, start: int, stop: int) -> int:
+def _ack(queue: qindex.Queue, position: Mapping[str, Any]) -> int:
     """Batches, each all or none. These are acks by ReqId: what was never got need not be."""
     acked = 0
-    ids = array("Q", ids_to_ack(queue, start, stop))
+    ids = array("Q", ids_to_ack(queue, position))
     for at in range(0, len(ids), ACK_MANY):
         part = ids[at : at + ACK_MANY]
         code = lib.qi_index_ack(queue._handle, ffi.from_buffer("uint64_t[]", part), len(part), 0)
