@@ -378,4 +378,14 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
         min_free=min_free,
     )
     text, handle = open_handle(path, options, disk)
-    return Store(text, handle, read_only=read_only, sync_policy=sync, disk=disk)
+    store = Store(text, handle, read_only=read_only, sync_policy=sync, disk=disk)
+    if not read_only and disk is None and os.path.isdir(f"{text}/spark"):  # noqa: PTH112 - lighter
+        # A batch of Spark's may be half published: what of it is here is known until somebody gets.
+        from qindex.spark.sink_commit import settle
+
+        try:
+            settle(store)
+        except BaseException:
+            store.close()
+            raise
+    return store

@@ -24,7 +24,6 @@ writeId       random    df.write: a name for this write. Once it is done, anothe
                         name into this store does nothing; one that was cut off is finished
 writeVersion  0         df.write: the same for a row of writes with one name: 0, 1, 2 ..., as the
                         batch ids that foreachBatch gives
-whenInDoubt   fail      publish or skip: see qindex.spark.sink_commit
 ============  ========  ========================================================================
 
 Tasks stage their rows in `store/spark/`; nobody sees them. The driver publishes them when Spark
@@ -48,9 +47,9 @@ from pyspark.sql.datasource import (
 
 import qindex
 from qindex.spark.folders import FOLDER
-from qindex.spark.sink_commit import FAIL, PUBLISH, SKIP, Write
+from qindex.spark.sink_commit import Write
 from qindex.spark.sink_stage import Staged, check_columns, stage
-from qindex.spark.stream_options import choice, lower_keys, number
+from qindex.spark.stream_options import lower_keys, number
 from qindex.spark.stream_store import local_path
 from qindex.spark.worker import settle
 
@@ -82,7 +81,6 @@ class _Writer:
         self.store = local_path(lower["path"])
         self.queue = lower.get("queue")
         self.lock_wait = number(lower, "lockWait", 10, 0)
-        self.in_doubt = choice(lower, "whenInDoubt", (FAIL, PUBLISH, SKIP))
         check_columns(schema.names, self.queue)
         if not Path(self.store, "store.meta").exists():
             qindex.open(self.store).close()
@@ -98,7 +96,7 @@ class _Writer:
         return Message(partition, write, staged)
 
     def _write(self, name: str) -> Write:
-        return Write(self.store, name, self.lock_wait, self.in_doubt)
+        return Write(self.store, name, self.lock_wait)
 
 
 def _files(messages: Sequence[Any]) -> list[Staged]:

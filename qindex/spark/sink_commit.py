@@ -5,24 +5,25 @@ One process at a time may write to a store, and one frame of one queue is what a
 is written down before, in `store/spark/<write>/state.json`, always replaced as a whole:
 
 1. With the store open for writing, and so with its lock, every ReqId that the batch will get is
-   known: nobody else publishes. The state says, durably: this batch, in this session of the store,
-   puts these rows of these files into these queues, from these ReqIds on.
+   known: nobody else publishes. The state says, durably: this batch puts these rows of these files
+   into these queues, from these ReqIds on.
 2. Each part (a partition's rows of one queue) is published as one frame. The store is synced.
 3. The state says, durably: this batch is done. The store is closed, the staged files are removed.
 
 Killed before 1, nothing has happened. Killed after 3, a retry sees that it is done. Killed between,
-the retry finishes what the state names, from the files that it names: a part is in its queue if a
-message lives at its ReqIds. If the store's session is the next one, nobody has had the store since,
-so a part that is not there was never published. ReqIds are never used twice, so it is never taken
-for another. Only if somebody else has opened the store for writing since, and a part is not there,
-may it have been consumed meanwhile: then InDoubt says so, and the option whenInDoubt decides.
+a part is in its queue if a message lives at its ReqIds, until a consumer acks it. So who opens the
+store next for writing, whatever for, settles that before anything else: qindex.open() calls
+settle(), and the state says, durably, which parts are missing. The retry publishes these, from
+their files. ReqIds are never used twice, so a part is never taken for another.
 
-This holds for kills and for power cuts: what is not durable comes before what says that it is.
+This holds for kills and for power cuts: what is not durable comes before what says that it is, and
+what an opening shows is durable.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterable
@@ -38,21 +39,17 @@ from qindex.spark.folders import FOLDER, make_folder, sync_folder
 from qindex.spark.sink_stage import Staged
 from qindex.spark.stream_store import first_live, open_to_write
 
-PUBLISH, SKIP, FAIL = "publish", "skip", "fail"  # whenInDoubt
 FRAME_BYTES_MAX: Final = 128 * 1024 * 1024
 RECORD_BYTES: Final = 40  # what the engine adds to a message
+log: Final = logging.getLogger("qindex.spark")
 _WHY: Final = "the sink publishes a batch into it when Spark commits it"
-
-
-class InDoubt(RuntimeError):
-    """A batch was half published when the driver died, and a part of it is not to be found."""
 
 
 @dataclass
 class Unit:
     """One frame: rows of one staged file for one queue.
 
-    `first`: the ReqId that they get; -1: not told yet, so they were not published.
+    `first`: the ReqId that they get; -1: they were not published.
     """
 
     file: str
@@ -64,36 +61,46 @@ class Unit:
 
 @dataclass
 class State:
-    """What is known of a write. Not done: `units` are being published in this session."""
+    """What is known of a write. Not done: `units` are being published, the others are."""
 
     batch: int
     done: bool
-    session: int
     units: list[Unit]
 
 
 class Write:
     """One streaming query, or one df.write, into one store."""
 
-    def __init__(self, store: str, name: str, lock_wait: float, in_doubt: str) -> None:
+    def __init__(self, store: str, name: str, lock_wait: float = 0) -> None:
         self.store = store
         self.folder = Path(store, FOLDER, name)
         self._lock_wait = lock_wait
-        self._in_doubt = in_doubt
 
     def commit(self, batch: int, files: Iterable[Staged]) -> None:
         """Publish these files, in order; nothing if this batch, or a later one, is done.
 
         A batch that was begun and not finished is finished first, from its own files.
-        Raises StoreLocked, DiskFull, InDoubt: then the state stands as it is, for the next try.
+        Raises StoreLocked, DiskFull: then the state stands as it is, for the next try.
         """
         state = self._load()
         if state is not None and not state.done:
-            state = self._publish(state, begun=True)
+            state = self._publish(None)
         if state is None or state.batch < batch:
             units = [unit for staged in files for unit in self._units(staged)]
-            self._publish(State(batch, False, 0, units), begun=False)
+            self._publish(State(batch, False, units))
         self.sweep(batch)
+
+    def settle(self, store: qindex.Store) -> None:
+        """Tell what of a commit that was cut off is in the store, before anything is acked in it.
+
+        Raises OSError if that cannot be written down: nobody may use the store then. Room for it
+        was made before.
+        """
+        state = self._load()
+        if state is None or state.done or all(unit.first < 0 for unit in state.units):
+            return
+        missing = [replace(unit, first=-1) for unit in state.units if not _is_there(store, unit)]
+        self._save(replace(state, units=missing))
 
     def sweep(self, batch: int) -> None:
         """Remove the staged files of this batch and of those before it."""
@@ -117,17 +124,17 @@ class Write:
 
     # --- the three steps -------------------------------------------------------------------------
 
-    def _publish(self, state: State, *, begun: bool) -> State:
-        if state.units:
-            with open_to_write(self.store, self._lock_wait, _WHY) as store:
-                units = self._missing(store, state) if begun else state.units
-                units = _place(store, units)
-                state = State(state.batch, False, store.stats().session, units)
-                self._save(state)
-                self._publish_units(store, state)
-                store.sync()
-                return self._done(state)
-        return self._done(state)
+    def _publish(self, state: State | None) -> State:
+        """None: what the state says is to be finished."""
+        if state is not None and not state.units:
+            return self._done(state)
+        with open_to_write(self.store, self._lock_wait, _WHY) as store:
+            state = state or self._known()  # which was settled as the store was opened
+            state = replace(state, units=_place(store, state.units))
+            self._save(state)
+            self._publish_units(store, state)
+            store.sync()
+            return self._done(state)
 
     def _publish_units(self, store: qindex.Store, state: State) -> None:
         files: dict[str, Any] = {}
@@ -142,27 +149,9 @@ class Write:
                 raise
 
     def _done(self, state: State) -> State:
-        state = State(state.batch, True, state.session, [])
+        state = State(state.batch, True, [])
         self._save(state)
         return state
-
-    def _missing(self, store: qindex.Store, state: State) -> list[Unit]:
-        """What a cut-off commit has not published."""
-        missing = [unit for unit in state.units if not _is_there(store, unit)]
-        doubtful = [unit for unit in missing if unit.first >= 0]
-        others = store.stats().session - state.session - 1
-        if not doubtful or others <= 0 or self._in_doubt == PUBLISH:
-            return missing
-        if self._in_doubt == SKIP:
-            return [unit for unit in missing if unit.first < 0]
-        rows = sum(unit.rows for unit in doubtful)
-        raise InDoubt(
-            f"batch {state.batch} was being published into {self.store} when the driver died, and"
-            f" the store was opened for writing {others} times since: {rows} rows of it are not in"
-            f" {doubtful[0].queue!r} (ReqId {doubtful[0].first}) and other queues. They were never"
-            " published, or were consumed since. If the consumer has had them, set whenInDoubt to"
-            " skip; if not, or if doubles do no harm, to publish"
-        )
 
     def _units(self, staged: Staged) -> list[Unit]:
         """A part of a file is one unit, or several if one frame cannot hold it."""
@@ -203,17 +192,48 @@ class Write:
         except FileNotFoundError:
             return None
         units = [Unit(**unit) for unit in found["units"]]
-        return State(found["batch"], found["done"], found["session"], units)
+        return State(found["batch"], found["done"], units)
+
+    def _known(self) -> State:
+        state = self._load()
+        if state is None:
+            raise FileNotFoundError(f"{self.folder}/state.json was removed by somebody")
+        return state
 
     def _save(self, state: State) -> None:
+        """Durable when it returns. What is begun leaves room behind it for what settles it."""
         make_folder(self.folder)
         draft = self.folder / "state.new"
-        with draft.open("w") as file:
-            json.dump(asdict(state), file)
-            file.flush()
-            os.fsync(file.fileno())
+        self._write(draft, json.dumps(asdict(state)))
         draft.replace(self.folder / "state.json")
+        if any(unit.first >= 0 for unit in state.units):
+            size = (self.folder / "state.json").stat().st_size
+            self._write(draft, " " * (size + 2 * len(state.units)))
         sync_folder(self.folder)
+
+    def _write(self, draft: Path, text: str) -> None:
+        """Over what is there, which takes no new space where files are overwritten in place."""
+        with os.fdopen(os.open(draft, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
+            file.write(text)
+            file.flush()
+            file.truncate()
+            os.fsync(file.fileno())
+
+
+def settle(store: qindex.Store) -> None:
+    """For all writes into this store, see Write.settle(). Called by qindex.open().
+
+    Cost: a small file for each write.
+    """
+    for path in Path(store.path, FOLDER).glob("*/state.json"):
+        try:
+            Write(store.path, path.parent.name).settle(store)
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+        ) as error:  # consumers can do without; the sink stops
+            log.warning("%s is damaged: %r", path, error)
 
 
 def _open(path: Path) -> Any:
@@ -240,10 +260,15 @@ def _is_there(store: qindex.Store, unit: Unit) -> bool:
     if unit.first < 0:
         return False
     try:
-        queue = store.queue(unit.queue, create=False)
+        queue, is_new = store._find_queue(unit.queue, create=False)
+        if is_new:
+            store._queues.pop(unit.queue)  # so that the opener may still say its rules
+        return unit.first <= first_live(queue, unit.first) < unit.first + unit.rows
     except qindex.QueueMissing:
         return False
-    return unit.first <= first_live(queue, unit.first) < unit.first + unit.rows
+    except qindex.StoreCorrupt as error:
+        log.warning("%s: what of a batch is in %r is lost: %s", store.path, unit.queue, error)
+        return True
 
 
 def _publish_unit(store: qindex.Store, unit: Unit, batches: list[Any]) -> None:
