@@ -2,8 +2,8 @@
 
 Examine every store and every dead broker's directory at these paths, or not far
 below them, and write tables (Parquet) and a report (report.html) into DIR. Paths
-may have wildcards. Nothing is changed in what is examined; a store that is in
-use may be examined, too.
+may have wildcards, and may be URLs (s3://bucket/brokers/*). Nothing is changed in
+what is examined; a store that is in use may be examined, too.
 
 Each index is read, joined with the stored bodies, and all checksums are checked.
 What is found, the worst first:
@@ -29,7 +29,6 @@ warnings); 2 nothing to examine, or refused.
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,8 +99,9 @@ def _on_spark(
     screen: Screen, options: argparse.Namespace, master: str, limits: Limits, output: Output
 ) -> Report:
     from qindex.spark.audit import run_on_spark
+    from qindex.spark.remote import absolute
 
-    paths = [os.path.abspath(path) for path in options.paths]  # noqa: PTH100 - may have wildcards
+    paths = [absolute(path) for path in options.paths]
     with session_on(screen, master) as spark, screen.progress("examining", "tasks") as progress:
         return run_on_spark(
             spark, paths, limits, output, format_name=options.format, progress=progress.at

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 from qindex.cli.messages import STATES
@@ -51,6 +50,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     units = units_apart(options, options.out, "spark-export")
     from qindex.spark.export import ExportRefused, Job, export
     from qindex.spark.options import choice_of, column_names
+    from qindex.spark.remote import absolute
     from qindex.spark.schema import ddl
 
     try:
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     except ValueError as error:
         raise CommandError(str(error)) from None
     choices = {"queues": options.queues, "states": sorted(choice.states), "format": options.format}
-    job = Job([str(Path(path).absolute()) for path in options.paths], columns, choices)
+    job = Job([absolute(path) for path in options.paths], columns, choices)
     started = time.monotonic()
     sizes = [unit.bytes for unit in units]
     with session_if_it_pays(screen, options.master, sizes, splits=True) as (spark, why):

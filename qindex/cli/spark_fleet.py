@@ -34,6 +34,8 @@ def find_units(options: argparse.Namespace) -> list[Unit]:
         units = find(options.paths, options.format)
     except FileNotFoundError as error:
         raise CommandError(f"{error.filename!r}: {error.strerror}") from None
+    except ValueError as error:  # a URL that nobody knows
+        raise CommandError(str(error)) from None
     if not units:
         raise CommandError(
             "no store and no dead broker's directory at " + ", ".join(map(repr, options.paths))

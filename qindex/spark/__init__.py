@@ -12,6 +12,7 @@ schema             the tables and their columns
 session            a local session that starts fast, with a Java runtime from PyPI if there is none
 source             what format("qindex") is: options, and who reads and writes
 plan               directories to tasks: found, weighed, split and packed
+remote             directories on other file systems: s3:// and the like
 columns            Arrow columns that the core fills
 tables             one directory as batches of columns, for each table: native, foreign
 examine            what is wrong in one directory: examine_native, _bodies, _foreign

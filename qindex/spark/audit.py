@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from qindex.spark.examine import KINDS, Examination, Limits, examine
 from qindex.spark.output import TABLES, Output
 from qindex.spark.plan import Unit
+from qindex.spark.remote import here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,7 +161,7 @@ def run(
     summaries = []
     for unit in units:
         progress(done, total)
-        summaries.append(audit_unit(unit, limits, output))
+        summaries += [audit_unit(each, limits, output) for each in here(unit)]
         done += unit.bytes
     return Report(summaries, time.perf_counter() - started, "one process", output.day)
 

@@ -23,7 +23,7 @@ _TOLD_ELSEWHERE: Final = ("body missing",)
 def examine_node(examination: Examination, limits: Limits) -> None:
     """One queue after the other, all bodies read; then what the reader itself has found."""
     started = time.monotonic()
-    with open_node(examination.unit.source) as node:
+    with open_node(examination.unit.folder) as node:
         opened_us = int((time.monotonic() - started) * 1e6)
         counts = _counts(node)
         for queue in node.queues:

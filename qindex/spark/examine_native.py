@@ -41,13 +41,13 @@ _FOLDER: Final = re.compile(r"[0-9a-f]{32}")
 
 def examine_store(examination: Examination, limits: Limits) -> None:
     """All queues, then all message files, then what the engine found meanwhile."""
-    tree = Tree(examination.unit.source, Findings())
+    tree = Tree(examination.unit.folder, Findings())
     try:
         if _is_set(tree, _INDEX_ONLY):
             text = "an index alone (QueueIndex): its bodies are elsewhere, it is not examined"
             examination.find("note", text, file="store.meta", offset=_INDEX_ONLY)
             return
-        with qindex.open(examination.unit.source, read_only=True, create=False) as store:
+        with qindex.open(examination.unit.folder, read_only=True, create=False) as store:
             queues = _Queues(examination, limits, store, tree)
             for name in queues.names:
                 queues.examine(name)

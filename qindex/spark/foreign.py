@@ -40,7 +40,7 @@ def bodies(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 def _messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
     try:
-        with open_node(unit.source) as node:
+        with open_node(unit.folder) as node:
             for queue in node.queues:
                 if choice.wants(queue.name, queue.group):
                     yield from _queue_batches(unit, queue, names, choice)

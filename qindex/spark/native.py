@@ -54,7 +54,7 @@ def messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.Re
 
 def _messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
     try:
-        with qindex.open(unit.source, read_only=True, create=False) as store:
+        with qindex.open(unit.folder, read_only=True, create=False) as store:
             entries = store.stats().segment_entries
             moved = moved_files(unit, names)
             for name in [unit.queue] if unit.queue is not None else store.queues():
@@ -209,7 +209,7 @@ def moved_files(unit: Unit, names: Sequence[str]) -> dict[int, int]:
     """Birth file -> the file that a compaction put its messages into; or none."""
     if not {"file", "offset"}.intersection(names):
         return {}
-    tree = Tree(unit.source, Findings())
+    tree = Tree(unit.folder, Findings())
     try:
         return MessageFiles(tree).moved
     finally:
@@ -237,9 +237,9 @@ def records(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.Rec
 
 
 def _records(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
-    tree = Tree(unit.source, Findings())
+    tree = Tree(unit.folder, Findings())
     try:
-        queues, entries = queue_folders(unit.source)
+        queues, entries = queue_folders(unit.folder)
         wanted = {"req_id", *(_RAW[name] for name in names if name in _RAW)}
         for where in unit.files or index_files(tree):
             queue = queues.get(where.rpartition("/")[0])
@@ -300,7 +300,7 @@ def bodies(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _bodies(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    tree = Tree(unit.source, Findings())
+    tree = Tree(unit.folder, Findings())
     try:
         files = MessageFiles(tree)
         for number in sorted(files.files):

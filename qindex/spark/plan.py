@@ -17,6 +17,7 @@ from typing import Final
 
 import qindex
 from qindex.formats.reader import formats_in
+from qindex.spark import remote
 from qindex.spark.columns import REQ_ID_STOP
 
 TARGET_BYTES: Final = 64 << 20
@@ -27,7 +28,10 @@ _NATIVE: Final = "qindex"
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What one task reads of one directory. `files`: only these; `queue`: only this one."""
+    """What one task reads of one directory. `files`: only these; `queue`: only this one.
+
+    `copy`: where a copy of it is, if `source` is elsewhere: see remote.py.
+    """
 
     source: str
     broker: str
@@ -37,15 +41,30 @@ class Unit:
     first: int = 0  # ReqIds, of `queue`
     stop: int = REQ_ID_STOP
     files: tuple[str, ...] = ()
+    copy: str = ""
+
+    @property
+    def folder(self) -> str:
+        """Where to read it."""
+        return self.copy or self.source
 
 
 def find(paths: Iterable[str], format_name: str | None = None) -> list[Unit]:
     """A unit for each directory of a known format at these paths, or not far below them.
 
-    Paths may have wildcards. FileNotFoundError: one of them leads to nothing that exists.
+    Paths may have wildcards. FileNotFoundError: one of them leads to nothing that exists. Of a URL
+    each directory is one unit, whatever is in it.
     """
     found: dict[str, Unit] = {}
-    for path in paths:
+    for given in paths:
+        path = remote.as_local(given)
+        if path is None:
+            there = list(remote.directories(given))
+            if not there:
+                raise FileNotFoundError(2, "no such directory", given)
+            kind = remote.REMOTE + (format_name or "")
+            found.update({url: Unit(url, "", kind, size) for url, size in there})
+            continue
         places = sorted(glob.glob(path)) if glob.has_magic(path) else [path]  # noqa: PTH207
         if not places or not all(map(os.path.exists, places)):
             raise FileNotFoundError(2, "no such directory", path)
@@ -105,6 +124,8 @@ def _names(sources: Sequence[str]) -> list[str]:
     """Each path without what all of them have in common: unique, and short."""
     if len(sources) < 2:
         return [Path(source).name for source in sources]
+    if len({"://" in source for source in sources}) > 1:
+        return list(sources)
     common = os.path.commonpath(sources)
     return [os.path.relpath(source, common) for source in sources]
 

@@ -25,6 +25,7 @@ from qindex.formats.reader import open_node, total
 from qindex.formats.recover import RecoverReport, recover_into
 from qindex.spark.folders import sync_folder
 from qindex.spark.plan import Unit
+from qindex.spark.remote import REMOTE
 from qindex.spark.spread import Account, spread
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ COUNTS: Final = ("queues", "live", "messages", "body_bytes", "expired", "unreada
 
 
 class RecoverRefused(ValueError):
-    """INTO holds something else; nothing was written."""
+    """INTO holds something else, or a directory is on another machine; nothing was written."""
 
 
 def recover(
@@ -49,8 +50,10 @@ def recover(
     """Recover each directory that is not yet; the accounts of all, in the order of `units`.
 
     An account has `error` if its directory could not be recovered: the others are, anyway.
-    RecoverRefused: a store of that name is there and came from elsewhere.
+    RecoverRefused: a store of that name is there and came from elsewhere, or a path is a URL.
     """
+    if elsewhere := [unit.source for unit in units if unit.format.startswith(REMOTE)]:
+        raise RecoverRefused(f"{elsewhere[0]!r} is elsewhere: copy it to this machine first")
     folder = Path(into).absolute()  # workers may be elsewhere
     (folder / ACCOUNTS).mkdir(mode=0o700, parents=True, exist_ok=True)
     known = _accounts(folder)

@@ -4,7 +4,7 @@
 
 Options of a batch read, in any case:
 
-path, paths              directories, with wildcards; `paths` is a JSON list of them
+path, paths              directories, with wildcards, or URLs (remote.py); `paths`: a JSON list
 table                    messages (default), records, bodies, queues, files, findings; or audit,
                          which writes, too: see qindex.spark.audit
 format                   only directories of this format: qindex, rabbitmq, nsq, gmq, beanstalkd

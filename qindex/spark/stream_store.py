@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 import qindex
 from qindex._core import ffi, lib
 from qindex.errors import raise_error
 from qindex.spark.folders import FOLDER, make_folder, sync_folder
+from qindex.spark.remote import as_local
 
 LANE: Final = 1 << 52  # ReqId // LANE is the number of its lane
 PRIORITIES: Final = 256  # lanes below have a priority, the others a delay
@@ -52,15 +52,13 @@ def lane_of(req_id: int) -> int:
 
 def local_path(path: str) -> str:
     """A path as Spark's users write it, as the engine needs it. ValueError if it is elsewhere."""
-    parts = urlsplit(path)
-    if parts.scheme == "file":
-        return unquote(parts.path)
-    if "://" in path:
+    local = as_local(path)
+    if local is None:
         raise ValueError(
             f"{path!r} is not a local path: a live store is a directory on this machine, or on a"
             " file system that all machines of the cluster have mounted at the same path"
         )
-    return path
+    return local
 
 
 def find_stores(paths: Iterable[str]) -> list[str]:

@@ -21,6 +21,7 @@ from qindex.cli.screen import plain
 from qindex.spark.examine import Limits
 from qindex.spark.output import Output
 from qindex.spark.plan import Unit
+from qindex.spark.remote import here
 from qindex.spark.schema import TABLES, arrow_schema
 
 log: Final = logging.getLogger("qindex.spark")
@@ -58,6 +59,18 @@ def batches(
     output: Output | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of this table in this unit. Damage never raises. `output`: of an audit."""
+    for each in here(unit):
+        yield from _batches(each, table, names, choice, limits, output)
+
+
+def _batches(
+    unit: Unit,
+    table: str,
+    names: Sequence[str],
+    choice: Choice,
+    limits: Limits | None,
+    output: Output | None,
+) -> Iterator[pa.RecordBatch]:
     if unit.format == "qindex":
         from qindex.spark import native as reader
     else:
