@@ -11,67 +11,97 @@
 #include "timers.h"
 #include "walk.h"
 
-static void set_bit(uint8_t *bits, uint32_t row, bool value) {
-    if (!bits)
-        return;
-    uint8_t mask = (uint8_t)(1u << (row & 7));
-    bits[row >> 3] = (uint8_t)(value ? bits[row >> 3] | mask : bits[row >> 3] & ~mask);
+/* What most rows do not have is zero, column by column, before they are filled: a row then writes only what it has. */
+#define CLEAR_AT_ONCE                                                                              \
+    1024u /* rows; few enough to be in the cache when they are filled, and whole bytes of bits */
+
+static void clear(void *column, uint32_t row, uint32_t rows, size_t size) {
+    if (column)
+        memset((uint8_t *)column + row * size, 0, rows * size);
 }
 
-static void set64(int64_t *column, uint32_t row, uint64_t value) {
+/* Called with each row, in order. */
+static inline void clear_rows(qi_columns *columns, uint32_t row) {
+    if (__builtin_expect(row % CLEAR_AT_ONCE != 0, 1))
+        return;
+    uint32_t left = columns->room - row, rows = left < CLEAR_AT_ONCE ? left : CLEAR_AT_ONCE;
+    int64_t *longs[] = {columns->size, columns->embedded, columns->expiry_us, columns->due_us,
+                        columns->file};
+    uint8_t *bits[] = {columns->has_size,   columns->has_expiry, columns->has_count,
+                       columns->has_msg_id, columns->has_due,    columns->has_priority};
+    for (size_t i = 0; i < sizeof longs / sizeof *longs; i++)
+        clear(longs[i], row, rows, sizeof **longs);
+    for (size_t i = 0; i < sizeof bits / sizeof *bits; i++)
+        clear(bits[i], row / 8, (rows + 7) / 8, 1);
+    clear(columns->priority, row, rows, sizeof *columns->priority);
+    clear(columns->count, row, rows, sizeof *columns->count);
+    clear(columns->msg_id, row, rows, QI_MSG_ID_SIZE);
+}
+
+static inline void set_bit(uint8_t *bits, uint32_t row) {
+    if (bits)
+        bits[row >> 3] |= (uint8_t)(1u << (row & 7));
+}
+
+static inline void set64(int64_t *column, uint32_t row, uint64_t value) {
     if (column)
         column[row] = (int64_t)value;
 }
 
-static void set_msg_id(qi_columns *columns, uint32_t row, const uint8_t *msg_id) {
-    bool has = msg_id && qi_msg_id_is_set(msg_id);
-    set_bit(columns->has_msg_id, row, has);
-    if (columns->msg_id && has)
+static inline void set_msg_id(qi_columns *columns, uint32_t row, const uint8_t *msg_id) {
+    if (!qi_msg_id_is_set(msg_id))
+        return;
+    set_bit(columns->has_msg_id, row);
+    if (columns->msg_id)
         memcpy(columns->msg_id + (size_t)row * QI_MSG_ID_SIZE, msg_id, QI_MSG_ID_SIZE);
-    else if (columns->msg_id)
-        memset(columns->msg_id + (size_t)row * QI_MSG_ID_SIZE, 0, QI_MSG_ID_SIZE);
 }
 
-static void set_count(qi_columns *columns, uint32_t row, bool has, uint32_t count) {
-    set_bit(columns->has_count, row, has);
+static inline void set_expiry(qi_columns *columns, uint32_t row, uint64_t expiry_us) {
+    if (expiry_us == 0)
+        return;
+    set64(columns->expiry_us, row, expiry_us);
+    set_bit(columns->has_expiry, row);
+}
+
+static inline void set_count(qi_columns *columns, uint32_t row, uint32_t count) {
+    set_bit(columns->has_count, row);
     if (columns->count)
         columns->count[row] = (int32_t)count;
 }
 
-static void set_due(qi_columns *columns, uint32_t row, uint64_t due_us, bool has_priority,
-                    uint32_t priority) {
-    set64(columns->due_us, row, due_us);
-    set_bit(columns->has_due, row, due_us != 0);
-    set_bit(columns->has_priority, row, has_priority);
+static inline void set_due(qi_columns *columns, uint32_t row, uint64_t due_us, uint32_t priority) {
+    if (due_us) {
+        set64(columns->due_us, row, due_us);
+        set_bit(columns->has_due, row);
+    }
+    set_bit(columns->has_priority, row);
     if (columns->priority)
         columns->priority[row] = (int32_t)priority;
 }
 
 /* ---- journals and segments ---- */
 
-static void put_row(qi_columns *columns, uint32_t row, uint8_t kind, uint64_t req_id,
-                    uint64_t offset, const uint8_t *publish) {
-    struct qi_fields fields = {.size = 0};
-    if (publish)
-        qi_get_fields(publish, &fields);
+/* `publish`: its fields, or NULL. */
+static inline void put_row(qi_columns *columns, uint32_t row, uint8_t kind, uint64_t req_id,
+                           uint64_t offset, const uint8_t *publish) {
+    clear_rows(columns, row);
     if (columns->kind)
         columns->kind[row] = kind;
     set64(columns->req_id, row, req_id);
     set64(columns->offset, row, offset);
-    set64(columns->size, row, fields.size);
-    set64(columns->embedded, row, fields.embedded);
-    set64(columns->expiry_us, row, fields.expiry_us);
-    set_bit(columns->has_size, row, publish != NULL);
-    set_bit(columns->has_expiry, row, fields.expiry_us != 0);
-    set_msg_id(columns, row, publish);
-    set_count(columns, row, false, 0);
-    set_due(columns, row, 0, false, 0);
+    if (!publish)
+        return;
+    set64(columns->size, row, qi_get32(publish + QI_PUB_SIZE));
+    set64(columns->embedded, row, qi_get32(publish + QI_PUB_EMBEDDED));
+    set_bit(columns->has_size, row);
+    set_expiry(columns, row, qi_get64(publish + QI_PUB_EXPIRY));
+    set_msg_id(columns, row, publish + QI_PUB_MSG_ID);
 }
 
 static void put_time(qi_columns *columns, uint32_t row, uint64_t req_id, uint64_t offset,
                      uint64_t time) {
     put_row(columns, row, QI_ROW_TIME, req_id, offset, NULL);
-    set_due(columns, row, qi_time_us(time), true, qi_time_priority(time));
+    set_due(columns, row, qi_time_us(time), qi_time_priority(time));
 }
 
 /* One record or entry, `left` bytes before the frame's end; returns its size, 0: it does not fit into its frame. */
@@ -102,7 +132,7 @@ static uint64_t record_row(const struct qi_walk *walk, qi_columns *columns, uint
                                                    : QI_ROW_TRANSIENT;
     put_row(columns, row, kind, req_id, offset, entry.fields);
     if (kind == QI_ROW_COUNT)
-        set_count(columns, row, true, entry.count);
+        set_count(columns, row, entry.count);
     return entry.size;
 }
 
@@ -207,12 +237,13 @@ static bool find_body(const struct bodies *bodies, uint64_t *effort, uint64_t *a
 
 static void body_row(const struct bodies *bodies, qi_columns *columns, uint32_t row, bool sound) {
     const uint8_t *frame = bodies->bytes + columns->at;
+    clear_rows(columns, row);
     if (columns->kind)
         columns->kind[row] = sound ? QI_ROW_SOUND : QI_ROW_DAMAGED;
     set64(columns->offset, row, columns->at);
     set64(columns->size, row, qi_get32(frame));
     set_msg_id(columns, row, frame + 8);
-    set_count(columns, row, true, ((uint32_t)qi_get_msg_id(frame + 8).stamp >> 24) + 1);
+    set_count(columns, row, ((uint32_t)qi_get_msg_id(frame + 8).stamp >> 24) + 1);
 }
 
 int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *bytes, size_t size,
@@ -253,6 +284,7 @@ int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *byt
 
 static void message_row(qi_columns *columns, uint32_t row, const qi_message *message) {
     struct qi_msg_id id = qi_get_msg_id(message->msg_id);
+    clear_rows(columns, row);
     if (columns->kind)
         columns->kind[row] = (uint8_t)(message->flags | (message->dead ? QI_DEAD_LETTER : 0));
     set64(columns->req_id, row, message->req_id);
@@ -260,11 +292,10 @@ static void message_row(qi_columns *columns, uint32_t row, const qi_message *mes
     set64(columns->offset, row, id.offset);
     set64(columns->size, row, message->body_size);
     set64(columns->embedded, row, message->flags & QI_STORED ? 0 : message->payload_size);
-    set64(columns->expiry_us, row, message->expiry_us);
-    set_bit(columns->has_size, row, true);
-    set_bit(columns->has_expiry, row, message->expiry_us != 0);
-    set_count(columns, row, true, message->delivery_count);
-    set_due(columns, row, message->due_us, true, message->priority);
+    set_bit(columns->has_size, row);
+    set_expiry(columns, row, message->expiry_us);
+    set_count(columns, row, message->delivery_count);
+    set_due(columns, row, message->due_us, message->priority);
     set_msg_id(columns, row, message->msg_id);
 }
 
