@@ -91,8 +91,8 @@ EXPLORED = [
         " a; sync a; purge a; publish a 12 +p; sync a; cut 3; get a",
     ),
     Explored(
-        "Found on a real ext4 whose disk failed one write: the write-back of a flush's batch failed,"
-        " the store was opened again without a mount in between, and the next flush wrote the same"
+        "Found on a real ext4 whose disk failed one write: the write-back of a flush's batch"
+        " failed, the store was opened again without a mount in between, and the next flush wrote the same"
         " pages of the cache again. The blocks were new, so ext4 goes on reading them as zeros, and"
         " the sync says yes: a batch that the MANIFEST names was damaged after the next mount.",
         "batch_over_failed_pages",

@@ -64,7 +64,7 @@ def test_the_model_counts_what_returned_not_what_it_foresaw():
 
 
 def test_the_model_leaves_what_was_taken_back_in_its_place():
-    """Of two redriven messages one was delivered, and its process died: they have one place in time.
+    """Of two redriven messages one was delivered, and its process died: they have one place.
     The model took the other one first, and missed that the engine made this one a dead letter."""
     program = (
         "seed=15938544525572411821 mapping=0 segment=8 journal=100 bytes=9000 embed=100000"
