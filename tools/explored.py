@@ -92,9 +92,10 @@ EXPLORED = [
     ),
     Explored(
         "Found on a real ext4 whose disk failed one write: the write-back of a flush's batch"
-        " failed, the store was opened again without a mount in between, and the next flush wrote the same"
-        " pages of the cache again. The blocks were new, so ext4 goes on reading them as zeros, and"
-        " the sync says yes: a batch that the MANIFEST names was damaged after the next mount.",
+        " failed, the store was opened again without a mount in between, and the next flush wrote"
+        " the same pages of the cache again. The blocks were new, so ext4 goes on reading them as"
+        " zeros, and the sync says yes: a batch that the MANIFEST names was damaged after the next"
+        " mount.",
         "batch_over_failed_pages",
         "seed=17791679924729427012 mapping=0 segment=128 journal=100 bytes=9000 embed=100000"
         " file=4096; create a; publish a 2747; publish a 48; sync_all; fail 964; publish a 135;"
