@@ -61,6 +61,7 @@ class Queue(QueueCalls, Settling, Figures):
         self._store = store  # keeps the store, and with it the handle, alive
         self._handle = handle
         self._confirm_all = store.sync_policy == "always"
+        self._has_rules = False
         self.name = name
         self._plain = Details(name)
         self._readers: list[Reader] = []
@@ -97,6 +98,7 @@ class Queue(QueueCalls, Settling, Figures):
         )
         if code < 0:
             raise_error(code)
+        self._has_rules = True
 
     # --- publishing ----------------------------------------------------------------------------
 

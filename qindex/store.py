@@ -56,11 +56,13 @@ class Store(Closing):
         *,
         read_only: bool,
         sync_policy: SyncPolicy,
+        expire: bool = True,
         disk: SimulatedDisk | None = None,
     ) -> None:
         self.path = path
         self.read_only = read_only
         self.sync_policy = sync_policy
+        self._expire = expire
         self._handle = handle
         self._finalizer = weakref.finalize(self, close_handle, handle, disk)
         self._queues: dict[str, Queue] = {}
@@ -108,21 +110,21 @@ class Store(Closing):
         """
         if not isinstance(name, str):
             raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
-        queue, is_new = self._find_queue(name, create)
+        queue = self._find_queue(name, create)
         rules = (ttl, max_messages, overflow, max_deliveries, dead_letters)
-        if is_new or any(rule is not None for rule in rules):
+        if (self._expire and not queue._has_rules) or any(rule is not None for rule in rules):
             queue._set_rules(
                 ttl, max_messages, overflow or "reject", max_deliveries, bool(dead_letters)
             )
         return queue
 
-    def _find_queue(self, name: str, create: bool) -> tuple[Queue, bool]:
-        """The queue; and: nobody asked for it before, so that its rules have not been set."""
+    def _find_queue(self, name: str, create: bool) -> Queue:
+        """The queue, as nobody's: it has no rules, so nothing expires by itself."""
         with self._lock:
             handle = self._open_handle()
             found = self._queues.get(name)
             if found is not None:
-                return found, False
+                return found
             encoded = name.encode("utf-8", "surrogatepass")
             result = ffi.new("qi_queue **")
             code = lib.qi_queue_open(
@@ -133,7 +135,7 @@ class Store(Closing):
             if code < 0:
                 raise_error(code)
             queue = self._queues[name] = Queue(self, name, result[0])
-            return queue, True
+            return queue
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted; reads one small file per queue not opened yet."""
@@ -339,6 +341,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     idle: float = IDLE_SECONDS,
     min_free: int = 0,
     keep_history: int = 0,
+    expire: bool = True,
     read_only: bool = False,
     create: bool = True,
     io: Literal["auto", "mmap", "pwrite"] = "auto",
@@ -353,7 +356,9 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     without use a queue closes its files. min_free: publishes that need more of the disk than would
     leave so many bytes free raise DiskFull; acks and flushes go on. keep_history: so many bytes per
     queue of journals that were flushed, and of segment files that they begin with, stay for `qindex
-    replay`; the oldest go first, and all of them when the disk runs out of space. read_only looks
+    replay`; the oldest go first, and all of them when the disk runs out of space. expire=False: no
+    message leaves by itself because it has expired; for tools, which do not know what rules the
+    queues have in the programs that use them. read_only looks
     at a store, also one that a process has open, and changes nothing. io: "auto" maps files on
     local file systems that keep what they allocated, and uses pwrite elsewhere. disk: for tests,
     see qindex.testing; the path is only a name then.
@@ -378,7 +383,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
         min_free=min_free,
     )
     text, handle = open_handle(path, options, disk)
-    store = Store(text, handle, read_only=read_only, sync_policy=sync, disk=disk)
+    store = Store(text, handle, read_only=read_only, sync_policy=sync, expire=expire, disk=disk)
     if not read_only and disk is None and os.path.isdir(f"{text}/spark"):  # noqa: PTH112 - lighter
         # A batch of Spark's may be half published: what of it is here is known until somebody gets.
         from qindex.spark.sink_commit import settle

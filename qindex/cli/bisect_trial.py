@@ -123,7 +123,7 @@ class Consumer:
         return self._judge(code, output)
 
     def _make_store(self, path: Path, positions: Sequence[int]) -> None:
-        with qindex.open(path, sync="never") as store:
+        with qindex.open(path, sync="never", expire=False) as store:
             queue = store.queue(self._spool.queue)
             for found in self._spool.read(positions):
                 queue.publish(

@@ -99,7 +99,10 @@ def _recover(
 ) -> RecoverReport:
     _refuse_inside(node, asked, into)
     try:
-        with qindex.open(into) as store, screen.progress("recovering", "messages") as progress:
+        with (
+            qindex.open(into, expire=False) as store,
+            screen.progress("recovering", "messages") as progress,
+        ):
             progress.at(0, total(node.queues).live)
             report = recover_into(
                 node,

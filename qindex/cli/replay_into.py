@@ -27,7 +27,10 @@ def put_into(screen: Screen, shown: Shown, replay: Replay, path: str) -> int:
     if not isinstance(shown.log, NativeLog):
         raise CommandError("--into reads a store; for RabbitMQ: qindex recover DIR --into STORE")
     refuse_inside(shown.source, Path(path))
-    with qindex.open(path) as target, screen.progress("publishing", "messages") as progress:
+    with (
+        qindex.open(path, expire=False) as target,
+        screen.progress("publishing", "messages") as progress,
+    ):
         if shown.queue in target:
             raise CommandError(f"{path!r} has a queue {printable(shown.queue)!r}: choose another")
         queue = target.queue(shown.queue)

@@ -67,7 +67,10 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     started = time.monotonic()
     raw = RawStore(root, screen)
     try:
-        with qindex.open(options.out) as target, screen.progress("salvaging", "messages") as bar:
+        with (
+            qindex.open(options.out, expire=False) as target,
+            screen.progress("salvaging", "messages") as bar,
+        ):
             done = _salvage(screen, options.dir, raw, target, bar)
             target.sync()
     except KeyboardInterrupt:

@@ -100,7 +100,7 @@ def _recover_one(into: str, keep_expired: bool, task: tuple[Unit, str]) -> Accou
     shutil.rmtree(part, ignore_errors=True)
     try:
         with open_node(unit.source) as node:
-            with qindex.open(part) as store:
+            with qindex.open(part, expire=False) as store:
                 report = recover_into(node, store, keep_expired=keep_expired)
                 _check(store, report)
             lost = sum(total(node.queues).lost.values())

@@ -249,7 +249,7 @@ def _place(store: qindex.Store, units: Iterable[Unit]) -> list[Unit]:
     for unit in units:
         first = following.get(unit.queue)
         if first is None:
-            first = store.queue(unit.queue).stats().next_req_id
+            first = store._find_queue(unit.queue, create=True).stats().next_req_id
         placed.append(Unit(unit.file, unit.queue, unit.batches, unit.rows, first))
         following[unit.queue] = first + unit.rows
     return placed
@@ -260,9 +260,7 @@ def _is_there(store: qindex.Store, unit: Unit) -> bool:
     if unit.first < 0:
         return False
     try:
-        queue, is_new = store._find_queue(unit.queue, create=False)
-        if is_new:
-            store._queues.pop(unit.queue)  # so that the opener may still say its rules
+        queue = store._find_queue(unit.queue, create=False)
         return unit.first <= first_live(queue, unit.first) < unit.first + unit.rows
     except qindex.QueueMissing:
         return False
@@ -279,7 +277,7 @@ def _publish_unit(store: qindex.Store, unit: Unit, batches: list[Any]) -> None:
     def joined(name: str) -> Any:
         return pa.concat_arrays([batch.column(name) for batch in batches])
 
-    queue = store.queue(unit.queue)
+    queue = store._find_queue(unit.queue, create=True)
     if queue.stats().next_req_id != unit.first:
         raise AssertionError(f"{unit.queue!r} would not give ReqId {unit.first}")
     bodies, headers = joined("body"), joined("headers")

@@ -208,7 +208,7 @@ def open_to_write(path: str, wait: float, why: str) -> Iterator[qindex.Store]:
     until = time.monotonic() + wait
     while True:
         try:
-            store = qindex.open(path, create=False)
+            store = qindex.open(path, create=False, expire=False)
             break
         except qindex.StoreLocked as error:
             if time.monotonic() >= until:

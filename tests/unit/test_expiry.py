@@ -198,6 +198,15 @@ def test_nothing_leaves_before_the_rules_are_known(tmp_path):
         assert len(queue) == 5
 
 
+def test_nothing_leaves_where_a_tool_has_opened_the_store(tmp_path):
+    with qindex.open(tmp_path / "store", expire=False) as store:
+        queue = store.queue("a")
+        queue.publish_many([b"over"] * 5, ttl=0.01)
+        time.sleep(1.5)
+        assert len(queue) == 5
+        assert queue.expire() == 5
+
+
 # ---- get_many ----
 
 
