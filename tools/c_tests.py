@@ -49,6 +49,7 @@ C_TESTS = {
     "disk_sim": simulated_disk,
     "frames": pure,
     "disk_posix": real_disk,
+    "columns": engine,
     "corners": engine,
     "crafted": engine,
     "journals": engine,

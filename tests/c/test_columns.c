@@ -1,0 +1,324 @@
+/* test_columns.c - files and messages as columns: each column may be wanted or not, rows come in any portions, and what is
+ * damaged is passed over. On a simulated disk. Usage: test_columns <directory>
+ */
+#include "corner.h"
+#include "crc32c.h"
+#include "frame.h"
+#include "messages.h"
+
+#define ROOM  64u
+#define BYTES 16384u
+
+struct table {
+    uint8_t kind[ROOM], msg_id[ROOM * 16];
+    int64_t req_id[ROOM], offset[ROOM], size[ROOM], expiry_us[ROOM], due_us[ROOM], embedded[ROOM],
+        file[ROOM];
+    int32_t priority[ROOM], count[ROOM], body_starts[ROOM + 1], header_starts[ROOM + 1];
+    uint8_t bits[6][ROOM / 8], bodies[BYTES], headers[BYTES];
+};
+
+static struct table table;
+
+static qi_columns columns_of(uint32_t room, bool bodies) {
+    memset(&table, 0, sizeof table);
+    return (qi_columns){.room = room,
+                        .kind = table.kind,
+                        .req_id = table.req_id,
+                        .offset = table.offset,
+                        .size = table.size,
+                        .expiry_us = table.expiry_us,
+                        .due_us = table.due_us,
+                        .priority = table.priority,
+                        .embedded = table.embedded,
+                        .file = table.file,
+                        .count = table.count,
+                        .msg_id = table.msg_id,
+                        .has_size = table.bits[0],
+                        .has_expiry = table.bits[1],
+                        .has_count = table.bits[2],
+                        .has_msg_id = table.bits[3],
+                        .has_due = table.bits[4],
+                        .has_priority = table.bits[5],
+                        .bodies = bodies ? table.bodies : NULL,
+                        .headers = bodies ? table.headers : NULL,
+                        .body_starts = bodies ? table.body_starts : NULL,
+                        .header_starts = bodies ? table.header_starts : NULL,
+                        .bodies_room = BYTES,
+                        .headers_room = BYTES};
+}
+
+/* Of the store's files the first whose path ends so; its bytes are valid until the next call. */
+static const uint8_t *file_of(qi_sim *sim, const char *ending, uint64_t *size) {
+    char path[200];
+    const void *bytes;
+    for (uint32_t i = 0; qi_sim_file(sim, i, path, sizeof path, &bytes, size) == 0; i++)
+        if (strlen(path) > strlen(ending) &&
+            strcmp(path + strlen(path) - strlen(ending), ending) == 0)
+            return bytes;
+    return NULL;
+}
+
+static uint8_t *copy_of(qi_sim *sim, const char *ending, uint64_t *size) {
+    const uint8_t *bytes = file_of(sim, ending, size);
+    assert(bytes);
+    return memcpy(malloc(*size), bytes, *size);
+}
+
+/* ---- records ---- */
+
+/* The rows of a file's bytes, asked for in portions; what a column says of a row may not depend on that. */
+static uint32_t rows_of(const uint8_t *bytes, uint64_t size, uint32_t portion, uint32_t *kinds) {
+    qi_columns columns = columns_of(portion, false), none = {.room = portion};
+    uint32_t rows = 0;
+    int64_t got;
+    memset(kinds, 0, 10 * sizeof *kinds);
+    while ((got = qi_columns_records(bytes, size, &columns)) > 0) {
+        assert(qi_columns_records(bytes, size, &none) == got); /* the same without any column */
+        for (int64_t i = 0; i < got; i++)
+            kinds[table.kind[i]]++;
+        rows += (uint32_t)got;
+    }
+    assert(got == 0 && qi_columns_records(bytes, size, &none) == 0);
+    return rows;
+}
+
+static void test_records_of_every_kind_come_in_any_portions(void) {
+    struct corner corner = corner_new();
+    uint64_t ids[32];
+    uint64_t size, now = qi_store_now_us(corner.store);
+    publish_many(corner.a, 20);
+    assert(qi_flush(corner.a) == 0);
+    assert(qi_publish_with(corner.a, "h", 1, "later", 5, 3u << QI_PRIORITY_SHIFT, 0, now + 9) >= 0);
+    assert(qi_publish_with(corner.a, NULL, 0, "gone", 4, QI_TRANSIENT, now + 99, 0) >= 0);
+    assert(get_many(corner.a, 4, ids) == 4 && qi_ack_many(corner.a, ids, NULL, 3) == 0);
+    assert(qi_nack_many(corner.a, ids + 3, NULL, 1, now + 5) == 0);
+    publish_many(corner.b, 3);
+    assert(qi_purge(corner.b) == 3 && qi_flush(corner.a) == 0);
+    publish_many(corner.a, 1);
+    assert(get_many(corner.a, 6, ids) == 6 && qi_nack_many(corner.a, ids, NULL, 6, 0) == 0);
+    assert(get_many(corner.a, 1, ids) == 1 && qi_ack(corner.a, ids[0], 0) == 0);
+    assert(qi_reschedule(corner.a, ids[0] + 1, now + 100000) == 0);
+    char path[200];
+    const void *bytes;
+    uint32_t seen[10] = {0}, files = 0;
+    for (uint32_t i = 0; qi_sim_file(corner.sim, i, path, sizeof path, &bytes, &size) == 0; i++) {
+        uint32_t whole[10], parts[10];
+        if (!strstr(path, ".idx") && !strstr(path, "journal."))
+            continue;
+        qi_columns columns = columns_of(ROOM, false);
+        if (qi_columns_records(bytes, size, &columns) == QI_E_FORMAT)
+            continue; /* a journal that is flushed */
+        files++;
+        uint32_t rows = rows_of(bytes, size, ROOM, whole);
+        assert(rows_of(bytes, size, 1, parts) == rows && rows_of(bytes, size, 3, parts) == rows);
+        assert(memcmp(whole, parts, sizeof whole) == 0);
+        for (int kind = 0; kind < 10; kind++)
+            seen[kind] += whole[kind];
+    }
+    assert(files > 3);
+    for (int kind = QI_ROW_PUBLISH; kind <= QI_ROW_PURGE; kind++)
+        if (kind != QI_ROW_COUNT)
+            assert(seen[kind] > 0);
+    corner_end(&corner);
+}
+
+/* A frame whose checksum is right and whose content is none: as much of it as makes sense. */
+static void test_a_record_that_does_not_fit_ends_its_frame(void) {
+    struct corner corner = corner_new();
+    publish_many(corner.a, 3);
+    uint64_t size;
+    uint8_t *bytes = copy_of(corner.sim, "a/journal.jif", &size);
+    uint32_t seed = qi_frame_seed(bytes + QI_JH_IDENTITY, 0, qi_get64(bytes + QI_JH_EPOCH));
+    uint64_t at = QI_JOURNAL_START;
+    struct qi_frame frame;
+    while (qi_frame_read(seed, bytes, size, at, 0, &frame) == QI_FRAME_VALID)
+        at = frame.offset + QI_FRAME_HEADER + frame.length;
+    uint32_t before[10], after[10];
+    uint32_t rows = rows_of(bytes, size, ROOM, before);
+    assert(rows == 3 && at + 40 < size);
+    qi_put_record_id(bytes + at + QI_FRAME_HEADER, QI_ACK, 1);
+    qi_put_record_id(bytes + at + QI_FRAME_HEADER + QI_RECORD_ID, QI_PUB_PERSISTENT, 9);
+    qi_frame_seal(seed, bytes + at, at, QI_FRAME_RECORDS, 2 * QI_RECORD_ID);
+    assert(rows_of(bytes, size, ROOM, after) == rows + 1 && after[QI_ROW_ACK] == 1);
+    qi_put64(bytes + at + QI_FRAME_HEADER, 0); /* a purge needs eight bytes */
+    qi_frame_seal(seed, bytes + at, at, QI_FRAME_PURGE, 4);
+    memset(bytes + at + QI_FRAME_HEADER + 4, 0, 12);
+    assert(rows_of(bytes, size, ROOM, after) == rows && after[QI_ROW_PURGE] == 0);
+    /* What a reader is in the middle of may change under it: the frame is looked at anew. */
+    qi_columns columns = columns_of(1, false);
+    assert(qi_columns_records(bytes, size, &columns) == 1 && columns.inside > 0);
+    qi_put32(bytes + columns.at, qi_get32(bytes + columns.at) | QI_FRAME_LENGTH_MAX);
+    assert(qi_columns_records(bytes, size, &columns) >= 0 && columns.inside == 0);
+    free(bytes);
+    corner_end(&corner);
+}
+
+static void test_what_is_no_file_of_ours_has_no_rows(void) {
+    static uint8_t bytes[QI_JOURNAL_START + 64];
+    qi_columns columns = columns_of(ROOM, false);
+    assert(qi_columns_records(bytes, sizeof bytes, &columns) == QI_E_FORMAT);
+    assert(qi_columns_records(bytes, 10, &columns) == QI_E_FORMAT);
+    assert(qi_columns_bodies("0123456789abcdef", 0, bytes, 10, &columns) == 0);
+    assert(qi_columns_bodies("0123456789abcdef", 0, bytes, sizeof bytes, &columns) == 0);
+}
+
+/* ---- stored bodies ---- */
+
+static uint64_t bodies_in(const struct corner *corner, const uint8_t *bytes, uint64_t size,
+                          uint32_t portion, uint64_t *damaged) {
+    qi_columns columns = columns_of(portion, false), none = {.room = portion};
+    uint64_t sound = 0;
+    int64_t got;
+    *damaged = 0;
+    while ((got = qi_columns_bodies(corner->store->identity, 0, bytes, size, &columns)) > 0) {
+        assert(qi_columns_bodies(corner->store->identity, 0, bytes, size, &none) == got);
+        for (int64_t i = 0; i < got; i++) {
+            sound += table.kind[i] == QI_ROW_SOUND;
+            *damaged += table.kind[i] == QI_ROW_DAMAGED;
+        }
+    }
+    assert(got == 0);
+    return sound;
+}
+
+static void test_bodies_are_found_behind_damage(void) {
+    struct corner corner = corner_new();
+    static uint8_t body[500];
+    uint64_t size, damaged;
+    for (int i = 0; i < 6; i++) {
+        memset(body, 'a' + i, sizeof body);
+        assert(qi_publish(corner.a, body, sizeof body) == i);
+    }
+    uint8_t *bytes = copy_of(corner.sim, "0.qms", &size);
+    for (uint32_t portion = 1; portion <= 8; portion++)
+        assert(bodies_in(&corner, bytes, size, portion, &damaged) == 6 && damaged == 0);
+    uint64_t frame = QI_MESSAGE_OVERHEAD + sizeof body, first = QI_MESSAGES_START;
+    bytes[first + frame + QI_MESSAGE_HEADER + 7] ^= 1; /* a body */
+    assert(bodies_in(&corner, bytes, size, 3, &damaged) == 5 && damaged == 1);
+    bytes[first + 3 * frame] ^= 1; /* a length: what follows is searched for */
+    assert(bodies_in(&corner, bytes, size, 3, &damaged) == 4 && damaged == 1);
+    /* A stamp where no frame is, and a frame that says where it was born, which is elsewhere. */
+    memset(bytes + first + 3 * frame + 40, 7, 32);
+    memcpy(bytes + first + 3 * frame + 100, bytes + first, 60);
+    assert(bodies_in(&corner, bytes, size, 3, &damaged) == 4 && damaged == 1);
+    bytes[first + 4 * frame + QI_MESSAGE_HEADER] ^= 1; /* found, and no body either */
+    assert(bodies_in(&corner, bytes, size, 3, &damaged) == 3);
+    memset(bytes + first + 3 * frame, 0, size - first - 3 * frame);
+    assert(bodies_in(&corner, bytes, size, 3, &damaged) == 2 && damaged == 1);
+    free(bytes);
+    corner_end(&corner);
+}
+
+/* So many seeming frames that to check them all would cost too much. */
+static void test_the_search_for_bodies_is_bounded(void) {
+    struct corner corner = corner_new();
+    static uint8_t body[3000];
+    uint64_t size;
+    assert(qi_publish(corner.a, body, sizeof body) == 0);
+    uint8_t *bytes = copy_of(corner.sim, "0.qms", &size);
+    bytes[QI_MESSAGES_START] ^= 1;
+    uint8_t *seeming =
+        bytes + QI_MESSAGES_START + 100; /* its MsgId says that it is here, and how long */
+    memcpy(seeming, bytes + QI_MESSAGES_START, QI_MESSAGE_HEADER);
+    struct qi_msg_id id = qi_get_msg_id(seeming + 8);
+    id.offset = QI_MESSAGES_START + 100;
+    id.stamp = (id.stamp & UINT64_C(0xFFFFFFFF)) | UINT64_C(50) << 32;
+    qi_put_msg_id(seeming + 8, id);
+    qi_put32(seeming, qi_payload_length(id));
+    qi_columns columns = columns_of(ROOM, false);
+    columns.at = QI_MESSAGES_START; /* as if it had cost all */
+    columns.effort = 0;
+    assert(qi_columns_bodies(corner.store->identity, 0, bytes, size, &columns) == 0);
+    assert(columns.at == size);
+    free(bytes);
+    corner_end(&corner);
+}
+
+/* ---- messages ---- */
+
+static void test_messages_are_parted_into_headers_and_bodies(void) {
+    struct corner corner = corner_new();
+    uint64_t ids[4], now = qi_store_now_us(corner.store);
+    static uint8_t big[900];
+    assert(qi_queue_rules(corner.a, 0, 0, false, 0, true) == 0);
+    assert(qi_publish_with(corner.a, "head", 4, "body", 4, 0, now + 1000, 0) == 0);
+    assert(qi_publish(corner.a, big, sizeof big) == 1);
+    assert(qi_publish_with(corner.a, NULL, 0, "third", 5, 7u << QI_PRIORITY_SHIFT, 0, 0) > 0);
+    assert(qi_publish_with(corner.a, NULL, 0, "later", 5, 0, 0, now + 1000000) > 0);
+    assert(get_many(corner.a, 2, ids) == 2 && qi_reject_many(corner.a, ids, NULL, 1) == 0);
+    qi_columns columns = columns_of(ROOM, true);
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 4);
+    assert(table.header_starts[1] == 4 && memcmp(table.headers, "head", 4) == 0);
+    assert(table.body_starts[1] == 4 && memcmp(table.bodies, "body", 4) == 0);
+    assert(table.embedded[1] == 0 && table.body_starts[2] == 904);
+    uint32_t dead = 0;
+    for (int i = 0; i < 4; i++)
+        dead += (table.kind[i] & QI_DEAD_LETTER) != 0;
+    assert(dead == 1 && table.due_us[3] == (int64_t)now + 1000000);
+    columns = columns_of(2, false); /* two by two, without payloads and with a bound */
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 2);
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 2);
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 0);
+    columns = columns_of(ROOM, true);
+    assert(qi_columns_messages(corner.a, 1, &columns) == 1);
+    assert(qi_columns_messages(corner.a, 1, &columns) == 0); /* it is at the bound */
+    qi_columns none = {.room = ROOM};
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &none) == 4 && none.at > 3);
+    corner_end(&corner);
+}
+
+static void test_rooms_that_are_too_small_end_a_portion_or_are_told(void) {
+    struct corner corner = corner_new();
+    for (int i = 0; i < 3; i++)
+        assert(qi_publish_with(corner.a, "head", 4, "body", 4, 0, 0, 0) == i);
+    qi_columns columns = columns_of(ROOM, true);
+    columns.bodies_room = 12; /* one payload, and the body of it */
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 2);
+    columns = columns_of(ROOM, true);
+    columns.headers_room = 6;
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 1);
+    columns.headers_room = 3;
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == QI_E_ROOM);
+    columns.headers_room = BYTES;
+    columns.bodies_room = 7;
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == QI_E_ROOM);
+    assert(columns.at == 1);
+    corner_end(&corner);
+}
+
+/* A body that is gone has a row all the same; a record that cannot be read ends the portion, and is told next time. */
+static void test_messages_whose_bodies_are_gone_have_rows(void) {
+    struct corner corner = corner_new();
+    static uint8_t big[900];
+    for (int i = 0; i < 3; i++)
+        assert(qi_publish_with(corner.a, "head", 4, big, sizeof big, 0, 0, 0) == i);
+    publish_many(corner.a, 1);
+    assert(qi_store_close(corner.store) == 0);
+    qi_store_free(corner.store);
+    char text[200];
+    assert(qi_sim_damage(corner.sim, QI_SIM_MISSING_FILE, 1, ".qms", text, sizeof text) == 0);
+    open_with(&corner, usual());
+    qi_columns columns = columns_of(ROOM, true);
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 4);
+    uint32_t gone = 0;
+    for (int i = 0; i < 4; i++)
+        gone += (table.kind[i] & QI_NO_BODY) != 0;
+    assert(gone > 0 && gone <= 3);
+    assert(qi_store_close(corner.store) == 0);
+    columns = columns_of(ROOM, true);
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == QI_E_CLOSED);
+    corner_end(&corner);
+}
+
+int main(void) {
+    test_records_of_every_kind_come_in_any_portions();
+    test_a_record_that_does_not_fit_ends_its_frame();
+    test_what_is_no_file_of_ours_has_no_rows();
+    test_bodies_are_found_behind_damage();
+    test_the_search_for_bodies_is_bounded();
+    test_messages_are_parted_into_headers_and_bodies();
+    test_rooms_that_are_too_small_end_a_portion_or_are_told();
+    test_messages_whose_bodies_are_gone_have_rows();
+    printf("columns: all passed\n");
+    return 0;
+}
