@@ -106,6 +106,76 @@ def test_any_bytes_are_what_the_decoder_in_python_says(raw: bytes) -> None:
     assert outcome(erlang.decode, data) == outcome(erlang_reference.decode, data)
 
 
+def text(data: bytes) -> bytes:
+    return b"v" + struct.pack(">H", len(data)) + data
+
+
+# The first and last of what is a character, and of what is none; what a printed float may be;
+# lengths that are not there.
+EDGES = [
+    *map(
+        text, [b"\xe0\xa0\x80", b"\xe0\x9f\x80", b"\xed\x9f\xbf", b"\xed\xa0\x80", b"\xef\xbf\xbf"]
+    ),
+    *map(
+        text, [b"\xf0\x90\x80\x80", b"\xf0\x8f\x80\x80", b"\xf4\x8f\xbf\xbf", b"\xf4\x90\x80\x80"]
+    ),
+    *map(
+        text, [b"\xf1\x80\x80\x80", b"\xf5\x80\x80\x80", b"\xc1\x80", b"\xc2\x80", b"\xc2", b"\x80"]
+    ),
+    *(
+        b"c" + number.ljust(31, fill)
+        for number in (
+            b"1.5e+2",
+            b"-1.5e-2",
+            b"+1.5E2",
+            b"  7.25",
+            b"1.5e",
+            b"1.",
+            b".5",
+            b"1",
+            b"",
+            b"1.5x",
+            b"-",
+        )
+        for fill in (b"\0", b" ", b"9", b".", b"e")
+    ),
+    *(b"c" + b" " * spaces + b"1.5" for spaces in (28, 29)),
+    b"c" + b"7" * 31,
+    b"c" + b"1." + b"3" * 29,
+    b"c" + b"1.5e" + b"3" * 27,
+    b"c" + b"1.5" + b"0" * 27 + b"e",
+    b"c" + b"+".rjust(31),
+    b"c" + b" " * 31,
+    b"c" + b"1." + b"5" * 27 + b"e+",
+    b"c" + b"1." + b"5" * 28 + b"e",
+    b"F\x7f\xf0" + bytes(6),
+    b"F\x7f\xf8" + bytes(6),
+    b"F" + bytes(7),
+    b"M\0\0\0\1\0x",
+    b"M\0\0\0\1\x08x",
+    b"M\0\0\0\1\x09x",
+    b"M\0\0\0\1",
+    b"M\0\0",
+    b"M\0\0\0\2\1x",
+    b"p\0\0",
+    b"p\0\0\0\3",
+    b"p\0\0\0\4",
+    b"p\0\0\0\6xy",
+    b"p\0\0\0\6x",
+    b"r\0",
+    b"r\0\1",
+    b"Z",
+    b"Z\0\1w\1n" + bytes(7),
+    b"Z\0\1w\1n" + bytes(8),
+]
+
+
+@pytest.mark.parametrize("raw", EDGES)
+def test_what_is_at_the_edge_of_its_kind_is_what_the_decoder_in_python_says(raw: bytes) -> None:
+    data = b"\x83" + raw
+    assert outcome(erlang.decode, data) == outcome(erlang_reference.decode, data)
+
+
 # What erlang_py makes of these atoms.
 PLAIN = {"true": True, "false": False, "undefined": None}
 

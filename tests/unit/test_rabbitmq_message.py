@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -94,6 +95,53 @@ def test_a_message_container_is_read(utf8: bool) -> None:
     )  # fmt: skip
     told = Content("ex", ["a", "b"], b"\x00\x00", b"hi there", bytes(16), False)
     assert read_message(raw) == told
+
+
+def mutations(raw: bytes) -> Iterator[bytes]:
+    """Each cut; each byte as each tag that may stand in a message, and at its limits."""
+    for place in range(len(raw)):
+        yield raw[:place]
+        for value in b"\x00\x01\x02\x7f\x80\xffadhijlmnostvw":
+            yield raw[:place] + bytes([value]) + raw[place + 1 :]
+
+
+def wide(raw: bytes) -> bytes:
+    """The same with tuples whose size has four bytes."""
+    return raw.replace(b"h\x06", b"i\0\0\0\x06").replace(b"h\x04", b"i\0\0\0\x04")
+
+
+def old_atoms(raw: bytes) -> bytes:
+    """The same with atoms of one byte's length in Latin-1, and with long ones in UTF-8."""
+    return raw.replace(b"w\x07content", b"s\x07content").replace(b"w\x02mc", b"v\0\x02mc")
+
+
+CONTAINER = (
+    b"\x83h\x04" + atom("mc", True) + atom("mc_amqpl", True)
+    + content(b"\x00\x00", [b"hi"], True)
+    + b"t\x00\x00\x00\x06" + atom("x", True) + binary(b"e")
+    + atom("rk", True) + proper_list([binary(b"a"), binary(b"b")])
+    + atom("id", True) + binary(bytes(16)) + atom("d", True) + atom("true", True)
+    + atom("p", True) + b"a\x05" + atom("other", True) + b"j"
+)  # fmt: skip
+BASIC = basic_message(Content("ex", ["k"], b"\0\0", b"", bytes(16), True), [b"b"], True)
+
+
+@pytest.mark.parametrize("shape", [wide, old_atoms, bytes])
+@pytest.mark.parametrize("raw", [BASIC, CONTAINER], ids=["basic_message", "container"])
+def test_the_fast_way_and_the_decoder_agree_on_each_damaged_byte_and_each_cut(
+    raw: bytes, shape: Callable[[bytes], bytes]
+) -> None:
+    """The fast way may read less than the decoder, never something else."""
+    whole = shape(raw)
+    assert read_message(whole).body in (b"hi", b"b")
+    for damaged in mutations(whole):
+        told: list[Content | None] = []
+        for read in (read_message, rabbitmq_message._read_term):
+            try:
+                told.append(read(damaged))
+            except MessageError:
+                told.append(None)
+        assert told[0] == told[1], damaged
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,201 @@
+/* test_foreign.c - the readers of RabbitMQ's files where there is no memory, where segments are left out, and at the limits of
+ * what a file may say. Usage: test_foreign <directory>
+ */
+#undef NDEBUG
+#define ALLOCATIONS_REAL
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec.h"
+#include "explore/allocations.h"
+#include "formats/erlang_terms.h"
+#include "formats/rabbitmq.h"
+#include "qindex.h"
+
+enum { HEAD = 40, SLOTS = 16 };
+
+/* A journal of RabbitMQ's: publish, deliver and ack of `count` messages. */
+static size_t journal_of(uint8_t *bytes, uint32_t count) {
+    uint8_t *at = bytes;
+    memset(bytes, 0, count * (size_t)(HEAD + 16));
+    for (uint64_t seq = 0; seq < count; seq++) {
+        qi_put64(at, seq);
+        memset(at + 8, (int)seq + 1, 16);
+        at += HEAD;
+    }
+    for (uint64_t seq = 0; seq < count; seq++, at += 8)
+        qi_put64(at, UINT64_C(2) << 62 | seq);
+    return (size_t)(at - bytes);
+}
+
+static void test_a_journal_is_read_or_there_is_no_memory(void) {
+    static uint8_t bytes[200 * (HEAD + 16)];
+    size_t size = journal_of(bytes, 200);
+    bool failed = true;
+    for (uint64_t call = 1; failed; call++) {
+        allocations = (struct allocations){.fail_at = call};
+        qi_rabbit_journal *journal = qi_rabbit_journal_new();
+        qi_rabbit_piece piece = {.data = bytes, .size = size, .left = size};
+        int code = journal ? qi_rabbit_journal_scan(journal, &piece) : QI_E_MEMORY;
+        failed = allocations.failed > 0;
+        assert(code == (failed ? QI_E_MEMORY : 0));
+        if (!failed)
+            assert(piece.pos == size && !piece.bad && journal->records == 400);
+        qi_rabbit_journal_free(journal);
+        assert(allocations.alive == 0);
+    }
+    allocations = (struct allocations){.fail_at = 2};
+    qi_rabbit_journal *journal = qi_rabbit_journal_new();
+    qi_rabbit_entry entry = {.seq = 1};
+    assert(qi_rabbit_journal_publish(journal, &entry) == QI_E_MEMORY && journal->records == 0);
+    assert(qi_rabbit_journal_publish(journal, &entry) == 0 && journal->records == 1);
+    qi_rabbit_journal_free(journal);
+    qi_rabbit_journal_free(NULL);
+}
+
+/* Segments that nobody asks for are passed over: what the journal says of them belongs to no other. */
+static void test_a_journal_gives_a_segment_its_own_records(void) {
+    static uint8_t bytes[40 * (HEAD + 16)];
+    static qi_rabbit_segment segment;
+    static qi_rabbit_entry live[SLOTS];
+    size_t size = journal_of(bytes, 40);
+    qi_rabbit_journal *journal = qi_rabbit_journal_new();
+    qi_rabbit_piece piece = {.data = bytes, .size = size, .left = size};
+    assert(qi_rabbit_journal_scan(journal, &piece) == 0);
+    qi_rabbit_journal_sort(journal);
+    assert(qi_rabbit_segment_merge(&segment, journal, 1, SLOTS, live) == SLOTS);
+    assert(live[0].seq == 16 && live[15].seq == 31 && live[0].state == QI_RABBIT_DELIVERED);
+    assert(segment.orphans == 0 && qi_rabbit_journal_next(journal, SLOTS) == 2);
+    qi_rabbit_segment_publish(&segment, QI_RABBIT_SLOTS_MAX, &live[0]);
+    assert(segment.count == SLOTS); /* no slot of a segment */
+    qi_rabbit_journal_free(journal);
+}
+
+/* A third mark of one slot makes no sense; more slots than a segment may have are not looked for. */
+static void test_a_segment_ends_where_it_makes_no_sense(void) {
+    static qi_rabbit_segment segment;
+    uint8_t bytes[48] = {0};
+    qi_put16(bytes, 0xC000 | 3);
+    for (int i = 0; i < 3; i++)
+        qi_put16(bytes + 34 + 2 * i, 0x4000 | 3);
+    qi_rabbit_piece piece = {.data = bytes, .size = 40, .left = 40};
+    qi_rabbit_segment_scan(&segment, &piece, UINT32_MAX, false);
+    assert(piece.bad && piece.pos == 38 && segment.records == 3);
+    for (uint64_t cut = 35; cut < 40; cut++) { /* each end of the file, and of a piece of it */
+        for (uint64_t left = cut; left < 42; left++) {
+            qi_rabbit_segment_clear(&segment);
+            segment.records = 0;
+            piece = (qi_rabbit_piece){.data = bytes, .size = cut, .left = left};
+            qi_rabbit_segment_scan(&segment, &piece, SLOTS, false);
+            assert(piece.pos <= cut && segment.records == 1 + (piece.pos - 34) / 2);
+        }
+    }
+    for (uint64_t cut = 0; cut < 34; cut++) {
+        qi_rabbit_segment_clear(&segment);
+        piece = (qi_rabbit_piece){.data = bytes, .size = cut, .left = 40};
+        qi_rabbit_segment_scan(&segment, &piece, SLOTS, false);
+        assert(piece.pos == 0 && segment.count == 0);
+    }
+    qi_rabbit_segment_clear(&segment);
+    qi_put32(bytes + 2 + 28, 2); /* its term, which begins with something else */
+    piece = (qi_rabbit_piece){.data = bytes, .size = 40, .left = 40};
+    qi_rabbit_segment_scan(&segment, &piece, SLOTS, false);
+    assert(piece.bad && piece.pos == 0);
+}
+
+static void test_a_slot_of_version_2_is_right_or_bad(void) {
+    static const struct {
+        uint32_t at, value; /* a byte of it */
+        bool bad;
+    } edits[] = {{0, 2, true}, {0, 1, false}, {1, 1, false}, {1, 2, true},  {2, 1, true},
+                 {3, 3, true}, {3, 2, false}, {3, 1, false}, {3, 0, false}, {24, 255, true}};
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        uint8_t slot[32] = {1, 0, 0, 1};
+        qi_rabbit_entry live[1];
+        qi_rabbit_slots slots;
+        slot[edits[i].at] = (uint8_t)edits[i].value;
+        qi_rabbit_read_slots(slot, 1, 5, 1000, live, &slots);
+        assert(slots.bad == edits[i].bad && slots.live == !edits[i].bad);
+    }
+    uint8_t slot[32] = {1, 1, 0, 2};
+    qi_rabbit_entry live[1];
+    qi_rabbit_slots slots;
+    qi_rabbit_read_slots(slot, 1, UINT64_MAX - 1, 1000, live, &slots);
+    assert(slots.bad); /* no such message is ever published */
+    static const struct {
+        uint64_t offset;
+        uint32_t size, term;
+    } places[] = {{10, 20, 20}, {10, 0, 0}, {990, 20, 0}, {1001, 1, 0}, {10, UINT32_MAX, 0}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        qi_put64(slot + 4, places[i].offset);
+        qi_put32(slot + 12, places[i].size);
+        qi_rabbit_read_slots(slot, 1, 5, 1000, live, &slots);
+        assert(!slots.bad && slots.live == 1 && live[0].term_bytes == places[i].term);
+    }
+}
+
+static void test_places_are_kept_or_there_is_no_memory(void) {
+    bool failed = true;
+    for (uint64_t call = 1; failed; call++) {
+        allocations = (struct allocations){.fail_at = call};
+        qi_rabbit_places *places = qi_rabbit_places_new();
+        uint8_t id[16] = {0};
+        int code = places ? 0 : QI_E_MEMORY;
+        for (uint32_t i = 0; i < 100 && code == 0; i++) {
+            qi_put32(id, i);
+            code = qi_rabbit_places_add(places, id, &(qi_rabbit_place){i, 1, i});
+        }
+        qi_rabbit_place place;
+        assert(!places || !qi_rabbit_places_find(places, id, &place)); /* not before it is sorted */
+        if (code == 0)
+            code = qi_rabbit_places_sort(places);
+        failed = allocations.failed > 0;
+        assert(code == (failed ? QI_E_MEMORY : 0));
+        if (!failed) {
+            assert(qi_rabbit_places_find(places, id, &place) && place.offset == 99);
+            assert(qi_rabbit_places_sort(places) == 0 && qi_rabbit_places_count(places) == 100);
+            assert(qi_rabbit_places_add(places, id, &place) == QI_E_ARGUMENT); /* too late */
+        }
+        qi_rabbit_places_free(places);
+        assert(allocations.alive == 0);
+    }
+    allocations = (struct allocations){0};
+    qi_rabbit_places *places = qi_rabbit_places_new();
+    static const qi_rabbit_place wrong[] = {{0, QI_RABBIT_FILES_MAX, 0}, {UINT64_MAX, 0, 0}};
+    for (int i = 0; i < 2; i++)
+        assert(qi_rabbit_places_add(places, "0123456789abcdef", &wrong[i]) == QI_E_ARGUMENT);
+    uint8_t entry[9 + 18] = {0};
+    qi_put64(entry, 18);
+    entry[26] = 255;
+    qi_rabbit_piece piece = {.data = entry, .size = sizeof entry, .left = sizeof entry};
+    allocations.calls = 0;
+    allocations.fail_at = 1;
+    assert(qi_rabbit_store_scan(places, &piece, 3) == QI_E_MEMORY);
+    allocations.fail_at = 0;
+    assert(qi_rabbit_store_scan(places, &piece, 3) == 0 && piece.pos == sizeof entry);
+    qi_rabbit_places_free(places);
+    qi_rabbit_places_free(NULL);
+}
+
+static void test_terms_beyond_their_limits_are_refused(void) {
+    size_t pos = 0;
+    assert(qi_terms("j", 1, &pos, QI_TERM_DEPTH_MAX + 1, 10, NULL, 0) < 0);
+    assert(qi_terms("j", (size_t)QI_TERM_BYTES_MAX + 1, &pos, 10, 10, NULL, 0) < 0);
+    pos = 2;
+    assert(qi_terms("j", 1, &pos, 10, 10, NULL, 0) < 0);
+    qi_rabbit_message message;
+    assert(!qi_rabbit_read_message("\x83", (size_t)QI_TERM_BYTES_MAX + 1, &message));
+}
+
+int main(void) {
+    test_a_journal_is_read_or_there_is_no_memory();
+    test_a_journal_gives_a_segment_its_own_records();
+    test_a_segment_ends_where_it_makes_no_sense();
+    test_a_slot_of_version_2_is_right_or_bad();
+    test_places_are_kept_or_there_is_no_memory();
+    test_terms_beyond_their_limits_are_refused();
+    printf("foreign: all passed\n");
+    return 0;
+}
