@@ -29,6 +29,13 @@ static void writers_say(struct corner *corner, qi_queue *queue, int code) {
     assert(qi_index_publish(queue, 2, NULL, NULL, 0) == code);
     assert(qi_index_deliver(queue, ids, 2, 0) == code);
     assert(qi_index_ack(queue, NULL, 2, 0) == code);
+    assert(qi_get_newest(&reader) == code);
+    assert(qi_reject_many(queue, ids, NULL, 2) == code);
+    assert(qi_touch(queue, 0, 0, 1000) == code);
+    assert(qi_reschedule(queue, 0, 1000) == code);
+    assert(qi_delete(queue, 0) == code);
+    assert(qi_redrive(queue, 10) == code);
+    assert(qi_expire(queue) == code);
     assert(qi_queue_delete(queue) == code);
     assert(qi_publish_now(queue, body, 10, 0, 0) == QI_BUSY);
     assert(qi_get_now(queue, messages, payload, sizeof payload, 0) == QI_BUSY);

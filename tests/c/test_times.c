@@ -88,7 +88,174 @@ static void test_a_flush_that_could_not_begin_is_not_begun_again(void) {
     }
 }
 
+/* ---- who may settle what ---- */
+
+static void test_who_lost_a_lease_is_told_so_and_changes_nothing(void) {
+    struct corner corner = corner_new();
+    static uint8_t payload[100];
+    qi_reader reader = {
+        .queue = corner.a, .payload = payload, .room = sizeof payload, .lease_us = SECOND};
+    publish_many(corner.a, 70);
+    assert(qi_get(&reader) == 10 && reader.message.req_id == 0);
+    assert(qi_touch(corner.a, 0, 1, 2 * SECOND) == 0);
+    assert(qi_ack(corner.a, 0, 2) == QI_E_LEASE); /* of another delivery */
+    assert(qi_ack_now(corner.a, 0, 2) != 0);
+    qi_sim_advance(corner.sim, 3 * SECOND);
+    assert(qi_ack(corner.a, 0, 1) == QI_E_LEASE);    /* nobody has it now */
+    assert(qi_ack(corner.a, 1, 1) == QI_E_UNKNOWN);  /* beside it, never delivered */
+    assert(qi_ack(corner.a, 66, 1) == QI_E_UNKNOWN); /* nothing near it ever was */
+    assert(qi_touch(corner.a, 0, 1, SECOND) == QI_E_LEASE);
+    assert(depth_of(corner.a) == 70);
+    assert(qi_get(&reader) == 10 && reader.message.req_id == 0);
+    assert(qi_ack(corner.a, 0, 2) == 0 && depth_of(corner.a) == 69);
+    corner_end(&corner);
+}
+
+static void test_what_is_not_there_cannot_be_changed(void) {
+    struct corner corner = corner_new();
+    uint64_t ids[1];
+    publish_many(corner.a, 2);
+    assert(get_many(corner.a, 1, ids) == 1);
+    assert(qi_delete(corner.a, 99) == QI_E_UNKNOWN && qi_delete(corner.a, 0) == QI_E_DELIVERED);
+    assert(qi_reschedule(corner.a, 99, 0) == QI_E_UNKNOWN);
+    assert(qi_reschedule(corner.a, 0, 0) == QI_E_DELIVERED);
+    assert(qi_reschedule(corner.a, UINT64_C(300) << 52, 0) == QI_E_UNKNOWN); /* no such lane */
+    assert(qi_ack(corner.a, 0, 0) == 0 && qi_delete(corner.a, 0) == QI_E_ACKED);
+    assert(qi_redrive(corner.a, 10) == 0 && qi_expire(corner.a) == 0);
+    assert(depth_of(corner.a) == 1);
+    corner_end(&corner);
+}
+
+/* A journal with so little room that every event has to make some, on a disk that gives none. */
+static void test_an_event_without_room_is_refused(void) {
+    struct corner corner = corner_new();
+    uint64_t ids[2];
+    publish_many(corner.a, 4);
+    assert(get_many(corner.a, 2, ids) == 2);
+    struct qi_tape *tape = &qi_current(corner.a)->tape;
+    uint64_t mapped = tape->mapped;
+    tape->mapped = tape->allocated;
+    allocations.sticky = true;
+    allocations.calls = 0;
+    allocations.fail_at = 1;
+    assert(qi_delete(corner.a, 2) == QI_E_MEMORY);
+    allocations = (struct allocations){.alive = allocations.alive};
+    if (!corner.store->failed)
+        tape->mapped = mapped;
+    assert(corner.store->failed || qi_delete(corner.a, 2) == 0);
+    corner_end(&corner);
+}
+
+/* ---- what is out of date ---- */
+
+/* Leases that were given back, and delays that were drawn near, leave entries behind; when there are too many of them the
+ * heaps are made anew, and what still counts comes up in its time. */
+static void test_heaps_that_are_mostly_out_of_date_are_made_anew(void) {
+    qi_options options = usual();
+    options.max_journal_entries = 1 << 20;
+    options.max_journal_bytes = 32 << 20;
+    struct corner corner = corner_with(options);
+    static uint8_t payload[100];
+    qi_reader reader = {
+        .queue = corner.a, .payload = payload, .room = sizeof payload, .lease_us = 9 * SECOND};
+    publish_many(corner.a, 3);
+    for (int i = 0; i < 4200; i++) {
+        assert(qi_get(&reader) == 10);
+        uint64_t id = reader.message.req_id;
+        assert(qi_nack_many(corner.a, &id, NULL, 1, 0) == 0);
+    }
+    reader.lease_us = SECOND;
+    assert(qi_get(&reader) == 10 && corner.a->timers.leases.count < 200); /* every verb looks */
+    qi_sim_advance(corner.sim, 2 * SECOND); /* the short one is over, the long ones are not */
+    assert(qi_get(&reader) == 10 && reader.message.req_id == 0);
+    uint64_t later = now_of(&corner) + 5 * SECOND;
+    int64_t far = qi_publish_with(corner.b, NULL, 0, "far", 3, 0, 0, later + 90 * 60 * SECOND);
+    int64_t near = qi_publish_with(corner.b, NULL, 0, "near", 4, 0, 0, later);
+    assert(far > 0 && near > 0);
+    for (uint64_t i = 0; i < 5000; i++)
+        assert(qi_reschedule(corner.b, (uint64_t)near, later + i + 1) == 0);
+    assert(corner.b->timers.delayed.count > 4096);
+    qi_lock(corner.store);
+    qi_timers_tidy(corner.b);
+    qi_unlock(corner.store);
+    assert(corner.b->timers.delayed.count == 2 && corner.b->delayed == 2);
+    reader = (qi_reader){.queue = corner.b, .payload = payload, .room = sizeof payload};
+    assert(qi_get(&reader) == QI_EMPTY);
+    qi_sim_advance(corner.sim, 6 * SECOND);
+    assert(qi_get(&reader) == 4 && memcmp(payload, "near", 4) == 0);
+    corner_end(&corner);
+}
+
+/* An entry of a heap is a claim: that its message, or its whole segment, is gone takes nobody by surprise. */
+static void test_entries_whose_messages_are_gone_are_dropped(void) {
+    struct corner corner = corner_new();
+    uint64_t soon = now_of(&corner) + SECOND, id;
+    static uint8_t payload[100];
+    qi_reader reader = {
+        .queue = corner.a, .payload = payload, .room = sizeof payload, .lease_us = SECOND};
+    for (int i = 0; i < 3; i++) {
+        int64_t got = qi_publish_with(corner.a, NULL, 0, "soon", 4, 0, 0, soon);
+        assert(got > 0 && qi_delete(corner.a, id = (uint64_t)got) == 0);
+        publish_many(corner.a, 8);
+        assert(qi_get(&reader) == 10 && qi_ack(corner.a, reader.message.req_id, 0) == 0);
+        assert(qi_purge(corner.a) == 7 && qi_flush(corner.a) == 0);
+    }
+    qi_sim_advance(corner.sim, 2 * SECOND);
+    assert(qi_get(&reader) == QI_EMPTY);
+    assert(corner.a->timers.delayed.count == 0 && corner.a->timers.leases.count == 0);
+    /* Due, and gone before somebody came for it. */
+    int64_t due = qi_publish_with(corner.a, NULL, 0, "due", 3, 0, 0, now_of(&corner) + SECOND);
+    qi_sim_advance(corner.sim, 2 * SECOND);
+    qi_message message;
+    assert(qi_browse(corner.a, 0, true, &message, payload, sizeof payload) == 3);
+    assert(corner.a->timers.due.count == 1 && qi_delete(corner.a, (uint64_t)due) == 0);
+    assert(qi_flush(corner.a) == 0 && qi_get(&reader) == QI_EMPTY);
+    assert(corner.a->timers.due.count == 0);
+    corner_end(&corner);
+}
+
+/* ---- what the worker does ---- */
+
+static void expire_due(struct corner *corner) {
+    qi_lock(corner->store);
+    qi_expire_due(corner->store);
+    qi_unlock(corner->store);
+}
+
+static void test_the_worker_waits_for_the_first_bound_and_leaves_queues_that_are_not_there(void) {
+    struct corner corner = corner_new();
+    publish_mortal(&corner, corner.a, 3);
+    publish_mortal(&corner, corner.b, 3);
+    qi_sim_advance(corner.sim, 2 * SECOND);
+    expire_due(&corner);
+    assert(depth_of(corner.a) == 3); /* its opener has not said what the rules are */
+    assert(qi_expire_wait(corner.store, 77) == 77);
+    assert(qi_queue_rules(corner.a, 0, 0, false, 0, false) == 0);
+    assert(qi_queue_rules(corner.b, 0, 0, false, 0, true) == 0);
+    assert(qi_expire_wait(corner.store, 77) == 0);
+    corner.b->recovering = true;
+    expire_due(&corner);
+    corner.b->recovering = false;
+    assert(depth_of(corner.a) == 0 && corner.b->dead == 0);
+    expire_due(&corner);
+    assert(depth_of(corner.b) == 3 && corner.b->dead == 3);
+    publish_mortal(&corner, corner.a, 1);
+    assert(qi_expire_wait(corner.store, 10 * SECOND) == SECOND);
+    assert(qi_expire_wait(corner.store, 77) == 77);
+    assert(qi_queue_delete(corner.a) == 0);
+    assert(qi_expire_wait(corner.store, 10 * SECOND) == 10 * SECOND);
+    qi_sim_advance(corner.sim, 2 * SECOND);
+    expire_due(&corner);
+    corner_end(&corner);
+}
+
 int main(void) {
+    test_who_lost_a_lease_is_told_so_and_changes_nothing();
+    test_what_is_not_there_cannot_be_changed();
+    test_an_event_without_room_is_refused();
+    test_heaps_that_are_mostly_out_of_date_are_made_anew();
+    test_entries_whose_messages_are_gone_are_dropped();
+    test_the_worker_waits_for_the_first_bound_and_leaves_queues_that_are_not_there();
     test_what_the_disk_did_not_give_expires_later();
     test_a_flush_that_could_not_begin_is_not_begun_again();
     printf("times: all passed\n");
