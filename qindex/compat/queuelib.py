@@ -1,4 +1,4 @@
-"""queuelib's FifoDiskQueue and LifoDiskQueue on qindex: for Scrapy, and whoever else uses those.
+"""queuelib's FifoDiskQueue and LifoDiskQueue on qindex; for Scrapy there is qindex.compat.scrapy.
 
 push, pop, peek, clear, close and len as queuelib has them; queuelib itself is not needed. The
 originals lose what came since they were opened when the process is killed; here a push survives it.
