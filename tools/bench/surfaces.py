@@ -2,8 +2,8 @@
 
     python tools/bench/surfaces.py --dir DIR        a table; --count says how many messages
 
-Each figure is the median of --rounds rounds in one process, 100 bytes a message. queuelib's rows
-are left out where it is not installed. run.py measures the engine itself.
+Each figure is the median of --rounds rounds in one process, 100 bytes a message. run.py measures
+the engine itself, queuelib_queues.py qindex.compat.queuelib.
 """
 
 import argparse
@@ -15,14 +15,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import qindex
 import qindex.aio
 import qindex.compat
-import qindex.compat.queuelib
 
 BODY = b"x" * 100
 Figures = dict[str, float]  # messages per second
@@ -117,32 +115,10 @@ def standard(folder: Path, count: int) -> Iterator[tuple[str, Figures]]:
             yield put_and_get(f"qindex.compat.{kind.__name__}", count, items.put, items.get)
 
 
-def scrapy(folder: Path, count: int) -> Iterator[tuple[str, Figures]]:
-    kinds: list[tuple[str, Any]] = [
-        ("qindex.compat.queuelib", qindex.compat.queuelib.FifoDiskQueue),
-        ("qindex.compat.queuelib, stack", qindex.compat.queuelib.LifoDiskQueue),
-    ]
-    if find_spec("queuelib"):
-        from queuelib import queue as queuelib
-
-        kinds += [
-            ("queuelib, files (a kill loses some)", queuelib.FifoDiskQueue),
-            ("queuelib, files, stack (a kill loses some)", queuelib.LifoDiskQueue),
-            ("queuelib, SQLite", queuelib.FifoSQLiteQueue),
-            ("queuelib, SQLite, stack", queuelib.LifoSQLiteQueue),
-        ]
-    for name, kind in kinds:
-        number = min(count, 500) if "SQLite" in name else count  # a commit each
-        items = kind(str(folder / name))
-        yield put_and_get(name, number, items.push, items.pop)
-        items.close()
-
-
 def one_round(folder: Path, count: int) -> Iterator[tuple[str, Figures]]:
     yield from waiting(folder, min(count, 2000))
     yield from asyncio.run(aio(folder, count))
     yield from standard(folder, count)
-    yield from scrapy(folder, count)
 
 
 def main() -> None:
