@@ -33,7 +33,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from qindex.compat import AsyncLifoQueue, AsyncQueue, LifoQueue, Queue
+from qindex import compat
 from qindex.compat.queuelib import FifoDiskQueue, LifoDiskQueue, _Shared
 from qindex.testing import abandon
 
@@ -45,8 +45,6 @@ REASONS = {
     "base class": "about queuelib's abstract BaseQueue; no queue is in it",
     "dummy": "about a list that the test brings with it; no queue that could be replaced is in it",
     "chunks": "about the names and the bytes of the original's own files",
-    "priority": "about PriorityQueue, which has no stand-in: its order is that of the items, and"
-    " bytes have none",
     "simple": "about SimpleQueue, which has no stand-in: it may be entered from a destructor or a"
     " signal handler that interrupts it, a store may not",
 }
@@ -175,6 +173,9 @@ def queuelib() -> Suite:
 # --- the standard library -----------------------------------------------------------------------
 
 
+STANDARD_NAMES = ("Queue", "LifoQueue", "PriorityQueue")
+
+
 def stand_in(test: unittest.TestCase, durable: type, name: str) -> type:
     """The class as the tests make it: from a maxsize alone, each in a store of its own."""
 
@@ -191,16 +192,15 @@ class OnThreads(unittest.TestCase):
     def setUp(self) -> None:
         names = {name: getattr(queue, name) for name in dir(queue) if name[0] != "_"}
         self.queue = SimpleNamespace(**names)
-        self.queue.Queue = stand_in(self, Queue, "Queue")
-        self.queue.LifoQueue = stand_in(self, LifoQueue, "LifoQueue")
+        for name in STANDARD_NAMES:
+            setattr(self.queue, name, stand_in(self, getattr(compat, name), name))
         super().setUp()
 
 
 class OnALoop(unittest.TestCase):
     def setUp(self) -> None:
         names = {
-            "Queue": stand_in(self, AsyncQueue, "Queue"),
-            "LifoQueue": stand_in(self, AsyncLifoQueue, "LifoQueue"),
+            name: stand_in(self, getattr(compat, f"Async{name}"), name) for name in STANDARD_NAMES
         }
         loop = SimpleNamespace(**{**vars(asyncio), **names})
         module = sys.modules[type(self).__mro__[2].__module__]
@@ -214,8 +214,6 @@ class OnALoop(unittest.TestCase):
 
 
 def why_not_standard(name: str, test: str) -> str | None:
-    if "Priority" in name:
-        return "priority"
     return "simple" if "SimpleQueue" in name else None
 
 

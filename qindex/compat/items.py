@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
+from sortedcontainers import SortedList
+
 from qindex.message import Message
 from qindex.queue import Queue
 
@@ -83,8 +85,11 @@ class Items:
 
     def append(self, item: Any) -> None:
         """At the end."""
+        self._publish(item)
+
+    def _publish(self, item: Any) -> int:
         data = self._serializer.dumps(item)
-        self._queue.publish(data.encode() if isinstance(data, str) else data)
+        return self._queue.publish(data.encode() if isinstance(data, str) else data)
 
     def popleft(self) -> Any:
         """The first; IndexError if there is none."""
@@ -101,3 +106,33 @@ class Items:
         item = self._serializer.loads(message.body)  # an item that fails stays unacked
         self._queue.ack(message)
         return item
+
+
+class SortedItems(Items):
+    """The smallest is taken first, of equals the oldest. All are in memory, too: bytes have no
+    order. Opening reads them."""
+
+    def __init__(self, queue: Queue, serializer: Serializer) -> None:
+        super().__init__(queue, serializer)
+        found = ((serializer.loads(each.body), each.req_id) for each in queue.browse())
+        self._sorted: SortedList[tuple[Any, int]] = SortedList(found)
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (item for item, _ in self._sorted)
+
+    def append(self, item: Any) -> None:
+        """TypeError if the item cannot be compared with the others; nothing was added."""
+        self._sorted.bisect((item, 0))
+        self._sorted.add((item, self._publish(item)))
+
+    def pop(self) -> Any:
+        """The smallest; IndexError if there is none."""
+        item, req_id = self._sorted[0]
+        self._queue.delete(req_id)
+        del self._sorted[0]
+        return item
+
+    popleft = pop

@@ -12,13 +12,15 @@ import queue
 from typing import Any
 
 import qindex.queue
-from qindex.compat.items import PLAIN, Items, Serializer
+from qindex.compat.items import PLAIN, Items, Serializer, SortedItems
 from qindex.handle import Closing
 from qindex.store import open as open_store
 
 
 class _Durable(Closing):
     """Where the items lie. The second base of each class is the original."""
+
+    _kind = Items
 
     def __init__(
         self,
@@ -35,7 +37,7 @@ class _Durable(Closing):
         elif options:
             raise TypeError(f"options are for a store that is opened here: {sorted(options)}")
         self._durable = place
-        self._items: Any = Items(place, serializer)  # has those verbs of a deque that are used
+        self._items: Any = self._kind(place, serializer)  # has those verbs of a deque that are used
         super().__init__(maxsize)  # type: ignore[call-arg]  # the original's
         self._resume()
 
@@ -77,6 +79,18 @@ class _DurableTasks(_Durable):
             self._finished.clear()
 
 
+class _Sorted(_Durable):
+    """The original keeps a heap; here the items know their order."""
+
+    _kind = SortedItems
+
+    def _put(self, item: Any) -> None:
+        self._items.append(item)
+
+    def _get(self) -> Any:
+        return self._items.pop()
+
+
 class Queue(_DurableThreads, queue.Queue[Any]):
     """queue.Queue whose items survive the process, also kill -9.
 
@@ -91,6 +105,14 @@ class LifoQueue(_DurableThreads, queue.LifoQueue[Any]):
     """queue.LifoQueue whose items survive the process; see Queue."""
 
 
+class PriorityQueue(_Sorted, _DurableThreads, queue.PriorityQueue[Any]):
+    """queue.PriorityQueue whose items survive the process: smallest first, of equals the oldest.
+
+    All its items are in memory, as the original's, and are read when it is opened (10 µs each).
+    Nothing else may take from its queue. See Queue; qindex.Queue has 256 priorities without this.
+    """
+
+
 class AsyncQueue(_DurableTasks, asyncio.Queue[Any]):
     """asyncio.Queue whose items survive the process; see Queue.
 
@@ -101,3 +123,7 @@ class AsyncQueue(_DurableTasks, asyncio.Queue[Any]):
 
 class AsyncLifoQueue(_DurableTasks, asyncio.LifoQueue[Any]):
     """asyncio.LifoQueue whose items survive the process; see AsyncQueue."""
+
+
+class AsyncPriorityQueue(_Sorted, _DurableTasks, asyncio.PriorityQueue[Any]):
+    """asyncio.PriorityQueue whose items survive the process; see PriorityQueue and AsyncQueue."""

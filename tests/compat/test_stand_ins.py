@@ -9,7 +9,15 @@ import threading
 import pytest
 
 import qindex
-from qindex.compat import PLAIN, AsyncLifoQueue, AsyncQueue, LifoQueue, Queue
+from qindex.compat import (
+    PLAIN,
+    AsyncLifoQueue,
+    AsyncPriorityQueue,
+    AsyncQueue,
+    LifoQueue,
+    PriorityQueue,
+    Queue,
+)
 
 ITEMS = [
     b"", b"\x00\xff", b'"text"', "text", "", "\ud800", 0, -1, 10**40, 1.5, True, None, [], {}, (),
@@ -67,6 +75,38 @@ def test_items_and_their_order_survive_the_queue(place, kind, order):
         assert isinstance(items, getattr(queue, kind.__name__))
 
 
+def test_the_smallest_item_is_first_also_after_a_restart(place):
+    with PriorityQueue(place) as items:
+        for item in [(2, "b"), (1, "z"), (3, "a"), (1, "a")]:
+            items.put(item)
+        assert items.get() == (1, "a")
+    with PriorityQueue(place) as items:
+        items.put((2, "a"))
+        assert items.unfinished_tasks == items.qsize() == 4
+        assert [items.get() for _ in range(4)] == [(1, "z"), (2, "a"), (2, "b"), (3, "a")]
+        assert isinstance(items, queue.PriorityQueue)
+    with qindex.open(place) as store:
+        assert len(store.queue("queue")) == 0
+
+
+def test_of_equal_items_the_oldest_is_first(place):
+    with PriorityQueue(place) as items:
+        for item in (1, 1.0, True):
+            items.put(item)
+        assert repr([items.get() for _ in range(3)]) == "[1, 1.0, True]"
+
+
+def test_an_item_without_an_order_is_refused(place):
+    with PriorityQueue(place) as items:
+        items.put(1)
+        for item in ("text", None, {}):
+            with pytest.raises(TypeError):
+                items.put(item)
+        assert (items.qsize(), items.unfinished_tasks) == (1, 1)
+    with PriorityQueue(place) as items:
+        assert [items.get() for _ in range(items.qsize())] == [1]
+
+
 def test_join_waits_for_what_an_earlier_process_left(place):
     with Queue(place) as items:
         items.put("left")
@@ -97,6 +137,7 @@ def test_the_asyncio_queues_do_the_same(tmp_path):
 
     assert asyncio.run(play(AsyncQueue)) == [1, 2]
     assert asyncio.run(play(AsyncLifoQueue)) == [1, 0]
+    assert asyncio.run(play(AsyncPriorityQueue)) == [1, 2]
 
 
 def test_a_queue_of_an_open_store_can_be_used(place):
