@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "bench"))
 
-import queuelib_queues  # noqa: E402
+import queuelib_queues
 
 
 def test_queuelibs_queues_are_measured_and_killed(tmp_path: Path) -> None:
