@@ -40,6 +40,7 @@ from qindex.testing import abandon
 TABLE = Path(__file__).resolve().parents[1] / "tests" / "compat" / "SUITES.rst"
 RESULTS = TABLE.with_name("suites.json")
 
+MARKS = "pytestmark"
 CHUNKS = ("test_not_szhdr", "test_chunks", "test_clear_removes_chunks")
 REASONS = {
     "base class": "about queuelib's abstract BaseQueue; no queue is in it",
@@ -52,16 +53,13 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Suite:
-    """A suite of tests and how it is bound to the stand-ins.
-
-    `bind(class)` is what its tests get as a first base class; `reason(class's name, test)` is the
-    key of why a test is not run, or None.
-    """
+    """A suite of tests. `way` becomes the first base of its classes and puts the stand-ins in;
+    `reason(class's name, test)` is the key of why a test is not run, or None."""
 
     name: str
     version: str
     modules: list[ModuleType]
-    bind: Callable[[type], type]
+    way: type
     reason: Callable[[str, str], str | None]
 
     def classes(self) -> dict[str, type[unittest.TestCase]]:
@@ -91,7 +89,7 @@ class Suite:
         return {
             name: type(
                 name,
-                (self.bind(self.classes()[name]), self.classes()[name]),
+                (self.way, self.classes()[name]),
                 {**tests, **missing.get(name, {}), "__module__": __name__},
             )
             for name, tests in run.items()
@@ -100,13 +98,13 @@ class Suite:
 
 def unmarked(test: Callable[..., object]) -> Callable[..., object]:
     """The test without pytest's marks: one that is expected to fail there must pass here."""
-    if not hasattr(test, "pytestmark"):
+    if not hasattr(test, MARKS):
         return test
-    code = types.FunctionType(
+    plain = types.FunctionType(
         test.__code__, test.__globals__, test.__name__, test.__defaults__, test.__closure__
     )
-    code.__dict__.update({k: v for k, v in vars(test).items() if k != "pytestmark"})
-    return code
+    plain.__dict__.update({name: value for name, value in vars(test).items() if name != MARKS})
+    return plain
 
 
 # --- queuelib -----------------------------------------------------------------------------------
@@ -131,9 +129,9 @@ def without_a_path(test: Any, durable: type) -> type:
 
 def abandon_queuelib_stores() -> None:
     """Some tests close no queue and remove its folder."""
-    for store, _users in _Shared.stores.values():
-        abandon(store)
-    _Shared.stores.clear()
+    for shared in _Shared.opened.values():
+        abandon(shared.store)
+    _Shared.opened.clear()
 
 
 class OnQindex(unittest.TestCase):
@@ -167,7 +165,7 @@ def queuelib() -> Suite:
         for name in ("queue", "pqueue", "rrqueue")
     ]
     version = importlib.metadata.version("queuelib")
-    return Suite("queuelib", version, modules, lambda _: OnQindex, why_not_queuelib)
+    return Suite("queuelib", version, modules, OnQindex, why_not_queuelib)
 
 
 # --- the standard library -----------------------------------------------------------------------
@@ -221,7 +219,7 @@ def standard(module: str, way: type) -> Suite:
     """ImportError where the interpreter comes without its own tests."""
     found = importlib.import_module(module)
     version = platform.python_version()
-    return Suite(f"CPython's {module}", version, [found], lambda _: way, why_not_standard)
+    return Suite(f"CPython's {module}", version, [found], way, why_not_standard)
 
 
 def threads() -> Suite:

@@ -12,35 +12,68 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from qindex.errors import StoreCorrupt
 from qindex.message import Message
+from qindex.queue import Queue
 from qindex.store import Store
 from qindex.store import open as open_store
 
+EMPTY_MAX: Final = 64  # each takes some 80 KB
 
+
+@dataclass
 class _Shared:
-    """The stores that are open, and how many queues use each."""
+    """The store of a folder, which its queues in this process have open together.
 
-    lock = threading.Lock()
-    stores: ClassVar[dict[Path, tuple[Store, int]]] = {}
+    Making and deleting a queue takes syncs, and PriorityQueue does both whenever one runs empty.
+    So those that were closed empty stay for who opens them again, until the store is closed.
+    """
+
+    store: Store
+    users: int = 0
+    empty: dict[str, None] = field(default_factory=dict)  # names; the last one is the newest
+
+    lock: ClassVar = threading.Lock()
+    opened: ClassVar[dict[Path, _Shared]] = {}
 
     @classmethod
-    def take(cls, folder: Path) -> Store:
+    def queue(cls, folder: Path, name: str) -> tuple[_Shared, Queue]:
+        """The queue of that name. leave() ends its use."""
         with cls.lock:
-            store, users = cls.stores.get(folder) or (open_store(folder / ".qindex"), 0)
-            cls.stores[folder] = (store, users + 1)
-            return store
+            shared = cls.opened.get(folder) or cls._open(folder)
+            queue = shared.store.queue(name)
+            shared.users += 1
+            shared.empty.pop(name, None)
+            return shared, queue
 
     @classmethod
-    def leave(cls, folder: Path) -> None:
-        with cls.lock:
-            store, users = cls.stores.pop(folder)
-            if users > 1:
-                cls.stores[folder] = (store, users - 1)
-            else:
-                store.close()
+    def _open(cls, folder: Path) -> _Shared:
+        shared = cls.opened[folder] = cls(open_store(folder / ".qindex"))
+        for name in shared.store.queues():  # a kill may have left some that were closed empty
+            with suppress(StoreCorrupt):  # nobody asked for this one
+                if not (folder / name).exists() and len(shared.store.queue(name)) == 0:
+                    shared.empty[name] = None
+        return shared
+
+    def leave(self, folder: Path, name: str, *, is_empty: bool) -> None:
+        with self.lock:
+            self.users -= 1
+            if is_empty:
+                self.empty[name] = None
+            try:
+                while len(self.empty) > (EMPTY_MAX if self.users else 0):
+                    oldest = next(iter(self.empty))
+                    del self.empty[oldest]
+                    self.store.delete_queue(oldest)
+            finally:
+                if not self.users:
+                    del self.opened[folder]
+                    self.store.close()
 
 
 class _DiskQueue:
@@ -51,8 +84,8 @@ class _DiskQueue:
         marker = Path(path).absolute()
         marker.mkdir(parents=True, exist_ok=True)
         self._marker, self._folder = marker, marker.parent.resolve()
-        self._store: Store | None = _Shared.take(self._folder)
-        self._queue = self._store.queue(marker.name)
+        self._shared, self._queue = _Shared.queue(self._folder, marker.name)
+        self._closed = False
         self._held: Message | None = None  # taken by peek(), not acked
 
     def _take(self) -> Message | None:
@@ -92,16 +125,17 @@ class _DiskQueue:
 
     def close(self) -> None:
         """Close; if the queue is empty, it and its folder go. Closing twice is allowed."""
-        store, self._store = self._store, None
-        if store is None:
+        if self._closed:
             return
+        self._closed = True
+        is_empty = False
         try:
             self._put_back()
-            if len(self._queue) == 0:
-                store.delete_queue(self._marker.name)
+            is_empty = len(self._queue) == 0
+            if is_empty:
                 self._marker.rmdir()
         finally:
-            _Shared.leave(self._folder)
+            self._shared.leave(self._folder, self._marker.name, is_empty=is_empty)
 
 
 class FifoDiskQueue(_DiskQueue):

@@ -9,6 +9,8 @@ import unittest
 import foreign_suites
 import pytest
 
+import qindex
+import qindex.compat.queuelib as stand_in
 from qindex.compat.queuelib import FifoDiskQueue, LifoDiskQueue, _Shared
 from qindex.testing import abandon
 
@@ -55,8 +57,7 @@ def test_a_push_survives_a_kill_and_a_peek_takes_nothing(tmp_path, kind, order):
         items.push(item)
     assert items.peek() == order[:1]
     assert len(items) == 3
-    store, _ = _Shared.stores.pop(items._folder)
-    abandon(store)
+    abandon(_Shared.opened.pop(items._folder).store)
     again = kind(tmp_path / "jobs" / "0")
     assert [again.pop() for _ in range(4)] == [*(order[i : i + 1] for i in range(3)), None]
     again.close()
@@ -75,12 +76,35 @@ def test_a_push_behind_a_peek_comes_first_in_a_stack(tmp_path):
 
 def test_queues_of_one_folder_share_a_store(tmp_path):
     queues = [FifoDiskQueue(tmp_path / str(i)) for i in range(20)]
-    assert len({id(queue._store) for queue in queues}) == 1
+    assert len({id(queue._shared) for queue in queues}) == 1
     for queue in queues:
         queue.push(b"a")
     for queue in queues:
         queue.close()
-    assert not _Shared.stores
+    assert not _Shared.opened
     again = FifoDiskQueue(tmp_path / "7")
     assert again.pop() == b"a"
     again.close()
+
+
+def test_queues_that_ran_empty_are_kept_for_their_next_use_and_go_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(stand_in, "EMPTY_MAX", 3)
+    kept = FifoDiskQueue(tmp_path / "kept")
+    kept.push(b"a")
+    for name in "0123401":
+        queue = FifoDiskQueue(tmp_path / name)
+        queue.push(b"b")
+        assert queue.pop() == b"b"
+        queue.close()
+        assert not (tmp_path / name).exists()
+    store = kept._shared.store
+    assert sorted(store.queues()) == ["0", "1", "4", "kept"]  # the latest three
+    again = FifoDiskQueue(tmp_path / "4")
+    again.push(b"c")
+    again.close()
+    abandon(_Shared.opened.pop(tmp_path).store)  # a kill; nobody comes back for 0 and 1
+    kept = FifoDiskQueue(tmp_path / "kept")
+    kept.close()
+    with qindex.open(tmp_path / ".qindex") as store:
+        assert sorted(store.queues()) == ["4", "kept"]
+        assert [len(store.queue(name)) for name in ("4", "kept")] == [1, 1]
