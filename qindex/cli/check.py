@@ -6,7 +6,11 @@ damage is reported, not repaired. Works beside a process that writes.
 A note is no damage: it explains what recovery met and settled by itself, such
 as the torn last record that a power cut leaves.
 
-exit codes: 0 clean; 1 damage; 2 cannot be opened, or not a store.
+Of a dead broker's directory every record and every body is read; its format may
+have no checksums, and then a changed byte inside a body looks sound.
+
+exit codes: 0 clean; 1 damage; 2 cannot be opened, or neither a store nor a dead
+broker's directory.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import argparse
 import time
 
 import qindex
+from qindex.cli.dead import check, dead_node
 from qindex.cli.screen import Screen
 from qindex.cli.stores import (
     damage_count,
@@ -27,12 +32,16 @@ from qindex.cli.text import count, duration, printable, size
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE", help="the store's directory")
+    parser.add_argument("store", metavar="STORE", help="its directory, or a dead broker's")
     parser.add_argument("--json", action="store_true", help="print JSON: counts and all findings")
     parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
+    node = dead_node(options.store, screen)
+    if node is not None:
+        with node:
+            return check(node, screen, options.store, as_json=options.json)
     started = time.monotonic()
     with open_to_look(options.store) as store:
         with screen.progress(f"reading {printable(store.path)}") as progress:

@@ -79,15 +79,17 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         if page_file is not None:
             page_file.write_text(page(node, report, asked, options.into), encoding="utf-8")
         if options.json:
-            screen.json(_as_json(node, report, options.into))
+            recovered = None if report is None else dataclasses.asdict(report)
+            done = {"into": options.into, "recovered": recovered}
+            screen.json({**found_as_json(node), **done})
         elif report is None:
-            _show_found(screen, node)
+            show_found(screen, node)
         else:
             _show_recovered(screen, node, report, options.into)
-        return 1 if _is_incomplete(node) else 0
+        return 1 if is_incomplete(node) else 0
 
 
-def _is_incomplete(node: DeadNode) -> bool:
+def is_incomplete(node: DeadNode) -> bool:
     return damage_count(node.findings) > 0 or any(total(node.queues).lost.values())
 
 
@@ -149,7 +151,7 @@ def _verify(store: qindex.Store, report: RecoverReport) -> None:
 # --- showing ------------------------------------------------------------------------------------
 
 
-def _show_found(screen: Screen, node: DeadNode) -> None:
+def show_found(screen: Screen, node: DeadNode) -> None:
     screen.heading(f"{node.kind} {printable(node.name)}")
     groups: dict[str, list[DeadQueue]] = {}
     for queue in node.queues:
@@ -238,11 +240,11 @@ def _show_findings(screen: Screen, node: DeadNode) -> None:
 # --- JSON ---------------------------------------------------------------------------------------
 
 
-def _as_json(node: DeadNode, report: RecoverReport | None, into: str | None) -> dict[str, Any]:
+def found_as_json(node: DeadNode) -> dict[str, Any]:
     return {
         "format": node.format,
         "node": node.name,
-        "complete": not _is_incomplete(node),
+        "complete": not is_incomplete(node),
         "account": dataclasses.asdict(total(node.queues)),
         "queues": [
             {"group": queue.group, "name": queue.name, **dataclasses.asdict(queue.account)}
@@ -250,6 +252,4 @@ def _as_json(node: DeadNode, report: RecoverReport | None, into: str | None) -> 
         ],
         **node.facts(),
         "findings": [finding_as_json(finding) for finding in node.findings],
-        "into": into,
-        "recovered": None if report is None else dataclasses.asdict(report),
     }

@@ -3,10 +3,11 @@
 Show the figures of a store and of each of its queues: messages waiting, and of
 them unacked and delayed ones and dead letters; what is in journals and
 segments, how full the message files are; of delayed messages when the next one
-is due. Reads only, also beside a process that writes.
+is due. Reads only, also beside a process that writes. Of a dead broker's
+directory what qindex recover shows before it recovers.
 
 exit codes: 0 shown; 1 damage was met on the way (check reads everything and
-says more); 2 not a store.
+says more); 2 neither a store nor a dead broker's directory.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import dataclasses
 
 import qindex
+from qindex.cli.dead import dead_node, stats
 from qindex.cli.screen import Screen
 from qindex.cli.stores import (
     QueueGone,
@@ -35,11 +37,15 @@ COLUMNS = [
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE", help="the store's directory")
+    parser.add_argument("store", metavar="STORE", help="its directory, or a dead broker's")
     parser.add_argument("--json", action="store_true", help="print JSON: all figures there are")
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
+    node = dead_node(options.store, screen)
+    if node is not None:
+        with node:
+            return stats(node, screen, as_json=options.json)
     queues: list[qindex.QueueStats] = []
     damaged: dict[str, str] = {}
     with open_to_look(options.store) as store:

@@ -39,7 +39,8 @@ def advice(asked: str) -> str:
             return f": the store is {str(above)!r}"
     for folder in (path, *path.glob("*")):
         if found := formats_in(folder):
-            return f": that is a {FORMATS[found[0]]}; qindex recover reads it"
+            kind = FORMATS[found[0]]
+            return f": that is {'an' if kind[0] == 'N' else 'a'} {kind}; qindex recover reads it"
     if path.is_dir():
         inner = sorted(str(found.parent) for found in path.glob("*/store.meta"))
         return f": perhaps you mean {inner[0]!r}" if inner else ": store.meta is not in it"

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 
 import pytest
 from helpers import queue_directory
@@ -251,3 +252,34 @@ def test_a_priority_is_told_wherever_messages_are(run, tmp_path):
     out = tmp_path / "files"
     assert run("export", tmp_path / "s", "--files", out).code == 0
     assert [file.read_bytes() for file in sorted(out.glob("q/p009-*.body"))] == [b"urgent"]
+
+
+def test_a_dead_brokers_directory_is_listed_told_and_checked(run, dead_node):
+    code, out, err = run("ls", dead_node, "--json")
+    rows = json.loads(out)
+    assert (code, err) == (0, "")
+    assert {"queue": "q.small", "messages": 65} in rows
+    assert {"queue": "vh-два/q.small", "messages": 10} in rows
+    assert sum(row["messages"] for row in rows) == 339
+    assert "  q.small                          65\n" in run("ls", dead_node).out
+    assert "339 live (4.56 MB)" in run("stats", dead_node).out
+    assert json.loads(run("stats", dead_node, "--json").out)["account"]["live"] == 339
+    code, out, _ = run("check", dead_node)
+    assert code == 0
+    assert ": clean; RabbitMQ node, 19 queues, 339 live messages (4.56 MB), read in " in out
+
+
+def test_check_reads_the_bodies_of_a_dead_broker(run, dead_node, tmp_path):
+    shutil.copytree(dead_node, tmp_path / "dead")
+    (file,) = (tmp_path / "dead").rglob("628WB*/msg_store_persistent/0.rdq")
+    data = bytearray(file.read_bytes())
+    where = data.index(b"basic_message")
+    data[where : where + 5] = b"~~~~~"
+    file.write_bytes(data)
+    assert run("ls", tmp_path / "dead").code == 0  # it looks at indexes only
+    code, out, _ = run("check", tmp_path / "dead", "--json")
+    told = json.loads(out)
+    assert (code, told["clean"], told["unreadable"], told["messages"]) == (1, False, 1, 338)
+    assert [finding["kind"] for finding in told["findings"]] == ["message lost"]
+    code, out, _ = run("check", tmp_path / "dead")
+    assert (code, "1 damaged place; 1 unreadable; RabbitMQ node" in out) == (1, True)

@@ -94,7 +94,7 @@ def test_a_path_that_is_no_store_is_refused_in_one_line(run, command, tmp_path):
 
 
 def test_the_refusal_says_what_to_do_instead(run, store_path, dead_node):
-    assert "RabbitMQ node; qindex recover" in run("stats", dead_node).err
+    assert "RabbitMQ node; qindex recover" in run("top", dead_node).err
     assert f"the store is {str(store_path)!r}" in run("stats", store_path / "queues").err
     assert f"perhaps you mean {str(store_path)!r}" in run("stats", store_path.parent).err
 
