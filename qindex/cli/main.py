@@ -79,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser(next((word for word in arguments if not word.startswith("-")), ""))
     options, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(options, "queues") or any(word.startswith("-") for word in rest)):
+        parser.prog += f" {options.command}"
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:  # QUEUE ... behind an option: argparse took the list to have ended before that
         options.queues = [*options.queues, *rest]

@@ -23,6 +23,7 @@ _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow":
 _REDRAW_SECONDS: Final = 0.1
 _LINE_SECONDS: Final = 1.0
 _NARROW_COLUMNS_MIN: Final = 12
+_TEXT_COLUMNS_MIN: Final = 24
 _GAP: Final = "  "
 
 
@@ -72,12 +73,15 @@ class Screen:
     ) -> None:
         """Columns under headings: `<name` stands left, `>name` right.
 
-        The first column gives way where a terminal is too narrow.
+        The first column gives way where a terminal is too narrow; a last one of text goes on in the
+        next line.
         """
         cells = [[column[1:] for column in columns], *rows]
         widths = [max(width(row[i]) for row in cells) for i in range(len(columns))]
         if self.is_terminal:
             room = shutil.get_terminal_size().columns - sum(widths[1:]) - 2 * len(widths)
+            if columns[-1].startswith("<"):
+                room += max(0, widths[-1] - _TEXT_COLUMNS_MIN)
             widths[0] = min(widths[0], max(room, _NARROW_COLUMNS_MIN))
         for number, row in enumerate(cells):
             line = _GAP.join(

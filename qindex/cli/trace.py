@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -118,13 +119,22 @@ def _with_message_id(screen: Screen, source: Source, what: str) -> Iterator[tupl
                 yield message.queue, message.req_id
 
 
+def _below(folder: str, file: str) -> str:
+    return file.removeprefix(f"{folder}/") if folder else file
+
+
 def _show(screen: Screen, trace: Trace) -> None:
     title = f"message {trace.req_id} of {printable(trace.queue)}"
     if trace.priority is not None:
         title += f", priority {trace.priority}"
     screen.heading("a body that no index names" if trace.req_id is None else title)
     if trace.records:
-        rows = [[r.file, f"{r.offset:,}", r.verb, r.text] for r in trace.records]
+        folder = ""
+        if screen.is_terminal:  # so that the files' names have room
+            folder = os.path.commonpath([r.file.rpartition("/")[0] for r in trace.records])
+            if folder:
+                screen.line(f"  in {folder}")
+        rows = [[_below(folder, r.file), f"{r.offset:,}", r.verb, r.text] for r in trace.records]
         screen.table(COLUMNS, rows)
     state = screen.paint(trace.state, "red" if trace.damaged else "green")
     screen.line(f"  so it is: {state}")

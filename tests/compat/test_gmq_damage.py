@@ -87,6 +87,19 @@ def test_a_flipped_bit_in_a_head_costs_at_most_that_message(folder: Path) -> Non
     assert swallowed <= 5
 
 
+def test_damaged_offsets_cost_no_message(folder: Path) -> None:
+    """t.meta says where gmq goes on; each message says itself whether it was read."""
+    file = folder / "t.meta"
+    whole = bodies(COUNT)[READ:]
+    for what, _, damaged in damages(file.read_bytes()):
+        file.write_bytes(damaged)
+        given, found, _ = account(folder, "_default")
+        assert given == whole, what
+        assert found.found == COUNT, what
+    file.unlink()
+    assert account(folder, "_default")[0] == whole
+
+
 def test_damaged_delayed_messages_cost_what_was_damaged(folder: Path) -> None:
     file = folder / "gmq.db"
     data = file.read_bytes()

@@ -133,6 +133,22 @@ def test_a_damaged_message_file_costs_what_was_damaged(demo_copy: DeadNode) -> N
     check(demo_copy.path, message_file(demo_copy), whole)
 
 
+def test_a_damaged_leftover_of_a_compaction_costs_what_was_damaged(demo_copy: DeadNode) -> None:
+    """Killed between cutting N.rdq and writing it anew: all bodies are in N.rdt, and only there."""
+    whole, _ = account(demo_copy.path)
+    file = message_file(demo_copy)
+    leftover = file.rename(file.with_suffix(".rdt"))
+    file.write_bytes(b"")
+    again, node = account(demo_copy.path)
+    assert again == whole
+    assert [finding.kind for finding in node.findings] == ["compaction"]
+    check(demo_copy.path, leftover, whole)
+    leftover.write_bytes(leftover.read_bytes()[:100_000])
+    lost, node = account(demo_copy.path)
+    assert whole - lost
+    assert {finding.kind for finding in node.findings} >= {"compaction", "body missing"}
+
+
 def message_file(dead: DeadNode) -> Path:
     (file,) = dead.path.glob("**/628WB79CIFDYO9LJI6DKMI09L/msg_store_persistent/0.rdq")
     return file

@@ -105,6 +105,21 @@ def test_a_flipped_byte_is_never_wrong_bytes_nor_a_silent_loss(tmp_path, kind, e
 
 @pytest.mark.parametrize("ending", ["close", "crash"])
 @pytest.mark.parametrize("kind", KINDS)
+def test_zeros_are_never_wrong_bytes_nor_a_silent_loss(tmp_path, kind, ending):
+    known, files = make(tmp_path / "made", ending)
+    for name in [name for name in files if kind_of(name) == kind]:
+        data = files[name]
+        for at in range(0, len(data.rstrip(b"\0")), 200):
+            zeroed = data[:at] + bytes(len(data[at : at + 200])) + data[at + 200 :]
+            if zeroed != data:
+                root = tmp_path / f"zero-{kind}-{len(name)}-{at}"
+                put_files(root, {**files, name: zeroed})
+                answer = look(root, read_only=at % 400 == 0)
+                judge(f"{name} zeros at {at}", known, answer)
+
+
+@pytest.mark.parametrize("ending", ["close", "crash"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_file_cut_short_is_never_wrong_bytes_nor_a_silent_loss(tmp_path, kind, ending):
     known, files = make(tmp_path / "made", ending)
     for name in [name for name in files if kind_of(name) == kind]:
