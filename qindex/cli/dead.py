@@ -19,7 +19,7 @@ from qindex.formats.recover import names_in_store
 def dead_node(path: str, screen: Screen) -> DeadNode | None:
     """Close it. None: there is a store, or nothing known; whoever asked tells which."""
     folder = Path(path)
-    if not folder.is_dir() or (folder / "store.meta").exists() or (folder / "queues").exists():
+    if not folder.is_dir() or (folder / "store.meta").exists():
         return None
     try:
         with screen.progress(f"reading {printable(path)}") as progress:

@@ -4,7 +4,7 @@ Show what is in a dead broker's directory, or bring its messages back. DIR is
 the directory, or one around it; what it is is found out. Nothing in it is ever
 changed.
 
-  RabbitMQ   a node of 3.7 to 3.13, classic queues, index version 1 or 2
+  RabbitMQ   a node of 3.5 to 4.x, classic queues, index version 1 or 2
   NSQ        nsqd's data directory, or whoever's that uses go-diskqueue;
              .bad files, too
   gmq        a data directory of gmq v2; delayed messages become a queue of

@@ -102,7 +102,7 @@ def _open_node(path: str, screen: Screen) -> Iterator[Source]:
             progress.at(0)
             node = open_node(path)
     except UnknownFormat as error:
-        if "several" in str(error) or "before 3.7" in str(error):
+        if "several" in str(error):
             raise CommandError(str(error)) from None
         raise CommandError(
             f"{path!r} is neither a store nor a dead broker's directory{advice(path)}"

@@ -198,7 +198,7 @@ def _live_v2(tree: Tree, part: Part, number: int, findings: Findings) -> Iterato
 
 def _copies(vhost: Vhost, msg_id: bytes) -> list[Record]:
     """Every copy of a stored message; its entry begins 24 bytes before the term."""
-    folder = f"{vhost.where}/msg_store_persistent"
+    folder = vhost.path("msg_store_persistent")
     return [
         Record(place.file, place.offset - 24, "body", f"term of {place.size} bytes")
         for place in read_copies(vhost.node.tree, folder, msg_id, Findings())

@@ -8,21 +8,26 @@
        msg_store_persistent/N.rdq               bodies
        queues/Q/                                Q = base36(md5("queue" vhost queue))
           .queue_name  journal.jif  N.idx
+
+Before 3.7 all virtual hosts are in NODE itself, and only the definitions tell what is whose::
+
+    NODE/recovery.dets  msg_store_persistent/N.rdq
+    NODE/queues/Q/journal.jif  N.idx            Q = base36(md5(term of the queue's name))
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from qindex.formats.foreign import Findings, Tree
 from qindex.formats.rabbitmq_definitions import (
-    Definition,
     Definitions,
     RecoveryTerms,
+    old_queue_folder,
     queue_folder,
     read_definitions,
     read_recovery_terms,
@@ -39,6 +44,7 @@ from qindex.formats.reader import find_folder, is_folder
 __all__ = ["Counts", "Message", "Node", "Part", "Queue", "Vhost", "is_here", "open_at", "open_node"]
 
 _VHOSTS: Final = "msg_stores/vhosts"
+_STORE: Final = "msg_store_persistent"
 _NAME_BYTES_MAX: Final = 64 * 1024
 _HASHED: Final = re.compile(r"[0-9A-Z]{1,25}")
 _QUEUE_NAME: Final = (
@@ -51,13 +57,19 @@ _SLOTS: Final = re.compile(rb"\{\s*segment_entry_count\s*,\s*([0-9]{1,5})\s*\}")
 def open_node(path: str | os.PathLike[str]) -> Node:
     """Reads the indexes of the node at `path`, which may also be a directory around or inside it.
 
-    UnknownFormat: there is no RabbitMQ node, more than one, or one before 3.7. Damage never raises.
+    UnknownFormat: there is no RabbitMQ node, or more than one. Damage never raises.
     """
     return open_at(find_folder(path, ["rabbitmq"])[0])
 
 
 def is_here(folder: Path) -> bool:
-    return is_folder(folder / _VHOSTS)
+    return is_folder(folder / _VHOSTS) or _is_old(folder)
+
+
+def _is_old(folder: Path) -> bool:
+    """Of 3.5 or 3.6. The directory of a virtual host looks alike, but says what it is."""
+    stands_alone = not any((folder / name).exists() for name in (".vhost", ".config"))
+    return stands_alone and all(is_folder(folder / name) for name in ("queues", _STORE))
 
 
 def open_at(folder: Path) -> Node:
@@ -67,9 +79,11 @@ def open_at(folder: Path) -> Node:
     try:
         definitions = read_definitions(node.tree, log)
         node.has_definitions = definitions is not None
-        for vhost in node.tree.folders(_VHOSTS):
-            if _HASHED.fullmatch(vhost):
+        if is_folder(folder / _VHOSTS):
+            for vhost in filter(_HASHED.fullmatch, node.tree.folders(_VHOSTS)):
                 node.vhosts.append(_read_vhost(node, vhost, definitions))
+        if _is_old(folder):
+            node.vhosts += _read_old_vhosts(node, definitions or {})
     except BaseException:
         node.close()
         raise
@@ -88,11 +102,42 @@ def _read_vhost(node: Node, folder: str, definitions: Definitions | None) -> Vho
         raw = _defined_vhost(folder, definitions)
     name = folder if raw is None else text(raw)
     vhost = Vhost(name, node, folder, where, _slots(tree, where, log))
-    vhost.store = read_store(tree, f"{where}/msg_store_persistent", log)
+    vhost.store = read_store(tree, f"{where}/{_STORE}", log)
     terms = read_recovery_terms(tree, f"{where}/recovery.dets", log)
-    _add_queues(vhost, raw, terms, definitions)
+    names = _names_by_folder(raw or b"", definitions or {}, queue_folder)
+    _add_queues(vhost, raw, _queue_folders(node, f"{where}/queues"), names, terms, definitions)
     _count(vhost)
+    vhost.orphan_bodies, vhost.orphan_bytes = vhost.store.unwanted()
     return vhost
+
+
+def _read_old_vhosts(node: Node, definitions: Definitions) -> list[Vhost]:
+    """They share one message store; a queue that is not defined counts to the first of them."""
+    tree, log = node.tree, node.log
+    store = read_store(tree, _STORE, log)
+    terms = read_recovery_terms(tree, "recovery.dets", log)
+    folders = _queue_folders(node, "queues")
+    raw_names = sorted({b"/", *(vhost for vhost, _ in definitions)})
+    names = {raw: _names_by_folder(raw, definitions, old_queue_folder) for raw in raw_names}
+    owner = {folder: raw for raw in raw_names for folder in names[raw]}
+    vhosts = []
+    for raw in raw_names:
+        vhost = Vhost(text(raw), node, "", "", SLOTS_MAX, store=store)
+        own = [folder for folder in folders if owner.get(folder, raw_names[0]) == raw]
+        told = {f: term for f, term in terms.items() if owner.get(f, raw_names[0]) == raw}
+        _add_queues(vhost, raw, own, names[raw], told, definitions)
+        _count(vhost)
+        vhosts.append(vhost)
+    vhosts[0].orphan_bodies, vhosts[0].orphan_bytes = store.unwanted()
+    return vhosts
+
+
+def _queue_folders(node: Node, where: str) -> list[str]:
+    try:
+        return sorted(filter(_HASHED.fullmatch, node.tree.folders(where)))
+    except OSError as error:
+        node.log.damage("missing", where, 0, f"cannot be listed: {error.strerror}")
+        return []
 
 
 def _defined_vhost(folder: str, definitions: Definitions | None) -> bytes | None:
@@ -119,11 +164,12 @@ def _slots(tree: Tree, where: str, log: Findings) -> int:
 def _add_queues(
     vhost: Vhost,
     raw_vhost: bytes | None,
+    folders: list[str],
+    names: dict[str, bytes],
     terms: dict[str, RecoveryTerms],
     definitions: Definitions | None,
 ) -> None:
     """One queue for each name, made of its directories; and those that are only defined."""
-    tree, log = vhost.node.tree, vhost.node.log
     defined = {name: d for (vh, name), d in (definitions or {}).items() if vh == raw_vhost}
     queues: dict[bytes, Queue] = {}
 
@@ -136,19 +182,13 @@ def _add_queues(
     for name, definition in defined.items():
         if definition.type == "rabbit_classic_queue":
             queue(name).arguments = definition.arguments
-    try:
-        folders = tree.folders(f"{vhost.where}/queues")
-    except OSError as error:
-        folders = []
-        log.damage("missing", f"{vhost.where}/queues", 0, f"cannot be listed: {error.strerror}")
     for folder in sorted(terms.keys() - set(folders)):
         if count := terms[folder].persistent_count:
             report = f"the directory is not there; the queue was stopped with {count} messages"
-            log.damage("missing", f"{vhost.where}/queues/{folder}", 0, report)
-    by_folder = _names_by_folder(raw_vhost or b"", defined.values())
-    for folder in filter(_HASHED.fullmatch, folders):
-        name, priority = _queue_name(vhost, folder, raw_vhost, by_folder)
-        where = f"{vhost.where}/queues/{folder}"
+            vhost.node.log.damage("missing", vhost.path(f"queues/{folder}"), 0, report)
+    for folder in folders:
+        name, priority = _queue_name(vhost, folder, raw_vhost, names.get(folder))
+        where = vhost.path(f"queues/{folder}")
         part = Part(folder, where, priority, _index_version(vhost, folder), terms.get(folder))
         queue(name).parts.append(part)
     for each in queues.values():
@@ -156,28 +196,31 @@ def _add_queues(
     vhost.queues = sorted(queues.values(), key=lambda each: each.name)
 
 
-def _names_by_folder(vhost: bytes, definitions: Iterable[Definition]) -> dict[str, bytes]:
-    """What directories would be called if each defined queue had all it can have."""
+def _names_by_folder(
+    vhost: bytes, definitions: Definitions, folder_of: Callable[[bytes, bytes], str]
+) -> dict[str, bytes]:
+    """What directories would be called if each queue of a virtual host had all it can have."""
     names = {}
-    for definition in definitions:
+    for definition in definitions.values():
+        if definition.vhost != vhost:
+            continue
         priorities = definition.arguments.get("x-max-priority")
         levels = range(min(priorities, 255) + 1) if isinstance(priorities, int) else ()
         for name in (definition.name, *(definition.name + bytes([0, p]) for p in levels)):
-            names[queue_folder(vhost, name)] = name
+            names[folder_of(vhost, name)] = name
     return names
 
 
 def _queue_name(
-    vhost: Vhost, folder: str, raw_vhost: bytes | None, by_folder: dict[str, bytes]
+    vhost: Vhost, folder: str, raw_vhost: bytes | None, name: bytes | None
 ) -> tuple[bytes, int | None]:
     """The queue's name, and the priority if the directory holds only the messages of one.
 
-    The name is right if it leads to this directory; a name or a virtual host may have any bytes in
-    it, so that the file may be understood in two ways.
+    `name` is what the definitions say. That in the file is right if it leads to this directory; a
+    name or a virtual host may have any bytes in it, so that it may be understood in two ways.
     """
-    file = f"{vhost.where}/queues/{folder}/.queue_name"
+    file = vhost.path(f"queues/{folder}/.queue_name")
     raw = vhost.node.tree.read(file, _NAME_BYTES_MAX)
-    name = by_folder.get(folder)
     for pattern in _QUEUE_NAME:
         found = pattern.fullmatch(raw or b"")
         if found and queue_folder(found[1], found[2]) == folder:
@@ -185,7 +228,7 @@ def _queue_name(
             if raw_vhost is not None and found[1] != raw_vhost:
                 report = "the virtual host is not the one of this directory"
                 vhost.node.log.damage("name", file, 0, report)
-    if name is None or raw is None:
+    if name is None or (raw is None and vhost.where):  # before 3.7 there is no such file
         report = "missing" if raw is None else "the name is not the one of this directory"
         vhost.node.log.damage(
             "name", file, 0, f"{report}: {text(name or folder.encode())} is taken"
@@ -199,7 +242,7 @@ def _queue_name(
 
 def _index_version(vhost: Vhost, folder: str) -> int:
     try:
-        names = vhost.node.tree.files(f"{vhost.where}/queues/{folder}")
+        names = vhost.node.tree.files(vhost.path(f"queues/{folder}"))
     except OSError:
         return 1  # reading the queue reports it
     return 2 if index_files(names) else 1
@@ -210,4 +253,3 @@ def _count(vhost: Vhost) -> None:
     for queue in vhost.queues:
         for part in queue.parts:
             vhost.count(part)
-    vhost.orphan_bodies, vhost.orphan_bytes = vhost.store.unwanted()

@@ -134,6 +134,13 @@ def queue_folder(vhost: bytes, name: bytes) -> str:
     return _base36(b"queue" + vhost + name)
 
 
+def old_queue_folder(vhost: bytes, name: bytes) -> str:
+    """The same before RabbitMQ 3.7: of the queue's Erlang term."""
+    resource, kind = b"d\0\x08resource", b"d\0\x05queue"
+    sizes = [len(part).to_bytes(4, "big") for part in (vhost, name)]
+    return _base36(b"\x83h\4" + resource + b"m" + sizes[0] + vhost + kind + b"m" + sizes[1] + name)
+
+
 def vhost_folder(vhost: bytes) -> str:
     return _base36(vhost)
 

@@ -192,12 +192,16 @@ class Vhost:
     name: str
     node: Node
     folder: str
-    where: str
+    where: str  # empty before RabbitMQ 3.7: its queues stand in the node's own directory
     segment_entry_count: int
     queues: list[Queue] = field(default_factory=list)
     store: MessageStore = field(default_factory=MessageStore)
     orphan_bodies: int = 0  # stored, but no queue wants them
     orphan_bytes: int = 0
+
+    def path(self, name: str) -> str:
+        """Of what is in its directory."""
+        return f"{self.where}/{name}" if self.where else name
 
     def live(self, part: Part) -> Iterator[Live]:
         """The messages of one directory that the node would give back."""

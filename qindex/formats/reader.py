@@ -216,8 +216,6 @@ def find_folder(path: str | os.PathLike[str], formats: Sequence[str]) -> tuple[P
     if found:
         names = ", ".join(sorted(f"{FORMATS[name]} {folder.name}" for folder, name in found[:9]))
         raise UnknownFormat(f"{start}: several at once ({names}): choose one")
-    if is_folder(start / "msg_store_persistent"):
-        raise UnknownFormat(f"{start}: a node of RabbitMQ before 3.7, which is not read yet")
     raise UnknownFormat(f"{start}: no {' and no '.join(FORMATS[name] for name in formats)}")
 
 
