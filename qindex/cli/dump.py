@@ -24,14 +24,17 @@ import argparse
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import qindex
 from qindex._core import ffi, lib
 from qindex.cli.screen import CommandError, Screen
-from qindex.cli.stores import queue_names
+from qindex.cli.stores import queue_names, with_article
 from qindex.cli.text import count, printable, size
 from qindex.errors import raise_error
+
+if TYPE_CHECKING:
+    from qindex.formats.reader import DeadNode
 
 JOURNALS: Final = ("journal.jif", "journal.alt")
 LINE_ROOM: Final = 512
@@ -50,6 +53,13 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     if _index_files(path):
         return _dump_queue(screen, path)
     folders = sorted(folder for folder in path.glob("queues/*") if folder.is_dir())
+    if not (path / "store.meta").is_file():
+        from qindex.cli.dead import dead_node
+
+        node = dead_node(options.path, screen)
+        if node is not None:
+            with node:
+                return _dump_node(screen, node, options.path)
     if not folders and not (path / "store.meta").is_file():
         raise CommandError(f"{options.path!r} is no store and no queue of one: nothing to dump")
     names = _names(path)
@@ -63,6 +73,26 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     files = sorted(path.glob("messages/*.qms"))
     bodies = " with bodies: see qindex peek" if files else ""
     screen.line(f"{count(len(folders), 'queue')}; {count(len(files), 'message file')}{bodies}")
+    return code
+
+
+def _dump_node(screen: Screen, node: DeadNode, path: str) -> int:
+    from qindex.formats.rabbitmq import Node
+
+    if not isinstance(node, Node):
+        told = with_article(node.kind)
+        raise CommandError(f"{path!r} is {told}, which has no index: qindex cat reads it")
+    code = 0
+    for vhost in node.vhosts:
+        for queue in vhost.queues:
+            for part in queue.parts:
+                screen.heading(f"queue {printable(queue.name)}  ({part.where})")
+                if part.index_version == 2:
+                    screen.line("  an index of version 2: qindex trace shows what it says")
+                else:
+                    code = max(code, _dump_queue(screen, node.tree.path / part.where))
+                screen.line()
+    screen.line(f"{count(len(node.queues), 'queue')}; bodies: see qindex peek")
     return code
 
 
@@ -102,6 +132,8 @@ def _dump_queue(screen: Screen, folder: Path) -> int:
 
 
 def _dump_file(screen: Screen, path: Path) -> int:
+    from qindex.cli.dump_rabbitmq import is_rabbitmq, rabbitmq_lines
+
     # Read, not mapped: a writer may cut the file meanwhile, which would be a SIGBUS.
     try:
         data = path.read_bytes()
@@ -109,10 +141,15 @@ def _dump_file(screen: Screen, path: Path) -> int:
         screen.line(f"  {path.name}: gone since it was listed, as its last message was acked")
         return 0
     title = f"  {path.name}  {size(len(data))}"
-    if path.name in JOURNALS and not any(data[:64]) and not any(data[4096 : 4096 + 64]):
+    if (
+        path.name in JOURNALS
+        and not is_rabbitmq(path)
+        and not any(data[:64])
+        and not any(data[4096 : 4096 + 64])
+    ):
         screen.line(f"{title}: no header, so nothing in it counts: what it held is in the segments")
         return 0
-    lines = dump_lines(data)
+    lines = rabbitmq_lines(path) if is_rabbitmq(path) else dump_lines(data)
     try:
         first = next(lines, None)
     except qindex.FormatError:

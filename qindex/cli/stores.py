@@ -39,12 +39,16 @@ def advice(asked: str) -> str:
             return f": the store is {str(above)!r}"
     for folder in (path, *path.glob("*")):
         if found := formats_in(folder):
-            kind = FORMATS[found[0]]
-            return f": that is {'an' if kind[0] == 'N' else 'a'} {kind}; qindex recover reads it"
+            return f": that is {with_article(FORMATS[found[0]])}; qindex recover reads it"
     if path.is_dir():
         inner = sorted(str(found.parent) for found in path.glob("*/store.meta"))
         return f": perhaps you mean {inner[0]!r}" if inner else ": store.meta is not in it"
     return ": no such directory" if not path.exists() else ": that is not a directory"
+
+
+def with_article(kind: str) -> str:
+    """Of what reader.FORMATS calls a format."""
+    return f"{'an' if kind.startswith('NSQ') else 'a'} {kind}"
 
 
 def open_queue(store: qindex.Store, name: str) -> qindex.Queue:

@@ -37,7 +37,7 @@ _U64: Final = Struct(">Q").unpack_from
 _U16: Final = Struct(">H").unpack_from
 _TERM_BYTES: Final = Struct(">I").unpack_from
 _SEQ: Final = (1 << 62) - 1
-_VERBS: Final = ("publish", "publish", "deliver", "ack")
+VERBS: Final = ("publish", "publish", "deliver", "ack")
 
 
 class Window:
@@ -117,7 +117,7 @@ class RabbitMQLog:
                 if end <= place[1]:
                     continue
                 for offset, kind, seq, fields in journal_records(source, max(start, place[1]), end):
-                    yield Record((0, offset, 0), offset, _VERBS[kind], seq, fields, kind == 1)
+                    yield Record((0, offset, 0), offset, VERBS[kind], seq, fields, kind == 1)
 
     def file_of(self, record: Record) -> str:
         return self.journal

@@ -1,12 +1,15 @@
 """dump: journals and segments, record by record."""
 
 import os
+import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from helpers import queue_directory
 
 import qindex
+from qindex.formats.rabbitmq import open_node
 
 
 @pytest.fixture
@@ -146,3 +149,40 @@ def test_a_journal_is_dumped_by_the_second_copy_of_its_header(run, queue_path, h
         data[20] ^= 1  # in the identity: all checksums would be wrong
     journal.write_bytes(data)
     assert run("dump", journal)[:2] == (0, whole)
+
+
+def test_the_queues_of_a_rabbitmq_node_are_dumped(run, dead_node):
+    code, out, err = run("dump", dead_node)
+    assert (code, err) == (0, "")
+    with open_node(dead_node) as node:
+        counts = node.counts
+    verbs = Counter(line.split()[1] for line in out.splitlines() if line[:10].strip().isdecimal())
+    assert verbs["publish"] == counts.published == 344
+    assert sum(verbs.values()) == counts.segment_records + counts.journal_records
+    assert "queue q.small  (msg_stores/vhosts/628WB79CIFDYO9LJI6DKMI09L/queues/" in out
+    assert out.endswith("19 queues; bodies: see qindex peek\n")
+
+
+def test_bytes_that_are_no_record_of_rabbitmq_are_bad(run, dead_node, tmp_path):
+    (folder,) = dead_node.rglob("8HKCHMCHLHJ9DDASIPO7XLLO6")
+    shutil.copytree(folder, tmp_path / "queue")
+    file = tmp_path / "queue" / "0.idx"
+    whole = run("dump", file).out.splitlines()
+    data = bytearray(file.read_bytes())
+    place = int(whole[5].split()[0])
+    data[place : place + 2] = b"\0\0"
+    file.write_bytes(data)
+    code, out, _ = run("dump", file)
+    assert code == 1
+    (bad,) = (line for line in out.splitlines() if "BAD" in line)
+    assert "bytes make no sense" in bad
+    assert len(whole) - 3 <= len(out.splitlines()) <= len(whole)
+
+
+def test_what_has_no_index_is_not_dumped(run, tmp_path):
+    (tmp_path / "nsq").mkdir()
+    with qindex.DiskQueue("t", tmp_path / "nsq", format="nsq") as queue:
+        queue.put(b"x")
+    code, _, err = run("dump", tmp_path / "nsq")
+    assert code == 2
+    assert "NSQ data directory, which has no index: qindex cat reads it" in err
