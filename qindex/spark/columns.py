@@ -16,6 +16,8 @@ from qindex.errors import raise_error
 
 ROWS: Final = 65536
 BODIES_BYTES: Final = 8 << 20
+RECORD_BYTES_MIN: Final = 2  # FORMAT.rst: of an event in a segment
+BODY_BYTES_MIN: Final = 25
 REQ_ID_STOP: Final = 1 << 62
 
 _MSG_ID: Final = pa.binary(16)
@@ -112,6 +114,7 @@ class _Room:
 
 def records(data: bytes, names: Collection[str] = RECORDS, rows: int = ROWS) -> _Walk:
     """The records in the bytes of a journal or a segment; none in a journal that was flushed."""
+    rows = max(1, min(rows, len(data) // RECORD_BYTES_MIN))
     return _Walk(names, _VALID, rows, lambda struct: _records(data, struct))
 
 
@@ -128,6 +131,7 @@ def bodies(
     def fill(struct: Any) -> int:
         return lib.qi_columns_bodies(identity, number, data, len(data), struct)
 
+    rows = max(1, min(rows, len(data) // BODY_BYTES_MIN))
     return _Walk(names, _VALID_OF_BODIES, rows, fill)
 
 
@@ -148,9 +152,10 @@ class _Walk:
             rows = self._fill(self._room.struct)
             if rows < 0:
                 raise_error(rows)
-            if rows == 0:
+            if rows:
+                yield self._room.batch(rows)
+            if rows < self._room.struct.room:
                 return
-            yield self._room.batch(rows)
 
 
 class Messages:

@@ -6,6 +6,7 @@ All columns are nullable: a format that does not know something says null. Times
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -163,6 +164,12 @@ def ddl(table: str, names: Sequence[str] | None = None) -> str:
 
 def arrow_schema(table: str, names: Sequence[str] | None = None) -> pa.Schema:
     """The same for pyarrow."""
+    chosen = [column.name for column in columns_of(table)] if names is None else names
+    return _arrow_schema(table, tuple(chosen))
+
+
+@lru_cache  # asked for with each batch, and the batches of small directories are small
+def _arrow_schema(table: str, names: tuple[str, ...]) -> pa.Schema:
     import pyarrow as pa
 
     def arrow_type(name: str) -> pa.DataType:
@@ -172,5 +179,5 @@ def arrow_schema(table: str, names: Sequence[str] | None = None) -> pa.Schema:
             return pa.list_(pa.string())
         return getattr(pa, _ARROW[name])()
 
-    columns = {column.name: arrow_type(column.type) for column in columns_of(table)}
-    return pa.schema([(name, columns[name]) for name in (columns if names is None else names)])
+    types = {column.name: column.type for column in columns_of(table)}
+    return pa.schema([(name, arrow_type(types[name])) for name in names])

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -26,8 +29,10 @@ import qindex
 from qindex.spark import columns, register, start_session
 from qindex.spark.audit import run, run_on_spark
 from qindex.spark.examine import Limits
+from qindex.spark.export import Job, export
 from qindex.spark.output import Output
 from qindex.spark.plan import find
+from qindex.spark.tables import Choice, batches
 
 BODY = b"x" * 100
 STORES = 10
@@ -41,7 +46,10 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--small", type=int, default=1000, help="small stores")
     parser.add_argument("--folder", type=Path, help="where the stores are made, and removed")
+    parser.add_argument("--memory", nargs=2, metavar=("TASK", "STORE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.memory:
+        return print_memory(*options.memory)
     folder = Path(tempfile.mkdtemp(prefix="qindex-bench-", dir=options.folder))
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
     try:
@@ -58,13 +66,19 @@ def measure(folder: Path, messages: int, small: int) -> None:
     for number in range(STORES):
         make_store(folder / f"few/{number}", small * SMALL // STORES)
     big, output = f"{folder}/big", Output(f"{folder}/out", "2026-01-01")
-    segments = list((folder / "big").rglob("*.idx"))
+    make_store(folder / "bare", messages, b"")
+    show_memory(folder, messages)
     show("in this process", None, None)
-    show("records to columns", messages, lambda: decode(segments))
+    show("records to columns", messages, lambda: decode(folder / "big"))
+    show("without bodies", messages, lambda: decode(folder / "bare"))
     show("messages to columns", messages, lambda: browse(folder / "big"))
     plain = show("audit", messages, lambda: run(find([big]), Limits(), output))
-    many = show("audit, small stores", small * SMALL, lambda: audit(folder / "small", output))
-    few = show("audit, ten stores", small * SMALL, lambda: audit(folder / "few", output))
+    show("export to Parquet", messages, lambda: to_parquet(folder))
+    ratios = {}
+    for what, work in (("records", scan), ("audit", partial(audit, output))):
+        many = show(f"{what}, small stores", small * SMALL, partial(work, folder / "small"))
+        few = show(f"{what}, ten stores", small * SMALL, partial(work, folder / "few"))
+        ratios[what] = many / few
     spark = register(start_session(f"local[{CORES}]"))
 
     def read(table: str, names: str) -> Any:
@@ -88,17 +102,17 @@ def measure(folder: Path, messages: int, small: int) -> None:
     for name, ratio in (
         ("binaryFile and Python / count messages, CPU", by_hand / count),
         ("audit on Spark / in one process, CPU", on_spark / plain),
-        ("many small stores / ten with as much, CPU", many / few),
+        *((f"{what}: many small stores / ten, CPU", ratio) for what, ratio in ratios.items()),
     ):
         print(f"{name:45} {ratio:6.1f}")
 
 
-def make_store(path: Path, messages: int) -> None:
+def make_store(path: Path, messages: int, body: bytes = BODY) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with qindex.open(path, sync="never") as store:
         queue = store.queue("orders")
         for start in range(0, messages, 50_000):
-            queue.publish_many([BODY] * min(50_000, messages - start))
+            queue.publish_many([body] * min(50_000, messages - start))
         queue.flush()
 
 
@@ -109,10 +123,60 @@ def make_small(path: Path, count: int) -> None:
         shutil.copytree(path / "0", path / str(number), copy_function=os.link)
 
 
-def decode(segments: list[Path]) -> None:
-    for segment in segments:
+MEMORY_TASKS: dict[str, Callable[[Path], object]] = {
+    "nothing (imports)": lambda path: None,
+    "count messages": lambda path: rows_of(path, "messages", ["size"]),
+    "messages with bodies": lambda path: rows_of(path, "messages", ["queue", "body"]),
+    "records": lambda path: rows_of(path, "records", ["kind", "size"]),
+    "audit": lambda path: run(find([str(path)]), Limits(), Output(f"{path}.out", "2026-01-01")),
+}
+
+
+def show_memory(folder: Path, messages: int) -> None:
+    """The most that a task's process had in memory at once, a process for each."""
+    big = folder / "stored"
+    with qindex.open(big, sync="never") as store:
+        for _ in range(messages // 100):
+            store.queue("orders").publish(b"x" * 10_000)
+    print(f"\n{'peak memory, MB':22} {'100 B embedded':>15} {'10 kB stored':>13}")
+    for task in MEMORY_TASKS:
+        peaks = []
+        for store_path in (folder / "big/0", big):
+            command = [sys.executable, __file__, "--memory", task, str(store_path)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            peaks.append(int(done.stdout))
+        print(f"  {task:20} {peaks[0]:15} {peaks[1]:13}", flush=True)
+
+
+def print_memory(task: str, path: str) -> int:
+    MEMORY_TASKS[task](Path(path))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    return 0
+
+
+def rows_of(path: Path, table: str, names: list[str]) -> None:
+    """What a task of Spark's does, whose rows go on at once."""
+    for unit in find([str(path)]):
+        for _ in batches(unit, table, names, Choice()):
+            pass
+
+
+def decode(folder: Path) -> None:
+    for segment in folder.rglob("*.idx"):
         for _ in columns.records(segment.read_bytes()):
             pass
+
+
+def scan(folder: Path) -> None:
+    """One task that has all of them."""
+    rows_of(folder, "records", ["kind", "size"])
+
+
+def to_parquet(folder: Path) -> None:
+    names = ["broker", "queue", "req_id", "size", "body"]
+    units, out = find([f"{folder}/big"]), folder / "parquet"
+    shutil.rmtree(out, ignore_errors=True)
+    export(None, units, str(out), Job([str(folder)], names, {}), Choice())
 
 
 def browse(folder: Path) -> None:
@@ -122,7 +186,7 @@ def browse(folder: Path) -> None:
                 pass
 
 
-def audit(folder: Path, output: Output) -> None:
+def audit(output: Output, folder: Path) -> None:
     run(find([str(folder)]), Limits(), Output(f"{output.path}/{folder.name}", output.day))
 
 
