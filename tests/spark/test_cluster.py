@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -36,8 +37,12 @@ def drive(folder: Path, master: str) -> dict[str, Any]:
     from qindex.spark.examine import Limits
     from qindex.spark.output import Output
 
-    memory = {"spark.executor.memory": "512m", "spark.executorEnv.PYTHONPATH": str(ROOT)}
-    spark = register(start_session(master, short_lived=True, conf=memory))
+    conf = {
+        "spark.executor.memory": "512m",
+        "spark.archives": f"{pack(folder)}#shipped",  # as SPARK.rst says
+        "spark.executorEnv.PYTHONPATH": "./shipped",
+    }
+    spark = register(start_session(master, short_lived=True, conf=conf))
     paths = [str(folder / "fleet")]
     rows = spark.read.format("qindex").option("columns", "broker,queue,body").load(paths[0])
     counts = {row.broker: row["count"] for row in rows.groupBy("broker").count().collect()}
@@ -52,6 +57,14 @@ def drive(folder: Path, master: str) -> dict[str, Any]:
     }
     spark.stop()
     return found
+
+
+def pack(folder: Path) -> Path:
+    """The package with its core, for executors that do not have it."""
+    path = folder / "qindex.tar.gz"
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        archive.add(ROOT / "qindex", "qindex")
+    return path
 
 
 def parents(batches: Any) -> Iterator[Any]:
@@ -72,7 +85,8 @@ def master(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]
 
     home = str(Path(pyspark.__file__).parent)
     environment = {**os.environ, "SPARK_HOME": home, "SPARK_WORKER_DIR": str(tmp_path / "work")}
-    environment |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    environment |= {"PYSPARK_PYTHON": sys.executable}
+    environment.pop("PYTHONPATH", None)
     environment |= {"JAVA_HOME": java} if (java := find_java()) else {}
     port = free_port()
     url = f"spark://127.0.0.1:{port}"

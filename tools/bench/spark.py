@@ -128,7 +128,9 @@ MEMORY_TASKS: dict[str, Callable[[Path], object]] = {
     "count messages": lambda path: rows_of(path, "messages", ["size"]),
     "messages with bodies": lambda path: rows_of(path, "messages", ["queue", "body"]),
     "records": lambda path: rows_of(path, "records", ["kind", "size"]),
-    "audit": lambda path: run(find([str(path)]), Limits(), Output(f"{path}.out", "2026-01-01")),
+    "audit": lambda path: run(
+        find([str(path)]), Limits(), Output(f"{path.parent}.out", "2026-01-01")
+    ),
 }
 
 
