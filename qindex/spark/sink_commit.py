@@ -143,6 +143,7 @@ class Write:
                 _publish_unit(store, unit, self._batches(files, unit))
             except qindex.DiskFull:
                 # Nothing was changed, so what is left is known, whoever makes room in the store.
+                store.sync()  # what is not left has to be there after a power cut, too
                 left = [replace(unit, first=-1) for unit in state.units[number:]]
                 with suppress(OSError):
                     self._save(replace(state, units=left))
@@ -228,11 +229,7 @@ def settle(store: qindex.Store) -> None:
     for path in Path(store.path, FOLDER).glob("*/state.json"):
         try:
             Write(store.path, path.parent.name).settle(store)
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-        ) as error:  # consumers can do without; the sink stops
+        except (ValueError, KeyError, TypeError) as error:  # the sink stops; consumers need not
             log.warning("%s is damaged: %r", path, error)
 
 
