@@ -28,6 +28,7 @@ store's own consumers ack before that is not seen, and is no loss: it was consum
 What is delayed, or was given back with a delay, comes when its time is over; a dead letter comes if
 it is redriven. Until then the offset says that it was left, in runs: a thousand of them at most in
 each queue, then the stream waits there until the first of them are ready or gone (and says so).
+What was left and is ready comes on top of maxMessagesPerTrigger.
 
 *ack = true.* A batch is acked after Spark has it in its commit log, never before: Spark tells it
 when it plans the next batch. Killed at any moment, the query starts again with the batch that was
