@@ -62,9 +62,7 @@ class Broker:
 
 
 def expired(broker: Broker) -> None:
-    """As a broker leaves it that dies before they expire: what is asked for says what its rules
-    are, and then they would leave by themselves."""
-    queue, _ = broker.store._find_queue("fault expired", create=True)
+    queue = broker.queue("expired")
     for _ in range(3):
         queue.publish(SMALL, ttl=0.001)
     broker.plant("expired", 3, queue.name)
@@ -257,7 +255,8 @@ def _make_broker(
     faults: list[Callable[[Broker], Callable[[], None] | None]],
 ) -> list[Planted]:
     crashes = dice.random() < 0.5 and not any(fault in DISKS for fault in faults)
-    store = qindex.open(folder, sync="never", embed_below=EMBED_BELOW)
+    # What expires stays, as where a broker died before.
+    store = qindex.open(folder, sync="never", embed_below=EMBED_BELOW, expire=False)
     broker = Broker(folder, store, [])
     harms = [harm for fault in faults if (harm := fault(broker)) is not None]
     work = [(f"queue {number}", part) for number, size in enumerate(sizes) for part in _parts(size)]

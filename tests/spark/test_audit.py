@@ -189,9 +189,8 @@ def test_an_audit_again_replaces_its_tables(
 def test_a_sound_store_ends_with_0_and_warnings_only_if_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with qindex.open(tmp_path / "one") as store:
-        evil, _ = store._find_queue("<b>evil</b>", create=True)  # no rules: what expires stays
-        evil.publish(b"x", ttl=0.001)
+    with qindex.open(tmp_path / "one", expire=False) as store:
+        store.queue("<b>evil</b>").publish(b"x", ttl=0.001)
         store.queue("orders").publish(b"y")
     time.sleep(0.002)
     assert audit(tmp_path / "one", "--out", tmp_path / "out") == 0

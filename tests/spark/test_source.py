@@ -27,8 +27,9 @@ EVERY = [column.name for column in TABLES["messages"]]
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a long and a short queue, and RabbitMQ's demo node, two folders down."""
     root = tmp_path_factory.mktemp("source")
-    with qindex.open(root / "one", segment_entries=64, embed_below=200, sync="never") as store:
-        orders, _ = store._find_queue("orders", create=True)  # no rules: what expires stays
+    options = {"segment_entries": 64, "embed_below": 200}
+    with qindex.open(root / "one", sync="never", expire=False, **options) as store:
+        orders = store.queue("orders")
         for number in range(1000):
             ttl = 0.001 if number % 100 == 7 else 1e6 if number % 2 else None
             orders.publish(b"x" * (number % 300), headers={"n": number}, ttl=ttl)
