@@ -119,20 +119,14 @@ def draw(rows: list[dict[str, Any]], out: Path) -> None:
     for name, colour in COLOURS.items():
         mine = [row for row in rows if row["what"] == name]
         x = [row["millions"] for row in mine]
-        axes.plot(x, [row["wall"] for row in mine], f"{colour}o-", label=name)
+        last = mine[-1]
+        label = f"{name}: {last['millions'] / last['wall']:.1f} M/s,"
+        label += f" {last['millions'] / last['cpu']:.1f} M per CPU second"
+        axes.plot(x, [row["wall"] for row in mine], f"{colour}o-", label=label)
         axes.plot(x, [row["cpu"] for row in mine], f"{colour}:", alpha=0.7)
-        axes.annotate(
-            f"{x[-1] / mine[-1]['wall']:.1f} M/s",
-            (x[-1], mine[-1]["wall"]),
-            textcoords="offset points",
-            xytext=(6, -3),
-            color=colour,
-            fontsize=9,
-        )
     axes.set(xscale="log", yscale="log", xlabel="million messages of 100 bytes", ylabel="seconds")
     ticks = sorted({row["millions"] for row in rows})
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.margins(x=0.12)
     axes.grid(alpha=0.3)
     axes.set_title(f"{CORES} cores, from the page cache; dotted: CPU of all processes", fontsize=10)
     axes.legend(frameon=False)
