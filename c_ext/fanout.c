@@ -48,8 +48,16 @@ static int prepare_all(struct qi_queue **queues, uint32_t count, const struct qi
         return qi_fail(QI_E_FULL, "no room in %u queues at the same time: nothing was published",
                        count);
     int error = 0;
-    for (uint32_t i = 0; i < count && !error; i++)
-        error = qi_has_place(queues[i], queues[i]->copies);
+    uint64_t leaving = 0;
+    for (uint32_t i = 0; i < count; i++)
+        queues[i]->leaving = 0;
+    for (uint32_t i = 0; i < count && !error; i++) {
+        leaving -= queues[i]->leaving; /* a queue that is named twice counts once */
+        error = qi_queue_has_place(queues[i], queues[i]->copies);
+        leaving += queues[i]->leaving;
+    }
+    if (!error)
+        error = qi_store_has_place(queues[0]->store, count, leaving);
     for (uint32_t i = 0; i < count && !error; i++)
         error = reserve(queues[i], publish, size);
     return error;

@@ -148,8 +148,8 @@ static void close_files(struct qi_queue *queue) {
 void qi_forget_index(struct qi_queue *queue) {
     qi_flush_forget(queue);
     qi_segments_clear(&queue->segments);
-    queue->depth = queue->out = queue->delayed = queue->dead = queue->highest = queue->reserved =
-        queue->floor = 0;
+    qi_count_nothing(queue);
+    queue->out = queue->highest = queue->reserved = queue->floor = 0;
     qi_timers_clear(&queue->timers);
     queue->leased = false;
     qi_lanes_reset(&queue->lanes);

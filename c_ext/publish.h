@@ -52,8 +52,11 @@ int qi_publish_body(struct qi_store *store, struct qi_publish *publish);
 /* The record, where there is room for it already: the ReqId, or an error. */
 int64_t qi_append_publish(struct qi_queue *queue, const struct qi_publish *publish);
 
-/* rules.c: is there a place for `count` more, if the queue may not have any number? QI_E_QUEUE_FULL: no. */
-int qi_has_place(struct qi_queue *queue, uint64_t count);
+/* rules.c: is there a place for `count` more, in the queue and in the store, if they may not have any number?
+ * QI_E_QUEUE_FULL, QI_E_STORE_FULL: no. For several queues: in each, then in the store for all of them. */
+int qi_has_place(struct qi_queue *queue, uint32_t count);
+int qi_queue_has_place(struct qi_queue *queue, uint32_t count);
+int qi_store_has_place(struct qi_store *store, uint64_t count, uint64_t leaving);
 /* Makes it: the head goes, when there is memory and room for that and for the `bytes` that follow. Called last before the
  * record, so that no head goes for a publish that fails. */
 int qi_make_place(struct qi_queue *queue, const struct qi_publish *publish, uint32_t count,

@@ -32,6 +32,7 @@ enum {
     QI_E_LEASE = -20,      /* the lease of a message has ended */
     QI_E_QUEUE_FULL = -22, /* the queue has as many messages as it may have */
     QI_E_DELIVERED = -21,  /* a consumer has the message */
+    QI_E_STORE_FULL = -23, /* the same of all its queues together */
     QI_BUSY = -19, /* the verb would have to wait, and was asked not to; nothing was changed */
 };
 const char *qi_error_text(void);
@@ -53,6 +54,7 @@ typedef struct {
     uint64_t message_file_size;
     uint64_t sync_interval_us; /* group commit; 0: only explicit syncs */
     uint64_t min_free;         /* bytes that publishes leave free on the disk, at least */
+    uint64_t max_messages;     /* that wait in all queues together; 0: any number */
     uint64_t keep_history; /* bytes per queue of journals that are flushed, for replay; 0: none */
     uint64_t idle_us;      /* unused for so long: flush, then close files and mappings */
     int io;                /* 0 auto, 1 mmap, 2 pwrite */
@@ -92,6 +94,7 @@ typedef struct {
 
 typedef struct {
     uint64_t queues, message_files, message_bytes, live_bytes, live_references;
+    uint64_t messages; /* that wait in the queues that were read so far */
     uint64_t session, unclean_session, findings;
     uint32_t segment_entries, embed_below;
     bool mapped, counted;
@@ -174,10 +177,18 @@ int64_t qi_touch(qi_queue *queue, uint64_t req_id, uint32_t deliveries, uint64_t
 int64_t qi_reschedule(qi_queue *queue, uint64_t req_id, uint64_t due_us);
 int64_t qi_delete(qi_queue *queue, uint64_t req_id);
 /* Why a message is a dead letter. */
-enum { QI_DEAD_EXPIRED = 1, QI_DEAD_REJECTED = 2, QI_DEAD_DELIVERIES = 3 };
-/* What the queue does by itself from now on; 0 or false for what it does not. */
-int qi_queue_rules(qi_queue *queue, uint64_t ttl_us, uint64_t max_messages, bool drop_head,
-                   uint32_t max_deliveries, bool dead_letters);
+enum { QI_DEAD_EXPIRED = 1, QI_DEAD_REJECTED = 2, QI_DEAD_DELIVERIES = 3, QI_DEAD_FULL = 4 };
+/* What becomes of a publish to a queue that is full: it is refused, or the oldest leaves, or becomes a dead letter. */
+enum { QI_REJECT = 0, QI_DROP_HEAD = 1, QI_BURY_HEAD = 2 };
+/* What a queue does by itself, as its opener says; not on disk. 0 or false: it does not. */
+typedef struct {
+    uint64_t ttl_us;         /* of messages that have no shorter one */
+    uint64_t max_messages;   /* dead letters do not count */
+    int overflow;            /* QI_REJECT ... */
+    uint32_t max_deliveries; /* after so many, and again so many, it is not delivered any more */
+    bool dead_letters;       /* what would be dropped is kept aside */
+} qi_rules;
+int qi_queue_set_rules(qi_queue *queue, const qi_rules *rules);
 /* Delivered messages are settled without an ack: they are dropped, or dead letters if the queue keeps those. */
 int64_t qi_reject_many(qi_queue *queue, const uint64_t *req_ids, const uint32_t *deliveries,
                        uint32_t count);

@@ -283,13 +283,12 @@ int64_t qi_append_publish(struct qi_queue *queue, const struct qi_publish *publi
 }
 
 static int64_t publish_one(struct qi_queue *queue, struct qi_publish *publish) {
-    bool bounded = queue->rules.max_messages != 0;
     int error = qi_make_room(queue, qi_publish_size(queue->store, publish), 1);
-    if (__builtin_expect(!error && bounded, 0))
+    if (__builtin_expect(!error && queue->bounded, 0))
         error = qi_has_place(queue, 1);
     if (!error)
         error = qi_publish_body(queue->store, publish);
-    if (__builtin_expect(!error && bounded, 0))
+    if (__builtin_expect(!error && queue->bounded, 0))
         error = qi_make_place(queue, publish, 1, qi_publish_size(queue->store, publish));
     if (error)
         return error;
@@ -381,11 +380,11 @@ static int64_t publish_batch(struct qi_queue *queue, struct qi_publish *items, u
         return qi_fail(QI_E_ARGUMENT,
                        "a batch has at most 256 MiB of records; publish it in parts");
     int error = qi_make_room(queue, size, count);
-    if (!error)
+    if (!error && queue->bounded)
         error = qi_has_place(queue, count);
     for (uint32_t i = 0; i < count && !error; i++)
         error = qi_publish_body(queue->store, &items[i]);
-    if (!error)
+    if (!error && queue->bounded)
         error = qi_make_place(queue, items, count, size);
     if (!error)
         error = qi_publish_maps(queue, items, count);

@@ -12,17 +12,6 @@
 struct qi_store;
 struct qi_flush;
 
-/* What a queue does by itself, as its opener said; not on disk. */
-struct qi_rules {
-    uint64_t ttl_us;       /* of messages that have no shorter one; 0: for ever */
-    uint64_t max_messages; /* 0: any number */
-    uint32_t
-        max_deliveries; /* after so many, and again so many, it is not delivered any more; 0: always */
-    bool drop_head;     /* when it is full: the oldest goes; else the publish is refused */
-    bool dead_letters; /* what would be dropped is kept aside */
-    bool are_known;    /* the opener said: nothing is dropped before */
-};
-
 struct qi_queue {
     struct qi_store *store;
     char *name; /* UTF-8, name_size bytes and a 0 */
@@ -53,10 +42,13 @@ struct qi_queue {
     uint64_t
         expiry_us; /* the worker looks then for what has expired; 0: nothing that is known of does */
     struct qi_timers timers;
-    struct qi_rules rules;
+    qi_rules rules;
+    bool rules_known; /* the opener said them: nothing is dropped before */
+    bool bounded;     /* by its rules or by the store's: a publish asks for its place */
     bool leased; /* since it was read: who settles a message has to be the one who has it now */
     uint32_t dirty_count;
-    uint32_t copies; /* that a fan-out is about to append */
+    uint32_t copies;  /* that a fan-out is about to append */
+    uint64_t leaving; /* heads that make place for a publish which is under way, at most */
 
     struct qi_waiter *waiters, *last_waiter; /* NULL: nobody waits for a message */
     struct qi_waiter bell;

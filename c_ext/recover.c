@@ -198,9 +198,9 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
         segment->transient = below ? 0 : segment->flushed_transient;
         segment->delayed = segment->flushed_delayed;
         segment->dead = segment->flushed_dead;
-        queue->depth += segment->unacked;
+        qi_count_depth(queue, segment->unacked);
         queue->delayed += segment->delayed;
-        queue->dead += segment->dead;
+        qi_count_dead(queue, segment->dead);
         qi_held_at_most(queue, segment, segment->unacked);
         if (qi_lane_raise(queue, (number + 1) * entries) != 0)
             return QI_E_MEMORY;

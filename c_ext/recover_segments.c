@@ -99,7 +99,7 @@ int qi_salvage_segments(struct qi_queue *queue) {
     struct strays strays = {.queue = queue};
     /* Every file, also those that the older manifest names with a shorter length. */
     qi_segments_clear(&queue->segments);
-    queue->depth = queue->delayed = queue->dead = 0;
+    qi_count_nothing(queue);
     int error = disk->ops->list(disk, queue->dir, note_stray, &strays);
     if (!error && strays.incomplete)
         error = -ENOMEM;
@@ -130,7 +130,7 @@ int qi_salvage_segments(struct qi_queue *queue) {
         segment->alt = stray->alt;
         /* Unknown: the load counts, and tells what it found. */
         segment->unacked = segment->flushed_unacked = 1;
-        queue->depth++;
+        qi_count_depth(queue, 1);
         error = qi_lane_raise(queue, (segment->number + 1) * entries);
         if (!error)
             error = qi_segment_load(queue, segment);

@@ -109,7 +109,7 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
     } else if (!qi_bit(slots->jack, slot)) {
         qi_set_bit(&slots->jack, slot);
         segment->unacked--;
-        queue->depth--;
+        qi_count_depth(queue, -1);
     }
     return 0;
 }
@@ -135,7 +135,7 @@ static int replay_records(struct qi_queue *queue, struct qi_journal *journal,
 /* A whole segment is acked and nobody has to know what was in it. */
 static void purge_unread(struct qi_queue *queue, struct qi_segment *segment) {
     struct qi_hot *hot = segment->hot;
-    queue->depth -= segment->unacked;
+    qi_count_depth(queue, -(int64_t)segment->unacked);
     queue->dirty_count++;
     segment->unacked = segment->transient = 0;
     qi_held_at_most(queue, segment, 0);
@@ -302,7 +302,7 @@ int qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
             i--; /* once more, with its maps */
         } else {
             segment->unacked -= segment->transient;
-            queue->depth -= segment->transient;
+            qi_count_depth(queue, -(int64_t)segment->transient);
             segment->transient = 0;
             qi_held_at_most(queue, segment, segment->unacked);
         }

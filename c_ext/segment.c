@@ -180,7 +180,7 @@ void qi_segment_publish(struct qi_queue *queue, struct qi_segment *segment, uint
         qi_set_bit(&slots->transient, slot);
         segment->transient++;
     }
-    queue->depth++;
+    qi_count_depth(queue, 1);
     queue->dirty_count++;
 }
 
@@ -256,7 +256,7 @@ void qi_segment_ack(struct qi_queue *queue, struct qi_segment *segment, uint32_t
     if (qi_bit(slots->transient, slot))
         segment->transient--;
     segment->unacked--;
-    queue->depth--;
+    qi_count_depth(queue, -1);
     queue->dirty_count++;
 }
 
@@ -284,7 +284,7 @@ void qi_segment_publish_range(struct qi_queue *queue, struct qi_segment *segment
             slots->loc[(at & 63) + i] = loc + (at - slot + i) * stride;
     }
     segment->unacked += count;
-    queue->depth += count;
+    qi_count_depth(queue, count);
     count_changes(queue, segment, count);
 }
 
@@ -322,7 +322,7 @@ void qi_segment_ack_range(struct qi_queue *queue, struct qi_segment *segment, ui
         slots->jack |= mask;
     }
     segment->unacked -= count;
-    queue->depth -= count;
+    qi_count_depth(queue, -(int64_t)count);
     count_changes(queue, segment, count);
 }
 

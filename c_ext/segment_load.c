@@ -221,7 +221,7 @@ void qi_segment_found(struct qi_queue *queue, struct qi_segment *segment, uint32
         segment->lost = moved(segment->lost, -more);
     if (more_transient > 0)
         segment->flushed_transient = moved(segment->flushed_transient, more_transient);
-    queue->depth += (uint64_t)more;
+    qi_count_depth(queue, more);
     segment->unacked = unacked;
     qi_held_at_most(queue, segment, unacked);
     segment->transient = transient;

@@ -223,6 +223,19 @@ static void init_threads(struct qi_store *store) {
     pthread_condattr_destroy(&clock);
 }
 
+/* A store that may be full has to know what is in it. In a queue that is beyond reading there is nothing that counts. */
+static int read_all_queues(struct qi_store *store) {
+    int count = qi_store_queues(store), error = count < 0 ? count : 0;
+    qi_lock(store);
+    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+        error = qi_queue_ready(store->queues[i], false);
+        if (error == QI_E_CORRUPT || error == QI_E_FORMAT)
+            error = 0; /* who asks for the queue is told */
+    }
+    qi_unlock(store);
+    return error;
+}
+
 int qi_store_open(const char *path, const qi_options *options, struct qi_store **result) {
     return qi_store_open_on(&qi_disk_posix, path, options, result);
 }
@@ -258,6 +271,13 @@ int qi_store_open_on(struct qi_disk *disk, const char *path, const qi_options *o
         error = qi_worker_start(store);
     if (error) {
         release_all(store);
+        qi_store_free(store);
+        return error;
+    }
+    if (store->deferring && options->max_messages)
+        error = read_all_queues(store);
+    if (error) {
+        qi_store_close(store);
         qi_store_free(store);
         return error;
     }
@@ -354,6 +374,7 @@ int qi_store_stats_of(struct qi_store *store, qi_store_stats *stats) {
     *stats = (qi_store_stats){.queues = store->queues_count,
                               .session = store->session,
                               .unclean_session = store->unclean_session,
+                              .messages = store->depth - store->dead,
                               .findings = store->findings_count,
                               .segment_entries = store->options.segment_entries,
                               .embed_below = store->options.embed_below,

@@ -47,7 +47,8 @@ struct qi_store {
     bool counting; /* a census runs */
     bool closing;  /* no new calls */
     bool messages_syncing;
-    uint32_t waiting; /* threads in qi_wait */
+    uint32_t waiting;     /* threads in qi_wait */
+    uint64_t depth, dead; /* of all queues that were recovered: the sums of theirs */
 
     int bell; /* -1: no event loop asked for it */
     pthread_mutex_t
@@ -91,6 +92,21 @@ static inline uint64_t qi_req_id(const struct qi_queue *queue, const struct qi_s
 static inline uint32_t qi_segment_lane(const struct qi_queue *queue,
                                        const struct qi_segment *segment) {
     return qi_lane_number(qi_req_id(queue, segment, 0));
+}
+
+/* The only ways in which a queue's counts change: what it has, and what of that are dead letters. */
+static inline void qi_count_depth(struct qi_queue *queue, int64_t by) {
+    queue->depth += (uint64_t)by;
+    queue->store->depth += (uint64_t)by;
+}
+static inline void qi_count_dead(struct qi_queue *queue, int64_t by) {
+    queue->dead += (uint64_t)by;
+    queue->store->dead += (uint64_t)by;
+}
+static inline void qi_count_nothing(struct qi_queue *queue) {
+    qi_count_depth(queue, -(int64_t)queue->depth);
+    qi_count_dead(queue, -(int64_t)queue->dead);
+    queue->delayed = 0;
 }
 
 /* Microseconds since 1970 that never run backwards, also not over a reopen (H17). */

@@ -44,7 +44,7 @@ static void count_delayed(struct qi_queue *queue, struct qi_segment *segment, in
 
 static void count_dead(struct qi_queue *queue, struct qi_segment *segment, int32_t by) {
     segment->dead += (uint32_t)by;
-    queue->dead += (uint64_t)(int64_t)by;
+    qi_count_dead(queue, by);
 }
 
 void qi_held_at_most(struct qi_queue *queue, struct qi_segment *segment, uint32_t count) {

@@ -50,6 +50,7 @@ class _Lib:
     QI_E_DELIVERED: Final = -21
     QI_E_LEASE: Final = -20
     QI_E_QUEUE_FULL: Final = -22
+    QI_E_STORE_FULL: Final = -23
     QI_REDELIVERED: Final = 1
     QI_TRANSIENT: Final = 2
     QI_UNACKED: Final = 4
@@ -60,6 +61,10 @@ class _Lib:
     QI_DEAD_EXPIRED: Final = 1
     QI_DEAD_REJECTED: Final = 2
     QI_DEAD_DELIVERIES: Final = 3
+    QI_DEAD_FULL: Final = 4
+    QI_REJECT: Final = 0
+    QI_DROP_HEAD: Final = 1
+    QI_BURY_HEAD: Final = 2
     QI_NO_BODY: Final = 64
     QI_DEAD_LETTER: Final = 128
     QI_ROW_PUBLISH: Final = 0
@@ -236,16 +241,7 @@ class _Lib:
     def qi_touch(self, queue: _C, req_id: int, deliveries: int, lease_us: int, /) -> int: ...
     def qi_reschedule(self, queue: _C, req_id: int, due_us: int, /) -> int: ...
     def qi_delete(self, queue: _C, req_id: int, /) -> int: ...
-    def qi_queue_rules(
-        self,
-        queue: _C,
-        ttl_us: int,
-        max_messages: int,
-        drop_head: bool,
-        max_deliveries: int,
-        dead_letters: bool,
-        /,
-    ) -> int: ...
+    def qi_queue_set_rules(self, queue: _C, rules: _C, /) -> int: ...
     def qi_reject_many(self, queue: _C, req_ids: _C, deliveries: _C, count: int, /) -> int: ...
     def qi_redrive(self, queue: _C, most: int, /) -> int: ...
     def qi_purge(self, queue: _C, /) -> int: ...

@@ -13,6 +13,7 @@
     │   ├── StoreForked      a handle of the parent process
     │   └── ReadOnly         a change on a store opened with read_only=True
     ├── DiskFull             nothing was changed: ack, or free space, and try again
+    ├── StoreFull            nothing was changed: max_messages of the store is reached
     ├── OutcomeUnknown       the sync failed: durable or not, nobody knows (H13)
     ├── DiskError            a read or write failed; nothing was changed
     └── MessageError         about one message or queue
@@ -82,6 +83,10 @@ class DiskFull(QindexError):
     """The disk is full; nothing was changed."""
 
 
+class StoreFull(QindexError):
+    """The queues together have as many messages as the store may have; nothing was published."""
+
+
 class DiskError(QindexError):
     """The disk failed a call."""
 
@@ -131,6 +136,7 @@ _BY_CODE: dict[int, type[Exception]] = {
     lib.QI_E_ACKED: AlreadyAcked,
     lib.QI_E_LEASE: LeaseExpired,
     lib.QI_E_QUEUE_FULL: QueueFull,
+    lib.QI_E_STORE_FULL: StoreFull,
     lib.QI_E_DELIVERED: MessageDelivered,
     lib.QI_E_ARGUMENT: ValueError,
     lib.QI_E_MEMORY: MemoryError,

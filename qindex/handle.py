@@ -59,6 +59,7 @@ def make_options(
     index_only: bool,
     keep_history: int = 0,
     min_free: int = 0,
+    max_messages: int | None = None,
 ) -> Any:
     if sync not in ("group", "always", "never"):
         raise ValueError(f"sync must be 'group', 'always' or 'never', not {sync!r}")
@@ -76,6 +77,8 @@ def make_options(
     options.message_file_size = _check("message_file_size", message_file_size, 4096, 1 << 30)
     options.sync_interval_us = 0 if sync == "never" else max(1, int(sync_interval * 1e6))
     options.min_free = _check("min_free", min_free, 0, 1 << 62)
+    if max_messages is not None:
+        options.max_messages = _check("max_messages", max_messages, 1, 1 << 62)
     options.keep_history = _check("keep_history", keep_history, 0, 1 << 62)
     options.idle_us = int(idle * 1e6)
     options.io = ("auto", "mmap", "pwrite").index(io)

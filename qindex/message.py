@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from qindex.native import MessageFields
 
-DeadReason: TypeAlias = Literal["expired", "rejected", "deliveries"]
+DeadReason: TypeAlias = Literal["expired", "rejected", "deliveries", "full"]
 
 
 @dataclass(slots=True, eq=False)

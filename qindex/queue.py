@@ -39,7 +39,8 @@ State: TypeAlias = Literal["ready", "unacked", "delayed", "dead"]
 _STATES: Final = get_args(State)
 
 
-Overflow: TypeAlias = Literal["reject", "drop-head"]
+Overflow: TypeAlias = Literal["reject", "drop-head", "dead-letter"]  # as QI_REJECT ... count
+_OVERFLOWS: Final[tuple[Overflow, ...]] = get_args(Overflow)
 
 
 def _state_of(message: Message, flags: int) -> State:
@@ -86,16 +87,17 @@ class Queue(QueueCalls, Settling, Figures):
             raise ValueError(f"max_messages must be 1 or more, not {max_messages!r}")
         if max_deliveries is not None and not 1 <= max_deliveries <= 65535:
             raise ValueError(f"max_deliveries must be 1 to 65535, not {max_deliveries!r}")
-        if overflow not in get_args(Overflow):
-            raise ValueError(f"overflow must be 'reject' or 'drop-head', not {overflow!r}")
-        code = lib.qi_queue_rules(
-            self._handle,
-            0 if ttl is None else max(1, int(ttl * 1_000_000)),
-            max_messages or 0,
-            overflow == "drop-head",
-            max_deliveries or 0,
-            dead_letters,
-        )
+        if overflow not in _OVERFLOWS:
+            raise ValueError(f"overflow must be one of {', '.join(_OVERFLOWS)}, not {overflow!r}")
+        if overflow == "dead-letter" and not dead_letters:
+            raise ValueError("overflow='dead-letter' needs dead_letters=True beside it")
+        rules = ffi.new("qi_rules *")
+        rules.ttl_us = 0 if ttl is None else max(1, int(ttl * 1_000_000))
+        rules.max_messages = max_messages or 0
+        rules.overflow = _OVERFLOWS.index(overflow)
+        rules.max_deliveries = max_deliveries or 0
+        rules.dead_letters = dead_letters
+        code = lib.qi_queue_set_rules(self._handle, rules)
         if code < 0:
             raise_error(code)
         self._has_rules = True

@@ -19,7 +19,13 @@ BATCH_ROOM: Final = 4 * 1024 * 1024
 BATCH_MESSAGES_MAX: Final = 65536
 
 _unpack = ffi.unpack
-REASONS: Final[tuple[DeadReason | None, ...]] = (None, "expired", "rejected", "deliveries")
+REASONS: Final[tuple[DeadReason | None, ...]] = (
+    None,
+    "expired",
+    "rejected",
+    "deliveries",
+    "full",
+)
 
 
 @lru_cache(maxsize=256)

@@ -37,6 +37,7 @@ class StoreStats:
     message_bytes: int
     live_bytes: int  # a fan-out message counts by shares: one per queue that has not acked it
     live_references: int
+    messages: int  # waiting in the queues that were read so far; dead letters not counted
     session: int
     unclean_session: int  # the last session that did not end with close(); 0: none
     findings: int
@@ -99,7 +100,8 @@ class Store(Closing):
           from when it is ready.
         - `max_messages`: a publish to a queue that has so many (dead letters not counted) raises
           QueueFull; with `overflow="drop-head"` the oldest ready ones of the lowest priority go,
-          and last those that were delayed.
+          and last those that were delayed; with `overflow="dead-letter"` they become dead letters
+          (`dead_letters=True` has to stand beside it).
         - `max_deliveries`: a message that was delivered so often and given back is not delivered
           again.
         - `dead_letters`: what expired, was rejected (nack(requeue=False)) or delivered too often is
@@ -303,6 +305,7 @@ class Store(Closing):
             s.message_bytes,
             s.live_bytes,
             s.live_references,
+            s.messages,
             s.session,
             s.unclean_session,
             s.findings,
@@ -340,6 +343,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     segment_entries: int = 0,
     idle: float = IDLE_SECONDS,
     min_free: int = 0,
+    max_messages: int | None = None,
     keep_history: int = 0,
     expire: bool = True,
     read_only: bool = False,
@@ -354,7 +358,9 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     below this many bytes stand in the index itself, bigger ones in the message store.
     segment_entries is fixed at creation (0: 16384, or as the store has it). After `idle` seconds
     without use a queue closes its files. min_free: publishes that need more of the disk than would
-    leave so many bytes free raise DiskFull; acks and flushes go on. keep_history: so many bytes per
+    leave so many bytes free raise DiskFull; acks and flushes go on. max_messages: publishes that
+    would leave more waiting in all queues together (dead letters not counted) raise StoreFull; then
+    opening reads the journals of all queues. keep_history: so many bytes per
     queue of journals that were flushed, and of segment files that they begin with, stay for `qindex
     replay`; the oldest go first, and all of them when the disk runs out of space. expire=False: no
     message leaves by itself because it has expired; for tools, which do not know what rules the
@@ -381,6 +387,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
         index_only=False,
         keep_history=keep_history,
         min_free=min_free,
+        max_messages=max_messages,
     )
     text, handle = open_handle(path, options, disk)
     store = Store(text, handle, read_only=read_only, sync_policy=sync, expire=expire, disk=disk)

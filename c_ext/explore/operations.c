@@ -137,7 +137,11 @@ static struct message *foresee(struct player *player, const struct op *op, uint8
     return message;
 }
 
-/* A queue that has a bound, and how many are in it; dead letters do not count. */
+static int number_of(const struct player *player, const struct model_queue *queue) {
+    return (int)(queue - player->model.queues);
+}
+
+/* How many count for its bound: dead letters do not. */
 static uint32_t count_here(const struct model_queue *queue) {
     uint32_t here = 0;
     for (uint32_t i = 0; i < queue->count; i++) {
@@ -147,23 +151,22 @@ static uint32_t count_here(const struct model_queue *queue) {
     return here;
 }
 
-static bool is_bounded(const struct player *player, const struct model_queue *queue) {
-    return drops_its_head((int)(queue - player->model.queues));
-}
-
 /* No place for so many, even if all that is ready went. */
 static bool is_full(const struct player *player, const struct model_queue *queue, uint32_t count) {
     uint32_t ready = 0;
     for (uint32_t i = 0; i < queue->count; i++)
         ready += is_ready(player, &queue->messages[i]);
-    return is_bounded(player, queue) && count_here(queue) - ready + count > MAX_MESSAGES;
+    return is_bounded(number_of(player, queue)) && count_here(queue) - ready + count > MAX_MESSAGES;
 }
 
 /* The head of a full queue goes. */
 static void foresee_place(struct player *player, struct model_queue *queue, uint32_t count) {
     uint32_t here = count_here(queue);
-    for (; is_bounded(player, queue) && here + count > MAX_MESSAGES; here--)
-        model_event(queue, EVENT_ACK, oldest(player, queue), true);
+    for (; is_bounded(number_of(player, queue)) && here + count > MAX_MESSAGES; here--)
+        if (buries_its_head(number_of(player, queue)))
+            model_time(queue, oldest(player, queue), model_dead(QI_DEAD_FULL), true);
+        else
+            model_event(queue, EVENT_ACK, oldest(player, queue), true);
 }
 
 static bool is_refused(struct player *player, const char *what, int64_t code) {

@@ -98,9 +98,11 @@ bool session_queues(struct session *session, const struct model *model, struct v
 }
 
 int session_rules(struct session *session, int queue) {
-    return qi_queue_rules(session->queues[queue], 0, drops_its_head(queue) ? MAX_MESSAGES : 0, true,
-                          keeps_dead_letters(queue) ? MAX_DELIVERIES : 0,
-                          keeps_dead_letters(queue));
+    qi_rules rules = {.max_messages = is_bounded(queue) ? MAX_MESSAGES : 0,
+                      .overflow = buries_its_head(queue) ? QI_BURY_HEAD : QI_DROP_HEAD,
+                      .max_deliveries = keeps_dead_letters(queue) ? MAX_DELIVERIES : 0,
+                      .dead_letters = keeps_dead_letters(queue)};
+    return qi_queue_set_rules(session->queues[queue], &rules);
 }
 
 void session_end(struct session *session) {

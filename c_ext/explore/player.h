@@ -56,13 +56,16 @@ bool fault_explains(const struct fault *fault, const struct qi_sim *sim, int64_t
 qi_options options_of(const struct settings *settings);
 const char *queue_directory(int queue);
 
-/* The rules of a queue: of one its messages become dead letters, of another too, and it is full with few. */
+/* The rules of a queue: of two its messages become dead letters, and they are full with few. */
 enum { MAX_DELIVERIES = 3, MAX_MESSAGES = 12 };
 static inline bool keeps_dead_letters(int queue) {
     return queue >= 2;
 }
-static inline bool drops_its_head(int queue) {
-    return queue == 3;
+static inline bool is_bounded(int queue) {
+    return queue >= 2;
+}
+static inline bool buries_its_head(int queue) {
+    return queue == 2;
 }
 int session_rules(struct session *session, int queue);
 

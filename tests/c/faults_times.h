@@ -99,11 +99,13 @@ static void redrive(struct run *run, uint32_t queue) {
 static void set_rules(struct run *run, uint64_t max_messages, uint32_t max_deliveries,
                       bool dead_letters) {
     run->dead_letters = dead_letters;
+    qi_rules rules = {.max_messages = max_messages,
+                      .overflow = dead_letters ? QI_BURY_HEAD : QI_DROP_HEAD,
+                      .max_deliveries = max_deliveries,
+                      .dead_letters = dead_letters};
     for (uint32_t i = 0; i < QUEUES; i++)
         if (run->queues[i])
-            went(run, "rules",
-                 qi_queue_rules(run->queues[i], 0, max_messages, true, max_deliveries,
-                                dead_letters));
+            went(run, "rules", qi_queue_set_rules(run->queues[i], &rules));
 }
 
 static void drop_the_oldest(struct run *run, uint32_t queue) {

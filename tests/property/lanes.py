@@ -193,12 +193,26 @@ class LaneModel(Model):
         here = len(self.live()) - len(self.dead())
         if most is None or here + count <= most:
             return []
-        ready = self.ready() if self.rules.overflow == "drop-head" else []
+        ready = self.ready() if self.rules.overflow != "reject" else []
         if here - len(ready) + count > most:
             return None
         in_place = [m for m in ready if self.of(m).time == 0]
         in_place.sort(key=lambda m: m.id)
         return (in_place + [m for m in ready if self.of(m).time != 0])[: here + count - most]
+
+    def leaving(self, messages: list[Sent]) -> None:
+        """They make place, by a call that is under way."""
+        if self.rules.overflow == "dead-letter":
+            self.timing(messages, "full")
+        else:
+            self.removing(messages)
+
+    def left(self, messages: list[Sent]) -> None:
+        """It returned."""
+        if self.rules.overflow == "dead-letter":
+            self.timed(messages, "full")
+        else:
+            self.removed(messages)
 
     # --- ends ------------------------------------------------------------------------------------
 
@@ -219,7 +233,7 @@ class LaneModel(Model):
             facts = self.of(message)
             facts.doubt += [*facts.times, self.after_delivery(facts)]
             if self.rules.dead_letters:
-                facts.doubt.append("deliveries")
+                facts.doubt += ["deliveries", "full"]
         self.dropping = []
 
     def explain(self, message: Sent, time: Time, count: int, crash: Crash | None) -> None:

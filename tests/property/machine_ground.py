@@ -37,11 +37,14 @@ leases = st.none() | st.sampled_from([0.001, 0.01, 5.0])
 rules_of_a = st.builds(
     Rules, max_deliveries=st.sampled_from([None, 1, 2, 3]), dead_letters=st.booleans()
 )
+bounds = st.sampled_from([None, 5, 30])
 rules_of_b = st.builds(
     Rules,
-    max_messages=st.sampled_from([None, 5, 30]),
+    max_messages=bounds,
     overflow=st.sampled_from(["reject", "drop-head"]),
     dead_letters=st.booleans(),
+) | st.builds(
+    Rules, max_messages=bounds, overflow=st.just("dead-letter"), dead_letters=st.just(True)
 )
 options = st.fixed_dictionaries(
     {
@@ -189,7 +192,7 @@ class Ground(RuleBasedStateMachine):
         leaving = model.excess(len(bodies))
         due = self.now() + int(delay * 1e6) if delay else 0
         persistent, batch = options.get("persistent", True), options.get("batch", False)
-        model.removing(leaving)
+        model.leaving(leaving)
         messages = model.begin(bodies, priority, due, batch=batch, persistent=persistent)
         for message in messages:
             message.extra = table
@@ -200,7 +203,7 @@ class Ground(RuleBasedStateMachine):
         assert check_ids(model, req_ids) == []
         assert all(a < b for a, b in itertools.pairwise(req_ids))
         model.published(messages, req_ids)
-        model.removed(leaving)
+        model.left(leaving)
 
     def is_full(self, name, count, publish):
         """True, and nothing has changed, if there is no place for so many."""

@@ -1,4 +1,4 @@
-"""What a queue would drop it can keep as dead letters; redrive takes them back. Bounds."""
+"""What a queue would drop it can keep as dead letters; redrive takes them back."""
 
 import pytest
 
@@ -160,64 +160,3 @@ def test_a_queue_gives_its_ttl_to_those_that_have_no_shorter_one(disk, simulated
     assert queue.get().body == b"later"
     assert queue.get().body == b"the queue's"
     assert len(queue) == 2
-
-
-# ---- bounds ----
-
-
-def test_a_full_queue_refuses_and_nothing_is_changed(simulated):
-    queue, other = simulated.queue("a", max_messages=3), simulated.queue("b")
-    queue.publish_many([b"1", b"2"])
-    for publish in (
-        lambda: queue.publish_many([b"3", b"4"]),
-        lambda: simulated.publish(["b", "a", "a"], b"x"),
-    ):
-        with pytest.raises(qindex.QueueFull, match="max_messages"):
-            publish()
-    assert (len(queue), len(other)) == (2, 0)
-    queue.publish(b"3")
-    message = queue.get()
-    with pytest.raises(qindex.QueueFull):
-        queue.publish(b"4")
-    queue.ack(message)
-    queue.publish(b"4")
-
-
-def test_or_its_head_goes(disk, simulated):
-    queue = simulated.queue("a", max_messages=3, overflow="drop-head")
-    for n in range(10):
-        queue.publish(b"%d" % n, priority=5 if n == 1 else 0)
-    queue.publish_many([b"x", b"y"])
-    assert bodies(queue.get_many(9)) == [b"1", b"x", b"y"]
-    with pytest.raises(qindex.QueueFull):
-        queue.publish(b"all are with consumers")
-    with pytest.raises(qindex.QueueFull):
-        queue.publish_many([b"too many at once"] * 4)
-
-
-def test_dead_letters_take_no_place(simulated):
-    queue = simulated.queue("a", max_messages=1, dead_letters=True)
-    for n in range(5):
-        queue.publish(b"%d" % n)
-        queue.nack(queue.get(), requeue=False)
-    assert queue.dead == 5
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"ttl": 0},
-        {"ttl": -1},
-        {"max_messages": 0},
-        {"max_deliveries": 0},
-        {"max_deliveries": 65536},
-        {"overflow": "drop-tail"},
-    ],
-)
-def test_a_rule_that_cannot_be_is_refused(simulated, wrong):
-    simulated.queue("a", max_messages=1)
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        simulated.queue("a", **wrong)
-    simulated.queue("a").publish(b"x")
-    with pytest.raises(qindex.QueueFull):
-        simulated.queue("a").publish(b"x")
