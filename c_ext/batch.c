@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "bug.h"
+#include "bytes.h"
 #include "crc32c.h"
 
 #define FRAME_SIZE  (32u << 10)
@@ -24,6 +25,7 @@ struct batch {
     uint8_t *bytes;               /* not yet written; bytes[0] belongs at `base` */
     uint32_t length, room, frame; /* frame: offset of the open frame's header in bytes */
     uint64_t base;
+    uint64_t waiting; /* bytes, in the segment, as of this batch */
     bool open;
     int error;
 };
@@ -114,6 +116,17 @@ static const uint8_t *fields_of(const struct qi_flush_segment *segment, const ui
                                                  : journal + offset + QI_RECORD_ID;
 }
 
+/* What a message that is written adds. How much one leaves that the file had before is not known here, nor whether it was
+ * or becomes a dead letter. */
+static void add_up(struct batch *batch, const struct qi_flush_slots *slots, uint32_t at,
+                   const uint8_t *fields) {
+    if (!fields && qi_bit(slots->jack | slots->jtime, at) && !QI_BUG(bytes_left_not_unknown))
+        batch->waiting = QI_BYTES_UNKNOWN;
+    else if (fields && batch->waiting != QI_BYTES_UNKNOWN &&
+             !(qi_bit(slots->held, at) && qi_time_is_dead(slots->time[at])))
+        batch->waiting += qi_payload_of(fields);
+}
+
 /* One slot's news: what happened since the last flush and is not over within it; if the file is rewritten, all that is
  * alive is news. The first '01' of a slot is read as its delivery and the second as its ack, so a delivery that the file
  * has already is never written again. */
@@ -123,11 +136,14 @@ static void emit_slot(struct batch *batch, const struct qi_flush_segment *segmen
     bool published = segment->old || qi_bit(slots->jpub, at);
     if (published && qi_bit(slots->ack, at))
         return;
+    const uint8_t *fields = NULL;
     if (published) {
-        const uint8_t *fields = fields_of(segment, journal, slots->places->loc[at]);
+        fields = fields_of(segment, journal, slots->places->loc[at]);
         emit_publish(batch, fields, slot, !qi_bit(slots->transient, at),
                      &slots->places->placed[at]);
     }
+    if (segment->adds_up)
+        add_up(batch, slots, at, fields);
     bool first_delivery = qi_bit(published ? slots->del : slots->jdel, at);
     if (qi_bit(slots->jack, at)) {
         if (first_delivery || !qi_bit(slots->del, at))
@@ -154,6 +170,7 @@ static void emit_summary(struct batch *batch, const struct qi_flush_segment *seg
     qi_put32(at + QI_SUMMARY_UNACKED, segment->unacked);
     qi_put32(at + QI_SUMMARY_TRANSIENT, segment->transient);
     qi_put64(at + QI_SUMMARY_EXPIRY, segment->expiry_us);
+    qi_put64(at + QI_SUMMARY_BYTES, batch->waiting);
     qi_put32(at + QI_SUMMARY_FILES, segment->uses_count);
     uint8_t *file = at + QI_SUMMARY_FILES + 4;
     for (uint32_t i = 0; i < segment->uses_count; i++, file += QI_SUMMARY_FILE) {
@@ -217,7 +234,9 @@ static int open_file(struct qi_queue *queue, const struct qi_flush *flush,
 static int write_batch(struct qi_queue *queue, const struct qi_flush *flush,
                        struct qi_flush_segment *segment) {
     struct qi_disk *disk = queue->store->disk;
-    struct batch batch = {.disk = disk, .file = -1};
+    struct batch batch = {.disk = disk, .file = -1, .waiting = segment->bytes};
+    if (segment->adds_up && segment->old)
+        batch.waiting = 0; /* all of them come */
     segment->new_epoch = segment->epoch;
     int error = open_file(queue, flush, segment, &batch);
     const uint8_t *journal = queue->journals[flush->epoch & 1].tape.memory;
@@ -237,6 +256,7 @@ static int write_batch(struct qi_queue *queue, const struct qi_flush *flush,
         error = qi_fail(QI_E_FULL, "a segment of %s would pass 1 GiB", queue->directory);
     segment->new_length = (uint32_t)batch.base;
     segment->file = batch.file;
+    segment->new_bytes = batch.waiting;
     free(batch.bytes);
     if (!error && disk->ops->begin_sync)
         disk->ops->begin_sync(disk, batch.file);
@@ -271,6 +291,7 @@ static int give_up_rewrite(struct qi_queue *queue, const struct qi_flush *flush,
     segment->old = NULL;
     segment->new_length = segment->length;
     segment->new_epoch = segment->epoch;
+    segment->new_bytes = QI_BYTES_UNKNOWN;
     for (uint32_t i = 0; i < segment->slots_count; i++)
         news |= qi_flush_news(&segment->slots[i]);
     return news ? write_batch(queue, flush, segment) : 0;

@@ -6,14 +6,14 @@
  */
 #include <stdlib.h>
 
-#include "store.h"
+#include "bytes.h"
 
 #define ATTEMPTS 20u /* to read what a busy writer moves */
 
 /* The check of one queue. */
 struct checking {
     struct qi_queue *queue;
-    uint64_t depth, out;
+    uint64_t depth, out, bytes;
     uint8_t *buffer;
     uint32_t room;
     uint64_t *missed; /* ReqIds whose bodies cannot be read */
@@ -110,6 +110,13 @@ static int check_segment(struct checking *checking, uint32_t index) {
     if (unacked != segment->unacked || out != hot->out_count)
         qi_report(queue->store, true, queue->directory, "", 0,
                   "segment %llu: counters and maps differ", (unsigned long long)segment->number);
+    uint64_t bytes;
+    if (queue->measured && qi_bytes_recount(queue, segment, &bytes) == 0 && bytes != segment->bytes)
+        qi_report(queue->store, true, queue->directory, "", 0,
+                  "segment %llu: %llu bytes were counted, %llu are there",
+                  (unsigned long long)segment->number, (unsigned long long)segment->bytes,
+                  (unsigned long long)bytes);
+    checking->bytes += segment->bytes;
     checking->depth += unacked;
     checking->out += hot->out_count;
     check_bodies(checking, segment);
@@ -128,6 +135,10 @@ static int check_segments(struct checking *checking) {
                   "depth is %llu and out %llu, but %llu and %llu were counted",
                   (unsigned long long)queue->depth, (unsigned long long)queue->out,
                   (unsigned long long)checking->depth, (unsigned long long)checking->out);
+    if (!error && queue->measured && checking->bytes != queue->bytes)
+        qi_report(queue->store, true, queue->directory, "", 0,
+                  "%llu bytes wait, but %llu were counted", (unsigned long long)queue->bytes,
+                  (unsigned long long)checking->bytes);
     if (!error)
         report_missed(checking);
     free(checking->buffer);

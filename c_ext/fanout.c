@@ -24,12 +24,15 @@ static int reserve(struct qi_queue *queue, const struct qi_publish *publish, uin
 /* All that can fail, before the first record: the queues are awake and have room, all at one moment. To wait for one
  * may take that from another, so it is looked at again. */
 static int prepare_all(struct qi_queue **queues, uint32_t count, const struct qi_publish *publish) {
-    uint64_t size = qi_publish_size(queues[0]->store, publish);
+    uint64_t size = qi_publish_size(queues[0]->store, publish),
+             payload = qi_publish_payload(publish);
     bool fits = false;
     for (int attempt = 0; !fits && attempt < 100; attempt++) {
         count_copies(queues, count);
         for (uint32_t i = 0; i < count; i++) {
             int error = qi_queue_ready(queues[i], true);
+            if (!error && queues[i]->bounded)
+                error = qi_trim(queues[i]);
             if (!error)
                 error = qi_make_room(queues[i], queues[i]->copies * (QI_FRAME_HEADER + size),
                                      queues[i]->copies);
@@ -48,16 +51,19 @@ static int prepare_all(struct qi_queue **queues, uint32_t count, const struct qi
         return qi_fail(QI_E_FULL, "no room in %u queues at the same time: nothing was published",
                        count);
     int error = 0;
-    uint64_t leaving = 0;
+    struct qi_heads leaving = {0};
     for (uint32_t i = 0; i < count; i++)
-        queues[i]->leaving = 0;
+        queues[i]->heads.count = 0;
     for (uint32_t i = 0; i < count && !error; i++) {
-        leaving -= queues[i]->leaving; /* a queue that is named twice counts once */
-        error = qi_queue_has_place(queues[i], queues[i]->copies);
-        leaving += queues[i]->leaving;
+        const struct qi_heads *heads = &queues[i]->heads;
+        if (!queues[i]->bounded || heads->count) /* a queue that is named twice counts once */
+            continue;
+        error = qi_queue_has_place(queues[i], queues[i]->copies, queues[i]->copies * payload);
+        leaving.count += heads->count;
+        leaving.bytes += heads->bytes;
     }
     if (!error)
-        error = qi_store_has_place(queues[0]->store, count, leaving);
+        error = qi_store_has_place(queues[0]->store, count, count * payload, &leaving);
     for (uint32_t i = 0; i < count && !error; i++)
         error = reserve(queues[i], publish, size);
     return error;

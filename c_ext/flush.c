@@ -169,15 +169,18 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
                             struct qi_flush_segment *copy) {
     struct qi_hot *hot = segment->hot;
     uint32_t entries = queue->store->options.segment_entries;
-    *copy = (struct qi_flush_segment){.number = segment->number,
-                                      .file = -1,
-                                      .length = segment->length,
-                                      .epoch = segment->epoch,
-                                      .alt = segment->alt,
-                                      .unacked = segment->unacked,
-                                      .transient = segment->transient,
-                                      .expiry_us = segment->expiry_us,
-                                      .lost = segment->lost};
+    *copy =
+        (struct qi_flush_segment){.number = segment->number,
+                                  .file = -1,
+                                  .length = segment->length,
+                                  .epoch = segment->epoch,
+                                  .alt = segment->alt,
+                                  .unacked = segment->unacked,
+                                  .transient = segment->transient,
+                                  .expiry_us = segment->expiry_us,
+                                  .bytes = segment->bytes,
+                                  .adds_up = !queue->measured && !queue->store->options.index_only,
+                                  .lost = segment->lost};
     if (segment->unacked > 0) {
         copy->all_held = qi_segment_lane(queue, segment) >= QI_PRIORITIES;
         copy->dead = segment->dead;
@@ -347,6 +350,8 @@ static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
     segment->flushed_delayed = (uint16_t)flushed->delayed;
     segment->flushed_dead = (uint16_t)flushed->dead;
     segment->flushed_due = flushed->due_us;
+    if (!queue->measured)
+        segment->bytes = flushed->new_bytes;
     struct qi_hot *hot = segment->hot;
     if (!hot) {
         assert(segment->unacked == 0 && segment->length == 0); /* it died unread */

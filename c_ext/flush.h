@@ -29,6 +29,9 @@ struct qi_flush_segment {
     uint32_t unacked, transient, delayed, dead, lost;
     uint64_t due_us;    /* the earliest of those that are held; 0: none is */
     uint64_t expiry_us; /* nothing in it expires before; 0: nothing does */
+    uint64_t bytes;     /* that wait in it: all of them, or those in the file before if `adds_up` */
+    uint64_t new_bytes; /* and in the file after */
+    bool adds_up;       /* the queue is not measured: the batch says what comes */
     bool all_held;      /* of a lane of delayed messages: what is ready has a time, too */
     bool alt;           /* which of its two files, before */
     uint8_t *

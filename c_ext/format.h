@@ -88,14 +88,15 @@ enum qi_record_kind {
 #define QI_SH_CRC        60u
 #define QI_SH_SIZE       64u
 
-/* SUMMARY payload: unacked 4, transient 4, earliest expiry 8, files 4, then per message file: number 4,
+/* SUMMARY payload: unacked 4, transient 4, earliest expiry 8, bytes that wait 8, files 4, then per message file: number 4,
  * count 4, bytes 8; at the very end the size of the whole frame 4, so that the summary is found from the file's durable
  * end. */
 #define QI_SUMMARY_UNACKED   0u
 #define QI_SUMMARY_TRANSIENT 4u
 #define QI_SUMMARY_EXPIRY    8u
-#define QI_SUMMARY_FILES     16u
-#define QI_SUMMARY_FIXED     24u /* the fields and the closing size */
+#define QI_SUMMARY_BYTES     16u
+#define QI_SUMMARY_FILES     24u
+#define QI_SUMMARY_FIXED     32u /* the fields and the closing size */
 #define QI_SUMMARY_FILE      16u
 
 /* Message file: a header of 64 bytes, then frames: length, crc, MsgId, payload, 0xFF. */

@@ -255,6 +255,7 @@ static struct qi_queue *add_queue(struct qi_store *store, const char *name, size
                                .name = copy,
                                .name_size = (uint32_t)size,
                                .dir = -1,
+                               .bounded = store->options.max_messages || store->options.max_bytes,
                                .lanes = lanes,
                                .browsed = UINT64_MAX};
     memcpy(queue->directory, directory, 32);

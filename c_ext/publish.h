@@ -42,6 +42,10 @@ static inline uint64_t qi_publish_size(const struct qi_store *store,
            (publish->due_us ? QI_TIME_RECORD : 0);
 }
 
+static inline uint64_t qi_publish_payload(const struct qi_publish *publish) {
+    return publish->headers_size + (uint64_t)publish->body_size;
+}
+
 /* queue.c: room in the journal, as far as it goes without waiting for anything. */
 bool qi_has_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids);
 /* Memory for the maps of the next `count` ReqIds of the message's lane. */
@@ -52,11 +56,14 @@ int qi_publish_body(struct qi_store *store, struct qi_publish *publish);
 /* The record, where there is room for it already: the ReqId, or an error. */
 int64_t qi_append_publish(struct qi_queue *queue, const struct qi_publish *publish);
 
-/* rules.c: is there a place for `count` more, in the queue and in the store, if they may not have any number?
+/* rules.c: is there a place for `count` more with so many bytes of headers and bodies, in the queue and in the store, if they may not have any number?
  * QI_E_QUEUE_FULL, QI_E_STORE_FULL: no. For several queues: in each, then in the store for all of them. */
-int qi_has_place(struct qi_queue *queue, uint32_t count);
-int qi_queue_has_place(struct qi_queue *queue, uint32_t count);
-int qi_store_has_place(struct qi_store *store, uint64_t count, uint64_t leaving);
+int qi_has_place(struct qi_queue *queue, uint32_t count, uint64_t bytes);
+int qi_queue_has_place(struct qi_queue *queue, uint32_t count, uint64_t bytes);
+int qi_store_has_place(struct qi_store *store, uint64_t count, uint64_t bytes,
+                       const struct qi_heads *leaving);
+/* A bound may have been lowered by far: what is too many goes, but for what one publish can take along. Gives the lock up. */
+int qi_trim(struct qi_queue *queue);
 /* Makes it: the head goes, when there is memory and room for that and for the `bytes` that follow. Called last before the
  * record, so that no head goes for a publish that fails. */
 int qi_make_place(struct qi_queue *queue, const struct qi_publish *publish, uint32_t count,

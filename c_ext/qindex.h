@@ -55,6 +55,7 @@ typedef struct {
     uint64_t sync_interval_us; /* group commit; 0: only explicit syncs */
     uint64_t min_free;         /* bytes that publishes leave free on the disk, at least */
     uint64_t max_messages;     /* that wait in all queues together; 0: any number */
+    uint64_t max_bytes;        /* of headers and bodies that do; 0: any number */
     uint64_t keep_history; /* bytes per queue of journals that are flushed, for replay; 0: none */
     uint64_t idle_us;      /* unused for so long: flush, then close files and mappings */
     int io;                /* 0 auto, 1 mmap, 2 pwrite */
@@ -88,6 +89,7 @@ enum {
 
 typedef struct {
     uint64_t depth, ready, unacked, delayed, dead, next_due_us, next_req_id, dirty_count, floor;
+    uint64_t bytes; /* that wait, dead letters not counted; UINT64_MAX: the queue is not measured */
     uint64_t epoch, journal_bytes, unsynced_bytes, segments, hot_segments, segment_bytes;
     bool loaded;
 } qi_queue_stats;
@@ -95,6 +97,7 @@ typedef struct {
 typedef struct {
     uint64_t queues, message_files, message_bytes, live_bytes, live_references;
     uint64_t messages; /* that wait in the queues that were read so far */
+    uint64_t bytes;    /* of these, if the store is bounded in bytes */
     uint64_t session, unclean_session, findings;
     uint32_t segment_entries, embed_below;
     bool mapped, counted;
@@ -184,6 +187,7 @@ enum { QI_REJECT = 0, QI_DROP_HEAD = 1, QI_BURY_HEAD = 2 };
 typedef struct {
     uint64_t ttl_us;         /* of messages that have no shorter one */
     uint64_t max_messages;   /* dead letters do not count */
+    uint64_t max_bytes;      /* headers and bodies; dead letters do not count */
     int overflow;            /* QI_REJECT ... */
     uint32_t max_deliveries; /* after so many, and again so many, it is not delivered any more */
     bool dead_letters;       /* what would be dropped is kept aside */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "bug.h"
+#include "bytes.h"
 #include "publish.h"
 
 /* Appends of deliveries and acks behind a publish must always fit (H14): this much is kept from publishes. */
@@ -141,8 +142,11 @@ static struct qi_segment *tail_segment(struct qi_queue *queue, uint64_t number, 
         qi_fail(QI_E_MEMORY, "no memory for the table of segments");
         return NULL;
     }
-    if (!last->hot && qi_segment_heat(last) != 0)
-        return NULL;
+    if (!last->hot) {
+        if (qi_segment_heat(last) != 0)
+            return NULL;
+        last->hot->sized = queue->measured;
+    }
     if (count == 1 && qi_slots_of(last->hot, slot) != &qi_no_slots)
         return last; /* the usual one */
     return qi_segment_room(last, slot, count) ? NULL : last;
@@ -220,6 +224,7 @@ static inline void mark_published(struct qi_queue *queue, struct qi_segment *seg
     }
     qi_segment_publish(queue, segment, slot, tag | (uint32_t)offset,
                        (publish->flags & QI_TRANSIENT) != 0);
+    qi_bytes_come(queue, segment, slot, publish->headers_size + publish->body_size);
     if (__builtin_expect(expiry_us != 0, 0))
         qi_segment_expires(queue, segment, expiry_us);
     if (publish->flags & QI_REDELIVERED)
@@ -283,9 +288,11 @@ int64_t qi_append_publish(struct qi_queue *queue, const struct qi_publish *publi
 }
 
 static int64_t publish_one(struct qi_queue *queue, struct qi_publish *publish) {
-    int error = qi_make_room(queue, qi_publish_size(queue->store, publish), 1);
+    int error = __builtin_expect(queue->bounded, 0) ? qi_trim(queue) : 0;
+    if (!error)
+        error = qi_make_room(queue, qi_publish_size(queue->store, publish), 1);
     if (__builtin_expect(!error && queue->bounded, 0))
-        error = qi_has_place(queue, 1);
+        error = qi_has_place(queue, 1, qi_publish_payload(publish));
     if (!error)
         error = qi_publish_body(queue->store, publish);
     if (__builtin_expect(!error && queue->bounded, 0))
@@ -369,19 +376,23 @@ static void batch_item(struct batch_input *input, uint32_t i, struct qi_publish 
 
 /* All records in one frame: all of it or nothing (H11). */
 static int64_t publish_batch(struct qi_queue *queue, struct qi_publish *items, uint32_t count) {
-    uint64_t size = 0;
+    uint64_t size = 0, payload = 0;
     if (QI_BUG(batch_split) && count > 1) {
         int64_t id = publish_batch(queue, items, 1);
         return publish_batch(queue, items + 1, count - 1) < 0 ? QI_E_FAILED : id;
     }
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         size += qi_publish_size(queue->store, &items[i]);
+        payload += qi_publish_payload(&items[i]);
+    }
     if (size > QI_FRAME_LENGTH_MAX)
         return qi_fail(QI_E_ARGUMENT,
                        "a batch has at most 256 MiB of records; publish it in parts");
-    int error = qi_make_room(queue, size, count);
+    int error = queue->bounded ? qi_trim(queue) : 0;
+    if (!error)
+        error = qi_make_room(queue, size, count);
     if (!error && queue->bounded)
-        error = qi_has_place(queue, count);
+        error = qi_has_place(queue, count, payload);
     for (uint32_t i = 0; i < count && !error; i++)
         error = qi_publish_body(queue->store, &items[i]);
     if (!error && queue->bounded)

@@ -12,6 +12,13 @@
 struct qi_store;
 struct qi_flush;
 
+/* The oldest of a queue that is full: they make place for a publish which is under way. */
+struct qi_heads {
+    uint64_t *req_ids;
+    uint32_t count, room;
+    uint64_t bytes; /* that they have, if the queue is measured */
+};
+
 struct qi_queue {
     struct qi_store *store;
     char *name; /* UTF-8, name_size bytes and a 0 */
@@ -39,6 +46,8 @@ struct qi_queue {
     uint64_t out;     /* of these, delivered by this process */
     uint64_t delayed; /* and of these, not due yet */
     uint64_t dead;    /* and: dead letters */
+    uint64_t bytes;   /* that wait, dead letters not counted, if it is measured */
+    bool measured;
     uint64_t
         expiry_us; /* the worker looks then for what has expired; 0: nothing that is known of does */
     struct qi_timers timers;
@@ -47,8 +56,8 @@ struct qi_queue {
     bool bounded;     /* by its rules or by the store's: a publish asks for its place */
     bool leased; /* since it was read: who settles a message has to be the one who has it now */
     uint32_t dirty_count;
-    uint32_t copies;  /* that a fan-out is about to append */
-    uint64_t leaving; /* heads that make place for a publish which is under way, at most */
+    uint32_t copies; /* that a fan-out is about to append */
+    struct qi_heads heads;
 
     struct qi_waiter *waiters, *last_waiter; /* NULL: nobody waits for a message */
     struct qi_waiter bell;

@@ -25,7 +25,7 @@ bool qi_find_slot(struct qi_queue *queue, const struct qi_hot *hot, bool ready_o
 
 /* As far as the counters know. */
 static bool has_ready(const struct qi_segment *segment) {
-    return segment->unacked > 0 &&
+    return segment->unacked > segment->delayed + segment->dead &&
            !(segment->hot &&
              segment->hot->out_count + segment->hot->held_count >= segment->unacked);
 }

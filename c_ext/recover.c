@@ -191,6 +191,7 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
         segment->epoch = qi_get64(at + 16);
         segment->due_us = segment->flushed_due = qi_get64(at + 24);
         segment->expiry_unread = true;
+        segment->bytes = QI_BYTES_UNKNOWN;
         segment->flushed_delayed = qi_get16(at + 32);
         segment->flushed_dead = qi_get16(at + 34);
         bool below = qi_count_of(number * entries) < queue->floor; /* its transients died */

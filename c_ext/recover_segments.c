@@ -128,6 +128,7 @@ int qi_salvage_segments(struct qi_queue *queue) {
         segment->length = found.length;
         segment->epoch = found.epoch;
         segment->alt = stray->alt;
+        segment->bytes = QI_BYTES_UNKNOWN;
         /* Unknown: the load counts, and tells what it found. */
         segment->unacked = segment->flushed_unacked = 1;
         qi_count_depth(queue, 1);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "bug.h"
-#include "store.h"
+#include "bytes.h"
 
 static int replay_publish(struct qi_queue *queue, const struct qi_journal *journal,
                           const struct qi_record *record) {
@@ -138,6 +138,7 @@ static void purge_unread(struct qi_queue *queue, struct qi_segment *segment) {
     qi_count_depth(queue, -(int64_t)segment->unacked);
     queue->dirty_count++;
     segment->unacked = segment->transient = 0;
+    qi_bytes_found(queue, segment, 0);
     qi_held_at_most(queue, segment, 0);
     for (uint32_t slot = 0; hot && slot < queue->store->options.segment_entries; slot += 64) {
         struct qi_slots *slots = qi_slots_of(hot, slot);

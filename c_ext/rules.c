@@ -4,94 +4,220 @@
  * Dead letters count for no bound: what becomes one makes place. A bound is about publishes only; whatever else brings
  * messages back (a nack, a redrive, an open) may pass it.
  */
+#include <stdlib.h>
+
+#include "bytes.h"
 #include "publish.h"
 #include "ready.h"
 
+/* The oldest that leave at once for one publish: their frame fits into what is kept free behind a publish. */
+#define HEADS_MAX (UINT32_C(1) << 17)
+
+static bool is_in_bytes(const struct qi_queue *queue) {
+    return queue->rules.max_bytes || queue->store->options.max_bytes;
+}
+
 int qi_queue_set_rules(struct qi_queue *queue, const qi_rules *rules) {
-    qi_lock(queue->store);
-    int error = qi_store_usable(queue->store, false);
+    struct qi_store *store = queue->store;
+    qi_lock(store);
+    int error = qi_store_usable(store, false);
+    if (!error && rules->max_bytes && !store->options.read_only) {
+        error = qi_queue_ready(queue, false);
+        if (!error)
+            error = qi_bytes_begin(queue);
+    }
     if (!error) {
         queue->rules = *rules;
         queue->rules_known = true;
-        queue->bounded = rules->max_messages || queue->store->options.max_messages;
+        queue->bounded = rules->max_messages || rules->max_bytes || store->options.max_messages ||
+                         store->options.max_bytes;
     }
-    qi_unlock(queue->store);
+    qi_unlock(store);
     return error;
 }
+
+/* ---- the heads that make place ---- */
 
 static uint64_t waiting(const struct qi_queue *queue) {
     return queue->depth - queue->dead;
 }
 
-/* So many have to go for `count` more. */
-static uint64_t excess(const struct qi_queue *queue, uint64_t count) {
-    uint64_t most = queue->rules.max_messages, sum = waiting(queue) + count;
-    return most && sum > most ? sum - most : 0;
+/* With so many more, and without the heads, it has more than it may have. */
+static bool is_over(const struct qi_queue *queue, uint64_t count, uint64_t bytes) {
+    const qi_rules *rules = &queue->rules;
+    const struct qi_heads *heads = &queue->heads;
+    return (rules->max_messages && waiting(queue) + count > rules->max_messages + heads->count) ||
+           (rules->max_bytes && queue->bytes + bytes > rules->max_bytes + heads->bytes);
 }
 
-int qi_queue_has_place(struct qi_queue *queue, uint32_t count) {
-    queue->leaving = excess(queue, count);
-    if (queue->leaving == 0)
+static int add_head(struct qi_queue *queue, const struct qi_segment *segment, uint32_t slot) {
+    struct qi_heads *heads = &queue->heads;
+    if (heads->count == heads->room) {
+        uint32_t room = heads->room ? heads->room * 2 : 16;
+        uint64_t *req_ids = realloc(heads->req_ids, room * sizeof *req_ids);
+        if (!req_ids)
+            return qi_fail(QI_E_MEMORY, "no memory for a list of %u messages", room);
+        heads->req_ids = req_ids;
+        heads->room = room;
+    }
+    heads->req_ids[heads->count++] = qi_req_id(queue, segment, slot);
+    heads->bytes += queue->measured ? qi_size_of(segment, slot) : 0;
+    return 0;
+}
+
+/* The oldest of the lowest priority, as many as have to go for so many more. */
+static int add_from_lanes(struct qi_queue *queue, uint64_t count, uint64_t bytes) {
+    int error = 0;
+    for (uint32_t i = 0; i < queue->lanes.priorities && !error; i++) {
+        const struct qi_lane *lane = &queue->lanes.items[i];
+        uint64_t from = lane->cursor, end = qi_lane_start(lane->number + 1);
+        while (!error && queue->heads.count < HEADS_MAX && is_over(queue, count, bytes)) {
+            struct qi_segment *segment;
+            uint32_t slot;
+            error = qi_find_message(queue, from, end, true, &segment, &slot);
+            if (!error)
+                error = add_head(queue, segment, slot);
+            if (!error)
+                from = qi_req_id(queue, segment, slot) + 1;
+        }
+        error = error == QI_EMPTY ? 0 : error;
+    }
+    return error;
+}
+
+/* Then what was delayed and is due, in the order of get: it comes out of the heap to be seen, and goes back. */
+static int add_from_due(struct qi_queue *queue, uint64_t count, uint64_t bytes) {
+    uint32_t entries = queue->store->options.segment_entries, first = queue->heads.count, slot,
+             priority;
+    struct qi_segment *segment;
+    int error = 0;
+    while (!error && queue->heads.count < HEADS_MAX && is_over(queue, count, bytes) &&
+           qi_due_first(queue, &segment, &slot, &priority)) {
+        error = add_head(queue, segment, slot);
+        if (!error)
+            qi_due_take(queue, segment, slot);
+    }
+    for (uint32_t i = first; i < queue->heads.count; i++) {
+        uint64_t req_id = queue->heads.req_ids[i];
+        qi_due_put_back(queue, qi_segment_find(&queue->segments, req_id / entries),
+                        (uint32_t)(req_id % entries));
+    }
+    return error;
+}
+
+static int find_heads(struct qi_queue *queue, uint64_t count, uint64_t bytes) {
+    queue->heads.count = 0;
+    queue->heads.bytes = 0;
+    if (queue->rules.overflow == QI_REJECT || !is_over(queue, count, bytes))
         return 0;
-    bool may_go = queue->rules.overflow != QI_REJECT;
-    int error = may_go ? qi_delayed_run(queue) : 0;
-    uint64_t ready = waiting(queue) - queue->out - queue->delayed;
-    if (error || (may_go && queue->leaving <= ready))
-        return error;
+    int error = qi_delayed_run(queue);
+    if (!error)
+        error = add_from_lanes(queue, count, bytes);
+    return error ? error : add_from_due(queue, count, bytes);
+}
+
+/* One frame, for which there is room. */
+static int let_heads_go(struct qi_queue *queue) {
+    const struct qi_heads *heads = &queue->heads;
+    uint32_t entries = queue->store->options.segment_entries;
+    if (heads->count == 0)
+        return 0;
+    if (queue->rules.overflow == QI_BURY_HEAD)
+        return qi_bury(queue, heads->req_ids, heads->count, QI_DEAD_FULL);
+    int error = qi_append_events(queue, QI_ACK, heads->req_ids, heads->count);
+    for (uint32_t i = 0; i < heads->count && !error; i++)
+        qi_segment_ack(queue, qi_segment_find(&queue->segments, heads->req_ids[i] / entries),
+                       (uint32_t)(heads->req_ids[i] % entries));
+    return error;
+}
+
+int qi_trim(struct qi_queue *queue) {
+    int error = 0;
+    do {
+        queue->heads.count = 0;
+        queue->heads.bytes = 0;
+        if (!is_over(queue, 0, 0))
+            return 0;
+        error = qi_make_event_room(queue, HEADS_MAX * QI_TIME_RECORD); /* may give up the lock */
+        if (!error)
+            error = find_heads(queue, 0, 0);
+        if (error || queue->heads.count < HEADS_MAX)
+            return error; /* few: the next publish that has a place takes them along */
+        error = let_heads_go(queue);
+    } while (!error);
+    return error;
+}
+
+/* ---- is there a place ---- */
+
+static int fail_full(const struct qi_queue *queue, uint64_t bytes) {
+    const qi_rules *rules = &queue->rules;
+    if (queue->heads.count >= HEADS_MAX)
+        return qi_fail(QI_E_QUEUE_FULL,
+                       "queue %s is full, and more than %u messages would have to go at once: "
+                       "publish less at a time",
+                       queue->name, HEADS_MAX);
+    if (rules->max_bytes && bytes > rules->max_bytes)
+        return qi_fail(QI_E_QUEUE_FULL,
+                       "%llu bytes do not fit into queue %s, which may have %llu: raise max_bytes",
+                       (unsigned long long)bytes, queue->name,
+                       (unsigned long long)rules->max_bytes);
+    if (rules->max_bytes && queue->bytes + bytes > rules->max_bytes)
+        return qi_fail(
+            QI_E_QUEUE_FULL,
+            "queue %s has %llu bytes, and may have %llu: take some messages, or raise max_bytes",
+            queue->name, (unsigned long long)queue->bytes, (unsigned long long)rules->max_bytes);
     return qi_fail(
         QI_E_QUEUE_FULL,
         "queue %s has %llu messages, and may have %llu: take some, or raise max_messages",
-        queue->name, (unsigned long long)waiting(queue),
-        (unsigned long long)queue->rules.max_messages);
+        queue->name, (unsigned long long)waiting(queue), (unsigned long long)rules->max_messages);
 }
 
-int qi_store_has_place(struct qi_store *store, uint64_t count, uint64_t leaving) {
-    uint64_t most = store->options.max_messages, here = store->depth - store->dead;
-    if (most == 0 || here + count <= most + leaving)
-        return 0;
-    return qi_fail(QI_E_STORE_FULL,
-                   "the queues of this store have %llu messages, and may have %llu together: take "
-                   "some, or open it with a higher max_messages",
-                   (unsigned long long)here, (unsigned long long)most);
-}
-
-int qi_has_place(struct qi_queue *queue, uint32_t count) {
-    int error = qi_queue_has_place(queue, count);
-    return error ? error : qi_store_has_place(queue->store, count, queue->leaving);
-}
-
-/* The oldest of the lowest priority goes; then what was delayed and is due. */
-static int let_head_go(struct qi_queue *queue) {
-    struct qi_segment *segment;
-    uint32_t slot, priority;
-    int error = qi_find_message(queue, 0, qi_lane_start(QI_PRIORITIES), true, &segment, &slot);
-    if (error == QI_EMPTY && qi_due_first(queue, &segment, &slot, &priority))
-        error = 0;
-    if (error)
-        return error;
-    uint64_t req_id = qi_req_id(queue, segment, slot);
-    if (queue->rules.overflow == QI_BURY_HEAD)
-        return qi_bury(queue, &req_id, 1, QI_DEAD_FULL);
-    error = qi_append_event(queue, QI_ACK, req_id);
+int qi_queue_has_place(struct qi_queue *queue, uint32_t count, uint64_t bytes) {
+    int error = is_in_bytes(queue) ? qi_bytes_begin(queue) : 0;
     if (!error)
-        qi_segment_ack(queue, segment, slot);
-    return error;
+        error = find_heads(queue, count, bytes);
+    if (error || !is_over(queue, count, bytes))
+        return error;
+    return fail_full(queue, bytes);
+}
+
+int qi_store_has_place(struct qi_store *store, uint64_t count, uint64_t bytes,
+                       const struct qi_heads *leaving) {
+    const qi_options *options = &store->options;
+    uint64_t here = store->depth - store->dead;
+    if (options->max_messages && here + count > options->max_messages + leaving->count)
+        return qi_fail(QI_E_STORE_FULL,
+                       "the queues of this store have %llu messages, and may have %llu together: "
+                       "take some, or open it with a higher max_messages",
+                       (unsigned long long)here, (unsigned long long)options->max_messages);
+    if (options->max_bytes && store->bytes + bytes > options->max_bytes + leaving->bytes)
+        return qi_fail(QI_E_STORE_FULL,
+                       "the queues of this store have %llu bytes, and may have %llu together: "
+                       "take some messages, or open it with a higher max_bytes",
+                       (unsigned long long)store->bytes, (unsigned long long)options->max_bytes);
+    return 0;
+}
+
+int qi_has_place(struct qi_queue *queue, uint32_t count, uint64_t bytes) {
+    int error = qi_queue_has_place(queue, count, bytes);
+    return error ? error : qi_store_has_place(queue->store, count, bytes, &queue->heads);
 }
 
 int qi_make_place(struct qi_queue *queue, const struct qi_publish *publish, uint32_t count,
                   uint64_t bytes) {
     uint64_t each = queue->rules.overflow == QI_BURY_HEAD ? QI_TIME_RECORD : QI_RECORD_ID;
     uint8_t *at;
-    if (queue->leaving == 0)
+    if (queue->heads.count == 0)
         return 0;
     int error = qi_publish_maps(queue, publish, count);
     if (error)
         return error;
-    bytes += queue->leaving * (QI_FRAME_HEADER + each);
+    bytes += QI_FRAME_HEADER + queue->heads.count * each;
     error = qi_journal_room(qi_current(queue), bytes, false, &at);
     if (error)
         return qi_append_failed(queue, error);
-    while (!error && excess(queue, count) > 0)
-        error = let_head_go(queue);
+    error = let_heads_go(queue);
+    queue->heads.count = 0; /* a queue may be named twice in a fan-out */
     return error;
 }

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "store.h"
+#include "bytes.h"
 
 #define NONE ((struct qi_slots *)&qi_no_slots)
 
@@ -120,6 +120,12 @@ int qi_segment_heat(struct qi_segment *segment) {
     return 0;
 }
 
+static bool make_sizes(struct qi_slots *slots) {
+    if (!slots->size)
+        slots->size = calloc(64, sizeof *slots->size);
+    return slots->size != NULL;
+}
+
 static bool make_slots(struct qi_hot *hot, uint32_t slot) {
     struct qi_block **block = &hot->blocks[slot / (64 * QI_BLOCK_PIECES)];
     if (*block == &no_block) {
@@ -130,6 +136,10 @@ static bool make_slots(struct qi_hot *hot, uint32_t slot) {
         *block = made;
     }
     struct qi_slots *slots = calloc(1, sizeof *slots);
+    if (slots && hot->sized && !make_sizes(slots)) {
+        free(slots);
+        return false;
+    }
     if (slots)
         (*block)->pieces[slot / 64 % QI_BLOCK_PIECES] = slots;
     return slots != NULL;
@@ -142,6 +152,16 @@ int qi_segment_room(struct qi_segment *segment, uint32_t slot, uint32_t count) {
     return 0;
 }
 
+int qi_segment_size_room(struct qi_segment *segment) {
+    segment->hot->sized = true;
+    for (uint32_t i = 0; i < QI_HOT_BLOCKS * QI_BLOCK_PIECES; i++) {
+        struct qi_slots *slots = qi_slots_of(segment->hot, i * 64);
+        if (slots != &qi_no_slots && !make_sizes(slots))
+            return qi_fail(QI_E_MEMORY, "no memory for the sizes of messages");
+    }
+    return 0;
+}
+
 static void free_block(struct qi_block *block) {
     if (block == &no_block)
         return;
@@ -151,6 +171,7 @@ static void free_block(struct qi_block *block) {
         free(block->pieces[i]->count);
         free(block->pieces[i]->time);
         free(block->pieces[i]->lease);
+        free(block->pieces[i]->size);
         free(block->pieces[i]);
     }
     free(block);
@@ -245,6 +266,7 @@ void qi_segment_ack(struct qi_queue *queue, struct qi_segment *segment, uint32_t
         release(queue, segment, slot);
     if (__builtin_expect(qi_bit(slots->held, slot), 0))
         qi_time_drop(queue, segment, slot);
+    qi_bytes_go(queue, segment, slot);
     qi_set_bit(&slots->ack, slot);
     qi_set_bit(&slots->jack, slot);
     hot->dirty++;

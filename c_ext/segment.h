@@ -32,6 +32,8 @@ struct qi_queue;
 #define QI_LOC_FILE         (3u << 30)
 #define QI_LOC_OFFSET_MAX   ((1u << 30) - 1)
 
+#define QI_BYTES_UNKNOWN UINT64_MAX
+
 /* Live references of a segment to one message file. */
 struct qi_file_use {
     uint32_t file;
@@ -52,6 +54,7 @@ struct qi_slots {
     uint16_t *count; /* deliveries, for those delivered more than once; NULL while there are none */
     uint64_t *time;  /* of those that are held, or were; NULL while there are none */
     uint64_t *lease; /* until when those that are out are leased; 0: for ever */
+    uint32_t *size;  /* headers and body; NULL: the queue is not measured (bytes.c) */
     uint32_t loc[64];
 };
 
@@ -77,6 +80,7 @@ struct qi_hot {
     uint32_t held_count; /* bits set in held */
     bool loaded;         /* the file's entries are in the maps */
     bool in_flush;       /* a running flush will report new locations */
+    bool sized;          /* new pieces have sizes */
 };
 
 struct qi_segment {
@@ -90,6 +94,8 @@ struct qi_segment {
     uint32_t dead;      /* and: dead letters */
     uint64_t due_us;    /* no time in it is earlier; 0: nobody waits */
     uint64_t expiry_us; /* nothing in it expires before; 0: nothing does */
+    uint64_t
+        bytes; /* that wait in it; if the queue is not measured, as of the durable length, or unknown */
     uint64_t
         flushed_due; /* the same, and below: as of the durable length, what the MANIFEST says */
     uint16_t flushed_unacked, flushed_transient, flushed_delayed, flushed_dead;
@@ -149,6 +155,8 @@ int qi_segment_heat(struct qi_segment *segment);
  * (H20). 0 or QI_E_MEMORY. */
 int qi_segment_room(struct qi_segment *segment, uint32_t slot, uint32_t count);
 void qi_segment_cool(struct qi_segment *segment);
+/* Sizes for all pieces that a hot segment has and will have. 0 or QI_E_MEMORY. */
+int qi_segment_size_room(struct qi_segment *segment);
 
 /* segment_load.c: reads the file's entries into the maps, once. Damage is isolated frame by frame, reported in the store's findings and
  * the counters follow what was found. Cost: reads the file once, O(its size). */
@@ -203,7 +211,7 @@ int qi_segment_record(struct qi_queue *queue, struct qi_segment *segment, uint32
 bool qi_segment_at_hand(const struct qi_queue *queue, const struct qi_segment *segment,
                         uint32_t slot);
 
-/* The references of a cold segment and its bound of expiry, from its last summary; reads one frame. 0 or an error; `uses`
+/* The references of a cold segment, its bytes and its bound of expiry, from its last summary; reads one frame. 0 or an error; `uses`
  * is malloc'd. */
 int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
                        struct qi_file_use **uses, uint32_t *count, uint32_t *transient);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "bug.h"
-#include "store.h"
+#include "bytes.h"
 
 #define PIECES (QI_HOT_BLOCKS * QI_BLOCK_PIECES)
 
@@ -38,6 +38,8 @@ static void load_publish(struct loading *loading, struct qi_slots *slots,
         qi_set_bit(&slots->transient, slot);
     if (qi_msg_id_is_set(entry->fields) && !loading->queue->store->options.index_only)
         qi_set_bit(&slots->stored, slot);
+    if (slots->size)
+        slots->size[slot & 63] = qi_payload_of(entry->fields);
     uint64_t expiry_us = qi_get64(entry->fields + QI_PUB_EXPIRY);
     if (expiry_us)
         qi_segment_expires(loading->queue, loading->segment, expiry_us);
@@ -251,6 +253,8 @@ static int finish_load(struct loading *loading) {
                   "%u messages should be here, %u were found", segment->unacked, unacked);
     }
     qi_segment_found(queue, segment, unacked, transient);
+    if (queue->measured)
+        qi_bytes_found(queue, segment, qi_bytes_in_maps(queue, segment));
     return 0;
 }
 
@@ -335,6 +339,7 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
     int error = qi_segment_heat(segment);
     if (error || segment->hot->loaded)
         return error;
+    segment->hot->sized = segment->hot->sized || queue->measured;
     if (segment->unacked == 0) { /* nothing in the file is alive: no need to know what it was */
         segment->hot->loaded = true;
         return 0;

@@ -45,6 +45,8 @@ int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
         }
         *count = error ? 0 : files;
         *transient = qi_get32(frame.payload + QI_SUMMARY_TRANSIENT);
+        if (!error && !queue->measured)
+            segment->bytes = qi_get64(frame.payload + QI_SUMMARY_BYTES);
         uint64_t expiry_us = qi_get64(frame.payload + QI_SUMMARY_EXPIRY);
         if (!error && expiry_us)
             qi_segment_expires(queue, segment, expiry_us);
@@ -72,6 +74,8 @@ int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct q
             return 0;
         if (error && error != QI_E_CORRUPT)
             return error;
+        if (!queue->measured)
+            segment->bytes = QI_BYTES_UNKNOWN;
         free(*uses);
         *uses = NULL;
         *count = 0;

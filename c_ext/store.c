@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "store.h"
+#include "bytes.h"
 #include "messages_files.h"
 
 #include <errno.h>
@@ -229,6 +230,8 @@ static int read_all_queues(struct qi_store *store) {
     qi_lock(store);
     for (uint32_t i = 0; i < store->queues_count && !error; i++) {
         error = qi_queue_ready(store->queues[i], false);
+        if (!error && store->options.max_bytes)
+            error = qi_bytes_begin(store->queues[i]);
         if (error == QI_E_CORRUPT || error == QI_E_FORMAT)
             error = 0; /* who asks for the queue is told */
     }
@@ -274,7 +277,7 @@ int qi_store_open_on(struct qi_disk *disk, const char *path, const qi_options *o
         qi_store_free(store);
         return error;
     }
-    if (store->deferring && options->max_messages)
+    if (store->deferring && (options->max_messages || options->max_bytes))
         error = read_all_queues(store);
     if (error) {
         qi_store_close(store);
@@ -340,6 +343,7 @@ void qi_store_free(struct qi_store *store) {
     for (uint32_t i = 0; i < store->queues_count; i++) {
         free(store->queues[i]->name);
         free(store->queues[i]->lanes.items);
+        free(store->queues[i]->heads.req_ids);
         free(store->queues[i]);
     }
     for (uint32_t i = 0; i < store->findings_count; i++) {
@@ -375,6 +379,7 @@ int qi_store_stats_of(struct qi_store *store, qi_store_stats *stats) {
                               .session = store->session,
                               .unclean_session = store->unclean_session,
                               .messages = store->depth - store->dead,
+                              .bytes = store->bytes,
                               .findings = store->findings_count,
                               .segment_entries = store->options.segment_entries,
                               .embed_below = store->options.embed_below,
@@ -404,6 +409,7 @@ int qi_queue_stats_of(struct qi_queue *queue, qi_queue_stats *stats) {
                               .unacked = queue->out,
                               .delayed = queue->delayed,
                               .dead = queue->dead,
+                              .bytes = queue->measured ? queue->bytes : UINT64_MAX,
                               .next_due_us = qi_next_due_us(queue),
                               .next_req_id = queue->lanes.items[0].next,
                               .dirty_count = queue->dirty_count,

@@ -47,8 +47,8 @@ struct qi_store {
     bool counting; /* a census runs */
     bool closing;  /* no new calls */
     bool messages_syncing;
-    uint32_t waiting;     /* threads in qi_wait */
-    uint64_t depth, dead; /* of all queues that were recovered: the sums of theirs */
+    uint32_t waiting;            /* threads in qi_wait */
+    uint64_t depth, dead, bytes; /* of all queues that were recovered: the sums of theirs */
 
     int bell; /* -1: no event loop asked for it */
     pthread_mutex_t
@@ -106,7 +106,9 @@ static inline void qi_count_dead(struct qi_queue *queue, int64_t by) {
 static inline void qi_count_nothing(struct qi_queue *queue) {
     qi_count_depth(queue, -(int64_t)queue->depth);
     qi_count_dead(queue, -(int64_t)queue->dead);
-    queue->delayed = 0;
+    queue->store->bytes -= queue->bytes;
+    queue->bytes = queue->delayed = 0;
+    queue->measured = false;
 }
 
 /* Microseconds since 1970 that never run backwards, also not over a reopen (H17). */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "bug.h"
-#include "store.h"
+#include "bytes.h"
 
 #define SEGMENT_ENTRY (UINT64_C(1) << 63) /* in an id: any ReqId of a segment that is cold */
 #define TIDY_MIN      4096u
@@ -56,10 +56,12 @@ void qi_held_at_most(struct qi_queue *queue, struct qi_segment *segment, uint32_
 
 void qi_time_drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
-    if (qi_time_is_dead(slots->time[slot & 63]))
+    if (qi_time_is_dead(slots->time[slot & 63])) {
         count_dead(queue, segment, -1);
-    else if (!qi_bit(slots->due, slot))
+        qi_bytes_return(queue, segment, slot);
+    } else if (!qi_bit(slots->due, slot)) {
         count_delayed(queue, segment, -1);
+    }
     qi_clear_bit(&slots->held, slot);
     qi_clear_bit(&slots->due, slot);
     segment->hot->held_count--;
@@ -79,6 +81,8 @@ static void hold(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
     segment->hot->held_count++;
     if (qi_time_is_dead(due_us)) {
         count_dead(queue, segment, 1);
+        if (!QI_BUG(dead_bytes_counted))
+            qi_bytes_go(queue, segment, slot);
         return;
     }
     count_delayed(queue, segment, 1);

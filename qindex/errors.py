@@ -13,7 +13,7 @@
     │   ├── StoreForked      a handle of the parent process
     │   └── ReadOnly         a change on a store opened with read_only=True
     ├── DiskFull             nothing was changed: ack, or free space, and try again
-    ├── StoreFull            nothing was changed: max_messages of the store is reached
+    ├── StoreFull            nothing was changed: all queues have what the store may have
     ├── OutcomeUnknown       the sync failed: durable or not, nobody knows (H13)
     ├── DiskError            a read or write failed; nothing was changed
     └── MessageError         about one message or queue
@@ -84,7 +84,7 @@ class DiskFull(QindexError):
 
 
 class StoreFull(QindexError):
-    """The queues together have as many messages as the store may have; nothing was published."""
+    """The queues together have as much as the store may have; nothing was published."""
 
 
 class DiskError(QindexError):
@@ -112,7 +112,7 @@ class MessageDelivered(MessageError):
 
 
 class QueueFull(MessageError):
-    """The queue has as many messages as its max_messages allows; nothing was published."""
+    """The queue has as much as its max_messages or max_bytes allows; nothing was published."""
 
 
 class AlreadyAcked(MessageError):

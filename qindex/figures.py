@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from qindex._core import ffi, lib
 from qindex.errors import raise_error
+
+_UNKNOWN: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,7 @@ class QueueStats:
     unacked: int
     delayed: int
     dead: int
+    bytes: int | None  # that wait: headers and bodies, dead letters not counted; None: not counted
     next_due: float | None  # seconds since 1970; None: nothing is delayed
     dirty_count: int
     next_req_id: int
@@ -52,6 +55,7 @@ class Figures:
             s.unacked,
             s.delayed,
             s.dead,
+            None if s.bytes == _UNKNOWN else s.bytes,
             s.next_due_us / 1e6 if s.next_due_us else None,
             s.dirty_count,
             s.next_req_id,

@@ -60,6 +60,7 @@ def make_options(
     keep_history: int = 0,
     min_free: int = 0,
     max_messages: int | None = None,
+    max_bytes: int | None = None,
 ) -> Any:
     if sync not in ("group", "always", "never"):
         raise ValueError(f"sync must be 'group', 'always' or 'never', not {sync!r}")
@@ -79,6 +80,8 @@ def make_options(
     options.min_free = _check("min_free", min_free, 0, 1 << 62)
     if max_messages is not None:
         options.max_messages = _check("max_messages", max_messages, 1, 1 << 62)
+    if max_bytes is not None:
+        options.max_bytes = _check("max_bytes", max_bytes, 1, 1 << 62)
     options.keep_history = _check("keep_history", keep_history, 0, 1 << 62)
     options.idle_us = int(idle * 1e6)
     options.io = ("auto", "mmap", "pwrite").index(io)

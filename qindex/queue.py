@@ -77,6 +77,7 @@ class Queue(QueueCalls, Settling, Figures):
         self,
         ttl: float | None,
         max_messages: int | None,
+        max_bytes: int | None,
         overflow: Overflow,
         max_deliveries: int | None,
         dead_letters: bool,
@@ -85,6 +86,8 @@ class Queue(QueueCalls, Settling, Figures):
             raise ValueError(f"ttl must be more than 0 seconds, not {ttl!r}")
         if max_messages is not None and max_messages < 1:
             raise ValueError(f"max_messages must be 1 or more, not {max_messages!r}")
+        if max_bytes is not None and max_bytes < 1:
+            raise ValueError(f"max_bytes must be 1 or more, not {max_bytes!r}")
         if max_deliveries is not None and not 1 <= max_deliveries <= 65535:
             raise ValueError(f"max_deliveries must be 1 to 65535, not {max_deliveries!r}")
         if overflow not in _OVERFLOWS:
@@ -94,6 +97,7 @@ class Queue(QueueCalls, Settling, Figures):
         rules = ffi.new("qi_rules *")
         rules.ttl_us = 0 if ttl is None else max(1, int(ttl * 1_000_000))
         rules.max_messages = max_messages or 0
+        rules.max_bytes = max_bytes or 0
         rules.overflow = _OVERFLOWS.index(overflow)
         rules.max_deliveries = max_deliveries or 0
         rules.dead_letters = dead_letters

@@ -38,6 +38,7 @@ class StoreStats:
     live_bytes: int  # a fan-out message counts by shares: one per queue that has not acked it
     live_references: int
     messages: int  # waiting in the queues that were read so far; dead letters not counted
+    bytes: int | None  # of these, headers and bodies; None: the store has no max_bytes
     session: int
     unclean_session: int  # the last session that did not end with close(); 0: none
     findings: int
@@ -59,12 +60,14 @@ class Store(Closing):
         sync_policy: SyncPolicy,
         expire: bool = True,
         disk: SimulatedDisk | None = None,
+        counts_bytes: bool = False,
     ) -> None:
         self.path = path
         self.read_only = read_only
         self.sync_policy = sync_policy
         self._expire = expire
         self._handle = handle
+        self._counts_bytes = counts_bytes
         self._finalizer = weakref.finalize(self, close_handle, handle, disk)
         self._queues: dict[str, Queue] = {}
         self._closed = False
@@ -86,6 +89,7 @@ class Store(Closing):
         create: bool = True,
         ttl: float | None = None,
         max_messages: int | None = None,
+        max_bytes: int | None = None,
         overflow: Overflow | None = None,
         max_deliveries: int | None = None,
         dead_letters: bool | None = None,
@@ -98,9 +102,10 @@ class Store(Closing):
 
         - `ttl`: seconds after which a message expires that has no shorter ttl of its own, counted
           from when it is ready.
-        - `max_messages`: a publish to a queue that has so many (dead letters not counted) raises
-          QueueFull; with `overflow="drop-head"` the oldest ready ones of the lowest priority go,
-          and last those that were delayed; with `overflow="dead-letter"` they become dead letters
+        - `max_messages`, `max_bytes` (headers as they are stored, and bodies): a publish that would
+          leave more in the queue (dead letters not counted) raises QueueFull; with
+          `overflow="drop-head"` the oldest ready ones of the lowest priority go, and last those
+          that were delayed; with `overflow="dead-letter"` they become dead letters
           (`dead_letters=True` has to stand beside it).
         - `max_deliveries`: a message that was delivered so often and given back is not delivered
           again.
@@ -113,10 +118,15 @@ class Store(Closing):
         if not isinstance(name, str):
             raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
         queue = self._find_queue(name, create)
-        rules = (ttl, max_messages, overflow, max_deliveries, dead_letters)
+        rules = (ttl, max_messages, max_bytes, overflow, max_deliveries, dead_letters)
         if (self._expire and not queue._has_rules) or any(rule is not None for rule in rules):
             queue._set_rules(
-                ttl, max_messages, overflow or "reject", max_deliveries, bool(dead_letters)
+                ttl,
+                max_messages,
+                max_bytes,
+                overflow or "reject",
+                max_deliveries,
+                bool(dead_letters),
             )
         return queue
 
@@ -306,6 +316,7 @@ class Store(Closing):
             s.live_bytes,
             s.live_references,
             s.messages,
+            s.bytes if self._counts_bytes else None,
             s.session,
             s.unclean_session,
             s.findings,
@@ -344,6 +355,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     idle: float = IDLE_SECONDS,
     min_free: int = 0,
     max_messages: int | None = None,
+    max_bytes: int | None = None,
     keep_history: int = 0,
     expire: bool = True,
     read_only: bool = False,
@@ -358,16 +370,16 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     below this many bytes stand in the index itself, bigger ones in the message store.
     segment_entries is fixed at creation (0: 16384, or as the store has it). After `idle` seconds
     without use a queue closes its files. min_free: publishes that need more of the disk than would
-    leave so many bytes free raise DiskFull; acks and flushes go on. max_messages: publishes that
-    would leave more waiting in all queues together (dead letters not counted) raise StoreFull; then
-    opening reads the journals of all queues. keep_history: so many bytes per
-    queue of journals that were flushed, and of segment files that they begin with, stay for `qindex
-    replay`; the oldest go first, and all of them when the disk runs out of space. expire=False: no
-    message leaves by itself because it has expired; for tools, which do not know what rules the
-    queues have in the programs that use them. read_only looks
-    at a store, also one that a process has open, and changes nothing. io: "auto" maps files on
-    local file systems that keep what they allocated, and uses pwrite elsewhere. disk: for tests,
-    see qindex.testing; the path is only a name then.
+    leave so many bytes free raise DiskFull; acks and flushes go on. max_messages, max_bytes:
+    publishes that would leave more waiting in all queues together (headers and bodies; dead letters
+    not counted) raise StoreFull; then opening reads the journals of all queues. keep_history: so
+    many bytes per queue of journals that were flushed, and of segment files that they begin with,
+    stay for `qindex replay`; the oldest go first, and all of them when the disk runs out of space.
+    expire=False: no message leaves by itself because it has expired; for tools, which do not know
+    what rules the queues have in the programs that use them. read_only looks at a store, also one
+    that a process has open, and changes nothing. io: "auto" maps files on local file systems that
+    keep what they allocated, and uses pwrite elsewhere. disk: for tests, see qindex.testing; the
+    path is only a name then.
 
     Raises StoreLocked, FormatError, StoreCorrupt, StoreMissing, DiskError, DiskFull, ValueError.
     Cost: a few small files; queues are read when they are asked for.
@@ -388,9 +400,18 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
         keep_history=keep_history,
         min_free=min_free,
         max_messages=max_messages,
+        max_bytes=max_bytes,
     )
     text, handle = open_handle(path, options, disk)
-    store = Store(text, handle, read_only=read_only, sync_policy=sync, expire=expire, disk=disk)
+    store = Store(
+        text,
+        handle,
+        read_only=read_only,
+        sync_policy=sync,
+        expire=expire,
+        disk=disk,
+        counts_bytes=max_bytes is not None and not read_only,
+    )
     if not read_only and disk is None and os.path.isdir(f"{text}/spark"):  # noqa: PTH112 - lighter
         # A batch of Spark's may be half published: what of it is here is known until somebody gets.
         from qindex.spark.sink_commit import settle

@@ -45,9 +45,9 @@ EXPLORED = [
         " power cut had taken came back with the one after.",
         "stale_epoch_forgotten",
         "seed=3654078231555097558 mapping=1 segment=128 journal=12 bytes=10240 embed=64 file=4096;"
-        " publish b 5; publish c 51; publish c 5; idle; get c; flush c; cut 5; fanout b x3 411;"
-        " fail 5; publish a 410; flush c; batch c x30 5; publish c 5; fail 2; idle; get b;"
-        " publish c 5; batch c x9 5; get c; sync c; ack c 5; publish c 3; ack b 5; cut 477475015;"
+        " publish b 5; publish a 51; publish a 5; idle; get a; flush a; cut 5; fanout b x3 411;"
+        " fail 5; publish c 410; flush a; batch a x30 5; publish a 5; fail 2; idle; get b;"
+        " publish a 5; batch a x9 5; get a; sync a; ack a 5; publish a 3; ack b 5; cut 477475015;"
         " reopen; fanout b x6 63",
     ),
     Explored(

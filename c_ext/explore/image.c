@@ -93,8 +93,10 @@ static bool recover(struct explorer *explorer, struct session *session, struct q
                     struct model *model, const struct settings *settings, struct sight *sight,
                     struct verdict *verdict) {
     explorer->counts.recoveries++;
-    return session_open(session, image, settings, verdict) &&
-           session_queues(session, model, verdict) && sight_take(sight, session, model, verdict);
+    if (!session_open(session, image, settings, verdict))
+        return false;
+    session->measures = true;
+    return session_queues(session, model, verdict) && sight_take(sight, session, model, verdict);
 }
 
 /* H12: what was shown stays, whatever a power cut takes. */

@@ -141,32 +141,61 @@ static int number_of(const struct player *player, const struct model_queue *queu
     return (int)(queue - player->model.queues);
 }
 
-/* How many count for its bound: dead letters do not. */
-static uint32_t count_here(const struct model_queue *queue) {
-    uint32_t here = 0;
+/* What counts for a bound, or shall come. */
+struct load {
+    uint32_t messages, bytes;
+};
+
+static struct load load_of(const struct message *message) {
+    return (struct load){1, message->headers_size + message->body_size};
+}
+
+/* Dead letters do not count. */
+static struct load load_here(const struct model_queue *queue) {
+    struct load here = {0};
     for (uint32_t i = 0; i < queue->count; i++) {
         const struct state *now = &queue->messages[i].now;
-        here += now->published && !now->acked && now->time < model_dead(0);
+        if (!now->published || now->acked || now->time >= model_dead(0))
+            continue;
+        here.messages++;
+        here.bytes += load_of(&queue->messages[i]).bytes;
     }
     return here;
 }
 
-/* No place for so many, even if all that is ready went. */
-static bool is_full(const struct player *player, const struct model_queue *queue, uint32_t count) {
-    uint32_t ready = 0;
-    for (uint32_t i = 0; i < queue->count; i++)
-        ready += is_ready(player, &queue->messages[i]);
-    return is_bounded(number_of(player, queue)) && count_here(queue) - ready + count > MAX_MESSAGES;
+static bool is_over(const struct player *player, const struct model_queue *queue, struct load here,
+                    struct load more) {
+    return is_bounded(number_of(player, queue)) &&
+           (here.messages + more.messages > MAX_MESSAGES || here.bytes + more.bytes > MAX_BYTES);
 }
 
-/* The head of a full queue goes. */
-static void foresee_place(struct player *player, struct model_queue *queue, uint32_t count) {
-    uint32_t here = count_here(queue);
-    for (; is_bounded(number_of(player, queue)) && here + count > MAX_MESSAGES; here--)
+static void take_off(struct load *here, const struct message *message) {
+    here->messages--;
+    here->bytes -= load_of(message).bytes;
+}
+
+/* No place for so much, even if all that is ready went. */
+static bool is_full(const struct player *player, const struct model_queue *queue,
+                    struct load more) {
+    struct load here = load_here(queue);
+    for (uint32_t i = 0; i < queue->count; i++)
+        if (is_ready(player, &queue->messages[i]))
+            take_off(&here, &queue->messages[i]);
+    return is_over(player, queue, here, more);
+}
+
+/* The heads of a full queue go, in one frame. */
+static void foresee_place(struct player *player, struct model_queue *queue, struct load more) {
+    struct load here = load_here(queue);
+    while (is_over(player, queue, here, more)) {
+        struct message *head = oldest(player, queue);
+        take_off(&here, head);
+        bool last = !is_over(player, queue, here, more);
         if (buries_its_head(number_of(player, queue)))
-            model_time(queue, oldest(player, queue), model_dead(QI_DEAD_FULL), true);
+            model_time(queue, head, model_dead(QI_DEAD_FULL), last);
         else
-            model_event(queue, EVENT_ACK, oldest(player, queue), true);
+            model_event(queue, EVENT_ACK, head, last);
+    }
 }
 
 static bool is_refused(struct player *player, const char *what, int64_t code) {
@@ -198,13 +227,14 @@ static bool play_publish(struct player *player, const struct op *op) {
         return !player->verdict.text[0];
     if (!id_is_new(player, op, id))
         return false;
-    uint8_t payload[PAYLOAD_MAX];
+    uint8_t payload[PAYLOAD_MAX] = {0};
     player->model.serial++;
-    if (is_full(player, player_queue(player, op), 1))
+    struct load more = {1, op->size};
+    if (is_full(player, player_queue(player, op), more))
         return is_refused(player, "publish",
-                          qi_publish_with(player->session.queues[op->queue], NULL, 0, "", 0,
-                                          engine_flags(op), 0, op_due_us(player, op)));
-    foresee_place(player, player_queue(player, op), 1);
+                          qi_publish_with(player->session.queues[op->queue], NULL, 0, payload,
+                                          op->size, engine_flags(op), 0, op_due_us(player, op)));
+    foresee_place(player, player_queue(player, op), more);
     const struct message message = *foresee(player, op, op->queue, id, op->size, true);
     payload_fill(message.serial, payload, op->size);
     int64_t got = qi_publish_with(player->session.queues[op->queue], payload, message.headers_size,
@@ -216,7 +246,7 @@ static bool play_publish(struct player *player, const struct op *op) {
 }
 
 static bool play_batch(struct player *player, const struct op *op) {
-    uint8_t bodies[PAYLOAD_MAX], *next = bodies;
+    uint8_t bodies[PAYLOAD_MAX] = {0}, *next = bodies;
     uint32_t sizes[MANY], count = op->count > MANY ? MANY : op->count;
     struct op plain = *op;
     plain.flags &= (uint8_t)~FLAG_HEADERS;
@@ -225,16 +255,16 @@ static bool play_batch(struct player *player, const struct op *op) {
         return !player->verdict.text[0];
     if (!id_is_new(player, op, id))
         return false;
-    if (is_full(player, player_queue(player, op), count)) {
-        memset(sizes, 0, sizeof sizes);
+    struct load more = {count, 0};
+    for (uint32_t i = 0; i < count; i++)
+        more.bytes += sizes[i] = (op->size + 37 * i) % (count > 16 ? 80 : 400);
+    if (is_full(player, player_queue(player, op), more))
         return is_refused(player, "publish_many",
                           qi_publish_many(player->session.queues[op->queue], count, bodies, sizes,
                                           NULL, NULL, engine_flags(op), 0, op_due_us(player, op),
                                           NULL, NULL));
-    }
-    foresee_place(player, player_queue(player, op), count);
+    foresee_place(player, player_queue(player, op), more);
     for (uint32_t i = 0; i < count; i++) {
-        sizes[i] = (op->size + 37 * i) % (count > 16 ? 80 : 400);
         player->model.serial++;
         expiry_us = foresee(player, &plain, op->queue, id + i, sizes[i], i + 1 == count)->expiry_us;
         payload_fill(player->model.serial, next, sizes[i]);
@@ -249,7 +279,7 @@ static bool play_batch(struct player *player, const struct op *op) {
 }
 
 static bool play_fanout(struct player *player, const struct op *op) {
-    uint8_t payload[PAYLOAD_MAX];
+    uint8_t payload[PAYLOAD_MAX] = {0};
     uint64_t expected[QUEUES], got[QUEUES];
     qi_queue *queues[QUEUES];
     uint8_t numbers[QUEUES];
@@ -267,14 +297,16 @@ static bool play_fanout(struct player *player, const struct op *op) {
         queues[count++] = player->session.queues[queue];
     }
     bool full = false;
+    const struct load more = {1, op->size};
     for (uint32_t i = 0; i < count; i++)
-        full = full || is_full(player, &player->model.queues[numbers[i]], 1);
+        full = full || is_full(player, &player->model.queues[numbers[i]], more);
     if (full)
         return is_refused(player, "fanout",
-                          qi_store_publish(player->session.store, queues, count, NULL, 0, "", 0,
-                                           engine_flags(op), 0, op_due_us(player, op), got));
+                          qi_store_publish(player->session.store, queues, count, NULL, 0, payload,
+                                           op->size, engine_flags(op), 0, op_due_us(player, op),
+                                           got));
     for (uint32_t i = 0; i < count; i++)
-        foresee_place(player, &player->model.queues[numbers[i]], 1);
+        foresee_place(player, &player->model.queues[numbers[i]], more);
     for (uint32_t i = 0; i < count; i++)
         message = *foresee(player, op, numbers[i], expected[i], op->size, true);
     payload_fill(message.serial, payload, op->size);

@@ -89,16 +89,20 @@ bool session_queues(struct session *session, const struct model *model, struct v
         if (!error && exists == ABSENT)
             return complain(verdict, "queue %c is there, but it was deleted or never created",
                             name);
+        if (!error && (error = session_rules(session, i)) != 0) {
+            complain(verdict, "queue %c has no rules: %s (%d)", name, qi_error_text(), error);
+            return refused(verdict, error);
+        }
         if (error)
             session->queues[i] = NULL;
-        else
-            session_rules(session, i);
     }
     return true;
 }
 
 int session_rules(struct session *session, int queue) {
+    uint64_t any = session->measures ? UINT64_MAX / 2 : 0;
     qi_rules rules = {.max_messages = is_bounded(queue) ? MAX_MESSAGES : 0,
+                      .max_bytes = is_bounded(queue) ? MAX_BYTES : any,
                       .overflow = buries_its_head(queue) ? QI_BURY_HEAD : QI_DROP_HEAD,
                       .max_deliveries = keeps_dead_letters(queue) ? MAX_DELIVERIES : 0,
                       .dead_letters = keeps_dead_letters(queue)};
@@ -156,7 +160,7 @@ static bool check_message(int queue, struct model_queue *model, const qi_message
 /* What a queue says of itself. To browse it reads its segments: before and after it has to say the same. */
 struct glance {
     int64_t got; /* the size of the message that get would take, or QI_EMPTY */
-    uint64_t first, next_due_us;
+    uint64_t first, next_due_us, bytes;
 };
 
 static bool glance_at(qi_queue *queue, char name, struct glance *glance, struct verdict *verdict) {
@@ -169,6 +173,7 @@ static bool glance_at(qi_queue *queue, char name, struct glance *glance, struct 
     if (!error)
         error = qi_queue_stats_of(queue, &stats);
     glance->next_due_us = error ? 0 : stats.next_due_us;
+    glance->bytes = error ? 0 : stats.bytes;
     if (!error)
         return true;
     complain(verdict, "%c: peeking failed: %s (%lld)", name, qi_error_text(), (long long)error);
@@ -179,7 +184,7 @@ static bool look_at_queue(struct sight *sight, int queue, const struct session *
                           struct model *model, struct verdict *verdict) {
     uint8_t payload[PAYLOAD_MAX];
     qi_message message;
-    uint64_t from = 0, delayed = 0, dead = 0, due_us = UINT64_MAX;
+    uint64_t from = 0, delayed = 0, dead = 0, due_us = UINT64_MAX, bytes = 0;
     int64_t got;
     char name = (char)('a' + queue);
     struct glance before, after;
@@ -193,6 +198,7 @@ static bool look_at_queue(struct sight *sight, int queue, const struct session *
             (struct seen){message.req_id, message.delivery_count, message.flags,
                           message.dead ? model_dead(message.dead) : message.due_us};
         dead += message.dead != 0;
+        bytes += message.dead ? 0 : message.payload_size;
         delayed += (message.flags & QI_DELAYED) != 0;
         if (message.flags & QI_DELAYED && message.due_us < due_us)
             due_us = message.due_us;
@@ -228,6 +234,11 @@ static bool look_at_queue(struct sight *sight, int queue, const struct session *
         return complain(verdict, "%c: the next one was %llu (%lld), after a look it is %llu (%lld)",
                         name, (unsigned long long)before.first, (long long)before.got,
                         (unsigned long long)after.first, (long long)after.got);
+    bool is_counted = session->measures || is_bounded(queue);
+    if (is_counted && (before.bytes != bytes || after.bytes != bytes))
+        return complain(verdict, "%c: %llu bytes are counted, %llu are there, then %llu", name,
+                        (unsigned long long)before.bytes, (unsigned long long)bytes,
+                        (unsigned long long)after.bytes);
     return true;
 }
 
@@ -420,10 +431,31 @@ void player_begin(struct player *player, const struct program *program) {
     player->model.ended = UNCLEAN;
 }
 
+/* What a queue that is bounded in bytes counts, after each operation. */
+static bool bytes_fit(struct player *player) {
+    qi_queue_stats stats;
+    for (int i = 0; i < QUEUES; i++) {
+        const struct model_queue *queue = &player->model.queues[i];
+        uint64_t bytes = 0;
+        if (!is_bounded(i) || queue->exists != PRESENT || player->broken || player->armed ||
+            player->fault || qi_queue_stats_of(player->session.queues[i], &stats) != 0)
+            continue;
+        for (uint32_t k = 0; k < queue->count; k++) {
+            const struct message *message = &queue->messages[k];
+            if (message->now.published && !message->now.acked && message->now.time < model_dead(0))
+                bytes += message->headers_size + message->body_size;
+        }
+        if (stats.bytes != bytes)
+            return player_complain(player, "%c: %llu bytes are counted, %llu wait", 'a' + i,
+                                   (unsigned long long)stats.bytes, (unsigned long long)bytes);
+    }
+    return true;
+}
+
 void player_run(struct player *player) {
     for (; player->op < player->program->count && !player->verdict.text[0] && !player->broken;
          player->op++) {
-        if (!operation_play(player, &player->program->ops[player->op]))
+        if (!operation_play(player, &player->program->ops[player->op]) || !bytes_fit(player))
             return;
         if (player->broken && player->fault)
             return;                            /* the sweep decides what comes next */

@@ -13,6 +13,7 @@ struct session { /* an open store and its queues */
     struct qi_sim *sim;
     qi_store *store;
     qi_queue *queues[QUEUES];
+    bool measures; /* its queues count their bytes, whether they are bounded in them or not */
 };
 
 /* What is there, as a consumer sees it. */
@@ -56,8 +57,9 @@ bool fault_explains(const struct fault *fault, const struct qi_sim *sim, int64_t
 qi_options options_of(const struct settings *settings);
 const char *queue_directory(int queue);
 
-/* The rules of a queue: of two its messages become dead letters, and they are full with few. */
-enum { MAX_DELIVERIES = 3, MAX_MESSAGES = 12 };
+/* The rules of a queue: c and d are full with few messages or bytes. What they would drop is a dead letter, but
+ * for the heads of d when it is full. */
+enum { MAX_DELIVERIES = 3, MAX_MESSAGES = 12, MAX_BYTES = 6000 };
 static inline bool keeps_dead_letters(int queue) {
     return queue >= 2;
 }

@@ -100,6 +100,7 @@ static void set_rules(struct run *run, uint64_t max_messages, uint32_t max_deliv
                       bool dead_letters) {
     run->dead_letters = dead_letters;
     qi_rules rules = {.max_messages = max_messages,
+                      .max_bytes = max_messages * 100,
                       .overflow = dead_letters ? QI_BURY_HEAD : QI_DROP_HEAD,
                       .max_deliveries = max_deliveries,
                       .dead_letters = dead_letters};

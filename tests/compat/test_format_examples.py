@@ -114,7 +114,7 @@ ENTRY_LIST = [
     ("01 slot 1: the first, so a deliver", struct.pack(">H", 0x4001)),
     ("00 slot 1, delivered 2 times", struct.pack(">HH", 0x0001, 2)),
 ]
-SUMMARY_PAYLOAD = struct.pack(">IIQI", 2, 0, 0, 0) + struct.pack(">I", 8 + 24)
+SUMMARY_PAYLOAD = struct.pack(">IIQQI", 2, 0, 0, 2, 0) + struct.pack(">I", 8 + 32)
 BATCH_FRAMES = chain(
     seed(QUEUE_ID, 0, FLUSHED_EPOCH),
     64,
@@ -261,8 +261,9 @@ EXAMPLES = {
         *((entry, comment) for comment, entry in ENTRY_LIST),
         (BATCH_FRAMES[1][1], "SUMMARY, length; checksum"),
         (SUMMARY_PAYLOAD[:8], "unacked, transient"),
-        (SUMMARY_PAYLOAD[8:20], "earliest expiry: none, message files: 0"),
-        (SUMMARY_PAYLOAD[20:], "size of this frame"),
+        (SUMMARY_PAYLOAD[8:16], "earliest expiry: none"),
+        (SUMMARY_PAYLOAD[16:28], "bytes that wait; message files: 0"),
+        (SUMMARY_PAYLOAD[28:], "size of this frame"),
     ],
     "message file": [
         (MESSAGES_HEADER[:16], "magic, version, kind: rolling"),

@@ -23,6 +23,7 @@ class Rules:
     """What a queue does by itself; as the arguments of Store.queue()."""
 
     max_messages: int | None = None
+    max_bytes: int | None = None
     overflow: str = "reject"
     max_deliveries: int | None = None
     dead_letters: bool = False
@@ -33,6 +34,7 @@ class Facts:
     """What stands beside a message."""
 
     priority: int = 0
+    payload: int = 0  # bytes of headers and body
     delayed: bool = False  # published with a delay: its place is its time, for ever
     times: list[Time] = field(default_factory=lambda: [0])  # since the last sync; the last counts
     doubt: list[Time] = field(default_factory=list)  # of calls that did not return
@@ -60,11 +62,20 @@ class LaneModel(Model):
         return self.facts[message.serial]
 
     def begin(
-        self, sizes: Sequence[int], priority: int, due: int, *, batch: bool, persistent: bool
+        self,
+        sizes: Sequence[int],
+        priority: int,
+        due: int,
+        *,
+        batch: bool,
+        persistent: bool,
+        headers: int = 0,
     ) -> list[Sent]:
+        """`headers`: bytes of them, of each."""
         messages = self.publishing(sizes, batch=batch, persistent=persistent)
         for message in messages:
-            self.facts[message.serial] = Facts(priority, due > 0, [due])
+            payload = headers + len(message.body)
+            self.facts[message.serial] = Facts(priority, payload, due > 0, [due])
         return messages
 
     # --- states ----------------------------------------------------------------------------------
@@ -187,18 +198,33 @@ class LaneModel(Model):
 
     # --- bounds ----------------------------------------------------------------------------------
 
-    def excess(self, count: int) -> list[Sent] | None:
-        """What leaves for `count` more; None: there is no place."""
-        most = self.rules.max_messages
-        here = len(self.live()) - len(self.dead())
-        if most is None or here + count <= most:
-            return []
+    def counted(self) -> tuple[int, int]:
+        """What counts for a bound: messages, bytes."""
+        here = [self.of(m) for m in self.live()]
+        payloads = [facts.payload for facts in here if not isinstance(facts.time, Dead)]
+        return len(payloads), sum(payloads)
+
+    def excess(self, payloads: Sequence[int]) -> list[Sent] | None:
+        """What leaves for more with so many bytes each; None: there is no place."""
+        count, size = self.counted()
+        count, size = count + len(payloads), size + sum(payloads)
         ready = self.ready() if self.rules.overflow != "reject" else []
-        if here - len(ready) + count > most:
-            return None
         in_place = [m for m in ready if self.of(m).time == 0]
         in_place.sort(key=lambda m: m.id)
-        return (in_place + [m for m in ready if self.of(m).time != 0])[: here + count - most]
+        oldest = iter(in_place + [m for m in ready if self.of(m).time != 0])
+        leaving: list[Sent] = []
+        while self._is_over(count, size):
+            head = next(oldest, None)
+            if head is None:
+                return None
+            leaving.append(head)
+            count, size = count - 1, size - self.of(head).payload
+        return leaving
+
+    def _is_over(self, count: int, size: int) -> bool:
+        most, most_bytes = self.rules.max_messages, self.rules.max_bytes
+        over = most is not None and count > most
+        return over or (most_bytes is not None and size > most_bytes)
 
     def leaving(self, messages: list[Sent]) -> None:
         """They make place, by a call that is under way."""

@@ -289,7 +289,7 @@ class StoreMachine(Ground):
             case "publish":
                 sizes_of = data.draw(st.lists(sizes, max_size=9))
                 how = {"priority": data.draw(priorities), "delay": data.draw(some_delays)}
-                if model.excess(len(sizes_of)) is not None:
+                if model.excess(sizes_of) is not None:
                     messages, _ = self.begin(name, sizes_of, batch=True, **how)
                     queue.publish_many([m.body for m in messages], confirm=True, **how)
             case "ack" | "nack" | "drop":
@@ -351,6 +351,8 @@ class StoreMachine(Ground):
                 assert (stats.ready, stats.unacked) == (len(ready), len(out))
                 assert (stats.delayed, stats.dead) == (len(delayed), len(dead))
                 assert len(self.queues[name]) == len(model.live())
+                if model.rules.max_bytes:
+                    assert stats.bytes == model.counted()[1]
                 # What is cold is known to be not before.
                 earliest = min((model.of(m).time / 1e6 for m in delayed), default=None)
                 assert (stats.next_due is None) == (earliest is None)

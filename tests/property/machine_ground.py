@@ -14,6 +14,7 @@ from hypothesis.stateful import (
 from lanes import LaneModel, Rules
 
 import qindex
+from qindex.arguments import encode_headers
 from qindex.testing import (
     Promise,
     Seen,
@@ -37,15 +38,16 @@ leases = st.none() | st.sampled_from([0.001, 0.01, 5.0])
 rules_of_a = st.builds(
     Rules, max_deliveries=st.sampled_from([None, 1, 2, 3]), dead_letters=st.booleans()
 )
-bounds = st.sampled_from([None, 5, 30])
+bounds = {
+    "max_messages": st.sampled_from([None, 5, 30]),
+    "max_bytes": st.sampled_from([None, 700, 9000]),
+}
 rules_of_b = st.builds(
     Rules,
-    max_messages=bounds,
     overflow=st.sampled_from(["reject", "drop-head"]),
     dead_letters=st.booleans(),
-) | st.builds(
-    Rules, max_messages=bounds, overflow=st.just("dead-letter"), dead_letters=st.just(True)
-)
+    **bounds,
+) | st.builds(Rules, overflow=st.just("dead-letter"), dead_letters=st.just(True), **bounds)
 options = st.fixed_dictionaries(
     {
         "max_journal_entries": st.sampled_from([1, 5, 24, 100]),
@@ -186,14 +188,17 @@ class Ground(RuleBasedStateMachine):
 
     # --- publishing ----------------------------------------------------------------------------
 
-    def begin(self, name, bodies, *, table=None, priority=0, delay=None, **options):
+    def begin(self, name, sizes, *, table=None, priority=0, delay=None, **options):
         """In the model: the messages, and what leaves for them."""
         model = self.models[name]
-        leaving = model.excess(len(bodies))
+        extra = len(encode_headers(table))
+        leaving = model.excess([size + extra for size in sizes])
         due = self.now() + int(delay * 1e6) if delay else 0
         persistent, batch = options.get("persistent", True), options.get("batch", False)
         model.leaving(leaving)
-        messages = model.begin(bodies, priority, due, batch=batch, persistent=persistent)
+        messages = model.begin(
+            sizes, priority, due, batch=batch, persistent=persistent, headers=extra
+        )
         for message in messages:
             message.extra = table
         return messages, leaving
@@ -205,9 +210,9 @@ class Ground(RuleBasedStateMachine):
         model.published(messages, req_ids)
         model.left(leaving)
 
-    def is_full(self, name, count, publish):
-        """True, and nothing has changed, if there is no place for so many."""
-        if self.models[name].excess(count) is not None:
+    def is_full(self, name, payloads, publish):
+        """True, and nothing has changed, if there is no place for so many bytes each."""
+        if self.models[name].excess(payloads) is not None:
             return False
         with self.may_fail(), pytest.raises(qindex.QueueFull):
             publish()  # it may have made room in the journal before; the messages are as they were
@@ -224,7 +229,12 @@ class Ground(RuleBasedStateMachine):
     )
     def publish(self, name, size, table, persistent, priority, delay, confirm):
         how = {"persistent": persistent, "priority": priority, "delay": delay}
-        if self.is_full(name, 1, lambda: self.queues[name].publish(b"", **how)):
+        payload = size + len(encode_headers(table))
+        if self.is_full(
+            name,
+            [payload],
+            lambda: self.queues[name].publish(bytes(size), headers=table, **how),
+        ):
             return
         [message], leaving = self.begin(name, [size], table=table, **how)
         with self.may_fail([(self.models[name], [message])]):
@@ -237,7 +247,7 @@ class Ground(RuleBasedStateMachine):
     def publish_many(self, name, batch, priority, delay):
         how = {"priority": priority, "delay": delay}
         if self.is_full(
-            name, len(batch), lambda: self.queues[name].publish_many([b""] * len(batch), **how)
+            name, batch, lambda: self.queues[name].publish_many([*map(bytes, batch)], **how)
         ):
             return
         messages, leaving = self.begin(name, batch, batch=True, **how)
@@ -250,7 +260,7 @@ class Ground(RuleBasedStateMachine):
         """One body for several: each model knows it under a serial of its own."""
         how = {"priority": priority, "delay": delay}
         for name in chosen:
-            if self.is_full(name, 1, lambda: self.store.publish(chosen, b"", **how)):
+            if self.is_full(name, [size], lambda: self.store.publish(chosen, bytes(size), **how)):
                 return
         serial = max((model.last for model in self.models.values()), default=0)
         for name in chosen:

@@ -78,6 +78,7 @@ def test_dead_letters_take_no_place(simulated):
         {"ttl": 0},
         {"ttl": -1},
         {"max_messages": 0},
+        {"max_bytes": 0},
         {"max_deliveries": 0},
         {"max_deliveries": 65536},
         {"overflow": "drop-tail"},
@@ -210,5 +211,199 @@ def test_bounds_of_a_store_and_a_queue_for_an_event_loop(tmp_path):
 
 
 def test_a_bound_of_a_store_that_cannot_be_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="max_messages"):
-        qindex.open(tmp_path / "s", max_messages=0)
+    for wrong in ({"max_messages": 0}, {"max_bytes": 0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            qindex.open(tmp_path / "s", **wrong)
+
+
+# ---- bytes ----
+
+
+def counted(store, *queues):
+    """Their bytes, which a recount confirms."""
+    assert store.check() == []
+    return tuple(queue.stats().bytes for queue in queues)
+
+
+def test_a_queue_may_have_so_many_bytes(simulated):
+    queue = simulated.queue("a", max_bytes=10_000)
+    assert queue.stats().bytes == 0
+    queue.publish(b"x" * 4_000)
+    queue.publish(b"y" * 6_000)  # in the message store, which counts as well
+    for publish in (
+        lambda: queue.publish(b"z"),
+        lambda: queue.publish_many([b"", b"z"]),
+        lambda: queue.publish(b"", headers={"k": 1}),
+        lambda: simulated.publish(["b", "a"], b"z"),
+    ):
+        with pytest.raises(qindex.QueueFull, match="max_bytes"):
+            publish()
+    queue.publish(b"")
+    assert (len(queue), len(simulated.queue("b"))) == (3, 0)
+    message = queue.get()
+    with pytest.raises(qindex.QueueFull):
+        queue.publish(b"what is delivered counts")
+    queue.ack(message)
+    assert counted(simulated, queue) == (6_000,)
+    queue.publish(b"z" * 4_000)
+    with pytest.raises(qindex.QueueFull, match="do not fit"):
+        queue.publish(b"x" * 10_001)
+    queue.purge()
+    assert counted(simulated, queue) == (0,)
+
+
+def test_headers_count_as_they_are_stored(simulated):
+    queue = simulated.queue("a", max_bytes=1000)
+    queue.publish(b"body", headers={"k": 1})
+    bare = queue.stats().bytes - 4
+    assert 0 < bare < 100
+    queue.publish_many([b"", b"1"], headers={"k": 1})
+    assert queue.stats().bytes == 3 * bare + 5
+
+
+def test_as_many_heads_go_as_their_bytes_are_needed(disk, simulated):
+    queue = simulated.queue("a", max_bytes=100, max_messages=50, overflow="drop-head")
+    queue.publish_many([b"%02d" % n + b"." * 8 for n in range(10)])
+    queue.publish(b"a" * 25)
+    assert (len(queue), queue.stats().bytes) == (8, 95)
+    assert queue.peek().body[:2] == b"03"
+    first, *_ = queue.get_many(6)
+    with pytest.raises(qindex.QueueFull):
+        queue.publish(b"b" * 41)  # 60 are delivered
+    assert len(queue) == 8, "and nothing went for it"
+    queue.publish(b"b" * 40)
+    assert len(queue) == 7
+    queue.ack(first)
+    assert counted(simulated, queue) == (90,)
+
+
+def test_what_becomes_a_dead_letter_for_its_bytes_gives_them_back_when_it_is_taken_back(simulated):
+    queue = simulated.queue("a", max_bytes=100, overflow="dead-letter", dead_letters=True)
+    for n in range(30):
+        queue.publish(b"%d" % n + b"." * 28)
+    assert queue.ready == 3
+    assert queue.dead == 27
+    queue.flush()
+    before = queue.stats().bytes
+    assert counted(simulated, queue) == (before,)
+    queue.redrive(5)
+    assert queue.ready == 8
+    assert before + 5 * 29 <= counted(simulated, queue)[0] <= before + 5 * 30
+    queue.publish(b"x" * 90)
+    assert bodies(queue.browse(state="ready")) == [b"x" * 90]
+    assert counted(simulated, queue) == (90,)
+
+
+def fill(store, name="a", **rules):
+    """Messages in several segments, a journal and the message store; some of all kinds leave."""
+    queue = store.queue(name, **rules)
+    for n in range(120):
+        queue.publish(b"%d" % n * (n % 40), persistent=n % 5 > 0, delay=99 if n % 7 == 0 else None)
+    store.publish([name, "other"], b"f" * 900)
+    for message in queue.get_many(60)[::2]:
+        queue.ack(message)
+    return queue
+
+
+def waiting(queue):
+    return sum(len(m.body) for m in queue.browse() if not m.dead)
+
+
+@pytest.mark.parametrize("how", ["close", "kill", "power"])
+@pytest.mark.parametrize("before", [{}, {"max_bytes": 10**9}])
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_queue_knows_its_bytes_however_it_was_left(disk, simulated, how, before, flushed):
+    queue = fill(simulated, **before)
+    if flushed:
+        queue.flush()
+        queue.nack(queue.get(), requeue=False)
+    simulated.sync()
+    if how == "close":
+        simulated.close()
+    else:
+        abandon(simulated)
+        disk.kill() if how == "kill" else disk.power_cut(seed=5, mode="mixed")
+    for _ in range(2):
+        with qindex.open("/", disk=disk, **SMALL) as store:
+            queue = store.queue("a", max_bytes=10**9)
+            first = queue.stats().bytes
+            assert first == waiting(queue) > 0
+            assert counted(store, queue) == (first,)
+            queue.ack(queue.get())
+            queue.flush()
+
+
+def test_a_backlog_that_was_never_counted_is_known_from_its_summaries(disk, simulated):
+    queue = simulated.queue("a")
+    for n in range(10):
+        queue.publish_many([b"x" * n] * 16)
+    queue.flush()
+    simulated.close()
+    with qindex.open("/", disk=disk, **SMALL) as store:
+        queue = store.queue("a")
+        assert queue.stats().bytes is None
+        store.queue("a", max_bytes=10**9)
+        assert queue.stats().bytes == 16 * 45
+        assert queue.stats().hot_segments == 0, "no segment was read"
+
+
+def test_transients_that_died_are_not_counted_though_a_summary_has_them(disk, simulated):
+    queue = simulated.queue("a")
+    for n in range(64):
+        queue.publish(b"x" * 10, persistent=n % 4 > 0)
+    queue.flush()
+    queue.sync()
+    abandon(simulated)
+    disk.kill()
+    with qindex.open("/", disk=disk, **SMALL) as store:
+        queue = store.queue("a")
+        store.compact()  # reads the summaries
+        store.queue("a", max_bytes=10**9)
+        assert counted(store, queue) == (480,)
+
+
+def test_a_store_may_have_so_many_bytes(disk, simulated):
+    fill(simulated)
+    there = waiting(simulated.queue("a")) + waiting(simulated.queue("other"))
+    simulated.close()
+    with qindex.open("/", disk=disk, max_bytes=there + 1000, **SMALL) as store:
+        assert store.stats().bytes == there, "of all queues, before anybody has asked for one"
+        assert store.stats().messages == 120 - 30 + 2
+        queue = store.queue("new")
+        store.publish(["new", "a"], b"x" * 400)
+        with pytest.raises(qindex.StoreFull, match="max_bytes"):
+            queue.publish(b"x" * 201)
+        queue.publish(b"x" * 200)
+        store.queue("a").purge()
+        assert store.stats().bytes == 600 + 900
+        store.delete_queue("other")
+        assert store.stats().bytes == 600
+        assert store.check() == []
+
+
+def test_a_disk_that_fails_while_a_queue_is_measured_leaves_it_as_it_was(disk, simulated):
+    fill(simulated).flush()
+    simulated.close()
+    with qindex.open("/", disk=disk, **SMALL) as store:
+        queue = store.queue("a")
+        disk.fault(1, "eio")
+        with pytest.raises(qindex.DiskError):
+            store.queue("a", max_bytes=10**9)
+        assert queue.stats().bytes is None
+        queue.publish(b"there is no bound")
+        store.queue("a", max_bytes=10**9)
+        assert counted(store, queue) == (waiting(queue),)
+
+
+def test_a_bound_that_is_lowered_by_far_takes_the_oldest_with_the_next_publish(tmp_path):
+    with qindex.open(tmp_path / "s") as store:
+        queue = store.queue("a")
+        for _ in range(4):
+            queue.publish_many([b"x"] * 75_000)
+        store.queue("a", max_messages=5, overflow="drop-head")
+        queue.publish(b"y")
+        assert bodies(queue.browse()) == [b"x"] * 4 + [b"y"]
+        store.queue("a")
+        queue.publish_many([b"x"] * 5)
+        with pytest.raises(qindex.QueueFull):
+            queue.publish_many([b"z"] * 6)
