@@ -35,8 +35,9 @@ from qindex.errors import (
 from qindex.figures import QueueStats
 from qindex.index import IndexEntry, QueueIndex
 from qindex.message import Finding, Message
+from qindex.opening import open
 from qindex.queue import Queue
-from qindex.store import Store, StoreStats, open
+from qindex.store import Store, StoreStats
 
 if TYPE_CHECKING:
     from qindex.diskqueue import DiskQueue

@@ -35,6 +35,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+import qindex.opening
 import qindex.store
 import qindex.waiting
 from qindex._core import ffi, lib
@@ -253,7 +254,7 @@ def open(  # noqa: A001 - qindex.aio.open is the module's own verb
 
     async def start() -> Store:
         loop = asyncio.get_running_loop()
-        store = await loop.run_in_executor(None, partial(qindex.store.open, path, **options))
+        store = await loop.run_in_executor(None, partial(qindex.opening.open, path, **options))
         if max_unconfirmed is None or store.sync_policy == "never":
             return Store(store, math.inf)
         return Store(store, max_unconfirmed)

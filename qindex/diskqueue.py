@@ -18,8 +18,8 @@ from typing import Any, Final, Literal, Protocol
 from qindex.arguments import Buffer, as_bytes
 from qindex.errors import StoreClosed, StoreCorrupt
 from qindex.handle import Closing
+from qindex.opening import open as open_store
 from qindex.store import Store
-from qindex.store import open as open_store
 
 MAX_BYTES_PER_FILE: Final = 100 << 20  # nsqd's own settings
 MAX_MSG_SIZE: Final = 1 << 20

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from qindex._core import ffi, lib
 from qindex.errors import StoreClosed, raise_error
 from qindex.handle import Closing, SyncPolicy, close_handle, directory_of, make_options, open_handle
-from qindex.store import (
+from qindex.opening import (
     EMBED_BELOW,
     MAX_JOURNAL_BYTES,
     MAX_JOURNAL_ENTRIES,

@@ -19,9 +19,9 @@ from typing import ClassVar, Final
 
 from qindex.errors import StoreCorrupt
 from qindex.message import Message
+from qindex.opening import open as open_store
 from qindex.queue import Queue
 from qindex.store import Store
-from qindex.store import open as open_store
 
 EMPTY_MAX: Final = 64  # each takes some 80 KB
 

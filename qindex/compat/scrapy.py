@@ -30,8 +30,8 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.request import request_from_dict
 
 from qindex.message import Message
+from qindex.opening import open as open_store
 from qindex.queue import Queue
-from qindex.store import open as open_store
 
 ACTIVE: Final = "active.json"  # Scrapy's: which queues to open at the start
 

@@ -14,7 +14,7 @@ from typing import Any
 import qindex.queue
 from qindex.compat.items import PLAIN, Items, Serializer, SortedItems
 from qindex.handle import Closing
-from qindex.store import open as open_store
+from qindex.opening import open as open_store
 
 
 class _Durable(Closing):
