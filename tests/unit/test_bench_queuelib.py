@@ -16,5 +16,5 @@ def test_queuelibs_queues_are_measured_and_killed(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     text = queuelib_queues.shown({"CPU": "one"}, best, alive)
     assert text.count("queuelib, files, saved") == 2  # there is none that is last in, first out
-    assert {count for (kind, *_), count in alive.items() if kind == "qindex"} == {1000}
+    assert {count for (kind, *_), count in alive.items() if kind == "qindex"} == {200}
     assert str(tmp_path) not in text

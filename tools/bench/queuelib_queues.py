@@ -32,8 +32,8 @@ from facts import machine_facts
 RESULTS = Path(__file__).with_name("QUEUELIB.rst")
 WAITING = 1000  # while one is pushed and one popped, in turns
 QUEUES = 8  # in a PriorityQueue, a RoundRobinQueue
-KILLED = 1000  # pushed, then the process is killed
-SLOW = 100  # a commit or a rewritten file for each call: so many times fewer calls
+KILLED = 200  # pushed, then the process is killed
+SLOW = 200  # a commit or a rewritten file for each call: so many times fewer calls
 OPENED = 20  # queues, one after the other
 
 
