@@ -73,15 +73,14 @@ bool qi_cool_if_unused(struct qi_queue *queue, struct qi_segment *segment) {
 }
 
 /* A browser that walks through a backlog leaves no trail of maps in memory. */
-static void cool_behind(struct qi_queue *queue, uint64_t number, bool was_cold) {
+static void cool_behind(struct qi_queue *queue, uint64_t number) {
     if (queue->browsed != number && queue->browsed != UINT64_MAX) {
         struct qi_segment *behind = qi_segment_find(&queue->segments, queue->browsed);
         if (behind && qi_cool_if_unused(queue, behind))
             qi_timers_tidy(queue);
         queue->browsed = UINT64_MAX;
     }
-    if (was_cold)
-        queue->browsed = number;
+    queue->browsed = number;
 }
 
 /* The one that get would take; what has expired is stepped over, since a reader may not drop it. */
@@ -101,7 +100,7 @@ static int64_t browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool 
         result =
             qi_find_message(queue, from_req_id, UINT64_MAX, false, &found.segment, &found.slot);
     if (result == 0) {
-        cool_behind(queue, found.segment->number, true);
+        cool_behind(queue, found.segment->number);
         message->req_id = qi_req_id(queue, found.segment, found.slot);
         result = qi_read_message(queue, &found, message, payload, room);
         if (result == QI_E_CORRUPT)

@@ -402,9 +402,7 @@ static int64_t publish_batch(struct qi_queue *queue, struct qi_publish *items, u
     if (error)
         return error;
     uint32_t entries = queue->store->options.segment_entries;
-    struct qi_lane *lane = qi_lane_make(queue, items->lane);
-    if (!lane)
-        return QI_E_MEMORY;
+    struct qi_lane *lane = qi_lane_find(&queue->lanes, items->lane); /* its maps are made */
     uint64_t first = lane->next;
     struct qi_journal *journal = qi_current(queue);
     uint8_t *at, *next;

@@ -153,6 +153,25 @@ static void test_a_record_that_does_not_fit_ends_its_frame(void) {
     corner_end(&corner);
 }
 
+/* A journal that is kept for a replay has another magic, and says the same. */
+static void test_a_journal_of_the_past_has_the_rows_that_it_had(void) {
+    struct corner corner = corner_new();
+    publish_many(corner.a, 3);
+    uint64_t size;
+    uint32_t kinds[10];
+    uint8_t *bytes = copy_of(corner.sim, "a/journal.jif", &size);
+    for (uint32_t copy = 0; copy < 2; copy++) {
+        uint8_t *header = bytes + (uint64_t)copy * QI_JOURNAL_HEADER_COPY;
+        memcpy(header, QI_PAST_MAGIC, 8);
+        qi_put32(header + QI_JH_CRC, qi_crc32c(0, header, QI_JH_CRC));
+    }
+    assert(rows_of(bytes, size, ROOM, kinds) == 3);
+    bytes[QI_JH_EPOCH + 7] ^= 1; /* one copy is enough */
+    assert(rows_of(bytes, size, ROOM, kinds) == 3);
+    free(bytes);
+    corner_end(&corner);
+}
+
 static void test_what_is_no_file_of_ours_has_no_rows(void) {
     static uint8_t bytes[QI_JOURNAL_START + 64];
     qi_columns columns = columns_of(ROOM, false);
@@ -313,6 +332,7 @@ static void test_messages_whose_bodies_are_gone_have_rows(void) {
 int main(void) {
     test_records_of_every_kind_come_in_any_portions();
     test_a_record_that_does_not_fit_ends_its_frame();
+    test_a_journal_of_the_past_has_the_rows_that_it_had();
     test_what_is_no_file_of_ours_has_no_rows();
     test_bodies_are_found_behind_damage();
     test_the_search_for_bodies_is_bounded();

@@ -98,6 +98,30 @@ static void test_frames_too_short_for_their_kind_change_nothing(void) {
     }
 }
 
+/* Lanes that no writer of ours has are passed over, the ones behind them are not. */
+static void test_lanes_that_cannot_be_are_left_out(void) {
+    struct crafted crafted = crafted_new();
+    let_go(&crafted);
+    const char *name = load_journal(&crafted);
+    uint8_t payload[3 * QI_LANES_ROW];
+    static const struct {
+        uint16_t lane;
+        uint64_t count;
+    } rows[] = {{QI_LANES, 7}, {0, QI_COUNT_MASK + 1}, {0, 1 << 30}};
+    for (uint32_t i = 0; i < 3; i++) {
+        qi_put16(payload + i * QI_LANES_ROW, rows[i].lane);
+        qi_put64(payload + i * QI_LANES_ROW + 2, rows[i].count);
+    }
+    add_frame(end_of_frames(QI_JOURNAL_START), QI_FRAME_LANES, payload, sizeof payload);
+    with_file(&crafted, name, true);
+    open_it(&crafted);
+    qi_queue_stats stats;
+    assert(qi_queue_stats_of(crafted.queue, &stats) == 0);
+    assert(stats.depth == 25 && stats.next_req_id >> 30 == 1);
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
 /* More transients than messages: all of them are, and nothing is counted below zero. */
 static void test_a_manifest_with_more_transients_than_messages_counts_none_below_zero(void) {
     struct crafted crafted = crafted_new();
@@ -315,6 +339,7 @@ static void test_a_journal_before_that_lost_its_end_is_cut_for_good(void) {
 }
 
 int main(void) {
+    test_lanes_that_cannot_be_are_left_out();
     test_a_stale_journal_that_could_not_be_emptied_stops_the_store();
     test_a_manifest_with_segments_that_cannot_be_is_refused();
     test_a_manifest_that_cannot_be_read_is_none();

@@ -80,6 +80,24 @@ assert refused >= 10, refused
     child(tmp_path, script)
 
 
+def test_a_get_of_another_priority_without_memory_takes_nothing(tmp_path):
+    """What a message says of its priority is made once for each, and may be what fails."""
+    script = """
+refused, n = 0, 0
+while refused == n:
+    queue.publish(b"body" * 100, priority=n + 1)
+    n += 1
+    refused += attempt(queue.get, n - 1)
+    assert queue.stats().ready + queue.stats().unacked == 1
+    queue.purge()
+assert refused >= 5, refused
+queue.publish(b"x", priority=9)
+message = queue.get()
+assert message.priority == 9 and message.body == b"x"
+"""
+    child(tmp_path, script)
+
+
 def test_what_goes_on_to_python_goes_whole_or_not_at_all(tmp_path):
     script = """
 class Echo(QueueCalls):
