@@ -259,7 +259,7 @@ static void test_messages_are_parted_into_headers_and_bodies(void) {
     struct corner corner = corner_new();
     uint64_t ids[4], now = qi_store_now_us(corner.store);
     static uint8_t big[900];
-    assert(qi_queue_rules(corner.a, 0, 0, false, 0, true) == 0);
+    assert(qi_queue_set_rules(corner.a, &(qi_rules){.dead_letters = true}) == 0);
     assert(qi_publish_with(corner.a, "head", 4, "body", 4, 0, now + 1000, 0) == 0);
     assert(qi_publish(corner.a, big, sizeof big) == 1);
     assert(qi_publish_with(corner.a, NULL, 0, "third", 5, 7u << QI_PRIORITY_SHIFT, 0, 0) > 0);

@@ -230,8 +230,8 @@ static void test_the_worker_waits_for_the_first_bound_and_leaves_queues_that_are
     expire_due(&corner);
     assert(depth_of(corner.a) == 3); /* its opener has not said what the rules are */
     assert(qi_expire_wait(corner.store, 77) == 77);
-    assert(qi_queue_rules(corner.a, 0, 0, false, 0, false) == 0);
-    assert(qi_queue_rules(corner.b, 0, 0, false, 0, true) == 0);
+    assert(qi_queue_set_rules(corner.a, &(qi_rules){.ttl_us = 0}) == 0);
+    assert(qi_queue_set_rules(corner.b, &(qi_rules){.dead_letters = true}) == 0);
     assert(qi_expire_wait(corner.store, 77) == 0);
     corner.b->recovering = true;
     expire_due(&corner);
