@@ -3,6 +3,9 @@
     python tools/proof.py --quick                 under three minutes
     python tools/proof.py --long 2                two hours of the searches
     python tools/proof.py --quick --rst FILE      writes the table there, too
+    python tools/proof.py --quick --work DIR      with what coverage_c.py --work DIR kept: all means
+
+What FILE says behind its heading "Longer runs" stays.
 
 Every figure in the column "here" is counted in this run; the column "best elsewhere" is what the
 documentation or an issue of the other project says. Exit code 0: nothing was lost, wrong or silent;
@@ -200,25 +203,39 @@ def row_of_bugs() -> tuple[Row, int]:
     )
 
 
-def rows_of_coverage(means: Sequence[str]) -> tuple[list[Row], str, int]:
-    """The row, the table, and how many means failed."""
+def rows_of_coverage(means: Sequence[str], work: Path | None) -> tuple[list[Row], str, int]:
+    """The row, the table, and how many means failed or branches are neither taken nor listed."""
     files: dict[str, coverage_c.File] = {}
     failed = 0
     for name in means:
-        more, why = coverage_c.run_means(name)
+        more, why = coverage_c.run_means(name, work)
         coverage_c.merge(files, more)
         failed += bool(why)
         print(why, end="")
     lines, branches = coverage_c.total(files)
+    here = f"lines {lines}, branches {branches}"
+    if len(means) == len(coverage_means.MEANS):
+        listed = coverage_c.read_exceptions(coverage_c.EXCEPTIONS.read_text(encoding="utf-8"))
+        wrong = coverage_c.compare(files, listed)
+        failed += len(wrong)
+        rest = "the rest is" if not wrong else f"{len(wrong)} are neither taken nor"
+        here += f"; {rest} listed with reasons ({listed.total()})"
     row = Row(
-        f"coverage of the C core ({', '.join(means)})",
-        "SQLite: 100 % of branches (MC/DC)",
-        f"lines {lines}, branches {branches}",
+        f"coverage of the C core ({', '.join(means)})", "SQLite: 100 % of branches (MC/DC)", here
     )
     return [row], coverage_c.table(files), failed
 
 
 # ---- the table ----
+
+TITLE = "What one run of tools/proof.py measured"
+LONGER = "\nLonger runs\n"
+
+
+def longer_runs(file: Path) -> str:
+    """What somebody wrote down of them."""
+    _, heading, text = file.read_text("utf-8").partition(LONGER) if file.exists() else ("", "", "")
+    return heading + text
 
 
 def rst_table(rows: Sequence[Row]) -> str:
@@ -229,9 +246,8 @@ def rst_table(rows: Sequence[Row]) -> str:
 
 
 def rst(rows: Sequence[Row], coverage: str, length: str, seconds: float) -> str:
-    title = "What one run of tools/proof.py measured"
     return (
-        f"{title}\n{'=' * len(title)}\n\n"
+        f"{TITLE}\n{'=' * len(TITLE)}\n\n"
         f"``python tools/proof.py {length}``, {seconds / 60:.1f} minutes on {platform.system()}"
         f" {platform.machine()}. Made by the tool: run it again to have it anew. How each search\n"
         'works is in ARCHITECTURE.rst, "How crash safety is shown".\n\n'
@@ -254,6 +270,7 @@ def main(words: Sequence[str] | None = None) -> int:
     length.add_argument("--quick", action="store_true")
     length.add_argument("--long", type=float, metavar="HOURS")
     parser.add_argument("--rst", type=Path, metavar="FILE")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="as of coverage_c.py")
     options = parser.parse_args(words)
     size = LONG_HOUR.times(options.long) if options.long else QUICK
     begin = time.monotonic()
@@ -274,16 +291,16 @@ def main(words: Sequence[str] | None = None) -> int:
         rows += new
     row, missed = row_of_bugs()
     bad["bugs"] += missed
-    means = list(coverage_means.MEANS) if options.long else ["explorer", "c", "corpus"]
-    more, coverage, bad["coverage"] = rows_of_coverage(means)
+    whole = options.long or options.work
+    means = list(coverage_means.MEANS) if whole else ["explorer", "c", "corpus"]
+    more, coverage, bad["coverage"] = rows_of_coverage(means, options.work)
     show([row, *more])
     rows += [row, *more]
     print(coverage)
     if options.rst:
         words_run = f"--long {options.long:g}" if options.long else "--quick"
-        options.rst.write_text(
-            rst(rows, coverage, words_run, time.monotonic() - begin), encoding="utf-8"
-        )
+        text = rst(rows, coverage, words_run, time.monotonic() - begin)
+        options.rst.write_text(text + longer_runs(options.rst), encoding="utf-8")
     print(f"{time.monotonic() - begin:.0f} s")
     return int(sum(bad.values()) > 0)
 
