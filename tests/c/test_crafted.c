@@ -208,7 +208,55 @@ static void test_only_names_of_ours_make_a_folder_a_lost_store(void) {
     }
 }
 
+/* ---- segments ---- */
+
+/* Of two publishes in one slot the first counts, and the other slot's message is missed. */
+static void test_a_slot_that_is_published_twice_holds_the_first(void) {
+    struct crafted crafted = crafted_new();
+    close_it(&crafted);
+    with_file(&crafted, "0.idx", false);
+    uint64_t at = QI_SEGMENT_START;
+    assert(type_at(at) == QI_FRAME_ENTRIES);
+    uint8_t *second = bytes + at + QI_FRAME_HEADER + QI_ENTRY_ID + QI_PUB_FIELDS + 10;
+    assert((qi_get16(second) & 0x3FFF) == 1);
+    qi_put16(second, qi_get16(second) & ~1);
+    reseal(segment_seed(), at);
+    with_file(&crafted, "0.idx", true);
+    open_it(&crafted);
+    qi_message message;
+    uint8_t payload[100];
+    assert(qi_browse(crafted.queue, 0, false, &message, payload, sizeof payload) == 10);
+    assert(message.req_id == 0);
+    assert(qi_browse(crafted.queue, 1, false, &message, payload, sizeof payload) == 10);
+    assert(message.req_id == 2 && depth_of(&crafted) == 24);
+    assert(was_told(&crafted, "8 messages should be here, 7 were found"));
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
+/* All segment files count, and there may be more of them than a list begins with. */
+static void test_many_segments_are_found_without_a_manifest(void) {
+    struct crafted crafted = crafted_new();
+    for (int i = 0; i < 3; i++)
+        publish_many(&crafted, 64);
+    assert(qi_flush(crafted.queue) == 0);
+    publish_many(&crafted, 3);
+    assert(qi_queue_sync(crafted.queue) == 0);
+    let_go(&crafted);
+    const char *name = load_journal(&crafted);
+    for (uint64_t at = QI_JOURNAL_START; type_at(at); at += QI_FRAME_HEADER + length_at(at))
+        if (type_at(at) == QI_FRAME_MANIFEST)
+            bytes[at + QI_FRAME_HEADER] ^= 8;
+    with_file(&crafted, name, true);
+    open_it(&crafted);
+    assert(was_told(&crafted, "the MANIFEST is damaged") && depth_of(&crafted) == 20 + 5 + 192 + 3);
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
 int main(void) {
+    test_a_slot_that_is_published_twice_holds_the_first();
+    test_many_segments_are_found_without_a_manifest();
     test_a_summary_that_cannot_be_is_not_believed();
     test_an_entry_with_an_impossible_length_is_damage();
     test_a_segment_that_shrinks_in_use_costs_its_records();

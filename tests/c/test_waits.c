@@ -100,7 +100,51 @@ static void test_a_bell_is_not_armed_while_somebody_has_the_lock(void) {
     end(&waits);
 }
 
+/* What is ready by time alone. */
+static void test_a_bell_of_a_queue_whose_time_has_come_is_not_armed(void) {
+    struct waits waits = begin();
+    uint64_t soon = qi_store_now_us(waits.store) + 1000;
+    assert(qi_publish_with(waits.queue, NULL, 0, "x", 1, 0, 0, soon) > 0);
+    assert(qi_bell_arm(waits.queue, true) == 0 && qi_bell_disarm(waits.queue, true) == 0);
+    qi_sim_advance(waits.sim, 2000);
+    assert(qi_bell_arm(waits.queue, true) == 1);
+    end(&waits);
+}
+
+/* The worker rings when a time has come; what it cannot read for that it says, and the next round tries again. */
+static void test_a_bell_rings_when_its_time_comes_and_the_disk_gives_it(void) {
+    bool failed = true;
+    for (uint64_t call = 1; failed; call++) {
+        struct waits waits = begin();
+        uint64_t later = qi_store_now_us(waits.store) + 3600 * UINT64_C(1000000);
+        assert(qi_publish_with(waits.queue, NULL, 0, "x", 1, 0, 0, later) > 0);
+        assert(qi_flush(waits.queue) == 0 && qi_store_close(waits.store) == 0);
+        qi_store_free(waits.store);
+        qi_options options = usual();
+        assert(qi_store_open_sim(waits.sim, &options, &waits.store) == 0);
+        assert(qi_queue_open(waits.store, "a", 1, A, false, &waits.queue) == 0);
+        qi_queue_stats stats;
+        assert(qi_queue_stats_of(waits.queue, &stats) == 0 && stats.depth == 1);
+        assert(qi_store_bell(waits.store) >= 0 && qi_bell_arm(waits.queue, true) == 0);
+        qi_lock(waits.store);
+        assert(qi_bells_run(waits.store) == 0 && qi_bells_timer(waits.store, 7) == 7);
+        qi_sim_advance(waits.sim, 3601 * UINT64_C(1000000));
+        assert(qi_bells_timer(waits.store, 7) == 0);
+        qi_sim_fault(waits.sim, call, QI_SIM_EIO, false);
+        int error = qi_bells_run(waits.store);
+        failed = waits.sim->fault_hits > 0;
+        qi_sim_fault(waits.sim, 0, 0, false);
+        assert(error == 0 || (failed && error == QI_E_IO));
+        assert(qi_bells_run(waits.store) == 0);
+        qi_unlock(waits.store);
+        assert(qi_bell_next(waits.store) == waits.queue);
+        end(&waits);
+    }
+}
+
 int main(void) {
+    test_a_bell_of_a_queue_whose_time_has_come_is_not_armed();
+    test_a_bell_rings_when_its_time_comes_and_the_disk_gives_it();
     test_a_wait_for_many_queues_needs_memory();
     test_a_wait_for_a_deleted_queue_ends_at_once();
     test_a_bell_without_a_descriptor_is_an_error_and_may_be_had_later();
