@@ -20,9 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet import make_fleet
 
 import qindex
+
+pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'qindex[spark]'")
+
+from fleet import make_fleet
 
 WORKERS = 2
 SECONDS_MAX = 200
