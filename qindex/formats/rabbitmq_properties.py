@@ -168,7 +168,9 @@ def split_table(raw: bytes) -> dict[bytes, bytes]:
         start = pos
         key = raw[pos + 1 : pos + 1 + raw[pos]]
         pos += 1 + raw[pos]
-        tag = raw[pos] if pos < len(raw) else -1
+        if pos >= len(raw):
+            raise AmqpError("a field table that ends within a key")
+        tag = raw[pos]
         if tag in _LONG:
             size = 4 + int.from_bytes(raw[pos + 1 : pos + 5], "big")
         elif tag in _VALUE_BYTES:

@@ -123,7 +123,7 @@ def test_a_header_that_the_broker_added_stands_for_the_own_one() -> None:
     assert b"\x03x-aS\0\0\0\x03new" in (parts[2] or b"")
 
 
-@pytest.mark.parametrize("raw", [b"", b"\x80\0", b"\x20\0\0\0\0\x02\1k?", b"\x20\0\0\0\0\x05\x09"])
+@pytest.mark.parametrize("raw", [b"", b"\x80\0", b"\x20\0\0\0\0\x02\1k?", b"\x20\0\0\0\0\x02\5k"])
 def test_properties_that_cannot_be_split_are_a_message_error(raw: bytes) -> None:
     with pytest.raises(MessageError, match="properties that cannot be read"):
         annotate(raw, {b"x-a": b"new"})
