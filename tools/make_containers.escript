@@ -4,7 +4,8 @@
 %%     ERL_LIBS=/usr/lib/rabbitmq/lib/rabbitmq_server-4.3.5/plugins escript tools/make_containers.escript > FILE
 %%
 %% A line: name, hex of what a classic queue stores, then what an AMQP 0-9-1 consumer would get: hex of the property
-%% list, hex of the body, exchange, routing keys. All of it is computed by the node's own modules.
+%% list, hex of the body, exchange, routing keys, and the size that the index has. All of it is computed by the node's
+%% own modules.
 %% Times are fixed, so that the same modules make the same file.
 
 main(_) ->
@@ -17,9 +18,10 @@ line(Name, Message0) ->
     Properties = element(4, Content),
     Body = iolist_to_binary(lists:reverse(element(6, Content))),
     Term = term_to_binary(Message, [{minor_version, 2}, deterministic]),
-    io:format("~s\t~s\t~s\t~s\t~s\t~s~n",
+    {_, Size} = mc:size(Message),
+    io:format("~s\t~s\t~s\t~s\t~s\t~s\t~b~n",
               [Name, hex(Term), hex(Properties), hex(Body), mc:exchange(Message),
-               lists:join(",", mc:routing_keys(Message))]).
+               lists:join(",", mc:routing_keys(Message)), Size]).
 
 hex(Bytes) ->
     string:lowercase(binary_to_list(binary:encode_hex(Bytes))).

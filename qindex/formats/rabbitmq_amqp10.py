@@ -55,10 +55,11 @@ class _Sections:
     application: list[Any] = field(default_factory=list)
     body: bytes = b""
     is_data: bool = True  # else `body` is sections, as they were sent
+    counted: int = 0  # bytes of the body as RabbitMQ counts them
 
 
-def read_amqp10(data: Any) -> tuple[dict[str, Any], bytes]:
-    """Values of P_basic by name, and the body."""
+def read_amqp10(data: Any) -> tuple[dict[str, Any], bytes, int]:
+    """Values of P_basic by name, the body, and its bytes as RabbitMQ counts them."""
     sections = _sections_of(data)
     noted = {
         key: _unwrapped(value)
@@ -92,14 +93,14 @@ def read_amqp10(data: Any) -> tuple[dict[str, Any], bytes]:
             values[name] = None
     if not is_valid(values["user_id"]):
         values["user_id"] = None
-    return values, sections.body
+    return values, sections.body, sections.counted
 
 
 def _sections_of(data: Any) -> _Sections:
     match data:
         case ("v1", [*annotations], bytes(bare), _, _, int(body_at), int(code)):
             return _sections_of_bytes(annotations, bare, body_at, code == amqp10.DATA)
-        case ("msg", header, _, [*annotations], properties, [*application], body, footer):
+        case ("msg", header, _, [*annotations], properties, [*application], body, _):
             pass
         case _:
             raise MessageError("a message of amqp in an unknown shape")
@@ -108,11 +109,12 @@ def _sections_of(data: Any) -> _Sections:
         _, found.durable, found.priority, found.ttl, _, _ = header
     if isinstance(properties, tuple) and len(properties) == 1 + len(_PROPERTIES):
         found.properties = dict(zip(_PROPERTIES, properties[1:], strict=True))
-    found.body, found.is_data = _body_of_3_13(body, footer)
+    found.body, found.is_data = _body_of_3_13(body)
+    found.counted = len(found.body) if found.is_data else 0
     return found
 
 
-def _body_of_3_13(body: Any, footer: Any) -> tuple[bytes, bool]:
+def _body_of_3_13(body: Any) -> tuple[bytes, bool]:
     sections = body if isinstance(body, list) else [body]
     is_data, parts = True, []
     for section in sections:
@@ -134,7 +136,7 @@ def _body_of_3_13(body: Any, footer: Any) -> tuple[bytes, bool]:
 def _sections_of_bytes(
     annotations: list[Any], bare: bytes, body_at: int, is_data: bool
 ) -> _Sections:
-    found = _Sections(annotations=annotations, is_data=is_data)
+    found = _Sections(annotations=annotations, is_data=is_data, counted=len(bare))
     if not 0 <= body_at <= len(bare):
         raise MessageError(f"a body at byte {body_at} of {len(bare)}")
     parts = []

@@ -34,20 +34,22 @@ from qindex.formats.rabbitmq_properties import (
 Notes = dict[Any, Any]  # what the broker noted: atoms, and binaries that begin with "x-"
 
 
-def read_container(protocol: str, data: Any, notes: Notes) -> tuple[bytes, bytes]:
-    """The raw properties and the body of what is no AMQP 0-9-1 message."""
+def read_container(protocol: str, data: Any, notes: Notes) -> tuple[bytes, bytes, int]:
+    """Of what is no AMQP 0-9-1 message the raw properties, the body, and how many bytes that has in
+    RabbitMQ's count, which is what an index says."""
     try:
         if protocol == "mc_amqp":
-            values, body = read_amqp10(data)
+            values, body, counted = read_amqp10(data)
         elif protocol == "mc_mqtt":
             values, body = _from_mqtt(data)
+            counted = len(body)
         else:
             raise MessageError(f"a message of the protocol {protocol} cannot be read yet")
     except AmqpError as error:
         raise MessageError(f"a message of {protocol[3:]}: {error}") from None
     listed = [values.get(name) for name in PROPERTY_NAMES]
     properties = encode_basic(["undefined" if value is None else value for value in listed])
-    return annotate(properties, notes), body
+    return annotate(properties, notes), body, counted
 
 
 # --- notes ----------------------------------------------------------------------------------------

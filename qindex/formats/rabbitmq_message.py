@@ -40,6 +40,12 @@ class Content:
     body: bytes
     msg_id: bytes
     persistent: bool
+    counted: int | None = None  # bytes of the body in RabbitMQ's count, if they are others
+
+    @property
+    def index_bytes(self) -> int:
+        """The size that an index has beside it."""
+        return len(self.body) if self.counted is None else self.counted
 
 
 def read_message(data: bytes) -> Content:
@@ -94,26 +100,27 @@ def _read_term(data: bytes) -> Content:
     match term:
         case ("basic_message", ("resource", _, "exchange", bytes(exchange)), [*keys], content,
               bytes(msg_id), persistent):  # fmt: skip
-            durable = persistent == "true"
+            durable, counted = persistent == "true", None
             properties, body = _read_content(content)
         case ("mc", str(protocol), data, {"x": bytes(exchange), "rk": [*keys], **rest} as notes):
             msg_id = rest.get("id", b"")  # type: ignore[assignment]
             durable = rest.get("d", "true") == "true"
-            properties, body = _read_data(protocol, data, notes)
+            properties, body, counted = _read_data(protocol, data, notes)
         case _:
             raise MessageError("a term that is no message")
     if not all(isinstance(key, bytes) for key in keys) or not isinstance(msg_id, bytes):
         raise MessageError("a message whose routing keys or id are no binaries")
     routing_keys = [text(key) for key in keys if isinstance(key, bytes)]
-    return Content(text(exchange), routing_keys, properties, body, msg_id, durable)
+    return Content(text(exchange), routing_keys, properties, body, msg_id, durable, counted)
 
 
-def _read_data(protocol: str, data: Any, notes: dict[Any, Any]) -> tuple[bytes, bytes]:
+def _read_data(protocol: str, data: Any, notes: dict[Any, Any]) -> tuple[bytes, bytes, int | None]:
     """Properties and body of a container, as RabbitMQ gives them to an AMQP 0-9-1 consumer."""
     if protocol != "mc_amqpl":
-        return read_container(protocol, data, notes)
+        properties, body, counted = read_container(protocol, data, notes)
+        return properties, body, None if counted == len(body) else counted
     properties, body = _read_content(data)
-    return annotate(properties, notes) if changes(notes) else properties, body
+    return annotate(properties, notes) if changes(notes) else properties, body, None
 
 
 def received_ms(data: bytes) -> int | None:

@@ -146,7 +146,7 @@ class Queue:
         if content is None:
             return None
         msg_id = msg_id or content.msg_id  # version 2 has no id beside a message's place
-        if len(content.body) != body_bytes or content.msg_id != msg_id:
+        if content.index_bytes != body_bytes or content.msg_id != msg_id:
             report = f"seq {seq}: the body or its id is not the one that the index names"
             self.vhost.node.log.damage("mismatch", file, offset, report)
         return Message(

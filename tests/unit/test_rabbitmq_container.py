@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qindex.formats import amqp10
+from qindex.formats import amqp10, rabbitmq_write
 from qindex.formats.amqp import AmqpError, decode_properties
+from qindex.formats.rabbitmq import open_node
 from qindex.formats.rabbitmq_amqp10 import to_field
 from qindex.formats.rabbitmq_container import annotate, read_container
 from qindex.formats.rabbitmq_message import MessageError, read_message
@@ -25,14 +27,49 @@ NOTES = {"x": b"ex", "rk": [b"key"]}
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_a_container_gives_what_rabbitmq_gives_a_consumer(row: list[str]) -> None:
-    _, term, properties, body, exchange, keys = row
+    _, term, properties, body, exchange, keys, index_bytes = row
     message = read_message(bytes.fromhex(term))
     assert decode_properties(message.properties) == decode_properties(bytes.fromhex(properties))
     assert message.body.hex() == body
+    assert message.index_bytes == int(index_bytes)
     assert (message.exchange, ",".join(message.routing_keys)) == (exchange, keys)
     assert message.msg_id == bytes(15) + b"\1"
     if row[0] != "amqpl_plain":  # its headers are as they were sent, not sorted
         assert message.properties.hex() == properties
+
+
+@pytest.mark.parametrize("embed_below", [0, 1 << 20])
+def test_a_queue_of_containers_is_recovered_without_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embed_below: int
+) -> None:
+    """As a node of 3.13 keeps it, in the index or in the message store."""
+    messages = [read_message(bytes.fromhex(row[1])) for row in ROWS]
+    monkeypatch.setattr(rabbitmq_write, "EMBED_BYTES_MAX", embed_below - 1)
+    monkeypatch.setattr(rabbitmq_write, "encode_message", lambda content, _: content.body)
+    writer = rabbitmq_write.VhostWriter(tmp_path / "node", b"/")
+    for number, (row, message) in enumerate(zip(ROWS, messages, strict=True)):
+        head, _, tail = bytes.fromhex(row[1]).rpartition(bytes(15) + b"\1")
+        term = head + number.to_bytes(16, "big") + tail
+        stored = replace(message, body=term, msg_id=number.to_bytes(16, "big"))
+        writer.queue(b"q").publish(stored)
+    writer.close()
+    set_sizes(tmp_path / "node", [int(row[6]) for row in ROWS])
+    with open_node(tmp_path / "node") as node:
+        (queue,) = node.queues
+        found = list(queue.messages())
+        assert not [f for f in node.findings if f.severity == "damage"]
+    assert [(m.body, m.properties) for m in found] == [(m.body, m.properties) for m in messages]
+
+
+def set_sizes(node: Path, sizes: list[int]) -> None:
+    """In the index, which has them of the term now."""
+    (file,) = node.rglob("0.idx")
+    data, pos = bytearray(file.read_bytes()), 0
+    while pos < len(data):
+        slot, embedded = struct.unpack_from(">H", data, pos)[0] & 0x3FFF, pos + 30
+        struct.pack_into(">I", data, pos + 26, sizes[slot])
+        pos = embedded + 4 + struct.unpack_from(">I", data, embedded)[0] + 2
+    file.write_bytes(data)
 
 
 def test_persistent_is_what_the_broker_noted() -> None:
@@ -84,7 +121,7 @@ def test_what_cannot_be_read_is_named(protocol: str, data: Any, text: str) -> No
 def headers(pairs: list[Any]) -> dict[str, Any]:
     """What application properties become."""
     data = ("msg", "undefined", [], [], "undefined", pairs, [("v1_0.data", b"")], [])
-    properties, _ = read_container("mc_amqp", data, NOTES)
+    properties, _, _ = read_container("mc_amqp", data, NOTES)
     return decode_properties(properties).headers or {}
 
 
