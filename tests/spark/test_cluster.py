@@ -23,8 +23,10 @@ import pytest
 
 import qindex
 
+pytest.importorskip("pyspark", reason="needs pyspark: pip install 'qindex[spark]'")
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'qindex[spark]'")
 
+import pyspark
 from fleet import make_fleet
 
 WORKERS = 2
@@ -44,6 +46,10 @@ def drive(folder: Path, master: str) -> dict[str, Any]:
         "spark.executor.memory": "512m",
         "spark.archives": f"{pack(folder)}#shipped",  # as SPARK.rst says
         "spark.executorEnv.PYTHONPATH": "./shipped",
+        # No task before both workers have an executor.
+        "spark.cores.max": str(WORKERS),
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{SECONDS_MAX}s",
     }
     spark = register(start_session(master, short_lived=True, conf=conf))
     paths = [str(folder / "fleet")]
@@ -83,7 +89,6 @@ def parents(batches: Any) -> Iterator[Any]:
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     """Its URL; and the processes, the master first."""
-    pyspark = pytest.importorskip("pyspark", reason="needs pyspark: pip install 'qindex[spark]'")
     from qindex.spark.session import find_java
 
     home = str(Path(pyspark.__file__).parent)
@@ -129,7 +134,6 @@ def free_port() -> int:
 def test_a_cluster_finds_and_copies_what_one_process_does(
     master: tuple[str, list[subprocess.Popen[bytes]]], tmp_path: Path
 ) -> None:
-    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'qindex[spark]'")
     from qindex.spark.audit import run
     from qindex.spark.examine import Limits
     from qindex.spark.output import Output
