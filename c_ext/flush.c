@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "age.h"
 #include "batch.h"
 #include "bug.h"
 #include "history.h"
@@ -85,6 +86,7 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
         error = cut_to_use(queue, &next->tape);
     if (error)
         return qi_fail_disk(error, "cannot open the next journal of", queue->directory);
+    qi_age_keep(queue);
     uint64_t reserved = queue->highest + 2 * (uint64_t)store->options.max_journal_entries + ids;
     uint64_t before = queue->reserved;
     if (reserved > before)
@@ -100,6 +102,7 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     queue->lsn_base += qi_current(queue)->tail;
     queue->old_unsynced = true;
     queue->epoch++;
+    qi_age_note(queue, qi_now_us(store));
     queue->short_of_space = qi_is_short_of_space(store);
     return 0;
 }

@@ -22,6 +22,8 @@ struct qi_lane {
     uint32_t number;
     uint64_t next;   /* its next ReqId */
     uint64_t cursor; /* no ready message of it has a lower ReqId */
+    uint64_t opened; /* what `next` was when the queue was read */
+    uint64_t noted;  /* and when a moment was noted last (age.c) */
 };
 
 /* Sorted by number; lane 0 is always there and the first. */

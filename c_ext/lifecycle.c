@@ -149,6 +149,7 @@ void qi_forget_index(struct qi_queue *queue) {
     qi_flush_forget(queue);
     qi_segments_clear(&queue->segments);
     qi_count_nothing(queue);
+    queue->moments_count = 0;
     queue->out = queue->highest = queue->reserved = queue->floor = 0;
     qi_timers_clear(&queue->timers);
     queue->leased = false;

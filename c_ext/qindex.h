@@ -204,6 +204,9 @@ int64_t qi_expire(qi_queue *queue);
 int qi_queue_sync(qi_queue *queue);
 int qi_flush(qi_queue *queue);
 int qi_queue_stats_of(qi_queue *queue, qi_queue_stats *stats);
+/* The age of the oldest message that is no dead letter and was published without a delay: it is so old at least, in
+ * microseconds. QI_EMPTY: there is none. */
+int64_t qi_oldest_us(qi_queue *queue);
 
 /* The index alone: bodies are elsewhere, the caller's 16-byte MsgIds are kept. */
 int64_t qi_index_publish(qi_queue *queue, uint32_t count, const void *msg_ids,

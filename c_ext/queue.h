@@ -12,6 +12,11 @@
 struct qi_store;
 struct qi_flush;
 
+/* All ReqIds of its lane below this one were published by then. */
+struct qi_moment {
+    uint64_t req_id, us;
+};
+
 /* The oldest of a queue that is full: they make place for a publish which is under way. */
 struct qi_heads {
     uint64_t *req_ids;
@@ -58,6 +63,8 @@ struct qi_queue {
     uint32_t dirty_count;
     uint32_t copies; /* that a fan-out is about to append */
     struct qi_heads heads;
+    struct qi_moment *moments; /* age.c; NULL: none yet */
+    uint32_t moments_count;
 
     struct qi_waiter *waiters, *last_waiter; /* NULL: nobody waits for a message */
     struct qi_waiter bell;

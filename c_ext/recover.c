@@ -474,8 +474,11 @@ int qi_recover(struct qi_queue *queue) {
         qi_queue_reset(queue);
         return error;
     }
-    for (uint32_t i = 0; i < queue->lanes.count; i++)
-        queue->lanes.items[i].cursor = qi_lane_start(queue->lanes.items[i].number);
+    for (uint32_t i = 0; i < queue->lanes.count; i++) {
+        struct qi_lane *lane = &queue->lanes.items[i];
+        lane->cursor = qi_lane_start(lane->number);
+        lane->opened = lane->next;
+    }
     queue->recovered = true;
     if (queue->flush)
         store->flush_due = true;

@@ -344,6 +344,7 @@ void qi_store_free(struct qi_store *store) {
         free(store->queues[i]->name);
         free(store->queues[i]->lanes.items);
         free(store->queues[i]->heads.req_ids);
+        free(store->queues[i]->moments);
         free(store->queues[i]);
     }
     for (uint32_t i = 0; i < store->findings_count; i++) {

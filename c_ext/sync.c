@@ -4,8 +4,8 @@
  * caller that finds nobody syncing does it itself: a hand-over to another thread costs a tenth of an fdatasync here.
  * A failed sync is never repeated: the kernel may have dropped the pages and would report success (H13).
  */
+#include "age.h"
 #include "bug.h"
-#include "store.h"
 
 int qi_sync_messages(struct qi_store *store) {
     struct qi_messages_sync sync;
@@ -80,6 +80,7 @@ static int sync_once(struct qi_queue *queue) {
     struct qi_journal *journal = qi_current(queue);
     uint64_t upto = qi_lsn(queue), epoch = queue->epoch, now = qi_now_us(store);
     uint64_t reserved = queue->reserved;
+    qi_age_note(queue, now);
     struct sync sync = {.disk = store->disk,
                         .journal = journal,
                         .old = queue->old_unsynced ? qi_previous(queue) : NULL,

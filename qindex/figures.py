@@ -21,6 +21,7 @@ class QueueStats:
     delayed: int
     dead: int
     bytes: int | None  # that wait: headers and bodies, dead letters not counted; None: not counted
+    oldest_age_min: float | None  # seconds; see Queue.oldest_age_min
     next_due: float | None  # seconds since 1970; None: nothing is delayed
     dirty_count: int
     next_req_id: int
@@ -56,6 +57,7 @@ class Figures:
             s.delayed,
             s.dead,
             None if s.bytes == _UNKNOWN else s.bytes,
+            self.oldest_age_min,
             s.next_due_us / 1e6 if s.next_due_us else None,
             s.dirty_count,
             s.next_req_id,
@@ -101,6 +103,22 @@ class Figures:
         """When the next delayed message is due, in seconds since 1970; None: none is delayed."""
         due_us = self._stats().next_due_us
         return due_us / 1e6 if due_us else None
+
+    @property
+    def oldest_age_min(self) -> float | None:
+        """How many seconds the oldest message has been in the queue, at least; None: there is none.
+
+        Ready, unacked and given back ones count; not dead letters, nor what was published with a
+        delay. The moment of a publish is not recorded, that of a sync is: so the message is older
+        by up to the time between two syncs (with sync="never": two calls of this), and by up to a
+        thirtieth of the age of the oldest. Of what was flushed before the open it is known that it
+        is older than that flush. Cost: O(its segment); of what a journal had at the open, O(that
+        journal).
+        """
+        age_us = lib.qi_oldest_us(self._handle)
+        if age_us < 0 and age_us != lib.QI_EMPTY:
+            raise_error(age_us)
+        return age_us / 1e6 if age_us >= 0 else None
 
     @property
     def dirty_count(self) -> int:
