@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from qindex._core import ffi, lib
@@ -21,7 +21,7 @@ class QueueStats:
     delayed: int
     dead: int
     bytes: int | None  # that wait: headers and bodies, dead letters not counted; None: not counted
-    oldest_age_min: float | None  # seconds; see Queue.oldest_age_min
+    oldest_age_min: float | None = field(compare=False)  # seconds; see Queue.oldest_age_min
     next_due: float | None  # seconds since 1970; None: nothing is delayed
     dirty_count: int
     next_req_id: int

@@ -1,10 +1,11 @@
 """qindex stats: figures of a store.
 
 Show the figures of a store and of each of its queues: messages waiting, and of
-them unacked and delayed ones and dead letters; what is in journals and
-segments, how full the message files are; of delayed messages when the next one
-is due. Reads only, also beside a process that writes. Of a dead broker's
-directory what qindex recover shows before it recovers.
+them unacked and delayed ones and dead letters; how long the oldest has waited,
+at least, as far as the files tell; what is in journals and segments, how full
+the message files are; of delayed messages when the next one is due. Reads only,
+also beside a process that writes. Of a dead broker's directory what qindex
+recover shows before it recovers.
 
 exit codes: 0 shown; 1 damage was met on the way (check reads everything and
 says more); 2 neither a store nor a dead broker's directory.
@@ -28,11 +29,11 @@ from qindex.cli.stores import (
     queue_names,
     show_findings,
 )
-from qindex.cli.text import count, due_in, printable, size
+from qindex.cli.text import count, due_in, duration, printable, size
 
 COLUMNS = [
-    "<queue", ">messages", ">unacked", ">delayed", ">dead", ">next ReqId", ">dirty", ">segments",
-    ">index size",
+    "<queue", ">messages", ">unacked", ">delayed", ">dead", ">oldest", ">next ReqId", ">dirty",
+    ">segments", ">index size",
 ]  # fmt: skip
 
 
@@ -129,6 +130,7 @@ def _row(queue: qindex.QueueStats, *, delays: bool) -> list[str]:
         f"{queue.unacked:,}",
         f"{queue.delayed:,}",
         f"{queue.dead:,}",
+        "-" if queue.oldest_age_min is None else f"> {duration(queue.oldest_age_min)}",
         f"{queue.next_req_id:,}",
         f"{queue.dirty_count:,}",
         f"{queue.segments:,}",

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 
 import pytest
@@ -150,8 +151,10 @@ def test_stats_agree_with_the_store(run, store_path):
     mails, orders = told["queue_stats"]
     assert (mails["name"], mails["ready"], mails["next_req_id"]) == ("mails", 235, 305)
     assert (orders["name"], orders["ready"], orders["segments"]) == ("orders", 235, 5)
+    assert 0 <= mails["oldest_age_min"] < 3600
     out = run("stats", store_path).out
     assert "messages       470" in out
+    assert re.search(r"^ *mails .* > [\d.]+ m?s ", out, re.M), "so old, at least"
 
 
 def test_an_empty_store_has_figures_too(run, tmp_path):
