@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from spark import cpu_seconds, make_store
+from spark import cpu_seconds, keep_orphans, make_store
 
 from qindex.spark import register, start_session
 from qindex.spark.audit import run, run_on_spark
@@ -48,6 +48,7 @@ def main() -> int:
     options = parser.parse_args()
     numbers = options.out.with_suffix(".json")
     if not options.draw:
+        keep_orphans()
         folder = Path(tempfile.mkdtemp(prefix="qindex-scaling-", dir=options.folder))
         os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
         try:
