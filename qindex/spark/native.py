@@ -47,6 +47,9 @@ RECORD_KINDS: Final = (
 )
 
 
+_KINDS: Final = pa.array(RECORD_KINDS)
+
+
 def messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
     """What is alive, queue by queue."""
     yield from joined(_messages(unit, names, choice))
@@ -276,7 +279,7 @@ def _as_records(
     req_id = batch["req_id"]
     values: dict[str, Any] = {
         "queue": queue,
-        "kind": lambda: pc.take(pa.array(RECORD_KINDS), batch["kind"]),
+        "kind": lambda: _KINDS.take(batch["kind"]),
         "req_id": req_id,
         "segment": lambda: segment_of(req_id, entries),
         "slot": lambda: _slot_of(req_id, entries),
