@@ -11,6 +11,9 @@ from pathlib import Path
 import qindex
 from qindex.testing import abandon as crash  # noqa: F401 - a crash, as the tests call it
 
+# A few messages cross segments and flushes.
+FEW = {"segment_entries": 16, "max_journal_entries": 24}
+
 # Constants so small that twenty publishes cross segments, flushes and message files.
 SMALL = {
     "segment_entries": 16,

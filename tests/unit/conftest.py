@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from helpers import FEW
 
 import qindex
 from qindex.cli.main import main
+from qindex.testing import SimulatedDisk, abandon
 
 DEMO_NODE = Path(qindex.__file__).parent / "cli" / "demo_node.tar.xz"
 
@@ -60,6 +62,19 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk(seed=1)
+
+
+@pytest.fixture
+def simulated(disk: SimulatedDisk) -> Iterator[qindex.Store]:
+    """An open store on it, with sizes as small as they go."""
+    store = qindex.open("/", disk=disk, **FEW)
+    yield store
+    abandon(store)
 
 
 @pytest.fixture(scope="session")

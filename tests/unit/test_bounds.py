@@ -3,28 +3,11 @@
 import asyncio
 
 import pytest
+from helpers import FEW, bodies
 
 import qindex
 import qindex.aio
-from qindex.testing import SimulatedDisk, abandon
-
-SMALL = {"segment_entries": 16, "max_journal_entries": 24}
-
-
-@pytest.fixture
-def disk():
-    return SimulatedDisk(seed=1)
-
-
-@pytest.fixture
-def simulated(disk):
-    store = qindex.open("/", disk=disk, **SMALL)
-    yield store
-    abandon(store)
-
-
-def bodies(messages):
-    return [message.body for message in messages]
+from qindex.testing import abandon
 
 
 def dead(queue):
@@ -124,7 +107,7 @@ def test_what_a_full_queue_put_aside_is_there_after_a_crash(disk, simulated):
     queue.sync()
     abandon(simulated)
     disk.power_cut(seed=3, mode="nothing")
-    with qindex.open("/", disk=disk, **SMALL) as store:
+    with qindex.open("/", disk=disk, **FEW) as store:
         queue = store.queue("a", **rules)
         assert bodies(queue.get_many(9)) == [b"38", b"39"]
         assert dead(queue) == [(b"%d" % n, "full") for n in range(38)]
@@ -138,7 +121,7 @@ def test_a_full_store_refuses_whatever_queue_it_is_for(disk, simulated):
     simulated.queue("b", dead_letters=True).publish_many([b"y"] * 3)
     simulated.queue("b").nack(simulated.queue("b").get(), requeue=False)
     simulated.close()
-    with qindex.open("/", disk=disk, max_messages=34, **SMALL) as store:
+    with qindex.open("/", disk=disk, max_messages=34, **FEW) as store:
         assert store.stats().messages == 32, "also of queues that nobody has asked for"
         b = store.queue("b")
         for publish in (
@@ -165,7 +148,7 @@ def test_a_full_store_refuses_whatever_queue_it_is_for(disk, simulated):
 
 def test_a_queue_that_drops_its_head_needs_no_place_in_a_full_store(simulated, disk):
     abandon(simulated)
-    with qindex.open("/", disk=disk, max_messages=4, **SMALL) as store:
+    with qindex.open("/", disk=disk, max_messages=4, **FEW) as store:
         queue = store.queue("a", max_messages=2, overflow="drop-head")
         store.queue("b").publish_many([b"x"] * 2)
         for n in range(5):
@@ -178,14 +161,14 @@ def test_a_queue_that_drops_its_head_needs_no_place_in_a_full_store(simulated, d
 
 @pytest.mark.parametrize("damage", [True, False])
 def test_a_queue_beyond_reading_keeps_no_store_with_a_bound_from_opening(tmp_path, damage):
-    with qindex.open(tmp_path / "s", **SMALL) as store:
+    with qindex.open(tmp_path / "s", **FEW) as store:
         for name in ("a", "b"):
             store.queue(name).publish_many([b"x"] * 10)
         folder = tmp_path / "s" / store.queue_directory("a")
     if damage:
         for journal in folder.glob("journal.*"):
             journal.write_bytes(b"?" * 8192)
-    with qindex.open(tmp_path / "s", max_messages=21, **SMALL) as store:
+    with qindex.open(tmp_path / "s", max_messages=21, **FEW) as store:
         assert store.stats().messages == (10 if damage else 20)
         store.queue("b").publish(b"y")
         if not damage:
@@ -324,7 +307,7 @@ def test_a_queue_knows_its_bytes_however_it_was_left(disk, simulated, how, befor
         abandon(simulated)
         disk.kill() if how == "kill" else disk.power_cut(seed=5, mode="mixed")
     for _ in range(2):
-        with qindex.open("/", disk=disk, **SMALL) as store:
+        with qindex.open("/", disk=disk, **FEW) as store:
             queue = store.queue("a", max_bytes=10**9)
             first = queue.stats().bytes
             assert first == waiting(queue) > 0
@@ -339,7 +322,7 @@ def test_a_backlog_that_was_never_counted_is_known_from_its_summaries(disk, simu
         queue.publish_many([b"x" * n] * 16)
     queue.flush()
     simulated.close()
-    with qindex.open("/", disk=disk, **SMALL) as store:
+    with qindex.open("/", disk=disk, **FEW) as store:
         queue = store.queue("a")
         assert queue.stats().bytes is None
         store.queue("a", max_bytes=10**9)
@@ -355,7 +338,7 @@ def test_transients_that_died_are_not_counted_though_a_summary_has_them(disk, si
     queue.sync()
     abandon(simulated)
     disk.kill()
-    with qindex.open("/", disk=disk, **SMALL) as store:
+    with qindex.open("/", disk=disk, **FEW) as store:
         queue = store.queue("a")
         store.compact()  # reads the summaries
         store.queue("a", max_bytes=10**9)
@@ -366,7 +349,7 @@ def test_a_store_may_have_so_many_bytes(disk, simulated):
     fill(simulated)
     there = waiting(simulated.queue("a")) + waiting(simulated.queue("other"))
     simulated.close()
-    with qindex.open("/", disk=disk, max_bytes=there + 1000, **SMALL) as store:
+    with qindex.open("/", disk=disk, max_bytes=there + 1000, **FEW) as store:
         assert store.stats().bytes == there, "of all queues, before anybody has asked for one"
         assert store.stats().messages == 120 - 30 + 2
         queue = store.queue("new")
@@ -384,7 +367,7 @@ def test_a_store_may_have_so_many_bytes(disk, simulated):
 def test_a_disk_that_fails_while_a_queue_is_measured_leaves_it_as_it_was(disk, simulated):
     fill(simulated).flush()
     simulated.close()
-    with qindex.open("/", disk=disk, **SMALL) as store:
+    with qindex.open("/", disk=disk, **FEW) as store:
         queue = store.queue("a")
         disk.fault(1, "eio")
         with pytest.raises(qindex.DiskError):

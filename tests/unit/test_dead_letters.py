@@ -1,27 +1,10 @@
 """What a queue would drop it can keep as dead letters; redrive takes them back."""
 
 import pytest
+from helpers import FEW, bodies
 
 import qindex
-from qindex.testing import SimulatedDisk, abandon
-
-SMALL = {"segment_entries": 16, "max_journal_entries": 24}
-
-
-@pytest.fixture
-def disk():
-    return SimulatedDisk(seed=1)
-
-
-@pytest.fixture
-def simulated(disk):
-    store = qindex.open("/", disk=disk, **SMALL)
-    yield store
-    abandon(store)
-
-
-def bodies(messages):
-    return [message.body for message in messages]
+from qindex.testing import abandon
 
 
 def dead(queue):
@@ -75,11 +58,11 @@ def test_who_kills_its_consumers_is_a_dead_letter_too(disk, simulated):
     simulated.queue("a").publish(b"kills who takes it")
     for count in (1, 2, 3):
         disk = disk.kill()
-        store = qindex.open("/", disk=disk, **SMALL)
+        store = qindex.open("/", disk=disk, **FEW)
         queue = store.queue("a", max_deliveries=3, dead_letters=True)
         assert queue.get().delivery_count == count
         abandon(store)
-    with qindex.open("/", disk=disk.kill(), **SMALL) as store:
+    with qindex.open("/", disk=disk.kill(), **FEW) as store:
         queue = store.queue("a", max_deliveries=3, dead_letters=True)
         assert queue.get() is None
         assert dead(queue) == [(b"kills who takes it", "deliveries")]
@@ -128,7 +111,7 @@ def test_dead_letters_outlive_any_end_and_are_in_one_place(disk, simulated, end,
     else:
         left = disk.kill() if end == "kill" else disk.power_cut(seed=2)
         abandon(simulated)
-    with qindex.open("/", disk=left, **SMALL) as store:
+    with qindex.open("/", disk=left, **FEW) as store:
         queue = store.queue("a")
         assert (queue.dead, queue.ready, len(queue)) == (30, 10, 40)
         assert queue.redrive() == 30

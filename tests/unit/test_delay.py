@@ -8,21 +8,9 @@ import pytest
 from helpers import LONG, PATIENCE, Getter, asleep
 
 import qindex
-from qindex.testing import SimulatedDisk, abandon
+from qindex.testing import abandon
 
 MINUTE = 60.0
-
-
-@pytest.fixture
-def disk():
-    return SimulatedDisk(seed=1)
-
-
-@pytest.fixture
-def simulated(disk):
-    store = qindex.open("/", disk=disk, segment_entries=16, max_journal_entries=24)
-    yield store
-    abandon(store)
 
 
 def take_all(queue):

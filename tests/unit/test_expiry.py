@@ -3,27 +3,10 @@
 import time
 
 import pytest
+from helpers import FEW, bodies
 
 import qindex
-from qindex.testing import SimulatedDisk, abandon
-
-SMALL = {"segment_entries": 16, "max_journal_entries": 24}
-
-
-@pytest.fixture
-def disk():
-    return SimulatedDisk(seed=1)
-
-
-@pytest.fixture
-def simulated(disk):
-    store = qindex.open("/", disk=disk, **SMALL)
-    yield store
-    abandon(store)
-
-
-def bodies(messages):
-    return [message.body for message in messages]
+from qindex.testing import abandon
 
 
 def wait_until(is_so, seconds=10):
@@ -69,32 +52,32 @@ def test_more_than_one_frame_of_them(disk, count):
 
 
 def test_of_segments_that_nobody_read_since_the_open(disk):
-    store = qindex.open("/", disk=disk, **SMALL)
+    store = qindex.open("/", disk=disk, **FEW)
     queue = store.queue("a")
     for number in range(100):
         queue.publish(b"%d" % number, expires_at=1 if number in (3, 50, 98) else None)
     queue.flush()
     store.close()
-    store = qindex.open("/", disk=disk, **SMALL)
+    store = qindex.open("/", disk=disk, **FEW)
     queue = store.queue("a")
     assert queue.expire() == 3
     assert len(queue) == 97
     store.close()
-    store = qindex.open("/", disk=disk, **SMALL)
+    store = qindex.open("/", disk=disk, **FEW)
     assert store.queue("a").expire() == 0
     assert len(store.queue("a")) == 97
     abandon(store)
 
 
 def test_a_later_batch_does_not_hide_what_expires_in_an_earlier_one(disk):
-    store = qindex.open("/", disk=disk, **SMALL)
+    store = qindex.open("/", disk=disk, **FEW)
     queue = store.queue("a")
     queue.publish(b"over", expires_at=1)
     queue.flush()
     queue.publish(b"ever")  # the same segment: its last summary is about both
     queue.flush()
     store.close()
-    store = qindex.open("/", disk=disk, **SMALL)
+    store = qindex.open("/", disk=disk, **FEW)
     assert store.queue("a").expire() == 1
     abandon(store)
 

@@ -1,24 +1,10 @@
 """What the machine and hostile files found in lanes, times and leases: each its own short story."""
 
 import pytest
-from helpers import damage
+from helpers import FEW, damage
 
 import qindex
-from qindex.testing import SimulatedDisk, abandon
-
-SMALL = {"segment_entries": 16, "max_journal_entries": 24}
-
-
-@pytest.fixture
-def disk():
-    return SimulatedDisk(seed=1)
-
-
-@pytest.fixture
-def simulated(disk):
-    store = qindex.open("/", disk=disk, **SMALL)
-    yield store
-    abandon(store)
+from qindex.testing import abandon
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
@@ -34,7 +20,7 @@ def test_a_delayed_message_that_was_redriven_dies_again_as_any_other(disk, simul
     if end == "kill":
         disk = disk.kill()
     simulated.close() if end == "close" else abandon(simulated)
-    with qindex.open("/", disk=disk, **SMALL) as store:
+    with qindex.open("/", disk=disk, **FEW) as store:
         queue = store.queue("a", max_deliveries=2, dead_letters=True)
         again = queue.get()
         assert again.delivery_count == 4
@@ -57,7 +43,7 @@ def test_what_was_delayed_and_is_out_during_a_flush_is_ready_after_the_next_open
     if end == "kill":
         disk = disk.kill()
     simulated.close() if end == "close" else abandon(simulated)
-    with qindex.open("/", disk=disk, **SMALL) as store:
+    with qindex.open("/", disk=disk, **FEW) as store:
         queue = store.queue("a")
         assert (queue.ready, queue.delayed) == (1, 0)
         assert queue.get().body == b"one"

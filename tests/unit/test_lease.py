@@ -6,19 +6,6 @@ import pytest
 from helpers import LONG, PATIENCE, Getter, asleep
 
 import qindex
-from qindex.testing import SimulatedDisk, abandon
-
-
-@pytest.fixture
-def disk():
-    return SimulatedDisk(seed=1)
-
-
-@pytest.fixture
-def simulated(disk):
-    store = qindex.open("/", disk=disk, segment_entries=16, max_journal_entries=24)
-    yield store
-    abandon(store)
 
 
 def test_without_an_ack_in_time_the_message_is_ready_again(disk, simulated):
