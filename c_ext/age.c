@@ -46,17 +46,18 @@ static bool find_slot(const struct qi_hot *hot, uint32_t entries, uint32_t *slot
 }
 
 /* The oldest of a lane that is no dead letter. False: there is none. */
-static bool find_head(struct qi_queue *queue, uint32_t lane, struct head *head) {
+static bool find_head(struct qi_queue *queue, const struct qi_lane *lane, struct head *head) {
     uint64_t entries = queue->store->options.segment_entries;
     struct qi_segments *segments = &queue->segments;
-    struct qi_segment *segment = qi_segment_from(segments, qi_lane_start(lane) / entries);
+    struct qi_segment *segment = qi_segment_from(segments, qi_lane_start(lane->number) / entries);
     for (; segment && segment < segments->items + segments->start + segments->count; segment++) {
         uint32_t slot;
-        if (qi_segment_lane(queue, segment) != lane)
+        if (qi_segment_lane(queue, segment) != lane->number)
             return false;
         if (segment->unacked <= segment->dead)
             continue;
-        *head = (struct head){.req_id = qi_req_id(queue, segment, (uint32_t)entries - 1),
+        uint64_t last = qi_req_id(queue, segment, (uint32_t)entries - 1);
+        *head = (struct head){.req_id = last < lane->next ? last : lane->next - 1,
                               .in_file = !has_journal(segment->hot, (uint32_t)entries)};
         if (!segment->hot || !segment->hot->loaded)
             return true;
@@ -75,13 +76,16 @@ static bool find_head(struct qi_queue *queue, uint32_t lane, struct head *head) 
 
 /* What is behind the heads is of no use any more. */
 static void drop_behind_heads(struct qi_queue *queue) {
-    uint32_t kept = 0, lane = QI_LANES;
+    uint32_t kept = 0;
+    const struct qi_lane *lane = NULL;
     struct head head = {0};
     bool waits = false;
     for (uint32_t i = 0; i < queue->moments_count; i++) {
         struct qi_moment moment = queue->moments[i];
-        if (qi_lane_number(moment.req_id) != lane)
-            waits = find_head(queue, lane = qi_lane_number(moment.req_id), &head);
+        if (!lane || lane->number != qi_lane_number(moment.req_id)) {
+            lane = qi_lane_find(&queue->lanes, qi_lane_number(moment.req_id));
+            waits = find_head(queue, lane, &head);
+        }
         if (waits && !(head.is_known && moment.req_id <= head.req_id))
             queue->moments[kept++] = moment;
     }
@@ -144,9 +148,11 @@ static uint64_t marked_us(const struct qi_journal *journal, uint64_t offset) {
     for (uint64_t at = QI_JOURNAL_START; bytes && at + QI_FRAME_HEADER <= journal->tail;) {
         uint32_t word = qi_get32(bytes + at), length = word & QI_FRAME_LENGTH_MAX;
         bool has_clock = word >> 28 == QI_FRAME_MARK || word >> 28 == QI_FRAME_CLOSE;
-        if (has_clock && length >= 16 && at + QI_FRAME_HEADER + 16 <= journal->tail &&
-            qi_get64(bytes + at + QI_FRAME_HEADER) > offset)
-            return qi_get64(bytes + at + QI_FRAME_HEADER + 8);
+        struct qi_frame frame;
+        if (has_clock && length >= 16 && /* and it is none that damage makes look like one */
+            qi_frame_read(journal->seed, bytes, journal->tail, at, 0, &frame) == QI_FRAME_VALID &&
+            qi_get64(frame.payload) > offset)
+            return qi_get64(frame.payload + 8);
         if (length == 0)
             break; /* recovery went around damage here */
         at += QI_FRAME_HEADER + length;
@@ -158,7 +164,8 @@ static uint64_t marked_us(const struct qi_journal *journal, uint64_t offset) {
 static uint64_t begun_us(const struct qi_journal *journal) {
     for (uint32_t i = 0; i < 2 && journal->tape.memory; i++) {
         const uint8_t *header = journal->tape.memory + (uint64_t)i * QI_JOURNAL_HEADER_COPY;
-        if (qi_get32(header + QI_JH_CRC) == qi_crc32c(0, header, QI_JH_CRC))
+        if (qi_get64(header + QI_JH_EPOCH) == journal->epoch &&
+            qi_get32(header + QI_JH_CRC) == qi_crc32c(0, header, QI_JH_CRC))
             return qi_get64(header + QI_JH_CREATED);
     }
     return UINT64_MAX;
@@ -183,17 +190,25 @@ static uint64_t before_us(struct qi_queue *queue, const struct head *head, uint6
     return told < us ? told : us;
 }
 
+static bool has_moment(const struct qi_queue *queue, uint64_t req_id, uint64_t us) {
+    for (uint32_t i = 0; i < queue->moments_count; i++)
+        if (queue->moments[i].req_id == req_id && queue->moments[i].us == us)
+            return true;
+    return false;
+}
+
 /* A journal that goes to the segments told of the heads that were there at the open: that is kept. */
 void qi_age_keep(struct qi_queue *queue) {
     uint64_t now = qi_now_us(queue->store);
     for (uint32_t i = 0; i < queue->lanes.priorities; i++) {
         const struct qi_lane *lane = &queue->lanes.items[i];
         struct head head;
-        if (lane->opened == 0 || !find_head(queue, lane->number, &head))
+        if (lane->opened == 0 || !find_head(queue, lane, &head))
             continue;
         uint64_t us = before_us(queue, &head, now),
                  end = head.req_id < lane->opened ? head.req_id + 1 : lane->opened;
-        if ((head.is_known && head.req_id >= lane->opened) || us == now)
+        if ((head.is_known && head.req_id >= lane->opened) || us == now ||
+            has_moment(queue, end, us))
             continue;
         add_moment(queue, end, us);
         if (queue->moments_count == 0)
@@ -207,11 +222,13 @@ void qi_age_keep(struct qi_queue *queue) {
 
 int64_t qi_oldest_us(struct qi_queue *queue) {
     qi_lock(queue->store);
-    int64_t error = qi_queue_ready(queue, false);
+    int64_t error = qi_store_usable(queue->store, false);
+    if (!error && !queue->recovered) /* one that is idle is not woken for this */
+        error = qi_queue_ready(queue, false);
     uint64_t now = qi_now_us(queue->store), oldest = UINT64_MAX;
     for (uint32_t i = 0; !error && i < queue->lanes.priorities; i++) {
         struct head head;
-        if (!find_head(queue, queue->lanes.items[i].number, &head))
+        if (!find_head(queue, &queue->lanes.items[i], &head))
             continue;
         uint64_t us = before_us(queue, &head, now);
         oldest = us < oldest ? us : oldest;

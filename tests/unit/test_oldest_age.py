@@ -3,7 +3,7 @@
 import pytest
 
 import qindex
-from qindex.testing import SimulatedDisk, abandon
+from qindex.testing import SimulatedDisk, abandon, tick
 
 SMALL = {"segment_entries": 16, "max_journal_entries": 24, "sync": "never"}
 
@@ -80,6 +80,19 @@ def test_a_flush_makes_nobody_younger(disk, simulated):
         queue.ack_many(queue.get_many(200))
         alive, age = len(queue) / 2, queue.oldest_age_min
         assert alive - 1000 / 30 <= age <= alive, "a bit less than it is"
+
+
+def test_to_ask_wakes_no_idle_queue(disk, simulated):
+    queue = simulated.queue("a")
+    queue.publish(b"x")
+    disk.advance(3)
+    queue.sync()
+    tick(simulated)
+    disk.advance(9)
+    tick(simulated)
+    assert not queue.stats().loaded
+    assert queue.oldest_age_min == close_to(9), "the sync was then"
+    assert not queue.stats().loaded
 
 
 def test_many_priorities_share_the_memory_of_moments(disk, simulated):
