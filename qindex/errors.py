@@ -19,6 +19,9 @@
     └── MessageError         about one message or queue
         ├── UnknownMessage   never published, or not delivered
         ├── AlreadyAcked     acked, expired or purged before
+        ├── LeaseExpired     it is ready again, or somebody else has it
+        ├── MessageDelivered a consumer has it: it can be acked or nacked
+        ├── QueueFull        its max_messages or max_bytes is reached: nothing was changed
         └── QueueMissing     no such queue, and create=False
 
 Bad arguments raise TypeError or ValueError, as everywhere in Python.
