@@ -69,9 +69,7 @@ def read_amqp10(data: Any) -> tuple[dict[str, Any], bytes, int]:
     own = sections.properties
     headers = _headers_of_annotations(sections.annotations)
     values: dict[str, Any] = {
-        "delivery_mode": {"true": 2, "false": 1}.get(
-            sections.durable, noted.get(b"x-basic-delivery-mode")
-        ),
+        "delivery_mode": _delivery_mode(sections.durable, noted.get(b"x-basic-delivery-mode")),
         "priority": _number(sections.priority, noted.get(b"x-basic-priority")),
         "expiration": noted.get(b"x-basic-expiration"),
         "type": noted.get(b"x-basic-type") if sections.is_data else AMQP10_TYPE,
@@ -174,12 +172,21 @@ def _told_death(death: Any) -> Any:
     match death:
         case ("map", [*pairs]):
             told = {key: _unwrapped(value) for key, value in map(_pair, pairs)}
-            times = {"first_time": 1000 * told.get(b"first-time", 0), "ttl": told.get(b"ttl")}
-            reason = told.get(b"reason", b"").decode("utf-8", "replace")
-            keys = [_unwrapped(key) for key in told.get(b"routing-keys") or []]
-            name = (told.get(b"queue"), reason)
-            shape = (name, ("death", told.get(b"exchange"), keys, told.get(b"count"), times))
-            return ("table", death_table(shape))
+        case _:
+            told = {}
+    match told:
+        case {
+            b"queue": queue,
+            b"reason": bytes(reason),
+            b"count": count,
+            b"first-time": int(first),
+            b"exchange": exchange,
+            b"routing-keys": [*keys],
+        }:
+            times = {"first_time": 1000 * first, "ttl": told.get(b"ttl")}
+            name = (queue, reason.decode("utf-8", "replace"))
+            keys = [_unwrapped(key) for key in keys]
+            return ("table", death_table((name, ("death", exchange, keys, count, times))))
     raise MessageError("a death that cannot be read")
 
 
@@ -294,6 +301,13 @@ def _unwrapped(value: Any) -> Any:
 
 def _utf8(value: Any) -> bytes | None:
     return value[1] if isinstance(value, tuple) and value[:1] == ("utf8",) else None
+
+
+def _delivery_mode(durable: Any, otherwise: Any) -> Any:
+    match durable:
+        case "true" | "false":
+            return 2 if durable == "true" else 1
+    return otherwise
 
 
 def _number(value: Any, otherwise: Any) -> Any:

@@ -152,7 +152,8 @@ def _from_mqtt(data: Any) -> tuple[dict[str, Any], bytes]:
     if isinstance(topic, bytes):
         key = topic.replace(b"/", b".").replace(b"+", b"*")
         headers.append((b"x-reply-to-topic", "longstr", key))
-    for pair in told.get("User-Property") or []:
+    own = told.get("User-Property")
+    for pair in own if isinstance(own, list) else []:
         match pair:
             case (bytes(key), bytes(value)) if is_short(key):
                 headers.append((key, "longstr", value))

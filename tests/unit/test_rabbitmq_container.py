@@ -94,6 +94,56 @@ def test_damage_is_a_message_error_or_another_message(row: list[str], data: st.D
     split_properties(message.properties)
 
 
+TERMS = st.recursive(
+    st.one_of(
+        st.integers(),
+        st.floats(),
+        st.binary(max_size=4),
+        st.sampled_from(["true", "undefined", "utf8", "timestamp", "array", "map", "deaths"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=4).map(tuple),
+        st.dictionaries(st.sampled_from(["a", b"x-b", "ttl", b"x-opt-deaths"]), inner, max_size=3),
+    ),
+    max_leaves=10,
+)
+KEYS = st.sampled_from([b"x-opt-deaths", b"x-basic-priority", b"x-cc", b"x-basic-expiration"])
+PAIRS = st.lists(st.tuples(st.tuples(st.just("symbol"), KEYS), TERMS), max_size=3)
+DEATH = st.lists(st.tuples(st.tuples(st.just("symbol"), st.sampled_from([
+    b"queue", b"reason", b"count", b"first-time", b"exchange", b"routing-keys", b"ttl",
+])), TERMS), min_size=5, max_size=12)  # fmt: skip
+DEATHS = st.tuples(
+    st.just(("symbol", b"x-opt-deaths")),
+    st.tuples(st.just("array"), st.just("map"), st.lists(st.tuples(st.just("map"), DEATH))),
+)
+NOTED = st.dictionaries(
+    st.sampled_from(["ts", "ttl", "p", "d", "deaths", b"x-a", b"timestamp_in_ms"]), TERMS
+)
+
+
+@given(
+    st.one_of(
+        st.tuples(st.just("mc_amqp"), st.tuples(st.just("msg"), TERMS | st.tuples(*[TERMS] * 6),
+                  TERMS, PAIRS | st.lists(DEATHS, max_size=2), st.tuples(*[TERMS] * 14), PAIRS,
+                  TERMS | st.lists(st.tuples(st.just("v1_0.data"), TERMS)), TERMS)),
+        st.tuples(st.just("mc_mqtt"), st.tuples(st.just("mqtt_msg"), TERMS, st.integers(0, 2),
+                  TERMS, TERMS, TERMS, TERMS, st.dictionaries(st.sampled_from([
+                      "User-Property", "Content-Type", "Correlation-Data", "Response-Topic",
+                      "Message-Expiry-Interval"]), TERMS), TERMS)),
+    ),
+    NOTED,
+)  # fmt: skip
+def test_any_terms_are_a_message_error_or_a_message(
+    found: tuple[str, Any], notes: dict[Any, Any]
+) -> None:
+    try:
+        properties, _, _ = read_container(*found, notes)
+    except MessageError:
+        return
+    split_properties(properties)
+
+
 @pytest.mark.parametrize(
     ("protocol", "data", "text"),
     [
