@@ -238,7 +238,7 @@ def test_a_dead_rabbitmq_node(run, node):
 
 
 def test_a_difference_in_a_rabbitmq_queue_is_found(run, node, monkeypatch):
-    monkeypatch.setattr(rabbitmq_replay, "_VERBS", ("publish", "publish", "deliver", "deliver"))
+    monkeypatch.setattr(rabbitmq_replay, "VERBS", ("publish", "publish", "deliver", "deliver"))
     code, out, _ = run("replay", node[0], node[1], "--verify")
     assert code == 1
     assert "its records say" in out
