@@ -35,6 +35,18 @@ int qi_store_usable(struct qi_store *store, bool to_write) {
     return 0;
 }
 
+/* In a forked child who has the lock stayed in the parent and never gives it up. The verb is refused there (H16) before it
+ * looks at anything that the lock is for. */
+void qi_wait_for_lock(struct qi_store *store) {
+    if (store->fork_generation != qi_fork_generation())
+        return;
+    if (atomic_load_explicit(&store->returning, memory_order_relaxed)) {
+        pthread_mutex_lock(&store->gate);
+        pthread_mutex_unlock(&store->gate);
+    }
+    pthread_mutex_lock(&store->lock);
+}
+
 void qi_relock(struct qi_store *store) {
     pthread_mutex_lock(&store->gate);
     atomic_store(&store->returning, true);

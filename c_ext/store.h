@@ -65,23 +65,25 @@ struct qi_store {
     uint32_t findings_count, findings_room;
 };
 
-/* Verbs come by millions a second and hold the lock most of the time: who comes back from I/O, or from sleep, would get
- * it by chance only, seconds later. So it waits with the gate in hand, and the verbs queue up behind the gate. */
-static inline void qi_lock(struct qi_store *store) {
-    if (__builtin_expect(atomic_load_explicit(&store->returning, memory_order_relaxed), 0)) {
-        pthread_mutex_lock(&store->gate);
-        pthread_mutex_unlock(&store->gate);
-    }
-    pthread_mutex_lock(&store->lock);
-}
 /* For who must not wait. */
 static inline bool qi_try_lock(struct qi_store *store) {
     return !atomic_load_explicit(&store->returning, memory_order_relaxed) &&
            pthread_mutex_trylock(&store->lock) == 0;
 }
+
+/* Verbs come by millions a second and hold the lock most of the time: who comes back from I/O, or from sleep, would get
+ * it by chance only, seconds later. So it waits with the gate in hand, and the verbs queue up behind the gate. */
+void qi_wait_for_lock(struct qi_store *store);
+
+static inline void qi_lock(struct qi_store *store) {
+    if (__builtin_expect(!qi_try_lock(store), 0))
+        qi_wait_for_lock(store);
+}
+
 static inline void qi_unlock(struct qi_store *store) {
     pthread_mutex_unlock(&store->lock);
 }
+
 /* After I/O without the lock: before the verbs. */
 void qi_relock(struct qi_store *store);
 
