@@ -10,6 +10,7 @@
 #include "flush.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -72,7 +73,11 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
         want = QI_LOC_OFFSET_MAX;
     if (next->tape.file >= 0 && next->tape.mapped < room + store->options.max_journal_bytes)
         qi_tape_close(&next->tape);
-    int error = 0;
+    /* Nobody appends to this journal again: what is durable of it is said now, or damage there looks like a torn tail. */
+    int error = qi_journal_mark(qi_current(queue));
+    if (error && error != -ENOSPC && error != -EFBIG)
+        return qi_append_failed(queue, error);
+    error = 0;
     if (next->tape.file < 0) {
         const char *name = qi_journal_name(queue->epoch + 1);
         int file = store->disk->ops->open(store->disk, queue->dir, name, QI_OPEN_CREATE);

@@ -136,6 +136,11 @@ int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, u
     return 0;
 }
 
+int qi_journal_mark(struct qi_journal *journal) {
+    uint8_t *at;
+    return qi_journal_room(journal, 0, true, &at);
+}
+
 int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length) {
     uint8_t *frame = frame_at(journal);
     uint64_t size = QI_FRAME_HEADER + (uint64_t)length;

@@ -50,6 +50,8 @@ void qi_journal_use(struct qi_journal *journal, const uint8_t *identity, uint64_
 /* Makes room for a frame with that payload and says where the payload goes. If a sync came since the last MARK, appends
  * one first; but for that nothing is changed before _append. An `urgent` frame (ack, flush) may use the space that publishes must leave free. Returns 0 or -errno. */
 int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, uint8_t **at);
+/* A MARK, if something is durable of which none has told. 0 or -errno; a MARK is a help, and may be left out. */
+int qi_journal_mark(struct qi_journal *journal);
 
 /* Seals the frame whose payload was written at `at`. On an error the journal is as it was before. */
 int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length);

@@ -164,6 +164,28 @@ static void test_a_stale_journal_that_could_not_be_emptied_stops_the_store(void)
     }
 }
 
+/* A sync, then a rotation: no MARK followed the sync in its own journal, and a bit that was flipped there was taken for a
+ * torn tail, without a word. */
+static void test_what_was_durable_before_a_rotation_is_known_behind_it(void) {
+    struct crafted crafted = crafted_new(); /* five messages are synced, and nothing came behind */
+    qi_lock(crafted.store);
+    assert(qi_flush_begin(crafted.queue, 0, 0) == 0);
+    qi_unlock(crafted.store);
+    publish_many(&crafted, 1);
+    let_go(&crafted);
+    const char *name =
+        strcmp(load_journal(&crafted), "journal.jif") ? "journal.jif" : "journal.alt";
+    with_file(&crafted, name, false);
+    uint64_t at = last_frame(QI_JOURNAL_START, QI_FRAME_RECORDS);
+    assert(at > 0 && last_frame(QI_JOURNAL_START, QI_FRAME_MARK) > at);
+    bytes[at + QI_FRAME_HEADER + 20] ^= 1;
+    with_file(&crafted, name, true);
+    open_it(&crafted);
+    assert(was_told(&crafted, "among durable records") && depth_of(&crafted) == 21);
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
 /* ---- records ---- */
 
 static void add_records(uint64_t offset, const enum qi_record_kind *kinds, const uint64_t *req_ids,
@@ -339,6 +361,7 @@ static void test_a_journal_before_that_lost_its_end_is_cut_for_good(void) {
 }
 
 int main(void) {
+    test_what_was_durable_before_a_rotation_is_known_behind_it();
     test_lanes_that_cannot_be_are_left_out();
     test_a_stale_journal_that_could_not_be_emptied_stops_the_store();
     test_a_manifest_with_segments_that_cannot_be_is_refused();
