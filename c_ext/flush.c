@@ -44,10 +44,7 @@ static int empty_stale(struct qi_queue *queue, struct qi_journal *next) {
     if (QI_BUG(stale_epoch_kept) || !queue->next_is_stale || next->tape.file < 0)
         return 0;
     int error = qi_tape_cut(&next->tape, 0);
-    if (error)
-        return error;
-    error = next->tape.disk->ops->sync(next->tape.disk, next->tape.file);
-    if (error)
+    if (!error && (error = next->tape.disk->ops->sync(next->tape.disk, next->tape.file)) != 0)
         qi_store_fail(queue->store, QI_E_IO);
     queue->next_is_stale = error != 0;
     return error;
@@ -272,8 +269,8 @@ int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch) {
 int qi_flush_begin(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     if (queue->flush)
         return 0;
-    /* The journal before this one may be the only truth about what a snapshot that failed did not copy: another rotation
-     * would write over it. The verb that met the failure may still be at work (H13). */
+    /* The journal before this one may be the only truth about what a snapshot that failed did not copy; the verb that met
+     * the failure may still be at work, and another rotation would write over it (H13). */
     if (queue->store->failed)
         return qi_store_usable(queue->store, true);
     int error = load_dirty(queue);
