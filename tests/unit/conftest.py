@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 import pytest
 from helpers import FEW
@@ -17,6 +19,7 @@ import qindex
 from qindex.cli.main import main
 from qindex.testing import SimulatedDisk, abandon
 
+SVG_TEXT = "{http://www.w3.org/2000/svg}text"
 DEMO_NODE = Path(qindex.__file__).parent / "cli" / "demo_node.tar.xz"
 
 
@@ -99,3 +102,35 @@ def store_path(tmp_path: Path) -> Path:
                 queue.flush()
             queue.ack_many(queue.get_many(70))
     return path
+
+
+@pytest.fixture
+def numbers(run: Callable[..., Ran]) -> Callable[..., Any]:
+    """`numbers("depth", path, "orders")`: what plot --json prints."""
+
+    def numbers(*arguments: object) -> Any:
+        code, out, err = run("plot", *arguments, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return numbers
+
+
+@pytest.fixture
+def draws(run: Callable[..., Ran], tmp_path: Path) -> Callable[..., list[str | None]]:
+    """plot draws an SVG and a PNG; the texts in the SVG."""
+    pytest.importorskip("matplotlib")
+
+    def draws(*arguments: object) -> list[str | None]:
+        for name in ("p.svg", "p.png", "again.svg"):
+            code, out, err = run("plot", *arguments, "-o", tmp_path / name)
+            assert (code, err) == (0, "")
+            assert out.startswith(str(tmp_path / name))
+        assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG\r\n")
+        assert arguments[0] == "recovery" or (
+            (tmp_path / "p.svg").read_bytes() == (tmp_path / "again.svg").read_bytes()
+        )
+        root = ElementTree.fromstring((tmp_path / "p.svg").read_text())  # noqa: S314 - our own
+        return [element.text for element in root.iter(SVG_TEXT)]
+
+    return draws

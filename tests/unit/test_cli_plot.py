@@ -2,53 +2,16 @@
 
 import json
 import random
-import struct
 import sys
-from xml.etree import ElementTree
 
 import pytest
 from helpers import files_of
 
 import qindex
 from qindex.cli.plot_slots import COLUMNS
-from qindex.formats.amqp import Properties, encode_properties
 from qindex.formats.rabbitmq import open_node
-from qindex.formats.rabbitmq_message import Content
-from qindex.formats.rabbitmq_write import VhostWriter, encode_message
 
 TEXT = "{http://www.w3.org/2000/svg}text"
-
-
-@pytest.fixture
-def numbers(run):
-    """`numbers("depth", path, "orders")`: what --json prints."""
-
-    def numbers(*arguments):
-        code, out, err = run("plot", *arguments, "--json")
-        assert (code, err) == (0, "")
-        return json.loads(out)
-
-    return numbers
-
-
-@pytest.fixture
-def draws(run, tmp_path):
-    """Draws an SVG and a PNG; the texts in the SVG."""
-    pytest.importorskip("matplotlib")
-
-    def draws(*arguments):
-        for name in ("p.svg", "p.png", "again.svg"):
-            code, out, err = run("plot", *arguments, "-o", tmp_path / name)
-            assert (code, err) == (0, "")
-            assert out.startswith(str(tmp_path / name))
-        assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG\r\n")
-        assert arguments[0] == "recovery" or (
-            (tmp_path / "p.svg").read_bytes() == (tmp_path / "again.svg").read_bytes()
-        )
-        root = ElementTree.fromstring((tmp_path / "p.svg").read_text())  # noqa: S314 - our own
-        return [element.text for element in root.iter(TEXT)]
-
-    return draws
 
 
 def churn(queue, seed):
@@ -230,81 +193,6 @@ def test_depth_is_drawn(draws, store_path):
     texts = draws("depth", store_path, "mails")
     assert any(text.startswith("mails: ") and "records in its journals" in text for text in texts)
     assert "messages" in texts
-
-
-START = 1_700_000_000
-
-
-def mark(kind, seq):
-    return (kind << 62 | seq).to_bytes(8, "big")
-
-
-@pytest.fixture
-def node_with_journal(tmp_path):
-    """A queue of RabbitMQ with 10 messages in a segment, and a journal; one of two tells a time.
-
-    In the journal the first 4 are acked, and 8 published, one of which goes to the message store.
-    """
-    writer = VhostWriter(tmp_path / "node", b"/")
-    queue = writer.queue(b"q")
-    journal = b"".join(mark(3, seq) for seq in range(4))
-    for number in range(18):
-        told = Properties(timestamp=START + 60 * number) if number % 2 == 0 else Properties()
-        body = b"x" * (5000 if number == 16 else 10)
-        content = Content(
-            "", ["q"], encode_properties(told), body, number.to_bytes(16, "big"), True
-        )
-        if number < 10:
-            queue.publish(content)
-            continue
-        term = encode_message(content, b"/")
-        if number == 16:
-            writer.messages.append(content.msg_id, term)
-            term = b""
-        sizes = struct.pack(">QII", 0, len(body), len(term))
-        journal += mark(0, number) + content.msg_id + sizes + term
-    writer.close()
-    (folder,) = (tmp_path / "node").glob("msg_stores/vhosts/*/queues/*")
-    (folder / "journal.jif").write_bytes(journal + mark(2, 4) + mark(3, 4))
-    return tmp_path / "node"
-
-
-def test_depth_and_age_of_a_rabbitmq_queue_follow_its_journal(numbers, node_with_journal):
-    found = numbers("depth", node_with_journal)
-    assert found["records"] == 14
-    assert found["depth"] == [10, 9, 8, 7, *range(6, 15), 14, 13]
-    # Times are told by the records 5, 7, 9 and 11, each two minutes after the one before. The first
-    # message, seq 4, is from minute 4; behind the last record it is seq 5, which tells nothing.
-    minutes = [None if age is None else age / 60 for age in found["age_seconds"]]
-    assert minutes == [*[None] * 5, *range(6, 13), None, None, None]
-    assert (found["began"], found["ended"]) == (START + 600, START + 960)
-
-
-def test_a_rabbitmq_queue_whose_messages_tell_no_time_has_a_depth(numbers, draws, dead_node):
-    found = numbers("depth", dead_node, "q.dlq")
-    assert (found["depth"], found["age_seconds"]) == ([3], [])
-    told = draws("depth", dead_node, "q.dlq")
-    assert "q.dlq: 3 messages; nothing happened since the last flush" in told
-    assert "age" not in told
-
-
-def test_depth_and_age_of_a_rabbitmq_queue_are_drawn(draws, node_with_journal):
-    assert "age of the oldest message" in draws("depth", node_with_journal)
-
-
-def test_the_depth_of_a_priority_queue_is_that_of_one_priority(run, numbers, dead_node):
-    code, _, err = run("plot", "depth", dead_node, "q.prio", "--json")
-    assert (code, "5, 4, 3, 2, 1, 0: choose --priority" in err) == (2, True)
-    assert numbers("depth", dead_node, "q.prio", "--priority", "3")["depth"] == [6]
-
-
-def test_a_time_that_cannot_be_is_no_clock(numbers, node_with_journal):
-    (journal,) = node_with_journal.rglob("journal.jif")
-    data = journal.read_bytes()
-    told = (START + 600).to_bytes(8, "big")
-    assert data.count(told) == 1
-    journal.write_bytes(data.replace(told, b"\xff" * 8))
-    assert numbers("depth", node_with_journal)["began"] == START + 720
 
 
 def test_depth_of_a_format_without_journals_is_refused(run, tmp_path):
