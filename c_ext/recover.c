@@ -416,7 +416,7 @@ static int begin_session(struct qi_queue *queue, const struct recovery *recovery
     if (error)
         return qi_fail_disk(error, "cannot write the journal of", queue->directory);
     /* After a clean end too: the session before may have met an unclean one, and not rotated since. */
-    queue->next_is_stale = !recovery->has_old && (unclean || !QI_BUG(stale_epoch_forgotten));
+    queue->next_is_stale = !recovery->has_old;
     queue->old_unsynced = recovery->has_old; /* its header may have been mended */
     queue->dir_unsynced = true;              /* names that an earlier life did not sync (H7) */
     queue->lsn_base = 0;

@@ -85,7 +85,8 @@ static void test_the_table_of_segments_is_sorted_however_they_come(void) {
 
 /* What a flaky medium loses and finds again is counted up to what a MANIFEST can say. */
 static void test_counts_stay_at_their_highest(void) {
-    struct qi_queue queue = {0};
+    struct qi_store store = {0};
+    struct qi_queue queue = {.store = &store};
     struct qi_segment segment = {.unacked = 5, .flushed_unacked = UINT16_MAX - 1};
     qi_segment_found(&queue, &segment, 8, 0);
     assert(segment.flushed_unacked == UINT16_MAX && segment.unacked == 8);
