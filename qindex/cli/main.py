@@ -16,7 +16,7 @@ COMMANDS: Final = {
     "demo": "recover a dead RabbitMQ node, kill a writer, prove that nothing is lost",
     "recover": "show or take the messages in a dead broker's directory",
     "salvage": "copy what can be read of a damaged store into a new one",
-    "ls": "list the queues of a store",
+    "ls": "list the queues of a store or of a dead broker",
     "stats": "show the figures of a store and of its queues",
     "top": "watch a store, also while a process has it open: rates, ages, unacked, disk",
     "check": "read a whole store and verify every checksum and counter",

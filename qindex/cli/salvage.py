@@ -11,7 +11,7 @@ together from the records that are left: then messages that were acked, but
 whose acks are lost, may come back, all marked redelivered; of a queue whose
 name is lost, the name is 'lost-' and the name of its directory.
 
-Of a dead RabbitMQ node 'qindex recover' does this.
+The directory of another broker is read as 'qindex recover DIR --into STORE' does.
 
 exit codes: 0 everything was there; 1 something is damaged: what could be read
 is copied; 2 refused (no store, STORE has these queues already), or the disk is
@@ -29,12 +29,13 @@ from pathlib import Path
 from typing import Final
 
 import qindex
+from qindex.cli import recover
 from qindex.cli.messages import STATES, Choice, Found
 from qindex.cli.put import batches, put, put_dead
 from qindex.cli.salvage_raw import RawStore
 from qindex.cli.screen import CommandError, Progress, Quiet, Screen
 from qindex.cli.sources import StoreSource
-from qindex.cli.stores import QueueGone, advice
+from qindex.cli.stores import QueueGone, advice, broker_at
 from qindex.cli.text import count, duration, printable, rate, size
 
 COLUMNS: Final = ["<queue", ">copied", ">bytes", ">damaged", "<how"]
@@ -61,6 +62,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, screen: Screen) -> int:
     root = Path(options.dir).resolve()
     if not (root / "queues").is_dir():
+        if broker_at(root):
+            return _recover(options, screen)
         raise CommandError(f"there is no store at {options.dir!r}{advice(options.dir)}")
     if Path(options.out).resolve().is_relative_to(root):
         raise CommandError(f"{options.out!r} is inside {options.dir!r}, where nothing is changed")
@@ -86,6 +89,14 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     else:
         _show(screen, done, seconds)
     return 1 if any(queue.damaged or queue.raw for queue in done) else 0
+
+
+def _recover(options: argparse.Namespace, screen: Screen) -> int:
+    """The readers of other brokers' files go on behind damage by themselves."""
+    return recover.run(
+        argparse.Namespace(**vars(options), into=options.out, keep_expired=False, report=None),
+        screen,
+    )
 
 
 def _salvage(

@@ -37,13 +37,20 @@ def advice(asked: str) -> str:
     for above in (path, *path.parents[:3]):
         if (above / "store.meta").is_file():
             return f": the store is {str(above)!r}"
-    for folder in (path, *path.glob("*")):
-        if found := formats_in(folder):
-            return f": that is {with_article(FORMATS[found[0]])}; qindex recover reads it"
+    if found := broker_at(path):
+        return f": that is {with_article(FORMATS[found])}; qindex recover reads it"
     if path.is_dir():
         inner = sorted(str(found.parent) for found in path.glob("*/store.meta"))
         return f": perhaps you mean {inner[0]!r}" if inner else ": store.meta is not in it"
     return ": no such directory" if not path.exists() else ": that is not a directory"
+
+
+def broker_at(path: Path) -> str | None:
+    """The format of a dead broker's directory that is there, or one level below."""
+    for folder in (path, *path.glob("*")):
+        if found := formats_in(folder):
+            return found[0]
+    return None
 
 
 def with_article(kind: str) -> str:

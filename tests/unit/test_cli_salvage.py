@@ -242,3 +242,14 @@ def test_what_a_purge_took_of_a_priority_does_not_come_back(run, tmp_path):
     lose_store_meta(tmp_path / "s")
     assert run("salvage", tmp_path / "s", "--out", tmp_path / "new").code == 1
     assert kinds(tmp_path / "new") == ([(7, b"new")], {})
+
+
+def test_the_directory_of_another_broker_is_recovered(run, dead_node, tmp_path):
+    """With the same account as recover's, and damage passed over."""
+    code, out, err = run("salvage", dead_node, "--out", tmp_path / "out", "--json")
+    again, other, _ = run("recover", dead_node, "--into", tmp_path / "other", "--json")
+    assert (code, err) == (again, "")
+    salvaged, recovered = json.loads(out)["recovered"], json.loads(other)["recovered"]
+    assert salvaged["messages"] == recovered["messages"] > 0
+    with qindex.open(tmp_path / "out") as store:
+        assert sum(len(store.queue(name)) for name in store.queues()) == salvaged["messages"]
