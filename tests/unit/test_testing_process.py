@@ -37,7 +37,8 @@ def test_a_cut_call_leaves_a_part_of_its_operations():
 def test_syncs_in_the_wrong_place_are_found():
     broken = find(WritesUnsynced, examples=60)
     assert broken is not None
-    assert broken.violations[0].kind == "lost"
+    # What a power cut leaves of a line that nobody synced may be nothing, or a part.
+    assert broken.violations[0].kind in {"lost", "unreadable"}
 
 
 class WritesUnsynced(Lines):
