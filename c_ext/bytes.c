@@ -10,8 +10,6 @@
  */
 #include "bytes.h"
 
-#include <stdlib.h>
-
 #include "ready.h"
 
 /* The living that are no dead letters. */
@@ -80,12 +78,9 @@ static int measure(struct qi_queue *queue, struct qi_segment *segment) {
     }
     bool was_cold = !segment->hot;
     if (was_cold && segment->bytes == QI_BYTES_UNKNOWN) {
-        struct qi_file_use *uses;
-        uint32_t count;
-        int error = qi_segment_uses(queue, segment, &uses, &count);
+        int error = qi_segment_read_summary(queue, segment);
         if (error)
             return error;
-        free(uses);
     }
     if (!segment->hot && segment->bytes != QI_BYTES_UNKNOWN)
         return 0;

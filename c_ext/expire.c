@@ -7,8 +7,6 @@
  */
 #include "expire.h"
 
-#include <stdlib.h>
-
 #include "ready.h"
 #include "store.h"
 
@@ -79,14 +77,9 @@ static int drop(struct qi_queue *queue, struct qi_segment *segment, const uint64
 
 /* The bound of a segment that nobody read stands in its file. */
 static int find_bound(struct qi_queue *queue, struct qi_segment *segment) {
-    struct qi_file_use *uses;
-    uint32_t count;
-    int error = qi_segment_uses(queue, segment, &uses, &count);
-    if (error)
-        return error;
-    free(uses);
-    segment->expiry_unread = false;
-    return 0;
+    int error = qi_segment_read_summary(queue, segment);
+    segment->expiry_unread = segment->expiry_unread && error;
+    return error;
 }
 
 static bool is_due(const struct qi_segment *segment, uint64_t now) {

@@ -219,6 +219,8 @@ int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
 /* The references of any segment, hot or cold; exact. Its bound of expiry is known then. `uses` is malloc'd. */
 int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct qi_file_use **uses,
                     uint32_t *count);
+/* The same for who wants only what the summary says of the segment itself: its bytes, its bound of expiry. */
+int qi_segment_read_summary(struct qi_queue *queue, struct qi_segment *segment);
 
 /* What an open file has of the segment: in the queue's window, where its records will be wanted next, or mapped if it is
  * too big for that (then *bytes is not queue->window, and the caller unmaps *length bytes). */

@@ -90,3 +90,12 @@ int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct q
     *count = segment->hot->uses_count;
     return 0;
 }
+
+int qi_segment_read_summary(struct qi_queue *queue, struct qi_segment *segment) {
+    struct qi_file_use *uses;
+    uint32_t count;
+    int error = qi_segment_uses(queue, segment, &uses, &count);
+    if (!error)
+        free(uses);
+    return error;
+}

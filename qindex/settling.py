@@ -42,23 +42,23 @@ class Settling:
     _confirm_all: bool
     _leased: bool
 
-    def _ack(self, message: Message | int) -> None:
-        code = lib.qi_ack(self._handle, *_which(message))
-        if code < 0:
-            raise_error(code)
+    def _settled(self, result: int) -> int:
+        """The core's answer; an error is raised, and sync="always" waits for the disk."""
+        if result < 0:
+            raise_error(result)
         if self._confirm_all:
             self.sync()
+        return result
+
+    def _ack(self, message: Message | int) -> None:
+        self._settled(lib.qi_ack(self._handle, *_which(message)))
 
     def ack_many(self, messages: Iterable[Message | int]) -> None:
         """Settle several messages at once, all or none.
 
         Errors as ack(), and ValueError for one that stands in the list twice.
         """
-        code = lib.qi_ack_many(self._handle, *_which_of(messages, self._leased))
-        if code < 0:
-            raise_error(code)
-        if self._confirm_all:
-            self.sync()
+        self._settled(lib.qi_ack_many(self._handle, *_which_of(messages, self._leased)))
 
     def nack(
         self,
@@ -115,24 +115,18 @@ class Settling:
         Durable like a publish. Raises MessageDelivered if a consumer has it, UnknownMessage and
         AlreadyAcked as ack(). Cost: O(log n), and the reading of a segment that is not in memory.
         """
-        code = lib.qi_reschedule(
-            self._handle, _which(message)[0], to_due_us(self._store._now_us, delay, due)
+        self._settled(
+            lib.qi_reschedule(
+                self._handle, _which(message)[0], to_due_us(self._store._now_us, delay, due)
+            )
         )
-        if code < 0:
-            raise_error(code)
-        if self._confirm_all:
-            self.sync()
 
     def delete(self, message: Message | int) -> None:
         """Drop a message that is not delivered, by its ReqId: ready, or delayed (it is cancelled).
 
         Errors and cost as reschedule().
         """
-        code = lib.qi_delete(self._handle, _which(message)[0])
-        if code < 0:
-            raise_error(code)
-        if self._confirm_all:
-            self.sync()
+        self._settled(lib.qi_delete(self._handle, _which(message)[0]))
 
     def redrive(self, count: int | None = None) -> int:
         """Make dead letters ready again, all or the first `count` by ReqId; return how many.
@@ -142,12 +136,9 @@ class Settling:
         any crash a message is a dead letter or ready, never both. O(number of messages in segments
         with dead letters).
         """
-        done: int = lib.qi_redrive(self._handle, (1 << 64) - 1 if count is None else count)
-        if done < 0:
-            raise_error(done)
-        if self._confirm_all:
-            self.sync()
-        return done
+        return self._settled(
+            lib.qi_redrive(self._handle, (1 << 64) - 1 if count is None else count)
+        )
 
     def expire(self) -> int:
         """Drop every message that has expired, wherever it stands; return how many this call did.
@@ -156,12 +147,7 @@ class Settling:
         same by itself, within about a second; this is for who wants it done now. Reads the segments
         in which something may have expired. Raises DiskError if one cannot be read, or DiskFull.
         """
-        left: int = lib.qi_expire(self._handle)
-        if left < 0:
-            raise_error(left)
-        if self._confirm_all:
-            self.sync()
-        return left
+        return self._settled(lib.qi_expire(self._handle))
 
     def purge(self, where: Callable[[Message], bool] | None = None) -> int:
         """Drop all messages but the unacked, also delayed ones and dead letters; return how many.
@@ -172,12 +158,7 @@ class Settling:
         """
         if where is not None:
             return self._purge_some(where)
-        purged: int = lib.qi_purge(self._handle)
-        if purged < 0:
-            raise_error(purged)
-        if self._confirm_all:
-            self.sync()
-        return purged
+        return self._settled(lib.qi_purge(self._handle))
 
     def _purge_some(self, where: Callable[[Message], bool]) -> int:
         count = 0

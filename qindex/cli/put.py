@@ -3,29 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import Final
 
 import qindex
 from qindex.cli.messages import Found
-
-BATCH_MESSAGES: Final = 1000
-BATCH_BYTES: Final = 4 * 1024 * 1024
-
-
-def batches(messages: Iterable[Found]) -> Iterator[list[Found]]:
-    """Rows of messages whose bodies fit into memory."""
-    batch: list[Found] = []
-    byte_count = 0
-    for found in messages:
-        if batch and (len(batch) == BATCH_MESSAGES or byte_count + len(found.body) > BATCH_BYTES):
-            yield batch
-            batch, byte_count = [], 0
-        batch.append(found)
-        byte_count += len(found.body)
-    if batch:
-        yield batch
 
 
 def put(queue: qindex.Queue, batch: list[Found]) -> None:

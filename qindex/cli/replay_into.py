@@ -11,7 +11,7 @@ from pathlib import Path
 
 import qindex
 from qindex.cli.messages import Found
-from qindex.cli.put import batches, put
+from qindex.cli.put import put
 from qindex.cli.replay_show import Shown
 from qindex.cli.screen import CommandError, Screen
 from qindex.cli.sources import refuse_inside
@@ -19,6 +19,7 @@ from qindex.cli.text import count, printable
 from qindex.formats.native_frames import priority_of
 from qindex.formats.native_messages import MessageFiles, read_msg_id
 from qindex.formats.native_replay import NativeLog
+from qindex.formats.recover import batches
 from qindex.formats.replay import Live, Publish, Replay, publishes
 
 

@@ -31,12 +31,13 @@ from typing import Final
 import qindex
 from qindex.cli import recover
 from qindex.cli.messages import STATES, Choice, Found
-from qindex.cli.put import batches, put, put_dead
+from qindex.cli.put import put, put_dead
 from qindex.cli.salvage_raw import RawStore
 from qindex.cli.screen import CommandError, Progress, Quiet, Screen
 from qindex.cli.sources import StoreSource
 from qindex.cli.stores import QueueGone, advice, broker_at
 from qindex.cli.text import count, duration, printable, rate, size
+from qindex.formats.recover import batches
 
 COLUMNS: Final = ["<queue", ">copied", ">bytes", ">damaged", "<how"]
 

@@ -20,9 +20,9 @@ that is not UTF-8 is kept as bytes. A body that queues shared is written once fo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from qindex.formats.reader import DeadMessage, DeadNode, DeadQueue
 
@@ -110,7 +110,7 @@ def recover_into(
     report = RecoverReport([done for _, done in plan], sum(done.live for _, done in plan))
     for queue, done in plan:
         target = store.queue(done.into)
-        for batch in _batches(_wanted(queue, done, report, keep_expired)):
+        for batch in batches(_wanted(queue, done, report, keep_expired)):
             _publish(target, batch)
             _count(batch, done, report)
             report.seconds = time.monotonic() - started
@@ -165,8 +165,17 @@ def _wanted(
         yield message
 
 
-def _batches(messages: Iterator[DeadMessage]) -> Iterator[list[DeadMessage]]:
-    batch: list[DeadMessage] = []
+class HasBody(Protocol):
+    @property
+    def body(self) -> Sized: ...
+
+
+Messages = TypeVar("Messages", bound=HasBody)
+
+
+def batches(messages: Iterable[Messages]) -> Iterator[list[Messages]]:
+    """Rows of messages whose bodies fit into memory."""
+    batch: list[Messages] = []
     body_bytes = 0
     for message in messages:
         full = len(batch) == BATCH_MESSAGES_MAX
