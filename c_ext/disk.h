@@ -51,7 +51,7 @@ struct qi_disk_ops {
     int (*map)(struct qi_disk *, int file, uint64_t length,
                uint8_t **memory); /* NULL file: plain memory */
     void (*unmap)(struct qi_disk *, uint8_t *memory, uint64_t length);
-    int (*populate)(struct qi_disk *, uint8_t *memory, uint64_t length, bool for_write);
+    int (*populate)(struct qi_disk *, uint8_t *memory, uint64_t length); /* for reading */
     /* Takes the page tables of a mapping's range away at once; the bytes stay in the file. A sync would write-protect
      * the pages one by one, with an interrupt to every processor for each. */
     void (*settle)(struct qi_disk *, uint8_t *memory, uint64_t length);

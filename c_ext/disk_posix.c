@@ -254,10 +254,10 @@ static void unmap(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
     munmap(memory, length);
 }
 
-static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length, bool for_write) {
+static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
     (void)disk;
     /* An unreadable page is an error here; without this it would be a SIGBUS at the first touch. */
-    if (madvise(memory, length, for_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0)
+    if (madvise(memory, length, MADV_POPULATE_READ) == 0)
         return 0;
     return errno == EINVAL ? 0 : errno == EFAULT ? -EIO : -errno; /* EINVAL: a kernel before 5.14 */
 }

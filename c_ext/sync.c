@@ -32,28 +32,13 @@ int qi_sync_messages(struct qi_store *store) {
     return 0;
 }
 
-#define AHEAD_MIN (UINT64_C(64) << 10)
-#define AHEAD_MAX (UINT64_C(4) << 20)
-
 /* One sync: what it covers, and the I/O of it without the lock. */
 struct sync {
     struct qi_disk *disk;
     struct qi_journal *journal, *old; /* old: NULL if durable */
     int dir;                          /* -1: durable */
     uint64_t from, tail;              /* of the journal */
-    uint64_t ahead;                   /* up to here its pages are made ready for what comes next */
 };
-
-/* A queue in full flow: the pages of the next interval are made ready before they are needed. With the lock: appends
- * move `allocated`. */
-static uint64_t end_of_ahead(const struct sync *sync) {
-    uint64_t ahead = 2 * (sync->tail - sync->from), end = sync->journal->tape.allocated;
-    if (ahead < AHEAD_MIN)
-        return sync->tail;
-    if (ahead > AHEAD_MAX)
-        ahead = AHEAD_MAX;
-    return sync->tail + ahead < end ? sync->tail + ahead : end;
-}
 
 static int sync_files(const struct sync *sync) {
     struct qi_disk *disk = sync->disk;
@@ -69,8 +54,6 @@ static int sync_files(const struct sync *sync) {
         error = disk->ops->sync(disk, sync->journal->tape.file);
     if (error && QI_BUG(failed_sync_retried))
         error = disk->ops->sync(disk, sync->journal->tape.file);
-    if (!error)
-        qi_tape_prepare(&sync->journal->tape, sync->tail, sync->ahead);
     return error;
 }
 
@@ -90,7 +73,6 @@ static int sync_once(struct qi_queue *queue) {
     queue->dir_unsynced = false;
     int error = QI_BUG(body_not_synced) ? 0 : qi_sync_messages(store);
     if (!error) {
-        sync.ahead = end_of_ahead(&sync);
         qi_unlock(store);
         error = sync_files(&sync);
         qi_relock(store);

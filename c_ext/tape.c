@@ -27,7 +27,7 @@ int qi_tape_load(struct qi_tape *tape) {
     if (tape->allocated == 0)
         return 0;
     if (!tape->told)
-        return disk->ops->populate(disk, tape->memory, tape->allocated, false);
+        return disk->ops->populate(disk, tape->memory, tape->allocated);
     int64_t got = disk->ops->read(disk, tape->file, tape->memory, tape->allocated, 0);
     return got < 0 ? (int)got : 0;
 }
@@ -93,11 +93,4 @@ void qi_tape_settle(struct qi_tape *tape, uint64_t from, uint64_t to) {
     to &= ~(PAGE - 1);
     if (!tape->told && to > from)
         tape->disk->ops->settle(tape->disk, tape->memory + from, to - from);
-}
-
-void qi_tape_prepare(struct qi_tape *tape, uint64_t from, uint64_t to) {
-    from = (from + PAGE - 1) & ~(PAGE - 1);
-    to &= ~(PAGE - 1);
-    if (!tape->told && to > from) /* only a help: a failure shows at the store or the sync */
-        tape->disk->ops->populate(tape->disk, tape->memory + from, to - from, true);
 }

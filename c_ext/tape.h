@@ -34,9 +34,6 @@ int qi_tape_cut(struct qi_tape *tape, uint64_t size);
 
 /* Before a sync: the whole pages between two offsets will not be written again soon. */
 void qi_tape_settle(struct qi_tape *tape, uint64_t from, uint64_t to);
-/* Gets the pages between two offsets, both inside what is allocated, ready for stores: all at once instead of one fault
- * each. */
-void qi_tape_prepare(struct qi_tape *tape, uint64_t from, uint64_t to);
 
 static inline int qi_tape_wrote(struct qi_tape *tape, uint64_t offset, uint64_t length) {
     if (__builtin_expect(!tape->told, 1))

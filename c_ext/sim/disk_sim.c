@@ -342,10 +342,9 @@ static void unmap(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
     munmap(memory, length);
 }
 
-static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length, bool for_write) {
+static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
     (void)memory;
     (void)length;
-    (void)for_write;
     return qi_sim_trouble(sim_of(disk), "populate", false);
 }
 
