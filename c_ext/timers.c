@@ -12,7 +12,7 @@
 
 #define SEGMENT_ENTRY (UINT64_C(1) << 63) /* in an id: any ReqId of a segment that is cold */
 #define TIDY_MIN      4096u
-#define DUE_MAX       65536u
+#define DUE_MAX       16384u
 
 void qi_timers_clear(struct qi_timers *timers) {
     free(timers->delayed.items);
@@ -180,6 +180,11 @@ uint64_t qi_segment_due_us(const struct qi_queue *queue, const struct qi_segment
     return earliest;
 }
 
+static void push_segment(struct qi_queue *queue, const struct qi_segment *segment) {
+    qi_heap_push(&queue->timers.delayed, segment->due_us,
+                 qi_req_id(queue, segment, 0) | SEGMENT_ENTRY);
+}
+
 int qi_timers_begin(struct qi_queue *queue) {
     int error = 0;
     for (uint32_t i = 0; i < queue->segments.count && !error; i++) {
@@ -198,8 +203,7 @@ int qi_timers_begin(struct qi_queue *queue) {
         } else if (segment->delayed) {
             error = time_room(queue, 1);
             if (!error)
-                qi_heap_push(&queue->timers.delayed, segment->due_us,
-                             qi_req_id(queue, segment, 0) | SEGMENT_ENTRY);
+                push_segment(queue, segment);
         }
     }
     return error;
@@ -268,38 +272,35 @@ static uint64_t due_key(const struct qi_queue *queue, const struct qi_segment *s
 
 /* ---- what is out of date ---- */
 
-/* A message of a cold segment stands for the segment: once is enough. */
-static bool still_counts(struct qi_queue *queue, struct qi_timer *timer, bool lease) {
-    struct qi_segment *segment = segment_of(queue, timer->id);
+/* Which entries of messages still count, by themselves. */
+static bool is_claimed(struct qi_queue *queue, const struct qi_timer *timer, bool lease) {
+    const struct qi_segment *segment = segment_of(queue, timer->id);
     uint32_t slot = (uint32_t)(timer->id % queue->store->options.segment_entries);
-    if (!segment)
+    if (!segment || !segment->hot)
         return false;
     if (lease)
-        return segment->hot && is_leased(segment, slot, timer->key);
-    if (segment->hot && segment->hot->loaded)
-        return !(timer->id & SEGMENT_ENTRY) && is_delayed(segment, slot, timer->key);
-    *timer = (struct qi_timer){segment->due_us, qi_req_id(queue, segment, 0) | SEGMENT_ENTRY};
-    return segment->delayed > 0;
+        return is_leased(segment, slot, timer->key);
+    return segment->hot->loaded && !(timer->id & SEGMENT_ENTRY) &&
+           is_delayed(segment, slot, timer->key);
 }
 
-static int compare(const void *a, const void *b) {
-    return qi_timer_is_before(a, b) ? -1 : qi_timer_is_before(b, a);
+/* A segment that is not in memory has one entry for all its messages. */
+static bool waits_as_whole(const struct qi_segment *segment) {
+    return segment->delayed > 0 && !(segment->hot && segment->hot->loaded);
 }
 
-/* Sorted, and each once: a sorted array is a heap. */
-static void tidy(struct qi_queue *queue, struct qi_heap *heap, bool lease) {
+static bool still_counts(struct qi_queue *queue, const struct qi_timer *timer) {
+    const struct qi_segment *segment = segment_of(queue, timer->id);
+    return segment && (waits_as_whole(segment) || is_claimed(queue, timer, false));
+}
+
+static void drop_unclaimed(struct qi_queue *queue, struct qi_heap *heap, bool lease) {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < heap->count; i++) {
-        struct qi_timer timer = heap->items[i];
-        if (still_counts(queue, &timer, lease))
-            heap->items[kept++] = timer;
-    }
-    if (kept)
-        qsort(heap->items, kept, sizeof *heap->items, compare);
-    heap->count = 0;
-    for (uint32_t i = 0; i < kept; i++)
-        if (heap->count == 0 || compare(&heap->items[heap->count - 1], &heap->items[i]) != 0)
-            heap->items[heap->count++] = heap->items[i];
+    for (uint32_t i = 0; i < heap->count; i++)
+        if (is_claimed(queue, &heap->items[i], lease))
+            heap->items[kept++] = heap->items[i];
+    heap->count = kept;
+    qi_heap_order(heap);
 }
 
 /* ---- running ---- */
@@ -343,7 +344,7 @@ void qi_leases_run_due(struct qi_queue *queue) {
     while (leases->count && leases->items[0].key <= now)
         ready += run_lease(queue);
     if (leases->count > TIDY_MIN && leases->count > 2 * queue->out)
-        tidy(queue, leases, true);
+        drop_unclaimed(queue, leases, true);
     if (ready)
         qi_announce(queue, ready);
 }
@@ -394,8 +395,7 @@ uint64_t qi_timers_next_us(const struct qi_queue *queue) {
 
 uint64_t qi_next_due_us(struct qi_queue *queue) {
     struct qi_heap *delayed = &queue->timers.delayed;
-    struct qi_timer first;
-    while (delayed->count && (first = delayed->items[0], !still_counts(queue, &first, false)))
+    while (delayed->count && !still_counts(queue, &delayed->items[0]))
         qi_heap_pop(delayed);
     return delayed->count ? delayed->items[0].key : 0;
 }
@@ -420,9 +420,28 @@ bool qi_due_first(struct qi_queue *queue, struct qi_segment **segment, uint32_t 
     return false;
 }
 
+/* The next one's record is anywhere in memory: it comes into the cache while its predecessor is delivered. */
+static void fetch_next(struct qi_queue *queue) {
+    const struct qi_heap *due = &queue->timers.due;
+    const struct qi_segment *segment = due->count ? segment_of(queue, due->items[0].id) : NULL;
+    if (!segment || !segment->hot)
+        return;
+    uint32_t slot = (uint32_t)(due->items[0].id % queue->store->options.segment_entries);
+    const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    uint32_t loc = slots->loc[slot & 63], offset = loc & QI_LOC_OFFSET_MAX;
+    if (slots->time)
+        __builtin_prefetch(&slots->time[slot & 63]);
+    if ((loc & QI_LOC_FILE) == QI_LOC_SEGMENT && offset < segment->hot->kept_length) {
+        __builtin_prefetch(segment->hot->kept + offset);
+        __builtin_prefetch(segment->hot->kept + offset + 64);
+        __builtin_prefetch(segment->hot->kept + offset + 128);
+    }
+}
+
 /* Without its bit the message is not found again, whatever else the heap says of it. */
 void qi_due_take(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     qi_heap_pop(&queue->timers.due);
+    fetch_next(queue);
     qi_clear_bit(&qi_slots_of(segment->hot, slot)->due, slot);
     count_delayed(queue, segment, 1);
 }
@@ -445,12 +464,17 @@ void qi_due_put_off(struct qi_queue *queue) {
 }
 
 void qi_timers_tidy(struct qi_queue *queue) {
-    struct qi_timers *timers = &queue->timers;
-    uint64_t hot = 0;
-    for (uint32_t i = 0; i < queue->segments.count && timers->delayed.count > TIDY_MIN; i++) {
-        const struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
-        hot += segment->hot ? segment->delayed : segment->delayed > 0;
-    }
-    if (timers->delayed.count > TIDY_MIN && timers->delayed.count > 2 * hot)
-        tidy(queue, &timers->delayed, false);
+    struct qi_heap *delayed = &queue->timers.delayed;
+    struct qi_segment *segments = queue->segments.items + queue->segments.start;
+    uint64_t live = 0;
+    if (delayed->count <= TIDY_MIN)
+        return;
+    for (uint32_t i = 0; i < queue->segments.count; i++)
+        live += waits_as_whole(&segments[i]) ? 1 : segments[i].hot ? segments[i].delayed : 0;
+    if (delayed->count <= live + live / 2)
+        return;
+    drop_unclaimed(queue, delayed, false);
+    for (uint32_t i = 0; i < queue->segments.count; i++)
+        if (waits_as_whole(&segments[i]))
+            push_segment(queue, &segments[i]); /* it had an entry before: there is room */
 }
