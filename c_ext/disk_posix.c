@@ -234,9 +234,9 @@ static int sync_dir(struct qi_disk *disk, int dir) {
     return fsync(dir) != 0 ? -errno : 0;
 }
 
-static int drop_cache(struct qi_disk *disk, int file) {
+static int drop_cache(struct qi_disk *disk, int file, uint64_t from) {
     (void)disk;
-    return -posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    return -posix_fadvise(file, (off_t)from, 0, POSIX_FADV_DONTNEED);
 }
 
 static int map(struct qi_disk *disk, int file, uint64_t length, uint8_t **memory) {

@@ -12,6 +12,8 @@
 #include "bug.h"
 #include "crc32c.h"
 
+#define PAGE UINT64_C(4096)
+
 const char *qi_journal_name(uint64_t epoch) {
     return epoch % 2 == 0 ? "journal.jif" : "journal.alt";
 }
@@ -155,8 +157,6 @@ int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length
     return 0;
 }
 
-#define PAGE UINT64_C(4096)
-
 int qi_journal_cut(struct qi_journal *journal, uint64_t end) {
     struct qi_tape *tape = &journal->tape;
     uint64_t size = (end + QI_FRAME_HEADER + PAGE - 1) & ~(PAGE - 1);
@@ -192,22 +192,23 @@ static void note_frame(struct qi_journal_scan *scan, const struct qi_frame *fram
     }
 }
 
-/* The highest offset that a frame of that type and length at or behind `offset` says was durable. The header word is
- * searched for as it is: a recycled file has megabytes of old frames there, which need not be looked at. */
-static uint64_t highest_mark(const struct qi_journal *journal, uint64_t offset, uint32_t type,
-                             uint32_t length) {
+/* The highest offset that a frame of that type and length between the two says was durable. The header word is searched
+ * for as it is, by its last byte, the rarest: a recycled file has megabytes of old frames, which need not be looked at. */
+static uint64_t highest_mark(const struct qi_journal *journal, uint64_t offset, uint64_t end,
+                             uint32_t type, uint32_t length) {
     const uint8_t *bytes = journal->tape.memory;
-    uint64_t size = journal->tape.allocated, mark = 0;
+    uint64_t mark = 0;
     uint8_t word[4];
     qi_put32(word, type << 28 | length);
-    while (offset < size) {
-        const uint8_t *found = memchr(bytes + offset, word[0], size - offset);
+    while (offset + sizeof word <= end) {
+        const uint8_t *found = memchr(bytes + offset + 3, word[3], end - offset - 3);
         if (!found)
             break;
-        offset = (uint64_t)(found - bytes);
+        offset = (uint64_t)(found - bytes) - 3;
         struct qi_frame frame;
-        if (size - offset >= sizeof word && memcmp(found, word, sizeof word) == 0 &&
-            qi_frame_read(journal->seed, bytes, size, offset, 0, &frame) == QI_FRAME_VALID &&
+        if (memcmp(bytes + offset, word, sizeof word) == 0 &&
+            qi_frame_read(journal->seed, bytes, journal->tape.allocated, offset, 0, &frame) ==
+                QI_FRAME_VALID &&
             qi_get64(frame.payload) > mark)
             mark = qi_get64(frame.payload);
         offset++;
@@ -215,13 +216,34 @@ static uint64_t highest_mark(const struct qi_journal *journal, uint64_t offset, 
     return mark;
 }
 
+static uint64_t mark_between(const struct qi_journal *journal, uint64_t offset, uint64_t end) {
+    uint64_t mark = highest_mark(journal, offset, end, QI_FRAME_MARK, 16);
+    uint64_t close = highest_mark(journal, offset, end, QI_FRAME_CLOSE, 28);
+    return mark > close ? mark : close;
+}
+
 /* A MARK never says more than its own offset, so one search from the first bad place on answers for all later ones. */
 static uint64_t mark_behind(const struct qi_journal *journal, uint64_t offset) {
-    if (QI_BUG(marks_ignored))
+    return QI_BUG(marks_ignored) ? 0 : mark_between(journal, offset, journal->tape.allocated);
+}
+
+#define PIECE (UINT64_C(64) << 10)
+
+/* They come every few milliseconds: from the end, the first piece that has one has the last. */
+uint64_t qi_journal_durable(const struct qi_journal *journal, const uint8_t *identity) {
+    struct qi_journal same = {.tape = journal->tape};
+    uint64_t epoch, durable = 0;
+    bool damaged;
+    if (!qi_journal_read_header(journal, identity, &epoch, &damaged) || damaged)
         return 0;
-    uint64_t mark = highest_mark(journal, offset, QI_FRAME_MARK, 16);
-    uint64_t close = highest_mark(journal, offset, QI_FRAME_CLOSE, 28);
-    return mark > close ? mark : close;
+    same.seed = qi_frame_seed(identity, 0, epoch);
+    for (uint64_t end = same.tape.allocated; end > QI_JOURNAL_START && !durable;) {
+        uint64_t from = end > QI_JOURNAL_START + PIECE ? end - PIECE : QI_JOURNAL_START;
+        uint64_t reach = end + 3 < same.tape.allocated ? end + 3 : same.tape.allocated;
+        durable = mark_between(&same, from, reach);
+        end = from;
+    }
+    return durable & ~(PAGE - 1);
 }
 
 /* There is one behind `from`: zeros would be the end. */

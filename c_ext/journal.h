@@ -38,6 +38,9 @@ int qi_journal_begin(struct qi_journal *journal, const uint8_t *identity, uint64
  * holds neither a header nor zeros. */
 bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *identity,
                             uint64_t *epoch, bool *damaged);
+/* How far what is in memory is known to have been durable once, in whole pages: 0 if the header or a MARK is not there. Cost: the
+ * bytes behind the last MARK. */
+uint64_t qi_journal_durable(const struct qi_journal *journal, const uint8_t *identity);
 /* Wipes the headers of a journal whose epoch is flushed: if both copies of the current one were damaged later, this one
  * must not pass for the truth. */
 int qi_journal_retire(struct qi_journal *journal);

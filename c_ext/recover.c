@@ -1,10 +1,10 @@
 /* recover.c - from files to maps: which journal is the truth, which segments it names, what happened since.
  *
- * Opening is a barrier (H12): the journals are synced and dropped from the cache before they are read, after an unclean
- * end the bodies that they name too; then the tail is cut (H4), a SESSION frame appended and synced. So a power cut right
- * after open takes nothing back. Segments need no sync: a MANIFEST names only what was durable before it was written.
- * Cost: the journals' bytes and, after an unclean end, the bodies behind the last MARK; one open per living segment.
- * Segment files are read when somebody needs them.
+ * Opening is a barrier (H12): the journals are synced, and dropped from the cache as far as no MARK vouches for them,
+ * before they are read; after an unclean end the bodies that they name too. Then the tail is cut (H4), a SESSION frame
+ * appended and synced: a power cut right after open takes nothing back. Segments need no sync: a MANIFEST names only what
+ * was durable. Cost: the journals' bytes and, after an unclean end, the bodies behind the last MARK; one open per living
+ * segment. Segment files are read when somebody needs them.
  */
 #include <assert.h>
 #include <errno.h>
@@ -31,8 +31,32 @@ static int has_header(const struct qi_tape *tape) {
     return qi_get64(copies[0]) != 0 || qi_get64(copies[1]) != 0;
 }
 
-/* H12: what the cache holds reaches the medium before it is read; then the cache is dropped, because after a failed
- * sync in an earlier life it may hold what the medium does not. */
+/* Takes over the file. 1: its bytes are in memory; 0: it has none that matter; or an error. */
+static int read_journal(const struct qi_store *store, struct qi_tape *tape, int file) {
+    uint64_t room = 2 * store->options.max_journal_bytes + (UINT64_C(8) << 20) + QI_JOURNAL_START;
+    bool reading = store->options.read_only;
+    uint64_t mapped = reading ? 0 : room < QI_LOC_OFFSET_MAX ? room : QI_LOC_OFFSET_MAX;
+    int error = qi_tape_open(tape, store->disk, file, mapped, store->use_mapping);
+    int load = error || reading ? !error : has_header(tape);
+    if (load == 1 && !error)
+        error = qi_tape_load(tape);
+    return error ? error : load;
+}
+
+/* After a failed sync in an earlier life the cache may hold what the medium does not. Not of what a MARK vouches for,
+ * which was written behind a sync that came back well; all behind the last one is dropped and read again. */
+static int drop_unvouched(struct qi_queue *queue, struct qi_journal *journal, int loaded) {
+    struct qi_disk *disk = queue->store->disk;
+    uint64_t durable = loaded ? qi_journal_durable(journal, queue->identity) : 0;
+    int file = qi_tape_leave(&journal->tape);
+    int error = disk->ops->drop_cache(disk, file, durable);
+    if (!error)
+        return read_journal(queue->store, &journal->tape, file);
+    disk->ops->close(disk, file);
+    return error;
+}
+
+/* H12: what the cache holds reaches the medium before it is read. */
 static int open_journal(struct qi_queue *queue, uint32_t which) {
     struct qi_store *store = queue->store;
     struct qi_disk *disk = store->disk;
@@ -43,27 +67,16 @@ static int open_journal(struct qi_queue *queue, uint32_t which) {
         return 0;
     if (file < 0)
         return qi_fail_disk(file, "cannot open", name);
-    int error = 0;
-    if (!reading && !QI_BUG(barrier_left_out)) {
-        error = disk->ops->sync(disk, file);
-        if (!error && !QI_BUG(cache_not_dropped))
-            disk->ops->drop_cache(disk, file);
-    }
+    int error = reading || QI_BUG(barrier_left_out) ? 0 : disk->ops->sync(disk, file);
     if (error) {
         disk->ops->close(disk, file);
         return qi_fail_disk(error, "cannot sync", name);
     }
-    uint64_t mapped = 2 * store->options.max_journal_bytes + (UINT64_C(8) << 20) + QI_JOURNAL_START;
-    if (mapped > QI_LOC_OFFSET_MAX)
-        mapped = QI_LOC_OFFSET_MAX;
-    struct qi_tape *tape = &queue->journals[which].tape;
-    error = qi_tape_open(tape, disk, file, reading ? 0 : mapped, store->use_mapping);
-    int load = error || reading ? !error : has_header(tape);
-    if (load < 0)
-        error = load;
-    else if (load)
-        error = qi_tape_load(tape);
-    return error ? qi_fail_disk(error, "cannot read", name) : 0;
+    struct qi_journal *journal = &queue->journals[which];
+    int result = read_journal(store, &journal->tape, file);
+    if (result >= 0 && !reading && !QI_BUG(cache_not_dropped))
+        result = drop_unvouched(queue, journal, result);
+    return result < 0 ? qi_fail_disk(result, "cannot read", name) : 0;
 }
 
 /* A reader beside a live writer reads again until the pair of journals is of one moment. */

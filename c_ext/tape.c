@@ -32,12 +32,19 @@ int qi_tape_load(struct qi_tape *tape) {
     return got < 0 ? (int)got : 0;
 }
 
-void qi_tape_close(struct qi_tape *tape) {
+int qi_tape_leave(struct qi_tape *tape) {
+    int file = tape->file;
     if (tape->memory)
         tape->disk->ops->unmap(tape->disk, tape->memory, tape->mapped);
-    if (tape->disk && tape->file >= 0)
-        tape->disk->ops->close(tape->disk, tape->file);
     *tape = (struct qi_tape){.file = -1};
+    return file;
+}
+
+void qi_tape_close(struct qi_tape *tape) {
+    struct qi_disk *disk = tape->disk;
+    int file = qi_tape_leave(tape);
+    if (disk && file >= 0)
+        disk->ops->close(disk, file);
 }
 
 int qi_tape_reserve(struct qi_tape *tape, uint64_t size, uint64_t keep_free) {

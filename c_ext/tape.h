@@ -24,6 +24,8 @@ int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t 
 /* Makes the bytes that the file has appear in memory; until then only what is stored is there. */
 int qi_tape_load(struct qi_tape *tape);
 void qi_tape_close(struct qi_tape *tape);
+/* Closed, but for its file, which is given back. */
+int qi_tape_leave(struct qi_tape *tape);
 
 /* Makes `size` bytes usable. With keep_free > 0 it refuses (-ENOSPC) when the disk would have less than that left:
  * publishes leave room for acks and flushes (H14). -EFBIG when the tape cannot hold it. */

@@ -297,15 +297,22 @@ static int sync_dir(struct qi_disk *disk, int dir) {
 }
 
 /* Clean pages go; what was written and not yet synced stays. */
-static int drop_cache(struct qi_disk *disk, int file) {
+static int drop_cache(struct qi_disk *disk, int file, uint64_t from) {
     struct qi_sim *sim = sim_of(disk);
     int error = qi_sim_trouble(sim, "drop_cache", false);
     struct qi_sim_node *node = node_of(sim, file);
     if (error || node->changes_count > 0 || node->cache == node->durable)
         return error;
+    struct qi_sim_bytes *bytes = qi_sim_share(node->durable);
+    uint64_t size = qi_sim_size(node->cache), stays = from < size ? from : size;
+    bool same = stays <= qi_sim_size(bytes) && memcmp(bytes->at, node->cache->at, stays) == 0;
+    if (!same && !qi_sim_put(&bytes, node->cache->at, stays, 0)) {
+        qi_sim_release(bytes);
+        return -ENOMEM;
+    }
     qi_sim_release(node->cache);
-    node->cache = qi_sim_share(node->durable);
-    node->dropped = false;
+    node->cache = bytes;
+    node->dropped = node->dropped && !same;
     return 0;
 }
 

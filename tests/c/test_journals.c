@@ -186,6 +186,38 @@ static void test_what_was_durable_before_a_rotation_is_known_behind_it(void) {
     qi_sim_free(crafted.sim);
 }
 
+/* What opening does not read again, after a kill: whole pages below the last MARK or CLOSE, whose header is whole. */
+static void test_only_what_a_mark_vouches_for_need_not_be_read_again(void) {
+    struct crafted crafted = crafted_new();
+    for (int i = 0; i < 8; i++)
+        publish_many(&crafted, 64);
+    assert(qi_queue_sync(crafted.queue) == 0);
+    publish_many(&crafted, 1);
+    let_go(&crafted);
+    load_journal(&crafted);
+    struct qi_journal journal = {.tape = {.memory = bytes, .allocated = size}};
+    const uint8_t *identity = bytes + QI_JH_IDENTITY;
+    uint64_t mark = last_frame(QI_JOURNAL_START, QI_FRAME_MARK),
+             durable = qi_get64(bytes + mark + QI_FRAME_HEADER);
+    assert(durable == mark && durable > QI_JOURNAL_START + 4096 && durable % 4096 != 0);
+    assert(qi_journal_durable(&journal, identity) == durable / 4096 * 4096);
+    bytes[QI_JOURNAL_HEADER_COPY + QI_JH_EPOCH] ^= 1;
+    assert(qi_journal_durable(&journal, identity) == 0);
+    bytes[QI_JOURNAL_HEADER_COPY + QI_JH_EPOCH] ^= 1;
+    bytes[mark + QI_FRAME_HEADER] ^= 1; /* the one before it: of the five */
+    assert(qi_journal_durable(&journal, identity) == QI_JOURNAL_START);
+    for (uint64_t at; (at = last_frame(QI_JOURNAL_START, QI_FRAME_MARK)) != 0;)
+        qi_put32(bytes + at, QI_FRAME_RECORDS << 28 | length_at(at));
+    assert(qi_journal_durable(&journal, identity) == 0);
+    open_it(&crafted);
+    close_it(&crafted);
+    load_journal(&crafted);
+    uint64_t close = last_frame(QI_JOURNAL_START, QI_FRAME_CLOSE);
+    durable = qi_get64(bytes + close + QI_FRAME_HEADER);
+    assert(close && qi_journal_durable(&journal, identity) == durable / 4096 * 4096);
+    qi_sim_free(crafted.sim);
+}
+
 /* ---- records ---- */
 
 static void add_records(uint64_t offset, const enum qi_record_kind *kinds, const uint64_t *req_ids,
@@ -362,6 +394,7 @@ static void test_a_journal_before_that_lost_its_end_is_cut_for_good(void) {
 
 int main(void) {
     test_what_was_durable_before_a_rotation_is_known_behind_it();
+    test_only_what_a_mark_vouches_for_need_not_be_read_again();
     test_lanes_that_cannot_be_are_left_out();
     test_a_stale_journal_that_could_not_be_emptied_stops_the_store();
     test_a_manifest_with_segments_that_cannot_be_is_refused();

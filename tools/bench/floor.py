@@ -73,7 +73,7 @@ class Floor:
         return self._batches("floor_flush", batch, count_max, seconds_max, body)
 
     def reopen_ms(self, count: int, body: bytes) -> float:
-        """`count` bodies that nobody synced: sync, drop from the cache, read."""
+        """`count` bodies that were synced as they came: sync, read."""
         seconds = ctypes.c_double()
         self._call("floor_reopen", _u32(count), body, _u32(len(body)), ctypes.byref(seconds))
         return seconds.value * 1e3

@@ -198,10 +198,10 @@ directory, as plain Python loops in one thread. A slow system handles fewer mess
 second of what it did. The spread is half the distance of the extremes. *Raw floor* is C that copies
 a body and its CRC32C into a mapped, preallocated file and reads it back; for sync rows it writes
 one 4 KiB block and calls fdatasync; for published batches it writes the bodies once to new blocks,
-65,536 of them per fdatasync, as a flush must; for reopening it makes 65,536 bodies durable, drops
-them from the cache and reads them, as recovery must with a full journal. 2 GiB of touched memory
-are freed just before each measurement, as a virtual machine may have to fetch what it uses first
-from its host. *Best known before* was measured earlier, with other programs.
+65,536 of them per fdatasync, as a flush must; for reopening it reads 65,536 bodies that were
+synced as they came, after one more sync, as recovery must with a full journal. 2 GiB of touched
+memory are freed just before each measurement, as a virtual machine may have to fetch what it uses
+first from its host. *Best known before* was measured earlier, with other programs.
 """
 
 
