@@ -344,6 +344,9 @@ int qi_bell_disarm(struct qi_queue *queue, bool may_wait) {
 }
 
 struct qi_queue *qi_bell_next(struct qi_store *store) {
+    /* In a forked child who had the list's lock stayed in the parent. */
+    if (store->fork_generation != qi_fork_generation())
+        return NULL;
     pthread_mutex_lock(&store->bell_lock);
     struct qi_queue *queue = store->rung;
     if (queue) {

@@ -24,6 +24,24 @@ SMALL = {
 }
 
 
+def in_child(use):
+    """Run `use` in a forked child; what it returned or raised, as text."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            answer = repr(use())
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(writer, answer.encode()[:4000])
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        answer = pipe.read().decode()
+    os.waitpid(child, 0)
+    return answer
+
+
 def twice(content: bytes) -> bytes:
     """store.meta or queue.meta: two copies, each in pages of its own."""
     return content.ljust(-len(content) // 4096 * -4096, b"\0") * 2

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from helpers import LONG, Getter, asleep
+from helpers import LONG, Getter, asleep, in_child
 
 from qindex._core import ffi, lib
 
@@ -54,6 +54,14 @@ def test_queues_that_ring_together_ring_once(store, bell):
     assert rings(bell)
     assert set(rung(store)) == {queue._handle for queue in queues}
     assert not rings(bell)
+
+
+def test_a_forked_child_hears_nothing(store, queue, bell):
+    """Nor does it wait for the list's lock, which another thread may have had at the fork."""
+    lib.qi_bell_arm(queue._handle, True)
+    queue.publish(b"a")
+    assert in_child(lambda: rung(store)) == "[]"
+    assert rung(store) == [queue._handle]
 
 
 def test_a_disarmed_one_is_silent_and_passes_on_what_it_left(store, queue, bell):

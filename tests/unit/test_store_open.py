@@ -8,27 +8,9 @@ import sys
 import threading
 
 import pytest
-from helpers import content, files_of, ids, queue_directory
+from helpers import content, files_of, ids, in_child, queue_directory
 
 import qindex
-
-
-def in_child(use):
-    """Run `use` in a forked child; what it returned or raised, as text."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            answer = repr(use())
-        except BaseException as error:
-            answer = f"{type(error).__name__}: {error}"
-        os.write(writer, answer.encode()[:4000])
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        answer = pipe.read().decode()
-    os.waitpid(child, 0)
-    return answer
 
 
 def run_python(script, *arguments):
