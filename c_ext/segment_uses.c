@@ -58,20 +58,35 @@ int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
                  : 0;
 }
 
+static int copy_uses(const struct qi_hot *hot, struct qi_file_use **uses, uint32_t *count) {
+    if (hot->uses_count == 0)
+        return 0;
+    *uses = malloc(hot->uses_count * sizeof **uses);
+    if (!*uses)
+        return qi_fail(QI_E_MEMORY, "no memory for a segment's list of message files");
+    memcpy(*uses, hot->uses, hot->uses_count * sizeof **uses);
+    *count = hot->uses_count;
+    return 0;
+}
+
 int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct qi_file_use **uses,
                     uint32_t *count) {
     *uses = NULL;
     *count = 0;
     if (segment->unacked == 0)
         return 0;
-    if (!segment->hot) {
+    if (!segment->hot || (!segment->hot->loaded && segment->length > 0)) {
         uint32_t transient = 0;
         int error = qi_segment_summary(queue, segment, uses, count, &transient);
-        /* Transients may have died since (the floor): then, or if the summary is damaged, the entries are read. */
-        if (!error &&
-            (transient == 0 ||
-             qi_count_of(segment->number * queue->store->options.segment_entries) >= queue->floor))
+        /* Transients may have died since (the floor): then, or if the summary is damaged, the entries are read. Also if
+         * the journal has acks of what is in the file: which of its references are gone is not known before. */
+        bool all_live =
+            transient == 0 ||
+            qi_count_of(segment->number * queue->store->options.segment_entries) >= queue->floor;
+        if (!error && all_live && !segment->hot)
             return 0;
+        if (!error && all_live && *count == 0)
+            return copy_uses(segment->hot, uses, count);
         if (error && error != QI_E_CORRUPT)
             return error;
         if (!queue->measured)
@@ -81,14 +96,7 @@ int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct q
         *count = 0;
     }
     int error = qi_segment_load(queue, segment);
-    if (error || segment->hot->uses_count == 0)
-        return error;
-    *uses = malloc(segment->hot->uses_count * sizeof **uses);
-    if (!*uses)
-        return qi_fail(QI_E_MEMORY, "no memory for a segment's list of message files");
-    memcpy(*uses, segment->hot->uses, segment->hot->uses_count * sizeof **uses);
-    *count = segment->hot->uses_count;
-    return 0;
+    return error ? error : copy_uses(segment->hot, uses, count);
 }
 
 int qi_segment_read_summary(struct qi_queue *queue, struct qi_segment *segment) {
