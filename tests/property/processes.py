@@ -5,33 +5,45 @@ import mmap
 import os
 import threading
 import time
+import zlib
 from pathlib import Path
 
 from qindex.testing import Adapter, Promise
 
 
 class Lines(Adapter):
-    """Bodies as lines of hex; nothing is taken out. Syncs when it is asked to."""
+    """A log of lines with checksums: a body in hex, or nothing for a get. Syncs when it must."""
 
     promise = Promise()
-    written = 0
 
     def open(self, directory):
-        self.directory = Path(directory)
-        self.fd = os.open(self.directory / "lines", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        whole = (self.directory / "lines").read_bytes().rpartition(b"\n")
-        os.ftruncate(self.fd, len(whole[0] + whole[1]))
-        self.lines = (whole[0]).split()
+        self.directory, self.bodies, end = Path(directory), [], 0
+        path = self.directory / "lines"
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        for line in path.read_bytes().splitlines(keepends=True):
+            text = line[9:-1]
+            if line != self.line(text):
+                break
+            end += len(line)
+            self.bodies = [*self.bodies, bytes.fromhex(text.decode())] if text else self.bodies[1:]
+        os.ftruncate(self.fd, end)
         self.sync()
 
+    def line(self, text):
+        return b"%08x %s\n" % (zlib.crc32(text), text)
+
     def publish(self, body):
-        self.write(body.hex().encode() + b"\n")
+        self.write(self.line(body.hex().encode()))
+        self.bodies.append(body)
 
     def write(self, line):
         os.write(self.fd, line)
 
     def get(self):
-        return bytes.fromhex(self.lines.pop(0).decode()) if self.lines else None
+        if not self.bodies:
+            return None
+        self.write(self.line(b""))
+        return self.bodies.pop(0)
 
     def sync(self):
         os.fsync(self.fd)
