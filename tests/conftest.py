@@ -4,12 +4,42 @@ import signal
 
 import pytest
 from helpers import SMALL, damage
+from rooms import Rooms
 
 import qindex
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would the processes that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+ROOMS = pytest.StashKey[Rooms]()
+
+
+def asks_for_rooms(item):
+    return "rooms" in getattr(item, "fixturenames", ())
+
+
+def pytest_collection_modifyitems(items):
+    """What the tests in C have come to is asked last: they run while those in Python do."""
+    items.sort(key=asks_for_rooms)
+
+
+def pytest_collection_finish(session):
+    names = [item.callspec.params["name"] for item in session.items if asks_for_rooms(item)]
+    if names and not session.config.option.collectonly:
+        session.config.stash[ROOMS] = Rooms(names)
+
+
+def pytest_unconfigure(config):
+    if ROOMS in config.stash:
+        config.stash[ROOMS].close()
+
+
+@pytest.fixture
+def rooms(pytestconfig):
+    """The tests in C, which began before the first test in Python."""
+    return pytestconfig.stash[ROOMS]
 
 
 @pytest.fixture

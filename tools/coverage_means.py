@@ -89,10 +89,10 @@ def in_c() -> Ran:
     """The tests in C, each with the parts of the core that it is about."""
     folder, failed = temporary(), ""
     for name in c_tests.C_TESTS:
-        own = folder / name
-        (own / "data").mkdir(parents=True)
-        c_tests.compile_test(name, compiler(), ["--coverage", "-O0"], own / "test", FLAGS)
-        done = subprocess.run([own / "test", own / "data"], capture_output=True, text=True)
+        data = folder / f"data_{name}"
+        data.mkdir()
+        program = c_tests.compile_test(name, compiler(), ["--coverage", "-O0"], folder, FLAGS)
+        done = subprocess.run([program, data], capture_output=True, text=True)
         if done.returncode:
             failed += f"{name}: {done.stderr[-1000:]}\n"
     return Ran(folder, failed)
