@@ -4,7 +4,7 @@
     python tools/coverage_c.py --means corpus c       only these of: explorer suite c corpus
     python tools/coverage_c.py --untaken              also prints each branch that nobody took
     python tools/coverage_c.py --work DIR             keeps what each means said there; one that has
-                                                      a file there is not run again
+                                                      a file of this core there is not run again
 
 Counted is all of c_ext but what serves tests only: sim, explore, record. Each means compiles it
 with --coverage into a temporary folder, without optimization, so that a branch is one of the
@@ -20,6 +20,7 @@ or is no more, or a means failed. With fewer means, only figures are told.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 import subprocess
@@ -209,15 +210,24 @@ def table(files: dict[str, File]) -> str:
 # ---- the means ----
 
 
+def fingerprint() -> str:
+    """Of the core's sources: figures of others are of other lines."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, lines in sorted(sources().items()):
+        digest.update("\n".join([name, *lines]).encode())
+    return digest.hexdigest()
+
+
 def run_means(name: str, work: Path | None = None) -> tuple[dict[str, File], str]:
     """What this means reaches, and what failed in it."""
     kept = work / f"{name}.json" if work else None
     if kept and kept.exists():
-        files = json.loads(kept.read_text(encoding="utf-8"))
-        return {
-            file: {int(number): Line(*line) for number, line in lines.items()}
-            for file, lines in files.items()
-        }, ""
+        said = json.loads(kept.read_text(encoding="utf-8"))
+        if said["sources"] == fingerprint():
+            return {
+                file: {int(number): Line(*line) for number, line in lines.items()}
+                for file, lines in said["files"].items()
+            }, ""
     ran = coverage_means.MEANS[name]()
     files = measure([ran.folder])
     if kept and not ran.failed:
@@ -228,7 +238,8 @@ def run_means(name: str, work: Path | None = None) -> tuple[dict[str, File], str
             }
             for file, lines in files.items()
         }
-        kept.write_text(json.dumps(plain), encoding="utf-8")
+        said = {"sources": fingerprint(), "files": plain}
+        kept.write_text(json.dumps(said), encoding="utf-8")
     return files, ran.failed
 
 

@@ -3,7 +3,8 @@
     python tools/proof.py --quick                 under three minutes
     python tools/proof.py --long 2                two hours of the searches
     python tools/proof.py --quick --rst FILE      writes the table there, too
-    python tools/proof.py --quick --work DIR      with what coverage_c.py --work DIR kept: all means
+    python tools/proof.py --quick --work DIR      all means of coverage; what coverage_c.py --work
+                                                  DIR kept of this core is taken
 
 What FILE says behind its heading "Longer runs" stays.
 
@@ -218,7 +219,7 @@ def rows_of_coverage(means: Sequence[str], work: Path | None) -> tuple[list[Row]
         listed = coverage_c.read_exceptions(coverage_c.EXCEPTIONS.read_text(encoding="utf-8"))
         wrong = coverage_c.compare(files, listed)
         failed += len(wrong)
-        rest = "the rest is" if not wrong else f"{len(wrong)} are neither taken nor"
+        rest = "the rest is" if not wrong else f"{len(wrong):,} are neither taken nor"
         here += f"; {rest} listed with reasons ({listed.total()})"
     row = Row(
         f"coverage of the C core ({', '.join(means)})", "SQLite: 100 % of branches (MC/DC)", here
@@ -299,6 +300,7 @@ def main(words: Sequence[str] | None = None) -> int:
     print(coverage)
     if options.rst:
         words_run = f"--long {options.long:g}" if options.long else "--quick"
+        words_run += " --work DIR" if options.work else ""
         text = rst(rows, coverage, words_run, time.monotonic() - begin)
         options.rst.write_text(text + longer_runs(options.rst), encoding="utf-8")
     print(f"{time.monotonic() - begin:.0f} s")

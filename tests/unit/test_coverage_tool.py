@@ -3,6 +3,7 @@
 from collections import Counter
 
 import coverage_c as tool
+import coverage_means
 import pytest
 
 LISTED = """\
@@ -79,3 +80,20 @@ def test_what_two_means_reached_is_added_up(measured):
     lines, branches = tool.total(files)
     assert lines.covered == lines.of == 3
     assert branches.of - branches.covered == 3
+
+
+def test_what_was_kept_of_another_core_is_measured_again(measured, monkeypatch, tmp_path):
+    ran = []
+
+    def means():
+        ran.append("c")
+        return coverage_means.Ran(tmp_path / "objects")
+
+    monkeypatch.setitem(coverage_means.MEANS, "c", means)
+    monkeypatch.setattr(tool, "measure", lambda folders: measured([7, 0], [0, 1, 1, 1], 1))
+    first = tool.run_means("c", tmp_path / "kept")
+    assert tool.run_means("c", tmp_path / "kept") == first
+    assert ran == ["c"]
+    monkeypatch.setattr(tool, "sources", lambda: {"batch.c": [*SOURCE, "/* new */"]})
+    tool.run_means("c", tmp_path / "kept")
+    assert ran == ["c", "c"]
