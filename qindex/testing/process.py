@@ -61,8 +61,12 @@ class Nursery:
             )
         self.socket = ours
         self.line = Line(ours)
-        self.line.say(**origin, path=sys.path)
-        answer = self.line.hear() or {"error": "the process ended"}
+        try:
+            self.line.say(**origin, path=sys.path)
+            answer = self.line.hear()
+        except OSError:  # nobody is there any more
+            answer = None
+        answer = answer or {"error": "the process ended; what it said is on stderr"}
         if "error" in answer:
             self.close()
             raise ImportError(f"{adapter.__name__} cannot be loaded: {answer['error']}")
@@ -78,7 +82,8 @@ class Nursery:
 
     def close(self) -> None:
         """The process ends when it has nobody to talk to."""
-        self.line.stream.close()
+        with contextlib.suppress(OSError):  # what was not read is still to be sent
+            self.line.stream.close()
         self.socket.close()
         self.process.wait()
 

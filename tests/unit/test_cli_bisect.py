@@ -117,8 +117,8 @@ def test_bodies_on_stdin(run, store, feed, text):
 
 
 def test_signals_and_runs_that_do_not_end_are_deaths(run, store):
-    kills = consumer(READ + "import os; 'body 8' in bodies and os.kill(os.getpid(), 11)")
-    assert "killed by SIGSEGV" in run("bisect", store, "--cmd", kills).out
+    kills = consumer(READ + "import os; 'body 8' in bodies and os.kill(os.getpid(), 6)")
+    assert "killed by SIGABRT" in run("bisect", store, "--cmd", kills).out
     hangs = consumer(READ + "import time; 'body 8' in bodies and time.sleep(600)")
     chosen = (store, "q", "--req-id", "6-9", "--seconds", "0.8")
     out = run("bisect", *chosen, "--cmd", hangs).out

@@ -1,5 +1,7 @@
 """Queues in a process of their own: the record is whole, and what it cannot hold is refused."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -107,7 +109,7 @@ def test_an_adapter_of_a_script_is_loaded_from_its_file(tmp_path):
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, script],
-        env={"PYTHONPATH": f"{root}:{root}/tests/property", "PATH": ""},
+        env={**os.environ, "PYTHONPATH": f"{root}:{root}/tests/property", "PATH": ""},
         capture_output=True,
         text=True,
         timeout=60,
@@ -122,3 +124,13 @@ def test_an_adapter_that_cannot_be_loaded_says_why(tmp_path):
     Nowhere.__qualname__ = "Nowhere"  # it says that it stands at the top level, and does not
     with pytest.raises(ImportError, match="Nowhere"):
         replay(Nowhere, "open")
+
+
+class Ends(Lines):
+    pass
+
+
+def test_a_process_that_ends_at_once_says_so(monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with pytest.raises(ImportError, match="Ends cannot be loaded: the process ended"):
+        replay(Ends, "open")
