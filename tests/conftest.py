@@ -2,6 +2,7 @@
 
 import signal
 
+import c_tests
 import pytest
 from helpers import SMALL, damage
 from rooms import Rooms
@@ -27,7 +28,7 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish(session):
     names = [item.callspec.params["name"] for item in session.items if asks_for_rooms(item)]
-    if names and not session.config.option.collectonly:
+    if names and c_tests.compiler() and not session.config.option.collectonly:
         session.config.stash[ROOMS] = Rooms(names)
 
 
@@ -39,6 +40,8 @@ def pytest_unconfigure(config):
 @pytest.fixture
 def rooms(pytestconfig):
     """The tests in C, which began before the first test in Python."""
+    if ROOMS not in pytestconfig.stash:
+        pytest.skip("no C compiler")
     return pytestconfig.stash[ROOMS]
 
 
