@@ -305,7 +305,8 @@ static int drop_cache(struct qi_disk *disk, int file, uint64_t from) {
         return error;
     struct qi_sim_bytes *bytes = qi_sim_share(node->durable);
     uint64_t size = qi_sim_size(node->cache), stays = from < size ? from : size;
-    bool same = stays <= qi_sim_size(bytes) && memcmp(bytes->at, node->cache->at, stays) == 0;
+    bool same = stays == 0 ||
+                (stays <= qi_sim_size(bytes) && memcmp(bytes->at, node->cache->at, stays) == 0);
     if (!same && !qi_sim_put(&bytes, node->cache->at, stays, 0)) {
         qi_sim_release(bytes);
         return -ENOMEM;
