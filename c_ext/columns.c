@@ -331,7 +331,7 @@ int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns)
         int64_t got = qi_browse(queue, columns->at, false, &message, payload, room);
         if (got == QI_EMPTY || (message.req_id != UINT64_MAX && message.req_id >= stop))
             break;
-        bool known = message.req_id != UINT64_MAX && message.req_id >= columns->at;
+        bool known = message.req_id != UINT64_MAX;
         if (got == QI_E_CORRUPT && known && message.flags & QI_STORED)
             message.flags |= QI_NO_BODY;
         else if (got < 0 && (got != QI_E_ROOM || columns->bodies))

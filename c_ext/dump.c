@@ -93,8 +93,7 @@ int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, si
         at = dump.walk.start;
     struct qi_frame frame;
     enum qi_frame_state state = qi_walk_frame(&dump.walk, at, inside, &frame);
-    if (state == QI_FRAME_END && !dump.walk.journal && size >= QI_FRAME_HEADER &&
-        at <= size - QI_FRAME_HEADER)
+    if (state == QI_FRAME_END && !dump.walk.journal && at + QI_FRAME_HEADER <= size)
         state = QI_FRAME_BAD; /* a segment has no zeros at its end */
     if (state == QI_FRAME_END)
         return 0;

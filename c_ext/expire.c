@@ -148,8 +148,7 @@ static void note_next(struct qi_queue *queue) {
 }
 
 static bool expires(const struct qi_queue *queue) {
-    return queue->recovered && !queue->recovering && !queue->deleted && queue->expiry_us &&
-           queue->rules_known;
+    return queue->recovered && !queue->recovering && queue->expiry_us && queue->rules_known;
 }
 
 void qi_expire_due(struct qi_store *store) {

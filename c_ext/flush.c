@@ -41,7 +41,7 @@ void qi_flush_forget(struct qi_queue *queue) {
 /* The next epoch may have begun before, in a life that lost it in a power cut: its frames would be valid again. They are
  * off the medium before the new ones come. If that sync fails nobody knows whether they are (H13). */
 static int empty_stale(struct qi_queue *queue, struct qi_journal *next) {
-    if (QI_BUG(stale_epoch_kept) || !queue->next_is_stale || next->tape.file < 0)
+    if (QI_BUG(stale_epoch_kept) || !queue->next_is_stale)
         return 0;
     int error = qi_tape_cut(&next->tape, 0);
     if (!error && (error = next->tape.disk->ops->sync(next->tape.disk, next->tape.file)) != 0)

@@ -421,7 +421,7 @@ int qi_messages_sync_run(struct qi_messages *messages, struct qi_messages_sync *
 void qi_messages_sync_end(struct qi_messages *messages, struct qi_messages_sync *sync, int error) {
     for (uint32_t i = 0; i < sync->count; i++) {
         bool was_tape = sync->tape && i == sync->count - 1;
-        if (was_tape && messages->tape.file >= 0 && messages->tape_number == sync->numbers[i]) {
+        if (was_tape && messages->tape_number == sync->numbers[i]) {
             messages->tape_pinned--;
             continue;
         }

@@ -132,7 +132,7 @@ static void step_over(struct qi_look *look, const struct qi_found *found) {
         look->from = req_id + 1;
         look->stepped[qi_lane_number(req_id) / 64] |= UINT64_C(1) << qi_lane_number(req_id) % 64;
     } else {
-        qi_due_put_off(look->queue);
+        qi_due_put_off(look->queue, found->segment, found->slot);
     }
 }
 

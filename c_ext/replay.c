@@ -3,6 +3,7 @@
  * Bits only ever go from 0 to 1 (H3): a record seen twice changes nothing. A segment whose file was not read yet takes
  * the news in jdel, jack and count alone; qi_segment_load merges them with what the file says.
  */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "bug.h"
@@ -90,10 +91,11 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
             qi_segment_ack(queue, segment, slot);
         return 0;
     }
-    if (hot->loaded || segment->unacked == 0 || record->kind == QI_TIME) {
+    if (hot->loaded || segment->unacked == 0) {
         *orphans += segment->flushed_transient == 0; /* else it may be about a dead transient */
         return 0;
     }
+    assert(record->kind != QI_TIME); /* for that the segment was loaded */
     error = qi_segment_room(segment, slot, 1);
     if (error)
         return error;

@@ -120,8 +120,6 @@ static int find_heads(struct qi_queue *queue, uint64_t count, uint64_t bytes) {
 static int let_heads_go(struct qi_queue *queue) {
     const struct qi_heads *heads = &queue->heads;
     uint32_t entries = queue->store->options.segment_entries;
-    if (heads->count == 0)
-        return 0;
     if (queue->rules.overflow == QI_BURY_HEAD)
         return qi_bury(queue, heads->req_ids, heads->count, QI_DEAD_FULL);
     int error = qi_append_events(queue, QI_ACK, heads->req_ids, heads->count);

@@ -453,11 +453,7 @@ void qi_due_put_back(struct qi_queue *queue, struct qi_segment *segment, uint32_
                  qi_req_id(queue, segment, slot));
 }
 
-void qi_due_put_off(struct qi_queue *queue) {
-    struct qi_segment *segment;
-    uint32_t slot, priority;
-    if (!qi_due_first(queue, &segment, &slot, &priority))
-        return;
+void qi_due_put_off(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     qi_due_take(queue, segment, slot);
     qi_heap_push(&queue->timers.delayed, key_of(slots, slot), qi_req_id(queue, segment, slot));

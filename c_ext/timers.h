@@ -123,7 +123,7 @@ bool qi_due_first(struct qi_queue *queue, struct qi_segment **segment, uint32_t 
 void qi_due_take(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 void qi_due_put_back(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 /* The first that is due is put off for the rest of this look: it has expired, and nothing may be changed. */
-void qi_due_put_off(struct qi_queue *queue);
+void qi_due_put_off(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 
 /* The earliest time of what is held, or will be at the next open; UINT64_MAX: nothing is. Of a segment with its maps. */
 uint64_t qi_segment_due_us(const struct qi_queue *queue, const struct qi_segment *segment);

@@ -207,8 +207,7 @@ static void sleep_for(struct qi_store *store, struct qi_sleeper *sleeper, uint64
 /* One look at a queue. An idle queue of which is known that it has nothing is not woken for it. */
 static int64_t look(struct qi_queue *queue, qi_take take, void *context) {
     int64_t result = 0;
-    if (queue->recovered && !queue->recovering && !queue->deleted && !has_ready(queue) &&
-        !has_run_out(queue)) {
+    if (queue->recovered && !queue->recovering && !has_ready(queue) && !has_run_out(queue)) {
         result = qi_store_usable(queue->store, true);
         return result ? result : QI_EMPTY;
     }

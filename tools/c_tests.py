@@ -78,6 +78,7 @@ C_TESTS = {
     "journals": engine,
     "readers": engine,
     "rewrites": engine,
+    "timers": engine,
     "times": engine,
     "waits": engine,
     "threads": engine,
