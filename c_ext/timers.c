@@ -235,7 +235,7 @@ void qi_release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slo
     struct qi_lane *lane = qi_lane_find(&queue->lanes, qi_lane_number(req_id));
     if (!is_in_priority_lane(queue, segment))
         hold(queue, segment, slot);
-    else if (lane && req_id < lane->cursor)
+    else if (req_id < lane->cursor)
         lane->cursor = req_id;
 }
 

@@ -81,6 +81,7 @@ C_TESTS = {
     "timers": engine,
     "times": engine,
     "waits": engine,
+    "strange": engine,
     "threads": engine,
     "faults": engine,
     "faults_times": engine,
