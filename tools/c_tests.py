@@ -72,6 +72,7 @@ C_TESTS = {
     "frames": pure,
     "foreign": foreign,
     "disk_posix": real_disk,
+    "bounds": engine,
     "columns": engine,
     "corners": engine,
     "crafted": engine,
