@@ -4,7 +4,7 @@
 #include "corner.h"
 #include "crc32c.h"
 #include "frame.h"
-#include "messages.h"
+#include "messages_files.h"
 
 #define ROOM  64u
 #define BYTES 16384u
@@ -183,14 +183,22 @@ static void test_what_is_no_file_of_ours_has_no_rows(void) {
 
 /* ---- stored bodies ---- */
 
-static uint64_t bodies_in(const struct corner *corner, const uint8_t *bytes, uint64_t size,
-                          uint32_t portion, uint64_t *damaged) {
+static int64_t get_one(qi_queue *queue, uint64_t *req_id) {
+    static uint8_t payload[1000];
+    qi_reader reader = {.queue = queue, .payload = payload, .room = sizeof payload};
+    int64_t got = qi_get(&reader);
+    *req_id = reader.message.req_id;
+    return got;
+}
+
+static uint64_t bodies_in(const struct corner *corner, uint64_t number, const uint8_t *bytes,
+                          uint64_t size, uint32_t portion, uint64_t *damaged) {
     qi_columns columns = columns_of(portion, false), none = {.room = portion};
     uint64_t sound = 0;
     int64_t got;
     *damaged = 0;
-    while ((got = qi_columns_bodies(corner->store->identity, 0, bytes, size, &columns)) > 0) {
-        assert(qi_columns_bodies(corner->store->identity, 0, bytes, size, &none) == got);
+    while ((got = qi_columns_bodies(corner->store->identity, number, bytes, size, &columns)) > 0) {
+        assert(qi_columns_bodies(corner->store->identity, number, bytes, size, &none) == got);
         for (int64_t i = 0; i < got; i++) {
             sound += table.kind[i] == QI_ROW_SOUND;
             *damaged += table.kind[i] == QI_ROW_DAMAGED;
@@ -210,20 +218,20 @@ static void test_bodies_are_found_behind_damage(void) {
     }
     uint8_t *bytes = copy_of(corner.sim, "0.qms", &size);
     for (uint32_t portion = 1; portion <= 8; portion++)
-        assert(bodies_in(&corner, bytes, size, portion, &damaged) == 6 && damaged == 0);
+        assert(bodies_in(&corner, 0, bytes, size, portion, &damaged) == 6 && damaged == 0);
     uint64_t frame = QI_MESSAGE_OVERHEAD + sizeof body, first = QI_MESSAGES_START;
     bytes[first + frame + QI_MESSAGE_HEADER + 7] ^= 1; /* a body */
-    assert(bodies_in(&corner, bytes, size, 3, &damaged) == 5 && damaged == 1);
+    assert(bodies_in(&corner, 0, bytes, size, 3, &damaged) == 5 && damaged == 1);
     bytes[first + 3 * frame] ^= 1; /* a length: what follows is searched for */
-    assert(bodies_in(&corner, bytes, size, 3, &damaged) == 4 && damaged == 1);
+    assert(bodies_in(&corner, 0, bytes, size, 3, &damaged) == 4 && damaged == 1);
     /* A stamp where no frame is, and a frame that says where it was born, which is elsewhere. */
     memset(bytes + first + 3 * frame + 40, 7, 32);
     memcpy(bytes + first + 3 * frame + 100, bytes + first, 60);
-    assert(bodies_in(&corner, bytes, size, 3, &damaged) == 4 && damaged == 1);
+    assert(bodies_in(&corner, 0, bytes, size, 3, &damaged) == 4 && damaged == 1);
     bytes[first + 4 * frame + QI_MESSAGE_HEADER] ^= 1; /* found, and no body either */
-    assert(bodies_in(&corner, bytes, size, 3, &damaged) == 3);
+    assert(bodies_in(&corner, 0, bytes, size, 3, &damaged) == 3);
     memset(bytes + first + 3 * frame, 0, size - first - 3 * frame);
-    assert(bodies_in(&corner, bytes, size, 3, &damaged) == 2 && damaged == 1);
+    assert(bodies_in(&corner, 0, bytes, size, 3, &damaged) == 2 && damaged == 1);
     free(bytes);
     corner_end(&corner);
 }
@@ -249,6 +257,38 @@ static void test_the_search_for_bodies_is_bounded(void) {
     columns.effort = 0;
     assert(qi_columns_bodies(corner.store->identity, 0, bytes, size, &columns) == 0);
     assert(columns.at == size);
+    free(bytes);
+    corner_end(&corner);
+}
+
+/* A file that a compaction wrote: its frames were born elsewhere, and behind them stands the table of births. */
+static void test_bodies_of_a_compacted_file_are_found(void) {
+    struct corner corner = corner_new();
+    static uint8_t body[500];
+    uint64_t size, damaged, ids[12];
+    for (int i = 0; i < 14; i++)
+        assert(qi_publish(corner.a, body, sizeof body) == i);
+    for (int i = 0; i < 12; i++) {
+        assert(get_one(corner.a, &ids[i]) == sizeof body);
+        assert(i % 4 == 3 || qi_ack(corner.a, ids[i], 0) == 0);
+    }
+    assert(qi_queue_sync(corner.a) == 0 && qi_store_compact(corner.store, 20) > 0);
+    char path[200], name[16];
+    const void *found;
+    uint8_t *bytes = NULL;
+    uint32_t number = 0;
+    for (uint32_t i = 0; qi_sim_file(corner.sim, i, path, sizeof path, &found, &size) == 0; i++)
+        if (sscanf(path, "messages/%u.%3s", &number, name) == 2 &&
+            qi_get32((const uint8_t *)found + QI_MH_KIND) == QI_MESSAGES_COMPACTED) {
+            bytes = memcpy(malloc(size), found, size);
+            break;
+        }
+    assert(bytes);
+    uint64_t sound = bodies_in(&corner, number, bytes, size, 2, &damaged);
+    assert(sound > 0 && damaged == 0);
+    qi_put64(bytes + QI_MH_BYTES, size); /* more than there can be: the whole file is looked through */
+    qi_put32(bytes + QI_MH_CRC, qi_crc32c(0, bytes, QI_MH_CRC));
+    assert(bodies_in(&corner, number, bytes, size, 2, &damaged) == sound && damaged == 0);
     free(bytes);
     corner_end(&corner);
 }
@@ -329,7 +369,53 @@ static void test_messages_whose_bodies_are_gone_have_rows(void) {
     corner_end(&corner);
 }
 
+/* Without payloads no room is needed for them, however long they are. A record that is gone is told, and ends a portion. */
+static void test_messages_of_any_size_have_rows_and_records_that_are_gone_do_not(void) {
+    qi_options options = usual();
+    options.embed_below = 9000;
+    struct corner corner = corner_with(options);
+    static uint8_t big[5000];
+    for (int i = 0; i < 2; i++)
+        assert(qi_publish(corner.a, big, i ? sizeof big : 10) == i);
+    qi_columns columns = columns_of(ROOM, false);
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 2);
+    assert(table.embedded[1] == sizeof big && table.req_id[1] == 1);
+    uint64_t ids[1];
+    assert(get_one(corner.a, &ids[0]) == 10); /* its segment stays in memory */
+    assert(qi_flush(corner.a) == 0);
+    struct qi_disk *disk = &corner.sim->disk;
+    int file = disk->ops->open(disk, corner.a->dir, "0.idx", QI_OPEN_WRITE);
+    assert(file >= 0 && disk->ops->truncate(disk, file, 300) == 0);
+    disk->ops->close(disk, file);
+    corner.a->window_length = 0;
+    columns = columns_of(ROOM, true);
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 1 && columns.at == 1);
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == QI_E_CORRUPT);
+    assert(qi_error_req_id() == 1);
+    columns.at = 0;
+    assert(qi_columns_messages(corner.a, 1, &columns) == 1);
+    assert(qi_ack(corner.a, 0, 0) == 0);
+    columns.at = 0;
+    assert(qi_columns_messages(corner.a, 9, &columns) == QI_E_CORRUPT && columns.at == 0);
+    corner_end(&corner);
+}
+
+/* The next message is behind the end that was asked for. */
+static void test_messages_end_where_they_are_to(void) {
+    struct corner corner = corner_new();
+    uint64_t id;
+    publish_many(corner.a, 3);
+    assert(get_one(corner.a, &id) == 10 && qi_ack(corner.a, 0, 0) == 0);
+    qi_columns columns = columns_of(ROOM, true);
+    assert(qi_columns_messages(corner.a, 1, &columns) == 0 && columns.at == 0);
+    assert(qi_columns_messages(corner.a, 2, &columns) == 1 && table.req_id[0] == 1);
+    corner_end(&corner);
+}
+
 int main(void) {
+    test_bodies_of_a_compacted_file_are_found();
+    test_messages_of_any_size_have_rows_and_records_that_are_gone_do_not();
+    test_messages_end_where_they_are_to();
     test_records_of_every_kind_come_in_any_portions();
     test_a_record_that_does_not_fit_ends_its_frame();
     test_a_journal_of_the_past_has_the_rows_that_it_had();

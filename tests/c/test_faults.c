@@ -81,6 +81,25 @@ static void die_before_a_flush(struct run *run) {
     sync_queue(run, 0);
 }
 
+/* The same, the bodies of the newer journal not confirmed. */
+static void die_before_a_flush_and_a_sync(struct run *run) {
+    open_store(run);
+    open_queue(run, 0, true);
+    publish_batch(run, 0, 10, 20, false);
+    sync_queue(run, 0);
+    for (int i = 0; i < 16; i++) /* a flush is due; nobody runs it */
+        publish(run, 0, 300, 0);
+}
+
+/* A segment for each of many priorities, and all of it in the journal. */
+static void die_with_many_lanes(struct run *run) {
+    open_store(run);
+    open_queue(run, 0, true);
+    for (uint32_t i = 0; i < 20; i++)
+        publish_later(run, 0, 20, i, 0);
+    sync_queue(run, 0);
+}
+
 static void go_on_with_all(struct run *run) {
     open_store(run);
     for (uint32_t i = 0; i < QUEUES; i++) {
@@ -116,6 +135,13 @@ static void keep_more_history(struct run *run) {
     open_store(run);
     open_queue(run, 0, false);
     flush(run, 0);
+}
+
+/* What was not confirmed, a disk that fails may take: nothing is said to be durable here. */
+static void look_at_one(struct run *run) {
+    open_store(run);
+    open_queue(run, 0, false);
+    browse(run, 0, false);
 }
 
 /* ---- an index alone ---- */
@@ -223,11 +249,33 @@ static void fill_up_durably(struct run *run) {
         sync_queue(run, i);
 }
 
+/* Each MANIFEST in a journal of the first queue. */
+static void spoil_manifests(struct run *run, const char *name) {
+    static uint8_t bytes[1 << 20];
+    struct place place = place_of(run, directory_of(0));
+    int file = place.ops->open(place.disk, place.dir, name, QI_OPEN_READ);
+    int64_t size = place.ops->read(place.disk, file, bytes, sizeof bytes, 0);
+    place.ops->close(place.disk, file);
+    leave(&place);
+    for (int64_t at = QI_JOURNAL_START; at + QI_FRAME_HEADER <= size && qi_get32(bytes + at);
+         at += QI_FRAME_HEADER + (qi_get32(bytes + at) & QI_FRAME_LENGTH_MAX))
+        if (qi_get32(bytes + at) >> 28 == QI_FRAME_MANIFEST)
+            spoil(run, directory_of(0), name, at + QI_FRAME_HEADER, 8);
+}
+
+/* The queue has priorities, too: their lanes are found in the segments. */
 static void lose_manifests(struct run *run) {
     fill_up_durably(run);
+    publish_later(run, 0, 20, 3, 0);
+    publish_later(run, 0, 20, 9, 0);
+    flush(run, 0);
+    publish(run, 0, 20, 0);
+    sync_queue(run, 0);
+    publish(run, 0, 20, 0);
+    sync_queue(run, 0); /* behind a MARK: they were confirmed */
     let_go(run);
-    spoil(run, directory_of(0), "journal.jif", 8200, 8);
-    spoil(run, directory_of(0), "journal.alt", 8200, 8);
+    spoil_manifests(run, "journal.jif");
+    spoil_manifests(run, "journal.alt");
 }
 
 static void lose_headers(struct run *run) {
@@ -305,6 +353,8 @@ static const struct story stories[] = {
     {.name = "news of old segments",
      .prepare = die_with_news_of_old_segments,
      .play = go_on_with_all},
+    {.name = "two journals, no sync", .prepare = die_before_a_flush_and_a_sync, .play = look_at_one},
+    {.name = "many lanes", .prepare = die_with_many_lanes, .play = go_on},
     {.name = "an index", .play = keep_index, .index_only = true},
     {.name = "an index again", .prepare = keep_index, .play = keep_index_again, .index_only = true},
     {.name = "a reader", .prepare = fill_up, .play = read_all, .only_looks = true},

@@ -180,11 +180,32 @@ static void overflow_when_due(struct run *run) {
     close_store(run);
 }
 
+/* Transients died with the process, delayed messages beside them did not: how many there are only the file knows. */
+static void die_with_transients_and_delays(struct run *run) {
+    open_all(run);
+    publish_batch(run, 0, 3, 20, false);
+    publish(run, 0, 20, QI_TRANSIENT);
+    borrow(run, 0, 3, false, MINUTE);
+    flush(run, 0);
+    sync_queue(run, 0);
+}
+
+static void go_on_with_delays(struct run *run) {
+    open_all(run);
+    browse(run, 0, false);
+    wait_for(run, 2 * MINUTE);
+    consume(run, 0, 4, 0x3);
+    close_store(run);
+}
+
 static const struct story stories[] = {
     {.name = "expiry", .play = let_expire},
     {.name = "expiry by itself", .prepare = leave_mortals, .play = expire_by_themselves},
     {.name = "delays", .play = delay},
     {.name = "delays again", .prepare = delay, .play = wait_on},
+    {.name = "delays and transients",
+     .prepare = die_with_transients_and_delays,
+     .play = go_on_with_delays},
     {.name = "a bound", .play = overflow},
     {.name = "a bound, and delays", .prepare = fill_and_delay, .play = overflow_when_due},
 };

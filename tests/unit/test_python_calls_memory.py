@@ -21,7 +21,7 @@ store = qindex.open(sys.argv[1], sync="never")
 queue = store.queue("q")
 queue.publish_many([b"x"] * 300)  # ReqIds above 256 are objects of their own
 queue.ack_many(queue.get_many(300))
-drained = [dict() for _ in range(200)]  # what Python keeps in reserve is used up
+drained = [(dict(), tuple([i])) for i in range(3000)]  # what Python keeps in reserve is used up
 
 def attempt(call, n):
     _testcapi.set_nomemory(n, n + 1)
@@ -34,11 +34,13 @@ def attempt(call, n):
     return False
 
 def each_allocation_fails(call):
-    '''Call until it comes through; yields whether it failed.'''
+    '''Call until it comes through, also where Python itself can do without; yields whether it failed.'''
+    through = 0
     for n in range(100):
         failed = attempt(call, n)
         yield failed
-        if not failed:
+        through = 0 if failed else through + 1
+        if through == 20:
             return
 """
 
@@ -73,9 +75,11 @@ queue.nack_many([300])
 refused = 0
 for failed in each_allocation_fails(lambda: queue.get_many(5)):
     refused += failed
-    if failed:
-        assert queue.stats().ready + queue.stats().unacked == 5
-assert refused >= 10, refused
+    stats = queue.stats()
+    assert stats.ready + stats.unacked == 5
+    if stats.unacked:
+        queue.nack_many(range(300, 305))
+assert refused >= 20, refused
 """
     child(tmp_path, script)
 
@@ -83,14 +87,15 @@ assert refused >= 10, refused
 def test_a_get_of_another_priority_without_memory_takes_nothing(tmp_path):
     """What a message says of its priority is made once for each, and may be what fails."""
     script = """
-refused, n = 0, 0
-while refused == n:
-    queue.publish(b"body" * 100, priority=n + 1)
-    n += 1
-    refused += attempt(queue.get, n - 1)
-    assert queue.stats().ready + queue.stats().unacked == 1
-    queue.purge()
+refused = 0
+for n in range(30):
+    queue = store.queue(f"q{n}")
+    queue.publish(b"body" * 100, priority=9)
+    refused += attempt(queue.get, n)
+    stats = queue.stats()
+    assert stats.ready + stats.unacked == 1
 assert refused >= 5, refused
+queue.purge()
 queue.publish(b"x", priority=9)
 message = queue.get()
 assert message.priority == 9 and message.body == b"x"
@@ -107,7 +112,7 @@ class Echo(QueueCalls):
 bodies, seen = list(range(1000, 1030)), []
 call = lambda: seen.append(Echo().publish(*bodies, headers=1, ttl=2))
 assert sum(each_allocation_fails(call)) >= 2
-assert seen == [(tuple(bodies), {"headers": 1, "ttl": 2})]
+assert seen and all(one == (tuple(bodies), {"headers": 1, "ttl": 2}) for one in seen)
 """
     child(tmp_path, script)
 
