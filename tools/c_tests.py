@@ -84,6 +84,7 @@ C_TESTS = {
     "waits": engine,
     "strange": engine,
     "threads": engine,
+    "turns": engine,
     "faults": engine,
     "faults_times": engine,
 }

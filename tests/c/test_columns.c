@@ -286,7 +286,8 @@ static void test_bodies_of_a_compacted_file_are_found(void) {
     assert(bytes);
     uint64_t sound = bodies_in(&corner, number, bytes, size, 2, &damaged);
     assert(sound > 0 && damaged == 0);
-    qi_put64(bytes + QI_MH_BYTES, size); /* more than there can be: the whole file is looked through */
+    qi_put64(bytes + QI_MH_BYTES,
+             size); /* more than there can be: the whole file is looked through */
     qi_put32(bytes + QI_MH_CRC, qi_crc32c(0, bytes, QI_MH_CRC));
     assert(bodies_in(&corner, number, bytes, size, 2, &damaged) == sound && damaged == 0);
     free(bytes);

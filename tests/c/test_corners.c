@@ -135,6 +135,10 @@ static void test_a_queue_is_asked_for_by_its_own_name(void) {
     assert(qi_queue_open(corner.store, name, 65536, A, true, &queue) == QI_E_ARGUMENT);
     assert(qi_queue_open(corner.store, "z", 1, A, true, &queue) == QI_E_CORRUPT);
     assert(qi_queue_open(corner.store, "aa", 2, A, true, &queue) == QI_E_CORRUPT);
+    /* A name may be empty; when the queue is deleted nobody looks for its name. */
+    assert(qi_queue_open(corner.store, "", 0, C, true, &queue) == 0);
+    publish_many(queue, 1);
+    assert(qi_queue_delete(queue) == 0 && qi_store_queues(corner.store) == 3);
     corner_end(&corner);
 }
 
@@ -338,6 +342,9 @@ static void test_verbs_that_may_not_wait_leave_what_is_not_at_hand(void) {
     segment->hot->loaded = false; /* as after recovery: only the journal's news is there */
     assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == QI_BUSY);
     segment->hot->loaded = true;
+    assert(qi_browse(corner.a, 20, false, &message, payload, sizeof payload) == 10);
+    assert(qi_get_now(corner.a, &message, payload, 5, 0) == QI_BUSY); /* too small for it */
+    assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == 10);
     corner.a->window_length = 0; /* the record is in the file */
     assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == QI_BUSY);
     corner.a->short_of_space = true;

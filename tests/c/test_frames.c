@@ -94,6 +94,24 @@ static void test_a_dump_may_be_asked_to_go_on_anywhere(void) {
     qi_dump(bytes, sizeof bytes, &offset, line, sizeof line);
 }
 
+/* A flushed journal has no header, and nothing to show. One whose headers are damaged has, though the first is empty. */
+static void test_a_dump_of_a_journal_without_headers_shows_what_is_not_flushed(void) {
+    static uint8_t bytes[12288];
+    char line[200];
+    const uint8_t identity[QI_IDENTITY_SIZE] = {1};
+    for (uint64_t i = 0, at = QI_JOURNAL_START; i < 4; i++, at += QI_FRAME_HEADER + 8) {
+        qi_put64(bytes + at + QI_FRAME_HEADER, UINT64_C(3) << QI_REQ_ID_BITS | i);
+        qi_frame_seal(qi_frame_seed(identity, 0, 4), bytes + at, at, QI_FRAME_RECORDS, 8);
+    }
+    for (uint8_t damaged = 0; damaged < 2; damaged++) {
+        uint64_t offset = 0;
+        bytes[QI_JOURNAL_HEADER_COPY + 3] = damaged;
+        int64_t got = qi_dump(bytes, sizeof bytes, &offset, line, sizeof line);
+        assert(got == (damaged ? 1 : QI_E_FORMAT));
+        assert(!damaged || strstr(line, "the header is damaged"));
+    }
+}
+
 static void test_errors_of_the_system_have_their_codes(void) {
     assert(qi_fail_disk(-EDQUOT, "write", "x") == QI_E_FULL);
     assert(qi_fail_disk(-ENOMEM, "write", "x") == QI_E_MEMORY);
@@ -112,6 +130,7 @@ int main(void) {
     test_a_manifest_has_a_row_for_each_segment();
     test_a_checksum_is_taken_back();
     test_a_dump_may_be_asked_to_go_on_anywhere();
+    test_a_dump_of_a_journal_without_headers_shows_what_is_not_flushed();
     printf("frames: all passed\n");
     return 0;
 }

@@ -180,9 +180,10 @@ static void test_a_reader_sees_what_the_writer_does_meanwhile(bool mapping) {
 
 static void test_only_files_that_are_understood_are_touched(bool mapping) {
     struct shop shop = shop_new("names", 500, mapping);
-    static const char *others[] = {"007.qms", "x.qms",  "1.qms.bak", "4294967295.qms", "-1.qms",
-                                   "5.QMS",   "5.qmss", " 5.qms",    "00.new",         "9.news",
-                                   "11.qms",  "12.qms", "13.qms",    ".new",           "14.qms"};
+    static const char *others[] = {"007.qms", "x.qms",  "1.qms.bak", "4294967295.qms",
+                                   "-1.qms",  "5.QMS",  "5.qmss",    " 5.qms",
+                                   "00.new",  "9.news", "11.qms",    "12.qms",
+                                   "13.qms",  ".new",   "14.qms",    "12345678901.qms"};
     uint8_t header[QI_MH_SIZE];
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         write_file(&shop, others[i], "what is this?", 13);

@@ -218,3 +218,11 @@ def test_a_late_ack_of_a_lease_is_refused_also_by_the_fast_way(queue):
         queue.ack_many([late])
     queue.ack(again)
     assert len(queue) == 0
+
+
+def test_a_get_takes_its_options_by_name_only(queue):
+    queue.publish(b"x")
+    for call in (lambda: queue.get(1), lambda: queue.get(1, timeout=0)):
+        with pytest.raises(TypeError):
+            call()
+    assert queue.stats().ready == 1 and queue.get(timeout=0).body == b"x"

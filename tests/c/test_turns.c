@@ -1,0 +1,77 @@
+/* test_turns.c - what others do while somebody's sync runs without the store's lock: they get their turn just before it. On a
+ * simulated disk, in one thread. Usage: test_turns <directory>
+ */
+#include "corner.h"
+
+static struct qi_disk_ops real, ours;
+static void (*turn)(struct corner *); /* before the next sync, once; NULL: nothing */
+static struct corner *stage;
+
+static int sync_with_turn(struct qi_disk *disk, int file) {
+    void (*now)(struct corner *) = turn;
+    turn = NULL;
+    if (now)
+        now(stage);
+    return real.sync(disk, file);
+}
+
+static struct corner begin(void) {
+    struct corner corner = corner_new();
+    real = *corner.sim->disk.ops;
+    ours = real;
+    ours.sync = sync_with_turn;
+    corner.sim->disk.ops = &ours;
+    return corner;
+}
+
+static uint64_t depth_of(qi_queue *queue) {
+    qi_queue_stats stats;
+    assert(qi_queue_stats_of(queue, &stats) == 0);
+    return stats.depth;
+}
+
+/* ---- a fan-out waits for room in one queue, and meanwhile the other loses its own ---- */
+
+static void send_to_sleep(struct corner *corner) {
+    qi_lock(corner->store);
+    assert(qi_queue_unload(corner->a) == 0 && corner->a->dir < 0);
+    qi_unlock(corner->store);
+}
+
+/* As if others had published: all ReqIds that are promised are given out; or the next ones are not promised durably. */
+static void use_up(struct corner *corner) {
+    corner->a->reserved = corner->a->reserved_durable = corner->a->highest;
+}
+static void use_up_what_is_durable(struct corner *corner) {
+    corner->a->reserved_durable = corner->a->highest;
+}
+
+static void test_a_fan_out_looks_again_at_the_queues_that_had_room(void) {
+    static void (*const turns[])(struct corner *) = {send_to_sleep, use_up, use_up_what_is_durable};
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+        struct corner corner = begin();
+        stage = &corner;
+        qi_queue *queues[2] = {corner.a, corner.b};
+        uint64_t ids[2];
+        if (i > 0)
+            publish_many(corner.a, 1);
+        publish_many(corner.b, 1);
+        corner.b->reserved_durable = corner.b->highest; /* it has to promise more first */
+        turn = turns[i];
+        assert(qi_store_publish(corner.store, queues, 2, NULL, 0, "both", 4, 0, 0, 0, ids) == 0);
+        assert(!turn); /* it was taken */
+        assert(depth_of(corner.a) == (i > 0) + 1u && depth_of(corner.b) == 2);
+        qi_message message;
+        char payload[10];
+        for (int k = 0; k < 2; k++)
+            assert(qi_browse(queues[k], ids[k], false, &message, payload, sizeof payload) == 4 &&
+                   message.req_id == ids[k] && memcmp(payload, "both", 4) == 0);
+        corner_end(&corner);
+    }
+}
+
+int main(void) {
+    test_a_fan_out_looks_again_at_the_queues_that_had_room();
+    printf("turns: all passed\n");
+    return 0;
+}
