@@ -45,9 +45,10 @@ static bool get_publish(qi_rabbit_piece *piece, uint64_t pos, uint32_t head,
     entry->body_bytes = qi_get32(p + 24);
     entry->term_bytes = qi_get32(p + 28);
     entry->term_offset = piece->offset + pos + head;
-    if (entry->expiry_us > EXPIRY_MAX || entry->term_bytes > piece->left - pos - head)
+    if (entry->expiry_us > EXPIRY_MAX || entry->term_bytes > piece->left - pos - head ||
+        (entry->term_bytes > 0 && p[32] != TERM))
         return stop_bad(piece, pos);
-    return entry->term_bytes == 0 || p[32] == TERM ? true : stop_bad(piece, pos);
+    return true;
 }
 
 /* --- segments --- */

@@ -261,6 +261,20 @@ static void test_a_long_journal_has_no_room_if_there_is_news_in_it(void) {
     corner_end(&corner);
 }
 
+/* Not even the MARK fits that a rotation puts at the end: it is only less sure what was durable. */
+static void test_a_journal_that_is_full_to_the_end_is_flushed(void) {
+    struct corner corner = corner_new();
+    publish_many(corner.a, 4);
+    assert(qi_queue_sync(corner.a) == 0);
+    struct qi_journal *journal = qi_current(corner.a);
+    journal->tape.mapped = journal->tape.allocated = journal->tail + QI_FRAME_HEADER;
+    assert(qi_flush(corner.a) == 0 && qi_current(corner.a) != journal);
+    qi_store_free(corner.store);
+    open_with(&corner, usual());
+    assert(stats_of(corner.a).depth == 4 && !check_says(&corner, ""));
+    corner_end(&corner);
+}
+
 /* A disk that was full: publishes wait until it has the reserve again, events do not. */
 static void test_who_was_short_of_space_goes_on_when_there_is_some(void) {
     struct corner corner = corner_new();
@@ -352,6 +366,16 @@ static void test_a_range_with_gaps_is_refused_or_passed_over(void) {
     corner_end(&corner);
 }
 
+static void test_a_queue_that_is_gone_has_no_age(void) {
+    struct corner corner = corner_new();
+    publish_many(corner.a, 1);
+    assert(qi_oldest_us(corner.a) >= 0);
+    assert(qi_queue_delete(corner.a) == 0 && qi_oldest_us(corner.a) == QI_E_CLOSED);
+    assert(qi_oldest_us(corner.b) == QI_EMPTY);
+    assert(qi_store_close(corner.store) == 0 && qi_oldest_us(corner.b) == QI_E_CLOSED);
+    corner_end(&corner);
+}
+
 /* ---- many files ---- */
 
 /* The first of them cannot be written: the others are not begun, and the next flush writes all. */
@@ -383,12 +407,14 @@ int main(void) {
     test_a_queue_far_over_its_bound_comes_down_in_parts();
     test_verbs_without_room_change_nothing();
     test_a_long_journal_has_no_room_if_there_is_news_in_it();
+    test_a_journal_that_is_full_to_the_end_is_flushed();
     test_who_was_short_of_space_goes_on_when_there_is_some();
     test_the_shorter_of_two_times_counts();
     test_what_was_redriven_stays_when_others_expire();
     test_a_record_that_is_gone_does_not_expire();
     test_only_what_is_there_becomes_a_dead_letter();
     test_a_range_with_gaps_is_refused_or_passed_over();
+    test_a_queue_that_is_gone_has_no_age();
     test_a_flush_of_many_segments_stops_at_an_error();
     printf("bounds: all passed\n");
     return 0;

@@ -194,6 +194,8 @@ static void test_terms_beyond_their_limits_are_refused(void) {
     assert(qi_terms("j", (size_t)QI_TERM_BYTES_MAX + 1, &pos, 10, 10, NULL, 0) < 0);
     pos = 2;
     assert(qi_terms("j", 1, &pos, 10, 10, NULL, 0) < 0);
+    pos = 0; /* a float that is printed takes 31 bytes */
+    assert(qi_terms("c1.5", 4, &pos, 10, 10, NULL, 0) < 0);
     qi_rabbit_message message;
     assert(!qi_rabbit_read_message("\x83", (size_t)QI_TERM_BYTES_MAX + 1, &message));
 }

@@ -38,6 +38,9 @@ static void test_a_manifest_has_a_row_for_each_segment(void) {
                       QI_MANIFEST_FIXED + 2 * QI_MANIFEST_SEGMENT + more);
         assert(qi_frame_find(7, bytes, sizeof bytes, 0, &effort, &frame) == !more);
     }
+    uint64_t effort = QI_FRAME_EFFORT(sizeof bytes);
+    qi_frame_seal(7, bytes, 0, QI_FRAME_MANIFEST, QI_MANIFEST_FIXED - 4);
+    assert(!qi_frame_find(7, bytes, sizeof bytes, 0, &effort, &frame));
 }
 
 static void test_a_checksum_is_taken_back(void) {

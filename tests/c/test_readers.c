@@ -18,6 +18,13 @@ static void (*turn)(const char *name); /* before a file is opened; NULL: nothing
 static const char *gone;               /* a name that is not there now, */
 static int gone_times, gone_error;     /* so often, and what is said instead */
 static uint64_t more_bytes;            /* that a file is said to have */
+static uint64_t changed = UINT64_MAX;  /* when folders are said to have changed; not known */
+
+static uint64_t changed_when(struct qi_disk *disk, int dir) {
+    (void)disk;
+    (void)dir;
+    return changed;
+}
 
 static int open_with_turn(struct qi_disk *disk, int dir, const char *name, enum qi_open_mode mode) {
     void (*now)(const char *) = turn;
@@ -67,6 +74,7 @@ static void begin(void) {
     ours = real;
     ours.open = open_with_turn;
     ours.size = size_with_more;
+    ours.changed_us = changed_when;
     sim->disk.ops = &ours;
     open_side(&writer, false);
 }
@@ -276,6 +284,22 @@ static void test_a_store_that_comes_between_two_looks_is_opened(void) {
     end();
 }
 
+/* The names are listed again if the folder changed since, and not else. */
+static void test_a_folder_is_listed_again_when_it_changed(void) {
+    begin();
+    publish_many(7, 500);
+    changed = 1000;
+    open_side(&reader, true);
+    struct qi_messages *seen = &reader.store->messages;
+    uint32_t count = seen->files_count;
+    publish_many(8, 500);
+    assert(qi_messages_rescan(seen) == QI_E_CORRUPT && seen->files_count == count);
+    changed = 2000;
+    assert(qi_messages_rescan(seen) == 0 && seen->files_count > count);
+    changed = UINT64_MAX;
+    end();
+}
+
 /* ---- windows ---- */
 
 static void test_a_segment_shorter_than_it_says_is_damage(void) {
@@ -300,6 +324,7 @@ int main(void) {
     test_a_file_that_goes_between_list_and_open_is_no_error();
     test_what_is_no_file_is_not_read();
     test_a_store_that_comes_between_two_looks_is_opened();
+    test_a_folder_is_listed_again_when_it_changed();
     test_a_segment_shorter_than_it_says_is_damage();
     printf("readers: all passed\n");
     return 0;

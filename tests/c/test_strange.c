@@ -162,6 +162,22 @@ static void test_a_journal_may_be_full_to_its_last_byte(void) {
     end(&crafted);
 }
 
+/* Before anything was confirmed a power cut may tear a header: no damage. */
+static void test_a_torn_header_is_no_damage_before_the_first_mark(void) {
+    struct crafted crafted = {.sim = qi_sim_new(1, NULL)};
+    open_it(&crafted);
+    const char *name = qi_journal_name(crafted.queue->epoch);
+    let_go(&crafted);
+    with_file(&crafted, name, false);
+    bytes[QI_JH_EPOCH] ^= 1;
+    with_file(&crafted, name, true);
+    open_it(&crafted);
+    assert(!was_told(&crafted, "") && depth_of(&crafted) == 0);
+    publish_many(&crafted, 3);
+    assert(depth_of(&crafted) == 3);
+    end(&crafted);
+}
+
 /* The old journal is not flushed yet, and the MANIFEST of the new one is damaged. */
 static void test_without_a_manifest_the_old_journal_counts(void) {
     struct crafted crafted = crafted_new();
@@ -397,6 +413,7 @@ int main(void) {
     test_a_message_without_a_lane_is_seen_and_left_alone();
     test_a_delayed_message_without_a_time_is_ready();
     test_a_journal_may_be_full_to_its_last_byte();
+    test_a_torn_header_is_no_damage_before_the_first_mark();
     test_without_a_manifest_the_old_journal_counts();
     test_an_empty_twin_takes_nothing_away();
     test_a_stray_goes_though_the_disk_fails();
