@@ -85,6 +85,7 @@ C_TESTS = {
     "strange": engine,
     "threads": engine,
     "turns": engine,
+    "worker": engine,
     "faults": engine,
     "faults_times": engine,
 }

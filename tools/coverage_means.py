@@ -77,7 +77,9 @@ def suite() -> Ran:
     environment = os.environ | {"QINDEX_CFLAGS": " ".join(FLAGS), "QINDEX_LDFLAGS": "--coverage"}
     setup = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
     subprocess.run(setup, cwd=folder, env=environment, check=True, capture_output=True)
-    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--color=no"]
+    # Hypothesis: the same examples each time, and no deadlines, which this build would miss.
+    tests = [sys.executable, "-m", "pytest", "-q", "--hypothesis-profile=ci", "--color=no"]
+    tests += ["-p", "no:cacheprovider"]
     done = subprocess.run([*tests, "-k", OTHER_TESTS], cwd=folder, capture_output=True, text=True)
     return Ran(folder, done.stdout[-4000:] if done.returncode else "")
 

@@ -1,0 +1,104 @@
+/* test_worker.c - the worker where the system refuses something: it goes on after what may pass, and ends with a store that
+ * has failed. The linker puts the functions below in front of the system's (--wrap). Usage: test_worker <directory>
+ */
+#undef NDEBUG
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store.h"
+#include "usual.h"
+
+static atomic_bool no_segments, no_sync;
+static pthread_mutex_t stage = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
+static int refused;
+
+static int refuse(int error) {
+    pthread_mutex_lock(&stage);
+    refused++;
+    pthread_cond_broadcast(&moved);
+    pthread_mutex_unlock(&stage);
+    errno = error;
+    return -1;
+}
+
+static void until_refused(int times) {
+    pthread_mutex_lock(&stage);
+    while (refused < times)
+        pthread_cond_wait(&moved, &stage);
+    pthread_mutex_unlock(&stage);
+}
+
+int __real_openat(int dir, const char *name, int flags, ...);
+int __wrap_openat(int dir, const char *name, int flags, ...);
+int __wrap_openat(int dir, const char *name, int flags, ...) {
+    return no_segments && strstr(name, ".idx") ? refuse(EMFILE)
+                                               : __real_openat(dir, name, flags, 0600);
+}
+
+int __real_fdatasync(int file);
+int __wrap_fdatasync(int file);
+int __wrap_fdatasync(int file) {
+    return no_sync ? refuse(EIO) : __real_fdatasync(file);
+}
+
+static qi_store *store;
+static qi_queue *queue;
+
+static void begin(const char *root, const char *name) {
+    char path[300];
+    refused = 0;
+    qi_options options = usual();
+    options.worker = true;
+    options.sync_interval_us = 1000;
+    options.idle_us = UINT64_C(3600) * 1000000;
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    assert(qi_store_open(path, &options, &store) == 0);
+    assert(qi_queue_open(store, "a", 1, A, true, &queue) == 0);
+}
+
+/* It has no descriptor for a segment: that is no failure of the store, and who needs the flush does it. */
+static void test_a_flush_that_found_no_descriptor_is_done_later(const char *root) {
+    begin(root, "descriptors");
+    no_segments = true;
+    for (int i = 0; i < 26; i++) /* a flush is due */
+        assert(qi_publish(queue, "x", 1) == i);
+    until_refused(1);
+    assert(qi_publish(queue, "x", 1) == 26);
+    no_segments = false;
+    assert(qi_flush(queue) == 0);
+    qi_queue_stats stats;
+    assert(qi_queue_stats_of(queue, &stats) == 0 && stats.depth == 27 && stats.dirty_count == 0);
+    assert(stats.segments == 4 && qi_store_close(store) == 0);
+    qi_store_free(store);
+}
+
+/* Nobody asked for the sync that failed: the next verb says so. */
+static void test_a_sync_that_fails_in_the_worker_ends_the_store(const char *root) {
+    begin(root, "sync");
+    no_sync = true;
+    assert(qi_publish(queue, "x", 1) == 0);
+    until_refused(1);
+    int64_t got;
+    while ((got = qi_publish(queue, "x", 1)) >= 0) /* it is about to say so */
+        sched_yield();
+    assert(got == QI_E_FAILED);
+    no_sync = false;
+    assert(qi_queue_sync(queue) == QI_E_FAILED && qi_store_close(store) == QI_E_FAILED);
+    qi_store_free(store);
+}
+
+int main(int count, char **arguments) {
+    assert(count == 2);
+    alarm(60); /* not for ever */
+    test_a_flush_that_found_no_descriptor_is_done_later(arguments[1]);
+    test_a_sync_that_fails_in_the_worker_ends_the_store(arguments[1]);
+    printf("worker: all passed\n");
+    return 0;
+}
