@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "messages_files.h"
 #include "sim/disk_sim.h"
 #include "store.h"
 #include "usual.h"

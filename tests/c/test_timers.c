@@ -261,7 +261,7 @@ static void test_many_that_are_due_are_read_as_they_are_taken(void) {
     assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) ==
            QI_BUSY); /* none is read */
     assert(qi_browse(corner.a, 0, true, &message, payload, sizeof payload) == 4);
-    assert(corner.a->timers.due.count >= 65536 && corner.a->timers.due.count < 200 * 512);
+    assert(corner.a->timers.due.count > 512 && corner.a->timers.due.count < 200 * 512);
     uint64_t first = message.req_id;
     assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == 4);
     assert(message.req_id == first && qi_ack(corner.a, first, 0) == 0);
