@@ -14,8 +14,9 @@ import stat
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Generic, Literal, TypeVar
 
@@ -123,6 +124,13 @@ class Source:
         data = self._read_in_pieces(offset, count)
         buffer[: len(data)] = data
         return len(data)
+
+    def capped(self, bytes_max: int) -> int:
+        """Its size; of a longer file `bytes_max`, and a finding."""
+        if self.size > bytes_max:
+            text = f"{self.size} bytes, more than {bytes_max}: the rest is not read"
+            self._findings.damage("too long", self.where, bytes_max, text)
+        return min(self.size, bytes_max)
 
     def blocks(self, offset: int, *, overlap: int = 0) -> Iterator[tuple[int, bytes]]:
         """(offset, bytes) to the end of the file; each block shows `overlap` bytes of the next.
@@ -235,17 +243,36 @@ class Tree:
     def open(self, where: str) -> Source:
         folder, _, name = where.rpartition("/")
         with self._folder_fd(folder) as folder_fd:
-            fd = os.open(name, _READ, dir_fd=folder_fd)
+            return self._open_in(folder_fd, name, where)
+
+    def _open_in(self, folder_fd: int, name: str, where: str) -> Source:
+        fd = os.open(name, _READ, dir_fd=folder_fd)
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             os.close(fd)
             raise OSError(errno.EINVAL, "not a regular file", where)
         return Source(fd, where, found.st_size, self.findings)
 
+    def sources(self, where: str, wants: Callable[[str], bool]) -> Iterator[Source]:
+        """The files of a folder that are wanted, by name, each opened when its turn comes.
+
+        The way there is walked once. What cannot be opened is a finding.
+        """
+        with self._folder_fd(where) as fd:
+            with os.scandir(fd) as entries:
+                names = sorted(entry.name for entry in entries if wants(entry.name))
+            for name in names:
+                source = self._tried(f"{where}/{name}", partial(self._open_in, fd, name))
+                if source is not None:
+                    yield source
+
     def try_open(self, where: str) -> Source | None:
         """None, and a finding, if the file is there but cannot be opened."""
+        return self._tried(where, self.open)
+
+    def _tried(self, where: str, opens: Callable[[str], Source]) -> Source | None:
         try:
-            return self.open(where)
+            return opens(where)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -258,10 +285,7 @@ class Tree:
         if source is None:
             return None
         with source:
-            if source.size > bytes_max:
-                text = f"{source.size} bytes, more than {bytes_max}: the rest is not read"
-                self.findings.damage("too long", where, bytes_max, text)
-            return source.read(0, bytes_max)
+            return source.read(0, source.capped(bytes_max))
 
     def kept_open(self, where: str) -> Source | None:
         """Like try_open(), for files that are read a little at a time; the tree closes them."""

@@ -6,15 +6,18 @@ means is in qindex.h, at qi_columns; each value that a row does not have is null
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from qindex._core import ffi, lib
 from qindex.errors import raise_error
 
+T = TypeVar("T")
+Bytes = bytes | bytearray | memoryview
 ROWS: Final = 65536
+INDEX_HEAD: Final = 8192  # FORMAT.rst: of a journal's header, both copies
 BODIES_BYTES: Final = 8 << 20
 RECORD_BYTES_MIN: Final = 2  # FORMAT.rst: of an event in a segment
 BODY_BYTES_MIN: Final = 25
@@ -110,6 +113,39 @@ class _Room:
                 buffers = [None, self._buffers[starts], self._buffers[data]]
                 arrays[name] = pa.Array.from_buffers(pa.binary(), rows, buffers)
         return pa.RecordBatch.from_pydict(arrays)
+
+
+def records_of(
+    files: Iterable[tuple[T, Bytes]], names: Collection[str], rows: int = ROWS
+) -> Iterator[tuple[pa.RecordBatch, list[tuple[T, int]]]]:
+    """The records of many journals and segments, and whose they are: (what came with it, rows).
+
+    Of a thousand small files one batch is made. `files` may use the same memory again and again.
+    """
+    room = _Room(names, _VALID, rows)
+    room.renew()
+    struct = room.struct
+    parts: list[tuple[T, int]] = []
+    for what, data in files:
+        struct.at = struct.inside = 0
+        end = rows
+        while end == rows:
+            end = lib.qi_columns_records(ffi.from_buffer(data), len(data), struct)
+            if end > struct.first:
+                parts.append((what, end - struct.first))
+                struct.first = end
+            if end == rows:
+                yield room.batch(rows), parts
+                room.renew()
+                struct.first, parts = 0, []
+    if parts:
+        yield room.batch(struct.first), parts
+
+
+def is_index(head: bytes) -> bool:
+    """Do these first INDEX_HEAD bytes begin a journal or a segment? Not of a flushed journal."""
+    struct = ffi.new("qi_columns *")
+    return bool(lib.qi_columns_records(head, len(head), struct) >= 0)
 
 
 def records(data: bytes, names: Collection[str] = RECORDS, rows: int = ROWS) -> _Walk:

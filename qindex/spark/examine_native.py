@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,16 +20,8 @@ from qindex.formats.foreign import Findings, Tree
 from qindex.spark import columns
 from qindex.spark.examine import Examination, Limits
 from qindex.spark.examine_bodies import References, examine_bodies
-from qindex.spark.native import (
-    FILE_BYTES_MAX,
-    JOURNALS,
-    has,
-    index_files,
-    is_expired,
-    is_index_file,
-    long,
-    segment_of,
-)
+from qindex.spark.native import has, is_expired, long, segment_of
+from qindex.spark.records import JOURNALS, FileRoom, index_files, is_index_file, published
 
 _NUMBER: Final = re.compile(r"[0-9]+")
 _INDEX_ONLY: Final = 56  # offsets in store.meta
@@ -193,31 +184,23 @@ def _published(
 
     A message may stand in a journal and in a segment. Memory: the ReqIds of the journals.
     """
-    journals = _publishes(tree, [f"{folder}/{name}" for name in set(files) & set(JOURNALS)])
+    room = FileRoom()
+    journals = published(tree, folder, set(files) & set(JOURNALS), room)
     in_journals = segment_of(journals, entries)
     of_segment: dict[int, list[str]] = {n: [] for n in pc.unique(in_journals).to_pylist()}
     for name in set(files) - set(JOURNALS):
-        of_segment.setdefault(int(name.partition(".")[0]), []).append(f"{folder}/{name}")
+        of_segment.setdefault(int(name.partition(".")[0]), []).append(name)
     count, newest = 0, {0: 0}
-    for number, wheres in of_segment.items():
+    for number, names in of_segment.items():
         here = journals.filter(pc.equal(in_journals, long(number)))
-        ids = pa.chunked_array([*_publishes(tree, wheres).chunks, *here.chunks], pa.int64())
+        ids = pa.chunked_array(
+            [*published(tree, folder, names, room).chunks, *here.chunks], pa.int64()
+        )
         count += pc.count_distinct(ids).as_py()
         highest = pc.max(ids).as_py() or 0
         lane = highest >> _COUNT_BITS
         newest[lane] = max(newest.get(lane, 0), highest)
     return count, newest
-
-
-def _publishes(tree: Tree, wheres: Iterable[str]) -> pa.ChunkedArray:
-    """The ReqIds of all publishes in these journals or segments."""
-    chunks = []
-    for where in wheres:
-        data = tree.read(where, FILE_BYTES_MAX) or b""
-        for batch in columns.records(data, ("kind", "req_id")):
-            is_publish = pc.less_equal(batch["kind"], pa.scalar(lib.QI_ROW_TRANSIENT, pa.uint8()))
-            chunks.append(batch["req_id"].filter(is_publish))
-    return pa.chunked_array(chunks, pa.int64())
 
 
 def _is_set(tree: Tree, flag: int) -> bool:

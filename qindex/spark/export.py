@@ -103,9 +103,8 @@ def _export_task(
                 draft, arrow_schema("messages", columns), compression="zstd"
             ) as writer,
         ):
-            for unit in units:
-                for batch in batches(unit, "messages", columns, choice):
-                    writer.write_batch(batch)  # a row group
+            for batch in batches(units, "messages", columns, choice):
+                writer.write_batch(batch)  # a row group
         told_in.write_text(json.dumps(texts))
         with draft.open("rb") as written:
             os.fsync(written.fileno())

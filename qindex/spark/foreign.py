@@ -16,7 +16,7 @@ from qindex.cli.messages import properties_of
 from qindex.formats.foreign import UnknownFormat
 from qindex.formats.reader import DeadMessage, DeadQueue, open_node
 from qindex.spark.plan import Unit
-from qindex.spark.tables import Choice, from_rows, headers_as_json, joined, log
+from qindex.spark.tables import Choice, from_rows, headers_as_json, log
 
 ROWS: Final = 8192
 _BODIES_BYTES: Final = 8 << 20
@@ -25,20 +25,6 @@ _COUNTS: Final = ("attempts", "retry", "reserves")  # what formats call a delive
 
 def messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
     """What is alive, queue by queue."""
-    yield from joined(_messages(unit, names, choice))
-
-
-def records(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
-    """None: the readers give messages, not records."""
-    yield from ()
-
-
-def bodies(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """None: the readers have them with the messages."""
-    yield from ()
-
-
-def _messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
     try:
         with open_node(unit.folder) as node:
             for queue in node.queues:

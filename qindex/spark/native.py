@@ -1,4 +1,4 @@
-"""Messages and records of a store of qindex: columns from the core, with names and states."""
+"""Messages and bodies of a store of qindex: columns from the core, with names and states."""
 
 from __future__ import annotations
 
@@ -17,45 +17,14 @@ from qindex.formats.foreign import Findings, Tree
 from qindex.formats.native_messages import MessageFiles
 from qindex.spark import columns
 from qindex.spark.plan import Unit
-from qindex.spark.tables import LOST, Choice, fill, headers_as_json, joined, log
+from qindex.spark.tables import LOST, Choice, fill, headers_as_json, log
 
-FILE_BYTES_MAX: Final = 1 << 30  # of a journal or a segment: FORMAT.rst, section 8
 MESSAGE_FILE_BYTES_MAX: Final = 1 << 33
 _FALSE: Final = pa.scalar(False)
-JOURNALS: Final = ("journal.jif", "journal.alt")
-# A record's columns, and what the core calls them.
-_RAW: Final = {
-    "kind": "kind",
-    "expires_at": "expiry_us",
-    "size": "size",
-    "embedded": "embedded",
-    "due": "due_us",
-    "priority": "priority",
-    "delivery_count": "count",
-    "msg_id": "msg_id",
-    "offset": "offset",
-}
-RECORD_KINDS: Final = (
-    "publish",
-    "transient",
-    "deliver",
-    "ack",
-    "time",
-    "event",
-    "count",
-    "purge",
-)
-
-
-_KINDS: Final = pa.array(RECORD_KINDS)
 
 
 def messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
     """What is alive, queue by queue."""
-    yield from joined(_messages(unit, names, choice))
-
-
-def _messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
     try:
         with qindex.open(unit.folder, read_only=True, create=False) as store:
             entries = store.stats().segment_entries
@@ -231,78 +200,11 @@ def _files(file: pa.Array, moved: dict[int, int]) -> pa.Array:
     return pc.take(pa.array(found, pa.string()), at)
 
 
-# --- records ------------------------------------------------------------------------------------
-
-
-def records(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
-    """What journals and segments say, file by file."""
-    yield from joined(_records(unit, names, choice))
-
-
-def _records(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
-    tree = Tree(unit.folder, Findings())
-    try:
-        queues, entries = queue_folders(unit.folder)
-        wanted = {"req_id", *(_RAW[name] for name in names if name in _RAW)}
-        for where in unit.files or index_files(tree):
-            queue = queues.get(where.rpartition("/")[0])
-            if choice.wants(queue) and is_index_file(where):
-                data = tree.read(where, FILE_BYTES_MAX) or b""
-                for batch in columns.records(data, wanted):
-                    batch = _between(batch, choice)
-                    yield _as_records(unit, names, batch, queue, where, entries)
-    except OSError as error:
-        log.warning("%s: %s", unit.source, error)
-    finally:
-        tree.close()
-
-
-def _between(batch: pa.RecordBatch, choice: Choice) -> pa.RecordBatch:
-    if (choice.first, choice.last) == (0, Choice().last):
-        return batch
-    req_id = batch["req_id"]
-    return batch.filter(
-        pc.and_(
-            pc.greater_equal(req_id, long(choice.first)), pc.less_equal(req_id, long(choice.last))
-        )
-    )
-
-
-def _as_records(
-    unit: Unit,
-    names: Sequence[str],
-    batch: pa.RecordBatch,
-    queue: str | None,
-    where: str,
-    entries: int,
-) -> pa.RecordBatch:
-    req_id = batch["req_id"]
-    values: dict[str, Any] = {
-        "queue": queue,
-        "kind": lambda: _KINDS.take(batch["kind"]),
-        "req_id": req_id,
-        "segment": lambda: segment_of(req_id, entries),
-        "slot": lambda: _slot_of(req_id, entries),
-        "file": where,
-    }
-    for name, raw in _RAW.items():
-        if name in names and name != "kind":
-            values[name] = batch[raw]
-    wanted = {
-        key: value() if callable(value) else value for key, value in values.items() if key in names
-    }
-    return fill(unit, "records", names, batch.num_rows, wanted)
-
-
 # --- bodies -------------------------------------------------------------------------------------
 
 
 def bodies(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """What message files hold, file by file."""
-    yield from joined(_bodies(unit, names))
-
-
-def _bodies(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     tree = Tree(unit.folder, Findings())
     try:
         files = MessageFiles(tree)
@@ -325,25 +227,3 @@ def _bodies(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         log.warning("%s: %s", unit.source, error)
     finally:
         tree.close()
-
-
-def queue_folders(source: str) -> tuple[dict[str, str], int]:
-    """(folder -> the queue's name, entries per segment); of a store beyond opening: none, 16384."""
-    try:
-        with qindex.open(source, read_only=True, create=False) as store:
-            folders = {store.queue_directory(name): name for name in store.queues()}
-            return folders, store.stats().segment_entries
-    except (qindex.QindexError, OSError):
-        return {}, 16384
-
-
-def index_files(tree: Tree) -> Iterator[str]:
-    """All files in the folders of queues."""
-    for folder in tree.folders("queues"):
-        for name in tree.files(f"queues/{folder}"):
-            yield f"queues/{folder}/{name}"
-
-
-def is_index_file(where: str) -> bool:
-    stem, _, ending = where.rpartition("/")[2].rpartition(".")
-    return f"{stem}.{ending}" in JOURNALS or (ending in ("idx", "alt") and stem.isdecimal())

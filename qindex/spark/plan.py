@@ -23,7 +23,7 @@ from qindex.spark.columns import REQ_ID_STOP
 TARGET_BYTES: Final = 64 << 20
 UNIT_BYTES: Final = 64 << 10  # what opening a directory costs, in bytes that could be read instead
 _DEPTH_MAX: Final = 4
-_NATIVE: Final = "qindex"
+NATIVE: Final = "qindex"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _below(path: str, format_name: str | None, depth: int) -> Iterator[Unit]:
 
 def _format_of(path: str) -> str | None:
     if Path(path, "store.meta").is_file():
-        return _NATIVE
+        return NATIVE
     return next(iter(formats_in(Path(path))), None)
 
 
@@ -159,7 +159,7 @@ def pack(units: Sequence[Unit], count: int) -> list[list[Unit]]:
 
 
 def _split(unit: Unit, table: str, target_bytes: int) -> list[Unit]:
-    if unit.format != _NATIVE or unit.bytes <= 2 * target_bytes:
+    if unit.format != NATIVE or unit.bytes <= 2 * target_bytes:
         return [unit]
     if table == "records":
         folders = [f"queues/{name}" for name in _folders_in(f"{unit.source}/queues")]

@@ -105,10 +105,10 @@ class Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         settle()
-        for unit in getattr(partition, "units", []):  # Spark makes an empty one if there are none
-            yield from batches(
-                unit, self._table, self._names, self._choice, self._limits, self._output
-            )
+        units = getattr(partition, "units", [])  # Spark makes an empty one if there are none
+        yield from batches(
+            units, self._table, self._names, self._choice, self._limits, self._output
+        )
 
 
 def check_schema(table: str, schema: StructType) -> None:

@@ -20,7 +20,7 @@ from qindex.cli.messages import REQ_ID_MAX, STATES
 from qindex.cli.screen import plain
 from qindex.spark.examine import Limits
 from qindex.spark.output import Output
-from qindex.spark.plan import Unit
+from qindex.spark.plan import NATIVE, Unit
 from qindex.spark.remote import here
 from qindex.spark.schema import TABLES, arrow_schema
 
@@ -42,6 +42,10 @@ class Choice:
     expires_after_us: int | None = None  # microseconds since 1970
     expires_before_us: int | None = None
 
+    @property
+    def cuts_req_ids(self) -> bool:
+        return (self.first, self.last) != (0, REQ_ID_MAX)
+
     def wants(self, queue: str | None, vhost: str | None = None) -> bool:
         return _is_among(queue, self.queues) and _is_among(vhost, self.vhosts)
 
@@ -51,16 +55,26 @@ def _is_among(name: str | None, patterns: Sequence[str]) -> bool:
 
 
 def batches(
-    unit: Unit,
+    units: Iterable[Unit],
     table: str,
     names: Sequence[str],
     choice: Choice,
     limits: Limits | None = None,
     output: Output | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of this table in this unit. Damage never raises. `output`: of an audit."""
-    for each in here(unit):
-        yield from _batches(each, table, names, choice, limits, output)
+    """All rows of this table in these units: of small ones many together in a batch.
+
+    Damage never raises. `output`: of an audit.
+    """
+    found = (each for unit in units for each in here(unit))
+    if table == "records":  # qindex's own stores only: the other readers give messages
+        from qindex.spark.records import records
+
+        yield from records((unit for unit in found if unit.format == NATIVE), names, choice)
+        return
+    yield from joined(
+        batch for unit in found for batch in _batches(unit, table, names, choice, limits, output)
+    )
 
 
 def _batches(
@@ -71,16 +85,17 @@ def _batches(
     limits: Limits | None,
     output: Output | None,
 ) -> Iterator[pa.RecordBatch]:
-    if unit.format == "qindex":
-        from qindex.spark import native as reader
-    else:
-        from qindex.spark import foreign as reader  # type: ignore[no-redef]
     if table == "messages":
-        yield from reader.messages(unit, names, choice)
-    elif table == "records":
-        yield from reader.records(unit, names, choice)
-    elif table == "bodies":
-        yield from reader.bodies(unit, names)
+        if unit.format == NATIVE:
+            from qindex.spark.native import messages
+        else:
+            from qindex.spark.foreign import messages
+        yield from messages(unit, names, choice)
+    elif table == "bodies":  # the other readers have them with the messages
+        if unit.format == NATIVE:
+            from qindex.spark.native import bodies
+
+            yield from bodies(unit, names)
     elif table == "audit":
         from qindex.spark.audit import audit_unit
 

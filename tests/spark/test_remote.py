@@ -60,7 +60,7 @@ def rows(paths: list[str], table: str = "messages", **choice: Any) -> list[dict[
     tasks = plan(units, table, tasks_min=2)
     found = []
     for unit in [unit for task in tasks for unit in task]:
-        for batch in batches(unit, table, COLUMNS, Choice(**choice)):
+        for batch in batches([unit], table, COLUMNS, Choice(**choice)):
             found += batch.to_pylist()
     return sorted(found, key=str)
 
@@ -78,7 +78,7 @@ def test_what_is_elsewhere_is_read_as_what_is_here(fleet: Path, memory: str) -> 
 
 
 def test_copies_are_removed(memory: str, tmp_path: Path) -> None:
-    some = batches(find([f"{memory}/store"])[0], "messages", COLUMNS, Choice())
+    some = batches(find([f"{memory}/store"]), "messages", COLUMNS, Choice())
     assert next(some).num_rows == 2
     assert len(list((tmp_path / "copies").iterdir())) == 1
     some.close()

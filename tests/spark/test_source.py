@@ -49,7 +49,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read(units: list[Unit], table: str, names: list[str], **choice: Any) -> list[dict[str, Any]]:
     found = []
     for unit in units:
-        for batch in batches(unit, table, names, Choice(**choice)):
+        for batch in batches([unit], table, names, Choice(**choice)):
             batch.validate(full=True)
             assert batch.schema == arrow_schema(table, names)
             found += batch.to_pylist()

@@ -161,9 +161,8 @@ def print_memory(task: str, path: str) -> int:
 
 def rows_of(path: Path, table: str, names: list[str]) -> None:
     """What a task of Spark's does, whose rows go on at once."""
-    for unit in find([str(path)]):
-        for _ in batches(unit, table, names, Choice()):
-            pass
+    for _ in batches(find([str(path)]), table, names, Choice()):
+        pass
 
 
 def decode(folder: Path) -> None:

@@ -1,0 +1,226 @@
+"""What the journals and segments of qindex's own stores say, entry by entry: the table records.
+
+A batch is of as many files and directories as it takes, because ten thousand small directories
+would else be ten thousand batches. Of a directory no more is read than the columns need: the store
+is opened only for the names of its queues and for the size of its segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import qindex
+from qindex._core import lib
+from qindex.formats.foreign import Findings, Source, Tree
+from qindex.spark import columns
+from qindex.spark.plan import Unit
+from qindex.spark.schema import arrow_schema
+from qindex.spark.tables import Choice, log
+
+FILE_BYTES_MAX: Final = 1 << 30  # of a journal or a segment: FORMAT.rst, section 8
+JOURNALS: Final = ("journal.jif", "journal.alt")
+# A record's columns, and what the core calls them.
+_RAW: Final = {
+    "kind": "kind",
+    "req_id": "req_id",
+    "expires_at": "expiry_us",
+    "size": "size",
+    "embedded": "embedded",
+    "due": "due_us",
+    "priority": "priority",
+    "delivery_count": "count",
+    "msg_id": "msg_id",
+    "offset": "offset",
+}
+RECORD_KINDS: Final = (
+    "publish",
+    "transient",
+    "deliver",
+    "ack",
+    "time",
+    "event",
+    "count",
+    "purge",
+)
+_KINDS: Final = pa.array(RECORD_KINDS)
+_ENTRIES: Final = 16384  # per segment, where the store cannot say
+
+
+@dataclass(slots=True)
+class _File:
+    """Where rows come from, and what all of them have in common."""
+
+    unit: Unit
+    where: str
+    queue: str | None
+    entries: int
+
+
+def records(
+    units: Iterable[Unit], names: Sequence[str], choice: Choice
+) -> Iterator[pa.RecordBatch]:
+    """All of these directories, file by file. What cannot be read is left out, and logged."""
+    wanted = {_RAW[name] for name in names if name in _RAW}
+    ids = names_are_in(names, "segment", "slot") or choice.cuts_req_ids
+    files = _files(units, names, choice)
+    for batch, parts in columns.records_of(files, wanted | ({"req_id"} if ids else set())):
+        made = _as_records(names, batch, parts)
+        yield made.filter(_between(batch, choice)) if choice.cuts_req_ids else made
+
+
+def names_are_in(names: Sequence[str], *some: str) -> bool:
+    return not set(some).isdisjoint(names)
+
+
+def _files(
+    units: Iterable[Unit], names: Sequence[str], choice: Choice
+) -> Iterator[tuple[_File, memoryview]]:
+    needs_store = names_are_in(names, "queue", "segment", "slot") or bool(choice.queues)
+    room = FileRoom()
+    for unit in units:
+        tree = None
+        try:
+            tree = Tree(unit.folder, Findings())
+            queues, entries = queue_folders(unit.folder) if needs_store else ({}, _ENTRIES)
+            for folder, source in _sources(unit, tree):
+                with source:
+                    queue = queues.get(folder)
+                    if choice.wants(queue) and (data := room.read(source)):
+                        yield _File(unit, source.where, queue, entries), data
+        except OSError as error:
+            log.warning("%s: %s", unit.source, error)
+        finally:
+            if tree is not None:
+                tree.close()
+
+
+def _sources(unit: Unit, tree: Tree) -> Iterator[tuple[str, Source]]:
+    """Journals and segments, each with the folder of its queue."""
+    if unit.files:
+        for where in filter(is_index_file, unit.files):
+            source = tree.try_open(where)
+            if source is not None:
+                yield where.rpartition("/")[0], source
+        return
+    for folder in (f"queues/{name}" for name in tree.folders("queues")):
+        for source in tree.sources(folder, is_index_file):
+            yield folder, source
+
+
+class FileRoom:
+    """The memory that one file after the other is read into: fresh memory costs as much again."""
+
+    def __init__(self) -> None:
+        self._room = memoryview(bytearray(1 << 20))
+
+    def read(self, source: Source) -> memoryview | None:
+        """A journal or a segment, valid until the next one is read; None: nothing is in it.
+
+        A journal that was flushed has no header, but still its length.
+        """
+        is_journal = source.where.endswith(JOURNALS)
+        if is_journal and not columns.is_index(source.read(0, columns.INDEX_HEAD)):
+            return None
+        size = source.capped(FILE_BYTES_MAX)
+        if size > len(self._room):
+            self._room = memoryview(bytearray(size))
+        return self._room[: source.read_into(0, self._room[:size])]
+
+
+def _between(batch: pa.RecordBatch, choice: Choice) -> pa.Array:
+    first, last = pa.scalar(choice.first, pa.int64()), pa.scalar(choice.last, pa.int64())
+    req_id = batch["req_id"]
+    return pc.and_(pc.greater_equal(req_id, first), pc.less_equal(req_id, last))
+
+
+def _as_records(
+    names: Sequence[str], batch: pa.RecordBatch, parts: Sequence[tuple[_File, int]]
+) -> pa.RecordBatch:
+    """`parts`: whose rows these are."""
+    schema = arrow_schema("records", names)
+    made: dict[str, Callable[[], Any]] = {
+        "source": lambda: _spread(parts, lambda file: file.unit.source, pa.string()),
+        "broker": lambda: _spread(parts, lambda file: file.unit.broker, pa.string()),
+        "format": lambda: _spread(parts, lambda file: file.unit.format, pa.string()),
+        "queue": lambda: _spread(parts, lambda file: file.queue, pa.string()),
+        "file": lambda: _spread(parts, lambda file: file.where, pa.string()),
+        "kind": lambda: _KINDS.take(batch["kind"]),
+        "segment": lambda: pc.divide(batch["req_id"], _entries(parts)),
+        "slot": lambda: _slots(batch["req_id"], _entries(parts)),
+        "vhost": lambda: pa.nulls(batch.num_rows, pa.string()),
+    }
+    arrays = []
+    for name in names:
+        array = made[name]() if name in made else batch[_RAW[name]]
+        wanted = schema.field(name).type
+        arrays.append(array if array.type == wanted else pc.cast(array, wanted))
+    if not arrays:
+        return batch.select([])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _entries(parts: Sequence[tuple[_File, int]]) -> pa.Array:
+    return _spread(parts, lambda file: file.entries, pa.int64())
+
+
+def _slots(req_id: pa.Array, entries: pa.Array) -> pa.Array:
+    return pc.subtract(req_id, pc.multiply(pc.divide(req_id, entries), entries))
+
+
+def _spread(
+    parts: Sequence[tuple[_File, int]], value: Callable[[_File], Any], kind: pa.DataType
+) -> pa.Array:
+    """What each file has, once for each of its rows."""
+    runs: list[tuple[Any, int]] = []
+    for file, rows in parts:
+        its = value(file)
+        if runs and runs[-1][0] == its:
+            runs[-1] = (its, runs[-1][1] + rows)
+        else:
+            runs.append((its, rows))
+    arrays = [pa.repeat(pa.scalar(its, kind), rows) for its, rows in runs]
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def queue_folders(source: str) -> tuple[dict[str, str], int]:
+    """(folder -> the queue's name, entries per segment); of a store beyond opening: none, 16384."""
+    try:
+        with qindex.open(source, read_only=True, create=False) as store:
+            folders = {store.queue_directory(name): name for name in store.queues()}
+            return folders, store.stats().segment_entries
+    except (qindex.QindexError, OSError):
+        return {}, _ENTRIES
+
+
+def published(tree: Tree, folder: str, names: Iterable[str], room: FileRoom) -> pa.ChunkedArray:
+    """The ReqIds of all publishes in these journals and segments of a queue's folder."""
+    wanted = set(names)
+    chunks = []
+
+    def files() -> Iterator[tuple[None, memoryview]]:
+        for source in tree.sources(folder, wanted.__contains__) if wanted else ():
+            with source:
+                if data := room.read(source):
+                    yield None, data
+
+    for batch, _ in columns.records_of(files(), ("kind", "req_id")):
+        is_publish = pc.less_equal(batch["kind"], pa.scalar(lib.QI_ROW_TRANSIENT, pa.uint8()))
+        chunks.append(batch["req_id"].filter(is_publish))
+    return pa.chunked_array(chunks, pa.int64())
+
+
+def index_files(tree: Tree) -> Iterator[str]:
+    """All files in the folders of queues."""
+    for folder in tree.folders("queues"):
+        for name in tree.files(f"queues/{folder}"):
+            yield f"queues/{folder}/{name}"
+
+
+def is_index_file(where: str) -> bool:
+    stem, _, ending = where.rpartition("/")[2].rpartition(".")
+    return f"{stem}.{ending}" in JOURNALS or (ending in ("idx", "alt") and stem.isdecimal())
