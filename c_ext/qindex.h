@@ -224,7 +224,7 @@ int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, si
  * from row `first` on and goes on in the file where the one before has ended. */
 typedef struct {
     uint32_t room;
-    uint32_t first; /* rows before it are there already: of the files before, from calls like this one */
+    uint32_t first;      /* rows before it are there already, from other files */
     uint64_t at, inside; /* where the next call begins */
     uint64_t effort;     /* what the search behind damage may still cost */
     uint64_t damaged;    /* bytes so far that were no frame, with a frame behind them */

@@ -21,6 +21,17 @@ from qindex.spark.tables import LOST, Choice, fill, headers_as_json, log
 
 MESSAGE_FILE_BYTES_MAX: Final = 1 << 33
 _FALSE: Final = pa.scalar(False)
+# What the core has to give: to choose rows and to tell of them, and for a column.
+_ALWAYS: Final = frozenset(("kind", "req_id", "expiry_us"))
+_RAW: Final = {
+    "priority": ("priority",),
+    "due": ("due_us",),
+    "delivery_count": ("count",),
+    "msg_id": ("msg_id",),
+    "size": ("size",),
+    "file": ("file",),
+    "offset": ("file", "offset"),
+}
 
 
 def messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
@@ -59,6 +70,7 @@ def queue_messages(
     with_bodies = "body" in names or "headers" in names
     walk = columns.Messages(
         queue._handle,
+        _ALWAYS.union(*(_RAW[name] for name in names if name in _RAW)),
         start=max(unit.first, choice.first),
         stop=min(unit.stop, choice.last + 1),
         with_bodies=with_bodies,
@@ -145,14 +157,14 @@ def _as_messages(
         "segment": lambda: segment_of(req_id, entries),
         "slot": lambda: _slot_of(req_id, entries),
         "state": lambda: _states(batch),
-        "priority": batch["priority"],
-        "due": batch["due_us"],
+        "priority": lambda: batch["priority"],
+        "due": lambda: batch["due_us"],
         "expires_at": batch["expiry_us"],
-        "delivery_count": batch["count"],
+        "delivery_count": lambda: batch["count"],
         "redelivered": lambda: has(batch, lib.QI_REDELIVERED),
         "persistent": lambda: pc.invert(has(batch, lib.QI_TRANSIENT)),
-        "msg_id": batch["msg_id"],
-        "size": batch["size"],
+        "msg_id": lambda: batch["msg_id"],
+        "size": lambda: batch["size"],
         "file": lambda: _files(batch["file"], moved),
         "offset": lambda: pc.if_else(_is_moved(batch["file"], moved), None, batch["offset"]),
     }

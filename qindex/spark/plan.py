@@ -79,42 +79,46 @@ def find(paths: Iterable[str], format_name: str | None = None) -> list[Unit]:
 
 
 def _below(path: str, format_name: str | None, depth: int) -> Iterator[Unit]:
-    kind = _format_of(path)
+    entries = _entries(path)
+    kind = _format_of(path, entries)
     if kind is not None:
         if format_name in (None, kind):
-            yield Unit(path, "", kind, _bytes_in(path))
+            yield Unit(path, "", kind, _bytes_in(entries))
         return
     if depth > 0:
-        for name in _folders_in(path):
+        for name in _folders_among(entries):
             yield from _below(f"{path}/{name}", format_name, depth - 1)
 
 
-def _format_of(path: str) -> str | None:
-    if Path(path, "store.meta").is_file():
+def _format_of(path: str, entries: Sequence[os.DirEntry[str]]) -> str | None:
+    if any(entry.name == "store.meta" and entry.is_file() for entry in entries):
         return NATIVE
     return next(iter(formats_in(Path(path))), None)
 
 
-def _folders_in(path: str) -> list[str]:
+def _entries(path: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            return list(entries)
     except OSError:
         return []
 
 
-def _bytes_in(path: str) -> int:
-    total, folders = 0, [path]
-    while folders:
+def _folders_among(entries: Iterable[os.DirEntry[str]]) -> list[str]:
+    return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+
+
+def _bytes_in(entries: Iterable[os.DirEntry[str]]) -> int:
+    total, left = 0, list(entries)
+    while left:
+        entry = left.pop()
         try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    elif entry.is_file(follow_symlinks=False):
-                        # What is allocated in advance but was never written costs nothing.
-                        status = entry.stat(follow_symlinks=False)
-                        total += min(status.st_size, status.st_blocks * 512)
+            if entry.is_dir(follow_symlinks=False):
+                left += _entries(entry.path)
+            elif entry.is_file(follow_symlinks=False):
+                # What is allocated in advance but was never written costs nothing.
+                status = entry.stat(follow_symlinks=False)
+                total += min(status.st_size, status.st_blocks * 512)
         except OSError:
             continue
     return total
@@ -162,7 +166,7 @@ def _split(unit: Unit, table: str, target_bytes: int) -> list[Unit]:
     if unit.format != NATIVE or unit.bytes <= 2 * target_bytes:
         return [unit]
     if table == "records":
-        folders = [f"queues/{name}" for name in _folders_in(f"{unit.source}/queues")]
+        folders = [f"queues/{name}" for name in _folders_among(_entries(f"{unit.source}/queues"))]
         return _by_file(unit, folders, target_bytes)
     if table == "bodies":
         return _by_file(unit, ["messages"], target_bytes)
