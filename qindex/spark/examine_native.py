@@ -27,6 +27,7 @@ _NUMBER: Final = re.compile(r"[0-9]+")
 _INDEX_ONLY: Final = 56  # offsets in store.meta
 _CLEAN: Final = 57
 _COUNT_BITS: Final = 52  # of a ReqId; above them is its lane
+_NEEDED: Final = ("kind", "req_id", "size", "expiry_us", "count", "msg_id", "file")
 _FOLDER: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -64,6 +65,7 @@ class _Queues:
         self._tree = tree
         self._entries = store.stats().segment_entries
         self._ended_cleanly = _is_set(tree, _CLEAN)
+        self._room = FileRoom()
         self._sizes = _index_sizes(examination, tree)
 
     def examine(self, name: str) -> None:
@@ -86,7 +88,7 @@ class _Queues:
         row["recovery_us"] = int((time.perf_counter() - started) * 1e6)
         row["journal_bytes"] = stats.journal_bytes
         row["next_req_id"] = stats.next_req_id
-        found, newest = _published(self._tree, folder, files, self._entries)
+        found, newest = _published(self._tree, folder, files, self._entries, self._room)
         if self._ended_cleanly:  # else ReqIds are skipped, and the next one says nothing about age
             newest[0] = stats.next_req_id - 1
         self._examine_messages(queue, row, found, newest)
@@ -96,7 +98,7 @@ class _Queues:
     ) -> None:
         """`found`: how many the files tell of; `newest`: of each lane the last ReqId."""
         totals = _Totals()
-        walk = columns.Messages(queue._handle, rows=max(1, min(columns.ROWS, len(queue))))
+        walk = columns.Messages(queue._handle, _NEEDED, rows=max(1, min(columns.ROWS, len(queue))))
         for batch in walk:
             self.references.add(queue.name, batch)
             totals.add(batch, self._limits, newest)
@@ -178,13 +180,12 @@ def _is_behind(batch: pa.RecordBatch, newest: dict[int, int], behind: int) -> pa
 
 
 def _published(
-    tree: Tree, folder: str, files: dict[str, int], entries: int
+    tree: Tree, folder: str, files: dict[str, int], entries: int, room: FileRoom
 ) -> tuple[int, dict[int, int]]:
     """How many messages the files of a queue tell of, acked ones too; each lane's last ReqId.
 
     A message may stand in a journal and in a segment. Memory: the ReqIds of the journals.
     """
-    room = FileRoom()
     journals = published(tree, folder, set(files) & set(JOURNALS), room)
     in_journals = segment_of(journals, entries)
     of_segment: dict[int, list[str]] = {n: [] for n in pc.unique(in_journals).to_pylist()}

@@ -50,6 +50,11 @@ class Output:
         # Named, the file system need not be found out: a third of what a small file costs.
         local = LocalFileSystem()
         pq.write_table(
-            data, str(draft), compression=codec, use_dictionary=not is_small, filesystem=local
+            data,
+            str(draft),
+            compression=codec,
+            use_dictionary=not is_small,
+            write_statistics=not is_small,
+            filesystem=local,
         )
         draft.replace(file)

@@ -48,6 +48,7 @@ RECORD_KINDS: Final = (
     "purge",
 )
 _KINDS: Final = pa.array(RECORD_KINDS)
+_ROOM_MIN: Final = 1 << 16
 _ENTRIES: Final = 16384  # per segment, where the store cannot say
 
 
@@ -116,7 +117,7 @@ class FileRoom:
     """The memory that one file after the other is read into: fresh memory costs as much again."""
 
     def __init__(self) -> None:
-        self._room = memoryview(bytearray(1 << 20))
+        self._room = memoryview(b"")
 
     def read(self, source: Source) -> memoryview | None:
         """A journal or a segment, valid until the next one is read; None: nothing is in it.
@@ -128,7 +129,7 @@ class FileRoom:
             return None
         size = source.capped(FILE_BYTES_MAX)
         if size > len(self._room):
-            self._room = memoryview(bytearray(size))
+            self._room = memoryview(bytearray(max(size, _ROOM_MIN)))
         return self._room[: source.read_into(0, self._room[:size])]
 
 
