@@ -250,7 +250,7 @@ int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *byt
                           qi_columns *columns) {
     const uint8_t *header = bytes;
     if (size < QI_MESSAGES_START)
-        return columns->first;
+        return 0;
     struct bodies bodies = {bytes, size, number, true, qi_frame_seed(identity, number, 0)};
     uint64_t frames_bytes = qi_get64(header + QI_MH_BYTES);
     if (qi_get32(header + QI_MH_CRC) == qi_crc32c(0, header, QI_MH_CRC) &&
@@ -263,7 +263,7 @@ int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *byt
         columns->at = QI_MESSAGES_START;
         columns->effort = QI_FRAME_EFFORT(size);
     }
-    uint32_t row = columns->first;
+    uint32_t row = 0;
     while (row < columns->room && columns->at < bodies.end) {
         uint64_t place = columns->at;
         if (!may_be_body(&bodies, place)) {
@@ -317,8 +317,8 @@ static bool part_payload(qi_columns *columns, uint32_t row, const qi_message *me
 
 int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns) {
     uint8_t scratch[4096]; /* with room the core need not say that there is none */
-    uint32_t row = columns->first;
-    if (columns->bodies && row == 0)
+    uint32_t row = 0;
+    if (columns->bodies)
         columns->body_starts[0] = columns->header_starts[0] = 0;
     while (row < columns->room && columns->at < stop) {
         qi_message message = {.flags = 0}; /* stays so if its record cannot be read */
@@ -335,11 +335,10 @@ int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns)
         if (got == QI_E_CORRUPT && known && message.flags & QI_STORED)
             message.flags |= QI_NO_BODY;
         else if (got < 0 && (got != QI_E_ROOM || columns->bodies))
-            return row > columns->first ? (int64_t)row : got;
+            return row ? (int64_t)row : got;
         message_row(columns, row, &message);
         if (columns->bodies && !part_payload(columns, row, &message))
-            return row > columns->first ? (int64_t)row
-                                        : qi_fail(QI_E_ROOM, "the headers need more room");
+            return row ? (int64_t)row : qi_fail(QI_E_ROOM, "the headers need more room");
         columns->at = message.req_id + 1;
         row++;
     }

@@ -221,10 +221,10 @@ int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, si
 
 /* columns.c: many rows in one call, each column an array of the caller's with room for `room` rows; NULL: not wanted.
  * Bits are one per row, the lowest of a byte first. Begin with zeros in what is not a column; each call fills the columns
- * from row `first` on and goes on in the file where the one before has ended. */
+ * from their first row on, those of records from row `first` on, and goes on where the one before has ended. */
 typedef struct {
     uint32_t room;
-    uint32_t first;      /* rows before it are there already, from other files */
+    uint32_t first;      /* of records: rows before it are there already, of other files */
     uint64_t at, inside; /* where the next call begins */
     uint64_t effort;     /* what the search behind damage may still cost */
     uint64_t damaged;    /* bytes so far that were no frame, with a frame behind them */
@@ -256,8 +256,8 @@ enum {
     QI_ROW_SOUND = 8,   /* a stored body */
     QI_ROW_DAMAGED = 9, /* one whose checksum is wrong */
 };
-/* The number of rows, those before `first` too; `first` at the end. From raw bytes: of a journal or a segment (QI_E_FORMAT: neither), and of the message
- * file of this number in the store of this identity. */
+/* The number of rows, with those before `first`; no more than these at the end. From raw bytes: of a journal or a segment
+ * (QI_E_FORMAT: neither), and of the message file of this number in the store of this identity. */
 int64_t qi_columns_records(const void *bytes, size_t size, qi_columns *columns);
 int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *bytes, size_t size,
                           qi_columns *columns);

@@ -122,6 +122,31 @@ static void test_records_of_every_kind_come_in_any_portions(void) {
     corner_end(&corner);
 }
 
+/* One file behind the other in the same columns: what stands before `first` is not touched. */
+static void test_records_go_on_behind_those_of_another_file(void) {
+    struct corner corner = corner_new();
+    publish_many(corner.a, 3);
+    publish_many(corner.b, 2);
+    uint64_t size, other_size;
+    uint8_t *bytes = copy_of(corner.sim, "a/journal.jif", &size);
+    uint8_t *other = copy_of(corner.sim, "b/journal.jif", &other_size);
+    qi_columns columns = columns_of(ROOM, false);
+    assert(qi_columns_records(bytes, size, &columns) == 3);
+    columns.first = 3;
+    assert(qi_columns_records(bytes, size, &columns) == 3); /* the end */
+    columns.at = columns.inside = 0;
+    assert(qi_columns_records(other, other_size, &columns) == 5);
+    for (int64_t row = 0; row < 5; row++)
+        assert(table.req_id[row] == row % 3 && table.bits[0][0] >> row & 1);
+    assert(table.bits[0][0] == 0x1F);
+    columns.first = ROOM; /* no room */
+    columns.at = columns.inside = 0;
+    assert(qi_columns_records(other, other_size, &columns) == ROOM);
+    free(bytes);
+    free(other);
+    corner_end(&corner);
+}
+
 /* A frame whose checksum is right and whose content is none: as much of it as makes sense. */
 static void test_a_record_that_does_not_fit_ends_its_frame(void) {
     struct corner corner = corner_new();
@@ -418,6 +443,7 @@ int main(void) {
     test_messages_of_any_size_have_rows_and_records_that_are_gone_do_not();
     test_messages_end_where_they_are_to();
     test_records_of_every_kind_come_in_any_portions();
+    test_records_go_on_behind_those_of_another_file();
     test_a_record_that_does_not_fit_ends_its_frame();
     test_a_journal_of_the_past_has_the_rows_that_it_had();
     test_what_is_no_file_of_ours_has_no_rows();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,28 @@ def test_payloads_that_need_more_room_get_it(
         browsed = list(queue.browse())
     assert [row["body"] for row in found] == [message.body for message in browsed]
     assert [bool(row["headers"]) for row in found] == [bool(m.headers) for m in browsed]
+
+
+@pytest.mark.parametrize("rows", [1, 7, 65536])
+def test_records_of_many_files_share_batches(store: Path, rows: int) -> None:
+    room = bytearray(1 << 20)  # the files may share their memory, too
+    files = files_of(store)
+    assert len(files) > 3
+
+    def contents() -> Iterator[tuple[str, memoryview]]:
+        for file in files:
+            data = file.read_bytes()
+            room[: len(data)] = data
+            yield str(file), memoryview(room)[: len(data)]
+
+    found, whose = [], []
+    for batch, parts in columns.records_of(contents(), columns.RECORDS, rows):
+        batch.validate(full=True)
+        assert batch.num_rows == sum(count for _, count in parts) <= rows
+        found += batch.to_pylist()
+        whose += [name for name, count in parts for _ in range(count)]
+    alone = [(str(f), row) for f in files for row in rows_of(columns.records(f.read_bytes()))]
+    assert list(zip(whose, found, strict=True)) == alone
 
 
 def test_a_column_that_is_not_wanted_is_left_out(store: Path) -> None:

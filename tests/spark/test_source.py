@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 import tarfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,29 @@ def read(units: list[Unit], table: str, names: list[str], **choice: Any) -> list
             assert batch.schema == arrow_schema(table, names)
             found += batch.to_pylist()
     return found
+
+
+def test_many_small_directories_are_one_batch(tmp_path: Path) -> None:
+    for number in range(5):
+        with qindex.open(tmp_path / f"{number}", segment_entries=64 << number % 2) as store:
+            store.queue("kept").publish_many([b"x"] * 70)
+            store.queue("other").publish(b"y")
+            if number % 2:
+                store.queue("kept").flush()
+    units = find([str(tmp_path)])
+    for table in ("records", "messages"):
+        names = ["size", *(name for name in default_names(table) if name != "size")]
+        for choice in (Choice(), Choice(queues=("kept",), first=3, last=67)):
+            (batch,) = batches(units, table, names, choice)
+            alone = [row for unit in units for row in read([unit], table, names, **asdict(choice))]
+            assert batch.to_pylist() == alone
+            assert {row["source"] for row in alone} == {unit.source for unit in units}
+            assert all(row["queue"] in ("kept", "other") for row in alone)
+            segments = {(row["broker"], row["segment"], row["slot"]) for row in alone}
+            assert {("0", 1, 3), ("1", 0, 67)} <= segments
+        (only,) = batches(units, table, ["size"], Choice())
+        assert only.num_rows == 5 * 71
+    assert list(batches(units, "records", ["size"], Choice(queues=("nobody",)))) == []
 
 
 def test_every_directory_is_found_and_named(fleet: Path) -> None:

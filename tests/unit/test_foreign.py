@@ -36,6 +36,20 @@ def test_a_file_is_read_by_its_place_below_the_directory(tree: Tree) -> None:
     assert not tree.findings.kept
 
 
+def test_the_files_of_a_folder_are_opened_in_the_order_of_their_names(
+    tree: Tree, tmp_path: Path
+) -> None:
+    (tmp_path / "a" / "b" / "another").write_bytes(b"0")
+    (tmp_path / "a" / "b" / "not").write_bytes(b"00")
+    (tmp_path / "a" / "b" / "link").symlink_to("file")
+    found = []
+    for source in tree.sources("a/b", lambda name: name != "not"):
+        with source:
+            found.append((source.where, source.size))
+    assert found == [("a/b/another", 1), ("a/b/file", 10)]
+    assert [(each.kind, each.where) for each in tree.findings.kept] == [("unreadable", "a/b/link")]
+
+
 def test_what_is_longer_than_allowed_is_cut_and_said(tree: Tree) -> None:
     assert tree.read("a/b/file", 4) == b"0123"
     assert [finding.kind for finding in tree.findings.kept] == ["too long"]

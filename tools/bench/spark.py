@@ -1,30 +1,33 @@
 """Queues as tables: how fast, beside the same work done otherwise, in one run.
 
-    python tools/bench/spark.py --messages 2000000 [--folder /tmp]
+    python tools/bench/spark.py [--messages 10000000] [--small 10000] [--folder /tmp]
+                                [--rst tools/bench/SPARK.rst]
 
 Makes stores of 100-byte messages, then reads them: in this process through the core's columns, with
-Spark, with Spark's binaryFile and a parser in Python, and as an audit in one process and on Spark;
-then many small stores beside ten that hold as much. Wall is the best of three; CPU is that of this
-process and all below it, Java and workers, in the same repetition: where other work shares the
-machine it says more.
+Spark, with Spark's binaryFile and a parser in Python, and as an audit and an export in one process
+and on Spark; then many small stores beside ten that hold as much. Wall is the best of three; CPU is
+that of this process and all below it, Java and workers, in the same repetition: where other work
+shares the machine it says more. The floor is what Spark itself takes for as many rows from a source
+in Python that yields one finished batch again and again.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import Any
+
+from spark_figures import Aim, Cost, Figures, as_rst, keep_orphans
+from spark_floor import Floor
 
 import qindex
 from qindex.spark import columns, register, start_session
@@ -32,14 +35,16 @@ from qindex.spark.audit import run, run_on_spark
 from qindex.spark.examine import Limits
 from qindex.spark.export import Job, export
 from qindex.spark.output import Output
-from qindex.spark.plan import find
-from qindex.spark.tables import Choice, batches
+from qindex.spark.plan import Unit, find
+from qindex.spark.tables import Choice, batches, default_names
 
 BODY = b"x" * 100
 STORES = 10
 SMALL = 800  # messages of a small store
-REPEATS = 3
 CORES = 2
+DAY = "2026-01-01"
+DELIVERED = 50_000  # messages whose deliveries stand in a journal
+AIMS = "aims"
 
 
 def main() -> int:
@@ -47,67 +52,136 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--small", type=int, default=1000, help="small stores")
     parser.add_argument("--folder", type=Path, help="where the stores are made, and removed")
+    parser.add_argument("--rst", type=Path, metavar="FILE", help="write the tables for the docs")
     parser.add_argument("--memory", nargs=2, metavar=("TASK", "STORE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.memory:
         return print_memory(*options.memory)
     keep_orphans()
     folder = Path(tempfile.mkdtemp(prefix="qindex-bench-", dir=options.folder))
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    here = Path(__file__).parent
+    os.environ["PYTHONPATH"] = f"{here.parents[1]}{os.pathsep}{here}"
+    figures = Figures()
     try:
-        measure(folder, options.messages, options.small)
+        aims = measure(figures, folder, options.messages, options.small)
+        figures.tell(
+            AIMS, [["aim", "aimed at", "measured", "", "beside"], *(aim.cells for aim in aims)]
+        )
+        if options.rst:
+            made = f"tools/bench/spark.py --messages {options.messages} --small {options.small}"
+            about = (__doc__ or "").partition("\n\n")[2].partition("\n\n")[2]
+            text = as_rst("Queues as tables", about, folder, figures.sections)
+            options.rst.write_text(f"{text}\nMade by ``{made}``.\n", encoding="utf-8")
     finally:
         shutil.rmtree(folder)
     return 0
 
 
-def measure(folder: Path, messages: int, small: int) -> None:
+def measure(figures: Figures, folder: Path, messages: int, small: int) -> list[Aim]:
     for number in range(STORES):
         make_store(folder / f"big/{number}", messages // STORES)
-    make_small(folder / "small", small)
-    for number in range(STORES):
         make_store(folder / f"few/{number}", small * SMALL // STORES)
-    big, output = f"{folder}/big", Output(f"{folder}/out", "2026-01-01")
-    make_store(folder / "bare", messages, b"")
-    show_memory(folder, messages)
-    show("in this process", None, None)
-    show("records to columns", messages, lambda: decode(folder / "big"))
-    show("without bodies", messages, lambda: decode(folder / "bare"))
-    show("messages to columns", messages, lambda: browse(folder / "big"))
-    plain = show("audit", messages, lambda: run(find([big]), Limits(), output))
-    show("export to Parquet", messages, lambda: to_parquet(folder))
-    ratios = {}
-    for what, work in (("records", scan), ("audit", partial(audit, output))):
-        many = show(f"{what}, small stores", small * SMALL, partial(work, folder / "small"))
-        few = show(f"{what}, ten stores", small * SMALL, partial(work, folder / "few"))
-        ratios[what] = many[1] / few[1]
+    make_small(folder / "small", small)
+    make_store(folder / "bare", messages // 4, b"")
+    figures.tell("peak memory of a task, MB", memory_rows(folder, messages))
+    figures.begin("In this process")
+    acks = figures.add("deliveries to three columns, 8 B", 100 * DELIVERED, deliveries(folder))
+    figures.add("records to all columns, 134 B", messages, lambda: decode(folder / "big"))
+    figures.add("records to all columns, 34 B", messages // 4, lambda: decode(folder / "bare"))
+    figures.add("messages to columns", messages, lambda: rows_of(folder / "big", "messages"))
+    plain = figures.add("audit", messages, lambda: audit(None, folder, "big"))
+    written = figures.add("export to Parquet", messages, lambda: to_parquet(None, folder))
     spark = register(start_session(f"local[{CORES}]"))
+    spark.dataSource.register(Floor)
+    figures.begin(f"On Spark, {CORES} cores")
+    aims = [Aim("decode in C, three columns", 150, acks.rate(acks.cpu), "M/CPU s", True)]
+    aims += through_spark(figures, spark, folder, messages)
+    done = figures.add("audit", messages, lambda: audit(spark, folder, "big"))
+    exported = figures.add("export to Parquet", messages, lambda: to_parquet(spark, folder))
+    aims += [
+        Aim(f"audit of {messages / 1e6:g} M messages", 60, done.wall, "s"),
+        Aim("audit on Spark / in one process, CPU", 2, done.cpu / plain.cpu, "x"),
+        Aim("export on Spark / in one process, CPU", 2, exported.cpu / written.cpu, "x"),
+    ]
+    aims += small_stores(figures, spark, folder, small)
+    spark.stop()
+    return aims
+
+
+def through_spark(figures: Figures, spark: Any, folder: Path, messages: int) -> list[Aim]:
+    """Counts and sums, each beside the floor, and the same work done by hand."""
+    big = f"{folder}/big"
 
     def read(table: str, names: str) -> Any:
         reader = spark.read.format("qindex").option("table", table).option("columns", names)
         return reader.load(big)
 
-    show(f"Spark, {CORES} cores", None, None)
-    count = show("count messages", messages, lambda: read("messages", "size").count())
-    show("count records", messages, lambda: read("records", "size").count())
-    show(
-        "group by broker",
-        messages,
-        lambda: read("messages", "broker,size").groupBy("broker").sum("size").collect(),
-    )
-    by_hand = show("binaryFile, Python", messages, lambda: parse_by_hand(spark, big))
-    on_spark = show(
-        "audit", messages, lambda: run_on_spark(spark, [big], Limits(), output, tasks_min=CORES)
-    )
-    spark.stop()
-    print()
-    for name, ratio in (
+    def floor(names: str) -> Any:
+        reader = spark.read.format("floor").option("table", "records").option("columns", names)
+        return reader.option("rows", messages // CORES).option("tasks", CORES).load()
+
+    def by_broker(frame: Any) -> object:
+        return frame.groupBy("broker").sum("size").collect()
+
+    grouped = "broker,size"
+    floor("size").count(), read("records", "size").count()  # Java's compiler warms up
+    least = figures.add("floor: count", messages, lambda: floor("size").count())
+    count = figures.add("count records", messages, lambda: read("records", "size").count())
+    figures.add("count messages", messages, lambda: read("messages", "size").count())
+    least_sum = figures.add("floor: group by", messages, lambda: by_broker(floor(grouped)))
+    sums = figures.add("records, group by", messages, lambda: by_broker(read("records", grouped)))
+    figures.add("messages, group by", messages, lambda: by_broker(read("messages", grouped)))
+    by_hand = figures.add("binaryFile, Python", messages, lambda: parse_by_hand(spark, big), 1)
+
+    def beside(cost: Cost) -> str:
+        return f"floor {cost.rate(cost.wall):.3g} M/s"
+
+    return [
+        Aim("count records", 8, count.rate(count.wall), "M/s", True, beside(least)),
+        Aim("records, group by", 8, sums.rate(sums.wall), "M/s", True, beside(least_sum)),
         # Wall: the CPU of workers that Spark lets go, as after rows from Python, is not seen here.
-        ("binaryFile and Python / count messages, wall", by_hand[0] / count[0]),
-        ("audit on Spark / in one process, CPU", on_spark[1] / plain[1]),
-        *((f"{what}: many small stores / ten, CPU", ratio) for what, ratio in ratios.items()),
-    ):
-        print(f"{name:46} {ratio:6.1f}")
+        Aim("binaryFile, Python / count records, wall", 5, by_hand.wall / count.wall, "x", True),
+    ]
+
+
+def small_stores(figures: Figures, spark: Any, folder: Path, small: int) -> list[Aim]:
+    """Many beside ten that hold as much; and what their tables cost as files, with nothing read."""
+    rows = small * SMALL
+    figures.begin(f"{small:,} small stores beside ten")
+    found: dict[str, Cost] = {}
+    for place, name in (("small", f"{small:,} stores"), ("few", "ten stores")):
+
+        def count(table: str, path: str = f"{folder}/{place}") -> object:
+            reader = spark.read.format("qindex").option("table", table).option("columns", "size")
+            return reader.load(path).count()
+
+        found[f"records {place}"] = figures.add(
+            f"count records, Spark, {name}", rows, partial(count, "records")
+        )
+        figures.add(f"count messages, Spark, {name}", rows, partial(count, "messages"))
+        found[f"audit {place}"] = figures.add(
+            f"audit, Spark, {name}", rows, partial(audit, spark, folder, place), 1
+        )
+    units = find([f"{folder}/small"])
+    files = figures.add(
+        f"floor: two Parquet files for each of {small:,}",
+        rows,
+        lambda: only_files(folder, units),
+        1,
+    )
+    many = found["records small"]
+    beside = f"floor {files.cpu / found['audit few'].cpu:.2g} x: the files that it writes"
+    return [
+        Aim("small stores / ten, records, wall", 2, many.wall / found["records few"].wall, "x"),
+        Aim(f"records of {small:,} small stores, wall", 1, many.wall, "s"),
+        Aim(
+            "small stores / ten, audit, CPU",
+            2,
+            found["audit small"].cpu / found["audit few"].cpu,
+            "x",
+            beside=beside,
+        ),
+    ]
 
 
 def make_store(path: Path, messages: int, body: bytes = BODY) -> None:
@@ -137,20 +211,21 @@ MEMORY_TASKS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def show_memory(folder: Path, messages: int) -> None:
+def memory_rows(folder: Path, messages: int) -> list[list[str]]:
     """The most that a task's process had in memory at once, a process for each."""
-    big = folder / "stored"
-    with qindex.open(big, sync="never") as store:
+    stored = folder / "stored"
+    with qindex.open(stored, sync="never") as store:
         for _ in range(messages // 100):
             store.queue("orders").publish(b"x" * 10_000)
-    print(f"\n{'peak memory, MB':22} {'100 B embedded':>15} {'10 kB stored':>13}")
+    rows = [["task", "store of 100 B messages", "store of 10 kB messages"]]
     for task in MEMORY_TASKS:
         peaks = []
-        for store_path in (folder / "big/0", big):
+        for store_path in (folder / "big/0", stored):
             command = [sys.executable, __file__, "--memory", task, str(store_path)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
-            peaks.append(int(done.stdout))
-        print(f"  {task:20} {peaks[0]:15} {peaks[1]:13}", flush=True)
+            peaks.append(done.stdout.strip())
+        rows.append([task, *peaks])
+    return rows
 
 
 def print_memory(task: str, path: str) -> int:
@@ -159,39 +234,66 @@ def print_memory(task: str, path: str) -> int:
     return 0
 
 
-def rows_of(path: Path, table: str, names: list[str]) -> None:
-    """What a task of Spark's does, whose rows go on at once."""
-    for _ in batches(find([str(path)]), table, names, Choice()):
+def rows_of(path: Path, table: str, names: list[str] | None = None) -> None:
+    """What a task of Spark's does, whose rows go on at once. All columns but those of bodies."""
+    for _ in batches(find([str(path)]), table, names or default_names(table), Choice()):
         pass
 
 
 def decode(folder: Path) -> None:
-    for segment in folder.rglob("*.idx"):
-        for _ in columns.records(segment.read_bytes()):
+    """Segments read and decoded one after the other, into all columns."""
+    room = bytearray(64 << 20)
+
+    def files() -> Iterator[tuple[None, memoryview]]:
+        for segment in folder.rglob("*.idx"):
+            with segment.open("rb", buffering=0) as file:
+                yield None, memoryview(room)[: file.readinto(room)]
+
+    for _ in columns.records_of(files(), columns.RECORDS):
+        pass
+
+
+def deliveries(folder: Path) -> Callable[[], None]:
+    """A journal with nothing but deliveries, decoded a hundred times."""
+    with qindex.open(folder / "delivered", sync="never") as store:
+        queue = store.queue("orders")
+        queue.publish_many([b""] * DELIVERED)
+        queue.flush()
+        queue.get_many(DELIVERED)
+        queue.sync()
+        place = folder / "delivered" / store.queue_directory("orders")
+        journals = [path.read_bytes() for path in place.glob("journal.*")]
+        data = next(each for each in journals if columns.is_index(each[: columns.INDEX_HEAD]))
+
+    def work() -> None:
+        files = ((None, data) for _ in range(100))
+        for _ in columns.records_of(files, ("kind", "req_id", "offset")):
             pass
 
-
-def scan(folder: Path) -> None:
-    """One task that has all of them."""
-    rows_of(folder, "records", ["kind", "size"])
+    return work
 
 
-def to_parquet(folder: Path) -> None:
+def to_parquet(spark: Any, folder: Path) -> None:
     names = ["broker", "queue", "req_id", "size", "body"]
-    units, out = find([f"{folder}/big"]), folder / "parquet"
-    shutil.rmtree(out, ignore_errors=True)
-    export(None, units, str(out), Job([str(folder)], names, {}), Choice())
+    units, out = find([f"{folder}/big"]), tempfile.mkdtemp(prefix="parquet-", dir=folder)
+    export(spark, units, str(out), Job([str(folder)], names, {}), Choice())
 
 
-def browse(folder: Path) -> None:
-    for path in folder.iterdir():
-        with qindex.open(path, read_only=True) as store:
-            for _ in columns.Messages(store.queue("orders")._handle):
-                pass
+def audit(spark: Any, folder: Path, name: str) -> None:
+    """Into an empty folder: to replace a file costs a file system more than to make one."""
+    paths, output = [f"{folder}/{name}"], Output(tempfile.mkdtemp(prefix="out-", dir=folder), DAY)
+    if spark is None:
+        run(find(paths), Limits(), output)
+    else:
+        run_on_spark(spark, paths, Limits(), output, tasks_min=CORES)
 
 
-def audit(output: Output, folder: Path) -> None:
-    run(find([str(folder)]), Limits(), Output(f"{output.path}/{folder.name}", output.day))
+def only_files(folder: Path, units: list[Unit]) -> None:
+    """What an audit of these writes at least, and nothing of what it reads."""
+    output = Output(f"{folder}/files", DAY)
+    for unit in units:
+        output.write(unit, "queues", [{"queue": "orders", "found": SMALL, "live": SMALL}])
+        output.write(unit, "files", [{"file": "0.idx", "kind": "segment", "bytes": 1}])
 
 
 def parse_by_hand(spark: Any, path: str) -> int:
@@ -218,50 +320,6 @@ def publishes(data: bytes) -> Iterator[tuple[int, int]]:
             yield slot & 0x3FFF, size
             at += 34 + embedded
         at = end
-
-
-def show(name: str, rows: int | None, work: Callable[[], object] | None) -> tuple[float, float]:
-    """Measures and prints; wall and CPU seconds of the fastest repetition."""
-    if work is None or rows is None:
-        print(f"\n{name:22} {'wall s':>8} {'M rows/s':>9} {'CPU s':>7} {'M rows/CPU s':>13}")
-        return 0.0, 0.0
-    best = (float("inf"), 0.0)
-    for _ in range(REPEATS):
-        cpu, started = cpu_seconds(), time.perf_counter()
-        work()
-        best = min(best, (time.perf_counter() - started, cpu_seconds() - cpu))
-    wall, cpu = best
-    millions = rows / 1e6
-    print(
-        f"  {name:20} {wall:8.2f} {millions / wall:9.2f} {cpu:7.2f} {millions / cpu:13.2f}",
-        flush=True,
-    )
-    return best
-
-
-def keep_orphans() -> None:
-    """Processes whose parent ends become children of this one, so that cpu_seconds() has them."""
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-
-
-def cpu_seconds() -> float:
-    """Of this process and of all that it started, living and dead; see keep_orphans()."""
-    ticks: dict[int, float] = {}
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            ticks[int(folder.name)] = sum(map(int, fields[11:15]))
-            children.setdefault(int(fields[1]), []).append(int(folder.name))
-    total, left = 0.0, [os.getpid()]
-    while left:
-        process = left.pop()
-        total += ticks.get(process, 0)
-        left += children.get(process, [])
-    return total / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

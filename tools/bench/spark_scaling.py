@@ -23,7 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from spark import cpu_seconds, keep_orphans, make_store
+from spark import make_store
+from spark_figures import cpu_seconds, keep_orphans
 
 from qindex.spark import register, start_session
 from qindex.spark.audit import run, run_on_spark
