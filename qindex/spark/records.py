@@ -67,21 +67,17 @@ def records(
 ) -> Iterator[pa.RecordBatch]:
     """All of these directories, file by file. What cannot be read is left out, and logged."""
     wanted = {_RAW[name] for name in names if name in _RAW}
-    ids = names_are_in(names, "segment", "slot") or choice.cuts_req_ids
-    files = _files(units, names, choice)
-    for batch, parts in columns.records_of(files, wanted | ({"req_id"} if ids else set())):
+    if choice.cuts_req_ids or not {"segment", "slot"}.isdisjoint(names):
+        wanted.add("req_id")
+    for batch, parts in columns.records_of(_files(units, names, choice), wanted):
         made = _as_records(names, batch, parts)
         yield made.filter(_between(batch, choice)) if choice.cuts_req_ids else made
-
-
-def names_are_in(names: Sequence[str], *some: str) -> bool:
-    return not set(some).isdisjoint(names)
 
 
 def _files(
     units: Iterable[Unit], names: Sequence[str], choice: Choice
 ) -> Iterator[tuple[_File, memoryview]]:
-    needs_store = names_are_in(names, "queue", "segment", "slot") or bool(choice.queues)
+    needs_store = choice.queues or not {"queue", "segment", "slot"}.isdisjoint(names)
     room = FileRoom()
     for unit in units:
         tree = None
@@ -160,8 +156,6 @@ def _as_records(
         array = made[name]() if name in made else batch[_RAW[name]]
         wanted = schema.field(name).type
         arrays.append(array if array.type == wanted else pc.cast(array, wanted))
-    if not arrays:
-        return batch.select([])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
