@@ -1,4 +1,9 @@
+from sysconfig import get_config_var
+
 from setuptools import Extension, setup
+
+# CPython without the GIL has no stable ABI of 3.11: there is one extension for each version of it.
+HAS_STABLE_ABI = not get_config_var("Py_GIL_DISABLED")
 
 setup(
     cffi_modules=["c_ext/build.py:ffi"],
@@ -9,8 +14,8 @@ setup(
             ["c_ext/record/record.c"],
             extra_compile_args=["-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden"],
             extra_link_args=["-pthread", "-ldl"],
-            py_limited_api=True,
+            py_limited_api=HAS_STABLE_ABI,
         )
     ],
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if HAS_STABLE_ABI else {},
 )

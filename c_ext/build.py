@@ -7,6 +7,7 @@ compiles with -DNDEBUG, so those begin with -UNDEBUG to have the asserts back.
 import os
 import platform
 import shlex
+import sysconfig
 from pathlib import Path
 
 from cffi import FFI
@@ -44,5 +45,5 @@ ffi.set_source(
     include_dirs=[str(HERE)],
     extra_compile_args=compile_args(),
     extra_link_args=["-pthread", *shlex.split(os.environ.get("QINDEX_LDFLAGS", ""))],
-    py_limited_api=True,
+    py_limited_api=not sysconfig.get_config_var("Py_GIL_DISABLED"),
 )

@@ -420,13 +420,19 @@ int qi_worker_start(struct qi_store *store) {
 }
 
 void qi_worker_stop(struct qi_store *store) {
-    if (!store->has_worker)
-        return;
     qi_lock(store);
-    store->stopping = true;
-    qi_wake_worker(store);
+    while (store->stopping) /* another thread closes it, too */
+        pthread_cond_wait(&store->changed, &store->lock);
+    bool stops = store->has_worker;
+    store->stopping = stops;
+    if (stops)
+        qi_wake_worker(store);
     qi_unlock(store);
+    if (!stops)
+        return;
     pthread_join(store->worker, NULL);
-    store->has_worker = false;
-    store->stopping = false;
+    qi_lock(store);
+    store->has_worker = store->stopping = false;
+    pthread_cond_broadcast(&store->changed);
+    qi_unlock(store);
 }

@@ -219,6 +219,7 @@ class _EngineFiles:
         self._unsynced = 0
         self._taken: dict[int, int] = {}  # thread: ReqId
         self.damaged = 0
+        self._counting = threading.Lock()
 
     def put(self, body: bytes) -> None:
         self._queue.publish(body)
@@ -245,7 +246,8 @@ class _EngineFiles:
         """A damaged message stays with nobody, so in the store, and the next get() goes on."""
         if error.req_id is None:
             raise error
-        self.damaged += 1
+        with self._counting:
+            self.damaged += 1
 
     def _count(self) -> None:
         """Threads may lose a count to each other; then the sync comes a little later."""
@@ -291,8 +293,9 @@ class _EngineFiles:
 
     def close(self) -> None:
         try:
-            self._queue.ack_many(self._taken.values())
-            self._taken.clear()
+            with suppress(KeyError):  # until there is none
+                while True:
+                    self._queue.ack(self._taken.popitem()[1])  # a thread may be taking its own out
             self._queue.sync()
         finally:
             self._shared.release()
@@ -325,7 +328,6 @@ class _SharedStore:
     def release(self) -> None:
         with self._lock:
             self._users -= 1
-            if self._users:
-                return
-            del self._open[self._key]
-        self.store.close()
+            if self._users == 0:
+                del self._open[self._key]
+                self.store.close()  # before another thread opens the directory anew

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -92,13 +93,18 @@ def make_options(
     return options
 
 
-def close_handle(handle: Any, _disk: object = None) -> None:
-    """For stores that nobody closed: at interpreter exit, or when the last reference goes.
+def close_with(owner: object, handle: Any, disk: object = None) -> weakref.finalize[..., Any]:
+    """Close the core's store when its owner goes, or with the interpreter, if nobody did before.
 
-    Whoever holds it holds the disk, which must outlive the store.
+    Whoever holds what this returns holds the disk, which must outlive the store.
     """
+    return weakref.finalize(owner, _close_handle, handle, weakref.ref(owner), disk)
+
+
+def _close_handle(handle: Any, owner: weakref.ref[Any], _disk: object) -> None:
     lib.qi_store_close(handle)
-    lib.qi_store_free(handle)
+    if owner() is None:  # else the interpreter ends, and its threads may be in the core even now
+        lib.qi_store_free(handle)
 
 
 def directory_of(name: str) -> bytes:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import weakref
 from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from qindex._core import ffi, lib
 from qindex.errors import StoreClosed, raise_error
-from qindex.handle import Closing, SyncPolicy, close_handle, directory_of, make_options, open_handle
+from qindex.handle import Closing, SyncPolicy, close_with, directory_of, make_options, open_handle
 from qindex.opening import (
     EMBED_BELOW,
     MAX_JOURNAL_BYTES,
@@ -62,13 +61,15 @@ class QueueIndex(Closing):
             index_only=True,
         )
         self.path, self._store = open_handle(path, options)
-        self._finalizer = weakref.finalize(self, close_handle, self._store)
+        self._finalizer = close_with(self, self._store)
         self._closed = False
         result = ffi.new("qi_queue **")
         code = lib.qi_queue_open(self._store, b"", 0, directory_of(""), True, result)
         if code < 0:
-            self._finalizer()
-            raise_error(code)
+            try:
+                raise_error(code)
+            finally:
+                lib.qi_store_close(self._store)
         self._queue = result[0]
 
     def __len__(self) -> int:

@@ -214,7 +214,8 @@ class Queue(QueueCalls, Settling, Figures):
 
     def _to_lease_us(self, lease: float | None) -> int:
         lease_us = to_lease_us(lease)
-        self._leased = self._leased or lease_us > 0
+        if lease_us:  # never taken back, by another thread neither
+            self._leased = True
         return lease_us
 
     def _wait(self, wait: Wait, queues: Sequence[Queue], lease_us: int) -> Message | None:
@@ -242,9 +243,12 @@ class Queue(QueueCalls, Settling, Figures):
     ) -> Message | None:
         """What a verb of the core takes, with room for it; `names`: of the queues it looks at."""
         # Taking a reader out of the pool is atomic, so that no two threads share a buffer, and
-        # cheaper than a lock.
+        # cheaper than a lock. Looking whether there is one first would not be.
         readers = self._readers
-        reader = readers.pop() if readers else Reader(self._handle)
+        try:
+            reader = readers.pop()
+        except IndexError:
+            reader = Reader(self._handle)
         reader.struct.lease_us = lease_us
         size = take(reader.struct)
         while size == lib.QI_E_ROOM:
@@ -275,7 +279,10 @@ class Queue(QueueCalls, Settling, Figures):
         if count == 0:
             return []
         readers = self._batch_readers
-        reader = readers.pop() if readers else BatchReader()
+        try:
+            reader = readers.pop()
+        except IndexError:
+            reader = BatchReader()
         messages = reader.get(self, min(count, BATCH_MESSAGES_MAX), wait, lease_us)
         readers.append(reader)
         return messages

@@ -26,12 +26,12 @@ def _which(message: Message | int) -> tuple[int, int]:
 
 def _which_of(messages: Iterable[Message | int], leased: bool) -> tuple[Any, Any, int]:
     """The same for several: ReqIds, delivery counts if there are leases, and how many."""
-    items = messages if isinstance(messages, list) else list(messages)
-    req_ids = to_req_ids(items)
     counts: Any = ffi.NULL
     if leased:
-        counts = ffi.from_buffer("uint32_t[]", array("I", [_which(one)[1] for one in items]))
-    return ffi.from_buffer("uint64_t[]", req_ids), counts, len(items)
+        messages = list(messages)  # looked at twice: another thread may change the caller's list
+        counts = ffi.from_buffer("uint32_t[]", array("I", [_which(one)[1] for one in messages]))
+    req_ids = ffi.from_buffer("uint64_t[]", to_req_ids(messages))
+    return req_ids, counts, len(req_ids)
 
 
 class Settling:

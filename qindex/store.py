@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from qindex._core import ffi, lib
 from qindex.arguments import as_bytes, encode_headers, priority_flags, to_due_us, to_expiry_us
 from qindex.errors import QueueMissing, StoreClosed, raise_error
-from qindex.handle import Closing, SyncPolicy, close_handle, directory_of
+from qindex.handle import Closing, SyncPolicy, close_with, directory_of
 from qindex.message import Finding, Message
 from qindex.queue import Overflow, Queue
 from qindex.waiting import Wait
@@ -62,7 +61,7 @@ class Store(Closing):
         self._expire = expire
         self._handle = handle
         self._counts_bytes = counts_bytes
-        self._finalizer = weakref.finalize(self, close_handle, handle, disk)
+        self._finalizer = close_with(self, handle, disk)
         self._queues: dict[str, Queue] = {}
         self._closed = False
         self._lock = threading.Lock()
@@ -113,15 +112,18 @@ class Store(Closing):
             raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
         queue = self._find_queue(name, create)
         rules = (ttl, max_messages, max_bytes, overflow, max_deliveries, dead_letters)
-        if (self._expire and not queue._has_rules) or any(rule is not None for rule in rules):
-            queue._set_rules(
-                ttl,
-                max_messages,
-                max_bytes,
-                overflow or "reject",
-                max_deliveries,
-                bool(dead_letters),
-            )
+        named = any(rule is not None for rule in rules)
+        if named or (self._expire and not queue._has_rules):
+            with self._lock:  # what another thread named meanwhile stays
+                if named or not queue._has_rules:
+                    queue._set_rules(
+                        ttl,
+                        max_messages,
+                        max_bytes,
+                        overflow or "reject",
+                        max_deliveries,
+                        bool(dead_letters),
+                    )
         return queue
 
     def _find_queue(self, name: str, create: bool) -> Queue:
@@ -170,11 +172,13 @@ class Store(Closing):
     def delete_queue(self, name: str) -> None:
         """Delete a queue with all its messages. Raises QueueMissing."""
         queue = self.queue(name, create=False)
-        with self._lock:
-            self._queues.pop(name, None)
-        code = lib.qi_queue_delete(queue._handle)
-        if code < 0:
-            raise_error(code)
+        with self._lock:  # who asks for it meanwhile would keep what is about to go
+            if self._queues.get(name) is not queue:
+                raise QueueMissing(f"there is no queue {name!r} in this store")
+            code = lib.qi_queue_delete(queue._handle)
+            if code < 0:
+                raise_error(code)
+            del self._queues[name]
 
     def publish(
         self,

@@ -7,9 +7,18 @@
  *
  * Only the stable ABI of CPython 3.11 is used. The module lives in the same shared library as qindex._core (PEP 489,
  * "multiple modules in one library"), so there is one engine; qindex/native.py loads it.
+ *
+ * There are Pythons without a GIL, where any of this runs in several threads at once, also on the same objects; they have
+ * no stable ABI of 3.11. So: what a call changes is the engine's (its lock), on the stack, an object that nobody else
+ * has seen, or one of the two things of a Calls that are not set for good when it is made. Nobody else's list or dict is
+ * looked into; of the own one a new reference is taken.
  */
+#include <pyconfig.h>
+#ifndef Py_GIL_DISABLED
 #define Py_LIMITED_API 0x030b0000
+#endif
 #include <Python.h>
+#include <stdatomic.h>
 #include <structmember.h>
 
 #include "store.h"
@@ -79,10 +88,9 @@ typedef struct {
     PyObject_HEAD struct qi_queue *queue;
     PyObject *message_type; /* a subclass of MessageFields */
     PyObject *plain;        /* the details of a message with nothing special */
-    PyObject
-        *by_priority; /* and of one with a priority: priority -> details; NULL: none was seen */
-    int confirm_all;  /* every publish and ack waits for a sync */
-    char leased;      /* somebody took a message with a lease */
+    PyObject *by_priority;  /* and of one with a priority: priority -> details; it fills */
+    int confirm_all;        /* every publish and ack waits for a sync */
+    atomic_char leased;     /* somebody took a message with a lease; it stays so */
 } Calls;
 
 static PyMemberDef calls_members[] = {
@@ -106,7 +114,8 @@ static void calls_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-/* _attach(address, message_type, plain, confirm_all): the queue's handle stays valid as long as the object lives. */
+/* _attach(address, message_type, plain, confirm_all), once, before anybody else has the object: the queue's handle stays
+ * valid as long as the object lives. */
 static PyObject *attach(PyObject *object, PyObject *arguments) {
     Calls *self = (Calls *)object;
     unsigned long long address;
@@ -116,8 +125,10 @@ static PyObject *attach(PyObject *object, PyObject *arguments) {
         return NULL;
     if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, fields_type))
         return PyErr_Format(PyExc_TypeError, "a message type derives from MessageFields");
-    Py_XDECREF(self->message_type);
-    Py_XDECREF(self->plain);
+    if (self->by_priority)
+        return PyErr_Format(PyExc_RuntimeError, "these calls have a queue already");
+    if (!(self->by_priority = PyDict_New()))
+        return NULL;
     self->queue = (struct qi_queue *)(uintptr_t)address;
     self->message_type = Py_NewRef(type);
     self->plain = Py_NewRef(plain);
@@ -205,17 +216,27 @@ static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_
     return call_python(object, "_publish", arguments, count, keywords);
 }
 
-/* Made once for each priority: the class of `plain`, with the same queue. A new reference. */
+/* A new reference, as another thread may put something in its place; NULL without an error: it has none. */
+static PyObject *look_up(PyObject *dict, PyObject *key) {
+#ifdef Py_GIL_DISABLED
+    PyObject *found;
+    PyDict_GetItemRef(dict, key, &found);
+    return found;
+#else
+    return Py_XNewRef(PyDict_GetItemWithError(dict, key));
+#endif
+}
+
+/* Made once for each priority: the class of `plain`, with the same queue. (Two threads may both make the first: they are
+ * equal.) A new reference. */
 static PyObject *details_of(Calls *self, uint32_t priority) {
     if (priority == 0)
         return Py_NewRef(self->plain);
-    if (!self->by_priority && !(self->by_priority = PyDict_New()))
-        return NULL;
     PyObject *key = PyLong_FromUnsignedLong(priority), *queue = NULL, *made = NULL;
-    PyObject *known = key ? PyDict_GetItemWithError(self->by_priority, key) : NULL;
+    PyObject *known = key ? look_up(self->by_priority, key) : NULL;
     if (known || !key || PyErr_Occurred()) {
         Py_XDECREF(key);
-        return Py_XNewRef(known);
+        return known;
     }
     PyObject *arguments = NULL, *named = NULL;
     queue = PyObject_GetAttrString(self->plain, "queue");
@@ -288,7 +309,7 @@ static PyObject *get(PyObject *object, PyObject *const *arguments, Py_ssize_t co
     if (size < 0)
         return call_python(object, "_get", arguments, count, keywords);
     if (lease_us)
-        self->leased = 1;
+        atomic_store_explicit(&self->leased, 1, memory_order_relaxed);
     PyObject *result = plain_message(self, &message, payload, (uint64_t)size);
     if (!result) /* nobody has it: it is ready again */
         qi_nack_many(self->queue, &message.req_id, NULL, 1, 0);
@@ -435,5 +456,9 @@ __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__calls(void) {
     }
     fields_type = (PyTypeObject *)fields;
     Py_XDECREF(calls);
+#ifdef Py_GIL_DISABLED
+    if (module) /* else the import would turn it on */
+        PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
+#endif
     return module;
 }
