@@ -230,8 +230,6 @@ static PyObject *look_up(PyObject *dict, PyObject *key) {
 /* Made once for each priority: the class of `plain`, with the same queue. (Two threads may both make the first: they are
  * equal.) A new reference. */
 static PyObject *details_of(Calls *self, uint32_t priority) {
-    if (priority == 0)
-        return Py_NewRef(self->plain);
     PyObject *key = PyLong_FromUnsignedLong(priority), *queue = NULL, *made = NULL;
     PyObject *known = key ? look_up(self->by_priority, key) : NULL;
     if (known || !key || PyErr_Occurred()) {
@@ -259,7 +257,8 @@ static PyObject *plain_message(Calls *self, const qi_message *message, const cha
         return NULL;
     fields->req_id = PyLong_FromUnsignedLongLong(message->req_id);
     fields->body = PyBytes_FromStringAndSize(body, (Py_ssize_t)size);
-    fields->details = details_of(self, message->priority);
+    fields->details =
+        message->priority ? details_of(self, message->priority) : Py_NewRef(self->plain);
     fields->due_us = message->due_us;
     fields->deliveries = 1;
     if (!fields->req_id || !fields->body || !fields->details) {
