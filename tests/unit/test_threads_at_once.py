@@ -7,8 +7,10 @@ have an end that is a count, not a time.
 """
 
 import contextlib
+import os
 import subprocess
 import sys
+import sysconfig
 import threading
 from random import Random
 
@@ -355,4 +357,11 @@ before = is_on()
 import qindex, qindex.aio, qindex.compat, qindex.compat.queuelib, qindex.diskqueue
 assert is_on() == before
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
+    own = {name: value for name, value in os.environ.items() if name != "PYTHON_GIL"}
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, env=own)
+
+
+def test_this_run_is_without_the_gil_if_its_python_can_be():
+    """Else what was imported has turned it on, and the tests above showed nothing: PYTHON_GIL=0."""
+    is_on = getattr(sys, "_is_gil_enabled", lambda: True)()
+    assert is_on == (not sysconfig.get_config_var("Py_GIL_DISABLED"))
