@@ -78,7 +78,7 @@ static int drop(struct qi_queue *queue, struct qi_segment *segment, const uint64
 /* The bound of a segment that nobody read stands in its file. */
 static int find_bound(struct qi_queue *queue, struct qi_segment *segment) {
     int error = qi_segment_read_summary(queue, segment);
-    segment->expiry_unread = segment->expiry_unread && error;
+    segment->expiry_unread = error != 0;
     return error;
 }
 

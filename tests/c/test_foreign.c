@@ -200,7 +200,44 @@ static void test_terms_beyond_their_limits_are_refused(void) {
     assert(!qi_rabbit_read_message("\x83", (size_t)QI_TERM_BYTES_MAX + 1, &message));
 }
 
+/* A map has each key once: of a container whose exchange stands twice nobody knows which it is. */
+static void test_a_note_that_stands_twice_is_no_message(void) {
+    static const char hex[] =
+        "83680477026d6377086d635f616d71706c68067707636f6e74656e74613c77046e6f6e656d000000"
+        "36bdc80a746578742f706c61696e00000008016b530000000176020304636f727205363030303003"
+        "6d6964000000006553f1000361707077197261626269745f6672616d696e675f616d71705f305f39"
+        "5f316c000000026d0000000570617274326d0000000670617274312d6a7400000007770269646d00"
+        "0000100000000000000000000000000000000177017061037702726b6c000000016d00000004726b"
+        "2e316a77037274736e0600086385fca101770274736e06000068e5cf8b01770374746c620000ea60"
+        "7701786d0000000465782e61"; /* amqpl_plain in compat/data/rabbitmq_containers.tsv */
+    uint8_t term[400], twice[400];
+    size_t size = sizeof hex / 2, map = 0, note = 0;
+    assert(size + 12 <= sizeof term);
+    for (size_t i = 0; i < size; i++) {
+        unsigned byte;
+        assert(sscanf(hex + 2 * i, "%2x", &byte) == 1);
+        term[i] = (uint8_t)byte;
+    }
+    for (size_t i = 0; i + 5 < size; i++) {
+        if (memcmp(term + i, "t\0\0\0", 4) == 0)
+            map = i + 4;
+        if (memcmp(term + i, "w\1xm", 4) == 0)
+            note = i;
+    }
+    assert(map && note);
+    qi_rabbit_message message;
+    assert(qi_rabbit_read_message(term, size, &message));
+    memcpy(twice, term, note);
+    memcpy(twice + note, term + note, 12); /* an exchange of four letters */
+    memcpy(twice + note + 12, term + note, size - note);
+    twice[map]++;
+    assert(!qi_rabbit_read_message(twice, size + 12, &message));
+    twice[note + 2] = 'y'; /* a note that nobody knows is passed over */
+    assert(qi_rabbit_read_message(twice, size + 12, &message));
+}
+
 int main(void) {
+    test_a_note_that_stands_twice_is_no_message();
     test_a_journal_is_read_or_there_is_no_memory();
     test_a_journal_gives_a_segment_its_own_records();
     test_a_segment_ends_where_it_makes_no_sense();

@@ -78,23 +78,6 @@ def test_persistent_is_what_the_broker_noted() -> None:
     assert found["amqp10_two_keys_transient"] is found["mqtt_plain"] is False
 
 
-def test_a_note_that_stands_twice_is_a_message_error() -> None:
-    term = bytes.fromhex(ROWS[0][1])
-    at = next(i for i in range(len(term)) if term[i : i + 4] in (b"w\x01xm", b"s\x01xm"))
-    note = term[at : at + 8 + int.from_bytes(term[at + 4 : at + 8], "big")]
-    pairs = term.rindex(b"t\0\0\0", 0, at)  # a map: how many pairs, then they follow
-    count = int.from_bytes(term[pairs + 1 : pairs + 5], "big")
-    for key, is_right in ((b"x", False), (b"y", True)):
-        more = (count + 1).to_bytes(4, "big")
-        extra = note[:2] + key + note[3:]
-        twice = term[: pairs + 1] + more + term[pairs + 5 : at] + extra + term[at:]
-        if is_right:
-            assert read_message(twice).exchange == ROWS[0][4]
-        else:
-            with pytest.raises(MessageError):
-                read_message(twice)
-
-
 @given(st.sampled_from(ROWS), st.data())
 def test_damage_is_a_message_error_or_another_message(row: list[str], data: st.DataObject) -> None:
     raw = bytearray.fromhex(row[1])
