@@ -229,4 +229,5 @@ def test_a_get_takes_its_options_by_name_only(queue):
     for call in (lambda: queue.get(1), lambda: queue.get(1, timeout=0)):
         with pytest.raises(TypeError):
             call()
-    assert queue.stats().ready == 1 and queue.get(timeout=0).body == b"x"
+    assert queue.stats().ready == 1
+    assert queue.get(timeout=0).body == b"x"

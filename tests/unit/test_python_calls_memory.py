@@ -34,7 +34,9 @@ def attempt(call, n):
     return False
 
 def each_allocation_fails(call):
-    '''Call until it comes through, also where Python itself can do without; yields whether it failed.'''
+    '''Call until it comes through, 20 times in a row: Python can do without some.
+
+    Yields whether it failed.'''
     through = 0
     for n in range(100):
         failed = attempt(call, n)
