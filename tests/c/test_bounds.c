@@ -354,7 +354,9 @@ static void test_only_what_is_there_becomes_a_dead_letter(void) {
 }
 
 static void test_a_range_with_gaps_is_refused_or_passed_over(void) {
-    struct corner corner = corner_new();
+    qi_options options = usual();
+    options.index_only = true;
+    struct corner corner = corner_with(options);
     qi_message messages[4];
     assert(qi_index_publish(corner.a, 4, NULL, NULL, 0) == 0);
     assert(qi_index_deliver(corner.a, NULL, 4, 100) == QI_E_UNKNOWN);
