@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import threading
 import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -103,7 +104,8 @@ def close_with(owner: object, handle: Any, disk: object = None) -> weakref.final
 
 def _close_handle(handle: Any, owner: weakref.ref[Any], _disk: object) -> None:
     lib.qi_store_close(handle)
-    if owner() is None:  # else the interpreter ends, and its threads may be in the core even now
+    # Else the interpreter ends, and its daemon threads may be in the core even now.
+    if owner() is None or threading.active_count() == 1:
         lib.qi_store_free(handle)
 
 
