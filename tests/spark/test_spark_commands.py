@@ -22,7 +22,7 @@ pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'qindex[parque
 import pyarrow.dataset as ds
 
 from qindex.spark.export import ExportRefused, Job, export
-from qindex.spark.plan import find
+from qindex.spark.plan import Unit, find
 from qindex.spark.recover import RecoverRefused, recover
 from qindex.spark.tables import Choice
 
@@ -115,11 +115,11 @@ def test_an_export_that_was_cut_off_goes_on_with_the_same_parts(
 
     read, read_from = tables.batches, []
 
-    def failing(unit: Any, *rest: Any) -> Any:
+    def failing(units: list[Unit], *rest: Any) -> Any:
         if len(read_from) == 3:
             raise KeyboardInterrupt
-        read_from.append(unit.source)
-        yield from read(unit, *rest)
+        read_from.extend(unit.source for unit in units)
+        yield from read(units, *rest)
 
     out = tmp_path / "out"
     monkeypatch.setattr(tables, "batches", failing)

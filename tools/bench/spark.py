@@ -26,6 +26,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
+from facts import machine_facts
 from spark_figures import Aim, Cost, Figures, as_rst, keep_orphans
 from spark_floor import Floor
 
@@ -43,6 +44,7 @@ STORES = 10
 SMALL = 800  # messages of a small store
 CORES = 2
 DAY = "2026-01-01"
+DECODINGS = 500
 DELIVERED = 50_000  # messages whose deliveries stand in a journal
 AIMS = "aims"
 
@@ -61,7 +63,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="qindex-bench-", dir=options.folder))
     here = Path(__file__).parent
     os.environ["PYTHONPATH"] = f"{here.parents[1]}{os.pathsep}{here}"
-    figures = Figures()
+    figures, facts = Figures(), machine_facts(folder)
     try:
         aims = measure(figures, folder, options.messages, options.small)
         figures.tell(
@@ -70,7 +72,7 @@ def main() -> int:
         if options.rst:
             made = f"tools/bench/spark.py --messages {options.messages} --small {options.small}"
             about = (__doc__ or "").partition("\n\n")[2].partition("\n\n")[2]
-            text = as_rst("Queues as tables", about, folder, figures.sections)
+            text = as_rst("Queues as tables", about, facts, figures.sections)
             options.rst.write_text(f"{text}\nMade by ``{made}``.\n", encoding="utf-8")
     finally:
         shutil.rmtree(folder)
@@ -82,19 +84,28 @@ def measure(figures: Figures, folder: Path, messages: int, small: int) -> list[A
         make_store(folder / f"big/{number}", messages // STORES)
         make_store(folder / f"few/{number}", small * SMALL // STORES)
     make_small(folder / "small", small)
-    make_store(folder / "bare", messages // 4, b"")
+    make_store(folder / "bare", messages, b"")
     figures.tell("peak memory of a task, MB", memory_rows(folder, messages))
     figures.begin("In this process")
-    acks = figures.add("deliveries to three columns, 8 B", 100 * DELIVERED, deliveries(folder))
-    figures.add("records to all columns, 134 B", messages, lambda: decode(folder / "big"))
-    figures.add("records to all columns, 34 B", messages // 4, lambda: decode(folder / "bare"))
+    acks = figures.add(
+        "deliveries to three columns, 8 B", DECODINGS * DELIVERED, deliveries(folder)
+    )
+    big = figures.add("records to ten columns, 134 B", messages, lambda: decode(folder / "big"))
+    bare = figures.add("records to ten columns, 34 B", messages, lambda: decode(folder / "bare"))
     figures.add("messages to columns", messages, lambda: rows_of(folder / "big", "messages"))
     plain = figures.add("audit", messages, lambda: audit(None, folder, "big"))
     written = figures.add("export to Parquet", messages, lambda: to_parquet(None, folder))
     spark = register(start_session(f"local[{CORES}]"))
     spark.dataSource.register(Floor)
     figures.begin(f"On Spark, {CORES} cores")
-    aims = [Aim("decode in C, three columns", 150, acks.rate(acks.cpu), "M/CPU s", True)]
+    aims = [
+        Aim(f"decode in C, {what}", 150, cost.rate(cost.cpu), "M/CPU s", True)
+        for what, cost in (
+            ("8 B each, three columns", acks),
+            ("34 B, ten columns", bare),
+            ("134 B, ten columns", big),
+        )
+    ]
     aims += through_spark(figures, spark, folder, messages)
     done = figures.add("audit", messages, lambda: audit(spark, folder, "big"))
     exported = figures.add("export to Parquet", messages, lambda: to_parquet(spark, folder))
@@ -242,10 +253,11 @@ def rows_of(path: Path, table: str, names: list[str] | None = None) -> None:
 
 def decode(folder: Path) -> None:
     """Segments read and decoded one after the other, into all columns."""
-    room = bytearray(64 << 20)
+    segments = list(folder.rglob("*.idx"))
+    room = bytearray(max(segment.stat().st_size for segment in segments))
 
     def files() -> Iterator[tuple[None, memoryview]]:
-        for segment in folder.rglob("*.idx"):
+        for segment in segments:
             with segment.open("rb", buffering=0) as file:
                 yield None, memoryview(room)[: file.readinto(room)]
 
@@ -254,7 +266,7 @@ def decode(folder: Path) -> None:
 
 
 def deliveries(folder: Path) -> Callable[[], None]:
-    """A journal with nothing but deliveries, decoded a hundred times."""
+    """A journal with nothing but deliveries, decoded again and again."""
     with qindex.open(folder / "delivered", sync="never") as store:
         queue = store.queue("orders")
         queue.publish_many([b""] * DELIVERED)
@@ -266,7 +278,7 @@ def deliveries(folder: Path) -> Callable[[], None]:
         data = next(each for each in journals if columns.is_index(each[: columns.INDEX_HEAD]))
 
     def work() -> None:
-        files = ((None, data) for _ in range(100))
+        files = ((None, data) for _ in range(DECODINGS))
         for _ in columns.records_of(files, ("kind", "req_id", "offset")):
             pass
 

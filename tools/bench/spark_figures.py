@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import table
-from facts import machine_facts
 
 REPEATS = 3
 
@@ -86,9 +85,12 @@ def line_of(cells: Sequence[str]) -> str:
     return f"  {cells[0]:44}" + "".join(f"{cell:>13}" for cell in cells[1:])
 
 
-def as_rst(title: str, about: str, folder: Path, sections: dict[str, list[list[str]]]) -> str:
+def as_rst(
+    title: str, about: str, facts: Mapping[str, str], sections: Mapping[str, list[list[str]]]
+) -> str:
+    """`facts`: of the machine, from before the run."""
     parts = [title, "=" * len(title), "", about.strip(), ""]
-    parts += [f":{name}: {value}" for name, value in machine_facts(folder).items()]
+    parts += [f":{name}: {value}" for name, value in facts.items()]
     for name, rows in sections.items():
         parts += ["", *table.rst_section(name), *table.rst_table([["", *rows[0][1:]], *rows[1:]])]
     return "\n".join(parts) + "\n"

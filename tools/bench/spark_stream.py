@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from facts import machine_facts
 from spark_figures import as_rst, cpu_seconds, keep_orphans
 
 import qindex
@@ -132,7 +133,7 @@ def run(options: argparse.Namespace) -> None:
     keep_orphans()
     spark = register(start_session("local[2]"))
     spark.sparkContext.setLogLevel("ERROR")
-    rows = [HEADER]
+    rows, facts = [HEADER], machine_facts(Path(tempfile.gettempdir()))
     show(HEADER)
     jobs: list[Callable[[Path], list[str]]] = [
         lambda f: live(spark, f, options.seconds, options.rate, "false", "noop"),
@@ -151,7 +152,7 @@ def run(options: argparse.Namespace) -> None:
     spark.stop()
     if options.rst:
         about = (__doc__ or "").partition("Prints a table. ")[2]
-        text = as_rst("Micro-batches", about, Path(tempfile.gettempdir()), {"Batches": rows})
+        text = as_rst("Micro-batches", about, facts, {"Batches": rows})
         options.rst.write_text(text, encoding="utf-8")
 
 
