@@ -38,7 +38,7 @@ static int read_journal(const struct qi_store *store, struct qi_tape *tape, int 
     uint64_t mapped = reading ? 0 : room < QI_LOC_OFFSET_MAX ? room : QI_LOC_OFFSET_MAX;
     int error = qi_tape_open(tape, store->disk, file, mapped, store->use_mapping);
     int load = error || reading ? !error : has_header(tape);
-    if (load == 1 && !error)
+    if (load == 1)
         error = qi_tape_load(tape);
     return error ? error : load;
 }

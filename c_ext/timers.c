@@ -466,7 +466,7 @@ void qi_timers_tidy(struct qi_queue *queue) {
     if (delayed->count <= TIDY_MIN)
         return;
     for (uint32_t i = 0; i < queue->segments.count; i++)
-        live += waits_as_whole(&segments[i]) ? 1 : segments[i].hot ? segments[i].delayed : 0;
+        live += waits_as_whole(&segments[i]) ? 1 : segments[i].delayed;
     if (delayed->count <= live + live / 2)
         return;
     drop_unclaimed(queue, delayed, false);

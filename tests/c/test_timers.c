@@ -201,7 +201,50 @@ static void test_delays_that_were_purged_unread_are_dropped(void) {
     corner_end(&corner);
 }
 
+/* Only the first of them is in its file, and nobody read that again. */
+static void test_delays_published_into_a_segment_that_left_the_memory_become_one_entry(void) {
+    qi_options options = big();
+    options.segment_entries = 8192;
+    struct corner corner = corner_with(options);
+    qi_reader plain = reader_of(corner.a, 0);
+    uint64_t minute = next_minute(&corner), first = publish_due(corner.a, "first", minute);
+    cool(corner.a, first);
+    for (uint64_t i = 1; i <= 4200; i++)
+        assert(publish_due(corner.a, "more", minute + i) == first + i);
+    const struct qi_segment *segment = qi_segment_find(&corner.a->segments, first / 8192);
+    assert(segment->hot && !segment->hot->loaded && corner.a->timers.delayed.count == 4201);
+    tidy(corner.a);
+    assert(corner.a->timers.delayed.count == 1 && corner.a->delayed == 4201);
+    assert(qi_next_due_us(corner.a) == minute);
+    qi_sim_advance(corner.sim, 4 * MINUTE);
+    for (uint64_t i = 0; i <= 4200; i++)
+        assert(get_one(&plain) == first + i);
+    assert(qi_get(&plain) == QI_EMPTY);
+    corner_end(&corner);
+}
+
 /* ---- what is due ---- */
+
+/* The one behind it was due as well, was deleted, and its segment left the memory. */
+static void test_the_first_that_is_due_is_given_whatever_became_of_the_next(void) {
+    struct corner corner = corner_with(big());
+    qi_reader plain = reader_of(corner.a, 0);
+    qi_message message;
+    uint64_t minute = next_minute(&corner), ids[10];
+    for (uint64_t i = 0; i < 10; i++)
+        ids[i] = publish_due(corner.a, "due", minute + (i % 8 == 0 ? i : 30 * SECOND));
+    assert(ids[7] / 8 == ids[0] / 8 && ids[8] / 8 == ids[9] / 8 && ids[8] / 8 == ids[0] / 8 + 1);
+    qi_sim_advance(corner.sim, minute - now_of(&corner) + SECOND);
+    assert(qi_browse(corner.a, 0, true, &message, payload, sizeof payload) == 3);
+    assert(corner.a->timers.due.count == 2 && qi_delete(corner.a, ids[8]) == 0);
+    cool(corner.a, ids[8]);
+    assert(corner.a->timers.due.count == 2 && get_one(&plain) == ids[0]);
+    assert(qi_get(&plain) == QI_EMPTY);
+    qi_sim_advance(corner.sim, 30 * SECOND);
+    for (int i = 1; i < 10; i++)
+        assert(i == 8 || get_one(&plain) == ids[i]);
+    corner_end(&corner);
+}
 
 static void test_what_is_due_and_gone_does_not_keep_its_segment_in_memory(void) {
     struct corner corner = corner_with(big());
@@ -281,6 +324,8 @@ int main(void) {
     test_delays_of_messages_that_are_gone_are_tidied_away_and_others_kept();
     test_delays_of_segments_that_are_gone_are_dropped();
     test_delays_that_were_purged_unread_are_dropped();
+    test_delays_published_into_a_segment_that_left_the_memory_become_one_entry();
+    test_the_first_that_is_due_is_given_whatever_became_of_the_next();
     test_what_is_due_and_gone_does_not_keep_its_segment_in_memory();
     test_what_is_due_twice_is_given_once();
     test_many_that_are_due_are_read_as_they_are_taken();
