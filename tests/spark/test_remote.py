@@ -6,6 +6,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ pytest.importorskip("fsspec", reason="needs fsspec: pip install 'qindex[spark]'"
 
 import fsspec
 
+from qindex.spark import native
 from qindex.spark.audit import run
 from qindex.spark.examine import Limits
 from qindex.spark.output import Output
-from qindex.spark.plan import find, plan
+from qindex.spark.plan import Unit, find, plan
 from qindex.spark.recover import RecoverRefused, recover
 from qindex.spark.tables import Choice, batches
 
@@ -77,12 +79,25 @@ def test_what_is_elsewhere_is_read_as_what_is_here(fleet: Path, memory: str) -> 
     assert [unit.broker for unit in find([f"{memory}/*"])] == ["node", "store"]
 
 
-def test_copies_are_removed(memory: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_copies_are_removed(
+    memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    copies, seen = tmp_path / "copies", []
+
+    def watched(unit: Unit, *rest: Any) -> Iterator[Any]:
+        seen.append(len(list(copies.iterdir())))
+        if fails:
+            raise RuntimeError("in the middle")
+        yield from read(unit, *rest)
+
+    read = native.messages
+    monkeypatch.setattr(native, "messages", watched)
     some = batches(find([f"{memory}/store"]), "messages", COLUMNS, Choice())
-    assert next(some).num_rows == 2
-    assert len(list((tmp_path / "copies").iterdir())) == 1
-    some.close()
-    assert list((tmp_path / "copies").iterdir()) == []
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        assert sum(batch.num_rows for batch in some) == 2
+    assert seen == [1]
+    assert list(copies.iterdir()) == []
 
 
 def test_an_audit_examines_them_and_a_recovery_says_what_to_do(memory: str, tmp_path: Path) -> None:
