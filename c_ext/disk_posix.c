@@ -24,9 +24,10 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ  22
-#define MADV_POPULATE_WRITE 23
+#define MADV_POPULATE_READ 22
 #endif
+
+#define CACHE_PIECE (UINT64_C(2) << 20) /* the biggest there are on most machines */
 
 static unsigned fork_count;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -234,9 +235,25 @@ static int sync_dir(struct qi_disk *disk, int dir) {
     return fsync(dir) != 0 ? -errno : 0;
 }
 
+static bool is_cached(int file, uint64_t offset) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char state = 1;
+    void *memory = mmap(NULL, page, PROT_READ, MAP_SHARED, file, (off_t)offset);
+    if (memory == MAP_FAILED)
+        return true;
+    bool known = mincore(memory, page, &state) == 0;
+    munmap(memory, page);
+    return !known || (state & 1);
+}
+
+/* The cache has big pieces beside pages, at multiples of their size, and one that begins before `from` stays as a whole. */
 static int drop_cache(struct qi_disk *disk, int file, uint64_t from) {
     (void)disk;
-    return -posix_fadvise(file, (off_t)from, 0, POSIX_FADV_DONTNEED);
+    from -= from % CACHE_PIECE;
+    int error = posix_fadvise(file, (off_t)from, 0, POSIX_FADV_DONTNEED);
+    if (!error && from > 0 && is_cached(file, from))
+        error = posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    return -error;
 }
 
 static int map(struct qi_disk *disk, int file, uint64_t length, uint8_t **memory) {

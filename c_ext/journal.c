@@ -104,11 +104,20 @@ int qi_journal_mend(struct qi_journal *journal, const uint8_t *identity) {
         return 0;
     bool first_is_good =
         header_is_valid(first, identity) && qi_get64(first + QI_JH_EPOCH) == journal->epoch;
-    memcpy(first_is_good ? second : first, first_is_good ? first : second, QI_JH_SIZE);
+    uint8_t *bad = first_is_good ? second : first, before[QI_JH_SIZE];
+    memcpy(before, bad, QI_JH_SIZE);
+    memcpy(bad, first_is_good ? first : second, QI_JH_SIZE);
     struct qi_tape *tape = &journal->tape;
-    int error = qi_tape_wrote(tape, first_is_good ? QI_JOURNAL_HEADER_COPY : 0, QI_JH_SIZE);
+    uint64_t at = (uint64_t)(bad - first);
+    int error = qi_tape_wrote(tape, at, QI_JH_SIZE);
     /* A MARK says that both copies were durable: one that a power cut tears is damage then. */
-    return error ? error : tape->disk->ops->sync(tape->disk, tape->file);
+    if (!error)
+        error = tape->disk->ops->sync(tape->disk, tape->file);
+    if (error) { /* who tries again has to see it: the next sync may say yes for nothing (H13) */
+        memcpy(bad, before, QI_JH_SIZE);
+        qi_tape_wrote(tape, at, QI_JH_SIZE);
+    }
+    return error;
 }
 
 static uint8_t *frame_at(struct qi_journal *journal) {

@@ -107,6 +107,8 @@ typedef struct {
 int qi_store_open(const char *path, const qi_options *options, qi_store **store);
 int qi_store_close(qi_store *store); /* syncs and marks the end as clean */
 void qi_store_free(qi_store *store); /* without close: as a crash would leave it */
+/* Never freed: the program ends, and somebody may still call. */
+void qi_store_leave(qi_store *store);
 int qi_store_sync(qi_store *store);
 int64_t qi_store_compact(qi_store *store, uint32_t garbage_percent);
 int qi_store_stats_of(qi_store *store, qi_store_stats *stats);

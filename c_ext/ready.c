@@ -146,6 +146,10 @@ int qi_look_next(struct qi_look *look, uint64_t room, struct qi_found *found) {
         }
         if (!error)
             error = find_best(look, found);
+        if (error == QI_EMPTY && room && qi_delayed_waits(queue)) { /* what was due has expired */
+            error = qi_delayed_run(queue);
+            continue;
+        }
         int dead = error ? error : why_dead(queue, found);
         if (dead <= 0)
             return dead;
@@ -224,6 +228,10 @@ int qi_newest_ready(struct qi_queue *queue, uint64_t room, struct qi_found *foun
         error = qi_make_event_room(queue, room + 2 * QI_TIME_RECORD);
         if (!error)
             error = find_newest(queue, found);
+        if (error == QI_EMPTY && qi_delayed_waits(queue)) {
+            error = qi_delayed_run(queue);
+            continue;
+        }
         int dead = error ? error : why_dead(queue, found);
         if (dead <= 0)
             return dead;

@@ -17,6 +17,7 @@ struct qi_finding {
 };
 
 struct qi_store {
+    struct qi_store *next_left; /* see qi_store_leave */
     struct qi_disk *disk;
     int root, queues_dir, lock_file;
     qi_options options;

@@ -370,10 +370,26 @@ static int run_delayed_until_now(struct qi_queue *queue, uint32_t load_below) {
     return result < 0 ? result : 0;
 }
 
+/* What is in the heap may be gone: enough of that keeps what is due from being read. */
+static bool has_due(struct qi_queue *queue) {
+    struct qi_segment *segment;
+    uint32_t slot, priority;
+    return qi_due_first(queue, &segment, &slot, &priority);
+}
+
 int qi_delayed_run(struct qi_queue *queue) {
     if (__builtin_expect(queue->timers.delayed.count == 0, 1))
         return 0;
-    return run_delayed_until_now(queue, DUE_MAX);
+    int error;
+    do
+        error = run_delayed_until_now(queue, DUE_MAX);
+    while (!error && queue->timers.due.count >= DUE_MAX && !has_due(queue));
+    return error;
+}
+
+bool qi_delayed_waits(const struct qi_queue *queue) {
+    const struct qi_heap *delayed = &queue->timers.delayed;
+    return delayed->count > 0 && delayed->items[0].key <= qi_now_us(queue->store);
 }
 
 bool qi_delayed_run_now(struct qi_queue *queue) {
@@ -381,8 +397,7 @@ bool qi_delayed_run_now(struct qi_queue *queue) {
     if (delayed->count == 0)
         return true;
     run_delayed_until_now(queue, 0);
-    return delayed->count == 0 || queue->timers.due.count >= DUE_MAX ||
-           delayed->items[0].key > qi_now_us(queue->store);
+    return !qi_delayed_waits(queue) || (queue->timers.due.count >= DUE_MAX && has_due(queue));
 }
 
 uint64_t qi_timers_next_us(const struct qi_queue *queue) {
@@ -467,10 +482,13 @@ void qi_timers_tidy(struct qi_queue *queue) {
         return;
     for (uint32_t i = 0; i < queue->segments.count; i++)
         live += waits_as_whole(&segments[i]) ? 1 : segments[i].delayed;
+    if (live < queue->timers.tidied) /* of some messages there are two */
+        live = queue->timers.tidied;
     if (delayed->count <= live + live / 2)
         return;
     drop_unclaimed(queue, delayed, false);
     for (uint32_t i = 0; i < queue->segments.count; i++)
         if (waits_as_whole(&segments[i]))
             push_segment(queue, &segments[i]); /* it had an entry before: there is room */
+    queue->timers.tidied = delayed->count;
 }

@@ -63,6 +63,7 @@ struct qi_segment;
 
 struct qi_timers {
     struct qi_heap delayed; /* key: when; id: a message, or a segment that is cold */
+    uint32_t tidied;        /* entries of it that were left when it was made anew */
     struct qi_heap due;     /* key: 255 - priority and the time */
     struct qi_heap leases;  /* key: when it ends */
 };
@@ -108,6 +109,8 @@ static inline void qi_leases_run(struct qi_queue *queue, const struct qi_timers 
 }
 /* The delayed messages whose time has come are due. May read segments. 0 or an error. */
 int qi_delayed_run(struct qi_queue *queue);
+/* Something is due of which that did not come to know: there was enough. */
+bool qi_delayed_waits(const struct qi_queue *queue);
 /* The same for who may not wait: false if a segment has to be read for the next of them. */
 bool qi_delayed_run_now(struct qi_queue *queue);
 /* A time was set: who waits for one looks again. */

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import threading
 import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -104,9 +103,10 @@ def close_with(owner: object, handle: Any, disk: object = None) -> weakref.final
 
 def _close_handle(handle: Any, owner: weakref.ref[Any], _disk: object) -> None:
     lib.qi_store_close(handle)
-    # Else the interpreter ends, and its daemon threads may be in the core even now.
-    if owner() is None or threading.active_count() == 1:
+    if owner() is None:
         lib.qi_store_free(handle)
+    else:  # the interpreter ends: threads may be in the core even now, exit handlers may come to it
+        lib.qi_store_leave(handle)
 
 
 def directory_of(name: str) -> bytes:

@@ -64,7 +64,7 @@ class Store(Closing):
         self._finalizer = close_with(self, handle, disk)
         self._queues: dict[str, Queue] = {}
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close the store in the middle
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "read-only" if self.read_only else "open"
@@ -142,8 +142,7 @@ class Store(Closing):
                 raise QueueMissing(f"there is no queue {name!r} in this store")
             if code < 0:
                 raise_error(code)
-            queue = self._queues[name] = Queue(self, name, result[0])
-            return queue
+            return self._queues.setdefault(name, Queue(self, name, result[0]))
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted; reads one small file per queue not opened yet."""

@@ -66,8 +66,6 @@ SANITIZERS = {
         ASAN_FLAGS,
         f"ASAN_OPTIONS=detect_leaks=1:log_path={{log}}:fast_unwind_on_malloc=0:{ANY_ORDER}"
         " LSAN_OPTIONS=exitcode=0:max_leaks=0:report_objects=0",
-        # A store that other threads may be in at the interpreter's end is not freed.
-        ("-k", "not daemon_threads"),
     ),
 }
 

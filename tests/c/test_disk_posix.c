@@ -66,6 +66,8 @@ WRAP(int, posix_fallocate, (int file, off_t from, off_t size), (file, from, size
 WRAP(int, fdatasync, (int file), (file), -1)
 WRAP(int, fsync, (int file), (file), -1)
 WRAP(int, madvise, (void *memory, size_t length, int advice), (memory, length, advice), -1)
+WRAP(int, mincore, (void *memory, size_t length, unsigned char *states), (memory, length, states),
+     -1)
 WRAP(int, flock, (int file, int what), (file, what), -1)
 WRAP(int, fstatvfs, (int file, struct statvfs *status), (file, status), -1)
 WRAP(ssize_t, getrandom, (void *bytes, size_t length, unsigned flags), (bytes, length, flags), -1)
@@ -218,6 +220,45 @@ static void test_a_sync_is_not_repeated(void) {
     ops->close(disk, file);
 }
 
+static bool is_resident(int file, uint64_t from, uint64_t to) {
+    unsigned char states[4096];
+    uint64_t pages = (to - from) / 4096;
+    assert(pages <= sizeof states);
+    void *memory = mmap(NULL, to - from, PROT_READ, MAP_SHARED, file, (off_t)from);
+    assert(memory != MAP_FAILED && mincore(memory, to - from, states) == 0);
+    bool any = false;
+    for (uint64_t i = 0; i < pages; i++)
+        any = any || (states[i] & 1);
+    munmap(memory, to - from);
+    return any;
+}
+
+/* Also where the cache has pieces of many pages, which stay as a whole if they begin before that: one big write makes them. */
+static void test_nothing_behind_the_place_stays_in_the_cache(void) {
+    enum { SIZE = 5 << 20 };
+    uint8_t *bytes = calloc(1, SIZE);
+    int file = new_file("cached", "");
+    assert(bytes && ops->write(disk, file, bytes, SIZE, 0) == 0 && ops->sync(disk, file) == 0);
+    assert(ops->drop_cache(disk, file, 0) == 0);
+    if (!is_resident(file, 0, SIZE)) { /* else there is no medium behind the cache */
+        for (uint64_t from = 4096 * 37; from < SIZE; from += 4096 * 101) {
+            assert(ops->write(disk, file, bytes, SIZE, 0) == 0 && ops->sync(disk, file) == 0);
+            assert(ops->drop_cache(disk, file, from) == 0);
+            assert(!is_resident(file, from, SIZE) && ops->drop_cache(disk, file, 0) == 0);
+        }
+        static const char *const unknown[] = {"mincore", "mmap"}; /* then all of it goes */
+        for (int i = 0; i < 2; i++) {
+            assert(ops->write(disk, file, bytes, SIZE, 0) == 0 && ops->sync(disk, file) == 0);
+            fail(unknown[i], ENOMEM);
+            assert(ops->drop_cache(disk, file, 3 << 20) == 0);
+            failing = "";
+            assert(!is_resident(file, 0, SIZE));
+        }
+    }
+    ops->close(disk, file);
+    free(bytes);
+}
+
 static void test_a_page_that_cannot_be_read_is_an_error(void) {
     uint8_t *memory;
     int file = new_file("a", "text");
@@ -276,6 +317,7 @@ int main(int count, char **arguments) {
     test_a_list_is_whole_or_an_error();
     test_signals_and_short_transfers_are_finished_inside();
     test_a_sync_is_not_repeated();
+    test_nothing_behind_the_place_stays_in_the_cache();
     test_a_page_that_cannot_be_read_is_an_error();
     test_files_are_mapped_where_blocks_stay();
     test_a_folder_tells_when_it_changed_if_it_can();

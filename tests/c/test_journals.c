@@ -186,6 +186,36 @@ static void test_what_was_durable_before_a_rotation_is_known_behind_it(void) {
     qi_sim_free(crafted.sim);
 }
 
+/* A copy of the header is rotten, and the sync of the mended one fails: then the cache must not say that it is whole. */
+static void test_a_header_that_could_not_be_mended_is_seen_again(void) {
+    bool failed = true;
+    for (uint64_t n = 1; failed; n++) {
+        struct crafted crafted = crafted_new();
+        publish_many(&crafted, 1); /* with a MARK */
+        assert(qi_queue_sync(crafted.queue) == 0);
+        let_go(&crafted);
+        const char *name = load_journal(&crafted);
+        bytes[QI_JOURNAL_HEADER_COPY + QI_JH_EPOCH] ^= 1;
+        with_file(&crafted, name, true);
+        qi_options options = usual();
+        assert(qi_store_open_sim(crafted.sim, &options, &crafted.store) == 0);
+        crafted.sim->fail_sync = n;
+        failed = qi_queue_open(crafted.store, "a", 1, A, true, &crafted.queue) != 0;
+        crafted.sim->fail_sync = 0;
+        let_go(&crafted);
+        if (failed)
+            open_it(&crafted);
+        if (failed)
+            let_go(&crafted);
+        struct crafted after = {.sim = qi_sim_crash(crafted.sim, 1, QI_SIM_NOTHING)};
+        with_file(&after, name, false);
+        assert(memcmp(bytes, bytes + QI_JOURNAL_HEADER_COPY, QI_JH_SIZE) == 0);
+        qi_sim_free(after.sim);
+        qi_sim_free(crafted.sim);
+        assert(failed || n > 2);
+    }
+}
+
 /* What opening does not read again, after a kill: whole pages below the last MARK or CLOSE, whose header is whole. */
 static void test_only_what_a_mark_vouches_for_need_not_be_read_again(void) {
     struct crafted crafted = crafted_new();
@@ -212,6 +242,7 @@ static void test_only_what_a_mark_vouches_for_need_not_be_read_again(void) {
     open_it(&crafted);
     close_it(&crafted);
     load_journal(&crafted);
+    journal.tape.allocated = size;
     uint64_t close = last_frame(QI_JOURNAL_START, QI_FRAME_CLOSE);
     durable = qi_get64(bytes + close + QI_FRAME_HEADER);
     assert(close && qi_journal_durable(&journal, identity) == durable / 4096 * 4096);
@@ -394,6 +425,7 @@ static void test_a_journal_before_that_lost_its_end_is_cut_for_good(void) {
 
 int main(void) {
     test_what_was_durable_before_a_rotation_is_known_behind_it();
+    test_a_header_that_could_not_be_mended_is_seen_again();
     test_only_what_a_mark_vouches_for_need_not_be_read_again();
     test_lanes_that_cannot_be_are_left_out();
     test_a_stale_journal_that_could_not_be_emptied_stops_the_store();

@@ -225,6 +225,38 @@ static void test_delays_published_into_a_segment_that_left_the_memory_become_one
 
 /* ---- what is due ---- */
 
+static void reopen(struct corner *corner, qi_options options) {
+    assert(qi_flush(corner->a) == 0 && qi_store_close(corner->store) == 0);
+    qi_store_free(corner->store);
+    open_with(corner, options);
+}
+
+/* As many as are read ahead are due and gone: what comes behind them has to be read, by get and by who must not wait. */
+static void test_what_is_due_and_gone_does_not_hide_what_has_to_be_read(void) {
+    qi_options options = big();
+    options.segment_entries = 8192;
+    for (int now = 0; now < 2; now++) {
+        struct corner corner = corner_with(options);
+        uint64_t minute = next_minute(&corner), first = publish_due(corner.a, "due", minute);
+        for (uint64_t i = 1; i < 3 * 8192; i++)
+            publish_due(corner.a, "due", minute + i);
+        reopen(&corner, options);
+        qi_reader plain = reader_of(corner.a, 0);
+        qi_message message;
+        qi_sim_advance(corner.sim, 4 * MINUTE);
+        assert(qi_browse(corner.a, 0, true, &message, payload, sizeof payload) == 3);
+        assert(message.req_id == first && corner.a->timers.due.count == 2 * 8192);
+        for (uint64_t i = 0; i < 2 * 8192; i++)
+            assert(qi_delete(corner.a, first + i) == 0);
+        if (now)
+            assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == QI_BUSY);
+        else
+            assert(qi_browse(corner.a, 0, true, &message, payload, sizeof payload) == 3);
+        assert(get_one(&plain) == first + 2 * 8192);
+        corner_end(&corner);
+    }
+}
+
 /* The one behind it was due as well, was deleted, and its segment left the memory. */
 static void test_the_first_that_is_due_is_given_whatever_became_of_the_next(void) {
     struct corner corner = corner_with(big());
@@ -325,6 +357,7 @@ int main(void) {
     test_delays_of_segments_that_are_gone_are_dropped();
     test_delays_that_were_purged_unread_are_dropped();
     test_delays_published_into_a_segment_that_left_the_memory_become_one_entry();
+    test_what_is_due_and_gone_does_not_hide_what_has_to_be_read();
     test_the_first_that_is_due_is_given_whatever_became_of_the_next();
     test_what_is_due_and_gone_does_not_keep_its_segment_in_memory();
     test_what_is_due_twice_is_given_once();

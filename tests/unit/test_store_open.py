@@ -241,3 +241,36 @@ def test_a_store_that_lost_its_meta_is_not_taken_for_an_empty_folder(tmp_path, w
     assert [path for path in sorted(tmp_path.rglob("*")) if path.name != "LOCK"] == [
         path for path in before if path.name != "LOCK"
     ]
+
+
+def test_an_exit_handler_that_comes_later_finds_a_closed_store(tmp_path):
+    script = """
+import atexit, sys
+atexit.register(lambda: print(try_it()))
+import qindex
+def try_it():
+    try:
+        queue.publish(b"late")
+    except qindex.StoreClosed:
+        return "closed"
+queue = qindex.open(sys.argv[1]).queue("a")
+queue.publish(b"in time")
+"""
+    assert run_python(script, tmp_path / "s") == "closed\n"
+    with qindex.open(tmp_path / "s") as store:
+        assert ids(store.queue("a").get_many(9)) == [0]
+
+
+def test_a_signals_handler_may_close_the_store_in_the_middle_of_a_call(tmp_path):
+    script = """
+import signal, sys, qindex
+store = qindex.open(sys.argv[1])
+signal.signal(signal.SIGALRM, lambda *_: store.close())
+signal.setitimer(signal.ITIMER_REAL, 0.02)
+try:
+    while True:
+        store.queue("a"), store.delete_queue("a")
+except qindex.StoreClosed:
+    print("closed")
+"""
+    assert run_python(script, tmp_path / "s") == "closed\n"
