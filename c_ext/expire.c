@@ -41,6 +41,7 @@ static int find_expired(struct qi_queue *queue, struct qi_segment *segment, uint
                         uint64_t *req_ids, uint32_t *count, uint64_t *bound) {
     *count = 0;
     *bound = 0;
+    segment->expired_out = false;
     for (uint32_t slot = 0; qi_find_slot(queue, segment->hot, false, &slot); slot++) {
         const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
         const uint8_t *record;
@@ -60,8 +61,16 @@ static int find_expired(struct qi_queue *queue, struct qi_segment *segment, uint
             lower(bound, now + LOOK_AGAIN_US);
         else
             req_ids[(*count)++] = qi_req_id(queue, segment, slot);
+        if (expiry_us <= now && qi_bit(slots->out, slot))
+            segment->expired_out = true;
     }
     return 0;
+}
+
+void qi_expire_came_back(struct qi_queue *queue, struct qi_segment *segment) {
+    segment->expired_out = false;
+    segment->expiry_us = 1; /* long ago */
+    lower(&queue->expiry_us, qi_now_us(queue->store) + PAUSE_US);
 }
 
 static int drop(struct qi_queue *queue, struct qi_segment *segment, const uint64_t *req_ids,

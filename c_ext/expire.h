@@ -10,4 +10,7 @@ void qi_expire_due(struct qi_store *store);
 /* So long, but not longer than until a queue has something to drop. */
 uint64_t qi_expire_wait(struct qi_store *store, uint64_t us);
 
+/* A message came back to a segment with `expired_out`: it is looked at again. */
+void qi_expire_came_back(struct qi_queue *queue, struct qi_segment *segment);
+
 #endif

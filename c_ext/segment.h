@@ -103,6 +103,7 @@ struct qi_segment {
     bool alt;           /* the file is N.alt: it was rewritten an odd number of times */
     bool counted;       /* its references to message files are in the store's account */
     bool expiry_unread; /* the file may have messages that expire before */
+    bool expired_out;   /* what had expired at the last look, and was with a consumer */
 };
 
 /* Sorted by number; taken away mostly at the front, added mostly at the end. */

@@ -9,6 +9,7 @@
 
 #include "bug.h"
 #include "bytes.h"
+#include "expire.h"
 
 #define SEGMENT_ENTRY (UINT64_C(1) << 63) /* in an id: any ReqId of a segment that is cold */
 #define TIDY_MIN      4096u
@@ -230,6 +231,8 @@ void qi_release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slo
     qi_clear_bit(&slots->out, slot);
     segment->hot->out_count--;
     queue->out--;
+    if (segment->expired_out)
+        qi_expire_came_back(queue, segment);
     if (qi_bit(slots->held, slot))
         return; /* it was delayed meanwhile */
     struct qi_lane *lane = qi_lane_find(&queue->lanes, qi_lane_number(req_id));

@@ -59,7 +59,7 @@ static int run_flushes(struct qi_store *store) {
     }
     return error == QI_E_FULL
                ? 0
-               : error; /* disk full: the old journal stays the truth, the next round tries again */
+               : error; /* disk full: the old journal stays the truth; who needs its room tries again */
 }
 
 /* Returns how many queues are still open. */
@@ -387,7 +387,7 @@ static void *work(void *argument) {
         if (store->stopping)
             break;
         if (one_round(store, &compacted_us) != 0 && !store->failed)
-            wait_for_work(store, 100000); /* a passing trouble: the next round tries again */
+            wait_for_work(store, 100000); /* a passing trouble */
         qi_expire_due(store);
         uint64_t now = store->disk->ops->monotonic_us(store->disk);
         if (now - looked_us >= store->options.idle_us / 2) {

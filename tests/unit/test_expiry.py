@@ -94,6 +94,20 @@ def test_an_unacked_one_stays_until_it_is_given_back(disk, simulated):
     assert len(queue) == 0
 
 
+@pytest.mark.parametrize("delay", [None, 5])
+def test_one_that_was_out_at_the_last_look_leaves_when_it_is_back(disk, simulated, delay):
+    """The look put the segment off for a minute, and expire() let the message stay (found by the
+    explorer in a million crash points)."""
+    queue = simulated.queue("a")
+    queue.publish_many([b"out", b"behind"], ttl=10)
+    message = queue.get()
+    disk.advance(20)
+    assert queue.expire() == 1
+    queue.nack(message, delay=delay)
+    assert queue.expire() == 1
+    assert len(queue) == 0
+
+
 def test_they_are_dead_letters_of_a_queue_that_keeps_those(simulated):
     queue = simulated.queue("a", dead_letters=True)
     queue.publish(b"first")
