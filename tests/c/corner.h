@@ -72,4 +72,30 @@ static inline uint32_t get_many(qi_queue *queue, uint32_t count, uint64_t *ids) 
     return (uint32_t)got / 2;
 }
 
+static inline uint64_t now_of(const struct corner *corner) {
+    return qi_store_now_us(corner->store);
+}
+
+static inline uint64_t depth_of(qi_queue *queue) {
+    qi_queue_stats stats;
+    assert(qi_queue_stats_of(queue, &stats) == 0);
+    return stats.depth;
+}
+
+/* A new check tells of damage with these words. */
+static inline bool check_says(struct corner *corner, const char *words) {
+    bool damage, said = false;
+    const char *where, *text;
+    uint64_t offset;
+    qi_lock(corner->store);
+    qi_forget_findings(corner->store, 0);
+    qi_unlock(corner->store);
+    int count = qi_store_check(corner->store);
+    for (int i = 0; i < count; i++) {
+        assert(qi_store_finding(corner->store, (uint32_t)i, &damage, &where, &offset, &text) == 0);
+        said = said || (damage && strstr(text, words));
+    }
+    return said;
+}
+
 #endif

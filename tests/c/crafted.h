@@ -171,4 +171,28 @@ static const char *load_journal(struct crafted *crafted) {
     return name;
 }
 
+static inline bool is_there(struct crafted *crafted, const char *path) {
+    char found[200];
+    const void *data;
+    uint64_t length;
+    for (uint32_t i = 0; qi_sim_file(crafted->sim, i, found, sizeof found, &data, &length) == 0;
+         i++)
+        if (strcmp(found, path) == 0)
+            return true;
+    return false;
+}
+
+/* A rotation, and nobody flushed: both journals are needed. */
+static inline struct crafted crafted_pair(void) {
+    struct crafted crafted = crafted_new();
+    qi_lock(crafted.store);
+    assert(qi_flush_begin(crafted.queue, 0, 0) == 0);
+    qi_unlock(crafted.store);
+    publish_many(&crafted, 3);
+    assert(qi_queue_sync(crafted.queue) == 0);
+    publish_many(&crafted, 1); /* with a MARK before it */
+    let_go(&crafted);
+    return crafted;
+}
+
 #endif

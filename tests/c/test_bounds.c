@@ -32,21 +32,6 @@ static void cut_file(struct corner *corner, const char *name, uint64_t size) {
     corner->a->window_length = 0;
 }
 
-static bool check_says(struct corner *corner, const char *words) {
-    bool damage, said = false;
-    const char *where, *text;
-    uint64_t offset;
-    qi_lock(corner->store);
-    qi_forget_findings(corner->store, 0);
-    qi_unlock(corner->store);
-    int count = qi_store_check(corner->store);
-    for (int i = 0; i < count; i++) {
-        assert(qi_store_finding(corner->store, (uint32_t)i, &damage, &where, &offset, &text) == 0);
-        said = said || (damage && strstr(text, words));
-    }
-    return said;
-}
-
 static int64_t set_bound(struct corner *corner) {
     return qi_queue_set_rules(corner->a, &(qi_rules){.max_bytes = 1000});
 }

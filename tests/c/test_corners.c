@@ -381,21 +381,6 @@ static void test_a_queue_that_is_not_idle_stays_open(void) {
 
 /* ---- counters that a bug has broken ---- */
 
-static bool check_says(struct corner *corner, const char *words) {
-    bool damage, said = false;
-    const char *where, *text;
-    uint64_t offset;
-    qi_lock(corner->store);
-    qi_forget_findings(corner->store, 0);
-    qi_unlock(corner->store);
-    int count = qi_store_check(corner->store);
-    for (int i = 0; i < count; i++) {
-        assert(qi_store_finding(corner->store, (uint32_t)i, &damage, &where, &offset, &text) == 0);
-        said = said || (damage && strstr(text, words));
-    }
-    return said;
-}
-
 static void test_check_recounts_everything(void) {
     struct corner corner = corner_new();
     uint64_t ids[8];

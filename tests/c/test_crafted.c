@@ -132,17 +132,6 @@ static void put_name(struct crafted *crafted, const char *folder, const char *na
     disk->ops->close(disk, root);
 }
 
-static bool is_there(struct crafted *crafted, const char *path) {
-    char found[200];
-    const void *data;
-    uint64_t length;
-    for (uint32_t i = 0; qi_sim_file(crafted->sim, i, found, sizeof found, &data, &length) == 0;
-         i++)
-        if (strcmp(found, path) == 0)
-            return true;
-    return false;
-}
-
 /* Of a deletion that a crash cut off only what is ours is removed (H18). */
 static void test_what_is_left_of_a_deletion_goes_but_not_what_is_foreign(void) {
     struct crafted crafted = {.sim = qi_sim_new(1, NULL)};

@@ -325,19 +325,6 @@ static void test_a_walk_over_damage_ends_with_its_effort(void) {
 
 /* ---- two journals ---- */
 
-/* A rotation, and nobody flushed: both journals are needed. */
-static struct crafted crafted_pair(void) {
-    struct crafted crafted = crafted_new();
-    qi_lock(crafted.store);
-    assert(qi_flush_begin(crafted.queue, 0, 0) == 0);
-    qi_unlock(crafted.store);
-    publish_many(&crafted, 3);
-    assert(qi_queue_sync(crafted.queue) == 0);
-    publish_many(&crafted, 1); /* with a MARK before it */
-    let_go(&crafted);
-    return crafted;
-}
-
 static const char *other_of(const char *name) {
     return strcmp(name, "journal.jif") == 0 ? "journal.alt" : "journal.jif";
 }

@@ -49,17 +49,6 @@ static void remove_file(struct crafted *crafted, const char *name) {
     disk->ops->close(disk, root);
 }
 
-static bool is_there(struct crafted *crafted, const char *path) {
-    char found[200];
-    const void *data;
-    uint64_t length;
-    for (uint32_t i = 0; qi_sim_file(crafted->sim, i, found, sizeof found, &data, &length) == 0;
-         i++)
-        if (strcmp(found, path) == 0)
-            return true;
-    return false;
-}
-
 /* ---- journals ---- */
 
 static void test_a_time_that_does_not_fit_into_its_frame_is_told(void) {
@@ -180,14 +169,7 @@ static void test_a_torn_header_is_no_damage_before_the_first_mark(void) {
 
 /* The old journal is not flushed yet, and the MANIFEST of the new one is damaged. */
 static void test_without_a_manifest_the_old_journal_counts(void) {
-    struct crafted crafted = crafted_new();
-    qi_lock(crafted.store);
-    assert(qi_flush_begin(crafted.queue, 0, 0) == 0);
-    qi_unlock(crafted.store);
-    publish_many(&crafted, 3);
-    assert(qi_queue_sync(crafted.queue) == 0);
-    publish_many(&crafted, 1); /* a MARK says that the others were durable */
-    let_go(&crafted);          /* nobody ran the flush */
+    struct crafted crafted = crafted_pair();
     const char *name = load_journal(&crafted);
     assert(type_at(QI_JOURNAL_START) == QI_FRAME_MANIFEST);
     bytes[QI_JOURNAL_START + QI_FRAME_HEADER] ^= 8;

@@ -9,16 +9,6 @@
 
 static uint8_t payload[100];
 
-static uint64_t now_of(const struct corner *corner) {
-    return qi_store_now_us(corner->store);
-}
-
-static uint64_t depth_of(qi_queue *queue) {
-    qi_queue_stats stats;
-    assert(qi_queue_stats_of(queue, &stats) == 0);
-    return stats.depth;
-}
-
 static qi_reader reader_of(qi_queue *queue, uint64_t lease_us) {
     return (qi_reader){
         .queue = queue, .payload = payload, .room = sizeof payload, .lease_us = lease_us};

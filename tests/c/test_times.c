@@ -7,16 +7,6 @@
 
 #define SECOND UINT64_C(1000000)
 
-static uint64_t now_of(const struct corner *corner) {
-    return qi_store_now_us(corner->store);
-}
-
-static uint64_t depth_of(qi_queue *queue) {
-    qi_queue_stats stats;
-    assert(qi_queue_stats_of(queue, &stats) == 0);
-    return stats.depth;
-}
-
 /* Messages that expire in a second. */
 static void publish_mortal(struct corner *corner, qi_queue *queue, uint32_t count) {
     for (uint32_t i = 0; i < count; i++)

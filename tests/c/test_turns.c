@@ -24,12 +24,6 @@ static struct corner begin(void) {
     return corner;
 }
 
-static uint64_t depth_of(qi_queue *queue) {
-    qi_queue_stats stats;
-    assert(qi_queue_stats_of(queue, &stats) == 0);
-    return stats.depth;
-}
-
 /* ---- a fan-out waits for room in one queue, and meanwhile the other loses its own ---- */
 
 static void send_to_sleep(struct corner *corner) {
