@@ -64,8 +64,48 @@ static void test_a_fan_out_looks_again_at_the_queues_that_had_room(void) {
     }
 }
 
+/* ---- a queue goes to sleep or wakes up, and a call that never waits comes meanwhile ---- */
+
+static int64_t said; /* what the call was told */
+
+static void publish_now(struct corner *corner) {
+    said = qi_publish_now(corner->a, "now", 3, 0, 0);
+}
+
+static void get_now(struct corner *corner) {
+    qi_message message;
+    char payload[64];
+    said = qi_get_now(corner->a, &message, payload, sizeof payload, 0);
+}
+
+/* Nobody may append in front of or behind the CLOSE, and nobody before the SESSION is durable: it would be forgotten, or its
+ * ReqId given out twice. */
+static void test_nobody_comes_in_while_a_queue_goes_to_sleep_or_wakes_up(void) {
+    static void (*const turns[])(struct corner *) = {publish_now, get_now};
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+        struct corner corner = begin();
+        stage = &corner;
+        publish_many(corner.a, 3);
+        assert(qi_flush(corner.a) == 0);
+        qi_lock(corner.store); /* the turn is when its sync gives it up */
+        said = 0;
+        turn = turns[i];
+        assert(qi_queue_unload(corner.a) == 0 && corner.a->dir < 0);
+        qi_unlock(corner.store);
+        assert(!turn && said == QI_BUSY);
+        said = 0;
+        turn = turns[i];
+        assert(qi_queue_sync(corner.a) == 0 && corner.a->dir >= 0);
+        assert(!turn && said == QI_BUSY);
+        publish_now(&corner);
+        assert(said == 3 && depth_of(corner.a) == 4);
+        corner_end(&corner);
+    }
+}
+
 int main(void) {
     test_a_fan_out_looks_again_at_the_queues_that_had_room();
+    test_nobody_comes_in_while_a_queue_goes_to_sleep_or_wakes_up();
     printf("turns: all passed\n");
     return 0;
 }
