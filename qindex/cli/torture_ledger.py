@@ -30,7 +30,7 @@ class Entry:
     size: int
     persistent: bool
     deliveries: int = 0
-    maybe_delivered: bool = False  # a get() that was cut off may have taken it
+    maybe_delivered: int = 0  # times that a get() which was cut off may have taken it
 
     @property
     def body(self) -> bytes:
@@ -104,11 +104,13 @@ class Ledger:
         for req_id, crc, delivery_count, redelivered in messages:
             entry = queue.live[req_id]
             require(crc == zlib.crc32(entry.body), f"message {req_id} was altered")
-            counts = {entry.deliveries + 1, entry.deliveries + 1 + entry.maybe_delivered}
-            require(delivery_count in counts, f"message {req_id}: {delivery_count} not in {counts}")
+            least = entry.deliveries + 1
+            most = least + entry.maybe_delivered
+            counted = f"message {req_id}: delivery {delivery_count}, not {least} to {most}"
+            require(least <= delivery_count <= most, counted)
             hides = entry.deliveries and not redelivered
             require(not hides, f"message {req_id} hides that it was delivered before")
-            entry.deliveries, entry.maybe_delivered = delivery_count, False
+            entry.deliveries, entry.maybe_delivered = delivery_count, 0
             queue.out.add(req_id)
 
     def killed(self) -> None:
@@ -151,7 +153,7 @@ class Ledger:
         if doubt and doubt["op"] == "get" and doubt["queue"] == name:
             for req_id in self.ready_before[: doubt["count"]]:
                 if req_id in queue.live:
-                    queue.live[req_id].maybe_delivered = True
+                    queue.live[req_id].maybe_delivered += 1
 
     def reconcile_publish(
         self, queue: QueueLedger, doubt: dict[str, Any], found: list[tuple[int, bytes]]

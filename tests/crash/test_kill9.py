@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import tempfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,33 @@ def test_the_ledger_notices_what_is_lost_or_altered(found):
     ledger.killed()
     with pytest.raises(Broken):
         ledger.reconcile("a", found)
+
+
+GET = {"op": "get", "queue": "a", "count": 1}
+
+
+def cut_off_in_a_get(ledger):
+    """A life that ended in the middle of a get(); both messages are there in the next one."""
+    ledger.follow(reported(GET))
+    ledger.remember_ready()
+    ledger.killed()
+    ledger.reconcile("a", [(i, entry.body) for i, entry in ledger.queues["a"].live.items()])
+
+
+@pytest.mark.parametrize("lives", [0, 1, 2, 3])
+def test_each_get_that_was_cut_off_may_count_once(lives):
+    for count in range(1, 6):
+        ledger = Ledger(["a"])
+        ledger.follow(PUBLISHED)
+        for _ in range(lives):
+            cut_off_in_a_get(ledger)
+        crc = zlib.crc32(ledger.queues["a"].live[0].body)
+        answer = reported(GET, {"got": [[0, crc, count, lives > 0]]})
+        if count <= lives + 1:
+            ledger.follow(answer)
+        else:
+            with pytest.raises(Broken):
+                ledger.follow(answer)
 
 
 def main() -> None:
