@@ -42,7 +42,7 @@ static int prepare_all(struct qi_queue **queues, uint32_t count, const struct qi
         count_copies(queues, count); /* another thread's fan-out may have come between */
         fits = true;
         for (uint32_t i = 0; i < count && fits; i++)
-            fits = queues[i]->dir >= 0 &&
+            fits = qi_is_awake(queues[i]) &&
                    qi_has_room(queues[i], queues[i]->copies * (QI_FRAME_HEADER + size),
                                queues[i]->copies) &&
                    queues[i]->highest + queues[i]->copies <= queues[i]->reserved_durable;

@@ -51,15 +51,12 @@ static inline bool is_flush_due(struct qi_queue *queue) {
            qi_current(queue)->tail > options->max_journal_bytes;
 }
 
-/* While a queue goes to sleep or wakes up, the lock is free during its sync; who came in then would append in front of the
- * CLOSE, and the maps go behind it. */
 bool qi_begin_now(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
     struct qi_store *store = queue->store;
     if (!qi_try_lock(store))
         return false;
-    if (__builtin_expect(qi_store_usable(store, true) == 0 && queue->recovered &&
-                             !queue->recovering && queue->dir >= 0 && !queue->short_of_space &&
-                             qi_has_room(queue, bytes, ids) &&
+    if (__builtin_expect(qi_store_usable(store, true) == 0 && qi_is_awake(queue) &&
+                             !queue->short_of_space && qi_has_room(queue, bytes, ids) &&
                              queue->highest + ids <= queue->reserved_durable &&
                              (queue->flush || !is_flush_due(queue)),
                          1))

@@ -178,6 +178,11 @@ int qi_sync_messages(struct qi_store *store);
 
 /* lifecycle.c: usable, recovered and awake: 0 or the error. Called first by every verb, with the lock. */
 int qi_queue_ready(struct qi_queue *queue, bool to_write);
+/* In memory and open. Not while it is sent to sleep or wakes up: its sync runs without the lock then, and what others append
+ * meanwhile would stand beside the CLOSE and go with the maps. Who gave the lock up looks again. */
+static inline bool qi_is_awake(const struct qi_queue *queue) {
+    return queue->recovered && !queue->recovering && queue->dir >= 0;
+}
 int qi_queue_unload(
     struct qi_queue *queue); /* idle: flushed, closed cleanly, no file or mapping left */
 int qi_queue_close(struct qi_queue *queue); /* at the end of a session */

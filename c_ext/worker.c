@@ -18,15 +18,11 @@
 #define CENSUS_STOPPED  UINT32_MAX
 #define LOOK_FURTHER    1 /* the files that looked worth it were not; there may be others */
 
-static bool is_open(const struct qi_queue *queue) {
-    return queue->recovered && !queue->recovering && queue->dir >= 0;
-}
-
 static int sync_open_queues(struct qi_store *store) {
     int error = 0;
     for (uint32_t i = 0; i < store->queues_count && !error; i++) {
         struct qi_queue *queue = store->queues[i];
-        if (is_open(queue))
+        if (qi_is_awake(queue))
             error = qi_sync_to(queue, qi_lsn(queue));
     }
     return error;
@@ -54,7 +50,7 @@ static int run_flushes(struct qi_store *store) {
     int error = 0;
     for (uint32_t i = 0; i < store->queues_count && !error; i++) {
         struct qi_queue *queue = store->queues[i];
-        if (is_open(queue) && queue->flush && !queue->flushing)
+        if (qi_is_awake(queue) && queue->flush && !queue->flushing)
             error = qi_flush_run(queue);
     }
     return error == QI_E_FULL
@@ -68,7 +64,7 @@ static uint32_t unload_idle(struct qi_store *store) {
     uint32_t open = 0;
     for (uint32_t i = 0; i < store->queues_count; i++) {
         struct qi_queue *queue = store->queues[i];
-        if (!is_open(queue))
+        if (!qi_is_awake(queue))
             continue;
         if (queue->used) {
             queue->used = false;
