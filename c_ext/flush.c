@@ -402,6 +402,7 @@ static void cool_unused(struct qi_queue *queue) {
 static int commit(struct qi_queue *queue, struct qi_flush *flush) {
     for (uint32_t i = 0; i < flush->count; i++)
         adopt(queue, &flush->segments[i]);
+    queue->dirty_count = QI_BUG(race_flush_forgets_what_came) ? 0 : queue->dirty_count;
     int error = qi_append_manifest(queue, qi_current(queue), flush->epoch, 0);
     if (error)
         return qi_store_fail(

@@ -2,6 +2,7 @@
 #ifndef QI_QUEUE_H
 #define QI_QUEUE_H
 
+#include "bug.h"
 #include "journal.h"
 #include "lane.h"
 #include "qindex.h"
@@ -181,7 +182,8 @@ int qi_queue_ready(struct qi_queue *queue, bool to_write);
 /* In memory and open. Not while it is sent to sleep or wakes up: its sync runs without the lock then, and what others append
  * meanwhile would stand beside the CLOSE and go with the maps. Who gave the lock up looks again. */
 static inline bool qi_is_awake(const struct qi_queue *queue) {
-    return queue->recovered && !queue->recovering && queue->dir >= 0;
+    return queue->recovered && (!queue->recovering || QI_BUG(race_falling_asleep_is_awake)) &&
+           queue->dir >= 0;
 }
 int qi_queue_unload(
     struct qi_queue *queue); /* idle: flushed, closed cleanly, no file or mapping left */

@@ -82,7 +82,7 @@ static int sync_once(struct qi_queue *queue) {
     }
     queue->syncing = false;
     if (!error) {
-        queue->lsn_synced = upto;
+        queue->lsn_synced = QI_BUG(race_sync_covers_what_came_later) ? qi_lsn(queue) : upto;
         queue->reserved_durable = reserved;
         if (queue->epoch == epoch) {
             queue->old_unsynced = false;

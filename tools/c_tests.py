@@ -85,6 +85,7 @@ C_TESTS = {
     "strange": engine,
     "threads": engine,
     "turns": engine,
+    "schedules": engine,
     "worker": engine,
     "faults": engine,
     "faults_times": engine,
@@ -126,8 +127,10 @@ def compile_test(
     """
     source, program = TESTS / f"test_{name}.c", folder / f"test_{name}"
     parts, others = C_TESTS[name](), [source]
-    # Functions of the system that the test puts its own in front of.
+    # Functions of the system that the test, or a header of the tests, puts its own in front of.
     text = source.read_text("utf-8")
+    headers = [TESTS / header for header in re.findall(r'^#include "(\w+\.h)"', text, re.M)]
+    text += "".join(header.read_text("utf-8") for header in headers if header.exists())
     wrapped = re.findall(r"^WRAP\([^,]+, (\w+)", text, re.M) + re.findall(r"__wrap_(\w+)\(", text)
     wraps = [f"-Wl,--wrap={name}" for name in sorted(set(wrapped))]
     command, counted = [compiler, *FLAGS, *flags], C_TESTS[name] in (engine, foreign)

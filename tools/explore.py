@@ -84,11 +84,11 @@ def build(*, mutants: bool = False) -> Path:
 
 
 def mutants() -> list[str]:
-    """The names of all protocol bugs in the engine's sources."""
+    """The names of all protocol bugs in the engine's sources; races are for schedules.py."""
     found: set[str] = set()
     for file in CORE.glob("*.c"):
         found.update(re.findall(r"QI_BUG\((\w+)\)", file.read_text(encoding="utf-8")))
-    return sorted(found)
+    return sorted(name for name in found if not name.startswith("race_"))
 
 
 @dataclass

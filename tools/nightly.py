@@ -42,6 +42,8 @@ def steps(hours: float) -> list[Step]:
         Step("fuzz", ["tools/fuzz.py", "--minutes", str(minutes * 0.25)]),
         Step("explorer, bugs on purpose", ["tools/explore.py", "--mutants"]),
         Step("explorer", ["tools/explore.py", "--minutes", str(minutes * 0.25), *dice]),
+        Step("schedules, races on purpose", ["tools/schedules.py", "--mutants"]),
+        Step("schedules", ["tools/schedules.py", "--schedules", so_many(0.05, 40_000), *dice]),
         Step("faults", ["tools/explore.py", "--faults", "--programs", so_many(0.1, 5), *dice]),
         Step("flips", ["tools/explore.py", "--flips", so_many(0.1, 100_000), *dice]),
         Step("kill -9", ["tests/crash/test_kill9.py", "--rounds", so_many(0.1, 300)]),
