@@ -118,6 +118,13 @@ def objects(
     return made
 
 
+def with_headers(source: Path) -> str:
+    """The text of a test, and of the tests' headers that it includes."""
+    text = source.read_text("utf-8")
+    names = re.findall(r'^#include "(\w+\.h)"', text, re.M)
+    return text + "".join(with_headers(TESTS / name) for name in names if (TESTS / name).exists())
+
+
 def compile_test(
     name: str, compiler: str, flags: Sequence[str], folder: Path, core: Sequence[str] = ()
 ) -> Path:
@@ -127,10 +134,8 @@ def compile_test(
     """
     source, program = TESTS / f"test_{name}.c", folder / f"test_{name}"
     parts, others = C_TESTS[name](), [source]
-    # Functions of the system that the test, or a header of the tests, puts its own in front of.
-    text = source.read_text("utf-8")
-    headers = [TESTS / header for header in re.findall(r'^#include "(\w+\.h)"', text, re.M)]
-    text += "".join(header.read_text("utf-8") for header in headers if header.exists())
+    text = with_headers(source)
+    # Functions of the system that the test puts its own in front of.
     wrapped = re.findall(r"^WRAP\([^,]+, (\w+)", text, re.M) + re.findall(r"__wrap_(\w+)\(", text)
     wraps = [f"-Wl,--wrap={name}" for name in sorted(set(wrapped))]
     command, counted = [compiler, *FLAGS, *flags], C_TESTS[name] in (engine, foreign)

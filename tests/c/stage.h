@@ -31,7 +31,6 @@ int __real_pthread_join(pthread_t, void **);
 
 struct actor {
     pthread_t thread;
-    pthread_cond_t turn;
     void *(*play)(void *);
     void *argument;
     bool is_on;             /* from its creation until it has ended */
@@ -49,6 +48,7 @@ static struct {
         int owner;
     } owned[LOCKS];
     pthread_mutex_t baton;
+    pthread_cond_t turns_to[ACTORS];
     uint64_t dice;
     uint32_t stays;            /* of 256 turns that could go to another, so many do not */
     uint64_t turns, turns_max; /* after so many, nobody gets anywhere */
@@ -118,7 +118,7 @@ static int next_one(void) {
 
 static void wait_for_turn(void) {
     while (stage.running != me)
-        __real_pthread_cond_wait(&stage.actors[me].turn, &stage.baton);
+        __real_pthread_cond_wait(&stage.turns_to[me], &stage.baton);
 }
 
 /* A place where another thread could come in. */
@@ -132,7 +132,7 @@ static void give_turn(void) {
         return;
     __real_pthread_mutex_lock(&stage.baton);
     stage.running = next;
-    __real_pthread_cond_signal(&stage.actors[next].turn);
+    __real_pthread_cond_signal(&stage.turns_to[next]);
     wait_for_turn();
     __real_pthread_mutex_unlock(&stage.baton);
 }
@@ -236,7 +236,7 @@ static void *come_on(void *actor_) {
     __real_pthread_mutex_lock(&stage.baton);
     actor->is_on = false;
     stage.running = next_one();
-    __real_pthread_cond_signal(&stage.actors[stage.running].turn);
+    __real_pthread_cond_signal(&stage.turns_to[stage.running]);
     __real_pthread_mutex_unlock(&stage.baton);
     return result;
 }
@@ -244,10 +244,8 @@ static void *come_on(void *actor_) {
 static int cast(void *(*play)(void *), void *argument) {
     int i = stage.count++;
     assert(i < ACTORS);
-    stage.actors[i].play = play;
-    stage.actors[i].argument = argument;
-    stage.actors[i].is_on = true;
-    stage.actors[i].needs_end_of = -1;
+    stage.actors[i] =
+        (struct actor){.play = play, .argument = argument, .is_on = true, .needs_end_of = -1};
     return i;
 }
 
@@ -303,7 +301,7 @@ static void stage_build(void) {
     sched_setaffinity(0, sizeof one, &one);
     pthread_mutex_init(&stage.baton, NULL);
     for (int i = 0; i < ACTORS; i++)
-        pthread_cond_init(&stage.actors[i].turn, NULL);
+        pthread_cond_init(&stage.turns_to[i], NULL);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* test_schedules.c - threads that publish, get, ack, sync and purge at once, beside the engine's own worker, which sends
- * queues to sleep, flushes and compacts: on a simulated disk, in many schedules, each decided by a seed (stage.h). Usage:
- * test_schedules <directory>; QINDEX_SCHEDULES: how many; QINDEX_SEED: the first one's seed, and with QINDEX_SCHEDULES=1
- * each verb is told.
+ * queues to sleep, flushes, compacts and drops what has expired: on a simulated disk, in many schedules, each decided by a
+ * seed (stage.h). Usage: test_schedules <directory>; QINDEX_SCHEDULES: how many; QINDEX_SEED: the first one's seed, and with
+ * QINDEX_SCHEDULES=1 each verb is told.
  *
  * What each verb was told is kept in a ledger. At some turn the process is killed, or the power goes: what a copy of the
  * disk shows then must agree with the ledger, and so must the memory at the end, a copy after a sync, and the disk after a
@@ -10,41 +10,28 @@
 #define _GNU_SOURCE
 #include <signal.h>
 
-#include "corner.h"
-#include "stage.h"
+#include "ledger.h"
+#include "stage_disk.h"
 
-#define QUEUES  2
-#define IDS     1024u
-#define OUT_MAX 256u
+#define OUT_MAX 512u
 #define PLAYERS 3
 
-struct message {
-    uint64_t published, settled; /* when the verb returned; 0: not yet */
-    bool acking, purging;        /* such a verb has begun that may take it */
-    int out_to;                  /* a player + 1; 0: nobody */
+struct item {
+    uint64_t req_id, leased_until;
+    uint32_t deliveries;
 };
 
 struct player {
-    int number;
-    uint64_t out[QUEUES][OUT_MAX];
+    struct item out[QUEUES][OUT_MAX];
     uint32_t out_count[QUEUES];
 };
 
-static struct corner corner;
-static struct message ledger[QUEUES][IDS];
 static struct player players[PLAYERS];
-static uint64_t ticks;           /* verbs that returned */
-static uint64_t durable[QUEUES]; /* verbs that returned by then survive a power cut */
-static int publishing[QUEUES];   /* verbs that have begun and not returned */
 static bool purge_begun[QUEUES];
 static uint32_t purges[QUEUES];
 static uint64_t cut_at, seed_now;
-static bool is_told;
+static bool is_told, has_times;
 static uint32_t visits_now; /* calls that never wait, and had not to */
-
-static qi_queue *queue_at(int q) {
-    return q ? corner.b : corner.a;
-}
 
 #define TELL(...)                                                                                  \
     (is_told ? (void)(fprintf(stderr, "%d: ", me), fprintf(stderr, __VA_ARGS__)) : (void)0)
@@ -57,139 +44,26 @@ static qi_options options(void) {
     return options;
 }
 
-/* ---- what is there ---- */
-
-struct list {
-    bool holds[IDS];
-    uint32_t count;
-};
-
-static void check_body(const uint8_t *payload, const qi_message *message) {
-    for (uint32_t i = 0; i < message->body_size; i++)
-        assert(payload[i] == (uint8_t)message->body_size);
-}
-
-static struct list list_of(qi_queue *queue) {
-    struct list list = {.count = 0};
-    uint8_t payload[300];
-    qi_message message;
-    uint64_t from = 0;
-    int64_t size;
-    while ((size = qi_browse(queue, from, false, &message, payload, sizeof payload)) >= 0) {
-        assert(message.req_id < IDS);
-        check_body(payload, &message);
-        list.holds[message.req_id] = true;
-        list.count++;
-        from = message.req_id + 1;
-    }
-    assert(size == QI_EMPTY);
-    return list;
-}
-
-/* What a disk shows after the process is gone; `upto`: what returned by then is there for sure. */
-static void compare(const struct list *list, int q, uint64_t upto) {
-    for (uint32_t id = 0; id < IDS; id++) {
-        const struct message *message = &ledger[q][id];
-        bool sure = message->published && message->published <= upto;
-        if (list->holds[id]) {
-            assert(message->published || publishing[q] > 0);
-            assert(!message->settled || message->settled > upto);
-        } else {
-            assert(!sure || message->acking || message->purging || message->settled);
-        }
-    }
-}
-
-static void assert_no_damage(qi_store *store) {
-    int count = qi_store_check(store);
-    assert(count >= 0);
-    for (int i = 0; i < count; i++) {
-        bool damage;
-        const char *where, *text;
-        uint64_t offset;
-        assert(qi_store_finding(store, (uint32_t)i, &damage, &where, &offset, &text) == 0);
-        if (damage)
-            fprintf(stderr, "%s: %s\n", where, text);
-        assert(!damage);
-    }
-}
-
-static void look_at_copy(qi_sim *sim, const uint64_t upto[QUEUES]) {
-    struct corner copy = {.sim = sim};
-    qi_options with = options();
-    with.worker = false;
-    assert(sim);
-    open_with(&copy, with);
-    assert_no_damage(copy.store);
-    for (int q = 0; q < QUEUES; q++) {
-        struct list list = list_of(q ? copy.b : copy.a);
-        compare(&list, q, upto[q]);
-    }
-    corner_end(&copy);
-}
+/* ---- what happens at a turn ---- */
 
 static void look_at_copies(int mode) {
-    const uint64_t all[QUEUES] = {ticks, ticks};
+    const uint64_t all[QUEUES] = {ledger.ticks, ledger.ticks};
     stage.is_open = false; /* nobody else is there */
-    look_at_copy(qi_sim_kill(corner.sim), all);
-    look_at_copy(qi_sim_crash(corner.sim, seed_now, mode), durable);
+    look_at_copy(qi_sim_kill(ledger.corner.sim), options(), all);
+    look_at_copy(qi_sim_crash(ledger.corner.sim, seed_now, mode), options(), ledger.durable);
     stage.is_open = true;
 }
 
 /* Time passes at some turns; at one of them the process is killed, in one world, and in another the power goes. */
 static void at_turn(void) {
     if (roll(8) == 0)
-        qi_sim_advance(corner.sim, roll(400));
+        qi_sim_advance(ledger.corner.sim, roll(400));
     if (stage.turns == cut_at)
         look_at_copies(QI_SIM_MIXED);
 }
 
-/* ---- the disk: at each call, another may come in ---- */
-
-static struct qi_disk_ops real, ours;
-
-static void between(void) {
-    if (is_played() && corner.store && owner_of(&corner.store->lock) != me)
-        give_turn();
-}
-
-#define BETWEEN(result, name, parameters, arguments)                                               \
-    static result do_##name parameters {                                                           \
-        between();                                                                                 \
-        return real.name arguments;                                                                \
-    }
-
-BETWEEN(int, open, (struct qi_disk * d, int dir, const char *name, enum qi_open_mode mode),
-        (d, dir, name, mode))
-BETWEEN(int, rename, (struct qi_disk * d, int dir, const char *from, int to_dir, const char *to),
-        (d, dir, from, to_dir, to))
-BETWEEN(int, unlink, (struct qi_disk * d, int dir, const char *name), (d, dir, name))
-BETWEEN(int64_t, read, (struct qi_disk * d, int file, void *bytes, size_t length, uint64_t offset),
-        (d, file, bytes, length, offset))
-BETWEEN(int, write,
-        (struct qi_disk * d, int file, const void *bytes, size_t length, uint64_t offset),
-        (d, file, bytes, length, offset))
-BETWEEN(int, truncate, (struct qi_disk * d, int file, uint64_t size), (d, file, size))
-BETWEEN(int, sync, (struct qi_disk * d, int file), (d, file))
-BETWEEN(int, sync_dir, (struct qi_disk * d, int dir), (d, dir))
-
-static void put_ours(qi_sim *sim) {
-    real = *sim->disk.ops;
-    ours = real;
-    ours.open = do_open;
-    ours.rename = do_rename;
-    ours.unlink = do_unlink;
-    ours.read = do_read;
-    ours.write = do_write;
-    ours.truncate = do_truncate;
-    ours.sync = do_sync;
-    ours.sync_dir = do_sync_dir;
-    sim->disk.ops = &ours;
-}
-
 /* ---- verbs, and what the ledger learns from them ---- */
 
-/* All bytes of a body are its size: then it is known what must be read. */
 static uint32_t new_body(uint8_t body[200]) {
     uint32_t size = roll(4) ? roll(60) : 200;
     memset(body, (int)size, size);
@@ -197,33 +71,35 @@ static uint32_t new_body(uint8_t body[200]) {
 }
 
 /* Published, and a purge came meanwhile: it took it, if it is neither there nor acked by somebody who got it. */
-static void settle_purge(int q, uint64_t req_id) {
-    struct message *message = &ledger[q][req_id];
+static void settle_purge(int q, struct message *message) {
     qi_message found;
+    uint8_t payload[1];
     uint32_t purges_before = purges[q];
     if (purge_begun[q]) /* that one will look */
         return;
-    uint8_t payload[1];
-    int64_t size = qi_browse(queue_at(q), req_id, false, &found, payload, 0);
-    bool is_there = (size >= 0 || size == QI_E_ROOM) && found.req_id == req_id;
-    if (purges[q] != purges_before)
-        return;
+    int64_t size = qi_browse(queue_at(q), message->key - 1, false, &found, payload, 0);
+    bool is_there = (size >= 0 || size == QI_E_ROOM) && found.req_id == message->key - 1;
+    if (purges[q] != purges_before || message->acking || message->deleting)
+        return; /* nor is it known who took it before those verbs have returned */
     message->purging = false;
-    if (is_there || message->acking)
+    if (is_there || message->settled)
         return;
-    assert(!message->out_to);
-    message->settled = ticks;
+    assert(!message->out || message->leased_until);
+    message->settled = ledger.ticks;
 }
 
-static void was_published(int q, int64_t first, uint32_t count) {
-    assert(first >= 0 && first + count <= IDS);
-    ticks++;
+static void was_published(int q, int64_t first, uint32_t count, uint64_t due_us,
+                          uint64_t expiry_us) {
+    assert(first >= 0);
+    ledger.ticks++;
     for (uint32_t i = 0; i < count; i++) {
-        struct message *message = &ledger[q][first + i];
+        struct message *message = message_of(q, (uint64_t)first + i);
         assert(!message->published); /* its ReqId is new */
-        message->published = ticks;
+        message->published = ledger.ticks;
+        message->due_us = message->out || message->settled ? 0 : due_us;
+        message->expiry_us = expiry_us;
         if (message->purging)
-            settle_purge(q, (uint64_t)first + i);
+            settle_purge(q, message);
     }
     TELL("publish %c %d: %lld\n", 'a' + q, count, (long long)first);
 }
@@ -231,13 +107,25 @@ static void was_published(int q, int64_t first, uint32_t count) {
 static void publish(int q) {
     uint8_t body[200];
     uint32_t size = new_body(body);
-    publishing[q]++;
+    ledger.publishing[q]++;
     int64_t req_id = roll(2) ? qi_publish_now(queue_at(q), body, size, 0, 0) : QI_BUSY;
     visits_now += req_id >= 0;
     if (req_id == QI_BUSY)
         req_id = qi_publish(queue_at(q), body, size);
-    was_published(q, req_id, 1);
-    publishing[q]--;
+    was_published(q, req_id, 1, 0, 0);
+    ledger.publishing[q]--;
+}
+
+/* With a priority, a delay, an end. */
+static void publish_with(int q) {
+    uint8_t body[200];
+    uint32_t size = new_body(body), flags = roll(3) * 100 << QI_PRIORITY_SHIFT;
+    uint64_t due_us = roll(2) ? now() + roll(3000) : 0,
+             expiry_us = roll(3) ? 0 : now() + 1 + roll(5000);
+    ledger.publishing[q]++;
+    int64_t req_id = qi_publish_with(queue_at(q), NULL, 0, body, size, flags, expiry_us, due_us);
+    was_published(q, req_id, 1, due_us, expiry_us);
+    ledger.publishing[q]--;
 }
 
 static void publish_batch(int q) {
@@ -247,119 +135,210 @@ static void publish_batch(int q) {
         sizes[i] = new_body(next);
         next += sizes[i];
     }
-    publishing[q]++;
-    was_published(
-        q, qi_publish_many(queue_at(q), count, bodies, sizes, NULL, NULL, 0, 0, 0, NULL, NULL),
-        count);
-    publishing[q]--;
+    ledger.publishing[q]++;
+    int64_t first =
+        qi_publish_many(queue_at(q), count, bodies, sizes, NULL, NULL, 0, 0, 0, NULL, NULL);
+    was_published(q, first, count, 0, 0);
+    ledger.publishing[q]--;
 }
 
 static void fan_out(void) {
-    qi_queue *queues[QUEUES] = {corner.a, corner.b};
+    qi_queue *queues[QUEUES] = {ledger.corner.a, ledger.corner.b};
     uint8_t body[200];
     uint64_t ids[QUEUES];
     uint32_t size = new_body(body);
-    publishing[0]++, publishing[1]++;
-    int error = qi_store_publish(corner.store, queues, QUEUES, NULL, 0, body, size, 0, 0, 0, ids);
+    ledger.publishing[0]++, ledger.publishing[1]++;
+    int error =
+        qi_store_publish(ledger.corner.store, queues, QUEUES, NULL, 0, body, size, 0, 0, 0, ids);
     assert(error == 0);
     for (int q = 0; q < QUEUES; q++)
-        was_published(q, (int64_t)ids[q], 1);
-    publishing[0]--, publishing[1]--;
+        was_published(q, (int64_t)ids[q], 1, 0, 0);
+    ledger.publishing[0]--, ledger.publishing[1]--;
 }
 
-static void took(struct player *player, int q, uint64_t req_id) {
-    struct message *message = &ledger[q][req_id];
-    TELL("get %c: %llu\n", 'a' + q, (unsigned long long)req_id);
-    assert(message->published || publishing[q] > 0);
-    assert(!message->settled && !message->acking && !message->out_to);
-    message->out_to = player->number + 1;
-    player->out[q][player->out_count[q]++] = req_id;
-    ticks++;
+/* `begun`: the store's clock before the call. */
+static void took(struct player *player, int q, const qi_message *taken, uint64_t begun,
+                 uint64_t lease_us) {
+    struct message *message = message_of(q, taken->req_id);
+    TELL("get %c: %llu, delivery %u, lease %llu\n", 97 + q, (unsigned long long)taken->req_id,
+         taken->delivery_count, (unsigned long long)lease_us);
+    uint64_t leased_until = lease_us ? begun + lease_us : 0;
+    player->out[q][player->out_count[q]++] =
+        (struct item){taken->req_id, leased_until, taken->delivery_count};
+    ledger.ticks++;
+    assert(message->published || ledger.publishing[q] > 0);
+    assert(!message->expiry_us || message->expiry_us > begun);
+    bool is_late = leased_until && leased_until <= now(); /* the call took longer than its lease */
+    if (is_late && (message->settled || taken->delivery_count < message->newest))
+        return;
+    assert(taken->delivery_count > message->newest);
+    assert(!message->settled && message->due_us <= now());
+    assert(!message->out || (message->leased_until && message->leased_until <= now()));
+    message->out = message->newest = taken->delivery_count;
+    message->leased_until = leased_until;
 }
 
 static void get(struct player *player, int q) {
     uint8_t payload[300];
-    qi_queue *queues[QUEUES] = {corner.a, corner.b};
+    qi_queue *queues[QUEUES] = {ledger.corner.a, ledger.corner.b};
     qi_reader reader = {.queue = queue_at(q), .payload = payload, .room = sizeof payload};
+    reader.lease_us = has_times && roll(2) ? 1 + roll(2000) : 0;
+    uint64_t begun = now();
     int64_t size = QI_BUSY;
     uint32_t how = roll(4);
     if (how == 0) {
-        size = qi_get_now(reader.queue, &reader.message, payload, sizeof payload, 0);
+        size = qi_get_now(reader.queue, &reader.message, payload, sizeof payload, reader.lease_us);
         visits_now += size >= 0;
     }
     if (size == QI_BUSY && how == 1)
         size = qi_get_wait(&reader, queues, QUEUES,
-                           real.monotonic_us(&corner.sim->disk) + roll(800), UINT64_MAX);
+                           qi_store_clock_us(ledger.corner.store) + roll(800), UINT64_MAX);
     else if (size == QI_BUSY)
         size = qi_get(&reader);
     assert(size >= 0 || size == QI_EMPTY);
     if (size < 0)
         return;
     check_body(payload, &reader.message);
-    took(player, reader.queue == corner.b, reader.message.req_id);
+    took(player, reader.queue == ledger.corner.b, &reader.message, begun, reader.lease_us);
 }
 
 static void get_batch(struct player *player, int q) {
     qi_message messages[4];
     uint8_t payloads[4 * 200];
-    uint64_t ids[4];
+    uint64_t ids[4], begun = now();
     uint32_t sizes[4];
     int64_t got =
         qi_get_many(queue_at(q), 1 + roll(4), messages, payloads, sizeof payloads, ids, sizes, 0);
     assert(got > 0 || got == QI_EMPTY);
     for (int64_t i = 0; i < got / 2; i++)
-        took(player, q, ids[i]);
+        took(player, q, &messages[i], begun, 0);
 }
 
-/* Some of what the player has leaves its hands. */
-static uint32_t pick(struct player *player, int q, uint64_t *ids, uint32_t most) {
+/* Something that the player has leaves its hands; several at once only without a lease. */
+static uint32_t pick(struct player *player, int q, struct item *items, uint32_t most) {
     uint32_t count = 0;
     while (count < most && player->out_count[q] > 0) {
         uint32_t at = roll(player->out_count[q]);
-        ids[count++] = player->out[q][at];
+        bool is_leased = player->out[q][at].leased_until != 0;
+        if (is_leased && count > 0)
+            break;
+        items[count++] = player->out[q][at];
         player->out[q][at] = player->out[q][--player->out_count[q]];
+        if (is_leased)
+            break;
     }
     return count;
 }
 
-static void ack(struct player *player, int q) {
+/* A verb was refused. If the message is gone: by another verb, that has perhaps not returned, by a purge, or its time. */
+static void was_refused(int q, struct message *message, int64_t error) {
+    if (message->purging)
+        settle_purge(q, message);
+    if (error == QI_E_ACKED && !message->acking && !message->deleting && !message->settled)
+        message->settled = ledger.ticks;
+}
+
+/* A verb on one message with a lease was refused: it had ended, and perhaps somebody else had it since. */
+static void was_late(int q, const struct item *item, int64_t error) {
+    struct message *message = message_of(q, item->req_id);
+    assert(error == QI_E_LEASE || error == QI_E_ACKED || error == QI_E_UNKNOWN);
+    assert(item->leased_until && item->leased_until <= now());
+    if (message->out == item->deliveries)
+        message->out = 0;
+    was_refused(q, message, error);
+}
+
+static int64_t ack_items(int q, const struct item *items, uint32_t count) {
     uint64_t ids[4];
-    uint32_t count = pick(player, q, ids, 1 + roll(4));
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = items[i].req_id;
+    int64_t error = QI_BUSY;
+    if (count == 1 && roll(2))
+        error = qi_ack_now(queue_at(q), ids[0], items->deliveries);
+    visits_now += error == 0;
+    if (error != QI_BUSY)
+        return error;
+    return count == 1 ? qi_ack(queue_at(q), ids[0], items->deliveries)
+                      : qi_ack_many(queue_at(q), ids, NULL, count);
+}
+
+static void ack(struct player *player, int q) {
+    struct item items[4];
+    uint32_t count = pick(player, q, items, 1 + roll(4));
     if (count == 0)
         return;
     for (uint32_t i = 0; i < count; i++)
-        ledger[q][ids[i]].acking = true;
-    int64_t error = count == 1 && roll(2) ? qi_ack_now(queue_at(q), ids[0], 0) : QI_BUSY;
-    visits_now += error == 0;
-    if (error == QI_BUSY)
-        error = count == 1 ? qi_ack(queue_at(q), ids[0], 0)
-                           : qi_ack_many(queue_at(q), ids, NULL, count);
-    assert(error == 0);
-    ticks++;
+        message_of(q, items[i].req_id)->acking++;
+    int64_t error = ack_items(q, items, count);
+    ledger.ticks++;
     for (uint32_t i = 0; i < count; i++) {
-        ledger[q][ids[i]].settled = ticks;
-        TELL("ack %c: %llu\n", 'a' + q, (unsigned long long)ids[i]);
+        struct message *message = message_of(q, items[i].req_id);
+        message->acking--;
+        if (error) {
+            was_late(q, &items[i], error);
+            continue;
+        }
+        assert(message->out == items[i].deliveries && !message->settled);
+        message->settled = ledger.ticks;
+        TELL("ack %c: %llu\n", 'a' + q, (unsigned long long)items[i].req_id);
     }
 }
 
-/* Who looks may find it ready before the verb has returned. */
+/* Who looks may find it ready, or due, before the verb has returned. */
 static void give_back(struct player *player, int q) {
-    uint64_t ids[4];
-    uint32_t count = pick(player, q, ids, 1 + roll(4));
-    for (uint32_t i = 0; i < count; i++)
-        ledger[q][ids[i]].out_to = 0;
+    struct item items[4];
+    uint64_t ids[4], due_us = has_times && roll(2) ? now() + roll(3000) : 0;
+    uint32_t deliveries[4], count = pick(player, q, items, 1 + roll(4));
+    for (uint32_t i = 0; i < count; i++) {
+        struct message *message = message_of(q, items[i].req_id);
+        ids[i] = items[i].req_id;
+        deliveries[i] = items[i].deliveries;
+        if (items[i].leased_until && message->out == items[i].deliveries) {
+            message->leased_until = 1; /* unless it is refused, somebody may have it soon */
+        } else if (!items[i].leased_until) {
+            message->out = 0;
+            message->due_us = due_us;
+        }
+    }
+    int64_t error = qi_nack_many(queue_at(q), ids, deliveries, count, due_us);
     TELL("nack %c: %u\n", 'a' + q, count);
-    assert(qi_nack_many(queue_at(q), ids, NULL, count, 0) == 0);
+    if (error)
+        was_late(q, items, error);
+    else if (count && message_of(q, *ids)->out == items->deliveries)
+        message_of(q, *ids)->out = 0;
+}
+
+/* Of messages that nobody has; which, the dice say. */
+static void change_one(int q) {
+    uint64_t req_id = some_message(q, roll(PLACES));
+    if (req_id == UINT64_MAX)
+        return;
+    struct message *message = message_of(q, req_id);
+    bool is_deleted = roll(2);
+    message->deleting += is_deleted;
+    message->due_us = 0; /* what it is from now on is not known */
+    int64_t error = is_deleted ? qi_delete(queue_at(q), req_id)
+                               : qi_reschedule(queue_at(q), req_id, now() + roll(2000));
+    TELL("%s %c: %llu: %lld\n", is_deleted ? "delete" : "reschedule", 'a' + q,
+         (unsigned long long)req_id, (long long)error);
+    assert(!error || error == QI_E_DELIVERED || error == QI_E_ACKED);
+    ledger.ticks++;
+    message->deleting -= is_deleted;
+    message->due_us = 0;
+    if (!error && is_deleted)
+        message->settled = ledger.ticks;
+    else
+        was_refused(q, message, error);
 }
 
 static void sync_some(int q) {
-    uint64_t begun = ticks;
+    uint64_t begun = ledger.ticks;
     bool all = roll(2);
-    assert(all ? qi_store_sync(corner.store) == 0 : qi_queue_sync(queue_at(q)) == 0);
+    assert(all ? qi_store_sync(ledger.corner.store) == 0 : qi_queue_sync(queue_at(q)) == 0);
     TELL("sync %s\n", all ? "all" : q ? "b" : "a");
     for (int i = 0; i < QUEUES; i++)
-        if ((all || i == q) && durable[i] < begun)
-            durable[i] = begun;
+        if ((all || i == q) && ledger.durable[i] < begun)
+            ledger.durable[i] = begun;
 }
 
 /* It takes what is ready when it comes to it; which that is tells who looks afterwards. */
@@ -368,53 +347,58 @@ static void purge(int q) {
         return;
     purge_begun[q] = true;
     purges[q]++;
-    for (uint32_t id = 0; id < IDS; id++)
-        ledger[q][id].purging = !ledger[q][id].settled;
+    for (uint32_t i = 0; i < PLACES; i++)
+        ledger.messages[q][i].purging = !ledger.messages[q][i].settled;
     assert(qi_purge(queue_at(q)) >= 0);
     purge_begun[q] = false;
     TELL("purge %c\n", 'a' + q);
-    ticks++;
-    for (uint32_t id = 0; id < IDS; id++)
-        if (ledger[q][id].purging && ledger[q][id].published)
-            settle_purge(q, id);
+    ledger.ticks++;
+    for (uint32_t i = 0; i < PLACES; i++)
+        if (ledger.messages[q][i].purging && ledger.messages[q][i].published)
+            settle_purge(q, &ledger.messages[q][i]);
 }
 
 static void pass_time(void) {
-    qi_sim_advance(corner.sim, 500 + roll(2000));
+    qi_sim_advance(ledger.corner.sim, 500 + roll(2000));
     for (uint32_t i = roll(20); i > 0; i--)
         give_turn();
 }
 
-static void *play_verbs(void *player_) {
-    struct player *player = player_;
-    for (int i = 0; i < 20; i++) {
-        int q = (int)roll(QUEUES);
-        uint32_t verb = roll(40);
-        if (verb < 6)
-            publish(q);
-        else if (verb < 8)
-            publish_batch(q);
-        else if (verb < 11)
-            fan_out();
-        else if (verb < 18)
-            get(player, q);
-        else if (verb < 20)
-            get_batch(player, q);
-        else if (verb < 26)
-            ack(player, q);
-        else if (verb < 28)
-            give_back(player, q);
-        else if (verb < 31)
-            sync_some(q);
-        else if (verb < 32)
-            assert(qi_flush(queue_at(q)) == 0);
-        else if (verb < 33)
-            assert(qi_store_compact(corner.store, roll(60)) >= 0);
-        else if (verb < 34)
-            purge(q);
-        else
-            pass_time();
-    }
+static void play_verb(struct player *player, int q) {
+    uint32_t verb = roll(has_times ? 50 : 40);
+    if (verb < 6)
+        publish(q);
+    else if (verb < 8)
+        publish_batch(q);
+    else if (verb < 11)
+        fan_out();
+    else if (verb < 18)
+        get(player, q);
+    else if (verb < 20)
+        get_batch(player, q);
+    else if (verb < 26)
+        ack(player, q);
+    else if (verb < 28)
+        give_back(player, q);
+    else if (verb < 31)
+        sync_some(q);
+    else if (verb < 32)
+        assert(qi_flush(queue_at(q)) == 0);
+    else if (verb < 33)
+        assert(qi_store_compact(ledger.corner.store, roll(60)) >= 0);
+    else if (verb < 34)
+        purge(q);
+    else if (verb < 40)
+        pass_time();
+    else if (verb < 48)
+        publish_with(q);
+    else
+        change_one(q);
+}
+
+static void *play_verbs(void *player) {
+    for (int i = 0; i < 20; i++)
+        play_verb(player, (int)roll(QUEUES));
     return NULL;
 }
 
@@ -422,54 +406,38 @@ static void *play_verbs(void *player_) {
 
 static void begin(uint64_t seed) {
     qi_sim_knobs knobs = {.mapping = seed % 2};
-    seed_now = seed;
-    corner = (struct corner){.sim = qi_sim_new(seed, &knobs)};
-    corner.sim->disk.single_threaded = false; /* the worker plays, too */
-    memset(ledger, 0, sizeof ledger);
-    memset(players, 0, sizeof players);
-    memset(durable, 0, sizeof durable);
-    ticks = 0;
-    put_ours(corner.sim);
     static const uint32_t stays[] = {128, 224, 250};
+    seed_now = seed;
+    has_times = seed / 6 % 2;
+    memset(&ledger, 0, sizeof ledger);
+    memset(players, 0, sizeof players);
+    ledger.corner.sim = qi_sim_new(seed, &knobs);
+    ledger.corner.sim->disk.single_threaded = false; /* the worker plays, too */
+    stage_disk(ledger.corner.sim, &ledger.corner.store);
     stage_open(seed, stays[seed / 2 % 3], 1000000, at_turn);
     cut_at = 200 + roll(4000);
-    open_with(&corner, options());
-}
-
-/* Nothing is under way any more: what is there is exactly what the ledger says. */
-static void look_at_the_end(void) {
-    assert_no_damage(corner.store);
-    for (int q = 0; q < QUEUES; q++) {
-        struct list list = list_of(queue_at(q));
-        for (uint32_t id = 0; id < IDS; id++) {
-            bool is_alive = ledger[q][id].published && !ledger[q][id].settled;
-            if (list.holds[id] != is_alive)
-                fprintf(stderr, "%c: %u should%s be there\n", 'a' + q, id, is_alive ? "" : " not");
-            assert(list.holds[id] == is_alive);
-        }
-        assert(depth_of(queue_at(q)) == list.count);
-    }
+    open_with(&ledger.corner, options());
+    for (int q = 0; q < QUEUES; q++) /* from now on what has expired leaves */
+        assert(qi_queue_set_rules(queue_at(q), &(qi_rules){0}) == 0);
 }
 
 static void play(uint64_t seed) {
     begin(seed);
     pthread_t threads[PLAYERS];
     for (int i = 0; i < PLAYERS; i++) {
-        players[i].number = i;
         assert(__wrap_pthread_create(&threads[i], NULL, play_verbs, &players[i]) == 0);
     }
     for (int i = 0; i < PLAYERS; i++)
         assert(__wrap_pthread_join(threads[i], NULL) == 0);
     look_at_the_end();
-    sync_some(0), sync_some(1);
-    durable[0] = durable[1] = ticks; /* by the one that syncs all, or by both */
-    assert(qi_store_sync(corner.store) == 0);
+    assert(qi_store_sync(ledger.corner.store) == 0);
+    ledger.durable[0] = ledger.durable[1] = ledger.ticks;
     look_at_copies(QI_SIM_NOTHING);
-    assert(qi_store_close(corner.store) == 0);
-    qi_store_free(corner.store);
-    corner.store = NULL;
+    assert(qi_store_close(ledger.corner.store) == 0);
+    qi_store_free(ledger.corner.store);
+    ledger.corner.store = NULL;
     stage_close();
-    look_at_copy(corner.sim, durable);
+    look_at_copy(ledger.corner.sim, options(), ledger.durable);
 }
 
 static uint64_t wanted(const char *name, uint64_t usual) {
