@@ -82,7 +82,7 @@ def library(name: str) -> str:
 def build(sanitizer: Sanitizer, tree: Path) -> None:
     environment = {
         **os.environ,
-        "QINDEX_CFLAGS": f"-UNDEBUG -O1 -g -fno-omit-frame-pointer {sanitizer.flags}",
+        "QINDEX_CFLAGS": f"-O1 -g -fno-omit-frame-pointer {sanitizer.flags}",
         "QINDEX_LDFLAGS": sanitizer.flags,
     }
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
