@@ -26,6 +26,7 @@ from qindex.cli.torture_ledger import Broken, Ledger, require
 from qindex.cli.torture_worker import QUEUES
 
 ROUNDS_PER_STORE: Final = 20
+READY_SECONDS: Final = 60.0
 FILE_SIZE: Final = 4096
 BIGGEST_MESSAGE: Final = 2048
 JOURNALS_MAX: Final = 512 * 1024  # both files of a queue, with small knobs
@@ -43,7 +44,7 @@ def knobs(dice: random.Random) -> dict[str, Any]:
         "message_file_size": FILE_SIZE,
         "embed_below": dice.choice([0, 64, 400]),
         "io": dice.choice(["auto", "pwrite"]),
-        "idle": dice.choice([0.005, 1.0]),
+        "idle": dice.choice([0.002, 0.005, 1.0]),
         "sync": dice.choice(["group", "group", "never", "always"]),
     }
 
@@ -79,10 +80,12 @@ def live_and_die(directory: Path, seed: int, options: dict[str, Any], dice: rand
     report, pipe = bytearray(), worker.stdout.fileno()
     try:
         if dice.random() < 0.2:  # while it starts or recovers
-            deadline = time.monotonic() + dice.uniform(0.03, 0.12)
+            deadline = time.monotonic() + dice.uniform(0.03, 0.3)
         else:
-            report += os.read(pipe, 1 << 16)  # it is ready
-            deadline = time.monotonic() + dice.uniform(0, 0.05)
+            ready = select.select([pipe], [], [], READY_SECONDS)[0]
+            require(ready, f"the worker hangs: its store is not open after {READY_SECONDS:.0f} s")
+            report += os.read(pipe, 1 << 16)
+            deadline = time.monotonic() + dice.uniform(0, dice.choice([0.05, 0.5]))
         report += read_until(pipe, deadline)
     finally:
         worker.kill()
@@ -114,8 +117,6 @@ def check_recovery(
     """Open after the kill: every invariant of the rules, and once more after another crash."""
     store = qindex.open(directory, **options)
     found = shown(store)
-    ledger.remember_ready()
-    ledger.killed()
     for name in QUEUES:
         ledger.reconcile(name, found[name])
     store.check()

@@ -1,10 +1,22 @@
-"""What a killed worker had reported, and what may therefore be found in its store."""
+"""What a killed worker had reported, and what may therefore be found in its store.
+
+The worker's threads write a line when an operation begins and one when it is over; what it did, it
+did between the two. So a line's place in the report proves an order, and where two operations of
+one queue overlap there is none:
+
+1. Each message by itself is exact: its publish begins before it is seen, its delivery is reported
+   before its nack or ack begins, it may be ready again when its nack begins, and it is gone when
+   its ack is over. Counts of deliveries follow from that.
+2. A get that nothing overlapped returns the first that were ready; any other returns some.
+3. A message that is seen before its publish was reported shows that all of its batch is there.
+4. What was not over when the process died was done or not, all of it or nothing.
+"""
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,67 +53,130 @@ class Entry:
 class QueueLedger:
     live: Any = field(default_factory=SortedDict)  # ReqId -> Entry
     out: set[int] = field(default_factory=set)  # delivered in this life
-    next_id: int = 0  # all ids seen so far are below
+    given: set[int] = field(default_factory=set)  # all ids seen so far
+    next_id: int = 0  # they are below
 
     def ready(self) -> list[int]:
         return [req_id for req_id in self.live if req_id not in self.out]
 
-    def add(self, req_id: int, entry: Entry) -> None:
-        require(req_id >= self.next_id, f"ReqId {req_id} was given before")
+    def add(self, req_id: int, entry: Entry, least: int) -> None:
+        again = req_id < least or req_id in self.given
+        require(not again, f"ReqId {req_id} was given before")
         self.live[req_id] = entry
-        self.next_id = req_id + 1
+        self.given.add(req_id)
+        self.next_id = max(self.next_id, req_id + 1)
+
+
+@dataclass
+class Operation:
+    """One that has begun."""
+
+    meant: dict[str, Any]  # its line
+    least: dict[str, int]  # queue -> all ids that are seen from now on are no less
+    alone: bool = True  # nothing else that changes what is ready in its queues has run beside it
+    shown: dict[str, list[int]] = field(default_factory=dict)  # a publish: ids, as far as known
+
+    @property
+    def kind(self) -> str:
+        return str(self.meant["op"])
+
+    @property
+    def queues(self) -> list[str]:
+        return self.meant.get("queues") or [self.meant.get("queue", "")]
+
+    def changes_ready(self) -> bool:
+        return self.kind in ("publish", "get", "nack", "purge")
+
+    def meets(self, other: Operation) -> bool:
+        both = self.changes_ready() and other.changes_ready()
+        return both and not set(self.queues).isdisjoint(other.queues)
 
 
 class Ledger:
-    """Follows reports line by line; the last operation may be in doubt."""
+    """Follows reports line by line; each thread's last operation may be in doubt."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.queues = {name: QueueLedger() for name in names}
-        self.doubt: dict[str, Any] | None = None
-        self.ready_before: list[int] = []
+        self.doubt: dict[int, Operation] = {}  # thread -> what it has begun
         self.operations = 0
 
     def follow(self, report: bytes) -> None:
         """Take in the whole output of one worker's life."""
-        self.doubt = None
+        self.doubt = {}
         lines = report.split(b"\n")[:-1]  # what follows the last newline was cut off
         for line in map(json.loads, lines):
+            thread = line.get("thread", 0)
             if "op" in line:
-                require(self.doubt is None, "two operations at once")
-                self.doubt = line
+                require(thread not in self.doubt, "two operations of one thread at once")
+                self.begin(thread, line)
             else:
-                meant: dict[str, Any] = self.doubt or {}
-                self.doubt = None
+                self.settle(self.doubt.pop(thread), line)
                 self.operations += 1
-                self.settle(meant, line)
 
-    def settle(self, meant: dict[str, Any], answer: dict[str, Any]) -> None:
-        match meant["op"]:
+    def begin(self, thread: int, line: dict[str, Any]) -> None:
+        operation = Operation(line, {name: queue.next_id for name, queue in self.queues.items()})
+        for other in self.doubt.values():
+            if operation.meets(other):
+                operation.alone = other.alone = False
+        self.doubt[thread] = operation
+        if operation.kind == "nack":
+            self.queues[line["queue"]].out.difference_update(line["ids"])
+
+    def settle(self, operation: Operation, answer: dict[str, Any]) -> None:
+        match operation.kind:
             case "publish":
-                for name, req_ids in zip(meant["queues"], answer["ids"], strict=True):
-                    self.published(name, req_ids, meant)
+                for name, req_ids in zip(operation.queues, answer["ids"], strict=True):
+                    self.published(operation, name, req_ids)
             case "get":
-                self.got(meant, answer["got"])
+                self.got(operation, answer["got"])
             case "ack":
-                for req_id in meant["ids"]:
-                    del self.queues[meant["queue"]].live[req_id]
-            case "nack":
-                self.queues[meant["queue"]].out.difference_update(meant["ids"])
+                for req_id in operation.meant["ids"]:
+                    del self.queues[operation.meant["queue"]].live[req_id]
             case "purge":
-                queue = self.queues[meant["queue"]]
+                require(operation.alone, "what a purge took beside others is not known")
+                queue = self.queues[operation.meant["queue"]]
                 for req_id in queue.ready():
                     del queue.live[req_id]
 
-    def published(self, name: str, req_ids: list[int], meant: dict[str, Any]) -> None:
+    def published(self, operation: Operation, name: str, req_ids: list[int]) -> None:
+        """All of a batch is in the queue now, in one row of ids."""
+        meant = operation.meant
+        if name in operation.shown:
+            known = operation.shown[name]
+            require(known == req_ids, f"queue {name}: ids {req_ids}, shown were {known}")
+            return
+        in_a_row = req_ids == list(range(req_ids[0], req_ids[0] + len(req_ids)))
+        require(in_a_row, f"a batch has ReqIds in a row, not {req_ids}")
+        operation.shown[name] = req_ids
         for req_id, (tag, size) in zip(req_ids, meant["bodies"], strict=True):
-            self.queues[name].add(req_id, Entry(tag, size, meant["persistent"]))
+            entry = Entry(tag, size, meant["persistent"])
+            self.queues[name].add(req_id, entry, operation.least[name])
 
-    def got(self, meant: dict[str, Any], messages: list[list[Any]]) -> None:
-        queue = self.queues[meant["queue"]]
-        expected = queue.ready()[: meant["count"]]
+    def show(self, name: str, req_id: int, crc: int) -> None:
+        """An id that nobody has reported: whose is it? All of its batch is there, or nothing."""
+        for operation in self.doubt.values():
+            if operation.kind != "publish" or name not in operation.queues:
+                continue
+            crcs = [zlib.crc32(body_of(*body)) for body in operation.meant["bodies"]]
+            if crc in crcs and name not in operation.shown:
+                first = req_id - crcs.index(crc)
+                self.published(operation, name, list(range(first, first + len(crcs))))
+                return
+        raise Broken(f"queue {name}: nobody has published {req_id}")
+
+    def got(self, operation: Operation, messages: list[list[Any]]) -> None:
+        name, count = operation.meant["queue"], operation.meant["count"]
+        queue = self.queues[name]
         got = [message[0] for message in messages]
-        require(got == expected, f"got {got}, ready were {expected}")
+        require(len(got) <= count, f"got {got}, wanted {count}")
+        if operation.alone:
+            expected = queue.ready()[:count]
+            require(got == expected, f"got {got}, ready were {expected}")
         for req_id, crc, delivery_count, redelivered in messages:
+            if req_id not in queue.given:
+                self.show(name, req_id, crc)
+            require(req_id in queue.live, f"message {req_id} was acked before")
+            require(req_id not in queue.out, f"message {req_id} is with another consumer")
             entry = queue.live[req_id]
             require(crc == zlib.crc32(entry.body), f"message {req_id} was altered")
             least = entry.deliveries + 1
@@ -113,66 +188,45 @@ class Ledger:
             entry.deliveries, entry.maybe_delivered = delivery_count, 0
             queue.out.add(req_id)
 
-    def killed(self) -> None:
-        """The process is gone: nothing is out any more, transients are dead."""
-        for queue in self.queues.values():
-            queue.out.clear()
-            for req_id in [i for i, entry in queue.live.items() if not entry.persistent]:
-                del queue.live[req_id]
-
-    def outcomes(self, name: str) -> Iterator[tuple[str, Any]]:
-        """What the queue may hold now: as if the operation in doubt had not been, or had been."""
-        queue, doubt = self.queues[name], self.doubt or {"op": None}
-        yield "undone", queue.live
-        after = queue.live.copy()
-        if doubt["op"] == "ack" and doubt["queue"] == name:
-            for req_id in doubt["ids"]:
-                after.pop(req_id, None)
-            yield "done", after
-        elif doubt["op"] == "purge" and doubt["queue"] == name:
-            for req_id in self.ready_before:
-                after.pop(req_id, None)
-            yield "done", after
-
     def reconcile(self, name: str, found: list[tuple[int, bytes]]) -> None:
-        """Check what recovery shows against the ledger; settle what was in doubt."""
-        queue, doubt = self.queues[name], self.doubt
-        if doubt and doubt["op"] == "publish" and name in doubt["queues"]:
-            found = self.reconcile_publish(queue, doubt, found)
-        shown = [(req_id, body) for req_id, body in found]
-        for _what, live in self.outcomes(name):
-            if [req_id for req_id, _ in shown] == list(live):
-                queue.live = live
-                break
-        else:
-            lost = sorted(set(queue.live) - {req_id for req_id, _ in shown})
-            extra = [req_id for req_id, _ in shown if req_id not in queue.live]
-            raise Broken(f"queue {name}: lost {lost}, extra {extra}, in doubt {doubt}")
-        for req_id, body in shown:
+        """The process is gone, and this is what recovery shows: settle what was in doubt."""
+        queue, was_ready = self.queues[name], self.queues[name].ready()
+        doubt = [operation for operation in self.doubt.values() if name in operation.queues]
+        for req_id in [i for i, entry in queue.live.items() if not entry.persistent]:
+            del queue.live[req_id]
+        for req_id, body in found:
+            if req_id not in queue.given:
+                self.show(name, req_id, zlib.crc32(body))
+                require(queue.live[req_id].persistent, "a transient message came back")
+        self.take_away(queue, doubt, was_ready, {req_id for req_id, _ in found})
+        if [req_id for req_id, _ in found] != list(queue.live):
+            lost = sorted(set(queue.live) - {req_id for req_id, _ in found})
+            extra = [req_id for req_id, _ in found if req_id not in queue.live]
+            raise Broken(f"queue {name}: lost {lost}, extra {extra}, or the order is wrong")
+        for req_id, body in found:
             require(body == queue.live[req_id].body, f"queue {name}: {req_id} was altered")
-        if doubt and doubt["op"] == "get" and doubt["queue"] == name:
-            for req_id in self.ready_before[: doubt["count"]]:
+        self.may_have_got(queue, doubt, was_ready)
+        queue.out.clear()
+
+    @staticmethod
+    def take_away(
+        queue: QueueLedger, doubt: list[Operation], was_ready: list[int], found: set[int]
+    ) -> None:
+        """An ack or purge in doubt that took one of its messages took all of them."""
+        for operation in doubt:
+            if operation.kind in ("ack", "purge"):
+                meant = operation.meant["ids"] if operation.kind == "ack" else was_ready
+                there = [req_id for req_id in meant if req_id in queue.live]
+                if found.isdisjoint(there):
+                    for req_id in there:
+                        del queue.live[req_id]
+
+    @staticmethod
+    def may_have_got(queue: QueueLedger, doubt: list[Operation], was_ready: list[int]) -> None:
+        """No more than one of the gets in doubt may have taken a message: nobody gave it back."""
+        counts = [operation.meant["count"] for operation in doubt if operation.kind == "get"]
+        alone = all(operation.alone for operation in doubt)
+        if counts:
+            for req_id in was_ready[: counts[0]] if alone else queue.ready():
                 if req_id in queue.live:
                     queue.live[req_id].maybe_delivered += 1
-
-    def reconcile_publish(
-        self, queue: QueueLedger, doubt: dict[str, Any], found: list[tuple[int, bytes]]
-    ) -> list[tuple[int, bytes]]:
-        """All of the batch in doubt is there, or nothing of it; then it is as good as reported."""
-        new = [(req_id, body) for req_id, body in found if req_id >= queue.next_id]
-        if new:
-            require(doubt["persistent"], "a transient message came back")
-            whole = [body for _, body in new] == [body_of(*b) for b in doubt["bodies"]]
-            require(whole, "a batch is all or nothing")
-            first = new[0][0]
-            in_a_row = [req_id for req_id, _ in new] == list(range(first, first + len(new)))
-            require(in_a_row, "a batch has ReqIds in a row")
-            for (req_id, _), (tag, size) in zip(new, doubt["bodies"], strict=True):
-                queue.add(req_id, Entry(tag, size, persistent=True))
-        return found
-
-    def remember_ready(self) -> None:
-        """Who was ready when the worker died: what a purge or get in doubt would have met."""
-        doubt = self.doubt or {}
-        name = doubt.get("queue")
-        self.ready_before = self.queues[name].ready() if name else []
