@@ -17,6 +17,13 @@
 #define FOR_EVER        UINT64_MAX
 #define CENSUS_STOPPED  UINT32_MAX
 #define LOOK_FURTHER    1 /* the files that looked worth it were not; there may be others */
+#define AGAIN_US        UINT64_C(1000000)
+
+/* What the worker's rounds remember. */
+struct rounds {
+    uint64_t compacted_us;
+    uint64_t flush_again_us; /* one could not be done: it is tried again then; 0: none is left */
+};
 
 static int sync_open_queues(struct qi_store *store) {
     int error = 0;
@@ -45,17 +52,23 @@ static int commit_group(struct qi_store *store) {
     return error;
 }
 
-static int run_flushes(struct qi_store *store) {
+/* One that could not be done (no descriptor, no space) leaves the old journal as the truth, and keeps no other queue
+ * from its flush. Who needs its room before the next try does it first. */
+static int run_flushes(struct qi_store *store, struct rounds *rounds) {
     store->flush_due = false;
-    int error = 0;
-    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+    rounds->flush_again_us = 0;
+    int trouble = 0;
+    for (uint32_t i = 0; i < store->queues_count && !store->failed; i++) {
         struct qi_queue *queue = store->queues[i];
-        if (qi_is_awake(queue) && queue->flush && !queue->flushing)
-            error = qi_flush_run(queue);
+        if (!qi_is_awake(queue) || !queue->flush || queue->flushing)
+            continue;
+        int error = qi_flush_run(queue);
+        if (error)
+            rounds->flush_again_us = store->disk->ops->monotonic_us(store->disk) + AGAIN_US;
+        if (error && error != QI_E_FULL)
+            trouble = error;
     }
-    return error == QI_E_FULL
-               ? 0
-               : error; /* disk full: the old journal stays the truth; who needs its room tries again */
+    return trouble;
 }
 
 /* Returns how many queues are still open. */
@@ -336,8 +349,10 @@ static void wait_for_work(struct qi_store *store, uint64_t us) {
     qi_relock(store);
 }
 
-static int one_round(struct qi_store *store, uint64_t *compacted_us) {
-    int error = store->flush_due ? run_flushes(store) : 0;
+static int one_round(struct qi_store *store, struct rounds *rounds) {
+    bool flush_again = rounds->flush_again_us &&
+                       rounds->flush_again_us <= store->disk->ops->monotonic_us(store->disk);
+    int error = store->flush_due || flush_again ? run_flushes(store, rounds) : 0;
     if (!error)
         error = qi_bells_run(store);
     if (!error && store->dirty && store->options.sync_interval_us)
@@ -356,9 +371,9 @@ static int one_round(struct qi_store *store, uint64_t *compacted_us) {
         }
     }
     uint64_t now = store->disk->ops->monotonic_us(store->disk);
-    if (!error && store->messages.counted && now - *compacted_us > 1000000) {
+    if (!error && store->messages.counted && now - rounds->compacted_us > 1000000) {
         int64_t freed;
-        *compacted_us = now;
+        rounds->compacted_us = now;
         error = qi_compact(store, GARBAGE_PERCENT, &freed);
         if (error == QI_E_FULL || error == QI_E_CORRUPT)
             error = 0;
@@ -366,23 +381,34 @@ static int one_round(struct qi_store *store, uint64_t *compacted_us) {
     return error;
 }
 
+/* How long the worker may sleep if nobody wakes it. */
+static uint64_t until_something_is_due(struct qi_store *store, const struct rounds *rounds,
+                                       bool open) {
+    uint64_t us = qi_expire_wait(store, open ? store->options.idle_us / 2 + 1 : FOR_EVER);
+    if (!rounds->flush_again_us)
+        return us;
+    uint64_t now = store->disk->ops->monotonic_us(store->disk);
+    uint64_t left = rounds->flush_again_us > now ? rounds->flush_again_us - now : 0;
+    return left < us ? left : us;
+}
+
 static void *work(void *argument) {
     struct qi_store *store = argument;
-    uint64_t looked_us = 0, compacted_us = 0;
+    struct rounds rounds = {0};
+    uint64_t looked_us = 0;
     uint32_t open = 1;
     qi_lock(store);
     while (!store->stopping && !store->failed) {
         bool census_due = !store->messages.counted && store->census != CENSUS_STOPPED;
         if (!store->dirty && !store->flush_due && !census_due)
-            wait_for_work(store,
-                          qi_expire_wait(store, open ? store->options.idle_us / 2 + 1 : FOR_EVER));
+            wait_for_work(store, until_something_is_due(store, &rounds, open > 0));
         /* Group commit: what comes within the interval is synced together. */
         if (!store->stopping && store->dirty && !store->flush_due &&
             store->options.sync_interval_us)
             wait_for_work(store, store->options.sync_interval_us);
         if (store->stopping)
             break;
-        if (one_round(store, &compacted_us) != 0 && !store->failed)
+        if (one_round(store, &rounds) != 0 && !store->failed)
             wait_for_work(store, 100000); /* a passing trouble */
         qi_expire_due(store);
         uint64_t now = store->disk->ops->monotonic_us(store->disk);
@@ -398,11 +424,13 @@ static void *work(void *argument) {
 }
 
 int qi_store_tick(struct qi_store *store) {
-    uint64_t compacted_us = 0;
+    struct rounds rounds = {0};
     qi_lock(store);
     int error = qi_store_usable(store, true);
     if (!error)
-        error = one_round(store, &compacted_us);
+        store->flush_due = true; /* also what the tick before could not do */
+    if (!error)
+        error = one_round(store, &rounds);
     if (!error)
         unload_idle(store);
     qi_unlock(store);

@@ -14,10 +14,11 @@
 #include "store.h"
 #include "usual.h"
 
-static atomic_bool no_segments, no_sync;
+static atomic_bool no_sync;
+static atomic_int segments_to_refuse;
 static pthread_mutex_t stage = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
-static int refused;
+static int refused, opened; /* calls; segment files */
 
 static int refuse(int error) {
     pthread_mutex_lock(&stage);
@@ -28,9 +29,9 @@ static int refuse(int error) {
     return -1;
 }
 
-static void until_refused(int times) {
+static void until(const int *count, int times) {
     pthread_mutex_lock(&stage);
-    while (refused < times)
+    while (*count < times)
         pthread_cond_wait(&moved, &stage);
     pthread_mutex_unlock(&stage);
 }
@@ -38,8 +39,19 @@ static void until_refused(int times) {
 int __real_openat(int dir, const char *name, int flags, ...);
 int __wrap_openat(int dir, const char *name, int flags, ...);
 int __wrap_openat(int dir, const char *name, int flags, ...) {
-    return no_segments && strstr(name, ".idx") ? refuse(EMFILE)
-                                               : __real_openat(dir, name, flags, 0600);
+    bool is_segment = strstr(name, ".idx");
+    if (is_segment && segments_to_refuse > 0) {
+        segments_to_refuse--;
+        return refuse(EMFILE);
+    }
+    int file = __real_openat(dir, name, flags, 0600);
+    if (is_segment && file >= 0) {
+        pthread_mutex_lock(&stage);
+        opened++;
+        pthread_cond_broadcast(&moved);
+        pthread_mutex_unlock(&stage);
+    }
+    return file;
 }
 
 int __real_fdatasync(int file);
@@ -53,7 +65,7 @@ static qi_queue *queue;
 
 static void begin(const char *root, const char *name) {
     char path[300];
-    refused = 0;
+    refused = opened = 0;
     qi_options options = usual();
     options.worker = true;
     options.sync_interval_us = 1000;
@@ -63,19 +75,31 @@ static void begin(const char *root, const char *name) {
     assert(qi_queue_open(store, "a", 1, A, true, &queue) == 0);
 }
 
-/* It has no descriptor for a segment: that is no failure of the store, and who needs the flush does it. */
+static void publish_until_a_flush_is_due(qi_queue *to) {
+    for (int i = 0; i < 26; i++)
+        assert(qi_publish(to, "x", 1) == i);
+}
+
+/* It has no descriptor for a segment of the first queue, twice: that is no failure of the store, keeps no other queue from
+ * its flush, and is tried again though nobody asks. */
 static void test_a_flush_that_found_no_descriptor_is_done_later(const char *root) {
     begin(root, "descriptors");
-    no_segments = true;
-    for (int i = 0; i < 26; i++) /* a flush is due */
-        assert(qi_publish(queue, "x", 1) == i);
-    until_refused(1);
-    assert(qi_publish(queue, "x", 1) == 26);
-    no_segments = false;
-    assert(qi_flush(queue) == 0);
-    qi_queue_stats stats;
-    assert(qi_queue_stats_of(queue, &stats) == 0 && stats.depth == 27 && stats.dirty_count == 0);
-    assert(stats.segments == 4 && qi_store_close(store) == 0);
+    qi_queue *behind, *queues[2];
+    assert(qi_queue_open(store, "b", 1, B, true, &behind) == 0);
+    segments_to_refuse = 2;
+    publish_until_a_flush_is_due(queue);
+    until(&refused, 1);
+    publish_until_a_flush_is_due(behind);
+    until(&refused, 2);
+    until(&opened, 4); /* two of each; nobody else has flushed */
+    queues[0] = queue, queues[1] = behind;
+    for (int i = 0; i < 2; i++) {
+        qi_queue_stats stats;
+        assert(qi_flush(queues[i]) == 0); /* waits until that one is over */
+        assert(qi_queue_stats_of(queues[i], &stats) == 0 && stats.dirty_count == 0);
+        assert(stats.depth == 26 && stats.segments == 4);
+    }
+    assert(qi_store_close(store) == 0);
     qi_store_free(store);
 }
 
@@ -84,7 +108,7 @@ static void test_a_sync_that_fails_in_the_worker_ends_the_store(const char *root
     begin(root, "sync");
     no_sync = true;
     assert(qi_publish(queue, "x", 1) == 0);
-    until_refused(1);
+    until(&refused, 1);
     int64_t got;
     while ((got = qi_publish(queue, "x", 1)) >= 0) /* it is about to say so */
         sched_yield();
