@@ -59,7 +59,8 @@ int qi_read_message(struct qi_queue *queue, const struct qi_found *found, qi_mes
         return qi_fail(QI_E_ROOM, "the message needs %u bytes", message->payload_size);
     if (stored)
         return qi_messages_read(&queue->store->messages, id, payload, message->payload_size);
-    memcpy(payload, record + QI_PUB_FIELDS, fields.embedded);
+    if (fields.embedded > 0) /* else there may be no room at all */
+        memcpy(payload, record + QI_PUB_FIELDS, fields.embedded);
     return 0;
 }
 
