@@ -5,6 +5,7 @@ import signal
 import c_tests
 import pytest
 from helpers import SMALL, damage
+from hypothesis import settings
 from rooms import Rooms
 
 import qindex
@@ -12,6 +13,10 @@ import qindex
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would the processes that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine takes as long as it needs. All else is as Hypothesis has it where this runs.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 ROOMS = pytest.StashKey[Rooms]()

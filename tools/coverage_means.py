@@ -77,7 +77,7 @@ def suite() -> Ran:
     environment = os.environ | {"QINDEX_CFLAGS": " ".join(FLAGS), "QINDEX_LDFLAGS": "--coverage"}
     setup = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
     subprocess.run(setup, cwd=folder, env=environment, check=True, capture_output=True)
-    # Hypothesis: the same examples each time, and no deadlines, which this build would miss.
+    # Hypothesis: the same examples each time.
     tests = [sys.executable, "-m", "pytest", "-q", "--hypothesis-profile=ci", "--color=no"]
     tests += ["-p", "no:cacheprovider"]
     done = subprocess.run([*tests, "-k", OTHER_TESTS], cwd=folder, capture_output=True, text=True)

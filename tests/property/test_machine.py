@@ -18,7 +18,6 @@ def test_the_engine_answers_as_the_model_does():
         StoreMachine,
         settings=settings(
             stateful_step_count=40,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
             phases=tuple(Phase) if is_long else QUICK,
         ),

@@ -163,9 +163,7 @@ def test_a_column_that_is_not_wanted_is_left_out(store: Path) -> None:
             assert rows_of(columns.records(data, [name])) == [{name: row[name]} for row in whole]
 
 
-@settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_bytes_are_passed_over(store: Path, data: st.DataObject) -> None:
     """Whatever is damaged, what is found was there before, and the columns are sound."""
@@ -181,9 +179,7 @@ def test_damaged_bytes_are_passed_over(store: Path, data: st.DataObject) -> None
             assert all(before[row["offset"]] == row for row in batch.to_pylist())
 
 
-@settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_bodies_are_told_from_sound_ones(store: Path, data: st.DataObject) -> None:
     file = store / "messages/0.qms"
