@@ -90,12 +90,20 @@ static bool was_told(struct crafted *crafted, const char *words) {
 static uint8_t bytes[16 << 20];
 static uint64_t size;
 
-/* What works on a file of the queue's folder. */
-static void with_file(struct crafted *crafted, const char *name, bool write) {
+static int open_folder(struct crafted *crafted) {
     struct qi_disk *disk = &crafted->sim->disk;
     int root = disk->ops->open_root(disk, "/", false);
     int queues = disk->ops->open_dir(disk, root, "queues");
     int dir = disk->ops->open_dir(disk, queues, A);
+    disk->ops->close(disk, queues);
+    disk->ops->close(disk, root);
+    return dir;
+}
+
+/* What works on a file of the queue's folder. */
+static void with_file(struct crafted *crafted, const char *name, bool write) {
+    struct qi_disk *disk = &crafted->sim->disk;
+    int dir = open_folder(crafted);
     int file = disk->ops->open(disk, dir, name, write ? QI_OPEN_FRESH : QI_OPEN_READ);
     assert(file >= 0);
     if (write) {
@@ -107,8 +115,6 @@ static void with_file(struct crafted *crafted, const char *name, bool write) {
     }
     disk->ops->close(disk, file);
     disk->ops->close(disk, dir);
-    disk->ops->close(disk, queues);
-    disk->ops->close(disk, root);
 }
 
 static uint32_t journal_seed(void) {

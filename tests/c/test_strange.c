@@ -40,13 +40,9 @@ static void end(struct crafted *crafted) {
 
 static void remove_file(struct crafted *crafted, const char *name) {
     struct qi_disk *disk = &crafted->sim->disk;
-    int root = disk->ops->open_root(disk, "/", false);
-    int queues = disk->ops->open_dir(disk, root, "queues");
-    int dir = disk->ops->open_dir(disk, queues, A);
+    int dir = open_folder(crafted);
     assert(disk->ops->unlink(disk, dir, name) == 0);
     disk->ops->close(disk, dir);
-    disk->ops->close(disk, queues);
-    disk->ops->close(disk, root);
 }
 
 /* ---- journals ---- */
