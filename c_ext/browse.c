@@ -98,8 +98,8 @@ static int64_t browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool 
     if (result == 0 && ready_only)
         result = find_ready(queue, &found);
     if (result == 0 && !ready_only)
-        result =
-            qi_find_message(queue, from_req_id, UINT64_MAX, false, &found.segment, &found.slot);
+        result = qi_find_message(queue, from_req_id, UINT64_MAX, QI_FIND_ALL, &found.segment,
+                                 &found.slot);
     if (result == 0) {
         cool_behind(queue, found.segment->number);
         message->req_id = qi_req_id(queue, found.segment, found.slot);

@@ -179,7 +179,7 @@ static int find_dead(struct qi_queue *queue, uint64_t *req_id, struct qi_segment
             return QI_EMPTY;
         if (*req_id < qi_req_id(queue, at, 0))
             *req_id = qi_req_id(queue, at, 0);
-        int error = qi_find_message(queue, *req_id, UINT64_MAX, false, segment, slot);
+        int error = qi_find_message(queue, *req_id, UINT64_MAX, QI_FIND_ALL, segment, slot);
         if (error)
             return error;
         *req_id = qi_req_id(queue, *segment, *slot);

@@ -333,7 +333,9 @@ int64_t qi_publish_now(struct qi_queue *queue, const void *body, size_t body_siz
                                  .lane = qi_publish_lane(queue->store, flags, due_us)};
     if (!qi_begin_now(queue, qi_publish_size(queue->store, &publish), 1))
         return QI_BUSY;
+    queue->heads.in_memory = true;
     int64_t result = publish_one(queue, &publish);
+    queue->heads.in_memory = false;
     qi_unlock(queue->store);
     return result;
 }

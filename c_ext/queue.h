@@ -23,6 +23,7 @@ struct qi_heads {
     uint64_t *req_ids;
     uint32_t count, room;
     uint64_t bytes; /* that they have, if the queue is measured */
+    bool in_memory; /* or else QI_BUSY: who looks for them must not wait for the disk */
 };
 
 struct qi_queue {

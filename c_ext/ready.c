@@ -30,8 +30,9 @@ static bool has_ready(const struct qi_segment *segment) {
              segment->hot->out_count + segment->hot->held_count >= segment->unacked);
 }
 
-int qi_find_message(struct qi_queue *queue, uint64_t req_id, uint64_t end, bool ready_only,
+int qi_find_message(struct qi_queue *queue, uint64_t req_id, uint64_t end, enum qi_find what,
                     struct qi_segment **found, uint32_t *slot) {
+    bool ready_only = what != QI_FIND_ALL;
     uint64_t entries = queue->store->options.segment_entries;
     struct qi_segments *segments = &queue->segments;
     struct qi_segment *segment = qi_segment_from(segments, req_id / entries);
@@ -41,6 +42,8 @@ int qi_find_message(struct qi_queue *queue, uint64_t req_id, uint64_t end, bool 
         *slot = segment->number == req_id / entries ? (uint32_t)(req_id % entries) : 0;
         if (segment->unacked == 0 || (ready_only && !has_ready(segment)))
             continue;
+        if (what == QI_FIND_READY_NOW && !(segment->hot && segment->hot->loaded))
+            return QI_BUSY;
         int error = qi_segment_load(queue, segment);
         if (error)
             return error;
@@ -111,8 +114,8 @@ static int find_best(struct qi_look *look, struct qi_found *found) {
         struct qi_lane *lane = &queue->lanes.items[look->lanes_left - 1];
         if (has_due && priority >= lane->number)
             break;
-        int error = qi_find_message(queue, look->from, qi_lane_start(lane->number + 1), true,
-                                    &found->segment, &found->slot);
+        int error = qi_find_message(queue, look->from, qi_lane_start(lane->number + 1),
+                                    QI_FIND_READY, &found->segment, &found->slot);
         found->due = false;
         if (error != QI_EMPTY)
             return error;

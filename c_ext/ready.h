@@ -46,8 +46,10 @@ int qi_newest_ready(struct qi_queue *queue, uint64_t room, struct qi_found *foun
 /* browse.c: its maps leave the memory, if nobody uses them. */
 bool qi_cool_if_unused(struct qi_queue *queue, struct qi_segment *segment);
 
-/* The first message of [req_id, end) that is not acked (ready_only: nor out, nor held); QI_EMPTY if there is none. */
-int qi_find_message(struct qi_queue *queue, uint64_t req_id, uint64_t end, bool ready_only,
+/* The first message of [req_id, end) that is not acked; READY: nor out, nor held; NOW: QI_BUSY if a segment would have to be
+ * read to tell. QI_EMPTY if there is none. */
+enum qi_find { QI_FIND_ALL, QI_FIND_READY, QI_FIND_READY_NOW };
+int qi_find_message(struct qi_queue *queue, uint64_t req_id, uint64_t end, enum qi_find what,
                     struct qi_segment **found, uint32_t *slot);
 /* The same within the maps of one segment, at or behind *slot. */
 bool qi_find_slot(struct qi_queue *queue, const struct qi_hot *hot, bool ready_only,

@@ -67,6 +67,7 @@ static int add_head(struct qi_queue *queue, const struct qi_segment *segment, ui
 
 /* The oldest of the lowest priority, as many as have to go for so many more. */
 static int add_from_lanes(struct qi_queue *queue, uint64_t count, uint64_t bytes) {
+    enum qi_find what = queue->heads.in_memory ? QI_FIND_READY_NOW : QI_FIND_READY;
     int error = 0;
     for (uint32_t i = 0; i < queue->lanes.priorities && !error; i++) {
         const struct qi_lane *lane = &queue->lanes.items[i];
@@ -74,7 +75,7 @@ static int add_from_lanes(struct qi_queue *queue, uint64_t count, uint64_t bytes
         while (!error && queue->heads.count < HEADS_MAX && is_over(queue, count, bytes)) {
             struct qi_segment *segment;
             uint32_t slot;
-            error = qi_find_message(queue, from, end, true, &segment, &slot);
+            error = qi_find_message(queue, from, end, what, &segment, &slot);
             if (!error)
                 error = add_head(queue, segment, slot);
             if (!error)
@@ -110,7 +111,11 @@ static int find_heads(struct qi_queue *queue, uint64_t count, uint64_t bytes) {
     queue->heads.bytes = 0;
     if (queue->rules.overflow == QI_REJECT || !is_over(queue, count, bytes))
         return 0;
-    int error = qi_delayed_run(queue);
+    int error = 0;
+    if (!queue->heads.in_memory)
+        error = qi_delayed_run(queue);
+    else if (!qi_delayed_run_now(queue))
+        error = QI_BUSY;
     if (!error)
         error = add_from_lanes(queue, count, bytes);
     return error ? error : add_from_due(queue, count, bytes);
@@ -136,6 +141,8 @@ int qi_trim(struct qi_queue *queue) {
         queue->heads.bytes = 0;
         if (!is_over(queue, 0, 0))
             return 0;
+        if (queue->heads.in_memory)
+            return QI_BUSY;
         error = qi_make_event_room(queue, HEADS_MAX * QI_TIME_RECORD); /* may give up the lock */
         if (!error)
             error = find_heads(queue, 0, 0);
@@ -172,6 +179,8 @@ static int fail_full(const struct qi_queue *queue, uint64_t bytes) {
 }
 
 int qi_queue_has_place(struct qi_queue *queue, uint32_t count, uint64_t bytes) {
+    if (is_in_bytes(queue) && !queue->measured && queue->heads.in_memory)
+        return QI_BUSY;
     int error = is_in_bytes(queue) ? qi_bytes_begin(queue) : 0;
     if (!error)
         error = find_heads(queue, count, bytes);

@@ -36,6 +36,73 @@ static int64_t set_bound(struct corner *corner) {
     return qi_queue_set_rules(corner->a, &(qi_rules){.max_bytes = 1000});
 }
 
+/* ---- a call that never waits ---- */
+
+static struct qi_disk_ops real, ours;
+static int reads;
+
+static int64_t read_and_count(struct qi_disk *disk, int file, void *data, size_t size,
+                              uint64_t offset) {
+    reads++;
+    return real.read(disk, file, data, size, offset);
+}
+
+static void count_reads(struct corner *corner) {
+    real = ours = *corner->sim->disk.ops;
+    ours.read = read_and_count;
+    corner->sim->disk.ops = &ours;
+    reads = 0;
+}
+
+static int64_t publish_now(struct corner *corner) {
+    return qi_publish_now(corner->a, "0123456789", 10, 0, 0);
+}
+
+/* As after a time of rest, or an open. */
+static void cool(struct corner *corner) {
+    struct qi_segments *segments = &corner->a->segments;
+    assert(qi_flush(corner->a) == 0);
+    for (uint32_t i = 0; i < segments->count; i++)
+        if (segments->items[segments->start + i].hot)
+            qi_segment_cool(segments->items + segments->start + i);
+}
+
+/* It drops the head of a full queue from memory; it does not read the disk for that, nor for the bytes of what is there, nor
+ * does it bring down what is far over a new bound. */
+static void test_a_publish_that_may_not_wait_reads_no_segment(void) {
+    for (int in_bytes = 0; in_bytes < 2; in_bytes++) {
+        struct corner corner = corner_new();
+        qi_rules rules = {.overflow = QI_DROP_HEAD};
+        rules.max_messages = in_bytes ? 0 : 20, rules.max_bytes = in_bytes ? 200 : 0;
+        publish_many(corner.a, 20);
+        assert(qi_queue_set_rules(corner.a, &rules) == 0);
+        cool(&corner);
+        count_reads(&corner);
+        assert(publish_now(&corner) == QI_BUSY && stats_of(corner.a).depth == 20);
+        assert(reads == 0);
+        assert(qi_publish(corner.a, "0123456789", 10) == 20 && reads > 0);
+        reads = 0;
+        assert(publish_now(&corner) == 21 && stats_of(corner.a).depth == 20);
+        assert(reads == 0);
+        rules.max_messages /= 2, rules.max_bytes /= 2;
+        assert(qi_queue_set_rules(corner.a, &rules) == 0);
+        assert(publish_now(&corner) == QI_BUSY && stats_of(corner.a).depth == 20);
+        corner_end(&corner);
+    }
+}
+
+static void test_a_publish_that_may_not_wait_measures_nothing(void) {
+    qi_options options = usual();
+    options.max_bytes = 1000;
+    struct corner corner = corner_with(options);
+    publish_many(corner.b, 8);
+    assert(qi_publish_now(corner.b, "0123456789", 10, 0, 0) == 8);
+    corner.b->measured = false;
+    assert(qi_publish_now(corner.b, "0123456789", 10, 0, 0) == QI_BUSY);
+    corner.b->measured = true;
+    corner_end(&corner);
+}
+
 /* ---- bytes ---- */
 
 /* Who gets them is told that they are gone; a bound is about what is there. */
@@ -387,6 +454,8 @@ static void test_a_flush_of_many_segments_stops_at_an_error(void) {
 }
 
 int main(void) {
+    test_a_publish_that_may_not_wait_reads_no_segment();
+    test_a_publish_that_may_not_wait_measures_nothing();
     test_messages_that_cannot_be_read_have_no_bytes();
     test_bytes_are_counted_again_when_something_failed();
     test_check_recounts_bytes();
