@@ -139,6 +139,14 @@ static void step_over(struct qi_look *look, const struct qi_found *found) {
     }
 }
 
+/* Nothing is ready, for what was due has expired: perhaps more is due by now. */
+static bool look_again(struct qi_queue *queue, int *error) {
+    if (*error != QI_EMPTY || !qi_delayed_waits(queue))
+        return false;
+    *error = qi_delayed_run(queue);
+    return true;
+}
+
 int qi_look_next(struct qi_look *look, uint64_t room, struct qi_found *found) {
     struct qi_queue *queue = look->queue;
     int error = look->taken ? 0 : qi_delayed_run(queue);
@@ -149,10 +157,8 @@ int qi_look_next(struct qi_look *look, uint64_t room, struct qi_found *found) {
         }
         if (!error)
             error = find_best(look, found);
-        if (error == QI_EMPTY && room && qi_delayed_waits(queue)) { /* what was due has expired */
-            error = qi_delayed_run(queue);
+        if (room && look_again(queue, &error))
             continue;
-        }
         int dead = error ? error : why_dead(queue, found);
         if (dead <= 0)
             return dead;
@@ -231,10 +237,8 @@ int qi_newest_ready(struct qi_queue *queue, uint64_t room, struct qi_found *foun
         error = qi_make_event_room(queue, room + 2 * QI_TIME_RECORD);
         if (!error)
             error = find_newest(queue, found);
-        if (error == QI_EMPTY && qi_delayed_waits(queue)) {
-            error = qi_delayed_run(queue);
+        if (look_again(queue, &error))
             continue;
-        }
         int dead = error ? error : why_dead(queue, found);
         if (dead <= 0)
             return dead;
