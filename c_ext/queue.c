@@ -300,6 +300,7 @@ static int64_t publish_one(struct qi_queue *queue, struct qi_publish *publish) {
     if (error)
         return error;
     int64_t req_id = qi_append_publish(queue, publish);
+    queue->heads.in_memory = false; /* without a worker, what follows gives up the lock */
     if (req_id >= 0)
         qi_flush_if_due(queue);
     return req_id;

@@ -23,6 +23,7 @@ static struct {
     uint64_t ticks;           /* verbs that returned */
     uint64_t durable[QUEUES]; /* those that returned by then survive a power cut */
     int publishing[QUEUES];   /* verbs that have begun and not returned */
+    bool keeps_all;           /* what has expired is a dead letter */
 } ledger;
 
 static qi_queue *queue_at(int q) {
@@ -49,7 +50,7 @@ static uint64_t now(void) {
 }
 
 static bool has_expired(const struct message *message) {
-    return message->expiry_us && message->expiry_us <= now();
+    return !ledger.keeps_all && message->expiry_us && message->expiry_us <= now();
 }
 
 /* A ReqId that was given out; UINT64_MAX: none yet. */

@@ -90,13 +90,16 @@ static void settle_purge(int q, struct message *message) {
 
 static void was_published(int q, int64_t first, uint32_t count, uint64_t due_us,
                           uint64_t expiry_us) {
-    assert(first >= 0);
+    assert(first >= 0 || (ledger.keeps_all && first == QI_E_QUEUE_FULL)); /* all of it is out */
+    if (first < 0)
+        return;
     ledger.ticks++;
     for (uint32_t i = 0; i < count; i++) {
         struct message *message = message_of(q, (uint64_t)first + i);
         assert(!message->published); /* its ReqId is new */
         message->published = ledger.ticks;
-        message->due_us = message->out || message->settled ? 0 : due_us;
+        bool may_have_changed = message->out || message->settled || ledger.keeps_all;
+        message->due_us = may_have_changed ? 0 : due_us;
         message->expiry_us = expiry_us;
         if (message->purging)
             settle_purge(q, message);
@@ -150,9 +153,8 @@ static void fan_out(void) {
     ledger.publishing[0]++, ledger.publishing[1]++;
     int error =
         qi_store_publish(ledger.corner.store, queues, QUEUES, NULL, 0, body, size, 0, 0, 0, ids);
-    assert(error == 0);
     for (int q = 0; q < QUEUES; q++)
-        was_published(q, (int64_t)ids[q], 1, 0, 0);
+        was_published(q, error ? error : (int64_t)ids[q], 1, 0, 0);
     ledger.publishing[0]--, ledger.publishing[1]--;
 }
 
@@ -167,7 +169,7 @@ static void took(struct player *player, int q, const qi_message *taken, uint64_t
         (struct item){taken->req_id, leased_until, taken->delivery_count};
     ledger.ticks++;
     assert(message->published || ledger.publishing[q] > 0);
-    assert(!message->expiry_us || message->expiry_us > begun);
+    assert(!message->expiry_us || message->expiry_us > begun || ledger.keeps_all); /* redriven */
     bool is_late = leased_until && leased_until <= now(); /* the call took longer than its lease */
     if (is_late && (message->settled || taken->delivery_count < message->newest))
         return;
@@ -297,10 +299,12 @@ static void give_back(struct player *player, int q) {
             message->leased_until = 1; /* unless it is refused, somebody may have it soon */
         } else if (!items[i].leased_until) {
             message->out = 0;
-            message->due_us = due_us;
+            message->due_us = ledger.keeps_all ? 0 : due_us;
         }
     }
-    int64_t error = qi_nack_many(queue_at(q), ids, deliveries, count, due_us);
+    int64_t error = ledger.keeps_all && roll(3) == 0
+                        ? qi_reject_many(queue_at(q), ids, deliveries, count)
+                        : qi_nack_many(queue_at(q), ids, deliveries, count, due_us);
     TELL("nack %c: %u\n", 'a' + q, count);
     if (error)
         was_late(q, items, error);
@@ -390,8 +394,10 @@ static void play_verb(struct player *player, int q) {
         purge(q);
     else if (verb < 40)
         pass_time();
-    else if (verb < 48)
+    else if (verb < 46)
         publish_with(q);
+    else if (verb < 48)
+        assert(qi_redrive(queue_at(q), 1 + roll(9)) >= 0);
     else
         change_one(q);
 }
@@ -417,8 +423,11 @@ static void begin(uint64_t seed) {
     stage_open(seed, stays[seed / 2 % 3], 1000000, at_turn);
     cut_at = 200 + roll(4000);
     open_with(&ledger.corner, options());
+    ledger.keeps_all = seed / 12 % 3 == 0;
+    const qi_rules rules = {
+        .max_messages = 12, .overflow = QI_BURY_HEAD, .max_deliveries = 3, .dead_letters = true};
     for (int q = 0; q < QUEUES; q++) /* from now on what has expired leaves */
-        assert(qi_queue_set_rules(queue_at(q), &(qi_rules){0}) == 0);
+        assert(qi_queue_set_rules(queue_at(q), ledger.keeps_all ? &rules : &(qi_rules){0}) == 0);
 }
 
 static void play(uint64_t seed) {
