@@ -32,7 +32,8 @@ LEFT_OUT = shutil.ignore_patterns(
 NOT_FOR_SANITIZERS = ["tests/unit/test_shape.py", "tests/unit/test_bench_smoke.py"]
 NOT_FOR_SANITIZERS += ["tests/fuzz/test_limits.py", "tests/fuzz/test_corpus.py"]
 # These compile the engine themselves, the tests in C with sanitizers of their own.
-NOT_FOR_SANITIZERS += ["tests/crash/test_explorer.py", "tests/unit/test_messages_c.py"]
+NOT_FOR_SANITIZERS += ["tests/crash/test_explorer.py", "tests/crash/test_schedules.py"]
+NOT_FOR_SANITIZERS += ["tests/unit/test_messages_c.py"]
 
 
 @dataclass(frozen=True)
