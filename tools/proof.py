@@ -24,12 +24,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from types import ModuleType
 
 import coverage_c
 import coverage_means
 import explore
+import schedules
 from explore import FAULTS, Run, play, together
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,15 +46,13 @@ class Size:
     points: int
     programs: int  # of the sweep of faults
     flips: int
-    images: int = 3
+    schedules: int
 
     def times(self, factor: float) -> Size:
-        return Size(
-            round(self.points * factor), round(self.programs * factor), round(self.flips * factor)
-        )
+        return Size(*(round(count * factor) for count in astuple(self)))
 
 
-QUICK = Size(points=12_000, programs=4, flips=20_000)
+QUICK = Size(points=12_000, programs=4, flips=20_000, schedules=10_000)
 LONG_HOUR = QUICK.times(60)  # an hour is about sixty quick searches
 
 
@@ -192,16 +192,32 @@ def full_disk() -> str:
     return "on a real full disk: " + (", ".join(outcome) or last)
 
 
+def said_by(tool: ModuleType, words: Sequence[object], pattern: str) -> list[int]:
+    """The numbers in a line that another tool prints; zeros if it does not."""
+    command = [sys.executable, str(tool.__file__), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    found = re.search(pattern, done.stdout)
+    if not found:
+        return [0] * re.compile(pattern).groups
+    return [int(number.replace(",", "")) for number in found.groups()]
+
+
+def row_of_schedules(size: Size) -> tuple[Row, int]:
+    pattern = r"([\d,]+) schedules, ([\d,]+) turns, (\d+) findings"
+    played, turns, found = said_by(schedules, ["--schedules", size.schedules], pattern)
+    return Row(
+        "what threads were told is true, in any schedule, after a kill or a power cut in it",
+        "not published",
+        f"{found} findings in {played:,} schedules, {turns:,} turns",
+    ), found + (played == 0)
+
+
 def row_of_bugs() -> tuple[Row, int]:
-    done = subprocess.run(
-        [sys.executable, explore.__file__, "--mutants"], capture_output=True, text=True
-    )
-    found = re.search(r"(\d+) of (\d+) bugs found", done.stdout)
-    got, bugs = (int(found[1]), int(found[2])) if found else (0, 0)
-    here = f"{got} of {bugs}"
-    return Row("bugs on purpose (QI_BUG) that are found", "not published", here), bugs - got or (
-        0 if found else 1
-    )
+    got, bugs = said_by(explore, ["--mutants"], r"(\d+) of (\d+) bugs found")
+    won, races = said_by(schedules, ["--mutants"], r"(\d+) of (\d+) races found")
+    here = f"{got} of {bugs}, and {won} of {races} races"
+    missed = bugs - got + races - won + (bugs == 0) + (races == 0)
+    return Row("bugs on purpose (QI_BUG) that are found", "not published", here), missed
 
 
 def rows_of_coverage(means: Sequence[str], work: Path | None) -> tuple[list[Row], str, int]:
@@ -290,8 +306,10 @@ def main(words: Sequence[str] | None = None) -> int:
         new = rows_of(runs)
         show(new)
         rows += new
-    row, missed = row_of_bugs()
-    bad["bugs"] += missed
+    row, bad["schedules"] = row_of_schedules(size)
+    show([row])
+    rows.append(row)
+    row, bad["bugs"] = row_of_bugs()
     whole = options.long or options.work
     means = list(coverage_means.MEANS) if whole else ["explorer", "c", "corpus"]
     more, coverage, bad["coverage"] = rows_of_coverage(means, options.work)
