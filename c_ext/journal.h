@@ -83,6 +83,7 @@ struct qi_journal_scan {
     uint64_t next;         /* ReqId, by that */
     bool cut_short;  /* the file ends where zeros should follow, within a page: somebody cut it */
     uint64_t effort; /* what may still be spent on searching behind damage */
+    uint32_t lowest_body; /* message file that its records name, by the replay; UINT32_MAX: none */
 };
 
 /* state.c: the next ReqId, if this is a CLOSE that can be read. */

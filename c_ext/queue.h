@@ -11,6 +11,8 @@
 #include "wait.h"
 
 struct qi_store;
+struct qi_record;
+struct qi_msg_id;
 struct qi_flush;
 
 /* All ReqIds of its lane below this one were published by then. */
@@ -119,10 +121,10 @@ int qi_check_segments(struct qi_queue *queue);
 void qi_remove_strays(struct qi_queue *queue);
 /* The manifest is damaged: takes every segment file for what it holds. The counters follow the entries. */
 int qi_salvage_segments(struct qi_queue *queue);
-/* recover_bodies.c: the lowest message file that a journal names (UINT32_MAX: none); where it must end, because a body
- * behind its last MARK is missing (0: nowhere). */
-uint32_t qi_lowest_body_file(const struct qi_queue *queue, const struct qi_journal *journal,
-                             struct qi_journal_scan *scan);
+/* recover_bodies.c: a stored body that a publish record names (false for other records); where a journal that was replayed
+ * must end, because a body behind its last MARK is missing (0: nowhere). */
+bool qi_stored_body(const struct qi_queue *queue, const struct qi_record *record,
+                    struct qi_msg_id *id);
 int qi_find_bodiless(struct qi_queue *queue, struct qi_journal *journal,
                      struct qi_journal_scan *scan, uint64_t *end);
 /* lifecycle.c: makes a new queue's directory, meta and first journal, durably. */

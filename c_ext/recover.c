@@ -313,9 +313,8 @@ static int settle_bodies(struct qi_queue *queue, struct recovery *recovery, bool
     bool clean = recovery->scan.closed && queue->session > queue->store->unclean_session;
     if (clean || queue->store->options.read_only)
         return 0;
-    uint32_t from = qi_lowest_body_file(queue, current, &recovery->scan);
-    uint32_t from_old =
-        recovery->has_old ? qi_lowest_body_file(queue, previous, &recovery->old) : from;
+    uint32_t from = recovery->scan.lowest_body;
+    uint32_t from_old = recovery->has_old ? recovery->old.lowest_body : from;
     int error = make_bodies_durable(queue, from < from_old ? from : from_old);
     if (error)
         return error;

@@ -8,33 +8,13 @@
 #include "bug.h"
 #include "store.h"
 
-/* A stored body named by a publish record: false for other records. */
-static bool stored_body(const struct qi_queue *queue, const struct qi_record *record,
-                        struct qi_msg_id *id) {
+bool qi_stored_body(const struct qi_queue *queue, const struct qi_record *record,
+                    struct qi_msg_id *id) {
     if (record->kind > QI_PUB_TRANSIENT || queue->store->options.index_only ||
         !qi_msg_id_is_set(record->fields))
         return false;
     *id = qi_get_msg_id(record->fields + QI_PUB_MSG_ID);
     return true;
-}
-
-uint32_t qi_lowest_body_file(const struct qi_queue *queue, const struct qi_journal *journal,
-                             struct qi_journal_scan *scan) {
-    uint64_t offset = QI_JOURNAL_START;
-    uint32_t lowest = UINT32_MAX;
-    struct qi_frame frame;
-    while (qi_journal_next(journal, scan, &offset, &frame)) {
-        struct qi_record record;
-        struct qi_msg_id id;
-        for (uint64_t at = 0; frame.type == QI_FRAME_RECORDS && at < frame.length;
-             at += record.size) {
-            if (!qi_read_record(frame.payload + at, frame.length - at, &record))
-                break;
-            if (stored_body(queue, &record, &id) && id.file < lowest)
-                lowest = id.file;
-        }
-    }
-    return lowest;
 }
 
 /* Does every message of the frame that is alive after the replay have its body? 0: yes; QI_E_CORRUPT: no. QI_E_IO and
@@ -49,7 +29,7 @@ static int look_for_bodies(struct qi_queue *queue, const struct qi_frame *frame)
     for (uint64_t at = 0; !error && at < frame->length; at += record.size) {
         if (!qi_read_record(frame->payload + at, frame->length - at, &record))
             break;
-        if (!stored_body(queue, &record, &id))
+        if (!qi_stored_body(queue, &record, &id))
             continue;
         struct qi_segment *segment = qi_segment_find(&queue->segments, record.req_id / entries);
         uint32_t slot = (uint32_t)(record.req_id % entries);
@@ -70,7 +50,7 @@ int qi_find_bodiless(struct qi_queue *queue, struct qi_journal *journal,
     *end = 0;
     uint64_t offset = QI_JOURNAL_START;
     struct qi_frame frame;
-    while (scan->damaged == 0 && !QI_BUG(bodies_not_looked_for) &&
+    while (scan->damaged == 0 && scan->lowest_body < UINT32_MAX && !QI_BUG(bodies_not_looked_for) &&
            qi_journal_next(journal, scan, &offset, &frame)) {
         /* Not from the MARK's offset on: nothing says that a frame of somebody else's file begins there. */
         if (frame.type != QI_FRAME_RECORDS || frame.offset < scan->mark)

@@ -9,15 +9,34 @@
 #include "bug.h"
 #include "bytes.h"
 
-static int replay_publish(struct qi_queue *queue, const struct qi_journal *journal,
-                          const struct qi_record *record) {
-    uint32_t entries = queue->store->options.segment_entries,
-             slot = (uint32_t)(record->req_id % entries);
-    struct qi_segment *segment = qi_segment_make(&queue->segments, record->req_id / entries);
-    if (!segment)
-        return qi_fail(QI_E_MEMORY, "no memory for the table of segments");
-    int error = qi_segment_heat(segment);
-    if (!error)
+/* What a replay carries from record to record. */
+struct replaying {
+    struct qi_queue *queue;
+    const struct qi_journal *journal;
+    struct qi_journal_scan *scan;
+    struct qi_segment *segment; /* of the last publish; nothing else makes one */
+    uint64_t first;             /* ReqId in it */
+    uint64_t *orphans;
+};
+
+static int replay_publish(struct replaying *replaying, const struct qi_record *record) {
+    struct qi_queue *queue = replaying->queue;
+    uint32_t entries = queue->store->options.segment_entries;
+    struct qi_segment *segment = replaying->segment;
+    struct qi_msg_id id;
+    bool stored = qi_stored_body(queue, record, &id);
+    if (stored && id.file < replaying->scan->lowest_body)
+        replaying->scan->lowest_body = id.file;
+    if (!segment || record->req_id - replaying->first >= entries) {
+        segment = qi_segment_make(&queue->segments, record->req_id / entries);
+        if (!segment)
+            return qi_fail(QI_E_MEMORY, "no memory for the table of segments");
+        replaying->segment = segment;
+        replaying->first = segment->number * entries;
+    }
+    uint32_t slot = (uint32_t)(record->req_id - replaying->first);
+    int error = segment->hot ? 0 : qi_segment_heat(segment);
+    if (!error && qi_slots_of(segment->hot, slot) == &qi_no_slots)
         error = qi_segment_room(segment, slot, 1);
     if (error)
         return error;
@@ -33,17 +52,16 @@ static int replay_publish(struct qi_queue *queue, const struct qi_journal *journ
         qi_set_bit(&slots->ack, slot);
         return 0;
     }
-    struct qi_fields fields;
-    qi_get_fields(record->fields, &fields);
-    if (qi_msg_id_is_set(fields.msg_id) && !queue->store->options.index_only) {
+    if (stored) {
         qi_set_bit(&slots->stored, slot);
-        struct qi_msg_id id = qi_get_msg_id(fields.msg_id);
         error = qi_segment_use(segment->hot, id.file, 1, qi_stored_bytes(id));
         if (error)
             return error;
     }
-    if (fields.expiry_us)
-        qi_segment_expires(queue, segment, fields.expiry_us);
+    uint64_t expiry_us = qi_get64(record->fields + QI_PUB_EXPIRY);
+    if (expiry_us)
+        qi_segment_expires(queue, segment, expiry_us);
+    const struct qi_journal *journal = replaying->journal;
     uint64_t offset = (uint64_t)(record->fields - QI_RECORD_ID - journal->tape.memory);
     uint32_t tag = journal->epoch % 2 ? QI_LOC_JOURNAL_ODD : QI_LOC_JOURNAL_EVEN;
     qi_segment_publish(queue, segment, slot, tag | (uint32_t)offset,
@@ -116,18 +134,19 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
     return 0;
 }
 
-static int replay_records(struct qi_queue *queue, struct qi_journal *journal,
-                          const struct qi_frame *frame, uint64_t *orphans) {
+static int replay_records(struct replaying *replaying, const struct qi_frame *frame) {
+    struct qi_queue *queue = replaying->queue;
     struct qi_record record;
     for (uint64_t at = 0; at < frame->length; at += record.size) {
         if (!qi_read_record(frame->payload + at, frame->length - at, &record)) {
-            qi_report(queue->store, true, queue->directory, qi_journal_name(journal->epoch),
-                      frame->offset + at,
+            qi_report(queue->store, true, queue->directory,
+                      qi_journal_name(replaying->journal->epoch), frame->offset + at,
                       "a record does not fit into its frame; the rest of the frame is ignored");
             return 0;
         }
-        int error = record.kind <= QI_PUB_TRANSIENT ? replay_publish(queue, journal, &record)
-                                                    : replay_event(queue, &record, orphans);
+        int error = record.kind <= QI_PUB_TRANSIENT
+                        ? replay_publish(replaying, &record)
+                        : replay_event(queue, &record, replaying->orphans);
         if (error)
             return error;
     }
@@ -248,11 +267,13 @@ int qi_replay(struct qi_queue *queue, struct qi_journal *journal, struct qi_jour
               uint64_t *orphans) {
     uint64_t offset = QI_JOURNAL_START, session, floor, reserved;
     struct qi_frame frame;
+    struct replaying replaying = {queue, journal, scan, NULL, 0, orphans};
+    scan->lowest_body = UINT32_MAX;
     while (qi_journal_next(journal, scan, &offset, &frame)) {
         struct qi_manifest manifest;
         int error = 0;
         if (frame.type == QI_FRAME_RECORDS) {
-            error = replay_records(queue, journal, &frame, orphans);
+            error = replay_records(&replaying, &frame);
         } else if (qi_read_session(&frame, &session, &floor, &reserved)) {
             queue->session = session;
             if (reserved > queue->reserved)
