@@ -42,8 +42,9 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     """Open a store directory; create it (not its parents) if it is not there.
 
     sync: "group" (default) syncs in the background every `sync_interval` seconds; "always" before
-    each publish and ack returns; "never" only on sync() and close(). embed_below: headers and body
-    below this many bytes stand in the index itself, bigger ones in the message store.
+    each publish and ack returns; "never" only on sync() and close(), and where files come and go
+    (a queue is created, opened, flushed). embed_below: headers and body below this many bytes stand
+    in the index itself, bigger ones in the message store.
     segment_entries is fixed at creation (0: 16384, or as the store has it). After `idle` seconds
     without use a queue closes its files. min_free: publishes that need more of the disk than would
     leave so many bytes free raise DiskFull; acks and flushes go on. max_messages, max_bytes:

@@ -87,7 +87,8 @@ class Store(Closing):
         max_deliveries: int | None = None,
         dead_letters: bool | None = None,
     ) -> Queue:
-        """The queue of this name, created durably on first use (some fsyncs; later calls: O(1)).
+        """The queue of this name, created durably on first use (some fsyncs, whatever the
+        policy; later calls: O(1)).
 
         The other options say what it does by itself. They are not stored: a call that names any of
         them sets all of them, for as long as the store is open. Name them with the first call: from
