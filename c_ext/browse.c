@@ -110,7 +110,8 @@ static int64_t browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool 
     return result ? result : message->payload_size;
 }
 
-#define LOOKS_MAX 3u
+#define LOOKS_MAX         3u
+#define SEGMENT_LOOKS_MAX 20u /* its file had gone each time: a fast writer, not damage */
 
 /* What a reader cannot read may be gone since it read the queue: it looks at the journals again. */
 int64_t qi_browse(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
@@ -126,8 +127,13 @@ int64_t qi_browse(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
             break;
         looks = looks && message->req_id == missed ? looks + 1 : 1;
         missed = message->req_id;
-        if (looks < LOOKS_MAX)
+        if (looks < (missed == UINT64_MAX ? SEGMENT_LOOKS_MAX : LOOKS_MAX))
             result = qi_reread(queue);
+        else if (missed == UINT64_MAX)
+            result =
+                qi_fail(QI_E_CORRUPT,
+                        "queue %s changes faster than it can be read: try again, or read a copy",
+                        queue->name);
     } while (result == 0);
     qi_unlock(queue->store);
     return result;

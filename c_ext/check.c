@@ -152,11 +152,15 @@ static int check_queue(struct qi_queue *queue) {
         qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
         return error == QI_E_CORRUPT || error == QI_E_FORMAT ? 0 : error;
     }
+    uint32_t attempt = 0;
     do {
         struct checking checking = {.queue = queue};
         error = check_segments(&checking);
-    } while (error == QI_E_CORRUPT && (error = qi_reread(queue)) == 0);
-    if (error)
+    } while (error == QI_E_CORRUPT && ++attempt < ATTEMPTS && (error = qi_reread(queue)) == 0);
+    if (attempt == ATTEMPTS)
+        qi_report(queue->store, true, queue->directory, "", 0,
+                  "it changes faster than it can be checked: try again, or check a copy");
+    else if (error)
         qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
     return 0;
 }

@@ -10,7 +10,8 @@
 
 #include "store.h"
 
-#define ATTEMPTS 5u /* a writer that flushes faster than this reader reads */
+#define ATTEMPTS        5u  /* where it cannot be told whether a writer is there */
+#define BESIDE_A_WRITER 50u /* that flushes faster than this reader reads */
 
 static int64_t read_at(struct qi_queue *queue, uint32_t which, uint8_t *bytes, size_t size,
                        uint64_t offset) {
@@ -68,12 +69,17 @@ int qi_recover_view(struct qi_queue *queue) {
     uint32_t before = store->findings_count;
     for (uint32_t attempt = 1;; attempt++) {
         int error = qi_recover(queue);
+        bool outrun = !error && found_damage(store, before) && qi_view_is_old(queue);
         bool again =
-            error ? error == QI_E_CORRUPT : found_damage(store, before) && qi_view_is_old(queue);
-        if (!store->options.read_only || !again || attempt == ATTEMPTS)
+            outrun ? attempt <= BESIDE_A_WRITER : error == QI_E_CORRUPT && attempt < ATTEMPTS;
+        if (!store->options.read_only || (!again && !outrun))
             return error;
         qi_queue_reset(queue);
         qi_forget_findings(store, before);
+        if (!again)
+            return qi_fail(QI_E_CORRUPT,
+                           "queue %s changes faster than it can be read: try again, or read a copy",
+                           queue->name);
     }
 }
 

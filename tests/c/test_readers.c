@@ -241,6 +241,47 @@ static void test_a_check_beside_a_writer_misses_what_is_alive(void) {
 
 /* ---- between two looks ---- */
 
+static int turns_left;
+
+/* The reader is about to open a segment: all in it is acked, and its file goes. */
+static void its_messages_go(const char *name) {
+    static uint8_t payload[100];
+    qi_reader taker = {.queue = writer.queue, .payload = payload, .room = sizeof payload};
+    if (!strstr(name, ".idx") || turns_left == 0)
+        return;
+    turns_left--;
+    publish_many(8, 10);
+    for (int i = 0; i < 8; i++)
+        assert(qi_get(&taker) == 10 && qi_ack(writer.queue, taker.message.req_id, 0) == 0);
+    assert(qi_flush(writer.queue) == 0);
+}
+
+static void begin_to_run_away(int turns) {
+    begin();
+    publish_many(8, 10);
+    assert(qi_flush(writer.queue) == 0);
+    open_side(&reader, true);
+    turns_left = turns;
+    turn = its_messages_go;
+}
+
+static void test_a_reader_looks_again_until_it_has_caught_up_with_the_writer(void) {
+    begin_to_run_away(10);
+    assert(browse(&reader, 0) == 10 && turns_left == 0);
+    end();
+    begin_to_run_away(100000);
+    assert(browse(&reader, 0) == QI_E_CORRUPT && strstr(qi_error_text(), "changes faster"));
+    assert(qi_error_req_id() == -1 && told(&reader, "") == 0 && turns_left > 0);
+    end();
+}
+
+static void test_a_check_that_the_writer_outruns_says_so(void) {
+    begin_to_run_away(100000);
+    assert(qi_store_check(reader.store) == 1 && turns_left > 0);
+    assert(told(&reader, "changes faster than it can be") == 1);
+    end();
+}
+
 static void test_a_file_that_goes_between_list_and_open_is_no_error(void) {
     begin();
     publish_many(10, 500);
@@ -322,6 +363,8 @@ int main(void) {
     test_damage_is_told_once_over_many_readings();
     test_a_lost_body_is_told_also_if_the_writer_never_rests();
     test_a_check_beside_a_writer_misses_what_is_alive();
+    test_a_reader_looks_again_until_it_has_caught_up_with_the_writer();
+    test_a_check_that_the_writer_outruns_says_so();
     test_a_file_that_goes_between_list_and_open_is_no_error();
     test_what_is_no_file_is_not_read();
     test_a_store_that_comes_between_two_looks_is_opened();
