@@ -91,8 +91,8 @@ static int find_ready(struct qi_queue *queue, struct qi_found *found) {
     return qi_look_next(&look, 0, found);
 }
 
-static int64_t browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
-                             qi_message *message, void *payload, size_t room) {
+static int64_t look(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
+                    qi_message *message, void *payload, size_t room) {
     struct qi_found found = {0};
     int64_t result = qi_queue_ready(queue, false);
     if (result == 0 && ready_only)
@@ -114,15 +114,14 @@ static int64_t browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool 
 #define SEGMENT_LOOKS_MAX 20u /* its file had gone each time: a fast writer, not damage */
 
 /* What a reader cannot read may be gone since it read the queue: it looks at the journals again. */
-int64_t qi_browse(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
-                  qi_message *message, void *payload, size_t room) {
+int64_t qi_browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
+                         qi_message *message, void *payload, size_t room) {
     uint64_t missed = 0;
     uint32_t looks = 0;
     int64_t result;
-    qi_lock(queue->store);
     do {
         message->req_id = UINT64_MAX;
-        result = browse_locked(queue, from_req_id, ready_only, message, payload, room);
+        result = look(queue, from_req_id, ready_only, message, payload, room);
         if (result != QI_E_CORRUPT)
             break;
         looks = looks && message->req_id == missed ? looks + 1 : 1;
@@ -135,6 +134,13 @@ int64_t qi_browse(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
                         "queue %s changes faster than it can be read: try again, or read a copy",
                         queue->name);
     } while (result == 0);
+    return result;
+}
+
+int64_t qi_browse(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
+                  qi_message *message, void *payload, size_t room) {
+    qi_lock(queue->store);
+    int64_t result = qi_browse_locked(queue, from_req_id, ready_only, message, payload, room);
     qi_unlock(queue->store);
     return result;
 }

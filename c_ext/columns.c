@@ -8,6 +8,8 @@
 #include "crc32c.h"
 #include "error.h"
 #include "messages_files.h"
+#include "ready.h"
+#include "store.h"
 #include "timers.h"
 #include "walk.h"
 
@@ -104,6 +106,28 @@ static void put_time(qi_columns *columns, uint32_t row, uint64_t req_id, uint64_
     set_due(columns, row, qi_time_us(time), qi_time_priority(time));
 }
 
+/* Publishes of a segment, most of what there is, without the way through a struct; returns the bytes of those that lie
+ * one behind the other here, as far as there is room. */
+static uint64_t publish_rows(const struct qi_walk *walk, qi_columns *columns, uint32_t *row,
+                             const uint8_t *start, uint64_t left) {
+    const uint64_t head = QI_ENTRY_ID + QI_PUB_FIELDS, first = walk->number * walk->entries;
+    const uint8_t *at = start;
+    uint32_t next = *row;
+    while (next < columns->room && left >= head) {
+        uint32_t word = qi_get16(at);
+        const uint8_t *fields = at + QI_ENTRY_ID;
+        uint64_t size = head + (uint64_t)qi_get32(fields + QI_PUB_EMBEDDED);
+        if (!(word & QI_ENTRY_PUB) || size > left)
+            break;
+        put_row(columns, next++, word & QI_ENTRY_PERSISTENT ? QI_ROW_PUBLISH : QI_ROW_TRANSIENT,
+                first + (word & QI_ENTRY_SLOT_MASK), (uint64_t)(at - walk->bytes), fields);
+        at += size;
+        left -= size;
+    }
+    *row = next;
+    return (uint64_t)(at - start);
+}
+
 /* One record or entry, `left` bytes before the frame's end; returns its size, 0: it does not fit into its frame. */
 static uint64_t record_row(const struct qi_walk *walk, qi_columns *columns, uint32_t row,
                            const uint8_t *at, uint64_t left) {
@@ -142,6 +166,11 @@ static uint32_t frame_rows(const struct qi_walk *walk, qi_columns *columns, uint
     uint64_t inside = columns->inside;
     if (frame->type == QI_FRAME_RECORDS || frame->type == QI_FRAME_ENTRIES)
         while (row < columns->room && inside < frame->length) {
+            if (!walk->journal)
+                inside += publish_rows(walk, columns, &row, frame->payload + inside,
+                                       frame->length - inside);
+            if (row == columns->room || inside == frame->length)
+                break;
             uint64_t size =
                 record_row(walk, columns, row, frame->payload + inside, frame->length - inside);
             inside = size ? inside + size : frame->length;
@@ -315,7 +344,10 @@ static bool part_payload(qi_columns *columns, uint32_t row, const qi_message *me
     return true;
 }
 
-int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns) {
+/* Who publishes meanwhile waits for no more messages than these; a lock for each would cost a tenth of the whole. */
+#define MESSAGES_A_LOCK 16u
+
+static int64_t message_rows(qi_queue *queue, uint64_t stop, qi_columns *columns) {
     uint8_t scratch[4096]; /* with room the core need not say that there is none */
     uint32_t row = 0;
     if (columns->bodies)
@@ -328,7 +360,11 @@ int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns)
             payload = columns->bodies + columns->body_starts[row];
             room = columns->bodies_room - (uint64_t)columns->body_starts[row];
         }
-        int64_t got = qi_browse(queue, columns->at, false, &message, payload, room);
+        if (row % MESSAGES_A_LOCK == MESSAGES_A_LOCK - 1 || columns->bodies) {
+            qi_unlock(queue->store);
+            qi_lock(queue->store);
+        }
+        int64_t got = qi_browse_locked(queue, columns->at, false, &message, payload, room);
         if (got == QI_EMPTY || (message.req_id != UINT64_MAX && message.req_id >= stop))
             break;
         bool known = message.req_id != UINT64_MAX;
@@ -343,4 +379,11 @@ int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns)
         row++;
     }
     return row;
+}
+
+int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns) {
+    qi_lock(queue->store);
+    int64_t rows = message_rows(queue, stop, columns);
+    qi_unlock(queue->store);
+    return rows;
 }

@@ -14,6 +14,9 @@ struct qi_found {
 /* browse.c: fills in the message and copies its payload; nothing is changed. Costs a copy. */
 int qi_read_message(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
                     uint8_t *payload, size_t room);
+/* browse.c: qi_browse() for who has the lock and keeps it from one message to the next. */
+int64_t qi_browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
+                         qi_message *message, void *payload, size_t room);
 /* How often it was delivered. */
 uint32_t qi_delivery_count(const struct qi_slots *slots, uint32_t slot);
 

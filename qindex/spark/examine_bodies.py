@@ -40,9 +40,9 @@ class References:
         self._parts: list[pa.RecordBatch] = []
 
     def add(self, queue: str, batch: pa.RecordBatch) -> None:
-        some = batch.filter(pc.is_valid(batch["msg_id"]))
-        if not some.num_rows:
+        if batch["msg_id"].null_count == batch.num_rows:
             return
+        some = batch.filter(pc.is_valid(batch["msg_id"]))
         if not self.queues or self.queues[-1] != queue:
             self.queues.append(queue)
         number = pa.repeat(pa.scalar(len(self.queues) - 1, pa.int32()), some.num_rows)

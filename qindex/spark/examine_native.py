@@ -35,12 +35,13 @@ def examine_store(examination: Examination, limits: Limits) -> None:
     """All queues, then all message files, then what the engine found meanwhile."""
     tree = Tree(examination.unit.folder, Findings())
     try:
-        if _is_set(tree, _INDEX_ONLY):
+        flags = _flags(tree)
+        if flags[_INDEX_ONLY]:
             text = "an index alone (QueueIndex): its bodies are elsewhere, it is not examined"
             examination.find("note", text, file="store.meta", offset=_INDEX_ONLY)
             return
         with qindex.open(examination.unit.folder, read_only=True, create=False) as store:
-            queues = _Queues(examination, limits, store, tree)
+            queues = _Queues(examination, limits, store, tree, ended_cleanly=flags[_CLEAN])
             for name in queues.names:
                 queues.examine(name)
             examine_bodies(examination, limits, store, tree, queues.references)
@@ -54,7 +55,13 @@ class _Queues:
     """The queues of one store, and what all of them share."""
 
     def __init__(
-        self, examination: Examination, limits: Limits, store: qindex.Store, tree: Tree
+        self,
+        examination: Examination,
+        limits: Limits,
+        store: qindex.Store,
+        tree: Tree,
+        *,
+        ended_cleanly: bool,
     ) -> None:
         self.examination = examination
         self.names = store.queues()
@@ -64,7 +71,7 @@ class _Queues:
         self._store = store
         self._tree = tree
         self._entries = store.stats().segment_entries
-        self._ended_cleanly = _is_set(tree, _CLEAN)
+        self._ended_cleanly = ended_cleanly
         self._room = FileRoom()
         self._sizes = _index_sizes(examination, tree)
 
@@ -146,19 +153,22 @@ class _Totals:
     )
 
     def add(self, batch: pa.RecordBatch, limits: Limits, newest: dict[int, int]) -> None:
-        delivered = has(batch, lib.QI_DELIVERED)
-        waits = pc.invert(has(batch, lib.QI_DEAD_LETTER))  # of dead letters nothing is expected
+        """Of most batches two sums say all: nothing was delivered and nothing expires."""
         self.live += batch.num_rows
         self.live_bytes += pc.sum(batch["size"]).as_py() or 0
-        self.delivered += pc.sum(delivered).as_py() or 0
-        for kind, mask in (
-            ("expired", is_expired(batch["expiry_us"])),
-            ("stuck", pc.and_(delivered, _is_behind(batch, newest, limits.stuck_behind))),
-            ("poison", pc.greater_equal(batch["count"], long(limits.poison_deliveries))),
-        ):
-            mask = pc.and_(mask, waits)
-            if pc.any(mask).as_py():
-                self.ids[kind] += batch["req_id"].filter(mask).to_pylist()
+        deliveries = pc.max(batch["count"]).as_py() or 0
+        masks = {}
+        if deliveries > 0:
+            delivered = has(batch, lib.QI_DELIVERED)
+            self.delivered += pc.sum(delivered).as_py() or 0
+            masks["stuck"] = pc.and_(delivered, _is_behind(batch, newest, limits.stuck_behind))
+        if deliveries >= limits.poison_deliveries:
+            masks["poison"] = pc.greater_equal(batch["count"], long(limits.poison_deliveries))
+        if batch["expiry_us"].null_count < batch.num_rows:
+            masks["expired"] = is_expired(batch["expiry_us"])
+        for kind, mask in masks.items():
+            waits = pc.invert(has(batch, lib.QI_DEAD_LETTER))  # of dead letters nothing is expected
+            self.ids[kind] += batch["req_id"].filter(pc.and_(mask, waits)).to_pylist()
 
     def tell(self, examination: Examination, limits: Limits, queue: str) -> None:
         for kind, text in (
@@ -186,17 +196,15 @@ def _published(
 
     A message may stand in a journal and in a segment. Memory: the ReqIds of the journals.
     """
-    journals = published(tree, folder, set(files) & set(JOURNALS), room)
-    in_journals = segment_of(journals, entries)
-    of_segment: dict[int, list[str]] = {n: [] for n in pc.unique(in_journals).to_pylist()}
+    in_journals = _by_segment(published(tree, folder, set(files) & set(JOURNALS), room), entries)
+    of_segment: dict[int, list[str]] = {number: [] for number in in_journals}
     for name in set(files) - set(JOURNALS):
         of_segment.setdefault(int(name.partition(".")[0]), []).append(name)
     count, newest = 0, {0: 0}
     for number, names in of_segment.items():
-        here = journals.filter(pc.equal(in_journals, long(number)))
-        ids = pa.chunked_array(
-            [*published(tree, folder, names, room).chunks, *here.chunks], pa.int64()
-        )
+        ids = published(tree, folder, names, room)
+        if number in in_journals:
+            ids = pa.chunked_array([*ids.chunks, *in_journals[number].chunks], pa.int64())
         count += pc.count_distinct(ids).as_py()
         highest = pc.max(ids).as_py() or 0
         lane = highest >> _COUNT_BITS
@@ -204,13 +212,25 @@ def _published(
     return count, newest
 
 
-def _is_set(tree: Tree, flag: int) -> bool:
-    """A byte of store.meta: FORMAT.rst, section 2."""
+def _by_segment(req_ids: pa.ChunkedArray, entries: int) -> dict[int, pa.ChunkedArray]:
+    """Of most queues nothing is in the journals."""
+    if not len(req_ids):
+        return {}
+    segments = segment_of(req_ids, entries)
+    return {
+        number: req_ids.filter(pc.equal(segments, long(number)))
+        for number in pc.unique(segments).to_pylist()
+    }
+
+
+def _flags(tree: Tree) -> dict[int, bool]:
+    """Two bytes of store.meta: FORMAT.rst, section 2."""
+    head = b""
     source = tree.try_open("store.meta")
-    if source is None:
-        return False
-    with source:
-        return source.read(flag, 1) == b"\1"
+    if source is not None:
+        with source:
+            head = source.read(0, _CLEAN + 1)
+    return {at: head[at : at + 1] == b"\1" for at in (_INDEX_ONLY, _CLEAN)}
 
 
 # --- what the engine found ----------------------------------------------------------------------
