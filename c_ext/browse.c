@@ -91,8 +91,8 @@ static int find_ready(struct qi_queue *queue, struct qi_found *found) {
     return qi_look_next(&look, 0, found);
 }
 
-static int64_t look(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
-                    qi_message *message, void *payload, size_t room) {
+static int64_t browse_once(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
+                           qi_message *message, void *payload, size_t room) {
     struct qi_found found = {0};
     int64_t result = qi_queue_ready(queue, false);
     if (result == 0 && ready_only)
@@ -121,7 +121,7 @@ int64_t qi_browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool read
     int64_t result;
     do {
         message->req_id = UINT64_MAX;
-        result = look(queue, from_req_id, ready_only, message, payload, room);
+        result = browse_once(queue, from_req_id, ready_only, message, payload, room);
         if (result != QI_E_CORRUPT)
             break;
         looks = looks && message->req_id == missed ? looks + 1 : 1;

@@ -46,7 +46,7 @@ class Output:
         except FileNotFoundError:
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
             fd = os.open(draft, _NEW, 0o666)
-        with open(fd, "wb", buffering=0) as out:  # noqa: PTH123
+        with open(fd, "wb") as out:  # noqa: PTH123
             out.write(data)
         os.replace(draft, file)  # noqa: PTH105
 

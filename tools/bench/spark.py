@@ -7,13 +7,15 @@ Makes stores of 100-byte messages, then reads them: in this process through the 
 Spark, with Spark's binaryFile and a parser in Python, and as an audit and an export in one process
 and on Spark; then many small stores beside ten that hold as much. Wall is the best of three; CPU is
 that of this process and all below it, Java and workers, in the same repetition: where other work
-shares the machine it says more. The floor is what Spark itself takes for as many rows from a source
-in Python that yields one finished batch again and again.
+shares the machine it says more. The floor of a count or a sum is what Spark itself takes for as
+many rows from a source in Python that yields one finished batch again and again. The floor of a
+decoding is to read the same files, and to write zeros into as many bytes of columns.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import resource
 import shutil
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from struct import Struct
@@ -44,9 +47,11 @@ STORES = 10
 SMALL = 800  # messages of a small store
 CORES = 2
 DAY = "2026-01-01"
+RECORD_BYTES = {"big": 34 + len(BODY), "bare": 34}
 DECODINGS = 500
 DELIVERED = 50_000  # messages whose deliveries stand in a journal
 AIMS = "aims"
+ALONE = 0.5  # load below it
 
 
 def main() -> int:
@@ -63,7 +68,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="qindex-bench-", dir=options.folder))
     here = Path(__file__).parent
     os.environ["PYTHONPATH"] = f"{here.parents[1]}{os.pathsep}{here}"
-    figures, facts = Figures(), machine_facts(folder)
+    figures, facts = Figures(), {**machine_facts(folder), **circumstances()}
     try:
         aims = measure(figures, folder, options.messages, options.small)
         figures.tell(
@@ -79,6 +84,15 @@ def main() -> int:
     return 0
 
 
+def circumstances() -> dict[str, str]:
+    """Of the run, as it begins: before it makes load of its own."""
+    alone = os.getloadavg()[0] < ALONE
+    return {
+        "measured": f"{datetime.now(UTC):%Y-%m-%d}, "
+        + ("with nothing else running" if alone else "beside other work: wall is what that left")
+    }
+
+
 def measure(figures: Figures, folder: Path, messages: int, small: int) -> list[Aim]:
     for number in range(STORES):
         make_store(folder / f"big/{number}", messages // STORES)
@@ -91,7 +105,9 @@ def measure(figures: Figures, folder: Path, messages: int, small: int) -> list[A
         "deliveries to three columns, 8 B", DECODINGS * DELIVERED, deliveries(folder)
     )
     big = figures.add("records to ten columns, 134 B", messages, lambda: decode(folder / "big"))
+    big_floor = figures.add("floor: its bytes", messages, lambda: only_bytes(folder / "big"))
     bare = figures.add("records to ten columns, 34 B", messages, lambda: decode(folder / "bare"))
+    bare_floor = figures.add("floor: its bytes", messages, lambda: only_bytes(folder / "bare"))
     figures.add("messages to columns", messages, lambda: rows_of(folder / "big", "messages"))
     plain = figures.add("audit", messages, lambda: audit(None, folder, "big"))
     written = figures.add("export to Parquet", messages, lambda: to_parquet(None, folder))
@@ -99,11 +115,11 @@ def measure(figures: Figures, folder: Path, messages: int, small: int) -> list[A
     spark.dataSource.register(Floor)
     figures.begin(f"On Spark, {CORES} cores")
     aims = [
-        Aim(f"decode in C, {what}", 150, cost.rate(cost.cpu), "M/CPU s", True)
-        for what, cost in (
-            ("8 B each, three columns", acks),
-            ("34 B, ten columns", bare),
-            ("134 B, ten columns", big),
+        Aim(f"decode in C, {what}", 150, cost.rate(cost.cpu), "M/CPU s", True, beside)
+        for what, cost, beside in (
+            ("8 B each, three columns", acks, ""),
+            ("34 B, ten columns", bare, floor_of_cpu(bare_floor)),
+            ("134 B, ten columns", big, floor_of_cpu(big_floor)),
         )
     ]
     aims += through_spark(figures, spark, folder, messages)
@@ -144,12 +160,13 @@ def through_spark(figures: Figures, spark: Any, folder: Path, messages: int) -> 
     figures.add("messages, group by", messages, lambda: by_broker(read("messages", grouped)))
     by_hand = figures.add("binaryFile, Python", messages, lambda: parse_by_hand(spark, big), 1)
 
-    def beside(cost: Cost) -> str:
-        return f"floor {cost.rate(cost.wall):.3g} M/s"
+    def beside(floor: Cost, cost: Cost) -> str:
+        both = CORES * cost.rate(cost.cpu)
+        return f"floor {floor.rate(floor.wall):.3g} M/s; {both:.3g} by CPU, on {CORES} cores"
 
     return [
-        Aim("count records", 8, count.rate(count.wall), "M/s", True, beside(least)),
-        Aim("records, group by", 8, sums.rate(sums.wall), "M/s", True, beside(least_sum)),
+        Aim("count records", 8, count.rate(count.wall), "M/s", True, beside(least, count)),
+        Aim("records, group by", 8, sums.rate(sums.wall), "M/s", True, beside(least_sum, sums)),
         # Wall: the CPU of workers that Spark lets go, as after rows from Python, is not seen here.
         Aim("binaryFile, Python / count records, wall", 5, by_hand.wall / count.wall, "x", True),
     ]
@@ -180,11 +197,12 @@ def small_stores(figures: Figures, spark: Any, folder: Path, small: int) -> list
         lambda: only_files(folder, units),
         1,
     )
-    many = found["records small"]
+    many, few = found["records small"], found["records few"]
+    by_cpu, cpu = f"{many.cpu / few.cpu:.2g} x by CPU", f"{many.cpu:.2g} CPU s, {CORES} cores"
     beside = f"floor {files.cpu / found['audit few'].cpu:.2g} x: the files that it writes"
     return [
-        Aim("small stores / ten, records, wall", 2, many.wall / found["records few"].wall, "x"),
-        Aim(f"records of {small:,} small stores, wall", 1, many.wall, "s"),
+        Aim("small stores / ten, records, wall", 2, many.wall / few.wall, "x", beside=by_cpu),
+        Aim(f"records of {small:,} small stores, wall", 1, many.wall, "s", beside=cpu),
         Aim(
             "small stores / ten, audit, CPU",
             2,
@@ -253,16 +271,31 @@ def rows_of(path: Path, table: str, names: list[str] | None = None) -> None:
 
 def decode(folder: Path) -> None:
     """Segments read and decoded one after the other, into all columns."""
-    segments = list(folder.rglob("*.idx"))
-    room = bytearray(max(segment.stat().st_size for segment in segments))
-
-    def files() -> Iterator[tuple[None, memoryview]]:
-        for segment in segments:
-            with segment.open("rb", buffering=0) as file:
-                yield None, memoryview(room)[: file.readinto(room)]
-
-    for _ in columns.records_of(files(), columns.RECORDS):
+    for _ in columns.records_of(segments(folder), columns.RECORDS):
         pass
+
+
+def only_bytes(folder: Path) -> None:
+    """What decode() reads, and as much as it writes."""
+    width = sum(columns._TYPES[name].bit_width // 8 for name in columns.RECORDS)
+    made, size = (ctypes.c_char * (columns.ROWS * width))(), 0
+    for _, data in segments(folder):
+        size += len(data)
+    for _ in range(size // (columns.ROWS * RECORD_BYTES[folder.name])):
+        ctypes.memset(made, 0, len(made))
+
+
+def segments(folder: Path) -> Iterator[tuple[None, memoryview]]:
+    """The bytes of one after the other, in the same memory."""
+    paths = list(folder.rglob("*.idx"))
+    room = memoryview(bytearray(max(path.stat().st_size for path in paths)))
+    for path in paths:
+        with path.open("rb", buffering=0) as file:
+            yield None, room[: file.readinto(room)]
+
+
+def floor_of_cpu(cost: Cost) -> str:
+    return f"floor {cost.rate(cost.cpu):.3g} M/CPU s"
 
 
 def deliveries(folder: Path) -> Callable[[], None]:
