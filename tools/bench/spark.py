@@ -242,7 +242,8 @@ MEMORY_TASKS: dict[str, Callable[[Path], object]] = {
 
 def memory_rows(folder: Path, messages: int) -> list[list[str]]:
     """The most that a task's process had in memory at once, a process for each."""
-    stored = folder / "stored"
+    stored = folder / "stored/0"
+    stored.parent.mkdir()
     with qindex.open(stored, sync="never") as store:
         for _ in range(messages // 100):
             store.queue("orders").publish(b"x" * 10_000)
