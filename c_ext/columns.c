@@ -128,7 +128,8 @@ static uint64_t publish_rows(const struct qi_walk *walk, qi_columns *columns, ui
     return (uint64_t)(at - start);
 }
 
-/* One record or entry, `left` bytes before the frame's end; returns its size, 0: it does not fit into its frame. */
+/* One record, or an entry that is no publish, `left` bytes before the frame's end; returns its size, 0: it does not fit
+ * into its frame. */
 static uint64_t record_row(const struct qi_walk *walk, qi_columns *columns, uint32_t row,
                            const uint8_t *at, uint64_t left) {
     uint64_t offset = (uint64_t)(at - walk->bytes);
@@ -150,11 +151,8 @@ static uint64_t record_row(const struct qi_walk *walk, qi_columns *columns, uint
         put_time(columns, row, req_id, offset, entry.time);
         return entry.size;
     }
-    uint8_t kind = entry.is == QI_ENTRY_IS_EVENT   ? QI_ROW_EVENT
-                   : entry.is == QI_ENTRY_IS_COUNT ? QI_ROW_COUNT
-                   : entry.persistent              ? QI_ROW_PUBLISH
-                                                   : QI_ROW_TRANSIENT;
-    put_row(columns, row, kind, req_id, offset, entry.fields);
+    uint8_t kind = entry.is == QI_ENTRY_IS_EVENT ? QI_ROW_EVENT : QI_ROW_COUNT;
+    put_row(columns, row, kind, req_id, offset, NULL);
     if (kind == QI_ROW_COUNT)
         set_count(columns, row, entry.count);
     return entry.size;
