@@ -27,9 +27,7 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-/* Of the cache: what there often is, and the biggest on most machines. */
-#define CACHE_PIECE     (UINT64_C(64) << 10)
-#define CACHE_PIECE_MAX (UINT64_C(2) << 20)
+#define CACHE_PIECE (UINT64_C(2) << 20) /* the biggest there are on most machines */
 
 static unsigned fork_count;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -237,30 +235,23 @@ static int sync_dir(struct qi_disk *disk, int dir) {
     return fsync(dir) != 0 ? -errno : 0;
 }
 
-/* 1: a page is in the cache; 0: it is not; -1: nobody knows. */
-static int is_cached(int file, uint64_t offset) {
+static bool is_cached(int file, uint64_t offset) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     unsigned char state = 1;
     void *memory = mmap(NULL, page, PROT_READ, MAP_SHARED, file, (off_t)offset);
     if (memory == MAP_FAILED)
-        return -1;
+        return true;
     bool known = mincore(memory, page, &state) == 0;
     munmap(memory, page);
-    return known ? state & 1 : -1;
+    return !known || (state & 1);
 }
 
-/* The cache has big pieces beside pages, at multiples of their size, and one that begins before `from` stays as a whole: then
- * more is dropped. What is dropped in vain has to be read again. */
+/* The cache has big pieces beside pages, at multiples of their size, and one that begins before `from` stays as a whole. */
 static int drop_cache(struct qi_disk *disk, int file, uint64_t from) {
     (void)disk;
-    static const uint64_t pieces[] = {CACHE_PIECE, CACHE_PIECE_MAX};
-    int error = 0, cached = 1;
-    for (size_t i = 0; !error && cached > 0 && i < sizeof pieces / sizeof *pieces; i++) {
-        uint64_t start = from - from % pieces[i];
-        error = posix_fadvise(file, (off_t)start, 0, POSIX_FADV_DONTNEED);
-        cached = start > 0 ? is_cached(file, start) : 0;
-    }
-    if (!error && cached)
+    from -= from % CACHE_PIECE;
+    int error = posix_fadvise(file, (off_t)from, 0, POSIX_FADV_DONTNEED);
+    if (!error && from > 0 && is_cached(file, from))
         error = posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
     return -error;
 }

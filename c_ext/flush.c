@@ -209,13 +209,13 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
     return 0;
 }
 
-/* Acks that recovery replayed on a segment that was not read yet: what to write is known when it is. */
+/* Acks that recovery replayed on a segment that was not read yet: what to write is known when it was. */
 static int load_dirty(struct qi_queue *queue) {
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
         if (!segment->hot || segment->hot->dirty == 0 || segment->unacked == 0)
             continue;
-        int error = qi_segment_load_for_flush(queue, segment);
+        int error = qi_segment_load(queue, segment);
         if (error)
             return error;
     }

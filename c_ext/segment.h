@@ -162,9 +162,6 @@ int qi_segment_size_room(struct qi_segment *segment);
 /* segment_load.c: reads the file's entries into the maps, once. Damage is isolated frame by frame, reported in the store's findings and
  * the counters follow what was found. Cost: reads the file once, O(its size). */
 int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment);
-/* The same before a flush copies its news: only if these, the counters and the last summary do not tell all that the batch says. Then
- * it reads one frame. */
-int qi_segment_load_for_flush(struct qi_queue *queue, struct qi_segment *segment);
 
 /* So many living messages are in it, whatever was said before. */
 void qi_segment_found(struct qi_queue *queue, struct qi_segment *segment, uint32_t unacked,

@@ -19,7 +19,6 @@ struct loading {
     uint64_t again[PIECES];   /* delivered more than once, as the file says */
     uint64_t counted[PIECES]; /* a journal has the publish too, and it was counted at the replay */
     uint64_t fresh[PIECES];   /* only the file has the publish: what it says of times counts */
-    uint64_t known[PIECES];   /* flushed from these maps: they know all that the file can say */
     uint32_t orphans;
 };
 
@@ -65,9 +64,7 @@ static int load_time(struct loading *loading, struct qi_slots *slots,
 static void load_event(struct loading *loading, struct qi_slots *slots,
                        const struct qi_entry *entry) {
     uint32_t slot = entry->slot;
-    if (qi_bit(loading->known[slot / 64], slot)) {
-        return;
-    } else if (!qi_bit(slots->pub, slot)) {
+    if (!qi_bit(slots->pub, slot)) {
         loading->orphans++;
     } else if (entry->is == QI_ENTRY_IS_COUNT) {
         loading->deliveries[slot] = (uint16_t)entry->count;
@@ -138,7 +135,7 @@ static int use_files(struct loading *loading, uint32_t end, int sign, uint32_t *
     for (uint32_t first = 0; first < end; first += 64) {
         const struct qi_slots *slots = qi_slots_of(hot, first);
         for (uint64_t bits = slots->stored & slots->pub & ~slots->ack & ~slots->jpub &
-                             ~(loading->counted[first / 64] | loading->known[first / 64]);
+                             ~loading->counted[first / 64];
              bits; bits &= bits - 1) {
             uint32_t slot = first + (uint32_t)__builtin_ctzll(bits);
             if (slot >= end)
@@ -164,10 +161,9 @@ static void unload(const struct loading *loading) {
             continue;
         uint64_t *const maps[] = {&slots->pub, &slots->del, &slots->ack, &slots->stored,
                                   &slots->transient};
-        uint64_t own = slots->jpub | loading->known[slot / 64];
         for (size_t map = 0; map < sizeof maps / sizeof *maps; map++)
-            *maps[map] &= own;
-        slots->held &= own;
+            *maps[map] &= slots->jpub;
+        slots->held &= slots->jpub;
     }
 }
 
@@ -187,7 +183,7 @@ static void merge_journal(const struct loading *loading) {
         struct qi_slots *slots = qi_slots_of(loading->segment->hot, slot);
         if (!slots->pub)
             continue;
-        uint64_t again = slots->jdel & slots->del & ~(slots->jpub | loading->known[slot / 64]);
+        uint64_t again = slots->jdel & slots->del & ~slots->jpub;
         slots->jcount |= again; /* a second '01' would be an ack: what is new is the count */
         slots->jdel &= ~again;
         slots->ack |= slots->jack & slots->pub;
@@ -312,8 +308,6 @@ static int load_file(struct qi_queue *queue, struct qi_segment *segment) {
     struct loading loading = {.queue = queue, .segment = segment};
     uint8_t *bytes = NULL;
     uint32_t length = 0;
-    for (uint32_t slot = 0; slot < entries; slot += 64)
-        loading.known[slot / 64] = qi_slots_of(hot, slot)->pub & ~qi_slots_of(hot, slot)->jpub;
     if (file >= 0) {
         loading.deliveries = calloc(entries, sizeof *loading.deliveries);
         error = loading.deliveries ? qi_segment_read(queue, segment, file, &bytes, &length)
@@ -358,33 +352,4 @@ int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment) {
     qi_forget_findings(store, before);
     return qi_fail(QI_E_CORRUPT, "segment %llu changed since the queue was read",
                    (unsigned long long)segment->number);
-}
-
-/* All news are of messages that were published since the maps were made, and none of those was flushed. */
-static bool has_own_news(const struct qi_hot *hot, uint32_t entries) {
-    for (uint32_t slot = 0; slot < entries; slot += 64) {
-        const struct qi_slots *slots = qi_slots_of(hot, slot);
-        if (slots->pub != slots->jpub || (qi_news(slots) & ~slots->pub))
-            return false;
-    }
-    return true;
-}
-
-/* Delayed messages may go to a hundred segments at a time: to read all of them would be most of an open. */
-int qi_segment_load_for_flush(struct qi_queue *queue, struct qi_segment *segment) {
-    const struct qi_hot *hot = segment->hot;
-    bool all_held = qi_segment_lane(queue, segment) >= QI_PRIORITIES;
-    if (!hot->loaded && !hot->old && segment->flushed_transient == 0 &&
-        (all_held || segment->flushed_delayed + segment->flushed_dead == 0) &&
-        has_own_news(hot, queue->store->options.segment_entries)) {
-        struct qi_file_use *uses;
-        uint32_t count, transient;
-        int error = qi_segment_summary(queue, segment, &uses, &count, &transient);
-        free(uses);
-        if (!error && count == 0)
-            return 0;
-        if (error && error != QI_E_CORRUPT)
-            return error;
-    }
-    return qi_segment_load(queue, segment);
 }

@@ -169,8 +169,6 @@ void qi_time_load(struct qi_queue *queue, struct qi_segment *segment) {
 uint64_t qi_segment_due_us(const struct qi_queue *queue, const struct qi_segment *segment) {
     bool in_order = is_in_priority_lane(queue, segment);
     uint64_t earliest = UINT64_MAX;
-    if (!segment->hot->loaded) /* the maps know of some only */
-        return segment->due_us ? segment->due_us : earliest;
     for (uint32_t slot = 0; slot < queue->store->options.segment_entries; slot += 64) {
         const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
         uint64_t out = in_order ? 0 : slots->out; /* without who has them they are held */

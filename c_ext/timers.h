@@ -128,8 +128,7 @@ void qi_due_put_back(struct qi_queue *queue, struct qi_segment *segment, uint32_
 /* The first that is due is put off for the rest of this look: it has expired, and nothing may be changed. */
 void qi_due_put_off(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 
-/* The earliest time of what is held, or will be at the next open; UINT64_MAX: nothing is. Of a segment with
- * its maps; as long as its file was not read, no later than that. */
+/* The earliest time of what is held, or will be at the next open; UINT64_MAX: nothing is. Of a segment with its maps. */
 uint64_t qi_segment_due_us(const struct qi_queue *queue, const struct qi_segment *segment);
 /* Heaps that are mostly out of date are made anew. O(their size), when half as much is out of date as counts. */
 void qi_timers_tidy(struct qi_queue *queue);

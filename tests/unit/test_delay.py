@@ -8,10 +8,9 @@ import pytest
 from helpers import LONG, PATIENCE, Getter, asleep
 
 import qindex
-from qindex.testing import SimulatedDisk, abandon
+from qindex.testing import abandon
 
 MINUTE = 60.0
-WIDE = {"segment_entries": 64, "max_journal_entries": 1000, "embed_below": 64}
 
 
 def take_all(queue):
@@ -308,72 +307,3 @@ def test_cold_segments_are_read_in_the_order_of_times(disk, size):
     with qindex.open("/", disk=left) as store:
         taken = take_all(store.queue("a"))
     assert taken == [b"%05d" % n * (size // 5) for n in range(1500)]
-
-
-def disturb(chance, store, counts):
-    """Something happens to a message; `counts`: how often those that are alive were delivered."""
-    queue = store.queue("a")
-    match chance.randrange(6):
-        case 0:
-            body, due = b"n" * chance.choice([3, 99]), 3e9 + chance.randrange(60)
-            counts[queue.publish(body, due=due)] = 0
-        case 1:
-            queue.delete(req_id := chance.choice([*counts]))
-            del counts[req_id]
-        case 2:
-            queue.reschedule(chance.choice([*counts]), due=3e9 + chance.randrange(60))
-        case _ if (message := queue.get()) is not None:
-            counts[message.req_id] += 1
-            assert message.delivery_count == counts[message.req_id]
-            if chance.random() < 0.2:
-                queue.ack(message)
-                del counts[message.req_id]
-            else:
-                queue.nack(message, delay=chance.choice([0, 9]))
-
-
-def killed_in_a_flush(change):
-    """A store of delayed messages, some flushed, after a kill just before the change-th change of
-    a second flush: the disk (None: there are fewer), and how often each was delivered."""
-    disk, counts = SimulatedDisk(seed=1, wall=3e9 - 9), {}
-    store = qindex.open("/", disk=disk, **WIDE)
-    queue = store.queue("a")
-    for n in range(60):
-        counts[queue.publish(b"%d" % n, due=3e9 + 60 - n)] = 0  # the last first
-        if n == 29:
-            queue.flush()
-    disk.advance(15)
-    for message in queue.get_many(9):
-        counts[message.req_id] = 1
-        queue.nack(message, delay=9)
-    disk.power_cut_at(change, seed=1, mode="all")
-    queue.flush()
-    abandon(store)
-    return disk.taken(), counts
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_segments_that_nobody_read_since_a_kill_in_a_flush_miss_nothing_of_it(seed):
-    """Their maps know what the journals say, their files what is older, and both go on changing."""
-    chance, change, most = random.Random(seed), 1, 0
-    while (left := killed_in_a_flush(change))[0] is not None:
-        disk, counts = left
-        for _ in range(4):
-            store = qindex.open("/", disk=disk, **WIDE)
-            if chance.random() < 0.5:
-                store.queue("a").flush()  # that one goes on, and nothing is read for it
-            disk.advance(10)
-            assert len(store.queue("a")) == len(counts)
-            for _ in range(chance.randrange(9)):
-                disturb(chance, store, counts)
-            if chance.random() < 0.3:
-                store.close()
-            disk = disk.kill()
-            abandon(store)
-        with qindex.open("/", disk=disk) as store:
-            assert {m.req_id: m.delivery_count for m in store.queue("a").browse()} == counts
-            assert store.check() == []
-        most = max(most, *counts.values())
-        change += 1
-    assert change > 5
-    assert most > 1
