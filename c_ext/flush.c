@@ -407,9 +407,28 @@ static int commit(struct qi_queue *queue, struct qi_flush *flush) {
     if (error)
         return qi_store_fail(
             queue->store, qi_fail_disk(error, "cannot append the manifest of", queue->directory));
-    if (QI_BUG(manifest_not_synced))
-        return 0;
-    return qi_sync_to(queue, qi_lsn(queue));
+    error = QI_BUG(manifest_not_synced) ? 0 : qi_sync_to(queue, qi_lsn(queue));
+    flush->committed = !error;
+    return error;
+}
+
+/* Called with the lock, which is given up meanwhile. */
+static int write_and_commit(struct qi_queue *queue, struct qi_flush *flush) {
+    struct qi_store *store = queue->store;
+    int error = qi_sync_to(queue, queue->lsn_base); /* message files, the old journal, names */
+    qi_unlock(store);
+    if (QI_BUG(journal_cleared_early) && qi_journal_retire(qi_previous(queue)) == 0)
+        store->disk->ops->sync(store->disk, qi_previous(queue)->tape.file);
+    if (QI_BUG(journal_kept_early) && qi_keeps_history(queue))
+        qi_history_take(queue);
+    if (!error)
+        error = write_live_segments(queue, flush); /* all are synced */
+    if (!error && !QI_BUG(segment_names_not_synced))
+        error = sync_directory(queue); /* new segments' names */
+    if (QI_BUG(segment_unlinked_first))
+        unlink_dead_segments(queue, flush);
+    qi_relock(store);
+    return error ? error : commit(queue, flush); /* the new journal says so, synced */
 }
 
 /* From here on message files that the flushed acks emptied may go (the worker does that), and the old journal's file is
@@ -436,22 +455,10 @@ int qi_flush_run(struct qi_queue *queue) {
     struct qi_flush *flush = queue->flush;
     if (!flush || queue->flushing)
         return 0;
+    if (store->failed)
+        return qi_store_usable(store, true);
     queue->flushing = true;
-    int error = qi_sync_to(queue, queue->lsn_base); /* message files, the old journal, names */
-    qi_unlock(store);
-    if (QI_BUG(journal_cleared_early) && qi_journal_retire(qi_previous(queue)) == 0)
-        store->disk->ops->sync(store->disk, qi_previous(queue)->tape.file);
-    if (QI_BUG(journal_kept_early) && qi_keeps_history(queue))
-        qi_history_take(queue);
-    if (!error)
-        error = write_live_segments(queue, flush); /* all are synced */
-    if (!error && !QI_BUG(segment_names_not_synced))
-        error = sync_directory(queue); /* new segments' names */
-    if (QI_BUG(segment_unlinked_first))
-        unlink_dead_segments(queue, flush);
-    qi_relock(store);
-    if (!error)
-        error = commit(queue, flush); /* the new journal says so, synced */
+    int error = flush->committed ? 0 : write_and_commit(queue, flush);
     qi_unlock(store);
     if (!error)
         error = unlink_dead_segments(queue, flush);
@@ -487,14 +494,5 @@ int qi_flush_all(struct qi_queue *queue) {
         if (!error)
             error = qi_flush_wait(queue);
     }
-    return error;
-}
-
-int qi_flush(struct qi_queue *queue) {
-    qi_lock(queue->store);
-    int error = qi_queue_ready(queue, true);
-    if (!error)
-        error = qi_flush_all(queue);
-    qi_unlock(queue->store);
     return error;
 }

@@ -50,6 +50,8 @@ struct qi_flush {
     uint64_t epoch; /* of the journal that is being emptied */
     struct qi_flush_segment *segments;
     uint32_t count;
+    bool
+        committed; /* a durable MANIFEST names what was written: it is not touched again, whatever fails behind it */
 };
 
 #endif

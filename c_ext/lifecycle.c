@@ -113,11 +113,12 @@ static int wake(struct qi_queue *queue) {
 
 int qi_queue_ready(struct qi_queue *queue, bool to_write) {
     struct qi_store *store = queue->store;
-    int error = qi_store_usable(store, to_write);
+    int error;
+    while ((error = qi_store_usable(store, to_write)) == 0 &&
+           __builtin_expect(queue->recovering, 0))
+        pthread_cond_wait(&store->changed, &store->lock);
     if (error)
         return error;
-    while (__builtin_expect(queue->recovering, 0))
-        pthread_cond_wait(&store->changed, &store->lock);
     if (queue->deleted)
         return qi_fail(QI_E_CLOSED, "queue %s was deleted; ask the store for it again",
                        queue->name);
@@ -472,6 +473,15 @@ int qi_queue_sync(struct qi_queue *queue) {
     int error = qi_queue_ready(queue, true);
     if (!error)
         error = qi_sync_to(queue, qi_lsn(queue));
+    qi_unlock(queue->store);
+    return error;
+}
+
+int qi_flush(struct qi_queue *queue) {
+    qi_lock(queue->store);
+    int error = qi_queue_ready(queue, true);
+    if (!error)
+        error = qi_flush_all(queue);
     qi_unlock(queue->store);
     return error;
 }

@@ -300,7 +300,8 @@ int qi_store_open_on(struct qi_disk *disk, const char *path, const qi_options *o
     return 0;
 }
 
-/* Calls of other threads that work without the lock right now must come to an end first. */
+/* Calls of other threads that work without the lock right now must come to an end first. Whoever waits among them goes on
+ * only when the lock is given up again, which closing a queue does. */
 static void wait_for_others(struct qi_store *store) {
     qi_wake_all(store);
     while (store->waiting)
@@ -317,30 +318,39 @@ static void wait_for_others(struct qi_store *store) {
     }
 }
 
+static int close_cleanly(struct qi_store *store) {
+    int error = 0;
+    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+        wait_for_others(store);
+        error = qi_queue_close(store->queues[i]);
+    }
+    if (!error)
+        error = qi_sync_messages(store);
+    return error ? error : qi_meta_write(store, true);
+}
+
 int qi_store_close(struct qi_store *store) {
     if (store->fork_generation != qi_fork_generation())
         return 0; /* the parent's: its locks and files stay its own */
     qi_worker_stop(store);
     qi_lock(store);
-    int error = 0;
-    if (!store->closed) {
-        store->closing = true;
-        wait_for_others(store);
+    while (store->closing && !store->closed) /* another thread closes it, too */
+        pthread_cond_wait(&store->changed, &store->lock);
+    if (store->closed) {
+        qi_unlock(store);
+        return 0;
     }
-    if (!store->closed && store->failed)
+    store->closing = true;
+    wait_for_others(store);
+    int error = 0;
+    if (store->failed)
         error =
             qi_fail(QI_E_FAILED, "the store is closed, but an earlier write or sync failed: what "
                                  "was not confirmed may be lost; reopen it to see what is there");
-    if (!store->closed && !store->options.read_only && !store->failed) {
-        for (uint32_t i = 0; i < store->queues_count && !error; i++)
-            error = qi_queue_close(store->queues[i]);
-        if (!error)
-            error = qi_sync_messages(store);
-        if (!error)
-            error = qi_meta_write(store, true);
-    }
-    if (!store->closed)
-        release_all(store);
+    else if (!store->options.read_only)
+        error = close_cleanly(store);
+    wait_for_others(store);
+    release_all(store);
     pthread_cond_broadcast(&store->changed);
     qi_unlock(store);
     return error;
@@ -377,16 +387,22 @@ void qi_store_free(struct qi_store *store) {
     free(store);
 }
 
+/* One that is asleep is durable, and stays asleep. */
+static int sync_if_awake(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    int error;
+    while ((error = qi_store_usable(store, true)) == 0 && queue->recovering)
+        pthread_cond_wait(&store->changed, &store->lock);
+    return !error && qi_is_awake(queue) ? qi_sync_to(queue, qi_lsn(queue)) : error;
+}
+
 int qi_store_sync(struct qi_store *store) {
     qi_lock(store);
     int error = qi_store_usable(store, true);
-    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
-        struct qi_queue *queue = store->queues[i];
-        while (queue->recovering)
-            pthread_cond_wait(&store->changed, &store->lock);
-        if (queue->recovered && queue->dir >= 0)
-            error = qi_sync_to(queue, qi_lsn(queue));
-    }
+    for (uint32_t i = 0; i < store->queues_count && !error; i++)
+        error = sync_if_awake(store->queues[i]);
+    if (!error)
+        error = qi_store_usable(store, true); /* it may have been closed meanwhile */
     if (!error)
         error = qi_sync_messages(store);
     qi_unlock(store);

@@ -4,6 +4,7 @@
 #undef NDEBUG
 #define ALLOCATIONS_REAL
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,6 +200,64 @@ static void test_a_batch_bigger_than_a_mapping_gets_a_bigger_one(void) {
     end(&written);
 }
 
+/* ---- a flush that fails behind its MANIFEST ---- */
+
+static struct qi_disk_ops real, failing;
+static bool unlink_fails;
+
+static int unlink_or_not(struct qi_disk *disk, int dir, const char *name) {
+    return unlink_fails ? -EIO : real.unlink(disk, dir, name);
+}
+
+/* Two dead segments whose files cannot be removed, and one with 8 messages that a MANIFEST names: the flush failed. */
+static struct written half_flushed(void) {
+    struct written written = {.sim = qi_sim_new(1, NULL)};
+    qi_options options = usual();
+    uint64_t ids[16];
+    options.max_journal_entries = 1000; /* nothing is flushed before it is asked for */
+    options.max_journal_bytes = 1 << 20;
+    open_it(&written, options);
+    for (uint64_t i = 0; i < 16; i++)
+        assert(qi_publish(written.queue, body, 10) == (int64_t)i);
+    assert(qi_flush(written.queue) == 0);
+    for (uint64_t i = 0; i < 16; i++) {
+        qi_reader reader = {.queue = written.queue, .payload = body, .room = sizeof body};
+        ids[i] = i;
+        assert(qi_get(&reader) == 10);
+    }
+    assert(qi_ack_many(written.queue, ids, NULL, 16) == 0);
+    for (uint64_t i = 16; i < 24; i++)
+        assert(qi_publish(written.queue, body, 10) == (int64_t)i);
+    real = *written.sim->disk.ops;
+    failing = real;
+    failing.unlink = unlink_or_not;
+    written.sim->disk.ops = &failing;
+    unlink_fails = true;
+    assert(qi_flush(written.queue) == QI_E_IO);
+    unlink_fails = false;
+    return written;
+}
+
+/* Found in schedules of threads in which a call failed: the next try cut and wrote the segments again that a durable
+ * MANIFEST named, so that a power cut in it took messages that had been durable. */
+static void test_what_a_manifest_names_is_not_written_again(void) {
+    bool more = true;
+    for (uint64_t n = 1; more; n++) {
+        struct written written = half_flushed();
+        qi_sim_crash_at(written.sim, n, 1, QI_SIM_MIXED);
+        assert(qi_flush(written.queue) == 0 && depth_of(&written) == 8);
+        struct written cut = {.sim = qi_sim_taken(written.sim)};
+        written.sim->disk.ops = &real;
+        more = cut.sim != NULL;
+        end(&written);
+        if (!more)
+            break;
+        open_it(&cut, usual());
+        assert(depth_of(&cut) == 8 && qi_store_check(cut.store) == 0);
+        end(&cut);
+    }
+}
+
 int main(void) {
     test_the_table_of_segments_is_sorted_however_they_come();
     test_counts_stay_at_their_highest();
@@ -207,6 +266,7 @@ int main(void) {
     test_many_big_segments_are_written_anew_in_groups();
     test_big_messages_are_read_backwards();
     test_a_batch_bigger_than_a_mapping_gets_a_bigger_one();
+    test_what_a_manifest_names_is_not_written_again();
     printf("rewrites: all passed\n");
     return 0;
 }

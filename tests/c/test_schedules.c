@@ -8,29 +8,22 @@
  * clean end. Nobody gets what another has; nobody waits for ever.
  */
 #define _GNU_SOURCE
+#include <setjmp.h>
 #include <signal.h>
 
-#include "ledger.h"
-#include "stage_disk.h"
-
-#define OUT_MAX 512u
-#define PLAYERS 3
-
-struct item {
-    uint64_t req_id, leased_until;
-    uint32_t deliveries;
-};
-
-struct player {
-    struct item out[QUEUES][OUT_MAX];
-    uint32_t out_count[QUEUES];
-};
+#include "players.h"
 
 static struct player players[PLAYERS];
 static bool purge_begun[QUEUES];
 static uint32_t purges[QUEUES];
 static uint64_t cut_at, seed_now;
 static bool is_told, has_times;
+static enum {
+    NO_ENDING,
+    FAULT,
+    CLOSE
+} ending; /* a call for the disk fails; a player closes the store */
+static __thread jmp_buf the_end;
 static uint32_t visits_now; /* calls that never wait, and had not to */
 
 #define TELL(...)                                                                                  \
@@ -46,10 +39,11 @@ static qi_options options(void) {
 
 /* ---- what happens at a turn ---- */
 
+/* What a failed sync was for may be gone, although the process lives: of that only what was synced before is sure. */
 static void look_at_copies(int mode) {
     const uint64_t all[QUEUES] = {ledger.ticks, ledger.ticks};
     stage.is_open = false; /* nobody else is there */
-    look_at_copy(qi_sim_kill(ledger.corner.sim), options(), all);
+    look_at_copy(qi_sim_kill(ledger.corner.sim), options(), ending == FAULT ? ledger.durable : all);
     look_at_copy(qi_sim_crash(ledger.corner.sim, seed_now, mode), options(), ledger.durable);
     stage.is_open = true;
 }
@@ -64,10 +58,15 @@ static void at_turn(void) {
 
 /* ---- verbs, and what the ledger learns from them ---- */
 
-static uint32_t new_body(uint8_t body[200]) {
-    uint32_t size = roll(4) ? roll(60) : 200;
-    memset(body, (int)size, size);
-    return size;
+/* What a verb says; in a play with an ending, that is where a player leaves, and its verb stays in doubt. */
+static int64_t said(int64_t result) {
+    bool is_end = ending == CLOSE ? result == QI_E_CLOSED
+                  : ending == FAULT
+                      ? result == QI_E_IO || result == QI_E_FAILED || result == QI_E_OUTCOME
+                      : false;
+    if (is_end)
+        longjmp(the_end, 1);
+    return result;
 }
 
 /* Published, and a purge came meanwhile: it took it, if it is neither there nor acked by somebody who got it. */
@@ -77,7 +76,7 @@ static void settle_purge(int q, struct message *message) {
     uint32_t purges_before = purges[q];
     if (purge_begun[q]) /* that one will look */
         return;
-    int64_t size = qi_browse(queue_at(q), message->key - 1, false, &found, payload, 0);
+    int64_t size = said(qi_browse(queue_at(q), message->key - 1, false, &found, payload, 0));
     bool is_there = (size >= 0 || size == QI_E_ROOM) && found.req_id == message->key - 1;
     if (purges[q] != purges_before || message->acking || message->deleting)
         return; /* nor is it known who took it before those verbs have returned */
@@ -115,7 +114,7 @@ static void publish(int q) {
     visits_now += req_id >= 0;
     if (req_id == QI_BUSY)
         req_id = qi_publish(queue_at(q), body, size);
-    was_published(q, req_id, 1, 0, 0);
+    was_published(q, said(req_id), 1, 0, 0);
     ledger.publishing[q]--;
 }
 
@@ -127,7 +126,7 @@ static void publish_with(int q) {
              expiry_us = roll(3) ? 0 : now() + 1 + roll(5000);
     ledger.publishing[q]++;
     int64_t req_id = qi_publish_with(queue_at(q), NULL, 0, body, size, flags, expiry_us, due_us);
-    was_published(q, req_id, 1, due_us, expiry_us);
+    was_published(q, said(req_id), 1, due_us, expiry_us);
     ledger.publishing[q]--;
 }
 
@@ -141,7 +140,7 @@ static void publish_batch(int q) {
     ledger.publishing[q]++;
     int64_t first =
         qi_publish_many(queue_at(q), count, bodies, sizes, NULL, NULL, 0, 0, 0, NULL, NULL);
-    was_published(q, first, count, 0, 0);
+    was_published(q, said(first), count, 0, 0);
     ledger.publishing[q]--;
 }
 
@@ -153,6 +152,7 @@ static void fan_out(void) {
     ledger.publishing[0]++, ledger.publishing[1]++;
     int error =
         qi_store_publish(ledger.corner.store, queues, QUEUES, NULL, 0, body, size, 0, 0, 0, ids);
+    said(error);
     for (int q = 0; q < QUEUES; q++)
         was_published(q, error ? error : (int64_t)ids[q], 1, 0, 0);
     ledger.publishing[0]--, ledger.publishing[1]--;
@@ -197,7 +197,7 @@ static void get(struct player *player, int q) {
                            qi_store_clock_us(ledger.corner.store) + roll(800), UINT64_MAX);
     else if (size == QI_BUSY)
         size = qi_get(&reader);
-    assert(size >= 0 || size == QI_EMPTY);
+    assert(said(size) >= 0 || size == QI_EMPTY);
     if (size < 0)
         return;
     check_body(payload, &reader.message);
@@ -211,25 +211,9 @@ static void get_batch(struct player *player, int q) {
     uint32_t sizes[4];
     int64_t got =
         qi_get_many(queue_at(q), 1 + roll(4), messages, payloads, sizeof payloads, ids, sizes, 0);
-    assert(got > 0 || got == QI_EMPTY);
+    assert(said(got) > 0 || got == QI_EMPTY);
     for (int64_t i = 0; i < got / 2; i++)
         took(player, q, &messages[i], begun, 0);
-}
-
-/* Something that the player has leaves its hands; several at once only without a lease. */
-static uint32_t pick(struct player *player, int q, struct item *items, uint32_t most) {
-    uint32_t count = 0;
-    while (count < most && player->out_count[q] > 0) {
-        uint32_t at = roll(player->out_count[q]);
-        bool is_leased = player->out[q][at].leased_until != 0;
-        if (is_leased && count > 0)
-            break;
-        items[count++] = player->out[q][at];
-        player->out[q][at] = player->out[q][--player->out_count[q]];
-        if (is_leased)
-            break;
-    }
-    return count;
 }
 
 /* A verb was refused. If the message is gone: by another verb, that has perhaps not returned, by a purge, or its time. */
@@ -271,7 +255,7 @@ static void ack(struct player *player, int q) {
         return;
     for (uint32_t i = 0; i < count; i++)
         message_of(q, items[i].req_id)->acking++;
-    int64_t error = ack_items(q, items, count);
+    int64_t error = said(ack_items(q, items, count));
     ledger.ticks++;
     for (uint32_t i = 0; i < count; i++) {
         struct message *message = message_of(q, items[i].req_id);
@@ -306,7 +290,7 @@ static void give_back(struct player *player, int q) {
                         ? qi_reject_many(queue_at(q), ids, deliveries, count)
                         : qi_nack_many(queue_at(q), ids, deliveries, count, due_us);
     TELL("nack %c: %u\n", 'a' + q, count);
-    if (error)
+    if (said(error))
         was_late(q, items, error);
     else if (count && message_of(q, *ids)->out == items->deliveries)
         message_of(q, *ids)->out = 0;
@@ -325,7 +309,7 @@ static void change_one(int q) {
                                : qi_reschedule(queue_at(q), req_id, now() + roll(2000));
     TELL("%s %c: %llu: %lld\n", is_deleted ? "delete" : "reschedule", 'a' + q,
          (unsigned long long)req_id, (long long)error);
-    assert(!error || error == QI_E_DELIVERED || error == QI_E_ACKED);
+    assert(!said(error) || error == QI_E_DELIVERED || error == QI_E_ACKED);
     ledger.ticks++;
     message->deleting -= is_deleted;
     message->due_us = 0;
@@ -338,7 +322,7 @@ static void change_one(int q) {
 static void sync_some(int q) {
     uint64_t begun = ledger.ticks;
     bool all = roll(2);
-    assert(all ? qi_store_sync(ledger.corner.store) == 0 : qi_queue_sync(queue_at(q)) == 0);
+    assert(said(all ? qi_store_sync(ledger.corner.store) : qi_queue_sync(queue_at(q))) == 0);
     TELL("sync %s\n", all ? "all" : q ? "b" : "a");
     for (int i = 0; i < QUEUES; i++)
         if ((all || i == q) && ledger.durable[i] < begun)
@@ -353,7 +337,7 @@ static void purge(int q) {
     purges[q]++;
     for (uint32_t i = 0; i < PLACES; i++)
         ledger.messages[q][i].purging = !ledger.messages[q][i].settled;
-    assert(qi_purge(queue_at(q)) >= 0);
+    assert(said(qi_purge(queue_at(q))) >= 0);
     purge_begun[q] = false;
     TELL("purge %c\n", 'a' + q);
     ledger.ticks++;
@@ -387,24 +371,27 @@ static void play_verb(struct player *player, int q) {
     else if (verb < 31)
         sync_some(q);
     else if (verb < 32)
-        assert(qi_flush(queue_at(q)) == 0);
+        assert(said(qi_flush(queue_at(q))) == 0);
     else if (verb < 33)
-        assert(qi_store_compact(ledger.corner.store, roll(60)) >= 0);
+        assert(said(qi_store_compact(ledger.corner.store, roll(60))) >= 0);
     else if (verb < 34)
         purge(q);
+    else if (verb < 35 && ending == CLOSE)
+        assert(qi_store_close(ledger.corner.store) == 0);
     else if (verb < 40)
         pass_time();
     else if (verb < 46)
         publish_with(q);
     else if (verb < 48)
-        assert(qi_redrive(queue_at(q), 1 + roll(9)) >= 0);
+        assert(said(qi_redrive(queue_at(q), 1 + roll(9))) >= 0);
     else
         change_one(q);
 }
 
 static void *play_verbs(void *player) {
-    for (int i = 0; i < 20; i++)
-        play_verb(player, (int)roll(QUEUES));
+    if (setjmp(the_end) == 0)
+        for (int i = 0; i < 20; i++)
+            play_verb(player, (int)roll(QUEUES));
     return NULL;
 }
 
@@ -414,9 +401,11 @@ static void begin(uint64_t seed) {
     qi_sim_knobs knobs = {.mapping = seed % 2};
     static const uint32_t stays[] = {128, 224, 250};
     seed_now = seed;
+    ending = NO_ENDING;
     has_times = seed / 6 % 2;
     memset(&ledger, 0, sizeof ledger);
     memset(players, 0, sizeof players);
+    memset(purge_begun, 0, sizeof purge_begun);
     ledger.corner.sim = qi_sim_new(seed, &knobs);
     ledger.corner.sim->disk.single_threaded = false; /* the worker plays, too */
     stage_disk(ledger.corner.sim, &ledger.corner.store);
@@ -428,6 +417,9 @@ static void begin(uint64_t seed) {
         .max_messages = 12, .overflow = QI_BURY_HEAD, .max_deliveries = 3, .dead_letters = true};
     for (int q = 0; q < QUEUES; q++) /* from now on what has expired leaves */
         assert(qi_queue_set_rules(queue_at(q), ledger.keeps_all ? &rules : &(qi_rules){0}) == 0);
+    ending = seed / 36 % 4 == 1 ? FAULT : seed / 36 % 4 == 3 ? CLOSE : NO_ENDING;
+    if (ending == FAULT)
+        qi_sim_fault(ledger.corner.sim, 1 + roll(300), QI_SIM_EIO, roll(2));
 }
 
 static void play(uint64_t seed) {
@@ -438,11 +430,17 @@ static void play(uint64_t seed) {
     }
     for (int i = 0; i < PLAYERS; i++)
         assert(__wrap_pthread_join(threads[i], NULL) == 0);
-    look_at_the_end();
-    assert(qi_store_sync(ledger.corner.store) == 0);
-    ledger.durable[0] = ledger.durable[1] = ledger.ticks;
-    look_at_copies(QI_SIM_NOTHING);
-    assert(qi_store_close(ledger.corner.store) == 0);
+    qi_sim_fault(ledger.corner.sim, 0, 0, false);
+    if (ending == NO_ENDING) {
+        look_at_the_end();
+        assert(qi_store_sync(ledger.corner.store) == 0);
+        ledger.durable[0] = ledger.durable[1] = ledger.ticks;
+        look_at_copies(QI_SIM_NOTHING);
+    }
+    int error = qi_store_close(ledger.corner.store);
+    assert(error == 0 || ending == FAULT);
+    if (!error) /* all that was said is durable */
+        ledger.durable[0] = ledger.durable[1] = ledger.ticks;
     qi_store_free(ledger.corner.store);
     ledger.corner.store = NULL;
     stage_close();
