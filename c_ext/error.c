@@ -10,19 +10,20 @@
 static _Thread_local char last_text[512];
 static _Thread_local int64_t last_req_id = -1;
 
+/* The text before may be one of the arguments. */
 int qi_fail(int code, const char *format, ...) {
+    char text[sizeof last_text];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(last_text, sizeof last_text, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    memcpy(last_text, text, sizeof text);
     last_req_id = -1;
     return code;
 }
 
 int qi_fail_damaged(uint64_t req_id, const char *is) {
-    char text[sizeof last_text];
-    memcpy(text, last_text, sizeof text);
-    qi_fail(QI_E_CORRUPT, "message %llu %s: %s", (unsigned long long)req_id, is, text);
+    qi_fail(QI_E_CORRUPT, "message %llu %s: %s", (unsigned long long)req_id, is, last_text);
     last_req_id = (int64_t)req_id;
     return QI_E_CORRUPT;
 }

@@ -78,11 +78,8 @@ static int publish_to_all(struct qi_queue **queues, uint32_t count,
         if (req_id >= 0) {
             req_ids[i] = (uint64_t)req_id;
         } else if (i > 0) {
-            char text[256];
-            strncpy(text, qi_error_text(), sizeof text - 1);
-            text[sizeof text - 1] = 0;
             return qi_fail((int)req_id, "only the first %u of %u queues have it: %s", i, count,
-                           text);
+                           qi_error_text());
         } else {
             return (int)req_id;
         }
@@ -108,7 +105,8 @@ int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t 
     if (!error)
         error = publish_to_all(queues, count, &publish, req_ids);
     for (uint32_t i = 0; i < count && !error; i++)
-        qi_flush_if_due(queues[i]);
+        if (qi_is_awake(queues[i])) /* without a worker, the flush of one gives up the lock */
+            qi_flush_if_due(queues[i]);
     qi_unlock(store);
     return error;
 }

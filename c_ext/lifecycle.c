@@ -459,6 +459,7 @@ int qi_queue_delete(struct qi_queue *queue) {
         if (error)
             error = qi_store_fail(store, qi_fail_disk(error, "cannot delete queue", queue->name));
         qi_queue_reset(queue);
+        queue->lsn_synced = qi_lsn(queue); /* who waits for a sync of it waits for nothing more */
         qi_wake_waiters(queue, UINT64_MAX);
         if (!error)
             qi_remove_deleted(store, gone);

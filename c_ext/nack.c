@@ -96,9 +96,11 @@ int64_t qi_nack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint
 
 int64_t qi_reject_many(struct qi_queue *queue, const uint64_t *req_ids, const uint32_t *deliveries,
                        uint32_t count) {
-    return queue->rules.dead_letters
-               ? qi_nack_many(queue, req_ids, deliveries, count, QI_DEAD + QI_DEAD_REJECTED)
-               : qi_ack_many(queue, req_ids, deliveries, count);
+    qi_lock(queue->store);
+    bool buries = queue->rules.dead_letters;
+    qi_unlock(queue->store);
+    return buries ? qi_nack_many(queue, req_ids, deliveries, count, QI_DEAD + QI_DEAD_REJECTED)
+                  : qi_ack_many(queue, req_ids, deliveries, count);
 }
 
 int64_t qi_touch(struct qi_queue *queue, uint64_t req_id, uint32_t deliveries, uint64_t lease_us) {

@@ -67,11 +67,11 @@ void qi_forget_findings(struct qi_store *store, uint32_t since) {
 int qi_recover_view(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
     uint32_t before = store->findings_count;
-    for (uint32_t attempt = 1;; attempt++) {
+    for (uint32_t outruns = 0, attempts = 0;;) {
         int error = qi_recover(queue);
         bool outrun = !error && found_damage(store, before) && qi_view_is_old(queue);
         bool again =
-            outrun ? attempt <= BESIDE_A_WRITER : error == QI_E_CORRUPT && attempt < ATTEMPTS;
+            outrun ? ++outruns < BESIDE_A_WRITER : error == QI_E_CORRUPT && ++attempts < ATTEMPTS;
         if (!store->options.read_only || (!again && !outrun))
             return error;
         qi_queue_reset(queue);

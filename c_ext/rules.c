@@ -52,6 +52,10 @@ static bool is_over(const struct qi_queue *queue, uint64_t count, uint64_t bytes
 
 static int add_head(struct qi_queue *queue, const struct qi_segment *segment, uint32_t slot) {
     struct qi_heads *heads = &queue->heads;
+    /* When it goes, its record says of which message file that is one less. */
+    if (heads->in_memory && qi_bit(qi_slots_of(segment->hot, slot)->stored, slot) &&
+        !qi_segment_at_hand(queue, segment, slot))
+        return QI_BUSY;
     if (heads->count == heads->room) {
         uint32_t room = heads->room ? heads->room * 2 : 16;
         uint64_t *req_ids = realloc(heads->req_ids, room * sizeof *req_ids);

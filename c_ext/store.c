@@ -438,7 +438,7 @@ int qi_queue_stats_of(struct qi_queue *queue, qi_queue_stats *stats) {
     int error = qi_store_usable(queue->store, false);
     if (!error && (!queue->recovered || qi_timers_next_us(queue) <= qi_now_us(queue->store)))
         error = qi_queue_ready(queue, false);
-    if (!error)
+    if (!error && qi_is_awake(queue))
         error = qi_delayed_run(queue);
     bool read_only = queue->store->options.read_only; /* a reader syncs nothing */
     *stats = (qi_queue_stats){.depth = queue->depth,

@@ -151,16 +151,18 @@ uint64_t qi_bells_timer(struct qi_store *store, uint64_t us) {
 }
 
 int qi_bells_run(struct qi_store *store) {
-    int error = 0;
-    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+    int trouble = 0;
+    for (uint32_t i = 0; i < store->queues_count; i++) {
         struct qi_queue *queue = store->queues[i];
         if (!queue->bell.listed || !has_run_out(queue))
             continue;
-        error = qi_queue_ready(queue, true);
+        int error = qi_queue_ready(queue, true);
         if (!error)
             error = qi_delayed_run(queue);
+        if (error)
+            trouble = error;
     }
-    return error;
+    return trouble;
 }
 
 /* ---- sleeping ---- */

@@ -60,10 +60,10 @@ static int run_flushes(struct qi_store *store, struct rounds *rounds) {
     int trouble = 0;
     for (uint32_t i = 0; i < store->queues_count && !store->failed; i++) {
         struct qi_queue *queue = store->queues[i];
-        if (!qi_is_awake(queue) || !queue->flush || queue->flushing)
+        if (!qi_is_awake(queue) || !queue->flush)
             continue;
         int error = qi_flush_run(queue);
-        if (error)
+        if (queue->flush) /* or somebody else is at it, and may fail */
             rounds->flush_again_us = store->disk->ops->monotonic_us(store->disk) + AGAIN_US;
         if (error && error != QI_E_FULL)
             trouble = error;
@@ -333,10 +333,9 @@ void qi_wake_worker(struct qi_store *store) {
     pthread_mutex_unlock(&store->sleep);
 }
 
-/* Waits for work, at most until the time is over, or until something is due for an event loop. Whoever wants to wake the worker changes something
- * first, with the lock, which is given up only when the worker would hear it. */
+/* Waits for work, at most until the time is over. Whoever wants to wake the worker changes something first, with the lock,
+ * which is given up only when the worker would hear it. */
 static void wait_for_work(struct qi_store *store, uint64_t us) {
-    us = qi_bells_timer(store, us);
     pthread_mutex_lock(&store->sleep);
     qi_unlock(store);
     if (us == FOR_EVER) {
@@ -352,9 +351,11 @@ static void wait_for_work(struct qi_store *store, uint64_t us) {
 static int one_round(struct qi_store *store, struct rounds *rounds) {
     bool flush_again = rounds->flush_again_us &&
                        rounds->flush_again_us <= store->disk->ops->monotonic_us(store->disk);
-    int error = store->flush_due || flush_again ? run_flushes(store, rounds) : 0;
-    if (!error)
-        error = qi_bells_run(store);
+    int trouble = store->flush_due || flush_again ? run_flushes(store, rounds) : 0;
+    int error = qi_bells_run(store);
+    if (error)
+        trouble = error; /* of one queue; the others get their commit all the same */
+    error = store->failed;
     if (!error && store->dirty && store->options.sync_interval_us)
         error = commit_group(store);
     else if (!store->options.sync_interval_us)
@@ -378,13 +379,14 @@ static int one_round(struct qi_store *store, struct rounds *rounds) {
         if (error == QI_E_FULL || error == QI_E_CORRUPT)
             error = 0;
     }
-    return error;
+    return error ? error : trouble;
 }
 
 /* How long the worker may sleep if nobody wakes it. */
 static uint64_t until_something_is_due(struct qi_store *store, const struct rounds *rounds,
                                        bool open) {
     uint64_t us = qi_expire_wait(store, open ? store->options.idle_us / 2 + 1 : FOR_EVER);
+    us = qi_bells_timer(store, us); /* of an event loop */
     if (!rounds->flush_again_us)
         return us;
     uint64_t now = store->disk->ops->monotonic_us(store->disk);
@@ -405,7 +407,7 @@ static void *work(void *argument) {
         /* Group commit: what comes within the interval is synced together. */
         if (!store->stopping && store->dirty && !store->flush_due &&
             store->options.sync_interval_us)
-            wait_for_work(store, store->options.sync_interval_us);
+            wait_for_work(store, qi_bells_timer(store, store->options.sync_interval_us));
         if (store->stopping)
             break;
         if (one_round(store, &rounds) != 0 && !store->failed)

@@ -18,11 +18,8 @@ static bool purge_begun[QUEUES];
 static uint32_t purges[QUEUES];
 static uint64_t cut_at, seed_now;
 static bool is_told, has_times;
-static enum {
-    NO_ENDING,
-    FAULT,
-    CLOSE
-} ending; /* a call for the disk fails; a player closes the store */
+/* A call for the disk fails; a player closes the store; one deletes queue b. */
+static enum { NO_ENDING, FAULT, CLOSE, DELETE } ending;
 static __thread jmp_buf the_end;
 static uint32_t visits_now; /* calls that never wait, and had not to */
 
@@ -60,10 +57,8 @@ static void at_turn(void) {
 
 /* What a verb says; in a play with an ending, that is where a player leaves, and its verb stays in doubt. */
 static int64_t said(int64_t result) {
-    bool is_end = ending == CLOSE ? result == QI_E_CLOSED
-                  : ending == FAULT
-                      ? result == QI_E_IO || result == QI_E_FAILED || result == QI_E_OUTCOME
-                      : false;
+    bool is_failed = result == QI_E_IO || result == QI_E_FAILED || result == QI_E_OUTCOME;
+    bool is_end = ending == FAULT ? is_failed : ending != NO_ENDING && result == QI_E_CLOSED;
     if (is_end)
         longjmp(the_end, 1);
     return result;
@@ -346,6 +341,12 @@ static void purge(int q) {
             settle_purge(q, &ledger.messages[q][i]);
 }
 
+static void delete_queue(void) {
+    ledger.has_no_b = true;
+    assert(said(qi_queue_delete(ledger.corner.b)) == 0);
+    TELL("delete b\n");
+}
+
 static void pass_time(void) {
     qi_sim_advance(ledger.corner.sim, 500 + roll(2000));
     for (uint32_t i = roll(20); i > 0; i--)
@@ -378,6 +379,8 @@ static void play_verb(struct player *player, int q) {
         purge(q);
     else if (verb < 35 && ending == CLOSE)
         assert(qi_store_close(ledger.corner.store) == 0);
+    else if (verb < 35 && ending == DELETE)
+        delete_queue();
     else if (verb < 40)
         pass_time();
     else if (verb < 46)
@@ -417,7 +420,7 @@ static void begin(uint64_t seed) {
         .max_messages = 12, .overflow = QI_BURY_HEAD, .max_deliveries = 3, .dead_letters = true};
     for (int q = 0; q < QUEUES; q++) /* from now on what has expired leaves */
         assert(qi_queue_set_rules(queue_at(q), ledger.keeps_all ? &rules : &(qi_rules){0}) == 0);
-    ending = seed / 36 % 4 == 1 ? FAULT : seed / 36 % 4 == 3 ? CLOSE : NO_ENDING;
+    ending = seed / 36 % 2 ? FAULT + seed / 72 % 3 : NO_ENDING;
     if (ending == FAULT)
         qi_sim_fault(ledger.corner.sim, 1 + roll(300), QI_SIM_EIO, roll(2));
 }

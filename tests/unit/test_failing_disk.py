@@ -38,7 +38,7 @@ open(os.environ["FAIL_SYNC"], "w").close()
 try:
     queue.publish(b"unknown", confirm=True)
 except qindex.OutcomeUnknown as error:
-    assert "nobody knows" in str(error)
+    assert "Input/output error" in str(error) and "nobody knows" in str(error)
 else:
     raise SystemExit("the confirm came although the sync failed")
 for call in (lambda: queue.publish(b"x"), queue.get, queue.sync, store.sync, queue.flush):
