@@ -45,7 +45,7 @@ def play(program: Path, seed: int, count: int, race: str = "") -> tuple[int, str
     ran = subprocess.run(
         [program, "."], env=environment, capture_output=True, text=True, errors="replace"
     )
-    turns = re.search(r"(\d+) turns", ran.stdout)
+    turns = re.search(r"(\d+) turns", ran.stderr)
     return (int(turns[1]), "") if ran.returncode == 0 and turns else (0, ran.stderr)
 
 
