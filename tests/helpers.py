@@ -5,6 +5,8 @@ import contextlib
 import functools
 import hashlib
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -40,6 +42,12 @@ def in_child(use):
         answer = pipe.read().decode()
     os.waitpid(child, 0)
     return answer
+
+
+def run_tool(tool, *arguments):
+    """A module of tools/ as a command of its own."""
+    command = [sys.executable, tool.__file__, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280)
 
 
 def twice(content: bytes) -> bytes:

@@ -36,7 +36,7 @@ def races() -> list[str]:
 
 
 def play(program: Path, seed: int, count: int, race: str = "") -> tuple[int, str]:
-    """The number of turns, and the finding; 0 and what was printed if there is one."""
+    """The number of turns, and no finding; or 0, and what is known of one."""
     environment = os.environ | {
         "QINDEX_SEED": str(seed),
         "QINDEX_SCHEDULES": str(count),
@@ -46,7 +46,10 @@ def play(program: Path, seed: int, count: int, race: str = "") -> tuple[int, str
         [program, "."], env=environment, capture_output=True, text=True, errors="replace"
     )
     turns = re.search(r"(\d+) turns", ran.stderr)
-    return (int(turns[1]), "") if ran.returncode == 0 and turns else (0, ran.stderr)
+    if ran.returncode == 0 and turns:
+        return int(turns[1]), ""
+    where = f"exit code {ran.returncode} in one of {count:,} schedules from seed {seed} on"
+    return 0, f"{ran.stderr}{where}"  # a process that crashes says nothing
 
 
 def explore(program: Path, options: argparse.Namespace) -> int:

@@ -2,33 +2,23 @@
 
 import re
 import shutil
-import subprocess
-import sys
 
 import explore as tool
 import pytest
 from explored import EXPLORED
+from helpers import run_tool
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, tool.__file__, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-
-
 def test_a_power_cut_at_any_point_loses_nothing_that_was_confirmed():
-    ran = run("--points", 12_000)
+    ran = run_tool(tool, "--points", 12_000)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "12,000 crash points" in ran.stdout
 
 
 def test_every_protocol_bug_on_purpose_is_found():
-    ran = run("--mutants")
+    ran = run_tool(tool, "--mutants")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     found, bugs = map(int, re.search(r"(\d+) of (\d+) bugs found", ran.stdout).groups())
     assert found == bugs >= 20
@@ -36,13 +26,13 @@ def test_every_protocol_bug_on_purpose_is_found():
 
 @pytest.mark.parametrize("found", EXPLORED, ids=lambda found: found.bug)
 def test_what_was_found_once_is_not_found_again(found):
-    ran = run("--program", found.program, "--images", 12)
+    ran = run_tool(tool, "--program", found.program, "--images", 12)
     assert ran.returncode == 0, found.story + ran.stdout
 
 
 def test_every_call_and_allocation_may_fail_once_and_for_ever():
     """And each did: none of the program's calls is left out."""
-    ran = run("--faults", "--programs", 4, "--operations", 40)
+    ran = run_tool(tool, "--faults", "--programs", 4, "--operations", 40)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     rows = re.findall(
         r"(EIO|allocations), (?:once|for ever) +([\d,]+) failed, of ([\d,]+)", ran.stdout
@@ -59,7 +49,7 @@ def test_the_model_counts_what_returned_not_what_it_foresaw():
         "seed=1 mapping=1 segment=8 journal=200 bytes=9000 embed=64 file=2048; publish a 7;"
         " batch a x12 7; get_many a x12; nack a x12; get_many a x12; batch a x8 7"
     )
-    ran = run("--faults", "--program", program)
+    ran = run_tool(tool, "--faults", "--program", program)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
@@ -71,12 +61,12 @@ def test_the_model_leaves_what_was_taken_back_in_its_place():
         " file=2048; publish c 20 +r; publish b 58 +p; batch c x30 23 +ed; tick; advance 975;"
         " publish b 39 +p; get c +l; redrive c x7; get c; kill; reschedule c 881 +d; get c"
     )
-    ran = run("--program", program, "--images", 12)
+    ran = run_tool(tool, "--program", program, "--images", 12)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_damage_of_a_synced_image_is_told_and_stays_where_it_is():
-    ran = run("--flips", 10_000)
+    ran = run_tool(tool, "--flips", 10_000)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     tried, silent, wrong = re.search(r"bits flipped +([\d,]+) +(\d+) +(\d+)", ran.stdout).groups()
     assert int(tried.replace(",", "")) > 5_000
@@ -84,7 +74,7 @@ def test_damage_of_a_synced_image_is_told_and_stays_where_it_is():
 
 
 def test_damage_that_nobody_tells_is_found():
-    ran = run("--flips", 10_000, "--bug", "marks_ignored")
+    ran = run_tool(tool, "--flips", 10_000, "--bug", "marks_ignored")
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "nobody tells" in ran.stdout
 
