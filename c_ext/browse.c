@@ -129,10 +129,7 @@ int64_t qi_browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool read
         if (looks < (missed == UINT64_MAX ? SEGMENT_LOOKS_MAX : LOOKS_MAX))
             result = qi_reread(queue);
         else if (missed == UINT64_MAX)
-            result =
-                qi_fail(QI_E_CORRUPT,
-                        "queue %s changes faster than it can be read: try again, or read a copy",
-                        queue->name);
+            result = qi_fail_outrun(queue);
     } while (result == 0);
     return result;
 }

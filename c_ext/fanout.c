@@ -1,6 +1,4 @@
 /* fanout.c - one message to several queues: all that can fail comes before the first record. */
-#include <string.h>
-
 #include "bug.h"
 #include "publish.h"
 

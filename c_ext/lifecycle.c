@@ -111,12 +111,18 @@ static int wake(struct qi_queue *queue) {
     return error;
 }
 
-int qi_queue_ready(struct qi_queue *queue, bool to_write) {
+int qi_queue_settled(struct qi_queue *queue, bool to_write) {
     struct qi_store *store = queue->store;
     int error;
     while ((error = qi_store_usable(store, to_write)) == 0 &&
            __builtin_expect(queue->recovering, 0))
         pthread_cond_wait(&store->changed, &store->lock);
+    return error;
+}
+
+int qi_queue_ready(struct qi_queue *queue, bool to_write) {
+    struct qi_store *store = queue->store;
+    int error = qi_queue_settled(queue, to_write);
     if (error)
         return error;
     if (queue->deleted)

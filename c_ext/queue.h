@@ -109,6 +109,8 @@ static inline uint64_t qi_lsn(struct qi_queue *queue) {
 int qi_recover(struct qi_queue *queue);
 /* reread.c: the same for writers; for a reader again, if the writer changed the files while they were read. */
 int qi_recover_view(struct qi_queue *queue);
+/* The writer was faster, each time. */
+int qi_fail_outrun(const struct qi_queue *queue);
 /* A reader's: are the journals that were read a pair of one moment? Has the queue changed since it was read? Both read a
  * few bytes of both journals. */
 bool qi_pair_is_steady(struct qi_queue *queue);
@@ -180,7 +182,9 @@ int qi_sync_to(struct qi_queue *queue, uint64_t lsn);
 
 int qi_sync_messages(struct qi_store *store);
 
-/* lifecycle.c: usable, recovered and awake: 0 or the error. Called first by every verb, with the lock. */
+/* lifecycle.c: the store is usable, and nobody opens the queue or sends it to sleep right now: 0 or the error. */
+int qi_queue_settled(struct qi_queue *queue, bool to_write);
+/* Usable, recovered and awake: 0 or the error. Called first by every verb, with the lock. */
 int qi_queue_ready(struct qi_queue *queue, bool to_write);
 /* In memory and open. Not while it is sent to sleep or wakes up: its sync runs without the lock then, and what others append
  * meanwhile would stand beside the CLOSE and go with the maps. Who gave the lock up looks again. */

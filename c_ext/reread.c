@@ -64,6 +64,12 @@ void qi_forget_findings(struct qi_store *store, uint32_t since) {
     }
 }
 
+int qi_fail_outrun(const struct qi_queue *queue) {
+    return qi_fail(QI_E_CORRUPT,
+                   "queue %s changes faster than it can be read: try again, or read a copy",
+                   queue->name);
+}
+
 int qi_recover_view(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
     uint32_t before = store->findings_count;
@@ -77,9 +83,7 @@ int qi_recover_view(struct qi_queue *queue) {
         qi_queue_reset(queue);
         qi_forget_findings(store, before);
         if (!again)
-            return qi_fail(QI_E_CORRUPT,
-                           "queue %s changes faster than it can be read: try again, or read a copy",
-                           queue->name);
+            return qi_fail_outrun(queue);
     }
 }
 

@@ -389,16 +389,13 @@ void qi_store_free(struct qi_store *store) {
 
 /* One that is asleep is durable, and stays asleep. */
 static int sync_if_awake(struct qi_queue *queue) {
-    struct qi_store *store = queue->store;
-    int error;
-    while ((error = qi_store_usable(store, true)) == 0 && queue->recovering)
-        pthread_cond_wait(&store->changed, &store->lock);
+    int error = qi_queue_settled(queue, true);
     return !error && qi_is_awake(queue) ? qi_sync_to(queue, qi_lsn(queue)) : error;
 }
 
 int qi_store_sync(struct qi_store *store) {
     qi_lock(store);
-    int error = qi_store_usable(store, true);
+    int error = 0;
     for (uint32_t i = 0; i < store->queues_count && !error; i++)
         error = sync_if_awake(store->queues[i]);
     if (!error)

@@ -129,7 +129,9 @@ static void look_at_copy(qi_sim *sim, qi_options options, const uint64_t upto[QU
     open_with(&copy, options);
     assert_no_damage(copy.store);
     for (int q = 0; q < (ledger.has_no_b ? 1 : QUEUES); q++) {
-        struct list list = list_of(q, q ? copy.b : copy.a);
+        qi_queue *queue = q ? copy.b : copy.a;
+        struct list list = list_of(q, queue);
+        assert(depth_of(queue) == list.count);
         compare(&list, q, upto[q]);
     }
     corner_end(&copy);

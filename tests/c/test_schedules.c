@@ -157,7 +157,7 @@ static void fan_out(void) {
 static void took(struct player *player, int q, const qi_message *taken, uint64_t begun,
                  uint64_t lease_us) {
     struct message *message = message_of(q, taken->req_id);
-    TELL("get %c: %llu, delivery %u, lease %llu\n", 97 + q, (unsigned long long)taken->req_id,
+    TELL("get %c: %llu, delivery %u, lease %llu\n", 'a' + q, (unsigned long long)taken->req_id,
          taken->delivery_count, (unsigned long long)lease_us);
     uint64_t leased_until = lease_us ? begun + lease_us : 0;
     player->out[q][player->out_count[q]++] =
@@ -428,9 +428,8 @@ static void begin(uint64_t seed) {
 static void play(uint64_t seed) {
     begin(seed);
     pthread_t threads[PLAYERS];
-    for (int i = 0; i < PLAYERS; i++) {
+    for (int i = 0; i < PLAYERS; i++)
         assert(__wrap_pthread_create(&threads[i], NULL, play_verbs, &players[i]) == 0);
-    }
     for (int i = 0; i < PLAYERS; i++)
         assert(__wrap_pthread_join(threads[i], NULL) == 0);
     qi_sim_fault(ledger.corner.sim, 0, 0, false);
