@@ -98,13 +98,13 @@ int qi_bytes_begin(struct qi_queue *queue) {
     if (queue->measured)
         return 0;
     for (uint32_t i = 0; i < queue->segments.count && !error; i++) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         error = measure(queue, segment);
         sum += segment->bytes;
     }
     if (error) { /* what was found is of now, not of what the files hold */
         for (uint32_t i = 0; i < queue->segments.count; i++) {
-            struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+            struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
             segment->bytes = segment->length ? QI_BYTES_UNKNOWN : 0;
         }
         return error;

@@ -88,7 +88,7 @@ static void report_missed(struct checking *checking) {
 /* QI_E_CORRUPT: a reader has to read the queue again. */
 static int check_segment(struct checking *checking, uint32_t index) {
     struct qi_queue *queue = checking->queue;
-    struct qi_segment *segment = queue->segments.items + queue->segments.start + index;
+    struct qi_segment *segment = qi_segment_nth(&queue->segments, index);
     uint32_t entries = queue->store->options.segment_entries, unacked = 0, out = 0;
     bool was_cold = !segment->hot;
     int error = qi_segment_load(queue, segment);

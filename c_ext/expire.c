@@ -150,7 +150,7 @@ static void note_next(struct qi_queue *queue) {
     uint64_t soon = qi_now_us(queue->store) + PAUSE_US;
     queue->expiry_us = 0;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
-        const struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        const struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         if (segment->unacked > 0 && segment->expiry_us)
             lower(&queue->expiry_us, segment->expiry_us > soon ? segment->expiry_us : soon);
     }

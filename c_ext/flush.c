@@ -212,7 +212,7 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
 /* Acks that recovery replayed on a segment that was not read yet: what to write is known when it was. */
 static int load_dirty(struct qi_queue *queue) {
     for (uint32_t i = 0; i < queue->segments.count; i++) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         if (!segment->hot || segment->hot->dirty == 0 || segment->unacked == 0)
             continue;
         int error = qi_segment_load(queue, segment);
@@ -236,7 +236,7 @@ int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch) {
     }
     flush->epoch = epoch;
     for (uint32_t i = 0; i < segments->count; i++) {
-        struct qi_segment *segment = segments->items + segments->start + i;
+        struct qi_segment *segment = qi_segment_nth(segments, i);
         bool dirty = segment->hot && (segment->hot->dirty > 0 || segment->hot->old);
         bool dead = segment->unacked == 0 && segment->length > 0; /* also by the floor alone */
         if (!dirty && !dead)
@@ -389,7 +389,7 @@ bool qi_is_wanted_soon(struct qi_queue *queue, const struct qi_segment *segment,
 static void cool_unused(struct qi_queue *queue) {
     uint64_t now = qi_now_us(queue->store);
     for (uint32_t i = 0; i < queue->segments.count; i++) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         struct qi_hot *hot = segment->hot;
         if (!hot || hot->dirty || hot->out_count || segment->length == 0)
             continue;

@@ -187,7 +187,7 @@ static int append_end(struct qi_queue *queue) {
 
 static void cool_all(struct qi_queue *queue) {
     for (uint32_t i = 0; i < queue->segments.count; i++) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         if (!segment->hot || segment->hot->out_count ||
             (qi_has_due(segment) && !QI_BUG(due_segment_cooled)))
             continue;
@@ -395,7 +395,7 @@ int qi_store_queue_name(struct qi_store *store, uint32_t index, char *name, size
 static void forget_references(struct qi_queue *queue) {
     struct qi_messages *messages = &queue->store->messages;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         struct qi_file_use *uses;
         uint32_t count;
         if (!segment->counted)

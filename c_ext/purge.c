@@ -17,7 +17,7 @@ static int append_purge(struct qi_queue *queue, uint64_t *purged) {
     uint8_t *list = at + 8, *next = list;
     qi_put64(at, queue->highest);
     for (uint32_t i = 0; i < queue->segments.count; i++) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         for (uint32_t slot = 0; segment->hot && slot < entries; slot += 64)
             for (uint64_t bits = qi_slots_of(segment->hot, slot)->out; bits;
                  bits &= bits - 1, next += 8)

@@ -133,7 +133,7 @@ static struct qi_segment *tail_segment(struct qi_queue *queue, uint64_t number, 
                                        uint32_t count) {
     struct qi_segments *segments = &queue->segments;
     struct qi_segment *last =
-        segments->count ? segments->items + segments->start + segments->count - 1 : NULL;
+        segments->count ? qi_segment_nth(segments, segments->count - 1) : NULL;
     if (!last || last->number != number)
         last = qi_segment_find(segments, number);
     if (!last && (last = qi_segment_make(segments, number)) != NULL)

@@ -195,7 +195,7 @@ static int find_last(struct qi_queue *queue, uint32_t lane, struct qi_found *fou
     uint32_t entries = queue->store->options.segment_entries;
     struct qi_segments *segments = &queue->segments;
     for (uint32_t i = segments->count; i-- > 0;) {
-        struct qi_segment *segment = segments->items + segments->start + i;
+        struct qi_segment *segment = qi_segment_nth(segments, i);
         if (qi_segment_lane(queue, segment) != lane || !has_ready(segment))
             continue;
         int error = qi_segment_load(queue, segment);

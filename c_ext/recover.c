@@ -410,7 +410,7 @@ static int begin_session(struct qi_queue *queue, const struct recovery *recovery
     if (store->options.read_only || error)
         return error;
     for (uint32_t i = 0; i < queue->segments.count; i++) { /* dead by the floor: worth a flush */
-        const struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        const struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         queue->dirty_count += segment->length > 0 && segment->unacked == 0;
     }
     if (!closed)

@@ -194,7 +194,7 @@ static int follow_what_is_there(struct qi_queue *queue, struct qi_segment *segme
 int qi_check_segments(struct qi_queue *queue) {
     struct qi_disk *disk = queue->store->disk;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         if (segment->length == 0 || segment->unacked == 0)
             continue;
         char name[32];

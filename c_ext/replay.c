@@ -189,7 +189,7 @@ static uint32_t listed_from(const uint8_t *list, uint32_t count, uint64_t first)
 
 /* More may still be published into the last one of a lane: which of its messages a purge took has to be known. */
 static bool is_last(const struct qi_queue *queue, uint32_t index) {
-    const struct qi_segment *segment = queue->segments.items + queue->segments.start + index;
+    const struct qi_segment *segment = qi_segment_nth(&queue->segments, index);
     return index + 1 == queue->segments.count ||
            (qi_segment_lane(queue, segment) != qi_segment_lane(queue, segment + 1) &&
             !QI_BUG(lane_tail_purged_unread));
@@ -198,7 +198,7 @@ static bool is_last(const struct qi_queue *queue, uint32_t index) {
 /* Nobody needs the maps: all of the segment is purged, and its references to message files are in no account yet. */
 static bool goes_unread(const struct qi_queue *queue, uint32_t index, uint64_t below) {
     uint64_t entries = queue->store->options.segment_entries;
-    const struct qi_segment *segment = queue->segments.items + queue->segments.start + index;
+    const struct qi_segment *segment = qi_segment_nth(&queue->segments, index);
     bool read = segment->hot && segment->hot->loaded;
     return !read && !segment->counted && !is_last(queue, index) &&
            qi_count_of(segment->number * entries) + entries <= below;
@@ -207,7 +207,7 @@ static bool goes_unread(const struct qi_queue *queue, uint32_t index, uint64_t b
 int qi_load_for_purge(struct qi_queue *queue) {
     int error = 0;
     for (uint32_t i = 0; i < queue->segments.count && !error; i++) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         if (segment->unacked > 0 && !goes_unread(queue, i, queue->highest))
             error = qi_segment_load(queue, segment);
     }
@@ -218,7 +218,7 @@ int qi_load_for_purge(struct qi_queue *queue) {
 int qi_apply_purge(struct qi_queue *queue, uint64_t below, const uint8_t *except, uint32_t count) {
     uint32_t entries = queue->store->options.segment_entries;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         uint64_t first = segment->number * entries, left = below - qi_count_of(first);
         if (qi_count_of(first) >= below || segment->unacked == 0)
             continue;
@@ -302,7 +302,7 @@ int qi_raise_floor(struct qi_queue *queue, uint64_t floor) {
     uint64_t before = queue->floor;
     queue->floor = floor;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         uint64_t first = qi_count_of(segment->number * entries);
         if (first >= floor || first + entries <= before)
             continue;

@@ -84,7 +84,7 @@ static uint64_t choose_group(struct qi_queue *queue, uint32_t garbage_percent, u
     uint64_t group = 0;
     uint32_t i = 0;
     while (i < queue->segments.count && group < GROUP_BYTES) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i++;
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i++);
         if (segment->number < *number)
             continue;
         *number = segment->number + 1;
@@ -97,7 +97,7 @@ static uint64_t choose_group(struct qi_queue *queue, uint32_t garbage_percent, u
 static uint64_t segment_bytes(const struct qi_queue *queue) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < queue->segments.count; i++)
-        bytes += queue->segments.items[queue->segments.start + i].length;
+        bytes += qi_segment_nth(&queue->segments, i)->length;
     return bytes;
 }
 

@@ -38,7 +38,7 @@ static uint32_t lower_bound(const struct qi_segments *segments, uint64_t number)
 
 struct qi_segment *qi_segment_from(struct qi_segments *segments, uint64_t number) {
     uint32_t at = lower_bound(segments, number);
-    return at < segments->count ? segments->items + segments->start + at : NULL;
+    return at < segments->count ? qi_segment_nth(segments, at) : NULL;
 }
 
 struct qi_segment *qi_segment_find(struct qi_segments *segments, uint64_t number) {
@@ -102,7 +102,7 @@ void qi_segment_remove(struct qi_segments *segments, uint64_t number) {
 
 void qi_segments_clear(struct qi_segments *segments) {
     for (uint32_t i = 0; i < segments->count; i++)
-        qi_segment_cool(segments->items + segments->start + i);
+        qi_segment_cool(qi_segment_nth(segments, i));
     free(segments->items);
     *segments = (struct qi_segments){0};
 }

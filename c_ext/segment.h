@@ -141,6 +141,11 @@ static inline uint64_t qi_news(const struct qi_slots *slots) {
     return slots->jpub | slots->jdel | slots->jack | slots->jcount | slots->jtime;
 }
 
+/* index < count. */
+static inline struct qi_segment *qi_segment_nth(const struct qi_segments *segments,
+                                                uint32_t index) {
+    return segments->items + segments->start + index;
+}
 /* NULL if there is none with that number. */
 struct qi_segment *qi_segment_find(struct qi_segments *segments, uint64_t number);
 /* The first with that number or a higher one; NULL: none. */

@@ -169,7 +169,7 @@ static bool may_keep(const struct qi_queue *queue, const struct qi_segment *segm
     if (qi_segment_lane(queue, segment) < QI_PRIORITIES)
         return false;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
-        const struct qi_segment *other = queue->segments.items + queue->segments.start + i;
+        const struct qi_segment *other = qi_segment_nth(&queue->segments, i);
         bytes += other->hot && other != segment ? other->hot->kept_length : 0;
     }
     return bytes <= KEPT_MAX;

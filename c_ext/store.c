@@ -454,7 +454,7 @@ int qi_queue_stats_of(struct qi_queue *queue, qi_queue_stats *stats) {
                               .segments = queue->segments.count,
                               .loaded = queue->dir >= 0};
     for (uint32_t i = 0; i < queue->segments.count; i++) {
-        const struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        const struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         stats->hot_segments += segment->hot != NULL;
         stats->segment_bytes += segment->length;
     }

@@ -189,7 +189,7 @@ static void push_segment(struct qi_queue *queue, const struct qi_segment *segmen
 int qi_timers_begin(struct qi_queue *queue) {
     int error = 0;
     for (uint32_t i = 0; i < queue->segments.count && !error; i++) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         /* Transients died at an earlier open: how many of the held are left only the file knows. */
         if (segment->delayed + segment->dead > 0 && segment->flushed_transient > segment->transient)
             error = qi_segment_load(queue, segment);
@@ -479,19 +479,22 @@ void qi_due_put_off(struct qi_queue *queue, struct qi_segment *segment, uint32_t
 
 void qi_timers_tidy(struct qi_queue *queue) {
     struct qi_heap *delayed = &queue->timers.delayed;
-    struct qi_segment *segments = queue->segments.items + queue->segments.start;
     uint64_t live = 0;
     if (delayed->count <= TIDY_MIN)
         return;
-    for (uint32_t i = 0; i < queue->segments.count; i++)
-        live += waits_as_whole(&segments[i]) ? 1 : segments[i].delayed;
+    for (uint32_t i = 0; i < queue->segments.count; i++) {
+        const struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
+        live += waits_as_whole(segment) ? 1 : segment->delayed;
+    }
     if (live < queue->timers.tidied) /* of some messages there are two */
         live = queue->timers.tidied;
     if (delayed->count <= live + live / 2)
         return;
     drop_unclaimed(queue, delayed, false);
-    for (uint32_t i = 0; i < queue->segments.count; i++)
-        if (waits_as_whole(&segments[i]))
-            push_segment(queue, &segments[i]); /* it had an entry before: there is room */
+    for (uint32_t i = 0; i < queue->segments.count; i++) {
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
+        if (waits_as_whole(segment))
+            push_segment(queue, segment); /* it had an entry before: there is room */
+    }
     queue->timers.tidied = delayed->count;
 }

@@ -103,7 +103,7 @@ static int ready_to_look(struct qi_queue *queue) {
 static int census_queue(struct qi_store *store, struct qi_queue *queue) {
     int error = ready_to_look(queue);
     for (uint32_t i = 0; !error && !queue->deleted && i < queue->segments.count; i++) {
-        struct qi_segment *segment = queue->segments.items + queue->segments.start + i;
+        struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         struct qi_file_use *uses;
         uint32_t count;
         if (segment->counted)
@@ -221,8 +221,7 @@ static int mark_all(struct qi_store *store, struct qi_compaction *compaction) {
         struct qi_queue *queue = store->queues[i];
         error = ready_to_look(queue);
         for (uint32_t k = 0; !error && k < queue->segments.count; k++)
-            error =
-                mark_segment(&marking, queue, queue->segments.items + queue->segments.start + k);
+            error = mark_segment(&marking, queue, qi_segment_nth(&queue->segments, k));
     }
     if (compaction->live_count)
         qsort(compaction->live, compaction->live_count, sizeof *compaction->live, compare_ids);
