@@ -40,6 +40,7 @@ class Server:
         (path / "plugins").write_text("[].")
         self._environment = {
             **os.environ,
+            "LD_PRELOAD": "",  # a sanitizer looks at this process, not at the node
             "HOME": str(path),
             "ERL_EPMD_PORT": str(free_port()),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
