@@ -145,6 +145,14 @@ int qi_check_distinct(const uint64_t *req_ids, uint32_t count) {
     return error;
 }
 
+/* The usual case: a message in the segment of the one before it, without leases. What is out may be acked. */
+static bool is_out_in(const struct qi_queue *queue, const struct qi_segment *segment,
+                      uint64_t req_id) {
+    uint32_t entries = queue->store->options.segment_entries, slot = (uint32_t)(req_id % entries);
+    return segment && !queue->leased && segment->number == req_id / entries &&
+           qi_bit(qi_slots_of(segment->hot, slot)->out, slot);
+}
+
 int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint32_t *deliveries,
                     uint32_t count) {
     struct qi_segment *segment = NULL;
@@ -156,7 +164,9 @@ int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint3
     if (!error)
         error = qi_make_event_room(queue, QI_RECORD_ID * (uint64_t)count);
     for (uint32_t i = 0; !error && i < count; i++)
-        error = qi_find_unacked(queue, req_ids[i], deliveries ? deliveries[i] : 0, &segment, &slot);
+        if (!is_out_in(queue, segment, req_ids[i]))
+            error =
+                qi_find_unacked(queue, req_ids[i], deliveries ? deliveries[i] : 0, &segment, &slot);
     if (!error && count)
         error = qi_append_events(queue, QI_ACK, req_ids, count);
     for (uint32_t i = 0; !error && i < count; i++) {

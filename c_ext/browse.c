@@ -31,8 +31,8 @@ static void read_state(struct qi_queue *queue, const struct qi_found *found, qi_
 
 int qi_read_message(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
                     uint8_t *payload, size_t room) {
-    const uint8_t *record;
-    int error = qi_segment_record(queue, found->segment, found->slot, &record);
+    const uint8_t *record = found->record;
+    int error = record ? 0 : qi_segment_record(queue, found->segment, found->slot, &record);
     if (error)
         return error;
     struct qi_fields fields;

@@ -226,11 +226,13 @@ static int read_next(struct qi_queue *queue, struct batch *batch, uint32_t got,
     return 0;
 }
 
-static struct qi_found place_of(struct qi_queue *queue, const qi_message *message) {
-    uint32_t entries = queue->store->options.segment_entries,
-             slot = (uint32_t)(message->req_id % entries);
-    struct qi_segment *segment = qi_segment_find(&queue->segments, message->req_id / entries);
-    return (struct qi_found){segment, slot, qi_bit(qi_slots_of(segment->hot, slot)->held, slot)};
+/* Where a message stands; `found` has the place of the one before it, which is mostly in the same segment. */
+static void find_again(struct qi_queue *queue, uint64_t req_id, struct qi_found *found) {
+    uint32_t entries = queue->store->options.segment_entries, slot = (uint32_t)(req_id % entries);
+    if (found->segment->number != req_id / entries)
+        found->segment = qi_segment_find(&queue->segments, req_id / entries);
+    found->slot = slot;
+    found->due = qi_bit(qi_slots_of(found->segment->hot, slot)->held, slot);
 }
 
 /* One deliver frame for all of them. */
@@ -259,7 +261,7 @@ static int64_t get_many_locked(struct qi_queue *queue, struct batch *batch) {
                              got); /* what stopped the loop comes up next time */
     uint64_t until_us = batch->lease_us ? qi_now_us(queue->store) + batch->lease_us : 0;
     for (uint32_t i = 0; i < got; i++) {
-        found = place_of(queue, &batch->messages[i]);
+        find_again(queue, batch->req_ids[i], &found);
         if (error) {
             qi_look_put_back(&look, &found);
             continue;

@@ -60,7 +60,8 @@ static bool is_expired(struct qi_queue *queue, uint64_t expiry_us) {
 }
 
 /* Why nobody may have it any more: QI_DEAD_EXPIRED ..., 0, or an error. Of a damaged record who reads the message is told. */
-static int why_dead(struct qi_queue *queue, const struct qi_found *found) {
+static int why_dead(struct qi_queue *queue, struct qi_found *found) {
+    found->record = NULL;
     const struct qi_slots *slots = qi_slots_of(found->segment->hot, found->slot);
     if (found->due && qi_time_us(slots->time[found->slot & 63]) == QI_REDRIVEN_US)
         return 0;
@@ -68,11 +69,12 @@ static int why_dead(struct qi_queue *queue, const struct qi_found *found) {
              count = most ? qi_delivery_count(slots, found->slot) : 0;
     if (count > 0 && count % most == 0)
         return QI_DEAD_DELIVERIES;
-    const uint8_t *record;
-    int error = qi_segment_record(queue, found->segment, found->slot, &record);
-    if (error)
+    int error = qi_segment_record(queue, found->segment, found->slot, &found->record);
+    if (error) {
+        found->record = NULL;
         return error == QI_E_CORRUPT ? 0 : error;
-    return is_expired(queue, qi_get64(record + QI_PUB_EXPIRY)) ? QI_DEAD_EXPIRED : 0;
+    }
+    return is_expired(queue, qi_get64(found->record + QI_PUB_EXPIRY)) ? QI_DEAD_EXPIRED : 0;
 }
 
 static uint64_t req_id_of(const struct qi_queue *queue, const struct qi_found *found) {
@@ -206,8 +208,9 @@ static int find_last(struct qi_queue *queue, uint32_t lane, struct qi_found *fou
             uint64_t bits = slots->pub & ~slots->ack & ~(slots->out | slots->held);
             if (!bits)
                 continue;
-            *found = (struct qi_found){segment, group * 64 + 63 - (uint32_t)__builtin_clzll(bits),
-                                       false};
+            found->segment = segment;
+            found->slot = group * 64 + 63 - (uint32_t)__builtin_clzll(bits);
+            found->due = false;
             return 0;
         }
     }

@@ -8,7 +8,8 @@
 struct qi_found {
     struct qi_segment *segment;
     uint32_t slot;
-    bool due; /* it was delayed, and its time has come */
+    bool due;              /* it was delayed, and its time has come */
+    const uint8_t *record; /* its fields, valid until another is read; NULL: not read yet */
 };
 
 /* browse.c: fills in the message and copies its payload; nothing is changed. Costs a copy. */

@@ -207,19 +207,25 @@ void qi_segment_forget_file(struct qi_queue *queue, struct qi_segment *segment) 
     segment->hot->kept_length = 0;
 }
 
-/* Bytes of the segment file of hot maps: kept, or through the queue's read-ahead window. */
+/* Bytes of the segment file of hot maps that are in memory: kept, or in the queue's read-ahead window; else NULL. */
+static const uint8_t *at_hand(const struct qi_queue *queue, const struct qi_segment *segment,
+                              uint32_t offset, uint64_t length) {
+    if (is_kept(segment->hot, offset, length))
+        return segment->hot->kept + offset;
+    return in_window(queue, segment, offset, length)
+               ? queue->window + (offset - queue->window_offset)
+               : NULL;
+}
+
 static int read_bytes(struct qi_queue *queue, struct qi_segment *segment, uint32_t offset,
                       uint32_t length, const uint8_t **bytes) {
-    struct qi_hot *hot = segment->hot;
-    int error = 0;
-    if (!is_kept(hot, offset, length) && !in_window(queue, segment, offset, length))
-        error = may_keep(queue, segment) ? keep(queue, segment, offset, length)
+    *bytes = at_hand(queue, segment, offset, length);
+    if (*bytes)
+        return 0;
+    int error = may_keep(queue, segment) ? keep(queue, segment, offset, length)
                                          : move_window(queue, segment, offset, length);
-    if (error)
-        return error;
-    *bytes = is_kept(hot, offset, length) ? hot->kept + offset
-                                          : queue->window + (offset - queue->window_offset);
-    return 0;
+    *bytes = error ? NULL : at_hand(queue, segment, offset, length);
+    return error;
 }
 
 int qi_segment_record(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
@@ -250,12 +256,7 @@ bool qi_segment_at_hand(const struct qi_queue *queue, const struct qi_segment *s
              offset = (loc & QI_LOC_OFFSET_MAX) + QI_ENTRY_ID;
     if ((loc & QI_LOC_FILE) != QI_LOC_SEGMENT)
         return true;
-    const struct qi_hot *hot = segment->hot;
-    bool kept = is_kept(hot, offset, QI_PUB_FIELDS);
-    if (!kept && !in_window(queue, segment, offset, QI_PUB_FIELDS))
-        return false;
-    const uint8_t *fields =
-        kept ? hot->kept + offset : queue->window + (offset - queue->window_offset);
-    uint64_t length = QI_PUB_FIELDS + (uint64_t)qi_get32(fields + QI_PUB_EMBEDDED);
-    return is_kept(hot, offset, length) || in_window(queue, segment, offset, length);
+    const uint8_t *fields = at_hand(queue, segment, offset, QI_PUB_FIELDS);
+    return fields && at_hand(queue, segment, offset,
+                             QI_PUB_FIELDS + (uint64_t)qi_get32(fields + QI_PUB_EMBEDDED)) != NULL;
 }
