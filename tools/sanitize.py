@@ -91,7 +91,9 @@ def build(sanitizer: Sanitizer, tree: Path) -> None:
 
 
 def run_tests(sanitizer: Sanitizer, tree: Path, log: Path, arguments: Sequence[str]) -> int:
-    environment = {**os.environ, "LD_PRELOAD": library(sanitizer.library)}
+    # Without the second, ASan ends the process at the first exception of an extension in C++.
+    preload = f"{library(sanitizer.library)} {library('libstdc++.so.6')}"
+    environment = {**os.environ, "LD_PRELOAD": preload}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)}
     for assignment in sanitizer.options.format(log=log).split():
         name, _, value = assignment.partition("=")
@@ -139,6 +141,10 @@ def sanitize(kind: str, arguments: Sequence[str]) -> bool:
         build(sanitizer, tree)
         code = run_tests(sanitizer, tree, Path(folder, "report"), arguments)
         found = findings(kind, Path(folder))
+        reports = sorted(Path(folder).glob("report.*"), key=lambda file: file.stat().st_mtime)
+        if code and reports and not found:  # it may be what ended the tests
+            text = reports[-1].read_text(errors="replace")
+            print("\nnot about the engine, as it seems:\n" + "\n".join(text.splitlines()[:40]))
     for text in found:
         print(f"\n{text}\n")
     seconds = time.monotonic() - begin
