@@ -89,7 +89,7 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     if (error)
         return qi_fail_disk(error, "cannot open the next journal of", queue->directory);
     qi_age_keep(queue);
-    uint64_t reserved = queue->highest + 2 * (uint64_t)store->options.max_journal_entries + ids;
+    uint64_t reserved = queue->highest + 3 * (uint64_t)store->options.max_journal_entries + ids;
     uint64_t before = queue->reserved;
     if (reserved > before)
         queue->reserved = reserved;
@@ -289,8 +289,10 @@ static int write_live_segments(struct qi_queue *queue, struct qi_flush *flush) {
     for (uint32_t from = 0; from < flush->count && !error; from += FILES_AT_ONCE) {
         uint32_t left = flush->count - from, count = left < FILES_AT_ONCE ? left : FILES_AT_ONCE;
         struct qi_flush_segment *segments = flush->segments + from;
-        for (uint32_t i = 0; i < count && !error; i++)
+        for (uint32_t i = 0; i < count && !error; i++) {
             error = segments[i].unacked ? qi_batch_write(queue, flush, &segments[i]) : 0;
+            qi_commit_if_due(queue->store);
+        }
         for (uint32_t i = 0; i < count; i++)
             error = qi_batch_end(queue, &segments[i], error);
     }

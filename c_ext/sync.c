@@ -32,12 +32,14 @@ int qi_sync_messages(struct qi_store *store) {
     return 0;
 }
 
+#define SETTLED_MIN 4096u /* less is not worth the call */
+
 /* One sync: what it covers, and the I/O of it without the lock. */
 struct sync {
     struct qi_disk *disk;
     struct qi_journal *journal, *old; /* old: NULL if durable */
     int dir;                          /* -1: durable */
-    uint64_t from, tail;              /* of the journal */
+    uint64_t from, tail, end;         /* of the journal; end: of its file */
 };
 
 static int sync_files(const struct sync *sync) {
@@ -49,7 +51,8 @@ static int sync_files(const struct sync *sync) {
     }
     if (!error && sync->dir >= 0)
         error = disk->ops->sync_dir(disk, sync->dir);
-    qi_tape_settle(&sync->journal->tape, sync->from, sync->tail);
+    if (sync->tail - sync->from > SETTLED_MIN)
+        qi_tape_settle(&sync->journal->tape, sync->from, sync->end);
     if (!error && !QI_BUG(confirm_without_sync))
         error = disk->ops->sync(disk, sync->journal->tape.file);
     if (error && QI_BUG(failed_sync_retried))
@@ -69,7 +72,8 @@ static int sync_once(struct qi_queue *queue) {
                         .old = queue->old_unsynced ? qi_previous(queue) : NULL,
                         .dir = queue->dir_unsynced ? queue->dir : -1,
                         .from = journal->synced,
-                        .tail = journal->tail};
+                        .tail = journal->tail,
+                        .end = journal->tape.allocated};
     queue->dir_unsynced = false;
     int error = QI_BUG(body_not_synced) ? 0 : qi_sync_messages(store);
     if (!error) {

@@ -39,6 +39,7 @@ static int sync_open_queues(struct qi_store *store) {
 static int commit_group(struct qi_store *store) {
     uint32_t empty[64], count = qi_messages_empty(&store->messages, empty, 64);
     store->dirty = false;
+    store->committed_us = store->disk->ops->monotonic_us(store->disk);
     if (QI_BUG(body_freed_before_its_ack))
         qi_messages_free(&store->messages, empty, count), count = 0;
     int error = sync_open_queues(store);
@@ -50,6 +51,15 @@ static int commit_group(struct qi_store *store) {
             error = (int)freed;
     }
     return error;
+}
+
+void qi_commit_if_due(struct qi_store *store) {
+    qi_relock(store);
+    uint64_t us = store->options.sync_interval_us,
+             since = store->disk->ops->monotonic_us(store->disk) - store->committed_us;
+    if (store->has_worker && store->dirty && !store->failed && us && since >= us)
+        commit_group(store); /* of a failure its caller hears in its own next sync */
+    qi_unlock(store);
 }
 
 /* One that could not be done (no descriptor, no space) leaves the old journal as the truth, and keeps no other queue
