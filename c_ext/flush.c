@@ -89,7 +89,7 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     if (error)
         return qi_fail_disk(error, "cannot open the next journal of", queue->directory);
     qi_age_keep(queue);
-    uint64_t reserved = queue->highest + 3 * (uint64_t)store->options.max_journal_entries + ids;
+    uint64_t reserved = queue->highest + 2 * (uint64_t)store->options.max_journal_entries + ids;
     uint64_t before = queue->reserved;
     if (reserved > before)
         queue->reserved = reserved;

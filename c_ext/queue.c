@@ -35,9 +35,9 @@ int qi_append_failed(struct qi_queue *queue, int error) {
 bool qi_has_room(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
     const qi_options *options = &queue->store->options;
     const struct qi_journal *journal = qi_current(queue);
-    /* While a flush runs, as much again may come as made it due; then publishers wait for the disk, so that there are never
-     * more than two such journals to read after a crash. */
-    uint64_t dirty_max = 2 * (uint64_t)options->max_journal_entries;
+    /* While a flush runs, a quarter more may come; then publishers wait for the disk, so that there are never more than
+     * two such journals to read after a crash. */
+    uint64_t dirty_max = options->max_journal_entries * UINT64_C(5) / 4;
     uint64_t tail_max = 2 * options->max_journal_bytes + QI_JOURNAL_START + MANIFEST_ROOM;
     return journal->tail + bytes + ACK_ROOM <= journal->tape.mapped &&
            queue->dirty_count <= dirty_max &&
