@@ -156,6 +156,15 @@ def test_a_huge_store_is_split_and_nothing_is_read_twice_or_left_out(
     assert sorted(parts, key=order) == sorted(read(units, table, names), key=order)
 
 
+def test_a_store_is_split_for_the_cores_that_are_there(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    units = find([f"{fleet}/one"])
+    assert len(plan(units, "messages", tasks_min=4)) == 1  # too little for more than one task
+    monkeypatch.setattr("qindex.spark.plan._SPLIT_MIN", 1024)
+    assert 3 <= len(plan(units, "messages", tasks_min=4)) <= 6
+
+
 def test_small_directories_are_packed_by_bytes() -> None:
     units = [Unit(f"/b/{n}", str(n), "qindex", 1 << (n % 20)) for n in range(10_000)]
     tasks = plan(units, "messages", target_bytes=64 << 20, tasks_min=4)
