@@ -91,6 +91,26 @@ static void test_a_publish_that_may_not_wait_reads_no_segment(void) {
     }
 }
 
+/* After a kill: the journal says of the segment only what was delivered since its file was written. */
+static void test_a_publish_that_may_not_wait_reads_no_segment_that_has_news(void) {
+    struct corner corner = corner_new();
+    qi_rules rules = {.overflow = QI_DROP_HEAD, .max_messages = 8};
+    uint64_t id;
+    publish_many(corner.a, 8);
+    assert(qi_flush(corner.a) == 0 && get_one(corner.a, &id) == 10);
+    assert(qi_queue_sync(corner.a) == 0);
+    qi_store_free(corner.store);
+    open_with(&corner, usual());
+    const struct qi_segment *segment = qi_segment_find(&corner.a->segments, 0);
+    assert(segment->hot && !segment->hot->loaded);
+    assert(qi_queue_set_rules(corner.a, &rules) == 0);
+    count_reads(&corner);
+    assert(publish_now(&corner) == QI_BUSY && stats_of(corner.a).depth == 8 && reads == 0);
+    assert(qi_publish(corner.a, "0123456789", 10) >= 8 && reads > 0);
+    assert(stats_of(corner.a).depth == 8 && get_one(corner.a, &id) == 10 && id == 1);
+    corner_end(&corner);
+}
+
 static void test_a_publish_that_may_not_wait_measures_nothing(void) {
     qi_options options = usual();
     options.max_bytes = 1000;
@@ -455,6 +475,7 @@ static void test_a_flush_of_many_segments_stops_at_an_error(void) {
 
 int main(void) {
     test_a_publish_that_may_not_wait_reads_no_segment();
+    test_a_publish_that_may_not_wait_reads_no_segment_that_has_news();
     test_a_publish_that_may_not_wait_measures_nothing();
     test_messages_that_cannot_be_read_have_no_bytes();
     test_bytes_are_counted_again_when_something_failed();

@@ -66,8 +66,6 @@ WRAP(int, posix_fallocate, (int file, off_t from, off_t size), (file, from, size
 WRAP(int, fdatasync, (int file), (file), -1)
 WRAP(int, fsync, (int file), (file), -1)
 WRAP(int, madvise, (void *memory, size_t length, int advice), (memory, length, advice), -1)
-WRAP(int, mincore, (void *memory, size_t length, unsigned char *states), (memory, length, states),
-     -1)
 WRAP(int, flock, (int file, int what), (file, what), -1)
 WRAP(int, fstatvfs, (int file, struct statvfs *status), (file, status), -1)
 WRAP(ssize_t, getrandom, (void *bytes, size_t length, unsigned flags), (bytes, length, flags), -1)
@@ -90,6 +88,27 @@ ssize_t __wrap_pwrite(int file, const void *bytes, size_t length, off_t offset) 
     if (fails("pwrite of nothing"))
         return 0;
     return __real_pwrite(file, bytes, length < length_max ? length : length_max, offset);
+}
+
+static int resident = -1; /* what the cache is said to hold of a page; -1: what it does */
+
+int __real_mincore(void *memory, size_t length, unsigned char *states);
+int __wrap_mincore(void *memory, size_t length, unsigned char *states);
+int __wrap_mincore(void *memory, size_t length, unsigned char *states) {
+    int result = fails("mincore") ? -1 : __real_mincore(memory, length, states);
+    if (resident >= 0)
+        *states = (unsigned char)resident;
+    return result;
+}
+
+static int drops, whole_drops; /* of a file from the cache; from its beginning on */
+
+int __real_posix_fadvise(int file, off_t from, off_t length, int advice);
+int __wrap_posix_fadvise(int file, off_t from, off_t length, int advice);
+int __wrap_posix_fadvise(int file, off_t from, off_t length, int advice) {
+    drops++;
+    whole_drops += from == 0 && length == 0;
+    return fails("posix_fadvise") ? error_now : __real_posix_fadvise(file, from, length, advice);
 }
 
 int __real_fstatfs(int file, struct statfs *status);
@@ -259,6 +278,28 @@ static void test_nothing_behind_the_place_stays_in_the_cache(void) {
     free(bytes);
 }
 
+/* What the cache did not let go, or what cannot be told: then the file leaves it as a whole. */
+static void test_a_file_of_which_something_stays_in_the_cache_leaves_it_as_a_whole(void) {
+    static const struct {
+        const char *fails;
+        int resident, whole;
+    } cases[] = {{"", 0, 0}, {"", 1, 1}, {"mincore", 0, 1}, {"mmap", 0, 1}};
+    int file = new_file("cached", "text");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        drops = whole_drops = 0;
+        resident = cases[i].resident;
+        fail(cases[i].fails, ENOMEM);
+        assert(ops->drop_cache(disk, file, 5 << 20) == 0);
+        assert(drops == 1 + cases[i].whole && whole_drops == cases[i].whole);
+    }
+    drops = whole_drops = 0;
+    assert(ops->drop_cache(disk, file, 100) == 0 && drops == 1 && whole_drops == 1);
+    fail("posix_fadvise", EIO);
+    assert(ops->drop_cache(disk, file, 5 << 20) == -EIO && drops == 2);
+    resident = -1;
+    ops->close(disk, file);
+}
+
 static void test_a_page_that_cannot_be_read_is_an_error(void) {
     uint8_t *memory;
     int file = new_file("a", "text");
@@ -318,6 +359,7 @@ int main(int count, char **arguments) {
     test_signals_and_short_transfers_are_finished_inside();
     test_a_sync_is_not_repeated();
     test_nothing_behind_the_place_stays_in_the_cache();
+    test_a_file_of_which_something_stays_in_the_cache_leaves_it_as_a_whole();
     test_a_page_that_cannot_be_read_is_an_error();
     test_files_are_mapped_where_blocks_stay();
     test_a_folder_tells_when_it_changed_if_it_can();

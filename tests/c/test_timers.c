@@ -247,6 +247,32 @@ static void test_what_is_due_and_gone_does_not_hide_what_has_to_be_read(void) {
     }
 }
 
+static int64_t take(qi_queue *queue, bool newest, uint64_t *req_id) {
+    qi_reader plain = reader_of(queue, 0);
+    int64_t got = newest ? qi_get_newest(&plain) : qi_get(&plain);
+    *req_id = plain.message.req_id;
+    return got;
+}
+
+/* As many as are read ahead are due and have expired: they leave, and what comes behind them is read. */
+static void test_what_is_due_and_expired_does_not_hide_what_has_to_be_read(void) {
+    qi_options options = big();
+    options.segment_entries = 8192;
+    for (int newest = 0; newest < 2; newest++) {
+        struct corner corner = corner_with(options);
+        uint64_t minute = next_minute(&corner), id;
+        for (uint64_t i = 0; i < 2 * 8192; i++)
+            assert(qi_publish_with(corner.a, NULL, 0, "late", 4, 0, minute + MINUTE, minute) > 0);
+        uint64_t kept = publish_due(corner.a, "kept", minute);
+        reopen(&corner, options);
+        qi_sim_advance(corner.sim, 4 * MINUTE);
+        assert(take(corner.a, newest, &id) == 4 && id == kept);
+        assert(memcmp(payload, "kept", 4) == 0 && depth_of(corner.a) == 1);
+        assert(take(corner.a, newest, &id) == QI_EMPTY);
+        corner_end(&corner);
+    }
+}
+
 /* The one behind it was due as well, was deleted, and its segment left the memory. */
 static void test_the_first_that_is_due_is_given_whatever_became_of_the_next(void) {
     struct corner corner = corner_with(big());
@@ -348,6 +374,7 @@ int main(void) {
     test_delays_that_were_purged_unread_are_dropped();
     test_delays_published_into_a_segment_that_left_the_memory_become_one_entry();
     test_what_is_due_and_gone_does_not_hide_what_has_to_be_read();
+    test_what_is_due_and_expired_does_not_hide_what_has_to_be_read();
     test_the_first_that_is_due_is_given_whatever_became_of_the_next();
     test_what_is_due_and_gone_does_not_keep_its_segment_in_memory();
     test_what_is_due_twice_is_given_once();
