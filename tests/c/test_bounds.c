@@ -111,6 +111,24 @@ static void test_a_publish_that_may_not_wait_reads_no_segment_that_has_news(void
     corner_end(&corner);
 }
 
+/* What is due goes last of all, and is read by who may wait. */
+static void test_a_publish_that_may_not_wait_reads_nothing_that_is_due(void) {
+    struct corner corner = corner_new();
+    qi_rules rules = {.overflow = QI_DROP_HEAD, .max_messages = 2};
+    uint64_t id, later = now_of(&corner) + 600 * SECOND;
+    for (int i = 0; i < 2; i++)
+        assert(qi_publish_with(corner.a, NULL, 0, "due", 3, 0, 0, later) > 0);
+    assert(qi_queue_set_rules(corner.a, &rules) == 0);
+    cool(&corner);
+    qi_sim_advance(corner.sim, 601 * SECOND);
+    count_reads(&corner);
+    assert(publish_now(&corner) == QI_BUSY && reads == 0 && corner.a->depth == 2);
+    assert(qi_publish(corner.a, "0123456789", 10) >= 0 && reads > 0);
+    assert(stats_of(corner.a).depth == 2 && get_one(corner.a, &id) == 3);
+    assert(get_one(corner.a, &id) == 10 && get_one(corner.a, &id) == QI_EMPTY);
+    corner_end(&corner);
+}
+
 static void test_a_publish_that_may_not_wait_measures_nothing(void) {
     qi_options options = usual();
     options.max_bytes = 1000;
@@ -476,6 +494,7 @@ static void test_a_flush_of_many_segments_stops_at_an_error(void) {
 int main(void) {
     test_a_publish_that_may_not_wait_reads_no_segment();
     test_a_publish_that_may_not_wait_reads_no_segment_that_has_news();
+    test_a_publish_that_may_not_wait_reads_nothing_that_is_due();
     test_a_publish_that_may_not_wait_measures_nothing();
     test_messages_that_cannot_be_read_have_no_bytes();
     test_bytes_are_counted_again_when_something_failed();

@@ -426,6 +426,17 @@ static void test_messages_of_any_size_have_rows_and_records_that_are_gone_do_not
     corner_end(&corner);
 }
 
+/* Publishers get the lock in between. */
+static void test_messages_of_many_segments_have_rows_in_their_order(void) {
+    struct corner corner = corner_new();
+    publish_many(corner.a, 40);
+    qi_columns columns = columns_of(ROOM, false);
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 40 && columns.at == 40);
+    for (int i = 0; i < 40; i++)
+        assert(table.req_id[i] == i && table.embedded[i] == 10);
+    corner_end(&corner);
+}
+
 /* The next message is behind the end that was asked for. */
 static void test_messages_end_where_they_are_to(void) {
     struct corner corner = corner_new();
@@ -441,6 +452,7 @@ static void test_messages_end_where_they_are_to(void) {
 int main(void) {
     test_bodies_of_a_compacted_file_are_found();
     test_messages_of_any_size_have_rows_and_records_that_are_gone_do_not();
+    test_messages_of_many_segments_have_rows_in_their_order();
     test_messages_end_where_they_are_to();
     test_records_of_every_kind_come_in_any_portions();
     test_records_go_on_behind_those_of_another_file();

@@ -219,6 +219,28 @@ static void test_close_waits_for_who_is_in_the_middle(void) {
     }
 }
 
+/* Only one of them ends the worker, which is in the middle of a commit. */
+static void test_two_may_close_a_store_with_a_worker(void) {
+    struct scene scene;
+    char path[300];
+    qi_options options = usual();
+    options.worker = true;
+    options.sync_interval_us = 1000;
+    options.idle_us = UINT64_C(3600) * 1000000;
+    snprintf(path, sizeof path, "%s/two-close", root);
+    scene = (struct scene){0};
+    assert(qi_store_open(path, &options, &scene.store) == 0 && open_a(&scene) == 0);
+    stop_at = 1;
+    assert(qi_publish(scene.a, "x", 1) == 0);
+    until_stopped();
+    struct actor *first = enter(&scene, close_store), *second = enter(&scene, close_store);
+    until_waiting(1);
+    let_go_on(0);
+    assert(leave(first) == 0 && leave(second) == 0);
+    assert(qi_publish(scene.a, "x", 1) == QI_E_CLOSED);
+    end(&scene);
+}
+
 static void test_close_waits_for_a_recovery(void) {
     struct scene scene;
     begin(&scene, "close-recovery");
@@ -296,6 +318,30 @@ static void test_a_publish_waits_for_the_flush_that_makes_room(void) {
     let_go_on(0);
     assert(leave(first) == 0);
     assert(leave(second) == 10);
+    end(&scene);
+}
+
+/* A file without living messages is not removed while its bodies are being synced. */
+static void test_a_file_that_is_synced_is_freed_later(void) {
+    struct scene scene;
+    uint8_t body[500] = {0}, payload[500];
+    begin(&scene, "freed");
+    scene.store->options.max_journal_entries = 1000; /* no flush comes between */
+    scene.store->options.max_journal_bytes = 1 << 20;
+    assert(compact(&scene) >= 0); /* now its references are known */
+    qi_reader reader = {.queue = scene.a, .payload = payload, .room = sizeof payload};
+    for (int i = 10; i < 30; i++)
+        assert(qi_publish(scene.a, body, 500) == i);
+    struct actor *first = enter_and_stop(&scene, sync_bodies, 1);
+    for (int i = 0; i < 29; i++)
+        assert(qi_get(&reader) >= 0 && qi_ack(scene.a, reader.message.req_id, 0) == 0);
+    struct actor *second = enter(&scene, compact);
+    until_waiting(1);
+    uint32_t files = scene.store->messages.files_count; /* nobody has the lock */
+    let_go_on(0);
+    assert(leave(first) == 0 && leave(second) >= 0);
+    assert(files > 0 && scene.store->messages.files_count == 0); /* but for the newest */
+    assert(qi_get(&reader) == 500);
     end(&scene);
 }
 
@@ -476,11 +522,13 @@ int main(int count, char **arguments) {
     assert(count == 2);
     root = arguments[1];
     test_close_waits_for_who_is_in_the_middle();
+    test_two_may_close_a_store_with_a_worker();
     test_close_waits_for_a_recovery();
     test_a_queue_is_recovered_once();
     test_a_deletion_waits_for_a_sync_and_a_flush();
     test_who_waits_for_a_sync_shares_its_outcome();
     test_a_publish_waits_for_the_flush_that_makes_room();
+    test_a_file_that_is_synced_is_freed_later();
     test_two_compactions_follow_each_other();
     test_who_waits_for_bodies_hears_that_the_store_failed();
     test_what_comes_while_a_wait_looks_elsewhere_is_not_missed();

@@ -104,6 +104,24 @@ static void test_leases_in_a_segment_that_left_the_memory_are_tidied_away(void) 
     corner_end(&corner);
 }
 
+static void test_leases_in_a_segment_that_is_gone_are_tidied_away(void) {
+    struct corner corner = corner_with(big());
+    qi_reader leased = reader_of(corner.a, MINUTE);
+    publish_many(corner.a, 9);
+    for (int i = 0; i < 4088; i++)
+        give_back(corner.a, get_one(&leased));
+    for (uint64_t i = 0; i < 8; i++)
+        assert(get_one(&leased) == i && qi_ack(corner.a, i, 0) == 0);
+    assert(qi_flush(corner.a) == 0 && !qi_segment_find(&corner.a->segments, 0));
+    uint64_t last = get_one(&leased);
+    assert(last == 8 && corner.a->timers.leases.count == 4097);
+    assert(qi_touch(corner.a, last, 1, 2 * MINUTE) == 0); /* every verb looks */
+    assert(corner.a->timers.leases.count == 2);
+    qi_sim_advance(corner.sim, MINUTE + SECOND);
+    assert(qi_ack(corner.a, last, 1) == 0 && depth_of(corner.a) == 0);
+    corner_end(&corner);
+}
+
 static void test_leases_that_all_count_are_kept(void) {
     struct corner corner = corner_with(big());
     static uint64_t ids[512];
@@ -137,6 +155,24 @@ static void test_delays_of_messages_that_are_gone_are_tidied_away_and_others_kep
         publish_due(corner.a, "kept", later);
     tidy(corner.a);
     assert(corner.a->timers.delayed.count == 5000 && corner.a->delayed == 5000);
+    corner_end(&corner);
+}
+
+/* Each time that it came back to stands there once for each time that it did: they are walked through again only when
+ * there is more. */
+static void test_a_delay_that_goes_to_and_fro_counts_once(void) {
+    struct corner corner = corner_with(big());
+    qi_reader plain = reader_of(corner.a, 0);
+    uint64_t later = now_of(&corner) + 5 * MINUTE, id = publish_due(corner.a, "x", later);
+    for (uint64_t i = 1; i <= 10000; i++)
+        assert(qi_reschedule(corner.a, id, later + i % 2) == 0);
+    for (int i = 0; i < 2; i++) {
+        tidy(corner.a);
+        assert(corner.a->timers.delayed.count == 5001 && corner.a->timers.tidied == 5001);
+    }
+    qi_sim_advance(corner.sim, 6 * MINUTE);
+    assert(get_one(&plain) == id && qi_get(&plain) == QI_EMPTY);
+    assert(qi_ack(corner.a, id, 0) == 0 && depth_of(corner.a) == 0);
     corner_end(&corner);
 }
 
@@ -329,6 +365,24 @@ static void test_what_is_due_twice_is_given_once(void) {
     corner_end(&corner);
 }
 
+/* Its file is kept in memory, and is longer now. */
+static void test_what_a_flush_wrote_behind_what_was_read_is_read(void) {
+    struct corner corner = corner_with(big());
+    qi_message message;
+    uint64_t soon = now_of(&corner) + 30 * SECOND, ids[6];
+    for (int i = 0; i < 6; i++) {
+        ids[i] = publish_due(corner.a, i < 3 ? "early" : "late", soon);
+        assert(i % 3 < 2 || qi_flush(corner.a) == 0);
+        assert(i != 2 ||
+               qi_browse(corner.a, ids[0], false, &message, payload, sizeof payload) == 5);
+    }
+    const struct qi_segment *segment = qi_segment_find(&corner.a->segments, ids[5] / 8);
+    assert(segment->hot->kept && segment->hot->kept_length < segment->length);
+    assert(qi_browse(corner.a, ids[5], false, &message, payload, sizeof payload) == 4);
+    assert(memcmp(payload, "late", 4) == 0 && segment->hot->kept_length == segment->length);
+    corner_end(&corner);
+}
+
 /* After a long rest more is due than is read at once; a get that may not wait gives what was read. */
 static void test_many_that_are_due_are_read_as_they_are_taken(void) {
     qi_options options = big();
@@ -368,8 +422,10 @@ static void test_many_that_are_due_are_read_as_they_are_taken(void) {
 int main(void) {
     test_the_end_of_a_lease_that_was_given_up_ends_nothing();
     test_leases_in_a_segment_that_left_the_memory_are_tidied_away();
+    test_leases_in_a_segment_that_is_gone_are_tidied_away();
     test_leases_that_all_count_are_kept();
     test_delays_of_messages_that_are_gone_are_tidied_away_and_others_kept();
+    test_a_delay_that_goes_to_and_fro_counts_once();
     test_delays_of_segments_that_are_gone_are_dropped();
     test_delays_that_were_purged_unread_are_dropped();
     test_delays_published_into_a_segment_that_left_the_memory_become_one_entry();
@@ -378,6 +434,7 @@ int main(void) {
     test_the_first_that_is_due_is_given_whatever_became_of_the_next();
     test_what_is_due_and_gone_does_not_keep_its_segment_in_memory();
     test_what_is_due_twice_is_given_once();
+    test_what_a_flush_wrote_behind_what_was_read_is_read();
     test_many_that_are_due_are_read_as_they_are_taken();
     printf("timers: all passed\n");
     return 0;

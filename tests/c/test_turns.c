@@ -15,13 +15,17 @@ static int sync_with_turn(struct qi_disk *disk, int file) {
     return real.sync(disk, file);
 }
 
-static struct corner begin(void) {
-    struct corner corner = corner_new();
+static struct corner begin_with(qi_options options) {
+    struct corner corner = corner_with(options);
     real = *corner.sim->disk.ops;
     ours = real;
     ours.sync = sync_with_turn;
     corner.sim->disk.ops = &ours;
     return corner;
+}
+
+static struct corner begin(void) {
+    return begin_with(usual());
 }
 
 /* ---- a fan-out waits for room in one queue, and meanwhile the other loses its own ---- */
@@ -62,6 +66,27 @@ static void test_a_fan_out_looks_again_at_the_queues_that_had_room(void) {
                    message.req_id == ids[k] && memcmp(payload, "both", 4) == 0);
         corner_end(&corner);
     }
+}
+
+static void delete_b(struct corner *corner) {
+    assert(qi_queue_delete(corner->b) == 0);
+}
+
+/* Both have it; the flush of the first, which is due by that, waits for its sync. */
+static void test_a_fan_out_goes_on_though_a_queue_that_has_it_is_deleted(void) {
+    qi_options options = usual();
+    options.max_journal_bytes = 1 << 20;
+    struct corner corner = begin_with(options);
+    stage = &corner;
+    qi_queue *queues[2] = {corner.a, corner.b};
+    uint64_t ids[2];
+    publish_many(corner.a, 24);
+    publish_many(corner.b, 24);
+    turn = delete_b;
+    assert(qi_store_publish(corner.store, queues, 2, NULL, 0, "both", 4, 0, 0, 0, ids) == 0);
+    assert(!turn && ids[0] == 24 && ids[1] == 24 && depth_of(corner.a) == 25);
+    assert(qi_publish(corner.b, "x", 1) == QI_E_CLOSED && qi_publish(corner.a, "x", 1) == 25);
+    corner_end(&corner);
 }
 
 /* ---- a queue goes to sleep or wakes up, and a call that never waits comes meanwhile ---- */
@@ -105,6 +130,7 @@ static void test_nobody_comes_in_while_a_queue_goes_to_sleep_or_wakes_up(void) {
 
 int main(void) {
     test_a_fan_out_looks_again_at_the_queues_that_had_room();
+    test_a_fan_out_goes_on_though_a_queue_that_has_it_is_deleted();
     test_nobody_comes_in_while_a_queue_goes_to_sleep_or_wakes_up();
     printf("turns: all passed\n");
     return 0;

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "explore/allocations.h"
 #include "sim/disk_sim.h"
@@ -167,10 +168,44 @@ static void test_a_bell_rings_when_its_time_comes_and_the_disk_gives_it(void) {
     }
 }
 
+static struct qi_disk_ops real, ours;
+
+static int open_no_segment(struct qi_disk *disk, int dir, const char *name,
+                           enum qi_open_mode mode) {
+    return strstr(name, ".idx") ? -EIO : real.open(disk, dir, name, mode);
+}
+
+/* What one queue has due cannot be read: the round says so, and the others get their commit. */
+static void test_a_bell_that_cannot_ring_keeps_nobody_from_a_commit(void) {
+    struct waits waits = begin();
+    qi_queue *other;
+    uint64_t later = qi_store_now_us(waits.store) + 3600 * UINT64_C(1000000);
+    assert(qi_publish_with(waits.queue, NULL, 0, "x", 1, 0, 0, later) > 0);
+    assert(qi_flush(waits.queue) == 0 && qi_store_close(waits.store) == 0);
+    qi_store_free(waits.store);
+    qi_options options = usual();
+    options.sync_interval_us = 1000;
+    assert(qi_store_open_sim(waits.sim, &options, &waits.store) == 0);
+    assert(qi_queue_open(waits.store, "a", 1, A, false, &waits.queue) == 0);
+    assert(qi_queue_open(waits.store, "b", 1, B, true, &other) == 0);
+    assert(qi_store_bell(waits.store) >= 0 && qi_bell_arm(waits.queue, true) == 0);
+    qi_sim_advance(waits.sim, 3601 * UINT64_C(1000000));
+    assert(qi_publish(other, "y", 1) == 0);
+    real = ours = *waits.sim->disk.ops;
+    ours.open = open_no_segment;
+    waits.sim->disk.ops = &ours;
+    assert(other->lsn_synced < qi_lsn(other) && qi_store_tick(waits.store) == QI_E_IO);
+    assert(other->lsn_synced == qi_lsn(other) && !qi_bell_next(waits.store));
+    waits.sim->disk.ops = &real;
+    assert(qi_store_tick(waits.store) == 0 && qi_bell_next(waits.store) == waits.queue);
+    end(&waits);
+}
+
 int main(void) {
     test_a_bell_is_rung_for_the_first_of_the_times();
     test_a_bell_of_a_queue_whose_time_has_come_is_not_armed();
     test_a_bell_rings_when_its_time_comes_and_the_disk_gives_it();
+    test_a_bell_that_cannot_ring_keeps_nobody_from_a_commit();
     test_a_wait_for_many_queues_needs_memory();
     test_a_wait_for_a_deleted_queue_ends_at_once();
     test_a_bell_without_a_descriptor_is_an_error_and_may_be_had_later();

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "store.h"
@@ -16,9 +17,11 @@
 
 static atomic_bool no_sync;
 static atomic_int segments_to_refuse;
+/* A slow disk: its refusal comes when all is published, and until the next sync two seconds go by. */
+static atomic_bool is_slow, is_early;
 static pthread_mutex_t stage = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
-static int refused, opened; /* calls; segment files */
+static int refused, opened, published; /* calls; segment files; all of a test's messages */
 
 static int refuse(int error) {
     pthread_mutex_lock(&stage);
@@ -36,12 +39,22 @@ static void until(const int *count, int times) {
     pthread_mutex_unlock(&stage);
 }
 
+static void say_published(void) {
+    pthread_mutex_lock(&stage);
+    published = 1;
+    pthread_cond_broadcast(&moved);
+    pthread_mutex_unlock(&stage);
+}
+
 int __real_openat(int dir, const char *name, int flags, ...);
 int __wrap_openat(int dir, const char *name, int flags, ...);
 int __wrap_openat(int dir, const char *name, int flags, ...) {
     bool is_segment = strstr(name, ".idx");
     if (is_segment && segments_to_refuse > 0) {
         segments_to_refuse--;
+        if (is_slow)
+            until(&published, 1);
+        is_early = is_slow;
         return refuse(EMFILE);
     }
     int file = __real_openat(dir, name, flags, 0600);
@@ -57,7 +70,16 @@ int __wrap_openat(int dir, const char *name, int flags, ...) {
 int __real_fdatasync(int file);
 int __wrap_fdatasync(int file);
 int __wrap_fdatasync(int file) {
+    is_early = false;
     return no_sync ? refuse(EIO) : __real_fdatasync(file);
+}
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
+    int result = __real_clock_gettime(clock, now);
+    now->tv_sec -= is_early ? 2 : 0;
+    return result;
 }
 
 static qi_store *store;
@@ -65,7 +87,7 @@ static qi_queue *queue;
 
 static void begin(const char *root, const char *name) {
     char path[300];
-    refused = opened = 0;
+    refused = opened = published = 0;
     qi_options options = usual();
     options.worker = true;
     options.sync_interval_us = 1000;
@@ -103,6 +125,24 @@ static void test_a_flush_that_found_no_descriptor_is_done_later(const char *root
     qi_store_free(store);
 }
 
+/* When the round is over that refused it, its time has come already. */
+static void test_a_flush_is_done_later_also_if_a_sync_takes_long(const char *root) {
+    begin(root, "slow");
+    is_slow = true;
+    segments_to_refuse = 1;
+    for (bool is_counted = false; !is_counted; sched_yield()) { /* then it has nothing else to do */
+        qi_lock(store);
+        is_counted = store->messages.counted;
+        qi_unlock(store);
+    }
+    publish_until_a_flush_is_due(queue);
+    say_published();
+    until(&opened, 2); /* nobody else has flushed */
+    is_slow = false;
+    assert(qi_flush(queue) == 0 && qi_store_close(store) == 0);
+    qi_store_free(store);
+}
+
 /* Nobody asked for the sync that failed: the next verb says so. */
 static void test_a_sync_that_fails_in_the_worker_ends_the_store(const char *root) {
     begin(root, "sync");
@@ -122,6 +162,7 @@ int main(int count, char **arguments) {
     assert(count == 2);
     alarm(60); /* not for ever */
     test_a_flush_that_found_no_descriptor_is_done_later(arguments[1]);
+    test_a_flush_is_done_later_also_if_a_sync_takes_long(arguments[1]);
     test_a_sync_that_fails_in_the_worker_ends_the_store(arguments[1]);
     printf("worker: all passed\n");
     return 0;
