@@ -343,8 +343,7 @@ static int sync_directory(struct qi_queue *queue) {
  * leave the table. */
 static void adopt(struct qi_queue *queue, struct qi_flush_segment *flushed) {
     struct qi_segment *segment = qi_segment_find(&queue->segments, flushed->number);
-    if (!segment)
-        return;
+    assert(segment); /* only this takes away what a flush has */
     if (flushed->unacked == 0 || flushed->old)
         qi_segment_forget_file(queue, segment); /* it goes */
     segment->alt = flushed->unacked ? flushed->alt != (flushed->old != NULL) : false;

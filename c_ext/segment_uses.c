@@ -75,7 +75,7 @@ int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct q
     *count = 0;
     if (segment->unacked == 0)
         return 0;
-    if (!segment->hot || (!segment->hot->loaded && segment->length > 0)) {
+    if (!segment->hot || !segment->hot->loaded) {
         uint32_t transient = 0;
         int error = qi_segment_summary(queue, segment, uses, count, &transient);
         /* Transients may have died since (the floor): then, or if the summary is damaged, the entries are read. Also if

@@ -445,9 +445,9 @@ PyMODINIT_FUNC PyInit__calls(void);
 
 __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__calls(void) {
     PyObject *module = PyModule_Create(&module_def);
-    PyObject *calls = PyType_FromSpec(&calls_spec);
-    PyObject *fields = PyType_FromSpec(&fields_spec);
-    if (!module || !calls || !fields || PyModule_AddObjectRef(module, "QueueCalls", calls) != 0 ||
+    PyObject *calls = module ? PyType_FromSpec(&calls_spec) : NULL;
+    PyObject *fields = calls ? PyType_FromSpec(&fields_spec) : NULL;
+    if (!fields || PyModule_AddObjectRef(module, "QueueCalls", calls) != 0 ||
         PyModule_AddObjectRef(module, "MessageFields", fields) != 0) {
         Py_XDECREF(module);
         module = NULL;

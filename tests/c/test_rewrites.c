@@ -136,6 +136,25 @@ static void test_a_rewrite_waits_until_there_is_space(void) {
     end(&written);
 }
 
+/* Since the queue was opened: the others are written anew, this one is told and kept for a salvage. */
+static void test_a_file_in_which_nothing_is_left_is_not_written_anew(void) {
+    struct written written = mostly_acked(usual(), 24, 30);
+    struct qi_disk *disk = &written.sim->disk;
+    int64_t freed;
+    int file = disk->ops->open(disk, written.queue->dir, "0.idx", QI_OPEN_WRITE);
+    assert(file >= 0 && disk->ops->truncate(disk, file, 100) == 0);
+    disk->ops->close(disk, file);
+    assert(rewrite(&written, &freed) == 0 && freed > 0 && depth_of(&written) == 2);
+    bool damage;
+    const char *where, *text;
+    uint64_t offset;
+    assert(qi_store_finding(written.store, 0, &damage, &where, &offset, &text) == 0 && damage);
+    file = disk->ops->open(disk, written.queue->dir, "0.bad", QI_OPEN_READ);
+    assert(file >= 0);
+    disk->ops->close(disk, file);
+    end(&written);
+}
+
 /* ---- big ones ---- */
 
 static qi_options big(void) {
@@ -263,6 +282,7 @@ int main(void) {
     test_counts_stay_at_their_highest();
     test_a_rewrite_that_fails_takes_nothing_away();
     test_a_rewrite_waits_until_there_is_space();
+    test_a_file_in_which_nothing_is_left_is_not_written_anew();
     test_many_big_segments_are_written_anew_in_groups();
     test_big_messages_are_read_backwards();
     test_a_batch_bigger_than_a_mapping_gets_a_bigger_one();

@@ -109,6 +109,34 @@ def test_many_priorities_share_the_memory_of_moments(disk, simulated):
     assert queue.oldest_age_min is None
 
 
+def test_a_priority_that_is_empty_leaves_the_others_their_moments(disk, simulated):
+    queue = simulated.queue("a")
+    for _ in range(200):
+        queue.publish(b"high", priority=9)
+        queue.sync()
+        queue.ack(queue.get())
+        queue.publish(b"low")
+        queue.sync()
+        disk.advance(1)
+    assert queue.oldest_age_min == close_to(200)
+
+
+def test_moments_behind_a_cold_backlog_are_kept(disk, simulated):
+    queue = simulated.queue("a")
+    queue.publish_many([b"x"] * 100)
+    queue.flush()
+    simulated.close()
+    with qindex.open("/", disk=disk, **SMALL) as store:
+        queue = store.queue("a")
+        for _ in range(200):
+            queue.publish(b"y")
+            queue.sync()
+            disk.advance(1)
+        assert queue.oldest_age_min == close_to(200)
+        queue.ack_many(queue.get_many(100))
+        assert 200 * (1 - 1 / 30) <= queue.oldest_age_min <= 200
+
+
 @pytest.mark.parametrize("end", ["close", "kill"])
 def test_after_an_open_the_journal_tells(disk, simulated, end):
     queue = simulated.queue("a")

@@ -129,6 +129,13 @@ def test_a_store_that_always_syncs_takes_the_usual_way(tmp_path):
         assert queue.get() is None
 
 
+def test_calls_belong_to_one_queue(queue):
+    with pytest.raises(RuntimeError):
+        queue._attach(1, Message, None, True)
+    queue.publish(b"body")
+    assert queue.get().body == b"body"
+
+
 def test_a_queue_without_a_store_does_not_crash():
     empty = qindex.Queue.__new__(qindex.Queue)
     for call in (empty.get, lambda: empty.publish(b"a"), lambda: empty.ack(1)):

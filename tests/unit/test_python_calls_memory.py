@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from qindex import _core
 from qindex.native import QueueCalls, to_req_ids
 
 pytest.importorskip("_testcapi", reason="CPython's own test module, which makes allocations fail")
@@ -21,9 +22,9 @@ store = qindex.open(sys.argv[1], sync="never")
 queue = store.queue("q")
 queue.publish_many([b"x"] * 300)  # ReqIds above 256 are objects of their own
 queue.ack_many(queue.get_many(300))
-drained = [(dict(), tuple([i])) for i in range(3000)]  # what Python keeps in reserve is used up
 
 def attempt(call, n):
+    drained = [({}, tuple([i])) for i in range(3000)]  # what Python keeps in reserve is used up
     _testcapi.set_nomemory(n, n + 1)
     try:
         call()
@@ -47,11 +48,14 @@ def each_allocation_fails(call):
 """
 
 
-def child(tmp_path, script):
-    done = subprocess.run(
-        [sys.executable, "-c", HEAD + script, str(tmp_path / "a")], capture_output=True, text=True
-    )
+def run(script, argument):
+    words = [sys.executable, "-c", script, str(argument)]
+    done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def child(tmp_path, script):
+    run(HEAD + script, tmp_path / "a")
 
 
 def test_a_get_without_memory_takes_nothing(tmp_path):
@@ -102,6 +106,37 @@ message = queue.get()
 assert message.priority == 9 and message.body == b"x"
 """
     child(tmp_path, script)
+
+
+def test_calls_without_memory_get_no_queue(tmp_path):
+    script = """
+attach = lambda: QueueCalls()._attach(1, Message, None, True)
+assert sum(each_allocation_fails(attach)) >= 2
+"""
+    child(tmp_path, script)
+
+
+def test_an_import_without_memory_fails_and_may_be_tried_again():
+    script = """
+import sys, _testcapi
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+
+name, refused, module = "qindex._calls", 0, None
+loader = ExtensionFileLoader(name, sys.argv[1])
+spec = ModuleSpec(name, loader, origin=sys.argv[1])
+while not module:
+    drained = [({}, tuple([i])) for i in range(3000)]
+    _testcapi.set_nomemory(refused, refused + 1)
+    try:
+        module = loader.create_module(spec)
+    except (MemoryError, SystemError):  # in one place CPython forgets to say which
+        refused += 1
+    finally:
+        _testcapi.remove_mem_hooks()
+assert refused >= 20, refused
+assert module.QueueCalls().get and module.to_req_ids([1])
+"""
+    run(script, _core.__file__)
 
 
 def test_what_goes_on_to_python_goes_whole_or_not_at_all(tmp_path):
