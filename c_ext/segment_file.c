@@ -111,9 +111,9 @@ static int fail_early(const struct qi_queue *queue) {
 
 /* Where a window begins: at what is wanted; for a reader that walks backwards most of it lies before that. */
 static uint32_t window_start(const struct qi_queue *queue, const struct qi_segment *segment,
-                             uint32_t offset, uint32_t length) {
+                             uint32_t offset) {
     if (queue->window_length == 0 || queue->window_number != segment->number ||
-        offset >= queue->window_offset || length > WINDOW_BEHIND)
+        offset >= queue->window_offset)
         return offset;
     return offset > WINDOW - WINDOW_BEHIND ? offset - (WINDOW - WINDOW_BEHIND) : 0;
 }
@@ -140,7 +140,7 @@ static int move_window(struct qi_queue *queue, const struct qi_segment *segment,
     struct qi_disk *disk = queue->store->disk;
     bool in_order = qi_segment_lane(queue, segment) < QI_PRIORITIES;
     uint32_t want = in_order ? WINDOW : WINDOW_AT_ONCE,
-             start = in_order ? window_start(queue, segment, offset, length) : offset;
+             start = in_order ? window_start(queue, segment, offset) : offset;
     want = length > want ? length : want;
     int file = open_for(queue, segment, offset, length);
     if (file < 0)

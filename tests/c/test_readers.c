@@ -193,12 +193,13 @@ static void test_damage_is_told_once_over_many_readings(void) {
 /* ---- a writer that never rests ---- */
 
 static int turns, ack_at;
+static uint64_t acked_id;
 
 static void publish_in_between(const char *name) {
     if (strncmp(name, "journal.", 8) != 0)
         return;
     if (++turns == ack_at)
-        get_and_ack(4);
+        get_and_ack(acked_id);
     publish_many(1, 10);
 }
 
@@ -225,6 +226,19 @@ static void test_a_lost_body_is_told_also_if_the_writer_never_rests(void) {
     end();
 }
 
+/* The first was acked while it was looked for: then the next one is, as often. */
+static void test_a_reader_looks_for_the_next_if_the_first_is_gone(void) {
+    begin();
+    lose_bodies(10);
+    turn = publish_in_between;
+    turns = 0;
+    ack_at = 1;
+    acked_id = 3;
+    assert(browse(&reader, 3) == QI_E_CORRUPT && qi_error_req_id() == 4 && turns > ack_at);
+    turn = NULL;
+    end();
+}
+
 /* A check too; and what was acked meanwhile is not missed. More are missed than a first piece of memory holds. */
 static void test_a_check_beside_a_writer_misses_what_is_alive(void) {
     begin();
@@ -232,6 +246,7 @@ static void test_a_check_beside_a_writer_misses_what_is_alive(void) {
     turn = publish_in_between;
     turns = 0;
     ack_at = 5;
+    acked_id = 4;
     assert(qi_store_check(reader.store) >= 0);
     turn = NULL;
     assert(turns > ack_at && told(&reader, "message 3:") == 1);
@@ -360,24 +375,37 @@ static void test_a_folder_is_listed_again_when_it_changed(void) {
 
 /* ---- windows ---- */
 
+/* Whether it is read in order, or kept for what is delayed. */
 static void test_a_segment_shorter_than_it_says_is_damage(void) {
-    begin();
-    publish_many(8, 10);
-    assert(qi_flush(writer.queue) == 0);
-    open_side(&reader, true);
-    assert(browse(&reader, 7) == 10);
-    harm(true, "0.idx", 90, true); /* since, and the file still says that it is long */
-    reader.queue->window_length = 0;
-    more_bytes = 4096;
-    assert(browse(&reader, 7) == QI_E_CORRUPT);
-    more_bytes = 0;
-    end();
+    for (int delayed = 0; delayed < 2; delayed++) {
+        begin();
+        uint64_t due_us = delayed ? qi_store_now_us(writer.store) + 60 * UINT64_C(1000000) : 0,
+                 first = 0;
+        char name[32];
+        for (uint64_t i = 0; i < 8; i++) {
+            int64_t id = qi_publish_with(writer.queue, NULL, 0, "0123456789", 10, 0, 0, due_us);
+            first = i ? first : (uint64_t)id;
+            assert(id == (int64_t)(first + i));
+        }
+        assert(qi_flush(writer.queue) == 0);
+        open_side(&reader, true);
+        assert(browse(&reader, first + 7) == 10);
+        struct qi_segment *segment = qi_segment_find(&reader.queue->segments, first / 8);
+        qi_segment_name(segment->number, false, name);
+        harm(true, name, 90, true); /* since, and the file still says that it is long */
+        qi_segment_forget_file(reader.queue, segment);
+        more_bytes = 4096;
+        assert(browse(&reader, first + 7) == QI_E_CORRUPT);
+        more_bytes = 0;
+        end();
+    }
 }
 
 int main(void) {
     test_a_journal_that_came_since_makes_a_view_old();
     test_damage_is_told_once_over_many_readings();
     test_a_lost_body_is_told_also_if_the_writer_never_rests();
+    test_a_reader_looks_for_the_next_if_the_first_is_gone();
     test_a_check_beside_a_writer_misses_what_is_alive();
     test_a_reader_looks_again_until_it_has_caught_up_with_the_writer();
     test_a_check_that_the_writer_outruns_says_so();

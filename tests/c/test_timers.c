@@ -383,6 +383,32 @@ static void test_what_a_flush_wrote_behind_what_was_read_is_read(void) {
     corner_end(&corner);
 }
 
+/* As many files as may be kept are kept of other segments. */
+static void test_what_is_delayed_is_read_also_if_its_file_is_not_kept(void) {
+    struct corner corner = corner_with(big());
+    qi_message message;
+    uint64_t minute = next_minute(&corner), ids[16];
+    for (uint64_t i = 0; i < 16; i++)
+        ids[i] = publish_due(corner.a, i < 8 ? "one" : "other", minute);
+    reopen(&corner, big());
+    assert(qi_browse(corner.a, ids[15], false, &message, payload, sizeof payload) == 5);
+    struct qi_segment *other = qi_segment_find(&corner.a->segments, ids[15] / 8);
+    struct qi_segment *one = qi_segment_find(&corner.a->segments, ids[0] / 8);
+    qi_segment_forget_file(corner.a, other);
+    other->hot->kept_length = 48 << 20;
+    assert(qi_segment_load(corner.a, one) == 0);
+    for (int i = 0; i < 8; i++) {
+        corner.a->window_length = 0;
+        qi_lock(corner.store);
+        const uint8_t *record;
+        assert(qi_segment_record(corner.a, one, (uint32_t)(ids[i] % 8), &record) == 0);
+        assert(memcmp(record + QI_PUB_FIELDS, "one", 3) == 0 && !one->hot->kept);
+        qi_unlock(corner.store);
+    }
+    other->hot->kept_length = 0;
+    corner_end(&corner);
+}
+
 /* After a long rest more is due than is read at once; a get that may not wait gives what was read. */
 static void test_many_that_are_due_are_read_as_they_are_taken(void) {
     qi_options options = big();
@@ -435,6 +461,7 @@ int main(void) {
     test_what_is_due_and_gone_does_not_keep_its_segment_in_memory();
     test_what_is_due_twice_is_given_once();
     test_what_a_flush_wrote_behind_what_was_read_is_read();
+    test_what_is_delayed_is_read_also_if_its_file_is_not_kept();
     test_many_that_are_due_are_read_as_they_are_taken();
     printf("timers: all passed\n");
     return 0;
