@@ -230,6 +230,10 @@ static int nothing(DISK, int file) {
     (void)file;
     return 0;
 }
+static int drop_cache(DISK, int file, uint64_t from) {
+    (void)file, (void)from;
+    return 0;
+}
 /* Small memory comes from malloc, so that a read behind its end is seen. */
 static int map(DISK, int file, uint64_t length, uint8_t **memory) {
     if (file >= 0)
@@ -249,8 +253,8 @@ static void unmap(DISK, uint8_t *memory, uint64_t length) {
     else
         munmap(memory, length);
 }
-static int populate(DISK, uint8_t *memory, uint64_t length, bool for_write) {
-    (void)memory, (void)length, (void)for_write;
+static int populate(DISK, uint8_t *memory, uint64_t length) {
+    (void)memory, (void)length;
     return 0;
 }
 static void settle(DISK, uint8_t *memory, uint64_t length) {
@@ -305,7 +309,7 @@ static const struct qi_disk_ops memory_ops = {
     .truncate = truncate_file,
     .sync = nothing,
     .sync_dir = nothing,
-    .drop_cache = nothing,
+    .drop_cache = drop_cache,
     .map = map,
     .unmap = unmap,
     .populate = populate,
