@@ -221,16 +221,17 @@ static void test_close_waits_for_who_is_in_the_middle(void) {
 
 /* Only one of them ends the worker, which is in the middle of a commit. */
 static void test_two_may_close_a_store_with_a_worker(void) {
-    struct scene scene;
+    struct scene scene = {0};
     char path[300];
     qi_options options = usual();
     options.worker = true;
     options.sync_interval_us = 1000;
     options.idle_us = UINT64_C(3600) * 1000000;
     snprintf(path, sizeof path, "%s/two-close", root);
-    scene = (struct scene){0};
     assert(qi_store_open(path, &options, &scene.store) == 0 && open_a(&scene) == 0);
+    pthread_mutex_lock(&stage);
     stop_at = 1;
+    pthread_mutex_unlock(&stage);
     assert(qi_publish(scene.a, "x", 1) == 0);
     until_stopped();
     struct actor *first = enter(&scene, close_store), *second = enter(&scene, close_store);
