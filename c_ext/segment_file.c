@@ -109,7 +109,8 @@ static int fail_early(const struct qi_queue *queue) {
     return qi_fail(QI_E_CORRUPT, "a segment of %s ends too early", queue->directory);
 }
 
-/* Where a window begins: at what is wanted; for a reader that walks backwards most of it lies before that. */
+/* Where a window begins: at what is wanted; for a reader that walks backwards most of it lies before that. (What is asked for
+ * from before a window are fields alone; the record, which may be long, is asked for when those are in it.) */
 static uint32_t window_start(const struct qi_queue *queue, const struct qi_segment *segment,
                              uint32_t offset) {
     if (queue->window_length == 0 || queue->window_number != segment->number ||
