@@ -17,8 +17,8 @@
 
 static atomic_bool no_sync;
 static atomic_int segments_to_refuse;
-/* A slow disk: its refusal comes when all is published, and until the next sync two seconds go by. */
-static atomic_bool is_slow, is_early;
+/* A busy machine: the refusal comes when all is published, and a sleep after it takes two seconds. */
+static atomic_bool is_busy, is_early;
 static pthread_mutex_t stage = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static int refused, opened, published; /* calls; segment files; all of a test's messages */
@@ -52,9 +52,9 @@ int __wrap_openat(int dir, const char *name, int flags, ...) {
     bool is_segment = strstr(name, ".idx");
     if (is_segment && segments_to_refuse > 0) {
         segments_to_refuse--;
-        if (is_slow)
+        if (is_busy)
             until(&published, 1);
-        is_early = is_slow;
+        is_early = is_busy;
         return refuse(EMFILE);
     }
     int file = __real_openat(dir, name, flags, 0600);
@@ -70,7 +70,6 @@ int __wrap_openat(int dir, const char *name, int flags, ...) {
 int __real_fdatasync(int file);
 int __wrap_fdatasync(int file);
 int __wrap_fdatasync(int file) {
-    is_early = false;
     return no_sync ? refuse(EIO) : __real_fdatasync(file);
 }
 
@@ -80,6 +79,16 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
     int result = __real_clock_gettime(clock, now);
     now->tv_sec -= is_early ? 2 : 0;
     return result;
+}
+
+int __real_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                                  const struct timespec *until_then);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                                  const struct timespec *until_then);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                                  const struct timespec *until_then) {
+    is_early = false;
+    return __real_pthread_cond_timedwait(condition, mutex, until_then);
 }
 
 static qi_store *store;
@@ -125,10 +134,10 @@ static void test_a_flush_that_found_no_descriptor_is_done_later(const char *root
     qi_store_free(store);
 }
 
-/* When the round is over that refused it, its time has come already. */
-static void test_a_flush_is_done_later_also_if_a_sync_takes_long(const char *root) {
-    begin(root, "slow");
-    is_slow = true;
+/* When the worker wakes, its time has come already. */
+static void test_a_flush_is_done_later_also_if_the_worker_sleeps_too_long(const char *root) {
+    begin(root, "busy");
+    is_busy = true;
     segments_to_refuse = 1;
     for (bool is_counted = false; !is_counted; sched_yield()) { /* then it has nothing else to do */
         qi_lock(store);
@@ -138,7 +147,7 @@ static void test_a_flush_is_done_later_also_if_a_sync_takes_long(const char *roo
     publish_until_a_flush_is_due(queue);
     say_published();
     until(&opened, 2); /* nobody else has flushed */
-    is_slow = false;
+    is_busy = false;
     assert(qi_flush(queue) == 0 && qi_store_close(store) == 0);
     qi_store_free(store);
 }
@@ -162,7 +171,7 @@ int main(int count, char **arguments) {
     assert(count == 2);
     alarm(60); /* not for ever */
     test_a_flush_that_found_no_descriptor_is_done_later(arguments[1]);
-    test_a_flush_is_done_later_also_if_a_sync_takes_long(arguments[1]);
+    test_a_flush_is_done_later_also_if_the_worker_sleeps_too_long(arguments[1]);
     test_a_sync_that_fails_in_the_worker_ends_the_store(arguments[1]);
     printf("worker: all passed\n");
     return 0;
