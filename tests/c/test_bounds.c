@@ -302,14 +302,17 @@ static int64_t get_newest(struct corner *corner) {
 static int64_t redrive(struct corner *corner) {
     return qi_redrive(corner->a, 10);
 }
+static int64_t purge(struct corner *corner) {
+    return qi_purge(corner->a);
+}
 static int64_t expire(struct corner *corner) {
     return qi_expire(corner->a);
 }
 
 /* The journal has so little room that every event has to make some, and the disk gives none. */
 static void test_verbs_without_room_change_nothing(void) {
-    static int64_t (*const verbs[])(struct corner *) = {publish_over_the_bound, get, get_newest,
-                                                        redrive, expire};
+    static int64_t (*const verbs[])(struct corner *) = {
+        publish_over_the_bound, get, get_newest, redrive, purge, expire};
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
         struct corner corner = corner_new();
         uint64_t id, soon = qi_store_now_us(corner.store) + SECOND;

@@ -90,6 +90,20 @@ def test_the_bound_is_kept_and_the_oldest_go_first(run, tmp_path):
     assert verify(run, tmp_path / "s")["flushes"] == len(epochs)
 
 
+def test_a_long_history_is_kept_as_far_as_its_bound(tmp_path):
+    with qindex.open(tmp_path / "s", keep_history=PLENTY) as store:
+        queue = store.queue(NAME)
+        for _ in range(70):
+            queue.publish(b"x")
+            queue.flush()
+        assert len(past(tmp_path / "s")) >= 70
+    with qindex.open(tmp_path / "s", keep_history=1) as store:
+        queue = store.queue(NAME)
+        queue.publish(b"x")
+        queue.flush()
+        assert len(past(tmp_path / "s")) <= 1 and len(queue) == 71
+
+
 def test_without_the_option_nothing_is_kept_and_what_was_kept_stays(tmp_path):
     with qindex.open(tmp_path / "s", **SMALL) as store:
         live(store.queue(NAME), 300, 1)
