@@ -22,12 +22,23 @@ static atomic_bool is_busy, is_early;
 static pthread_mutex_t stage = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static int refused, opened, published; /* calls; segment files; all of a test's messages */
+static atomic_bool
+    is_watched; /* a flush of two segments: it stands before the first until `published`, and says */
+static int flushing,
+    second_seen_durable; /* that it is there; before the second, how much was durable by then */
+static uint64_t published_upto;
+static qi_store *store;
+static qi_queue *queue;
 
-static int refuse(int error) {
+static void say(int *what) {
     pthread_mutex_lock(&stage);
-    refused++;
+    (*what)++;
     pthread_cond_broadcast(&moved);
     pthread_mutex_unlock(&stage);
+}
+
+static int refuse(int error) {
+    say(&refused);
     errno = error;
     return -1;
 }
@@ -39,11 +50,16 @@ static void until(const int *count, int times) {
     pthread_mutex_unlock(&stage);
 }
 
-static void say_published(void) {
-    pthread_mutex_lock(&stage);
-    published = 1;
-    pthread_cond_broadcast(&moved);
-    pthread_mutex_unlock(&stage);
+static void watch_flush(void) {
+    if (opened == 0) {
+        say(&flushing);
+        until(&published, 1);
+        return;
+    }
+    qi_lock(store);
+    second_seen_durable = queue->lsn_synced >= published_upto;
+    qi_unlock(store);
+    is_watched = false;
 }
 
 int __real_openat(int dir, const char *name, int flags, ...);
@@ -57,13 +73,11 @@ int __wrap_openat(int dir, const char *name, int flags, ...) {
         is_early = is_busy;
         return refuse(EMFILE);
     }
+    if (is_segment && is_watched)
+        watch_flush();
     int file = __real_openat(dir, name, flags, 0600);
-    if (is_segment && file >= 0) {
-        pthread_mutex_lock(&stage);
-        opened++;
-        pthread_cond_broadcast(&moved);
-        pthread_mutex_unlock(&stage);
-    }
+    if (is_segment && file >= 0)
+        say(&opened);
     return file;
 }
 
@@ -91,12 +105,9 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mu
     return __real_pthread_cond_timedwait(condition, mutex, until_then);
 }
 
-static qi_store *store;
-static qi_queue *queue;
-
 static void begin(const char *root, const char *name) {
     char path[300];
-    refused = opened = published = 0;
+    refused = opened = published = flushing = 0;
     qi_options options = usual();
     options.worker = true;
     options.sync_interval_us = 1000;
@@ -145,9 +156,27 @@ static void test_a_flush_is_done_later_also_if_the_worker_sleeps_too_long(const 
         qi_unlock(store);
     }
     publish_until_a_flush_is_due(queue);
-    say_published();
+    say(&published);
     until(&opened, 2); /* nobody else has flushed */
     is_busy = false;
+    assert(qi_flush(queue) == 0 && qi_store_close(store) == 0);
+    qi_store_free(store);
+}
+
+/* What comes while the worker writes one segment is durable before it writes the next. */
+static void test_the_group_commit_goes_on_during_a_flush(const char *root) {
+    begin(root, "commit");
+    is_watched = true;
+    publish_until_a_flush_is_due(queue);
+    until(&flushing, 1);
+    assert(qi_publish(queue, "y", 1) == 26);
+    qi_lock(store);
+    published_upto = qi_lsn(queue);
+    qi_unlock(store);
+    usleep(2000); /* the interval */
+    say(&published);
+    until(&opened, 2);
+    assert(second_seen_durable);
     assert(qi_flush(queue) == 0 && qi_store_close(store) == 0);
     qi_store_free(store);
 }
@@ -172,6 +201,7 @@ int main(int count, char **arguments) {
     alarm(60); /* not for ever */
     test_a_flush_that_found_no_descriptor_is_done_later(arguments[1]);
     test_a_flush_is_done_later_also_if_the_worker_sleeps_too_long(arguments[1]);
+    test_the_group_commit_goes_on_during_a_flush(arguments[1]);
     test_a_sync_that_fails_in_the_worker_ends_the_store(arguments[1]);
     printf("worker: all passed\n");
     return 0;
