@@ -258,9 +258,12 @@ static int write_batch(struct qi_queue *queue, const struct qi_flush *flush,
     segment->file = batch.file;
     segment->new_bytes = batch.waiting;
     free(batch.bytes);
-    if (!error && disk->ops->begin_sync)
+    if (error)
+        return qi_batch_end(queue, segment, error);
+    if (disk->ops->begin_sync)
         disk->ops->begin_sync(disk, batch.file);
-    return error ? qi_batch_end(queue, segment, error) : 0;
+    qi_commit_if_due(queue->store);
+    return 0;
 }
 
 int qi_batch_end(struct qi_queue *queue, struct qi_flush_segment *segment, int error) {
@@ -270,6 +273,8 @@ int qi_batch_end(struct qi_queue *queue, struct qi_flush_segment *segment, int e
     int synced = error || QI_BUG(segment_not_synced) ? 0 : disk->ops->sync(disk, segment->file);
     disk->ops->close(disk, segment->file);
     segment->file = -1;
+    if (!error && !synced)
+        qi_commit_if_due(queue->store);
     if (!synced)
         return error;
     error = qi_fail_disk(synced, "cannot sync a segment of", queue->directory);

@@ -289,10 +289,8 @@ static int write_live_segments(struct qi_queue *queue, struct qi_flush *flush) {
     for (uint32_t from = 0; from < flush->count && !error; from += FILES_AT_ONCE) {
         uint32_t left = flush->count - from, count = left < FILES_AT_ONCE ? left : FILES_AT_ONCE;
         struct qi_flush_segment *segments = flush->segments + from;
-        for (uint32_t i = 0; i < count && !error; i++) {
+        for (uint32_t i = 0; i < count && !error; i++)
             error = segments[i].unacked ? qi_batch_write(queue, flush, &segments[i]) : 0;
-            qi_commit_if_due(queue->store);
-        }
         for (uint32_t i = 0; i < count; i++)
             error = qi_batch_end(queue, &segments[i], error);
     }
@@ -429,11 +427,12 @@ static int write_and_commit(struct qi_queue *queue, struct qi_flush *flush) {
     if (QI_BUG(segment_unlinked_first))
         unlink_dead_segments(queue, flush);
     qi_relock(store);
+    if (!error && store->failed)
+        error = qi_store_usable(store, true);
     return error ? error : commit(queue, flush); /* the new journal says so, synced */
 }
 
-/* From here on message files that the flushed acks emptied may go (the worker does that), and the old journal's file is
- * free for the next epoch, or history. */
+/* From here on the old journal's file is free for the next epoch, or history. */
 static int retire_old(struct qi_queue *queue) {
     queue->flushed_epoch = queue->flush->epoch;
     qi_flush_forget(queue);

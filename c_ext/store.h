@@ -40,10 +40,10 @@ struct qi_store {
     pthread_cond_t work; /* the worker has something to do */
     pthread_t worker;
     bool has_worker, stopping, closed;
-    bool deferring;        /* flushes wait for the worker, or for qi_store_tick */
-    int failed;            /* H13: set once, never cleared */
-    bool dirty;            /* something is not synced yet */
-    uint64_t committed_us; /* monotonic: when the last group commit began */
+    bool deferring;         /* flushes wait for the worker, or for qi_store_tick */
+    int failed;             /* H13: set once, never cleared */
+    bool dirty;             /* something is not synced yet */
+    uint64_t commit_due_us; /* see qi_commit_if_due */
     bool flush_due;
     bool compacting;
     bool counting; /* a census runs */
@@ -139,7 +139,8 @@ struct timespec qi_time_after(uint64_t us);
 /* Wakes the worker if it sleeps. Called with the lock, after the change that it is to see. */
 void qi_wake_worker(struct qi_store *store);
 /* Long work without the lock calls this on the way (the lock is taken for it): the worker may be who does that work, and
- * the group commit goes on. */
+ * the group commit goes on. It is due after the interval, and after as long again as the last one took: on a slow disk the
+ * work has to get on, too. */
 void qi_commit_if_due(struct qi_store *store);
 
 static inline void qi_store_dirty(struct qi_store *store) {

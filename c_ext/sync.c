@@ -39,7 +39,8 @@ struct sync {
     struct qi_disk *disk;
     struct qi_journal *journal, *old; /* old: NULL if durable */
     int dir;                          /* -1: durable */
-    uint64_t from, tail, end;         /* of the journal; end: of its file */
+    uint64_t from, tail;              /* of the journal */
+    uint64_t end; /* of its file: what is written while the sync begins is in it, too */
 };
 
 static int sync_files(const struct sync *sync) {

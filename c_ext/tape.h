@@ -34,7 +34,8 @@ int qi_tape_reserve(struct qi_tape *tape, uint64_t size, uint64_t keep_free);
 /* Cuts the file to `size` and gives up what lies behind: stale bytes must not come back. */
 int qi_tape_cut(struct qi_tape *tape, uint64_t size);
 
-/* Before a sync: the whole pages between two offsets will not be written again soon. */
+/* Before a sync: the whole pages between two offsets leave the mapping at once. The sync would protect each that was written
+ * to, with an interrupt for every processor that runs a thread of this process. */
 void qi_tape_settle(struct qi_tape *tape, uint64_t from, uint64_t to);
 
 static inline int qi_tape_wrote(struct qi_tape *tape, uint64_t offset, uint64_t length) {

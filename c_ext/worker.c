@@ -39,7 +39,7 @@ static int sync_open_queues(struct qi_store *store) {
 static int commit_group(struct qi_store *store) {
     uint32_t empty[64], count = qi_messages_empty(&store->messages, empty, 64);
     store->dirty = false;
-    store->committed_us = store->disk->ops->monotonic_us(store->disk);
+    uint64_t began_us = store->disk->ops->monotonic_us(store->disk);
     if (QI_BUG(body_freed_before_its_ack))
         qi_messages_free(&store->messages, empty, count), count = 0;
     int error = sync_open_queues(store);
@@ -50,15 +50,17 @@ static int commit_group(struct qi_store *store) {
         if (freed < 0)
             error = (int)freed;
     }
+    uint64_t now = store->disk->ops->monotonic_us(store->disk);
+    store->commit_due_us = now + (now - began_us) + store->options.sync_interval_us;
     return error;
 }
 
 void qi_commit_if_due(struct qi_store *store) {
     qi_relock(store);
-    uint64_t us = store->options.sync_interval_us,
-             since = store->disk->ops->monotonic_us(store->disk) - store->committed_us;
-    if (store->has_worker && store->dirty && !store->failed && us && since >= us)
-        commit_group(store); /* of a failure its caller hears in its own next sync */
+    if (store->deferring && store->dirty && !store->failed && store->options.sync_interval_us &&
+        store->disk->ops->monotonic_us(store->disk) >= store->commit_due_us)
+        commit_group(
+            store); /* a sync that fails fails the store; a file that stays is tried again */
     qi_unlock(store);
 }
 

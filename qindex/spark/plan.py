@@ -143,11 +143,12 @@ def plan(
     tasks_min: int = 1,
 ) -> list[list[Unit]]:
     """Tasks of about `target_bytes`; at least `tasks_min` if there is enough to read."""
+    tasks_min = max(tasks_min, 1)
     share = max(sum(unit.bytes for unit in units) // tasks_min, _SPLIT_MIN)
     target_bytes = min(target_bytes, share)
     parts = [part for unit in units for part in _split(unit, table, target_bytes)]
     total = sum(part.bytes + UNIT_BYTES for part in parts)
-    wanted = max(-(-total // (target_bytes + UNIT_BYTES)), tasks_min, 1)
+    wanted = max(-(-total // (target_bytes + UNIT_BYTES)), tasks_min)
     return pack(parts, min(wanted, len(parts)))
 
 
@@ -166,7 +167,7 @@ def pack(units: Sequence[Unit], count: int) -> list[list[Unit]]:
 
 
 def _split(unit: Unit, table: str, target_bytes: int) -> list[Unit]:
-    if unit.format != NATIVE or 2 * unit.bytes <= 3 * target_bytes:
+    if unit.format != NATIVE or unit.bytes <= target_bytes:
         return [unit]
     if table == "records":
         folders = [f"queues/{name}" for name in _folders_among(_entries(f"{unit.source}/queues"))]

@@ -206,6 +206,8 @@ class LaneModel(Model):
 
     def excess(self, payloads: Sequence[int]) -> list[Sent] | None:
         """What leaves for more with so many bytes each; None: there is no place."""
+        if not payloads:
+            return []  # also where there is too much already, since a bound was lowered
         count, size = self.counted()
         count, size = count + len(payloads), size + sum(payloads)
         ready = self.ready() if self.rules.overflow != "reject" else []

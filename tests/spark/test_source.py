@@ -163,6 +163,9 @@ def test_a_store_is_split_for_the_cores_that_are_there(
     assert len(plan(units, "messages", tasks_min=4)) == 1  # too little for more than one task
     monkeypatch.setattr("qindex.spark.plan._SPLIT_MIN", 1024)
     assert 3 <= len(plan(units, "messages", tasks_min=4)) <= 6
+    assert len(plan(units, "messages", tasks_min=0)) == 1
+    three = find([f"{fleet}/one"]) * 3
+    assert len(plan(three, "messages", tasks_min=4)) == 4
 
 
 def test_small_directories_are_packed_by_bytes() -> None:

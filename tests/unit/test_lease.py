@@ -53,6 +53,19 @@ def test_who_is_late_settles_nothing(disk, simulated, taken_again):
     assert len(queue) == 0
 
 
+def test_one_that_is_late_in_a_batch_keeps_all_of_it(disk, simulated):
+    queue = simulated.queue("a")
+    queue.publish_many([b"a", b"b"])
+    late = queue.get_many(2, lease=1)
+    disk.advance(1)
+    again = queue.get_many(2, lease=100)
+    with pytest.raises(qindex.LeaseExpired):
+        queue.ack_many([again[0], late[1]])
+    assert queue.unacked == 2
+    queue.ack_many(again)
+    assert len(queue) == 0
+
+
 def test_touch_extends_the_lease_from_now(disk, simulated):
     queue = simulated.queue("a")
     queue.publish(b"a")

@@ -84,7 +84,7 @@ for n in range(60):
     refused += attempt(lambda: queue.get_many(5), n)
     stats = queue.stats()
     assert stats.ready + stats.unacked == 5
-assert refused >= 20, refused
+assert refused >= 10, refused
 """
     child(tmp_path, script)
 
@@ -124,7 +124,7 @@ from importlib.machinery import ExtensionFileLoader, ModuleSpec
 name, refused, module = "qindex._calls", 0, None
 loader = ExtensionFileLoader(name, sys.argv[1])
 spec = ModuleSpec(name, loader, origin=sys.argv[1])
-while not module:
+while not module and refused < 1000:
     drained = [({}, tuple([i])) for i in range(3000)]
     _testcapi.set_nomemory(refused, refused + 1)
     try:
@@ -133,7 +133,7 @@ while not module:
         refused += 1
     finally:
         _testcapi.remove_mem_hooks()
-assert refused >= 20, refused
+assert refused >= 10, refused
 assert module.QueueCalls().get and module.to_req_ids([1])
 """
     run(script, _core.__file__)
