@@ -57,7 +57,7 @@ static int commit_group(struct qi_store *store) {
 
 void qi_commit_if_due(struct qi_store *store) {
     qi_relock(store);
-    if (store->deferring && store->dirty && !store->failed && store->options.sync_interval_us &&
+    if (store->has_worker && store->dirty && !store->failed && store->options.sync_interval_us &&
         store->disk->ops->monotonic_us(store->disk) >= store->commit_due_us)
         commit_group(
             store); /* a sync that fails fails the store; a file that stays is tried again */
