@@ -170,8 +170,7 @@ int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint3
     if (!error && count)
         error = qi_append_events(queue, QI_ACK, req_ids, count);
     for (uint32_t i = 0; !error && i < count; i++) {
-        if (i == 0 || segment->number != req_ids[i] / entries)
-            segment = qi_segment_find(&queue->segments, req_ids[i] / entries);
+        segment = qi_segment_find_near(&queue->segments, segment, req_ids[i] / entries);
         qi_segment_ack(queue, segment, (uint32_t)(req_ids[i] % entries));
     }
     if (!error)

@@ -273,10 +273,11 @@ int qi_batch_end(struct qi_queue *queue, struct qi_flush_segment *segment, int e
     int synced = error || QI_BUG(segment_not_synced) ? 0 : disk->ops->sync(disk, segment->file);
     disk->ops->close(disk, segment->file);
     segment->file = -1;
-    if (!error && !synced)
-        qi_commit_if_due(queue->store);
-    if (!synced)
+    if (!synced) {
+        if (!error)
+            qi_commit_if_due(queue->store);
         return error;
+    }
     error = qi_fail_disk(synced, "cannot sync a segment of", queue->directory);
     qi_relock(queue->store);
     qi_store_fail(queue->store, error);

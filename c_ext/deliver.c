@@ -229,8 +229,7 @@ static int read_next(struct qi_queue *queue, struct batch *batch, uint32_t got,
 /* Where a message stands; `found` has the place of the one before it, which is mostly in the same segment. */
 static void find_again(struct qi_queue *queue, uint64_t req_id, struct qi_found *found) {
     uint32_t entries = queue->store->options.segment_entries, slot = (uint32_t)(req_id % entries);
-    if (found->segment->number != req_id / entries)
-        found->segment = qi_segment_find(&queue->segments, req_id / entries);
+    found->segment = qi_segment_find_near(&queue->segments, found->segment, req_id / entries);
     found->slot = slot;
     found->due = qi_bit(qi_slots_of(found->segment->hot, slot)->held, slot);
 }

@@ -148,8 +148,7 @@ static int64_t change(struct qi_queue *queue, const uint64_t *req_ids, uint32_t 
         change_range(queue, first, count, kind);
     for (uint32_t i = 0; i < count && !error && !plain; i++) {
         uint64_t req_id = id_at(req_ids, first, i);
-        if (i == 0 || segment->number != req_id / entries)
-            segment = qi_segment_find(&queue->segments, req_id / entries);
+        segment = qi_segment_find_near(&queue->segments, segment, req_id / entries);
         slot = (uint32_t)(req_id % entries);
         if (kind == QI_DELIVER)
             qi_segment_deliver(queue, segment, slot);

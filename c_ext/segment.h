@@ -148,6 +148,11 @@ static inline struct qi_segment *qi_segment_nth(const struct qi_segments *segmen
 }
 /* NULL if there is none with that number. */
 struct qi_segment *qi_segment_find(struct qi_segments *segments, uint64_t number);
+/* The same for one message after the other: mostly in the segment of the one before (NULL: there was none). */
+static inline struct qi_segment *qi_segment_find_near(struct qi_segments *segments,
+                                                      struct qi_segment *before, uint64_t number) {
+    return before && before->number == number ? before : qi_segment_find(segments, number);
+}
 /* The first with that number or a higher one; NULL: none. */
 struct qi_segment *qi_segment_from(struct qi_segments *segments, uint64_t number);
 /* Found or made; NULL: no memory. Pointers into the table are valid until the next make or remove. */

@@ -214,12 +214,19 @@ static void lose_bodies(uint32_t count) {
     open_side(&reader, true);
 }
 
+/* In its turn `at` the writer acks one message (at < 0: never). */
+static void begin_beside_a_writer(uint32_t lost_bodies, int at, uint64_t id) {
+    begin();
+    lose_bodies(lost_bodies);
+    turn = publish_in_between;
+    turns = 0;
+    ack_at = at;
+    acked_id = id;
+}
+
 /* A reader that misses a body looks again as long as the journals move, but not for ever. */
 static void test_a_lost_body_is_told_also_if_the_writer_never_rests(void) {
-    begin();
-    lose_bodies(10);
-    turn = publish_in_between;
-    ack_at = -1;
+    begin_beside_a_writer(10, -1, 0);
     assert(browse(&reader, 3) == QI_E_CORRUPT && qi_error_req_id() == 3);
     assert(browse(&reader, 4) == QI_E_CORRUPT && qi_error_req_id() == 4);
     turn = NULL;
@@ -228,12 +235,7 @@ static void test_a_lost_body_is_told_also_if_the_writer_never_rests(void) {
 
 /* The first was acked while it was looked for: then the next one is, as often. */
 static void test_a_reader_looks_for_the_next_if_the_first_is_gone(void) {
-    begin();
-    lose_bodies(10);
-    turn = publish_in_between;
-    turns = 0;
-    ack_at = 1;
-    acked_id = 3;
+    begin_beside_a_writer(10, 1, 3);
     assert(browse(&reader, 3) == QI_E_CORRUPT && qi_error_req_id() == 4 && turns > ack_at);
     turn = NULL;
     end();
@@ -241,12 +243,7 @@ static void test_a_reader_looks_for_the_next_if_the_first_is_gone(void) {
 
 /* A check too; and what was acked meanwhile is not missed. More are missed than a first piece of memory holds. */
 static void test_a_check_beside_a_writer_misses_what_is_alive(void) {
-    begin();
-    lose_bodies(70);
-    turn = publish_in_between;
-    turns = 0;
-    ack_at = 5;
-    acked_id = 4;
+    begin_beside_a_writer(70, 5, 4);
     assert(qi_store_check(reader.store) >= 0);
     turn = NULL;
     assert(turns > ack_at && told(&reader, "message 3:") == 1);

@@ -22,10 +22,10 @@ static atomic_bool is_busy, is_early;
 static pthread_mutex_t stage = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static int refused, opened, published; /* calls; segment files; all of a test's messages */
-static atomic_bool
-    is_watched; /* a flush of two segments: it stands before the first until `published`, and says */
-static int flushing,
-    second_seen_durable; /* that it is there; before the second, how much was durable by then */
+/* A flush of two segments is watched: before the first it says `flushing` and waits for `published`; before the second it
+ * looks whether what was published up to there is durable. */
+static atomic_bool is_watched;
+static int flushing, second_seen_durable;
 static uint64_t published_upto;
 static qi_store *store;
 static qi_queue *queue;
