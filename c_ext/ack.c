@@ -9,13 +9,12 @@
 
 int qi_find_live(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
                  uint32_t *slot) {
-    uint32_t entries = queue->store->options.segment_entries;
     const struct qi_lane *lane = qi_lane_find(&queue->lanes, qi_lane_number(req_id));
     if (!lane || req_id >= lane->next)
         return qi_fail(QI_E_UNKNOWN, "message %llu was never published",
                        (unsigned long long)req_id);
-    *slot = (uint32_t)(req_id % entries);
-    *segment = qi_segment_find(&queue->segments, req_id / entries);
+    *slot = qi_slot_of(queue, req_id);
+    *segment = qi_segment_with(queue, req_id);
     if (!*segment || (*segment)->unacked == 0)
         return qi_fail(QI_E_ACKED,
                        "message %llu is not in the queue any more: acked, expired or purged",
@@ -102,11 +101,11 @@ int64_t qi_ack(struct qi_queue *queue, uint64_t req_id, uint32_t deliveries) {
 }
 
 int qi_ack_now(struct qi_queue *queue, uint64_t req_id, uint32_t deliveries) {
-    uint32_t entries = queue->store->options.segment_entries, slot = (uint32_t)(req_id % entries);
+    uint32_t slot = qi_slot_of(queue, req_id);
     if (!qi_begin_now(queue, QI_RECORD_ID, 0))
         return QI_BUSY;
     qi_leases_run(queue, &queue->timers);
-    struct qi_segment *segment = qi_segment_find(&queue->segments, req_id / entries);
+    struct qi_segment *segment = qi_segment_with(queue, req_id);
     int result = QI_BUSY;
     const struct qi_slots *slots = segment && segment->hot ? qi_slots_of(segment->hot, slot) : NULL;
     if (slots && qi_bit(slots->out, slot) &&
@@ -148,15 +147,15 @@ int qi_check_distinct(const uint64_t *req_ids, uint32_t count) {
 /* The usual case: a message in the segment of the one before it, without leases. What is out may be acked. */
 static bool is_out_in(const struct qi_queue *queue, const struct qi_segment *segment,
                       uint64_t req_id) {
-    uint32_t entries = queue->store->options.segment_entries, slot = (uint32_t)(req_id % entries);
-    return segment && !queue->leased && segment->number == req_id / entries &&
+    uint32_t slot = qi_slot_of(queue, req_id);
+    return segment && !queue->leased && segment->number == qi_segment_number(queue, req_id) &&
            qi_bit(qi_slots_of(segment->hot, slot)->out, slot);
 }
 
 int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint32_t *deliveries,
                     uint32_t count) {
     struct qi_segment *segment = NULL;
-    uint32_t entries = queue->store->options.segment_entries, slot;
+    uint32_t slot;
     qi_lock(queue->store);
     int error = qi_queue_ready(queue, true);
     if (!error)
@@ -170,8 +169,9 @@ int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint3
     if (!error && count)
         error = qi_append_events(queue, QI_ACK, req_ids, count);
     for (uint32_t i = 0; !error && i < count; i++) {
-        segment = qi_segment_find_near(&queue->segments, segment, req_ids[i] / entries);
-        qi_segment_ack(queue, segment, (uint32_t)(req_ids[i] % entries));
+        segment =
+            qi_segment_find_near(&queue->segments, segment, qi_segment_number(queue, req_ids[i]));
+        qi_segment_ack(queue, segment, qi_slot_of(queue, req_ids[i]));
     }
     if (!error)
         qi_flush_if_due(queue);

@@ -49,7 +49,8 @@ static bool find_slot(const struct qi_hot *hot, uint32_t entries, uint32_t *slot
 static bool find_head(struct qi_queue *queue, const struct qi_lane *lane, struct head *head) {
     uint64_t entries = queue->store->options.segment_entries;
     struct qi_segments *segments = &queue->segments;
-    struct qi_segment *segment = qi_segment_from(segments, qi_lane_start(lane->number) / entries);
+    struct qi_segment *segment =
+        qi_segment_from(segments, qi_segment_number(queue, qi_lane_start(lane->number)));
     for (; segment && segment < segments->items + segments->start + segments->count; segment++) {
         uint32_t slot;
         if (qi_segment_lane(queue, segment) != lane->number)

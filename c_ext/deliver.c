@@ -153,7 +153,6 @@ static bool has_details(const qi_message *message) {
 
 /* The best that is ready, as far as the memory tells: 0, QI_EMPTY or QI_BUSY. */
 static int find_now(struct qi_queue *queue, struct qi_found *found) {
-    uint64_t entries = queue->store->options.segment_entries;
     struct qi_found due = {.due = true};
     uint32_t priority = 0;
     if (queue->rules.max_deliveries || !qi_delayed_run_now(queue))
@@ -165,8 +164,8 @@ static int find_now(struct qi_queue *queue, struct qi_found *found) {
             break;
         if (lane->cursor >= lane->next)
             continue;
-        found->segment = qi_segment_find(&queue->segments, lane->cursor / entries);
-        found->slot = (uint32_t)(lane->cursor % entries);
+        found->segment = qi_segment_with(queue, lane->cursor);
+        found->slot = qi_slot_of(queue, lane->cursor);
         bool is_there = found->segment && found->segment->hot && found->segment->hot->loaded &&
                         qi_find_slot(queue, found->segment->hot, true, &found->slot);
         return is_there ? 0 : QI_BUSY;
@@ -228,8 +227,9 @@ static int read_next(struct qi_queue *queue, struct batch *batch, uint32_t got,
 
 /* Where a message stands; `found` has the place of the one before it, which is mostly in the same segment. */
 static void find_again(struct qi_queue *queue, uint64_t req_id, struct qi_found *found) {
-    uint32_t entries = queue->store->options.segment_entries, slot = (uint32_t)(req_id % entries);
-    found->segment = qi_segment_find_near(&queue->segments, found->segment, req_id / entries);
+    uint32_t slot = qi_slot_of(queue, req_id);
+    found->segment =
+        qi_segment_find_near(&queue->segments, found->segment, qi_segment_number(queue, req_id));
     found->slot = slot;
     found->due = qi_bit(qi_slots_of(found->segment->hot, slot)->held, slot);
 }

@@ -79,8 +79,7 @@ static int drop(struct qi_queue *queue, struct qi_segment *segment, const uint64
         return qi_bury(queue, req_ids, count, QI_DEAD_EXPIRED);
     int error = qi_append_events(queue, QI_ACK, req_ids, count);
     for (uint32_t i = 0; i < count && !error; i++)
-        qi_segment_ack(queue, segment,
-                       (uint32_t)(req_ids[i] % queue->store->options.segment_entries));
+        qi_segment_ack(queue, segment, qi_slot_of(queue, req_ids[i]));
     return error;
 }
 

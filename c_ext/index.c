@@ -14,15 +14,14 @@ struct span {
 };
 
 static struct span span_at(struct qi_queue *queue, uint64_t req_id, uint32_t left) {
-    uint32_t entries = queue->store->options.segment_entries, slot = (uint32_t)(req_id % entries);
-    return (struct span){qi_segment_find(&queue->segments, req_id / entries), slot,
+    uint32_t entries = queue->store->options.segment_entries, slot = qi_slot_of(queue, req_id);
+    return (struct span){qi_segment_with(queue, req_id), slot,
                          left < entries - slot ? left : entries - slot};
 }
 
 int64_t qi_index_publish(struct qi_queue *queue, uint32_t count, const void *msg_ids,
                          const uint32_t *sizes, uint32_t flags) {
     const uint64_t size = (QI_RECORD_ID + QI_PUB_FIELDS) * (uint64_t)count;
-    uint32_t entries = queue->store->options.segment_entries;
     qi_lock(queue->store);
     int error = qi_queue_ready(queue, true);
     if (!error && size > QI_FRAME_LENGTH_MAX)
@@ -33,7 +32,8 @@ int64_t qi_index_publish(struct qi_queue *queue, uint32_t count, const void *msg
     struct qi_lane *lane = queue->lanes.items;
     uint64_t first = lane->next;
     struct qi_segment *segment = NULL;
-    for (uint64_t n = first / entries; !error && count && n <= (first + count - 1) / entries; n++) {
+    for (uint64_t n = qi_segment_number(queue, first);
+         !error && count && n <= qi_segment_number(queue, first + count - 1); n++) {
         segment = qi_segment_make(&queue->segments, n);
         error = segment ? qi_segment_heat(segment)
                         : qi_fail(QI_E_MEMORY, "no memory for the table of segments");
@@ -122,7 +122,7 @@ static void change_range(struct qi_queue *queue, uint64_t first, uint32_t count,
 static int64_t change(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count,
                       uint64_t first, enum qi_record_kind kind) {
     struct qi_segment *segment = NULL;
-    uint32_t entries = queue->store->options.segment_entries, slot;
+    uint32_t slot;
     qi_lock(queue->store);
     int error = qi_queue_ready(queue, true);
     if (!error && req_ids)
@@ -148,8 +148,8 @@ static int64_t change(struct qi_queue *queue, const uint64_t *req_ids, uint32_t 
         change_range(queue, first, count, kind);
     for (uint32_t i = 0; i < count && !error && !plain; i++) {
         uint64_t req_id = id_at(req_ids, first, i);
-        segment = qi_segment_find_near(&queue->segments, segment, req_id / entries);
-        slot = (uint32_t)(req_id % entries);
+        segment = qi_segment_find_near(&queue->segments, segment, qi_segment_number(queue, req_id));
+        slot = qi_slot_of(queue, req_id);
         if (kind == QI_DELIVER)
             qi_segment_deliver(queue, segment, slot);
         else

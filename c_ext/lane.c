@@ -79,8 +79,7 @@ void qi_lanes_raise(struct qi_queue *queue, uint64_t count) {
 }
 
 bool qi_lane_uses(const struct qi_queue *queue, const struct qi_segment *segment) {
-    uint64_t entries = queue->store->options.segment_entries;
     const struct qi_lane *lane = qi_lane_find(&queue->lanes, qi_segment_lane(queue, segment));
-    return lane &&
-           (segment->number == lane->next / entries || segment->number == lane->cursor / entries);
+    return lane && (segment->number == qi_segment_number(queue, lane->next) ||
+                    segment->number == qi_segment_number(queue, lane->cursor));
 }

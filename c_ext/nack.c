@@ -172,9 +172,9 @@ int64_t qi_delete(struct qi_queue *queue, uint64_t req_id) {
 /* The next dead letter at or behind *req_id. */
 static int find_dead(struct qi_queue *queue, uint64_t *req_id, struct qi_segment **segment,
                      uint32_t *slot) {
-    uint64_t entries = queue->store->options.segment_entries;
     for (;; ++*req_id) {
-        struct qi_segment *at = qi_segment_from(&queue->segments, *req_id / entries);
+        struct qi_segment *at =
+            qi_segment_from(&queue->segments, qi_segment_number(queue, *req_id));
         while (at && at->dead == 0)
             at = qi_segment_from(&queue->segments, at->number + 1);
         if (!at)

@@ -159,9 +159,10 @@ int qi_publish_maps(struct qi_queue *queue, const struct qi_publish *publish, ui
     if (!lane)
         return QI_E_MEMORY;
     for (uint64_t req_id = lane->next, end = req_id + count; req_id < end;) {
-        uint32_t slot = (uint32_t)(req_id % entries),
+        uint32_t slot = qi_slot_of(queue, req_id),
                  left = (uint32_t)(end - req_id < entries - slot ? end - req_id : entries - slot);
-        struct qi_segment *segment = tail_segment(queue, req_id / entries, slot, left);
+        struct qi_segment *segment =
+            tail_segment(queue, qi_segment_number(queue, req_id), slot, left);
         if (!segment || (publish->due_us && qi_time_room(queue, segment, slot, left, count) != 0))
             return QI_E_MEMORY;
         req_id += left;
@@ -268,8 +269,8 @@ int64_t qi_append_publish(struct qi_queue *queue, const struct qi_publish *publi
     if (!lane)
         return QI_E_MEMORY;
     uint64_t size = qi_publish_size(queue->store, publish), req_id = lane->next;
-    uint32_t entries = queue->store->options.segment_entries, slot = (uint32_t)(req_id % entries);
-    struct qi_segment *segment = tail_segment(queue, req_id / entries, slot, 1);
+    uint32_t slot = qi_slot_of(queue, req_id);
+    struct qi_segment *segment = tail_segment(queue, qi_segment_number(queue, req_id), slot, 1);
     if (!segment || (publish->due_us && qi_time_room(queue, segment, slot, 1, 1) != 0))
         return QI_E_MEMORY;
     struct qi_journal *journal = qi_current(queue);
@@ -404,7 +405,6 @@ static int64_t publish_batch(struct qi_queue *queue, struct qi_publish *items, u
         error = qi_publish_maps(queue, items, count);
     if (error)
         return error;
-    uint32_t entries = queue->store->options.segment_entries;
     struct qi_lane *lane = qi_lane_find(&queue->lanes, items->lane); /* its maps are made */
     uint64_t first = lane->next;
     struct qi_journal *journal = qi_current(queue);
@@ -421,10 +421,10 @@ static int64_t publish_batch(struct qi_queue *queue, struct qi_publish *items, u
     uint64_t offset = (uint64_t)(at - journal->tape.memory);
     struct qi_segment *segment = NULL;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t number = (first + i) / entries;
+        uint64_t number = qi_segment_number(queue, first + i);
         if (!segment || segment->number != number)
             segment = qi_segment_find(&queue->segments, number);
-        mark_published(queue, segment, (uint32_t)((first + i) % entries), offset, &items[i]);
+        mark_published(queue, segment, qi_slot_of(queue, first + i), offset, &items[i]);
         offset += qi_publish_size(queue->store, &items[i]);
     }
     advance(queue, lane, count);

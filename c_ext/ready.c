@@ -35,11 +35,11 @@ int qi_find_message(struct qi_queue *queue, uint64_t req_id, uint64_t end, enum 
     bool ready_only = what != QI_FIND_ALL;
     uint64_t entries = queue->store->options.segment_entries;
     struct qi_segments *segments = &queue->segments;
-    struct qi_segment *segment = qi_segment_from(segments, req_id / entries);
+    struct qi_segment *segment = qi_segment_from(segments, qi_segment_number(queue, req_id));
     for (; segment && segment < segments->items + segments->start + segments->count; segment++) {
         if (segment->number * entries >= end)
             break;
-        *slot = segment->number == req_id / entries ? (uint32_t)(req_id % entries) : 0;
+        *slot = segment->number == qi_segment_number(queue, req_id) ? qi_slot_of(queue, req_id) : 0;
         if (segment->unacked == 0 || (ready_only && !has_ready(segment)))
             continue;
         if (what == QI_FIND_READY_NOW && !(segment->hot && segment->hot->loaded))

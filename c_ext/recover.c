@@ -188,7 +188,7 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
         const uint8_t *at = manifest->segments + (uint64_t)i * QI_MANIFEST_SEGMENT;
         uint64_t number = qi_get64(at);
         uint16_t unacked = qi_get16(at + 12), transient = qi_get16(at + 14);
-        if (number < lowest || number > QI_REQ_ID_MASK / entries ||
+        if (number < lowest || number > qi_segment_number(queue, QI_REQ_ID_MASK) ||
             (qi_get32(at + 8) & ~QI_MANIFEST_ALT) >
                 QI_LOC_OFFSET_MAX) /* no writer of ours does that */
             return qi_fail(QI_E_CORRUPT, "queue %s: its manifest names segments that cannot be",

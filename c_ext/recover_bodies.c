@@ -20,7 +20,6 @@ bool qi_stored_body(const struct qi_queue *queue, const struct qi_record *record
 /* Does every message of the frame that is alive after the replay have its body? 0: yes; QI_E_CORRUPT: no. QI_E_IO and
  * QI_E_MEMORY: nobody knows, and a journal is not cut for that. */
 static int look_for_bodies(struct qi_queue *queue, const struct qi_frame *frame) {
-    uint32_t entries = queue->store->options.segment_entries;
     struct qi_record record;
     struct qi_msg_id id;
     uint8_t *buffer = NULL;
@@ -31,8 +30,8 @@ static int look_for_bodies(struct qi_queue *queue, const struct qi_frame *frame)
             break;
         if (!qi_stored_body(queue, &record, &id))
             continue;
-        struct qi_segment *segment = qi_segment_find(&queue->segments, record.req_id / entries);
-        uint32_t slot = (uint32_t)(record.req_id % entries);
+        struct qi_segment *segment = qi_segment_with(queue, record.req_id);
+        uint32_t slot = qi_slot_of(queue, record.req_id);
         assert(segment && segment->hot); /* by the replay of this frame */
         if (qi_bit(qi_slots_of(segment->hot, slot)->ack, slot))
             continue;

@@ -28,7 +28,7 @@ static int replay_publish(struct replaying *replaying, const struct qi_record *r
     if (stored && id.file < replaying->scan->lowest_body)
         replaying->scan->lowest_body = id.file;
     if (!segment || record->req_id - replaying->first >= entries) {
-        segment = qi_segment_make(&queue->segments, record->req_id / entries);
+        segment = qi_segment_make(&queue->segments, qi_segment_number(queue, record->req_id));
         if (!segment)
             return qi_fail(QI_E_MEMORY, "no memory for the table of segments");
         replaying->segment = segment;
@@ -70,9 +70,8 @@ static int replay_publish(struct replaying *replaying, const struct qi_record *r
 }
 
 static int replay_event(struct qi_queue *queue, const struct qi_record *record, uint64_t *orphans) {
-    uint32_t entries = queue->store->options.segment_entries,
-             slot = (uint32_t)(record->req_id % entries);
-    struct qi_segment *segment = qi_segment_find(&queue->segments, record->req_id / entries);
+    uint32_t slot = qi_slot_of(queue, record->req_id);
+    struct qi_segment *segment = qi_segment_with(queue, record->req_id);
     if (!segment) {
         ++*orphans;
         return 0;

@@ -92,8 +92,7 @@ static int add_from_lanes(struct qi_queue *queue, uint64_t count, uint64_t bytes
 
 /* Then what was delayed and is due, in the order of get: it comes out of the heap to be seen, and goes back. */
 static int add_from_due(struct qi_queue *queue, uint64_t count, uint64_t bytes) {
-    uint32_t entries = queue->store->options.segment_entries, first = queue->heads.count, slot,
-             priority;
+    uint32_t first = queue->heads.count, slot, priority;
     struct qi_segment *segment;
     int error = 0;
     while (!error && queue->heads.count < HEADS_MAX && is_over(queue, count, bytes) &&
@@ -104,8 +103,7 @@ static int add_from_due(struct qi_queue *queue, uint64_t count, uint64_t bytes) 
     }
     for (uint32_t i = first; i < queue->heads.count; i++) {
         uint64_t req_id = queue->heads.req_ids[i];
-        qi_due_put_back(queue, qi_segment_find(&queue->segments, req_id / entries),
-                        (uint32_t)(req_id % entries));
+        qi_due_put_back(queue, qi_segment_with(queue, req_id), qi_slot_of(queue, req_id));
     }
     return error;
 }
@@ -128,13 +126,12 @@ static int find_heads(struct qi_queue *queue, uint64_t count, uint64_t bytes) {
 /* One frame, for which there is room. */
 static int let_heads_go(struct qi_queue *queue) {
     const struct qi_heads *heads = &queue->heads;
-    uint32_t entries = queue->store->options.segment_entries;
     if (queue->rules.overflow == QI_BURY_HEAD)
         return qi_bury(queue, heads->req_ids, heads->count, QI_DEAD_FULL);
     int error = qi_append_events(queue, QI_ACK, heads->req_ids, heads->count);
     for (uint32_t i = 0; i < heads->count && !error; i++)
-        qi_segment_ack(queue, qi_segment_find(&queue->segments, heads->req_ids[i] / entries),
-                       (uint32_t)(heads->req_ids[i] % entries));
+        qi_segment_ack(queue, qi_segment_with(queue, heads->req_ids[i]),
+                       qi_slot_of(queue, heads->req_ids[i]));
     return error;
 }
 

@@ -93,6 +93,16 @@ static inline uint64_t qi_req_id(const struct qi_queue *queue, const struct qi_s
                                  uint32_t slot) {
     return segment->number * queue->store->options.segment_entries + slot;
 }
+/* The way back; a segment has a power of two of them. */
+static inline uint64_t qi_segment_number(const struct qi_queue *queue, uint64_t req_id) {
+    return req_id >> __builtin_ctz(queue->store->options.segment_entries);
+}
+static inline uint32_t qi_slot_of(const struct qi_queue *queue, uint64_t req_id) {
+    return (uint32_t)req_id & (queue->store->options.segment_entries - 1);
+}
+static inline struct qi_segment *qi_segment_with(struct qi_queue *queue, uint64_t req_id) {
+    return qi_segment_find(&queue->segments, qi_segment_number(queue, req_id));
+}
 static inline uint32_t qi_segment_lane(const struct qi_queue *queue,
                                        const struct qi_segment *segment) {
     return qi_lane_number(qi_req_id(queue, segment, 0));

@@ -245,8 +245,7 @@ void qi_release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slo
 /* ---- what an entry claims ---- */
 
 static struct qi_segment *segment_of(struct qi_queue *queue, uint64_t id) {
-    uint64_t req_id = id & ~SEGMENT_ENTRY;
-    return qi_segment_find(&queue->segments, req_id / queue->store->options.segment_entries);
+    return qi_segment_with(queue, id & ~SEGMENT_ENTRY);
 }
 
 /* The claim of an entry: a message that is held, and its time. */
@@ -278,7 +277,7 @@ static uint64_t due_key(const struct qi_queue *queue, const struct qi_segment *s
 /* Which entries of messages still count, by themselves. */
 static bool is_claimed(struct qi_queue *queue, const struct qi_timer *timer, bool lease) {
     const struct qi_segment *segment = segment_of(queue, timer->id);
-    uint32_t slot = (uint32_t)(timer->id % queue->store->options.segment_entries);
+    uint32_t slot = qi_slot_of(queue, timer->id);
     if (!segment || !segment->hot)
         return false;
     if (lease)
@@ -321,7 +320,7 @@ static int run_delayed(struct qi_queue *queue) {
         qi_heap_push(&queue->timers.delayed, timer.key, timer.id);
         return error;
     }
-    uint32_t slot = (uint32_t)(timer.id % queue->store->options.segment_entries);
+    uint32_t slot = qi_slot_of(queue, timer.id);
     if (timer.id & SEGMENT_ENTRY || !segment || !segment->hot ||
         !is_delayed(segment, slot, timer.key))
         return 0;
@@ -334,7 +333,7 @@ static int run_delayed(struct qi_queue *queue) {
 static uint32_t run_lease(struct qi_queue *queue) {
     struct qi_timer timer = qi_heap_pop(&queue->timers.leases);
     struct qi_segment *segment = segment_of(queue, timer.id);
-    uint32_t slot = (uint32_t)(timer.id % queue->store->options.segment_entries);
+    uint32_t slot = qi_slot_of(queue, timer.id);
     if (!segment || !segment->hot || !is_leased(segment, slot, timer.key))
         return 0;
     qi_release(queue, segment, slot);
@@ -424,7 +423,7 @@ bool qi_due_first(struct qi_queue *queue, struct qi_segment **segment, uint32_t 
     while (due->count) {
         uint64_t id = due->items[0].id;
         *segment = segment_of(queue, id);
-        *slot = (uint32_t)(id % queue->store->options.segment_entries);
+        *slot = qi_slot_of(queue, id);
         if (*segment && (*segment)->hot) {
             const struct qi_slots *slots = qi_slots_of((*segment)->hot, *slot);
             if (qi_bit(slots->held & slots->due, *slot) &&
@@ -444,7 +443,7 @@ static void fetch_next(struct qi_queue *queue) {
     const struct qi_segment *segment = due->count ? segment_of(queue, due->items[0].id) : NULL;
     if (!segment || !segment->hot)
         return;
-    uint32_t slot = (uint32_t)(due->items[0].id % queue->store->options.segment_entries);
+    uint32_t slot = qi_slot_of(queue, due->items[0].id);
     const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     uint32_t loc = slots->loc[slot & 63], offset = loc & QI_LOC_OFFSET_MAX;
     if (slots->time)
