@@ -29,8 +29,8 @@
 #define DELAY_MAX 1e9
 #define DUE_MAX   ((double)(UINT64_C(1) << 35))
 
-static PyTypeObject
-    *fields_type; /* MessageFields; kept for the life of the process, as cffi's own types are */
+static PyTypeObject *
+    fields_type; /* MessageFields; message.py makes it Message. Kept for the life of the process, as cffi's types are */
 
 typedef struct {
     PyObject_HEAD PyObject *req_id, *body, *details;
@@ -77,16 +77,15 @@ static PyType_Slot fields_slots[] = {
     {Py_tp_new, fields_new},
     {Py_tp_dealloc, fields_dealloc},
     {Py_tp_members, fields_members},
-    {Py_tp_doc, "What every message has. Read-only."},
     {0, NULL},
 };
 
-static PyType_Spec fields_spec = {"qindex._calls.MessageFields", sizeof(Fields), 0,
+static PyType_Spec fields_spec = {"qindex.message.Message", sizeof(Fields), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, fields_slots};
 
 typedef struct {
     PyObject_HEAD struct qi_queue *queue;
-    PyObject *message_type; /* a subclass of MessageFields */
+    PyObject *message_type; /* Message, or derived from it */
     PyObject *plain;        /* the details of a message with nothing special */
     PyObject *by_priority;  /* and of one with a priority: priority -> details; it fills */
     int confirm_all;        /* every publish and ack waits for a sync */
@@ -124,7 +123,7 @@ static PyObject *attach(PyObject *object, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "KOOp", &address, &type, &plain, &confirm_all))
         return NULL;
     if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, fields_type))
-        return PyErr_Format(PyExc_TypeError, "a message type derives from MessageFields");
+        return PyErr_Format(PyExc_TypeError, "a message type is Message, or derives from it");
     if (self->by_priority)
         return PyErr_Format(PyExc_RuntimeError, "these calls have a queue already");
     if (!(self->by_priority = PyDict_New()))
