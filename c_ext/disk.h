@@ -52,7 +52,8 @@ struct qi_disk_ops {
     int (*map)(struct qi_disk *, int file, uint64_t length,
                uint8_t **memory); /* NULL file: plain memory */
     void (*unmap)(struct qi_disk *, uint8_t *memory, uint64_t length);
-    int (*populate)(struct qi_disk *, uint8_t *memory, uint64_t length); /* for reading */
+    /* Pages of a mapping are there when this returns 0: what cannot be read is an error now, not a signal later. */
+    int (*populate)(struct qi_disk *, uint8_t *memory, uint64_t length, bool to_write);
     /* Takes the page tables of a mapping's range away at once; the bytes stay in the file. A sync would write-protect
      * the pages one by one, with an interrupt to every processor for each. */
     void (*settle)(struct qi_disk *, uint8_t *memory, uint64_t length);

@@ -24,7 +24,8 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
 #endif
 
 #define CACHE_PIECE (UINT64_C(2) << 20) /* the biggest there are on most machines */
@@ -271,10 +272,10 @@ static void unmap(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
     munmap(memory, length);
 }
 
-static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
+static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length, bool to_write) {
     (void)disk;
     /* An unreadable page is an error here; without this it would be a SIGBUS at the first touch. */
-    if (madvise(memory, length, MADV_POPULATE_READ) == 0)
+    if (madvise(memory, length, to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0)
         return 0;
     return errno == EINVAL ? 0 : errno == EFAULT ? -EIO : -errno; /* EINVAL: a kernel before 5.14 */
 }

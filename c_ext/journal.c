@@ -20,7 +20,8 @@ const char *qi_journal_name(uint64_t epoch) {
 
 int qi_journal_begin(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch,
                      uint64_t now_us) {
-    int error = qi_tape_reserve(&journal->tape, QI_JOURNAL_START + QI_FRAME_HEADER, 0);
+    qi_tape_unready(&journal->tape, 0);
+    int error = qi_tape_make_ready(&journal->tape, 0, QI_JOURNAL_START + QI_FRAME_HEADER, 0);
     if (error)
         return error;
     uint8_t *header = journal->tape.memory;
@@ -128,8 +129,9 @@ int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, u
     if (payload > QI_FRAME_LENGTH_MAX)
         return -EFBIG;
     uint64_t need = journal->tail + QI_MARK_SIZE + QI_FRAME_HEADER + payload + QI_FRAME_HEADER;
-    if (__builtin_expect(need > journal->tape.allocated, 0)) {
-        int error = qi_tape_reserve(&journal->tape, need, urgent ? 0 : journal->keep_free);
+    if (__builtin_expect(need > journal->tape.ready, 0)) {
+        int error = qi_tape_make_ready(&journal->tape, journal->tail, need,
+                                       urgent ? 0 : journal->keep_free);
         if (error)
             return error;
     }

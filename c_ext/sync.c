@@ -75,6 +75,7 @@ static int sync_once(struct qi_queue *queue) {
                         .from = journal->synced,
                         .tail = journal->tail,
                         .end = journal->tape.allocated};
+    qi_tape_unready(&journal->tape, journal->tail); /* see sync_files */
     queue->dir_unsynced = false;
     int error = QI_BUG(body_not_synced) ? 0 : qi_sync_messages(store);
     if (!error) {

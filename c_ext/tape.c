@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define GROW_MAX (UINT64_C(1) << 20) /* what is allocated and not used is read at recovery */
+#define PAGE      UINT64_C(4096)
+#define AHEAD_MAX (UINT64_C(64) << 10) /* a sync writes these pages, used or not */
+#define GROW_MAX  (UINT64_C(1) << 20)  /* what is allocated and not used is read at recovery */
 
 int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped,
                  bool use_mapping) {
@@ -27,7 +29,7 @@ int qi_tape_load(struct qi_tape *tape) {
     if (tape->allocated == 0)
         return 0;
     if (!tape->told)
-        return disk->ops->populate(disk, tape->memory, tape->allocated);
+        return disk->ops->populate(disk, tape->memory, tape->allocated, false);
     int64_t got = disk->ops->read(disk, tape->file, tape->memory, tape->allocated, 0);
     return got < 0 ? (int)got : 0;
 }
@@ -80,6 +82,23 @@ int qi_tape_reserve(struct qi_tape *tape, uint64_t size, uint64_t keep_free) {
     return 0;
 }
 
+int qi_tape_make_ready(struct qi_tape *tape, uint64_t tail, uint64_t size, uint64_t keep_free) {
+    int error = qi_tape_reserve(tape, size, keep_free);
+    if (error)
+        return error;
+    if (tape->ready < tail) /* recovery found it there */
+        qi_tape_unready(tape, tail);
+    uint64_t since = size - tape->settled, more = since < AHEAD_MAX ? since : AHEAD_MAX;
+    uint64_t from = tape->ready & ~(PAGE - 1), end = (size + more + PAGE - 1) & ~(PAGE - 1);
+    if (end > tape->allocated)
+        end = tape->allocated;
+    if (!tape->told)
+        error = tape->disk->ops->populate(tape->disk, tape->memory + from, end - from, true);
+    if (!error)
+        tape->ready = end;
+    return error;
+}
+
 int qi_tape_cut(struct qi_tape *tape, uint64_t size) {
     if (size >= tape->allocated)
         return 0;
@@ -90,10 +109,10 @@ int qi_tape_cut(struct qi_tape *tape, uint64_t size) {
     if (tape->told)
         memset(tape->memory + size, 0, tape->allocated - size);
     tape->allocated = size;
+    if (tape->ready > size)
+        qi_tape_unready(tape, size);
     return 0;
 }
-
-#define PAGE UINT64_C(4096)
 
 void qi_tape_settle(struct qi_tape *tape, uint64_t from, uint64_t to) {
     from = (from + PAGE - 1) & ~(PAGE - 1);

@@ -53,6 +53,10 @@ def real_disk() -> list[Path]:
     return [CORE / "disk_posix.c"]
 
 
+def tapes() -> list[Path]:
+    return [CORE / "tape.c", CORE / "disk_posix.c"]
+
+
 def engine() -> list[Path]:
     """On a simulated disk; its allocations are counted and can fail."""
     return sorted(CORE.glob("*.c"))
@@ -72,6 +76,7 @@ C_TESTS = {
     "frames": pure,
     "foreign": foreign,
     "disk_posix": real_disk,
+    "tape": tapes,
     "bounds": engine,
     "columns": engine,
     "corners": engine,

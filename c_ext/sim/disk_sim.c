@@ -350,9 +350,10 @@ static void unmap(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
     munmap(memory, length);
 }
 
-static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
+static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length, bool to_write) {
     (void)memory;
     (void)length;
+    (void)to_write;
     return qi_sim_trouble(sim_of(disk), "populate", false);
 }
 

@@ -360,7 +360,8 @@ static void test_a_journal_that_is_full_to_the_end_is_flushed(void) {
     publish_many(corner.a, 4);
     assert(qi_queue_sync(corner.a) == 0);
     struct qi_journal *journal = qi_current(corner.a);
-    journal->tape.mapped = journal->tape.allocated = journal->tail + QI_FRAME_HEADER;
+    journal->tape.mapped = journal->tape.allocated = journal->tape.ready =
+        journal->tail + QI_FRAME_HEADER;
     assert(qi_flush(corner.a) == 0 && qi_current(corner.a) != journal);
     qi_store_free(corner.store);
     open_with(&corner, usual());

@@ -305,13 +305,13 @@ static void test_a_page_that_cannot_be_read_is_an_error(void) {
     int file = new_file("a", "text");
     assert(ops->allocate(disk, file, 4096) == 0);
     assert(ops->map(disk, file, 4096, &memory) == 0);
-    assert(ops->populate(disk, memory, 4096) == 0 && memcmp(memory, "text", 4) == 0);
+    assert(ops->populate(disk, memory, 4096, false) == 0 && memcmp(memory, "text", 4) == 0);
     fail("madvise", EFAULT); /* what the kernel says where a touch would be a SIGBUS */
-    assert(ops->populate(disk, memory, 4096) == -EIO);
+    assert(ops->populate(disk, memory, 4096, false) == -EIO);
     fail("madvise", ENOMEM);
-    assert(ops->populate(disk, memory, 4096) == -ENOMEM);
+    assert(ops->populate(disk, memory, 4096, true) == -ENOMEM);
     fail("madvise", EINVAL); /* a kernel before 5.14: pages come when they are touched */
-    assert(ops->populate(disk, memory, 4096) == 0);
+    assert(ops->populate(disk, memory, 4096, true) == 0);
     ops->unmap(disk, memory, 4096);
     ops->close(disk, file);
 }

@@ -253,8 +253,8 @@ static void unmap(DISK, uint8_t *memory, uint64_t length) {
     else
         munmap(memory, length);
 }
-static int populate(DISK, uint8_t *memory, uint64_t length) {
-    (void)memory, (void)length;
+static int populate(DISK, uint8_t *memory, uint64_t length, bool to_write) {
+    (void)memory, (void)length, (void)to_write;
     return 0;
 }
 static void settle(DISK, uint8_t *memory, uint64_t length) {

@@ -1,0 +1,118 @@
+/* test_tape.c - which pages of a mapped journal come before they are written to, and what a page that does not costs.
+ * On a real disk whose `populate` is counted. Usage: test_tape <directory>
+ */
+#undef NDEBUG
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tape.h"
+
+#define PAGE      UINT64_C(4096)
+#define AHEAD_MAX (16 * PAGE)
+
+static struct qi_disk_ops ops;
+static struct qi_disk disk = {.ops = &ops, .growth_min = UINT64_C(1) << 20};
+static struct qi_tape tape;
+static int dir, calls, failure;
+static uint64_t from, end; /* of the last call, in the tape */
+
+static int populate(struct qi_disk *self, uint8_t *memory, uint64_t length, bool to_write) {
+    calls++;
+    from = (uint64_t)(memory - tape.memory);
+    end = from + length;
+    assert(from % PAGE == 0 && to_write);
+    return failure ? failure : qi_disk_posix.ops->populate(self, memory, length, to_write);
+}
+
+static void begin(bool use_mapping) {
+    int file = ops.open(&disk, dir, "journal.jif", QI_OPEN_FRESH);
+    assert(file >= 0 && qi_tape_open(&tape, &disk, file, 8 << 20, use_mapping) == 0);
+    calls = failure = 0;
+}
+
+static void finish(void) {
+    qi_tape_close(&tape);
+    assert(ops.unlink(&disk, dir, "journal.jif") == 0);
+}
+
+/* Bytes up to `size` are written, `step` at a time. Returns how many calls that took. */
+static int append(uint64_t *tail, uint64_t size, uint64_t step) {
+    int before = calls;
+    for (; *tail < size; *tail += step) {
+        if (*tail + step > tape.ready)
+            assert(qi_tape_make_ready(&tape, *tail, *tail + step, 0) == 0);
+        assert(*tail + step <= tape.ready && tape.ready <= tape.allocated);
+        memset(tape.memory + *tail, 'x', step);
+    }
+    return calls - before;
+}
+
+/* A sync has to write all of them: who publishes one message between two syncs must not pay for sixteen pages. */
+static void test_as_many_pages_come_ahead_as_were_written(void) {
+    uint64_t tail = 0;
+    begin(true);
+    assert(append(&tail, 100, 100) == 1 && from == 0 && end == PAGE);
+    assert(append(&tail, 4000, 100) == 0);
+    assert(append(&tail, 4200, 100) == 1 && from == PAGE && end == 3 * PAGE);
+    assert(append(&tail, UINT64_C(1) << 20, 64) < 40 && end <= tail + AHEAD_MAX + PAGE);
+    qi_tape_unready(&tape, tail); /* a sync */
+    uint64_t page = tail & ~(PAGE - 1);
+    assert(append(&tail, tail + 1, 1) == 1 && from == page && end == page + PAGE);
+    finish();
+}
+
+static void test_what_lies_before_a_tail_that_was_found_stays_as_it_is(void) {
+    begin(true);
+    assert(qi_tape_reserve(&tape, 5 << 20, 0) == 0);
+    uint64_t tail = (UINT64_C(4) << 20) + 10;
+    assert(append(&tail, tail + 100, 100) == 1);
+    assert(from == UINT64_C(4) << 20 && end == from + PAGE);
+    finish();
+}
+
+static void test_a_page_that_does_not_come_is_an_error_and_can_be_asked_for_again(void) {
+    uint64_t tail = 0;
+    begin(true);
+    append(&tail, 5000, 100);
+    uint64_t ready = tape.ready;
+    failure = -EIO;
+    assert(qi_tape_make_ready(&tape, tail, ready + 1, 0) == -EIO && tape.ready == ready);
+    failure = 0;
+    assert(append(&tail, ready + 100, 100) == 1);
+    finish();
+}
+
+static void test_a_cut_takes_pages_away(void) {
+    uint64_t tail = 0;
+    begin(true);
+    append(&tail, 50000, 100);
+    assert(qi_tape_cut(&tape, 2 * PAGE) == 0 && tape.ready == 2 * PAGE);
+    tail = PAGE;
+    assert(append(&tail, 2 * PAGE, 64) == 0 && append(&tail, 3 * PAGE, 64) == 1);
+    finish();
+}
+
+static void test_plain_memory_needs_none(void) {
+    uint64_t tail = 0;
+    begin(false);
+    assert(append(&tail, 50000, 100) == 0 && tape.ready >= tail);
+    finish();
+}
+
+int main(int count, char **arguments) {
+    assert(count == 2);
+    ops = *qi_disk_posix.ops;
+    ops.populate = populate;
+    dir = ops.open_dir(&disk, -1, arguments[1]);
+    assert(dir >= 0);
+    test_as_many_pages_come_ahead_as_were_written();
+    test_what_lies_before_a_tail_that_was_found_stays_as_it_is();
+    test_a_page_that_does_not_come_is_an_error_and_can_be_asked_for_again();
+    test_a_cut_takes_pages_away();
+    test_plain_memory_needs_none();
+    printf("tape: all passed\n");
+    return 0;
+}
