@@ -44,10 +44,11 @@ static int read_journal(const struct qi_store *store, struct qi_tape *tape, int 
 }
 
 /* After a failed sync in an earlier life the cache may hold what the medium does not. Not of what a MARK vouches for,
- * which was written behind a sync that came back well; all behind the last one is dropped and read again. */
-static int drop_unvouched(struct qi_queue *queue, struct qi_journal *journal, int loaded) {
+ * which was written behind a sync that came back well; all behind the last one is dropped and read again. Of a retired
+ * journal nothing is: its epoch is flushed whatever the medium says, and it is emptied before it is used. */
+static int drop_unvouched(struct qi_queue *queue, struct qi_journal *journal) {
     struct qi_disk *disk = queue->store->disk;
-    uint64_t durable = loaded ? qi_journal_durable(journal, queue->identity) : 0;
+    uint64_t durable = qi_journal_durable(journal, queue->identity);
     int file = qi_tape_leave(&journal->tape);
     int error = disk->ops->drop_cache(disk, file, durable);
     if (!error)
@@ -74,8 +75,8 @@ static int open_journal(struct qi_queue *queue, uint32_t which) {
     }
     struct qi_journal *journal = &queue->journals[which];
     int result = read_journal(store, &journal->tape, file);
-    if (result >= 0 && !reading && !QI_BUG(cache_not_dropped))
-        result = drop_unvouched(queue, journal, result);
+    if (result == 1 && !reading && !QI_BUG(cache_not_dropped))
+        result = drop_unvouched(queue, journal);
     return result < 0 ? qi_fail_disk(result, "cannot read", name) : 0;
 }
 

@@ -19,6 +19,9 @@
 #define LOOK_FURTHER    1 /* the files that looked worth it were not; there may be others */
 #define AGAIN_US        UINT64_C(1000000)
 
+/* Who opens a store wants its first message, and the census keeps the lock while it reads about a queue's segments. */
+#define CENSUS_AFTER_US 100000
+
 /* What the worker's rounds remember. */
 struct rounds {
     uint64_t compacted_us;
@@ -411,6 +414,8 @@ static void *work(void *argument) {
     uint64_t looked_us = 0;
     uint32_t open = 1;
     qi_lock(store);
+    if (!store->stopping && !store->dirty && !store->flush_due)
+        wait_for_work(store, CENSUS_AFTER_US);
     while (!store->stopping && !store->failed) {
         bool census_due = !store->messages.counted && store->census != CENSUS_STOPPED;
         if (!store->dirty && !store->flush_due && !census_due)
