@@ -37,6 +37,8 @@ ROWS = (
     Row("cycle", "publish + get + ack at depth 1000", RATE, 1.0e6, "0.28 M/s go-diskqueue"),
     Row("batch_publish", "batches of 100: publish", RATE, 8e6, "2.2 M/s LMDB"),
     Row("batch_get_ack", "batches of 100: get + ack", RATE, 4e6, "1.8 M/s LMDB"),
+    Row("memory_batch_publish", "the same, files in memory: publish", RATE),
+    Row("memory_batch_get_ack", "the same, files in memory: get + ack", RATE),
     Row(
         "index_bulk",
         "index alone, bulk: publish + deliver + ack",
@@ -124,6 +126,7 @@ STEPS = (
     Step(("single",), is_any_or_floor, {SMALL: 1_000_000, LARGE: 400_000}),
     Step(("cycle",), is_any_or_floor, {SMALL: 500_000, LARGE: 200_000}),
     Step(("batches",), is_any_or_plain_floor, {SMALL: 2_000_000, LARGE: 400_000}),
+    Step(("batches_in_memory",), is_qindex, {SMALL: 2_000_000}),
     Step(("index_alone",), is_qindex, {SMALL: 5_000_000}),
     Step(("durable",), is_durable_or_floor, {SMALL: 1_000_000, LARGE: 1_000_000}),
     Step(("kill9_fill", "kill9_read"), is_any, {SMALL: 200_000}, rounds_max=1),
