@@ -267,6 +267,10 @@ int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *byt
  * names cannot be read. QI_E_ROOM: the next payload has more bytes than there is room for. Another error is about a
  * message whose record cannot be read, qi_error_req_id() says which, or about the whole queue. */
 int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns);
+
+/* disk_weigh.c: how many bytes lie in the files of each directory and below it, without links. `paths`: one behind the
+ * other, each with a zero at its end. `with`: -1 for a directory without a file of this name; NULL: all are weighed. */
+void qi_weigh(const char *paths, size_t count, const char *with, int64_t *bytes);
 /* cffi: end */
 
 #endif

@@ -164,7 +164,7 @@ def _save(folder: Path, job: Job, tasks: Sequence[Sequence[Unit]], account: Acco
         "job": asdict(job),
         "done": account is not None,
         "account": account,
-        "tasks": [[asdict(unit) for unit in task] for task in tasks],
+        "tasks": [[unit._asdict() for unit in task] for task in tasks],
     }
     draft = folder / f"{PLAN}.new"
     with draft.open("w") as file:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -73,7 +72,7 @@ def here(unit: Unit) -> Iterator[Unit]:
         for found in find([folder], unit.format.removeprefix(REMOTE) or None):
             below = found.source.removeprefix(str(Path(folder).resolve()))
             source, broker = unit.source + below, unit.broker + below
-            yield replace(found, source=source, broker=broker, copy=found.source)
+            yield found._replace(source=source, broker=broker, copy=found.source)
 
 
 def _is_pattern(name: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -57,7 +56,7 @@ def _read(
                 if whole and each.last >= 0:
                     _expect(queue, each)
                 yield from queue_messages(
-                    replace(unit, first=each.start, stop=each.stop),
+                    unit._replace(first=each.start, stop=each.stop),
                     queue,
                     names,
                     CHOICE,
