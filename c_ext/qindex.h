@@ -268,6 +268,24 @@ int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *byt
  * message whose record cannot be read, qi_error_req_id() says which, or about the whole queue. */
 int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns);
 
+/* index_files.c: the journals and segments of a store one after the other, as bytes, in the order of their names; the
+ * store is not opened. `wanted`: only these, "queues/FOLDER" or "queues/FOLDER/FILE", one behind the other, each with a
+ * zero at its end; NULL: all. A file is valid until the next call. */
+typedef struct qi_index_files qi_index_files;
+typedef struct {
+    const uint8_t *bytes;
+    uint64_t size;
+    const char *where; /* "queues/FOLDER/FILE" */
+} qi_index_file;
+qi_index_files *qi_index_files_new(void); /* NULL: no memory */
+void qi_index_files_free(qi_index_files *files);
+/* The next store; may be called as often as there are stores. An error: it cannot be read, and
+ * has no files. */
+int qi_index_files_begin(qi_index_files *files, const char *path, const char *wanted, size_t count);
+/* 1: a file; 0: that was the last. An error: one file or folder cannot be read; the next call goes on behind it. A
+ * journal that was flushed, and what has gone since it was listed, are passed over. */
+int qi_index_files_next(qi_index_files *files, qi_index_file *found);
+
 /* disk_weigh.c: how many bytes lie in the files of each directory and below it, without links. `paths`: one behind the
  * other, each with a zero at its end. `with`: -1 for a directory without a file of this name; NULL: all are weighed. */
 void qi_weigh(const char *paths, size_t count, const char *with, int64_t *bytes);

@@ -79,6 +79,7 @@ C_TESTS = {
     "tape": tapes,
     "bounds": engine,
     "columns": engine,
+    "index_files": engine,
     "corners": engine,
     "crafted": engine,
     "journals": engine,

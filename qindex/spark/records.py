@@ -7,17 +7,20 @@ is opened only for the names of its queues and for the size of its segments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import qindex
-from qindex._core import lib
-from qindex.formats.foreign import Findings, Source, Tree
+from qindex._core import ffi, lib
+from qindex.errors import raise_error
+from qindex.formats.foreign import Source, Tree
 from qindex.spark import columns
+from qindex.spark.columns import Bytes
 from qindex.spark.plan import Unit
 from qindex.spark.schema import arrow_schema
 from qindex.spark.tables import Choice, log
@@ -76,37 +79,57 @@ def records(
 
 def _files(
     units: Iterable[Unit], names: Sequence[str], choice: Choice
-) -> Iterator[tuple[_File, memoryview]]:
+) -> Iterator[tuple[_File, Bytes]]:
     needs_store = choice.queues or not {"queue", "segment", "slot"}.isdisjoint(names)
-    room = FileRoom()
+    files = _IndexFiles()
     for unit in units:
-        tree = None
-        try:
-            tree = Tree(unit.folder, Findings())
-            queues, entries = queue_folders(unit.folder) if needs_store else ({}, _ENTRIES)
-            for folder, source in _sources(unit, tree):
-                with source:
-                    queue = queues.get(folder)
-                    if choice.wants(queue) and (data := room.read(source)):
-                        yield _File(unit, source.where, queue, entries), data
-        except OSError as error:
-            log.warning("%s: %s", unit.source, error)
-        finally:
-            if tree is not None:
-                tree.close()
+        queues, entries = queue_folders(unit.folder) if needs_store else ({}, _ENTRIES)
+        for where, data in files.of(unit, _wanted(unit, queues, choice)):
+            queue = queues.get(where.rpartition("/")[0])
+            if choice.wants(queue):
+                yield _File(unit, where, queue, entries), data
 
 
-def _sources(unit: Unit, tree: Tree) -> Iterator[tuple[str, Source]]:
-    """Journals and segments, each with the folder of its queue."""
+def _wanted(unit: Unit, queues: Mapping[str, str], choice: Choice) -> Sequence[str] | None:
+    """Files, or folders of queues, that have to be looked at; None: all of the store."""
     if unit.files:
-        for where in filter(is_index_file, unit.files):
-            source = tree.try_open(where)
-            if source is not None:
-                yield where.rpartition("/")[0], source
-        return
-    for folder in (f"queues/{name}" for name in tree.folders("queues")):
-        for source in tree.sources(folder, is_index_file):
-            yield folder, source
+        return [f for f in unit.files if choice.wants(queues.get(f.rpartition("/")[0]))]
+    if choice.wants(None):
+        return None
+    return [folder for folder, queue in queues.items() if choice.wants(queue)]
+
+
+class _IndexFiles:
+    """The journals and segments of one store after the other, in memory that stays the same."""
+
+    def __init__(self) -> None:
+        self._files = ffi.gc(lib.qi_index_files_new() or _no_memory(), lib.qi_index_files_free)
+        self._found = ffi.new("qi_index_file *")
+
+    def of(self, unit: Unit, wanted: Sequence[str] | None) -> Iterator[tuple[str, Bytes]]:
+        """Where each is in the store, and its bytes, valid until the next one."""
+        names = ffi.NULL if wanted is None else b"".join(os.fsencode(w) + b"\0" for w in wanted)
+        path, count = os.fsencode(unit.folder), len(wanted or ())
+        _tell(unit, lib.qi_index_files_begin(self._files, path, names, count))
+        while code := lib.qi_index_files_next(self._files, self._found):
+            if _tell(unit, code):
+                where, data = ffi.string(self._found.where), self._found
+                yield os.fsdecode(where), ffi.buffer(data.bytes, data.size)
+
+
+def _no_memory() -> NoReturn:
+    raise MemoryError
+
+
+def _tell(unit: Unit, code: int) -> bool:
+    """An error is logged, and then it is false; a lack of memory is not the store's."""
+    try:
+        if code < 0:
+            raise_error(code)
+    except (qindex.QindexError, OSError) as error:
+        log.warning("%s: %s", unit.source, error)
+        return False
+    return True
 
 
 class FileRoom:
