@@ -347,8 +347,8 @@ static bool part_payload(qi_columns *columns, uint32_t row, const qi_message *me
 
 static int64_t message_rows(qi_queue *queue, uint64_t stop, qi_columns *columns) {
     uint8_t scratch[4096]; /* with room the core need not say that there is none */
-    uint32_t row = 0;
-    if (columns->bodies)
+    uint32_t first = columns->first, row = first;
+    if (columns->bodies && first == 0)
         columns->body_starts[0] = columns->header_starts[0] = 0;
     while (row < columns->room && columns->at < stop) {
         qi_message message = {.flags = 0}; /* stays so if its record cannot be read */
@@ -369,10 +369,10 @@ static int64_t message_rows(qi_queue *queue, uint64_t stop, qi_columns *columns)
         if (got == QI_E_CORRUPT && known && message.flags & QI_STORED)
             message.flags |= QI_NO_BODY;
         else if (got < 0 && (got != QI_E_ROOM || columns->bodies))
-            return row ? (int64_t)row : got;
+            return row > first ? (int64_t)row : got;
         message_row(columns, row, &message);
         if (columns->bodies && !part_payload(columns, row, &message))
-            return row ? (int64_t)row : qi_fail(QI_E_ROOM, "the headers need more room");
+            return row > first ? (int64_t)row : qi_fail(QI_E_ROOM, "the headers need more room");
         columns->at = message.req_id + 1;
         row++;
     }

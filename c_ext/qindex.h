@@ -223,10 +223,11 @@ int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, si
 
 /* columns.c: many rows in one call, each column an array of the caller's with room for `room` rows; NULL: not wanted.
  * Bits are one per row, the lowest of a byte first. Begin with zeros in what is not a column; each call fills the columns
- * from their first row on, those of records from row `first` on, and goes on where the one before has ended. */
+ * from their first row on, those of records and messages from row `first` on, and goes on where the one before has
+ * ended. */
 typedef struct {
     uint32_t room;
-    uint32_t first;      /* of records: rows before it are there already, of other files */
+    uint32_t first;      /* rows before it are there already, of other files or queues */
     uint64_t at, inside; /* where the next call begins */
     uint64_t effort;     /* what the search behind damage may still cost */
     uint64_t damaged;    /* bytes so far that were no frame, with a frame behind them */
@@ -263,8 +264,8 @@ enum {
 int64_t qi_columns_records(const void *bytes, size_t size, qi_columns *columns);
 int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *bytes, size_t size,
                           qi_columns *columns);
-/* The messages of a queue that are not acked, from ReqId `at` up to below `stop`. QI_NO_BODY in kind: what its record
- * names cannot be read. QI_E_ROOM: the next payload has more bytes than there is room for. Another error is about a
+/* The messages of a queue that are not acked, from ReqId `at` up to below `stop`: the number of rows, with those before
+ * `first`. QI_NO_BODY in kind: what its record names cannot be read. QI_E_ROOM: the next payload has more bytes than there is room for. Another error is about a
  * message whose record cannot be read, qi_error_req_id() says which, or about the whole queue. */
 int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns);
 

@@ -7,7 +7,9 @@ means is in qindex.h, at qi_columns; each value that a row does not have is null
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -194,13 +196,69 @@ class _Walk:
                 return
 
 
-class Messages:
-    """The messages of a queue's handle that are not acked, from ReqId `start` to below `stop`.
+@dataclass(slots=True)
+class Range(Generic[T]):
+    """Messages of a queue's handle that are not acked, from ReqId `start` to below `stop`.
 
-    Columns are those of `names`, and body and headers (raw) `with_bodies`. A row whose kind has
-    QI_NO_BODY is a message whose body cannot be read. `unreadable` gets (ReqId or None, text) of
-    each message whose record cannot be read: it has no row; None: reading had to end there.
+    `unreadable` gets (ReqId or None, text) of each message whose record cannot be read: it has no
+    row; None: reading had to end there. It is complete when the next range is asked for.
     """
+
+    what: T
+    handle: Any
+    start: int = 0
+    stop: int = REQ_ID_STOP
+    unreadable: list[tuple[int | None, str]] = field(default_factory=list)
+
+    def pass_over(self, code: int, struct: Any) -> bool:
+        """The message that cannot be read is noted; False: what is behind it cannot be reached."""
+        text = ffi.string(lib.qi_error_text()).decode("utf-8", "replace")
+        req_id: int = lib.qi_error_req_id() if code == lib.QI_E_CORRUPT else -1
+        goes_on = req_id >= int(struct.at)
+        self.unreadable.append((req_id if goes_on else None, text))
+        if goes_on:
+            struct.at = req_id + 1
+        return goes_on
+
+
+def messages_of(
+    ranges: Iterable[Range[T]],
+    names: Collection[str] = MESSAGES,
+    *,
+    with_bodies: bool = False,
+    rows: int = ROWS,
+) -> Iterator[tuple[pa.RecordBatch, list[tuple[T, int]]]]:
+    """The messages of many queues, and whose they are: (what came with the range, rows).
+
+    Of a thousand small queues one batch is made. Columns are those of `names`, and body and headers
+    (raw) `with_bodies`. A row whose kind has QI_NO_BODY is a message whose body cannot be read.
+    """
+    room = _Room(names, _VALID_OF_MESSAGES, rows)
+    usual = bodies = BODIES_BYTES if with_bodies else 0
+    room.renew(bodies)
+    struct = room.struct
+    parts: list[tuple[T, int]] = []
+    for each in ranges:
+        struct.at = each.start
+        while (end := lib.qi_columns_messages(each.handle, each.stop, struct)) != struct.first:
+            if end > struct.first:
+                parts.append((each.what, end - struct.first))
+                struct.first = end
+            if end == rows or (end == lib.QI_E_ROOM and struct.first):
+                yield room.batch(struct.first), parts
+                struct.first, parts, bodies = 0, [], usual
+                room.renew(bodies)
+            elif end == lib.QI_E_ROOM and bodies < 1 << 30:
+                bodies *= 2
+                room.renew(bodies)
+            elif end < 0 and not each.pass_over(end, struct):
+                break
+    if parts:
+        yield room.batch(struct.first), parts
+
+
+class Messages:
+    """The messages of one queue: see Range and messages_of()."""
 
     def __init__(
         self,
@@ -212,32 +270,12 @@ class Messages:
         with_bodies: bool = False,
         rows: int = ROWS,
     ) -> None:
-        self.unreadable: list[tuple[int | None, str]] = []
-        self._handle = handle
-        self._stop = stop
-        self._bodies_bytes = BODIES_BYTES if with_bodies else 0
-        self._room = _Room(names, _VALID_OF_MESSAGES, rows)
-        self._room.struct.at = start
+        self._range = Range(None, handle, start, stop)
+        self._batches = partial(messages_of, names=names, with_bodies=with_bodies, rows=rows)
+
+    @property
+    def unreadable(self) -> list[tuple[int | None, str]]:
+        return self._range.unreadable
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        self._room.renew(self._bodies_bytes)
-        struct = self._room.struct
-        while rows := lib.qi_columns_messages(self._handle, self._stop, struct):
-            if rows > 0:
-                yield self._room.batch(rows)
-                self._room.renew(self._bodies_bytes)
-            elif rows == lib.QI_E_ROOM and self._bodies_bytes < 1 << 30:
-                self._bodies_bytes *= 2
-                self._room.renew(self._bodies_bytes)
-            elif not self._pass_over(rows):
-                return
-
-    def _pass_over(self, code: int) -> bool:
-        """The message that cannot be read is noted; False: what is behind it cannot be reached."""
-        text = ffi.string(lib.qi_error_text()).decode("utf-8", "replace")
-        req_id: int = lib.qi_error_req_id() if code == lib.QI_E_CORRUPT else -1
-        goes_on = req_id >= int(self._room.struct.at)
-        self.unreadable.append((req_id if goes_on else None, text))
-        if goes_on:
-            self._room.struct.at = req_id + 1
-        return goes_on
+        return (batch for batch, _ in self._batches([self._range]))

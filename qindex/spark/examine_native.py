@@ -20,8 +20,9 @@ from qindex.formats.foreign import Findings, Tree
 from qindex.spark import columns
 from qindex.spark.examine import Examination, Limits
 from qindex.spark.examine_bodies import References, examine_bodies
-from qindex.spark.native import has, is_expired, long, segment_of
+from qindex.spark.native import has, is_expired, long
 from qindex.spark.records import JOURNALS, FileRoom, index_files, is_index_file, published
+from qindex.spark.tables import segment_of
 
 _NUMBER: Final = re.compile(r"[0-9]+")
 _INDEX_ONLY: Final = 56  # offsets in store.meta
@@ -216,7 +217,7 @@ def _by_segment(req_ids: pa.ChunkedArray, entries: int) -> dict[int, pa.ChunkedA
     """Of most queues nothing is in the journals."""
     if not len(req_ids):
         return {}
-    segments = segment_of(req_ids, entries)
+    segments = segment_of(req_ids, long(entries))
     return {
         number: req_ids.filter(pc.equal(segments, long(number)))
         for number in pc.unique(segments).to_pylist()

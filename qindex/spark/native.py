@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +18,16 @@ from qindex.formats.foreign import Findings, Tree
 from qindex.formats.native_messages import MessageFiles
 from qindex.spark import columns
 from qindex.spark.plan import Unit
-from qindex.spark.tables import LOST, Choice, fill, headers_as_json, log
+from qindex.spark.tables import (
+    LOST,
+    Choice,
+    fill,
+    headers_as_json,
+    log,
+    segment_of,
+    slot_of,
+    spread,
+)
 
 MESSAGE_FILE_BYTES_MAX: Final = 1 << 33
 _FALSE: Final = pa.scalar(False)
@@ -34,57 +44,98 @@ _RAW: Final = {
 }
 
 
-def messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
-    """What is alive, queue by queue."""
-    try:
-        with qindex.open(unit.folder, read_only=True, create=False) as store:
-            entries = store.stats().segment_entries
-            moved = moved_files(unit, names)
-            for name in [unit.queue] if unit.queue is not None else store.queues():
-                if not choice.wants(name):
-                    continue
-                try:
-                    queue = store.queue(name, create=False)
-                except (qindex.StoreCorrupt, qindex.QueueMissing) as error:
-                    log.warning("%s: %s: %s", unit.source, name, error)
-                    continue
-                tell = partial(log.warning, "%s: %s: %s", unit.source, name)
-                yield from queue_messages(unit, queue, names, choice, entries, moved, tell)
-    except (qindex.QindexError, OSError) as error:
-        log.warning("%s: %s", unit.source, error)
+@dataclass(slots=True)
+class Rows:
+    """What all messages of a queue have in common."""
+
+    unit: Unit
+    queue: str
+    entries: int  # per segment
+    moved: dict[int, int]  # see moved_files()
+    tell: Callable[[str], object]  # hears of each message that cannot be read; may raise
 
 
-def queue_messages(
-    unit: Unit,
-    queue: qindex.Queue,
-    names: Sequence[str],
-    choice: Choice,
-    entries: int,
-    moved: dict[int, int],
-    tell: Callable[[str], object],
+def messages(
+    units: Iterable[Unit], names: Sequence[str], choice: Choice
 ) -> Iterator[pa.RecordBatch]:
-    """What is alive in one queue. `tell` hears of each message that cannot be read; it may raise.
+    """What is alive, store by store and queue by queue, those of small ones together."""
+    return batches_of(_ranges(units, names, choice), names, choice)
 
-    `entries`: per segment; `moved`: see moved_files().
-    """
+
+def _ranges(
+    units: Iterable[Unit], names: Sequence[str], choice: Choice
+) -> Iterator[columns.Range[Rows]]:
+    for unit in units:
+        try:
+            with qindex.open(unit.folder, read_only=True, create=False) as store:
+                yield from _ranges_in(store, unit, names, choice)
+        except (qindex.QindexError, OSError) as error:
+            log.warning("%s: %s", unit.source, error)
+
+
+def _ranges_in(
+    store: qindex.Store, unit: Unit, names: Sequence[str], choice: Choice
+) -> Iterator[columns.Range[Rows]]:
+    entries, moved = store.stats().segment_entries, moved_files(unit, names)
+    for name in [unit.queue] if unit.queue is not None else store.queues():
+        if not choice.wants(name):
+            continue
+        try:
+            queue = store.queue(name, create=False)
+        except (qindex.StoreCorrupt, qindex.QueueMissing) as error:
+            log.warning("%s: %s: %s", unit.source, name, error)
+            continue
+        tell = partial(log.warning, "%s: %s: %s", unit.source, name)
+        yield from range_of(queue, Rows(unit, name, entries, moved, tell), choice)
+
+
+def range_of(queue: qindex.Queue, rows: Rows, choice: Choice) -> Iterator[columns.Range[Rows]]:
+    """The one of this queue; behind it, `rows` is told what could not be read."""
+    start, stop = max(rows.unit.first, choice.first), min(rows.unit.stop, choice.last + 1)
+    asked = columns.Range(rows, queue._handle, start, stop)
+    yield asked
+    for _, text in asked.unreadable:
+        rows.tell(text)
+
+
+def batches_of(
+    ranges: Iterable[columns.Range[Rows]], names: Sequence[str], choice: Choice
+) -> Iterator[pa.RecordBatch]:
+    """What is alive in them."""
+    wanted = _ALWAYS.union(*(_RAW[name] for name in names if name in _RAW))
     with_bodies = "body" in names or "headers" in names
-    walk = columns.Messages(
-        queue._handle,
-        _ALWAYS.union(*(_RAW[name] for name in names if name in _RAW)),
-        start=max(unit.first, choice.first),
-        stop=min(unit.stop, choice.last + 1),
-        with_bodies=with_bodies,
-        rows=max(1, min(columns.ROWS, len(queue), unit.stop - unit.first)),
-    )
-    for batch in walk:
-        lost = batch["req_id"].filter(has(batch, lib.QI_NO_BODY))
-        for req_id in lost.to_pylist() if LOST not in choice.states else ():
-            tell(f"the body of message {req_id} cannot be read")
+    for batch, parts in columns.messages_of(ranges, wanted, with_bodies=with_bodies):
+        if LOST not in choice.states:
+            _tell_lost(batch, parts)
         mask = _chosen(batch, choice)
-        chosen = batch if mask is None else batch.filter(mask)
-        yield _as_messages(unit, queue.name, names, chosen, entries, moved)
-    for _, text in walk.unreadable:
-        tell(text)
+        if mask is None:
+            yield _as_messages(names, batch, parts)
+        elif left := _left(parts, mask):
+            yield _as_messages(names, batch.filter(mask), left)
+
+
+def _tell_lost(batch: pa.RecordBatch, parts: Sequence[tuple[Rows, int]]) -> None:
+    lost = has(batch, lib.QI_NO_BODY)
+    if not pc.any(lost).as_py():
+        return
+    for rows, start, count in _places(parts):
+        its = batch["req_id"].slice(start, count).filter(lost.slice(start, count))
+        for req_id in its.to_pylist():
+            rows.tell(f"the body of message {req_id} cannot be read")
+
+
+def _left(parts: Sequence[tuple[Rows, int]], mask: pa.Array) -> list[tuple[Rows, int]]:
+    """How many rows of each part are chosen, where any is."""
+    counts = ((rows, mask.slice(start, count).true_count) for rows, start, count in _places(parts))
+    return [(rows, count) for rows, count in counts if count]
+
+
+def _places(parts: Sequence[tuple[Rows, int]]) -> Iterator[tuple[Rows, int, int]]:
+    """Where the rows of each part begin, and how many they are."""
+    start = 0
+    for rows, count in parts:
+        yield rows, start, count
+        start += count
 
 
 def has(batch: pa.RecordBatch, flag: int) -> pa.Array:
@@ -104,14 +155,6 @@ def is_expired(expiry: pa.Array, now_us: int | None = None) -> pa.Array:
     """By the clock of this machine; false where there is no expiry."""
     now = pa.scalar(int(time.time() * 1e6) if now_us is None else now_us, expiry.type)
     return pc.fill_null(pc.less_equal(expiry, now), _FALSE)
-
-
-def segment_of(req_id: pa.Array, entries: int) -> pa.Array:
-    return pc.divide(req_id, long(entries))
-
-
-def _slot_of(req_id: pa.Array, entries: int) -> pa.Array:
-    return pc.subtract(req_id, pc.multiply(segment_of(req_id, entries), long(entries)))
 
 
 def _states(batch: pa.RecordBatch) -> pa.Array:
@@ -143,19 +186,14 @@ def _chosen(batch: pa.RecordBatch, choice: Choice) -> pa.Array | None:
 
 
 def _as_messages(
-    unit: Unit,
-    name: str,
-    names: Sequence[str],
-    batch: pa.RecordBatch,
-    entries: int,
-    moved: dict[int, int],
+    names: Sequence[str], batch: pa.RecordBatch, parts: Sequence[tuple[Rows, int]]
 ) -> pa.RecordBatch:
     req_id = batch["req_id"]
-    values: dict[str, Any] = {
-        "queue": name,
+    values = {
+        "queue": lambda: spread(parts, lambda rows: rows.queue, pa.string()),
         "req_id": req_id,
-        "segment": lambda: segment_of(req_id, entries),
-        "slot": lambda: _slot_of(req_id, entries),
+        "segment": lambda: segment_of(req_id, _entries(parts)),
+        "slot": lambda: slot_of(req_id, _entries(parts)),
         "state": lambda: _states(batch),
         "priority": lambda: batch["priority"],
         "due": lambda: batch["due_us"],
@@ -165,17 +203,12 @@ def _as_messages(
         "persistent": lambda: pc.invert(has(batch, lib.QI_TRANSIENT)),
         "msg_id": lambda: batch["msg_id"],
         "size": lambda: batch["size"],
-        "file": lambda: _files(batch["file"], moved),
-        "offset": lambda: pc.if_else(_is_moved(batch["file"], moved), None, batch["offset"]),
+        "file": lambda: _by_part(batch, parts, _files),
+        "offset": lambda: _by_part(batch, parts, _offsets),
+        "body": lambda: batch["body"],
+        "headers": lambda: _headers(batch["headers"]),
     }
-    if "body" in names:
-        values["body"] = batch["body"]
-    if "headers" in names:
-        values["headers"] = lambda: _headers(batch["headers"])
-    wanted = {
-        key: value() if callable(value) else value for key, value in values.items() if key in names
-    }
-    return fill(unit, "messages", names, batch.num_rows, wanted)
+    return fill("messages", names, [(rows.unit, count) for rows, count in parts], values)
 
 
 def _headers(tables: pa.Array) -> pa.Array:
@@ -200,16 +233,34 @@ def moved_files(unit: Unit, names: Sequence[str]) -> dict[int, int]:
         tree.close()
 
 
-def _is_moved(file: pa.Array, moved: dict[int, int]) -> pa.Array:
-    return pc.is_in(file, pa.array(list(moved), pa.int64()))
+def _by_part(
+    batch: pa.RecordBatch,
+    parts: Sequence[tuple[Rows, int]],
+    value: Callable[[pa.RecordBatch, dict[int, int]], pa.Array],
+) -> pa.Array:
+    """A value that depends on what a compaction of each store has moved."""
+    if not any(rows.moved for rows, _ in parts):
+        return value(batch, {})
+    arrays = [value(batch.slice(start, n), rows.moved) for rows, start, n in _places(parts)]
+    return pa.concat_arrays(arrays)
 
 
-def _files(file: pa.Array, moved: dict[int, int]) -> pa.Array:
+def _offsets(batch: pa.RecordBatch, moved: dict[int, int]) -> pa.Array:
+    """In the files where they were born; null for what was moved."""
+    is_moved = pc.is_in(batch["file"], pa.array(list(moved), pa.int64()))
+    return pc.if_else(is_moved, None, batch["offset"])
+
+
+def _files(batch: pa.RecordBatch, moved: dict[int, int]) -> pa.Array:
     """Their names; null for a message that stands in the index."""
-    births = pc.unique(file).to_pylist()
+    births = pc.unique(batch["file"]).to_pylist()
     found = [None if b is None else f"messages/{moved.get(b, b)}.qms" for b in births]
-    at = pc.index_in(file, pa.array(births, pa.int64()))
+    at = pc.index_in(batch["file"], pa.array(births, pa.int64()))
     return pc.take(pa.array(found, pa.string()), at)
+
+
+def _entries(parts: Sequence[tuple[Rows, int]]) -> pa.Array:
+    return spread(parts, lambda rows: rows.entries, pa.int64())
 
 
 # --- bodies -------------------------------------------------------------------------------------
@@ -231,10 +282,10 @@ def bodies(unit: Unit, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
                     "size": batch["size"],
                     "published_to": batch["count"],
                     "sound": pc.equal(batch["kind"], _byte(lib.QI_ROW_SOUND)),
-                    "file": where,
+                    "file": pa.repeat(where, batch.num_rows),
                     "offset": batch["offset"],
                 }
-                yield fill(unit, "bodies", names, batch.num_rows, values)
+                yield fill("bodies", names, [(unit, batch.num_rows)], values)
     except OSError as error:
         log.warning("%s: %s", unit.source, error)
     finally:

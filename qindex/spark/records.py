@@ -8,9 +8,10 @@ is opened only for the names of its queues and for the size of its segments.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from functools import partial
+from typing import Final, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +23,7 @@ from qindex.formats.foreign import Source, Tree
 from qindex.spark import columns
 from qindex.spark.columns import Bytes
 from qindex.spark.plan import Unit
-from qindex.spark.schema import arrow_schema
-from qindex.spark.tables import Choice, log
+from qindex.spark.tables import Choice, fill, log, segment_of, slot_of, spread
 
 FILE_BYTES_MAX: Final = 1 << 30  # of a journal or a segment: FORMAT.rst, section 8
 JOURNALS: Final = ("journal.jif", "journal.alt")
@@ -162,47 +162,20 @@ def _as_records(
     names: Sequence[str], batch: pa.RecordBatch, parts: Sequence[tuple[_File, int]]
 ) -> pa.RecordBatch:
     """`parts`: whose rows these are."""
-    schema = arrow_schema("records", names)
-    made: dict[str, Callable[[], Any]] = {
-        "source": lambda: _spread(parts, lambda file: file.unit.source, pa.string()),
-        "broker": lambda: _spread(parts, lambda file: file.unit.broker, pa.string()),
-        "format": lambda: _spread(parts, lambda file: file.unit.format, pa.string()),
-        "queue": lambda: _spread(parts, lambda file: file.queue, pa.string()),
-        "file": lambda: _spread(parts, lambda file: file.where, pa.string()),
+    req_id = partial(batch.column, "req_id")
+    values = {
+        **{name: partial(batch.column, raw) for name, raw in _RAW.items()},
+        "queue": lambda: spread(parts, lambda file: file.queue, pa.string()),
+        "file": lambda: spread(parts, lambda file: file.where, pa.string()),
         "kind": lambda: _KINDS.take(batch["kind"]),
-        "segment": lambda: pc.divide(batch["req_id"], _entries(parts)),
-        "slot": lambda: _slots(batch["req_id"], _entries(parts)),
-        "vhost": lambda: pa.nulls(batch.num_rows, pa.string()),
+        "segment": lambda: segment_of(req_id(), _entries(parts)),
+        "slot": lambda: slot_of(req_id(), _entries(parts)),
     }
-    arrays = []
-    for name in names:
-        array = made[name]() if name in made else batch[_RAW[name]]
-        wanted = schema.field(name).type
-        arrays.append(array if array.type == wanted else pc.cast(array, wanted))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return fill("records", names, [(file.unit, rows) for file, rows in parts], values)
 
 
 def _entries(parts: Sequence[tuple[_File, int]]) -> pa.Array:
-    return _spread(parts, lambda file: file.entries, pa.int64())
-
-
-def _slots(req_id: pa.Array, entries: pa.Array) -> pa.Array:
-    return pc.subtract(req_id, pc.multiply(pc.divide(req_id, entries), entries))
-
-
-def _spread(
-    parts: Sequence[tuple[_File, int]], value: Callable[[_File], Any], kind: pa.DataType
-) -> pa.Array:
-    """What each file has, once for each of its rows."""
-    runs: list[tuple[Any, int]] = []
-    for file, rows in parts:
-        its = value(file)
-        if runs and runs[-1][0] == its:
-            runs[-1] = (its, runs[-1][1] + rows)
-        else:
-            runs.append((its, rows))
-    arrays = [pa.repeat(pa.scalar(its, kind), rows) for its, rows in runs]
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+    return spread(parts, lambda file: file.entries, pa.int64())
 
 
 def queue_folders(source: str) -> tuple[dict[str, str], int]:

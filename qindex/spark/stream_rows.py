@@ -10,11 +10,12 @@ from typing import Final
 import pyarrow as pa
 
 import qindex
-from qindex.spark.native import moved_files, queue_messages
+from qindex.spark import columns
+from qindex.spark.native import Rows, batches_of, moved_files, range_of
 from qindex.spark.plan import Unit
 from qindex.spark.stream_offsets import Range
 from qindex.spark.stream_store import first_live, identity
-from qindex.spark.tables import Choice, joined
+from qindex.spark.tables import Choice
 
 # What waits for its time was left out when the batch was planned, by this or by another clock.
 CHOICE: Final = Choice(states=frozenset(("ready", "delivered", "delayed")))
@@ -29,9 +30,8 @@ def read_ranges(
     each range ends with a message that is alive; RuntimeError if it is not seen here.
     """
     groups = groupby(ranges, lambda each: (each.store, each.queue, each.identity))
-    yield from joined(
-        batch for key, group in groups for batch in _read(*key, list(group), names, lose, whole)
-    )
+    found = (each for key, group in groups for each in _read(*key, list(group), names, lose, whole))
+    yield from batches_of(found, names, CHOICE)
 
 
 def _read(
@@ -42,9 +42,13 @@ def _read(
     names: Sequence[str],
     lose: Callable[[str], None],
     whole: bool,
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[columns.Range[Rows]]:
     """Ranges of one queue, which is opened once."""
     unit = Unit(path, Path(path).name, "qindex", 0, name)
+
+    def tell(text: str) -> None:
+        lose(f"{name!r} of {path}: {text}")
+
     try:
         with qindex.open(path, read_only=True, create=False) as store:
             queue = store.queue(name, create=False)
@@ -55,15 +59,11 @@ def _read(
             for each in ranges:
                 if whole and each.last >= 0:
                     _expect(queue, each)
-                yield from queue_messages(
-                    unit._replace(first=each.start, stop=each.stop),
-                    queue,
-                    names,
-                    CHOICE,
-                    entries,
-                    moved,
-                    lambda text: lose(f"{name!r} of {path}: {text}"),
+                part = unit._replace(first=each.start, stop=each.stop)
+                rows = Rows(
+                    part, name, entries, moved, lambda text: lose(f"{name!r} of {path}: {text}")
                 )
+                yield from range_of(queue, rows, CHOICE)
     except (qindex.StoreMissing, qindex.QueueMissing):
         lose(f"the queue {name!r} of {path} is gone")
 

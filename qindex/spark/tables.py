@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from itertools import chain, groupby
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,7 @@ from qindex.spark.plan import NATIVE, Unit
 from qindex.spark.remote import here
 from qindex.spark.schema import TABLES, arrow_schema
 
+P = TypeVar("P")
 log: Final = logging.getLogger("qindex.spark")
 ROWS: Final = 65536
 HELD_BYTES_MAX: Final = 64 << 20
@@ -71,10 +73,26 @@ def batches(
         from qindex.spark.records import records
 
         yield from records((unit for unit in found if unit.format == NATIVE), names, choice)
-        return
-    yield from joined(
-        batch for unit in found for batch in _batches(unit, table, names, choice, limits, output)
-    )
+    elif table == "messages":
+        yield from joined(_messages(found, names, choice))
+    else:
+        each = (_batches(unit, table, names, choice, limits, output) for unit in found)
+        yield from joined(chain.from_iterable(each))
+
+
+def _messages(
+    units: Iterable[Unit], names: Sequence[str], choice: Choice
+) -> Iterator[pa.RecordBatch]:
+    for is_native, group in groupby(units, lambda unit: unit.format == NATIVE):
+        if is_native:
+            from qindex.spark import native
+
+            yield from native.messages(group, names, choice)
+        else:
+            from qindex.spark import foreign
+
+            for unit in group:
+                yield from foreign.messages(unit, names, choice)
 
 
 def _batches(
@@ -85,13 +103,7 @@ def _batches(
     limits: Limits | None,
     output: Output | None,
 ) -> Iterator[pa.RecordBatch]:
-    if table == "messages":
-        if unit.format == NATIVE:
-            from qindex.spark.native import messages
-        else:
-            from qindex.spark.foreign import messages
-        yield from messages(unit, names, choice)
-    elif table == "bodies":  # the other readers have them with the messages
+    if table == "bodies":  # the other readers have them with the messages
         if unit.format == NATIVE:
             from qindex.spark.native import bodies
 
@@ -110,21 +122,50 @@ def _batches(
 
 
 def fill(
-    unit: Unit, table: str, names: Sequence[str], rows: int, values: Mapping[str, Any]
+    table: str, names: Sequence[str], parts: Sequence[tuple[Unit, int]], values: Mapping[str, Any]
 ) -> pa.RecordBatch:
-    """A batch of `rows`: arrays as they are, one value for all, and null for what is not there."""
+    """A batch of these parts, whose rows and how many; of what is not in `values`, nulls.
+
+    A value may be a function that makes it, which is called only if a name asks for it.
+    """
+    values = {
+        "source": lambda: spread(parts, lambda unit: unit.source, pa.string()),
+        "broker": lambda: spread(parts, lambda unit: unit.broker, pa.string()),
+        "format": lambda: spread(parts, lambda unit: unit.format, pa.string()),
+        **values,
+    }
     schema = arrow_schema(table, names)
-    values = {"source": unit.source, "broker": unit.broker, "format": unit.format, **values}
     arrays = []
     for name in names:
         value, wanted = values.get(name), schema.field(name).type
-        if value is None:
-            arrays.append(pa.nulls(rows, wanted))
-        elif isinstance(value, (pa.Array, pa.ChunkedArray)):
-            arrays.append(value if value.type == wanted else pc.cast(value, wanted))
-        else:
-            arrays.append(pa.repeat(pa.scalar(value, wanted), rows))
+        array = value() if callable(value) else value
+        if array is None:
+            array = pa.nulls(sum(rows for _, rows in parts), wanted)
+        arrays.append(array if array.type == wanted else pc.cast(array, wanted))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def spread(
+    parts: Sequence[tuple[P, int]], value: Callable[[P], Any], kind: pa.DataType
+) -> pa.Array:
+    """What each part has, once for each of its rows."""
+    runs: list[tuple[Any, int]] = []
+    for part, rows in parts:
+        its = value(part)
+        if runs and runs[-1][0] == its:
+            runs[-1] = (its, runs[-1][1] + rows)
+        else:
+            runs.append((its, rows))
+    arrays = [pa.repeat(pa.scalar(its, kind), rows) for its, rows in runs]
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def segment_of(req_id: pa.Array, entries: pa.Array | pa.Scalar) -> pa.Array:
+    return pc.divide(req_id, entries)
+
+
+def slot_of(req_id: pa.Array, entries: pa.Array) -> pa.Array:
+    return pc.subtract(req_id, pc.multiply(segment_of(req_id, entries), entries))
 
 
 def from_rows(

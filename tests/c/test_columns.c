@@ -449,7 +449,40 @@ static void test_messages_end_where_they_are_to(void) {
     corner_end(&corner);
 }
 
+/* One queue behind the other in the same columns: what stands before `first` is not touched, an error neither. */
+static void test_messages_go_on_behind_those_of_another_queue(void) {
+    struct corner corner = corner_new();
+    publish_many(corner.a, 3);
+    assert(qi_publish_with(corner.b, "head", 4, "body", 4, 0, 0, 0) >= 0);
+    publish_many(corner.b, 1);
+    for (int bodies = 0; bodies < 2; bodies++) {
+        qi_columns columns = columns_of(ROOM, bodies);
+        assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 3);
+        columns.first = 3;
+        assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 3); /* the end */
+        columns.at = 0;
+        if (bodies) { /* the headers fit no more, then the body */
+            columns.headers_room = 3;
+            assert(qi_columns_messages(corner.b, UINT64_MAX, &columns) == QI_E_ROOM);
+            columns.headers_room = BYTES;
+            columns.bodies_room = 30 + 7;
+            assert(qi_columns_messages(corner.b, UINT64_MAX, &columns) == QI_E_ROOM);
+            columns.bodies_room = BYTES;
+        }
+        assert(qi_columns_messages(corner.b, UINT64_MAX, &columns) == 5);
+        static const int64_t ids[] = {0, 1, 2, 0, 1}, sizes[] = {10, 10, 10, 4, 10};
+        assert(memcmp(table.req_id, ids, sizeof ids) == 0);
+        assert(memcmp(table.size, sizes, sizeof sizes) == 0);
+        static const int32_t starts[] = {0, 10, 20, 30, 34, 44}, heads[] = {0, 0, 0, 0, 4, 4};
+        assert(!bodies || memcmp(table.body_starts, starts, sizeof starts) == 0);
+        assert(!bodies || memcmp(table.header_starts, heads, sizeof heads) == 0);
+        assert(!bodies || memcmp(table.bodies + 30, "body", 4) == 0);
+    }
+    corner_end(&corner);
+}
+
 int main(void) {
+    test_messages_go_on_behind_those_of_another_queue();
     test_bodies_of_a_compacted_file_are_found();
     test_messages_of_any_size_have_rows_and_records_that_are_gone_do_not();
     test_messages_of_many_segments_have_rows_in_their_order();

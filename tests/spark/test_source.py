@@ -16,6 +16,8 @@ from qindex.formats.reader import open_node
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'qindex[spark]'")
 
+from qindex.cli.messages import STATES
+from qindex.spark import columns
 from qindex.spark.plan import Unit, find, pack, plan
 from qindex.spark.schema import TABLES, arrow_schema
 from qindex.spark.tables import Choice, batches, default_names
@@ -78,6 +80,34 @@ def test_many_small_directories_are_one_batch(tmp_path: Path) -> None:
         (only,) = batches(units, table, ["size"], Choice())
         assert only.num_rows == 5 * 71
     assert list(batches(units, "records", ["size"], Choice(queues=("nobody",)))) == []
+
+
+@pytest.mark.parametrize("bodies_bytes", [300, 8 << 20])
+def test_messages_of_many_stores_share_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bodies_bytes: int
+) -> None:
+    monkeypatch.setattr(columns, "BODIES_BYTES", bodies_bytes)
+    options: dict[str, Any] = {"message_file_size": 1 << 16, "embed_below": 100}
+    for number in range(4):
+        with qindex.open(tmp_path / f"{number}", sync="never", **options) as store:
+            queue = store.queue("orders")
+            for size in range(0, 1600, 50):
+                queue.publish(b"%d" % number * size, headers={"n": size} if size % 100 else None)
+            store.queue("later").publish(b"later", delay=1e6)
+            if number % 2:  # its bodies get another file
+                queue.ack_many(queue.get_many(30)[:29])
+                queue.flush()
+                store.queue("other").publish_many([b"z" * 3000] * 30)
+                assert store.compact() > 0
+    units = find([str(tmp_path)])
+    for states in (frozenset(STATES), frozenset(["delayed"]), frozenset(["ready"])):
+        alone = [row for unit in units for row in read([unit], "messages", EVERY, states=states)]
+        found = list(batches(units, "messages", EVERY, Choice(states=states)))
+        assert [row for batch in found for row in batch.to_pylist()] == alone
+        assert alone
+        assert len(found) == 1 or bodies_bytes == 300
+    offsets = {(row["broker"], row["offset"] is None) for row in alone if row["file"]}
+    assert offsets >= {("0", False), ("1", True)}
 
 
 def test_every_directory_is_found_and_named(fleet: Path) -> None:
