@@ -18,17 +18,18 @@
 /* How many ReqIds may have been given out that nothing tells of: all that a queue may live to see in days (H10). */
 #define LOST_REQ_IDS (UINT64_C(1) << 40)
 
-/* A retired journal has none: its megabytes need not be read. 1, 0, or an error: a header that the disk does not give is
- * not one that was retired. */
+/* A retired journal has none, only zeros: its megabytes need not be read. 1, 0, or an error: a header that the disk does
+ * not give is not one that was retired. */
 static int has_header(const struct qi_tape *tape) {
-    uint8_t copies[2][8] = {{0}};
+    static const uint8_t none[QI_JH_SIZE];
+    uint8_t copies[2][QI_JH_SIZE] = {{0}};
     for (uint32_t i = 0; i < 2; i++) {
-        int64_t got = tape->disk->ops->read(tape->disk, tape->file, copies[i], 8,
+        int64_t got = tape->disk->ops->read(tape->disk, tape->file, copies[i], QI_JH_SIZE,
                                             (uint64_t)i * QI_JOURNAL_HEADER_COPY);
         if (got < 0 && !QI_BUG(unread_header_retired))
             return (int)got;
     }
-    return qi_get64(copies[0]) != 0 || qi_get64(copies[1]) != 0;
+    return memcmp(copies[0], none, QI_JH_SIZE) != 0 || memcmp(copies[1], none, QI_JH_SIZE) != 0;
 }
 
 /* Takes over the file. 1: its bytes are in memory; 0: it has none that matter; or an error. */
@@ -37,9 +38,8 @@ static int read_journal(const struct qi_store *store, struct qi_tape *tape, int 
     bool reading = store->options.read_only;
     uint64_t mapped = reading ? 0 : room < QI_LOC_OFFSET_MAX ? room : QI_LOC_OFFSET_MAX;
     int error = qi_tape_open(tape, store->disk, file, mapped, store->use_mapping);
-    int load = error || reading ? !error : has_header(tape);
-    if (load == 1)
-        error = qi_tape_load(tape);
+    int load = error ? error : has_header(tape);
+    error = load == 1 ? qi_tape_load(tape) : 0;
     return error ? error : load;
 }
 
