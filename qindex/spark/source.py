@@ -19,8 +19,8 @@ expiresBefore            the one up to below the other
 stuckBehind,             from when on something is a finding: see qindex audit
 poisonDeliveries
 checkBodies              true; false: bodies are not looked at for files and findings
-targetBytes              of a task; 256 MiB
-minPartitions            at least so many tasks, if there is enough to read; one per core
+targetBytes              of a task; 512 MiB
+minPartitions            so many tasks, or a multiple, if there is enough to read; one per core
 
 Choose here what you can: Spark tells a source in Python neither which columns nor which rows a
 query needs (its filter pushdown gave wrong rows in 4.3.0, and is not used).

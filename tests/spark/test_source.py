@@ -201,7 +201,9 @@ def test_a_store_is_split_for_the_cores_that_are_there(
 def test_small_directories_are_packed_by_bytes() -> None:
     units = [Unit(f"/b/{n}", str(n), "qindex", 1 << (n % 20)) for n in range(10_000)]
     tasks = plan(units, "messages", target_bytes=64 << 20, tasks_min=4)
-    assert len(tasks) == -(-sum(unit.bytes + 65536 for unit in units) // ((64 << 20) + 65536))
+    wanted = sum(unit.bytes + 65536 for unit in units) / ((64 << 20) + 65536)
+    assert len(tasks) == 16 == 4 * round(wanted / 4)  # as many for each of four cores
+    assert len(plan(units, "messages", target_bytes=64 << 20)) == round(wanted) == 18
     weights = [sum(unit.bytes for unit in task) for task in tasks]
     assert max(weights) < 1.2 * min(weights)
     assert sorted(unit.source for task in tasks for unit in task) == sorted(u.source for u in units)
