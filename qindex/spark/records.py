@@ -113,8 +113,8 @@ class _IndexFiles:
         _tell(unit, lib.qi_index_files_begin(self._files, path, names, count))
         while code := lib.qi_index_files_next(self._files, self._found):
             if _tell(unit, code):
-                where, data = ffi.string(self._found.where), self._found
-                yield os.fsdecode(where), ffi.buffer(data.bytes, data.size)
+                where = os.fsdecode(ffi.string(self._found.where))
+                yield where, ffi.buffer(self._found.bytes, self._found.size)
 
 
 def _no_memory() -> NoReturn:

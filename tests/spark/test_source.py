@@ -122,6 +122,30 @@ def test_every_directory_is_found_and_named(fleet: Path) -> None:
         find([str(fleet / "three")])
 
 
+def test_a_store_within_another_is_found_if_it_is_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "outer", tmp_path / "outer/inner", tmp_path / "outer-most"):
+        with qindex.open(path) as store:
+            store.queue("orders").publish(b"x")
+    outer, inner = f"{tmp_path}/outer", f"{tmp_path}/outer/inner"
+    assert [unit.broker for unit in find([inner, outer])] == [".", "inner"]
+    assert [unit.source for unit in find([str(tmp_path)])] == [outer, f"{outer}-most"]
+    names = [unit.broker for unit in find([f"{tmp_path}/*", inner])]
+    assert names == ["outer", "outer-most", "outer/inner"]
+
+
+@pytest.mark.parametrize("table", ["messages", "records", "files"])
+def test_directories_of_several_formats_are_read_together(fleet: Path, table: str) -> None:
+    one, two = find([str(fleet)])
+    names = default_names(table)
+    alone = {unit.format: read([unit], table, names) for unit in (one, two)}
+    assert alone["qindex"]
+    for units in ([one, two], [two, one], [one, two, one]):
+        found = [
+            row for batch in batches(units, table, names, Choice()) for row in batch.to_pylist()
+        ]
+        assert found == [row for unit in units for row in alone[unit.format]]
+
+
 def test_messages_of_a_store_are_what_browse_shows(fleet: Path) -> None:
     found = read(find([f"{fleet}/one"]), "messages", EVERY)
     with qindex.open(fleet / "one", read_only=True) as store:
