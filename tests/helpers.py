@@ -11,7 +11,10 @@ import threading
 from pathlib import Path
 
 import qindex
+from qindex.cli import demo_run
 from qindex.testing import abandon as crash  # noqa: F401 - a crash, as the tests call it
+
+DEMO_NODE = Path(qindex.__file__).parent / "cli" / "demo_node.tar.xz"  # a dead RabbitMQ node
 
 # A few messages cross segments and flushes.
 FEW = {"segment_entries": 16, "max_journal_entries": 24}
@@ -24,6 +27,12 @@ SMALL = {
     "message_file_size": 4096,
     "idle": 3600,  # nothing happens on its own
 }
+
+
+def unpack(archive, folder):
+    """Unpack an archive of ours; return the folder."""
+    demo_run.unpack(archive, folder)
+    return folder
 
 
 def in_child(use):

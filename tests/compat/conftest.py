@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import unpack
 
 from .rabbitmq_server import Server
 
@@ -37,12 +37,6 @@ class DeadNode:
         """What a real node gave back, by (vhost, queue)."""
         queues = self.truth["rabbitmq_recovers"]["queues"]
         return {(queue["vhost"], queue["name"]): queue for queue in queues}
-
-
-def unpack(archive: Path, path: Path) -> Path:
-    with tarfile.open(archive) as tar:
-        tar.extractall(path, filter="data")
-    return path
 
 
 @pytest.fixture(scope="session")

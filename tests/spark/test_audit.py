@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 import threading
 import time
 from collections import Counter
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import DEMO_NODE, unpack
 
 import qindex
 
@@ -25,8 +25,6 @@ from qindex.spark.examine import KINDS, Limits, examine
 from qindex.spark.joins import join_bodies, read
 from qindex.spark.output import Output
 from qindex.spark.plan import find
-
-DEMO_NODE = Path(qindex.__file__).parent / "cli" / "demo_node.tar.xz"
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +61,7 @@ def test_every_planted_fault_is_found_and_nothing_else(tmp_path: Path, seed: int
 
 
 def test_real_directories_have_no_damage(tmp_path: Path) -> None:
-    with tarfile.open(DEMO_NODE) as archive:
-        archive.extractall(tmp_path / "node", filter="data")
+    unpack(DEMO_NODE, tmp_path / "node")
     (unit,) = find([str(tmp_path)])
     examination = examine(unit, Limits())
     assert {row["kind"] for row in examination.findings} == {"expired", "orphan bodies"}

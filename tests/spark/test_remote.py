@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import DEMO_NODE, unpack
 
 import qindex
 from qindex.cli.main import main
@@ -28,7 +28,6 @@ from qindex.spark.plan import Unit, find, plan
 from qindex.spark.recover import RecoverRefused, recover
 from qindex.spark.tables import Choice, batches
 
-DEMO_NODE = Path(qindex.__file__).parent / "cli" / "demo_node.tar.xz"
 COLUMNS = ["source", "broker", "format", "queue", "body"]
 
 
@@ -40,8 +39,7 @@ def fleet(tmp_path: Path) -> Path:
     (tmp_path / "fleet").rename(tmp_path / "store")
     (tmp_path / "fleet/node").mkdir(parents=True)
     (tmp_path / "store").rename(tmp_path / "fleet/store")
-    with tarfile.open(DEMO_NODE) as archive:
-        archive.extractall(tmp_path / "fleet/node/deep", filter="data")
+    unpack(DEMO_NODE, tmp_path / "fleet/node/deep")
     return tmp_path / "fleet"
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pickle
 import shutil
-import tarfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import DEMO_NODE, unpack
 
 import qindex
 from qindex.formats.reader import open_node
@@ -22,7 +22,6 @@ from qindex.spark.plan import Unit, find, pack, plan
 from qindex.spark.schema import TABLES, arrow_schema
 from qindex.spark.tables import Choice, batches, default_names
 
-DEMO_NODE = Path(qindex.__file__).parent / "cli" / "demo_node.tar.xz"
 EVERY = [column.name for column in TABLES["messages"]]
 
 
@@ -44,8 +43,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
         failed.nack(failed.get(), requeue=False)
         failed.publish(b"later", delay=1e6)
     (root / "two" / "deep").mkdir(parents=True)
-    with tarfile.open(DEMO_NODE) as archive:
-        archive.extractall(root / "two" / "deep", filter="data")
+    unpack(DEMO_NODE, root / "two" / "deep")
     return root
 
 

@@ -6,13 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import DEMO_NODE, unpack
 
 import qindex
 from qindex.cli.main import main
@@ -26,7 +26,6 @@ from qindex.spark.plan import Unit, find
 from qindex.spark.recover import RecoverRefused, recover
 from qindex.spark.tables import Choice
 
-DEMO_NODE = Path(qindex.__file__).parent / "cli" / "demo_node.tar.xz"
 COLUMNS = ["broker", "queue", "req_id", "body"]
 STORES = 6
 SECONDS_MAX = 60
@@ -47,8 +46,7 @@ def fleet(tmp_path: Path) -> Path:
 def dead(tmp_path: Path) -> Path:
     """Three copies of a dead RabbitMQ node."""
     for name in ("one", "two", "three"):
-        with tarfile.open(DEMO_NODE) as archive:
-            archive.extractall(tmp_path / "dead" / name, filter="data")
+        unpack(DEMO_NODE, tmp_path / "dead" / name)
     return tmp_path / "dead"
 
 

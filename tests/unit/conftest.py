@@ -6,21 +6,19 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pytest
-from helpers import FEW
+from helpers import DEMO_NODE, FEW, unpack
 
 import qindex
 from qindex.cli.main import main
 from qindex.testing import SimulatedDisk, abandon
 
 SVG_TEXT = "{http://www.w3.org/2000/svg}text"
-DEMO_NODE = Path(qindex.__file__).parent / "cli" / "demo_node.tar.xz"
 
 
 class Ran(NamedTuple):
@@ -84,8 +82,7 @@ def simulated(disk: SimulatedDisk) -> Iterator[qindex.Store]:
 def dead_node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The RabbitMQ node that ships; nobody changes it."""
     path = tmp_path_factory.mktemp("dead")
-    with tarfile.open(DEMO_NODE) as tar:
-        tar.extractall(path, filter="data")
+    unpack(DEMO_NODE, path)
     return path
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compat.conftest import unpack
+from helpers import unpack
 
 import qindex
 from qindex.formats.amqp import Properties, decode_properties, encode_properties
