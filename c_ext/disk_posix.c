@@ -277,7 +277,10 @@ static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length, bool
     /* An unreadable page is an error here; without this it would be a SIGBUS at the first touch. */
     if (madvise(memory, length, to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0)
         return 0;
-    return errno == EINVAL ? 0 : errno == EFAULT ? -EIO : -errno; /* EINVAL: a kernel before 5.14 */
+    if (errno == EFAULT || errno == EHWPOISON)
+        return -EIO;
+    /* A kernel before 5.14, or what may pass: pages that did not come ahead come when they are touched. */
+    return errno == EINVAL || to_write ? 0 : -errno;
 }
 
 static void settle(struct qi_disk *disk, uint8_t *memory, uint64_t length) {

@@ -45,7 +45,8 @@ static int empty_stale(struct qi_queue *queue, struct qi_journal *next) {
         return 0;
     int error = qi_tape_cut(&next->tape, 0);
     if (!error && (error = next->tape.disk->ops->sync(next->tape.disk, next->tape.file)) != 0)
-        qi_store_fail(queue->store, QI_E_IO);
+        qi_store_fail(queue->store,
+                      qi_fail_disk(error, "cannot empty a journal of", queue->directory));
     queue->next_is_stale = error != 0;
     return error;
 }

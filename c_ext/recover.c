@@ -44,8 +44,7 @@ static int read_journal(const struct qi_store *store, struct qi_tape *tape, int 
 }
 
 /* After a failed sync in an earlier life the cache may hold what the medium does not. Not of what a MARK vouches for,
- * which was written behind a sync that came back well; all behind the last one is dropped and read again. Of a retired
- * journal nothing is: its epoch is flushed whatever the medium says, and it is emptied before it is used. */
+ * which was written behind a sync that came back well; all behind the last one is dropped and read again. */
 static int drop_unvouched(struct qi_queue *queue, struct qi_journal *journal) {
     struct qi_disk *disk = queue->store->disk;
     uint64_t durable = qi_journal_durable(journal, queue->identity);
@@ -57,7 +56,8 @@ static int drop_unvouched(struct qi_queue *queue, struct qi_journal *journal) {
     return error;
 }
 
-/* H12: what the cache holds reaches the medium before it is read. */
+/* H12: what the cache holds reaches the medium before it is read. A retired journal is not read: whatever the medium says,
+ * its epoch is flushed, and it is emptied before it is used. */
 static int open_journal(struct qi_queue *queue, uint32_t which) {
     struct qi_store *store = queue->store;
     struct qi_disk *disk = store->disk;

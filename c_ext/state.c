@@ -96,7 +96,8 @@ int qi_append_session(struct qi_queue *queue) {
         if (!left)
             left = tape->disk->ops->sync(tape->disk, tape->file);
         if (left)
-            qi_store_fail(queue->store, QI_E_IO);
+            qi_store_fail(queue->store,
+                          qi_fail_disk(left, "cannot cut the journal of", queue->directory));
     }
     return error;
 }

@@ -28,8 +28,10 @@ int qi_store_usable(struct qi_store *store, bool to_write) {
     if (__builtin_expect(store->closed || store->closing, 0))
         return qi_fail(QI_E_CLOSED, "the store is closed");
     if (__builtin_expect(store->failed != 0, 0))
-        return qi_fail(QI_E_FAILED, "an earlier write or sync failed: what was not confirmed may "
-                                    "be lost; close and reopen the store");
+        return qi_fail(QI_E_FAILED,
+                       "an earlier write or sync failed (%s): what was not confirmed may be lost; "
+                       "close and reopen the store",
+                       store->why_failed);
     if (to_write && store->options.read_only)
         return qi_fail(QI_E_READ_ONLY, "the store was opened read-only");
     return 0;
@@ -56,8 +58,10 @@ void qi_relock(struct qi_store *store) {
 }
 
 int qi_store_fail(struct qi_store *store, int code) {
-    if (!store->failed)
+    if (!store->failed) {
         store->failed = code;
+        snprintf(store->why_failed, sizeof store->why_failed, "%s", qi_error_text());
+    }
     pthread_cond_broadcast(&store->changed);
     qi_wake_all(store);
     return code;
@@ -345,8 +349,10 @@ int qi_store_close(struct qi_store *store) {
     int error = 0;
     if (store->failed)
         error =
-            qi_fail(QI_E_FAILED, "the store is closed, but an earlier write or sync failed: what "
-                                 "was not confirmed may be lost; reopen it to see what is there");
+            qi_fail(QI_E_FAILED,
+                    "the store is closed, but an earlier write or sync failed (%s): what was not "
+                    "confirmed may be lost; reopen it to see what is there",
+                    store->why_failed);
     else if (!store->options.read_only)
         error = close_cleanly(store);
     wait_for_others(store);

@@ -42,6 +42,7 @@ struct qi_store {
     bool has_worker, stopping, closed;
     bool deferring;         /* flushes wait for the worker, or for qi_store_tick */
     int failed;             /* H13: set once, never cleared */
+    char why_failed[256];   /* what was told of it first */
     bool dirty;             /* something is not synced yet */
     uint64_t commit_due_us; /* see qi_commit_if_due */
     bool flush_due;

@@ -1,6 +1,7 @@
 /* tape.c - growing, cutting and closing tapes. Growth is by fallocate, so that a store never meets a full disk. */
 #include "tape.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -88,7 +89,8 @@ int qi_tape_make_ready(struct qi_tape *tape, uint64_t tail, uint64_t size, uint6
         return error;
     if (tape->ready < tail) /* recovery found it there */
         qi_tape_unready(tape, tail);
-    uint64_t since = size - tape->settled, more = since < AHEAD_MAX ? since : AHEAD_MAX;
+    assert(size > tape->settled);
+    uint64_t quarter = (size - tape->settled) / 4, more = quarter < AHEAD_MAX ? quarter : AHEAD_MAX;
     uint64_t from = tape->ready & ~(PAGE - 1), end = (size + more + PAGE - 1) & ~(PAGE - 1);
     if (end > tape->allocated)
         end = tape->allocated;

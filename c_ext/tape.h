@@ -15,8 +15,8 @@ struct qi_tape {
     uint8_t *memory;    /* `mapped` bytes of address space; valid below `allocated` */
     uint64_t mapped;    /* the most that this tape can hold */
     uint64_t allocated; /* bytes that the file has */
-    uint64_t settled;   /* from here on pages were not there at first, */
-    uint64_t ready;     /* and are up to here; at most `allocated` */
+    uint64_t settled;   /* where the pages that came since the last sync begin, */
+    uint64_t ready;     /* and where they end; at most `allocated` */
     bool told;          /* writes must be passed on */
 };
 
@@ -33,8 +33,8 @@ int qi_tape_leave(struct qi_tape *tape);
  * publishes leave room for acks and flushes (H14). -EFBIG when the tape cannot hold it. */
 int qi_tape_reserve(struct qi_tape *tape, uint64_t size, uint64_t keep_free);
 
-/* The same for what is appended at `tail`, and its pages are there, with as many ahead as were since the last sync: a page
- * that is written to first costs a fault of its own, more than all else about a small message. Below `ready` there is
+/* The same for what is appended at `tail`, and its pages are there, with a quarter as many ahead as came since the last sync: a
+ * page that is written to first costs a fault of its own, more than all else about a small message. Below `ready` there is
  * no need to call this. */
 int qi_tape_make_ready(struct qi_tape *tape, uint64_t tail, uint64_t size, uint64_t keep_free);
 /* From that offset on they are not, as before a sync. */

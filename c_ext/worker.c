@@ -20,13 +20,23 @@
 #define AGAIN_US        UINT64_C(1000000)
 
 /* Who opens a store wants its first message, and the census keeps the lock while it reads about a queue's segments. */
-#define CENSUS_AFTER_US 100000
+#define CENSUS_AFTER_US UINT64_C(100000)
 
 /* What the worker's rounds remember. */
 struct rounds {
     uint64_t compacted_us;
     uint64_t flush_again_us; /* one could not be done: it is tried again then; 0: none is left */
+    uint64_t census_us;      /* not before */
 };
+
+static bool waits_for_census(const struct qi_store *store) {
+    return !store->messages.counted && store->census != CENSUS_STOPPED;
+}
+
+static bool census_is_due(const struct qi_store *store, const struct rounds *rounds) {
+    return waits_for_census(store) &&
+           rounds->census_us <= store->disk->ops->monotonic_us(store->disk);
+}
 
 static int sync_open_queues(struct qi_store *store) {
     int error = 0;
@@ -374,7 +384,7 @@ static int one_round(struct qi_store *store, struct rounds *rounds) {
         error = commit_group(store);
     else if (!store->options.sync_interval_us)
         store->dirty = false;
-    if (!error && !store->messages.counted && store->census != CENSUS_STOPPED) {
+    if (!error && census_is_due(store, rounds)) {
         error = qi_census(store, false);
         if (error) { /* a queue that cannot be read: nothing is freed until somebody compacts */
             qi_report(store, error == QI_E_CORRUPT, "", "", 0, "the census stopped: %s",
@@ -396,29 +406,31 @@ static int one_round(struct qi_store *store, struct rounds *rounds) {
     return error ? error : trouble;
 }
 
+static uint64_t sooner(uint64_t us, uint64_t due_us, uint64_t now_us) {
+    uint64_t left = due_us > now_us ? due_us - now_us : 0;
+    return left < us ? left : us;
+}
+
 /* How long the worker may sleep if nobody wakes it. */
 static uint64_t until_something_is_due(struct qi_store *store, const struct rounds *rounds,
                                        bool open) {
     uint64_t us = qi_expire_wait(store, open ? store->options.idle_us / 2 + 1 : FOR_EVER);
     us = qi_bells_timer(store, us); /* of an event loop */
-    if (!rounds->flush_again_us)
-        return us;
     uint64_t now = store->disk->ops->monotonic_us(store->disk);
-    uint64_t left = rounds->flush_again_us > now ? rounds->flush_again_us - now : 0;
-    return left < us ? left : us;
+    if (rounds->flush_again_us)
+        us = sooner(us, rounds->flush_again_us, now);
+    return waits_for_census(store) ? sooner(us, rounds->census_us, now) : us;
 }
 
 static void *work(void *argument) {
     struct qi_store *store = argument;
-    struct rounds rounds = {0};
+    struct rounds rounds = {.census_us =
+                                store->disk->ops->monotonic_us(store->disk) + CENSUS_AFTER_US};
     uint64_t looked_us = 0;
     uint32_t open = 1;
     qi_lock(store);
-    if (!store->stopping && !store->dirty && !store->flush_due)
-        wait_for_work(store, CENSUS_AFTER_US);
     while (!store->stopping && !store->failed) {
-        bool census_due = !store->messages.counted && store->census != CENSUS_STOPPED;
-        if (!store->dirty && !store->flush_due && !census_due)
+        if (!store->dirty && !store->flush_due && !census_is_due(store, &rounds))
             wait_for_work(store, until_something_is_due(store, &rounds, open > 0));
         /* Group commit: what comes within the interval is synced together. */
         if (!store->stopping && store->dirty && !store->flush_due &&

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from qindex.native import MessageFields
+from qindex.native import MessageFields, new_message_type
 
 _T = TypeVar("_T")
 DeadReason: TypeAlias = Literal["expired", "rejected", "deliveries", "full"]
@@ -25,20 +25,20 @@ class Details:
     dead: DeadReason | None = None
 
 
-def _merged_into_base(cls: type[_T]) -> type[_T]:
-    """Give what a class says to the type that it derives from, which is made in C; return that.
+def _made_in_c(cls: type[_T]) -> type[_T]:
+    """Return a type made in C that has what this class says, and takes its place.
 
     Objects of a class of Python's are tracked by the garbage collector: 50 ns for each message,
     and none holds anything that could lead back to it.
     """
-    base: Any = cls.__base__
+    made = new_message_type()
     for name, value in vars(cls).items():
         if name not in ("__module__", "__slots__"):
-            setattr(base, name, value)
-    return base  # type: ignore[no-any-return]
+            setattr(made, name, value)
+    return made  # type: ignore[no-any-return]
 
 
-@_merged_into_base
+@_made_in_c
 class Message(MessageFields):
     """One message. `body` is bytes, `req_id` its place in the queue's order, for ever."""
 

@@ -18,3 +18,4 @@ sys.modules[_NAME] = _calls
 QueueCalls = _calls.QueueCalls
 MessageFields = _calls.MessageFields
 to_req_ids = _calls.to_req_ids
+new_message_type = _calls.new_message_type

@@ -29,8 +29,8 @@
 #define DELAY_MAX 1e9
 #define DUE_MAX   ((double)(UINT64_C(1) << 35))
 
-static PyTypeObject *
-    fields_type; /* MessageFields; message.py makes it Message. Kept for the life of the process, as cffi's types are */
+/* MessageFields. Kept for the life of the process, as cffi's own types are. */
+static PyTypeObject *fields_type;
 
 typedef struct {
     PyObject_HEAD PyObject *req_id, *body, *details;
@@ -80,12 +80,24 @@ static PyType_Slot fields_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec fields_spec = {"qindex.message.Message", sizeof(Fields), 0,
+static PyType_Spec fields_spec = {"qindex._calls.MessageFields", sizeof(Fields), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, fields_slots};
+
+static PyType_Slot message_slots[] = {{Py_tp_dealloc, fields_dealloc}, {0, NULL}};
+
+static PyType_Spec message_spec = {"qindex.message.Message", sizeof(Fields), 0,
+                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, message_slots};
+
+/* new_message_type(): one for each interpreter, as message.py puts functions on it. */
+static PyObject *new_message_type(PyObject *module, PyObject *none) {
+    (void)module;
+    (void)none;
+    return PyType_FromSpecWithBases(&message_spec, (PyObject *)fields_type);
+}
 
 typedef struct {
     PyObject_HEAD struct qi_queue *queue;
-    PyObject *message_type; /* Message, or derived from it */
+    PyObject *message_type; /* derives from MessageFields */
     PyObject *plain;        /* the details of a message with nothing special */
     PyObject *by_priority;  /* and of one with a priority: priority -> details; it fills */
     int confirm_all;        /* every publish and ack waits for a sync */
@@ -123,7 +135,7 @@ static PyObject *attach(PyObject *object, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "KOOp", &address, &type, &plain, &confirm_all))
         return NULL;
     if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, fields_type))
-        return PyErr_Format(PyExc_TypeError, "a message type is Message, or derives from it");
+        return PyErr_Format(PyExc_TypeError, "a message type derives from MessageFields");
     if (self->by_priority)
         return PyErr_Format(PyExc_RuntimeError, "these calls have a queue already");
     if (!(self->by_priority = PyDict_New()))
@@ -433,6 +445,7 @@ static PyType_Spec calls_spec = {"qindex._calls.QueueCalls", sizeof(Calls), 0,
 
 static PyMethodDef module_methods[] = {
     {"to_req_ids", to_req_ids, METH_O, NULL},
+    {"new_message_type", new_message_type, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -182,6 +182,26 @@ static void test_the_group_commit_goes_on_during_a_flush(const char *root) {
 }
 
 /* Nobody asked for the sync that failed: the next verb says so. */
+/* Who opens a store gets his first messages before it. */
+static void test_the_census_waits_a_moment(const char *root) {
+    begin(root, "census");
+    publish_until_a_flush_is_due(queue);
+    assert(qi_store_close(store) == 0);
+    qi_store_free(store);
+    uint64_t before_us = qi_disk_posix.ops->monotonic_us(&qi_disk_posix), now_us = 0;
+    begin(root, "census");
+    assert(qi_publish(queue, "x", 1) >= 26); /* the worker has other things to do at once */
+    for (bool is_counted = false; !is_counted; sched_yield()) {
+        now_us = qi_disk_posix.ops->monotonic_us(&qi_disk_posix);
+        qi_lock(store);
+        is_counted = store->messages.counted;
+        qi_unlock(store);
+    }
+    assert(now_us - before_us >= 100000);
+    assert(qi_store_close(store) == 0);
+    qi_store_free(store);
+}
+
 static void test_a_sync_that_fails_in_the_worker_ends_the_store(const char *root) {
     begin(root, "sync");
     no_sync = true;
@@ -202,6 +222,7 @@ int main(int count, char **arguments) {
     test_a_flush_that_found_no_descriptor_is_done_later(arguments[1]);
     test_a_flush_is_done_later_also_if_the_worker_sleeps_too_long(arguments[1]);
     test_the_group_commit_goes_on_during_a_flush(arguments[1]);
+    test_the_census_waits_a_moment(arguments[1]);
     test_a_sync_that_fails_in_the_worker_ends_the_store(arguments[1]);
     printf("worker: all passed\n");
     return 0;

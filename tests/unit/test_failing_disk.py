@@ -45,13 +45,13 @@ for call in (lambda: queue.publish(b"x"), queue.get, queue.sync, store.sync, que
     try:
         call()
     except qindex.StoreFailed as error:
-        assert "reopen" in str(error)
+        assert "reopen" in str(error) and "cannot sync the journal" in str(error)
     else:
         raise SystemExit("a failed store went on")
 try:
     store.close()
 except qindex.StoreFailed as error:
-    assert "closed" in str(error)
+    assert "closed" in str(error) and "Input/output error" in str(error)
 else:
     raise SystemExit("close said that all is well")
 store.close()  # it is closed

@@ -94,6 +94,12 @@ def test_a_message_is_read_only(queue):
         message.other = 1
 
 
+def test_the_garbage_collector_does_not_track_messages(queue):
+    queue.publish_many([b"one", b"two"])
+    assert not gc.is_tracked(queue.get())
+    assert not any(gc.is_tracked(message) for message in queue.get_many(1))
+
+
 def test_a_message_can_be_made_by_hand_and_needs_a_number():
     message = Message(req_id=7, body=b"b", details=Details("q"))
     assert (message.req_id, message.body, message.queue) == (7, b"b", "q")

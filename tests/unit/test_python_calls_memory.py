@@ -108,6 +108,18 @@ assert message.priority == 9 and message.body == b"x"
     child(tmp_path, script)
 
 
+def test_messages_outlive_another_interpreter_of_the_process(tmp_path):
+    script = """
+queue.publish(b"body")
+message = queue.get()
+there = f"import sys; sys.path[:] = {sys.path}; import qindex.message as here; "
+there += "assert repr(here.Message(1, b'', here.Details('q')))"
+assert _testcapi.run_in_subinterp(there) == 0
+assert repr(message).startswith("<Message") and message.queue == "q" and message.headers == {}
+"""
+    child(tmp_path, script)
+
+
 def test_calls_without_memory_get_no_queue(tmp_path):
     script = """
 attach = lambda: QueueCalls()._attach(1, Message, None, True)

@@ -8,6 +8,7 @@ standard output is the result: a JSON object of figures.
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -93,7 +94,7 @@ def batches(job: Job) -> Figures:
 
 def batches_in_memory(job: Job) -> Figures:
     """The same without a disk below, on Linux: what is missing there is the engine's."""
-    if not os.access(IN_MEMORY, os.W_OK):
+    if not os.access(IN_MEMORY, os.W_OK) or shutil.disk_usage(IN_MEMORY).free < 1 << 30:
         return {}
     with tempfile.TemporaryDirectory(prefix="qindex-bench-", dir=IN_MEMORY) as directory:
         figures = batches(replace(job, directory=directory))
