@@ -67,7 +67,7 @@ class StoreCorrupt(StoreError):
 
 
 class StoreFailed(StoreError):
-    """An earlier write or sync failed; only close() is allowed now."""
+    """An earlier write or sync failed, the text says which; only close() is allowed now."""
 
 
 class StoreClosed(StoreError):
