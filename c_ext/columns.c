@@ -370,9 +370,10 @@ static int64_t message_rows(qi_queue *queue, uint64_t stop, qi_columns *columns)
             message.flags |= QI_NO_BODY;
         else if (got < 0 && (got != QI_E_ROOM || columns->bodies))
             return row > first ? (int64_t)row : got;
-        message_row(columns, row, &message);
+        /* First: a row that is not finished leaves no bits to the one that stands there next. */
         if (columns->bodies && !part_payload(columns, row, &message))
             return row > first ? (int64_t)row : qi_fail(QI_E_ROOM, "the headers need more room");
+        message_row(columns, row, &message);
         columns->at = message.req_id + 1;
         row++;
     }

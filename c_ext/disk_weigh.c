@@ -1,15 +1,18 @@
 /* disk_weigh.c - how much lies in directories. Beside the disk's table: a fleet that is to be read is on no simulated one.
  *
  * For planners, who ask for ten thousand at once, from several threads. What cannot be looked at counts nothing: it may
- * have gone since it was listed, and who reads it says why it cannot be read.
+ * have gone since it was listed, and who reads it says why it cannot be read. A lack of descriptors is told: a store that
+ * is not seen for it would be left out by everybody.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "error.h"
 #include "qindex.h"
 
 #define DEPTH_MAX 32u /* each level is an open descriptor; no format has half as many */
@@ -61,12 +64,15 @@ static bool has_file(int folder, const char *name) {
     return fstatat(folder, name, &status, 0) == 0 && S_ISREG(status.st_mode);
 }
 
-void qi_weigh(const char *paths, size_t count, const char *with, int64_t *bytes) {
+int qi_weigh(const char *paths, size_t count, const char *with, int64_t *bytes) {
     for (size_t i = 0; i < count; i++, paths += strlen(paths) + 1) {
         int folder = open_folder(AT_FDCWD, paths);
+        if (folder < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+            return qi_fail_disk(-errno, "cannot look into", paths);
         bool wanted = folder >= 0 && (!with || has_file(folder, with));
         if (folder >= 0 && !wanted)
             close(folder);
         bytes[i] = wanted ? weigh(folder, DEPTH_MAX) : with ? -1 : 0;
     }
+    return 0;
 }

@@ -265,8 +265,9 @@ int64_t qi_columns_records(const void *bytes, size_t size, qi_columns *columns);
 int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *bytes, size_t size,
                           qi_columns *columns);
 /* The messages of a queue that are not acked, from ReqId `at` up to below `stop`: the number of rows, with those before
- * `first`. QI_NO_BODY in kind: what its record names cannot be read. QI_E_ROOM: the next payload has more bytes than there is room for. Another error is about a
- * message whose record cannot be read, qi_error_req_id() says which, or about the whole queue. */
+ * `first`. QI_NO_BODY in kind: what its record names cannot be read. QI_E_ROOM: the next payload has more bytes than there
+ * is room for. Another error is about a message whose record cannot be read, qi_error_req_id() says which, or about the
+ * whole queue. */
 int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns);
 
 /* index_files.c: the journals and segments of a store one after the other, as bytes, in the order of their names; the
@@ -288,8 +289,9 @@ int qi_index_files_begin(qi_index_files *files, const char *path, const char *wa
 int qi_index_files_next(qi_index_files *files, qi_index_file *found);
 
 /* disk_weigh.c: how many bytes lie in the files of each directory and below it, without links. `paths`: one behind the
- * other, each with a zero at its end. `with`: -1 for a directory without a file of this name; NULL: all are weighed. */
-void qi_weigh(const char *paths, size_t count, const char *with, int64_t *bytes);
+ * other, each with a zero at its end. `with`: -1 for a directory without a file of this name; NULL: all are weighed. An
+ * error: a lack of descriptors or memory. */
+int qi_weigh(const char *paths, size_t count, const char *with, int64_t *bytes);
 /* cffi: end */
 
 #endif

@@ -7,7 +7,6 @@ from qindex.arguments import Buffer
 from qindex.message import Details, Message
 
 def to_req_ids(messages: Iterable[Message | int]) -> bytes: ...
-
 def new_message_type() -> Any: ...
 
 class MessageFields:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import glob
 import heapq
+import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import qindex
 from qindex.formats.reader import formats_in
@@ -20,6 +21,8 @@ from qindex.spark import remote
 from qindex.spark.columns import REQ_ID_STOP
 from qindex.spark.weigh import bytes_below
 
+T = TypeVar("T")
+log: Final = logging.getLogger("qindex.spark")
 TARGET_BYTES: Final = 512 << 20  # of a count, 0.7 s of work: a task costs 20 ms before any
 _SPLIT_MIN: Final = 16 << 20  # less is not worth a task of its own
 UNIT_BYTES: Final = 64 << 10  # what opening a directory costs, in bytes that could be read instead
@@ -86,7 +89,7 @@ def _at_or_below(folders: list[str], format_name: str | None) -> dict[str, tuple
         for folder, size in zip(folders, bytes_below(folders, STORE_FILE), strict=True):
             if size >= 0:
                 found[folder] = (NATIVE, size)
-            elif kind := next(iter(formats_in(Path(folder))), None):
+            elif kind := _foreign_format(folder):
                 others.setdefault(kind, []).append(folder)
             elif depth > 0:
                 below += [f"{folder}/{name}" for name in _folders_in(folder)]
@@ -94,6 +97,14 @@ def _at_or_below(folders: list[str], format_name: str | None) -> dict[str, tuple
     for kind, its in others.items():
         found.update(zip(its, ((kind, size) for size in bytes_below(its)), strict=True))
     return {folder: each for folder, each in found.items() if format_name in (None, each[0])}
+
+
+def _foreign_format(folder: str) -> str | None:
+    try:
+        return next(iter(formats_in(Path(folder))), None)
+    except OSError as error:  # it is no reason to read none of the others
+        log.warning("%s: %s", folder, error)
+        return None
 
 
 def _folders_in(path: str) -> list[str]:
@@ -129,12 +140,12 @@ def plan(
     Else some cores of so many would wait for the last tasks of the others.
     """
     tasks_min = max(tasks_min, 1)
-    share = max(sum(unit.bytes for unit in units) // tasks_min, _SPLIT_MIN)
-    target_bytes = min(target_bytes, share)
-    parts = [part for unit in units for part in _split(unit, table, target_bytes)]
-    total = sum(part.bytes + UNIT_BYTES for part in parts)
-    for_each = max(1, round(total / (tasks_min * (target_bytes + UNIT_BYTES))))
-    return pack(parts, min(for_each * tasks_min, len(parts)))
+    total = sum(unit.bytes + UNIT_BYTES for unit in units)
+    count = tasks_min * max(1, round(total / (tasks_min * max(target_bytes, 1))))
+    # Parts as big as a task: bigger ones would be packed two to one task and one to the next.
+    part_bytes = max(total // count, min(_SPLIT_MIN, target_bytes), 1)
+    parts = [part for unit in units for part in _split(unit, table, part_bytes)]
+    return pack(parts, min(count, len(parts)))
 
 
 def pack(units: Sequence[Unit], count: int) -> list[list[Unit]]:
@@ -170,16 +181,27 @@ def _by_file(unit: Unit, folders: Sequence[str], target_bytes: int) -> list[Unit
         for folder in folders
         for name, size in _sizes_in(f"{unit.source}/{folder}").items()
     ]
-    parts, chosen, weight = [], [], 0
-    for size, file in files:
-        chosen.append(file)
-        weight += size
-        if weight >= target_bytes:
-            parts.append(unit._replace(bytes=weight, files=tuple(chosen)))
+    return [
+        unit._replace(bytes=weight, files=tuple(chosen))
+        for weight, chosen in _grouped(files, target_bytes)
+    ]
+
+
+def _grouped(items: Iterable[tuple[int, T]], target_bytes: int) -> Iterator[tuple[int, list[T]]]:
+    """(bytes, items), each cut as near to a multiple of the target as items allow."""
+    chosen: list[T] = []
+    weight = at = 0
+    stop = target_bytes
+    for size, item in items:
+        if chosen and at + size // 2 >= stop:
+            yield weight, chosen
             chosen, weight = [], 0
+            stop += target_bytes * max(1, -(-(at - stop) // target_bytes))
+        chosen.append(item)
+        weight += size
+        at += size
     if chosen:
-        parts.append(unit._replace(bytes=weight, files=tuple(chosen)))
-    return parts
+        yield weight, chosen
 
 
 def _by_queue(unit: Unit, target_bytes: int) -> list[Unit]:
@@ -209,15 +231,17 @@ def _by_segment(
         stem, _, ending = file.rpartition(".")
         if ending in ("idx", "alt") and stem.isdecimal():
             segments[int(stem)] = segments.get(int(stem), 0) + int(size * share)
-    parts, first, weight = [], 0, 0
-    for number in sorted(segments):
-        if weight >= target_bytes:
-            stop = number * entries
-            parts.append(unit._replace(bytes=weight, first=first, stop=stop))
-            first, weight = stop, 0
-        weight += segments[number]
-    parts.append(unit._replace(bytes=weight or unit.bytes, first=first))
-    return parts
+    groups = list(
+        _grouped(((segments[number], number) for number in sorted(segments)), target_bytes)
+    )
+    if len(groups) < 2:
+        return [unit]
+    firsts = [0, *(numbers[0] * entries for _, numbers in groups[1:])]
+    stops = [*firsts[1:], unit.stop]
+    return [
+        unit._replace(bytes=weight, first=first, stop=stop)
+        for (weight, _), first, stop in zip(groups, firsts, stops, strict=True)
+    ]
 
 
 def _sizes_in(folder: str) -> dict[str, int]:

@@ -481,7 +481,28 @@ static void test_messages_go_on_behind_those_of_another_queue(void) {
     corner_end(&corner);
 }
 
+/* Its headers fit no more, and then somebody acks it: the next one in its row has nothing of it. */
+static void test_a_row_that_was_not_finished_leaves_nothing(void) {
+    struct corner corner = corner_new();
+    uint64_t ids[2], now = qi_store_now_us(corner.store);
+    assert(qi_publish_with(corner.a, "head", 4, "body", 4, 0, 0, 0) >= 0);
+    assert(qi_publish_with(corner.a, "head", 4, "body", 4, 0, now + 99000000, 0) >= 0);
+    assert(get_many(corner.a, 2, ids) == 2);
+    publish_many(corner.b, 1);
+    qi_columns columns = columns_of(ROOM, true);
+    columns.headers_room = 7;
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 1);
+    assert(qi_ack(corner.a, ids[1], 0) == 0);
+    columns.first = 1;
+    assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 1); /* the end */
+    columns.at = 0;
+    assert(qi_columns_messages(corner.b, UINT64_MAX, &columns) == 2);
+    assert(table.expiry_us[1] == 0 && columns.has_expiry[0] == 0);
+    corner_end(&corner);
+}
+
 int main(void) {
+    test_a_row_that_was_not_finished_leaves_nothing();
     test_messages_go_on_behind_those_of_another_queue();
     test_bodies_of_a_compacted_file_are_found();
     test_messages_of_any_size_have_rows_and_records_that_are_gone_do_not();

@@ -323,3 +323,39 @@ def test_what_goes_to_workers_can_be_pickled(fleet: Path) -> None:
     tasks = pickle.loads(pickle.dumps(reader.partitions()))  # noqa: S301
     rows = sum(batch.num_rows for task in tasks for batch in reader.read(task))
     assert rows == len(read(find([str(fleet)]), "messages", ["req_id"]))
+
+
+def test_a_huge_store_gives_each_core_as_much_as_the_others(tmp_path: Path) -> None:
+    mib = 1 << 20
+    folder = tmp_path / "queues/x"
+    folder.mkdir(parents=True)
+    for number in range(30):
+        with (folder / f"{number}.idx").open("wb") as file:
+            file.truncate(100 * mib)
+    store = Unit(str(tmp_path), "", "qindex", 3000 * mib)
+    for cores, tasks, most in ((2, 6, 500), (4, 4, 800), (8, 8, 400)):
+        found = plan([store], "records", tasks_min=cores)
+        assert len(found) == tasks
+        assert max(sum(unit.bytes for unit in task) for task in found) == most * mib
+        assert sorted(name for task in found for unit in task for name in unit.files) == sorted(
+            f"queues/x/{number}.idx" for number in range(30)
+        )
+
+
+def test_a_folder_that_cannot_be_read_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        with qindex.open(tmp_path / name / "store") as store:
+            store.queue("a").publish(b"x")
+
+    def formats_in(folder: Path) -> set[str]:
+        if folder.name == "one":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return set()
+
+    monkeypatch.setattr("qindex.spark.plan.formats_in", formats_in)
+    found = [unit.source for unit in find([f"{tmp_path}/*"])]
+    assert found == [str(tmp_path / name / "store") for name in ("one", "two")]
+    assert "one: [Errno 13] Permission denied" in caplog.text

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
+import pytest
+
+import qindex
 from qindex.spark.weigh import bytes_below
+
+
+def test_too_many_open_files_are_told(tmp_path: Path) -> None:
+    with qindex.open(tmp_path / "store") as store:
+        store.queue("a").publish(b"x")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened = os.open(os.devnull, os.O_RDONLY)
+    os.close(opened)  # the next one would be this
+    resource.setrlimit(resource.RLIMIT_NOFILE, (opened, hard))
+    try:
+        with pytest.raises(qindex.DiskError, match="Too many open files"):
+            bytes_below([str(tmp_path / "store")], "store.meta")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_all_files_below_each_directory_count_in_its_place(tmp_path: Path) -> None:
