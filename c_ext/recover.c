@@ -44,10 +44,11 @@ static int read_journal(const struct qi_store *store, struct qi_tape *tape, int 
 }
 
 /* After a failed sync in an earlier life the cache may hold what the medium does not. Not of what a MARK vouches for,
- * which was written behind a sync that came back well; all behind the last one is dropped and read again. */
-static int drop_unvouched(struct qi_queue *queue, struct qi_journal *journal) {
+ * which was written behind a sync that came back well; all behind the last one is dropped and read again. A retired
+ * journal, too: the MANIFEST that let it go may be one of those that the medium does not have. */
+static int drop_unvouched(struct qi_queue *queue, struct qi_journal *journal, int loaded) {
     struct qi_disk *disk = queue->store->disk;
-    uint64_t durable = qi_journal_durable(journal, queue->identity);
+    uint64_t durable = loaded ? qi_journal_durable(journal, queue->identity) : 0;
     int file = qi_tape_leave(&journal->tape);
     int error = disk->ops->drop_cache(disk, file, durable);
     if (!error)
@@ -56,8 +57,7 @@ static int drop_unvouched(struct qi_queue *queue, struct qi_journal *journal) {
     return error;
 }
 
-/* H12: what the cache holds reaches the medium before it is read. A retired journal is not read: whatever the medium says,
- * its epoch is flushed, and it is emptied before it is used. */
+/* H12: what the cache holds reaches the medium before it is read. */
 static int open_journal(struct qi_queue *queue, uint32_t which) {
     struct qi_store *store = queue->store;
     struct qi_disk *disk = store->disk;
@@ -75,8 +75,8 @@ static int open_journal(struct qi_queue *queue, uint32_t which) {
     }
     struct qi_journal *journal = &queue->journals[which];
     int result = read_journal(store, &journal->tape, file);
-    if (result == 1 && !reading && !QI_BUG(cache_not_dropped))
-        result = drop_unvouched(queue, journal);
+    if (result >= 0 && !reading && !QI_BUG(cache_not_dropped))
+        result = drop_unvouched(queue, journal, result);
     return result < 0 ? qi_fail_disk(result, "cannot read", name) : 0;
 }
 

@@ -65,6 +65,20 @@ def test_the_model_leaves_what_was_taken_back_in_its_place():
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def test_a_retired_journal_is_read_from_the_medium():
+    """Of a flush whose sync failed the cache had it all: the MANIFEST, and the old journal retired.
+    The MANIFEST was read from the medium again, which had it not; the journal was not."""
+    program = (
+        "seed=8666001544558392426 mapping=1 segment=8 journal=24 bytes=10240 embed=100000 file=700;"
+        " ack_many b x8 149; publish c 68; publish b 26; ack c 403; publish b 7; tick;"
+        " fanout c x1 28; flush b; publish b 409; publish a 3232; sync a; kill; publish b 934 +t;"
+        " ack b 306; flush c; fail 48; batch b x4 42; ack c 799; drop c 66; fanout c x3 8;"
+        " publish a 7 +th; batch b x9 53 +e; ack a 219; publish b 2903 +p"
+    )
+    ran = run_tool(tool, "--program", program)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 def test_damage_of_a_synced_image_is_told_and_stays_where_it_is():
     ran = run_tool(tool, "--flips", 10_000)
     assert ran.returncode == 0, ran.stdout + ran.stderr
