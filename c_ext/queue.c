@@ -421,9 +421,8 @@ static int64_t publish_batch(struct qi_queue *queue, struct qi_publish *items, u
     uint64_t offset = (uint64_t)(at - journal->tape.memory);
     struct qi_segment *segment = NULL;
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t number = qi_segment_number(queue, first + i);
-        if (!segment || segment->number != number)
-            segment = qi_segment_find(&queue->segments, number);
+        segment =
+            qi_segment_find_near(&queue->segments, segment, qi_segment_number(queue, first + i));
         mark_published(queue, segment, qi_slot_of(queue, first + i), offset, &items[i]);
         offset += qi_publish_size(queue->store, &items[i]);
     }

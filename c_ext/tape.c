@@ -5,9 +5,10 @@
 #include <errno.h>
 #include <string.h>
 
-#define PAGE      UINT64_C(4096)
-#define AHEAD_MAX (UINT64_C(64) << 10) /* a sync writes these pages, used or not */
-#define GROW_MAX  (UINT64_C(1) << 20)  /* what is allocated and not used is read at recovery */
+#define PAGE        UINT64_C(4096)
+#define AHEAD_MAX   (UINT64_C(64) << 10) /* a sync writes these pages, used or not */
+#define AT_ONCE_MAX (UINT64_C(16) << 10) /* the faults of a longer append cost less than this */
+#define GROW_MAX    (UINT64_C(1) << 20)  /* what is allocated and not used is read at recovery */
 
 int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped,
                  bool use_mapping) {
@@ -94,7 +95,7 @@ int qi_tape_make_ready(struct qi_tape *tape, uint64_t tail, uint64_t size, uint6
     uint64_t from = tape->ready & ~(PAGE - 1), end = (size + more + PAGE - 1) & ~(PAGE - 1);
     if (end > tape->allocated)
         end = tape->allocated;
-    if (!tape->told)
+    if (!tape->told && size - tail <= AT_ONCE_MAX)
         error = tape->disk->ops->populate(tape->disk, tape->memory + from, end - from, true);
     if (!error)
         tape->ready = end;

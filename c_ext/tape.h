@@ -33,9 +33,9 @@ int qi_tape_leave(struct qi_tape *tape);
  * publishes leave room for acks and flushes (H14). -EFBIG when the tape cannot hold it. */
 int qi_tape_reserve(struct qi_tape *tape, uint64_t size, uint64_t keep_free);
 
-/* The same for what is appended at `tail`, and its pages are there, with a quarter as many ahead as came since the last sync: a
- * page that is written to first costs a fault of its own, more than all else about a small message. Below `ready` there is
- * no need to call this. */
+/* The same for what is appended at `tail`, and if that is not long its pages are there, with a quarter as many ahead as came
+ * since the last sync: a page that is written to first costs a fault of its own, more than all else about a small message.
+ * Below `ready` there is no need to call this. */
 int qi_tape_make_ready(struct qi_tape *tape, uint64_t tail, uint64_t size, uint64_t keep_free);
 /* From that offset on they are not, as before a sync. */
 static inline void qi_tape_unready(struct qi_tape *tape, uint64_t from) {

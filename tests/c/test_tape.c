@@ -65,6 +65,15 @@ static void test_a_quarter_as_many_pages_come_ahead_as_were_written(void) {
     finish();
 }
 
+static void test_a_long_append_takes_its_pages_as_they_come(void) {
+    uint64_t tail = 0;
+    begin(true);
+    assert(append(&tail, 16 << 10, 16 << 10) == 1);
+    assert(append(&tail, 16 << 10, 1) == 0 && append(&tail, 40 << 10, 17 << 10) == 0);
+    assert(tape.ready >= tail);
+    finish();
+}
+
 static void test_what_lies_before_a_tail_that_was_found_stays_as_it_is(void) {
     begin(true);
     assert(qi_tape_reserve(&tape, 5 << 20, 0) == 0);
@@ -110,6 +119,7 @@ int main(int count, char **arguments) {
     dir = ops.open_dir(&disk, -1, arguments[1]);
     assert(dir >= 0);
     test_a_quarter_as_many_pages_come_ahead_as_were_written();
+    test_a_long_append_takes_its_pages_as_they_come();
     test_what_lies_before_a_tail_that_was_found_stays_as_it_is();
     test_a_page_that_does_not_come_is_an_error_and_can_be_asked_for_again();
     test_a_cut_takes_pages_away();
