@@ -43,17 +43,18 @@ def file_system(kind: str, mebibytes: int, folder: Path) -> Iterator["Image"]:
     image = Image(kind, mebibytes, (folder / "disk" if disk else folder) / "image", folder / "m")
     image.mounted.mkdir()
     image.disk = disk
-    if disk:
-        disk.mount()
-    image.make()
-    if disk:
-        disk.unmount()
-    image.mount()
     try:
+        if disk:
+            disk.mount()
+        image.make()
+        if disk:
+            disk.unmount()
+        image.mount()
         yield image
     finally:
-        with suppress(Impossible):
-            image.unmount()
+        for mounted in (image.mounted, *([disk.mounted] if disk else [])):
+            with suppress(Impossible):
+                call("umount", mounted)
 
 
 @dataclass
