@@ -315,14 +315,15 @@ class NsqFiles:
             self._close_write_file()
 
     def _close_read_file(self) -> None:
-        if self._read_fd >= 0:
-            os.close(self._read_fd)
-        self._read_fd, self._window, self._window_pos = -1, b"", 0
+        # Forgotten, then closed: an interrupt in between must not lead to closing it twice.
+        fd, self._read_fd, self._window, self._window_pos = self._read_fd, -1, b"", 0
+        if fd >= 0:
+            os.close(fd)
 
     def _close_write_file(self) -> None:
-        if self._write_fd >= 0:
-            os.close(self._write_fd)
-        self._write_fd = -1
+        fd, self._write_fd = self._write_fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def _file(self, number: int) -> Path:
         return self._path / data_name(self._name, number)

@@ -233,9 +233,8 @@ class Tree:
         fd = os.dup(self._fd)
         try:
             for name in filter(None, where.split("/")):
-                below = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
-                os.close(fd)
-                fd = below
+                above, fd = fd, os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=fd)
+                os.close(above)  # Last: an interrupt behind it must not close it once more.
             yield fd
         finally:
             os.close(fd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -298,3 +299,20 @@ def test_behind_a_close_that_another_thread_made_nothing_is_written(open_queue):
         with pytest.raises(qindex.StoreClosed):
             verb()
     assert open_queue().depth == 0
+
+
+def test_an_interrupt_behind_a_close_closes_nothing_twice(tmp_path, monkeypatch):
+    queue = DiskQueue("q", tmp_path, format="nsq")
+    queue.put(b"body")
+    close = os.close
+
+    def close_and_be_interrupted(fd):
+        monkeypatch.undo()
+        close(fd)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "close", close_and_be_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        queue.empty()
+    assert queue.get(timeout=0) == b"body"
+    queue.close()  # Else a bad file descriptor, or somebody else's.

@@ -36,6 +36,25 @@ def test_a_file_is_read_by_its_place_below_the_directory(tree: Tree) -> None:
     assert not tree.findings.kept
 
 
+def test_an_interrupt_behind_a_close_is_no_damage(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It closed that descriptor once more, and the error of this took the interrupt's place."""
+    close, closed = os.close, []
+
+    def close_and_be_interrupted(fd: int) -> None:
+        close(fd)
+        closed.append(fd)
+        if len(closed) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "close", close_and_be_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tree.read("a/b/file", 100)
+    assert len(closed) == len(set(closed)) == 2
+    assert not tree.findings.kept
+
+
 def test_the_files_of_a_folder_are_opened_in_the_order_of_their_names(
     tree: Tree, tmp_path: Path
 ) -> None:
