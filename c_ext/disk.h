@@ -47,8 +47,8 @@ struct qi_disk_ops {
                        int file);            /* a help for a sync that follows; may be NULL */
     int (*sync)(struct qi_disk *, int file); /* bytes and what is needed to find them */
     int (*sync_dir)(struct qi_disk *, int dir);
-    int (*drop_cache)(struct qi_disk *, int file,
-                      uint64_t from); /* clean pages, from that page on, that nobody maps */
+    /* Clean pages that nobody maps, those of the two offsets too, and perhaps more of them. */
+    int (*drop_cache)(struct qi_disk *, int file, uint64_t from, uint64_t to);
     int (*map)(struct qi_disk *, int file, uint64_t length,
                uint8_t **memory); /* NULL file: plain memory */
     void (*unmap)(struct qi_disk *, uint8_t *memory, uint64_t length);

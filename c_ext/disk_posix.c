@@ -23,12 +23,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ  22
 #define MADV_POPULATE_WRITE 23
 #endif
-
-#define CACHE_PIECE (UINT64_C(2) << 20) /* the biggest there are on most machines */
 
 static unsigned fork_count;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -239,7 +240,7 @@ static int sync_dir(struct qi_disk *disk, int dir) {
 static bool is_cached(int file, uint64_t offset) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     unsigned char state = 1;
-    void *memory = mmap(NULL, page, PROT_READ, MAP_SHARED, file, (off_t)offset);
+    void *memory = mmap(NULL, page, PROT_READ, MAP_SHARED, file, (off_t)(offset - offset % page));
     if (memory == MAP_FAILED)
         return true;
     bool known = mincore(memory, page, &state) == 0;
@@ -247,14 +248,18 @@ static bool is_cached(int file, uint64_t offset) {
     return !known || (state & 1);
 }
 
-/* The cache has big pieces beside pages, at multiples of their size, and one that begins before `from` stays as a whole. */
-static int drop_cache(struct qi_disk *disk, int file, uint64_t from) {
+/* The cache has big pieces beside pages, at multiples of their size, and one that is not wholly meant stays. Up to 64 KiB they are
+ * common, 2 MiB are the biggest on most machines; if not even those let the pages at the ends go, the whole file goes. */
+static int drop_cache(struct qi_disk *disk, int file, uint64_t from, uint64_t to) {
     (void)disk;
-    from -= from % CACHE_PIECE;
-    int error = posix_fadvise(file, (off_t)from, 0, POSIX_FADV_DONTNEED);
-    if (!error && from > 0 && is_cached(file, from))
-        error = posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
-    return -error;
+    for (uint64_t piece = UINT64_C(64) << 10; piece <= UINT64_C(2) << 20; piece *= 32) {
+        uint64_t start = from - from % piece, end = to <= INT64_MAX - piece ? to + piece - 1 : 0;
+        uint64_t length = end ? end - end % piece - start : 0; /* 0: up to the end of the file */
+        int error = posix_fadvise(file, (off_t)start, (off_t)length, POSIX_FADV_DONTNEED);
+        if (error || (!(start && is_cached(file, from)) && !(length && is_cached(file, to - 1))))
+            return -error;
+    }
+    return -posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
 }
 
 static int map(struct qi_disk *disk, int file, uint64_t length, uint8_t **memory) {
@@ -285,7 +290,8 @@ static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length, bool
 
 static void settle(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
     (void)disk;
-    madvise(memory, length, MADV_DONTNEED);
+    if (madvise(memory, length, MADV_DONTNEED) != 0 && errno == EINVAL) /* locked: mlockall */
+        madvise(memory, length, MADV_DONTNEED_LOCKED);
 }
 
 static int lock(struct qi_disk *disk, int file) {

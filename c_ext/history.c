@@ -146,9 +146,8 @@ void qi_history_recover(struct qi_queue *queue) {
     struct qi_journal *journal = qi_previous(queue);
     struct qi_journal_scan scan;
     if (journal->tape.file < 0 || journal->epoch == 0 || journal->epoch + 1 != queue->epoch ||
-        journal->epoch > queue->flushed_epoch)
+        journal->epoch > queue->flushed_epoch || qi_recover_scan(queue, journal, &scan) != 0)
         return;
-    qi_journal_scan(journal, &scan);
     journal->tail = scan.end;
     qi_history_take(queue);
     qi_tape_close(&journal->tape); /* the next rotation opens what has the name then */

@@ -151,7 +151,7 @@ int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, u
 
 int qi_journal_mark(struct qi_journal *journal) {
     uint8_t *at;
-    return qi_journal_room(journal, 0, true, &at);
+    return journal->synced > journal->marked ? qi_journal_room(journal, 0, true, &at) : 0;
 }
 
 int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length) {
@@ -178,13 +178,17 @@ int qi_journal_cut(struct qi_journal *journal, uint64_t end) {
     return error ? error : qi_tape_cut(tape, size);
 }
 
+bool qi_journal_ends_with_zeros(const struct qi_journal *journal, uint64_t end) {
+    const struct qi_tape *tape = &journal->tape;
+    const uint8_t *behind = tape->memory + end;
+    return end >= tape->allocated ||
+           (behind[0] == 0 && memcmp(behind, behind + 1, tape->allocated - end - 1) == 0);
+}
+
 int qi_journal_cut_tail(struct qi_journal *journal, uint64_t end) {
     struct qi_tape *tape = &journal->tape;
-    if (end + QI_FRAME_HEADER > tape->allocated)
+    if (end + QI_FRAME_HEADER > tape->allocated || qi_journal_ends_with_zeros(journal, end))
         return 0;
-    const uint8_t *behind = tape->memory + end;
-    if (behind[0] == 0 && memcmp(behind, behind + 1, tape->allocated - end - 1) == 0)
-        return 0; /* zeros already */
     int error = qi_journal_cut(journal, end);
     return error ? error : tape->disk->ops->sync(tape->disk, tape->file);
 }
@@ -241,20 +245,27 @@ static uint64_t mark_behind(const struct qi_journal *journal, uint64_t offset) {
 #define PIECE (UINT64_C(64) << 10)
 
 /* They come every few milliseconds: from the end, the first piece that has one has the last. */
-uint64_t qi_journal_durable(const struct qi_journal *journal, const uint8_t *identity) {
-    struct qi_journal same = {.tape = journal->tape};
-    uint64_t epoch, durable = 0;
-    bool damaged;
-    if (!qi_journal_read_header(journal, identity, &epoch, &damaged) || damaged)
-        return 0;
-    same.seed = qi_frame_seed(identity, 0, epoch);
-    for (uint64_t end = same.tape.allocated; end > QI_JOURNAL_START && !durable;) {
+int qi_journal_last_mark(struct qi_journal *journal, uint64_t *mark) {
+    struct qi_tape *tape = &journal->tape;
+    *mark = 0;
+    for (uint64_t end = tape->allocated; end > QI_JOURNAL_START && *mark == 0;) {
         uint64_t from = end > QI_JOURNAL_START + PIECE ? end - PIECE : QI_JOURNAL_START;
-        uint64_t reach = end + 3 < same.tape.allocated ? end + 3 : same.tape.allocated;
-        durable = mark_between(&same, from, reach);
+        uint64_t reach = end + 3 < tape->allocated ? end + 3 : tape->allocated;
+        int error = qi_tape_load(tape, from, end);
+        if (error)
+            return error;
+        *mark = mark_between(journal, from, reach);
         end = from;
     }
-    return durable & ~(PAGE - 1);
+    return 0;
+}
+
+uint64_t qi_journal_walk_from(const struct qi_journal *journal, uint64_t offset) {
+    struct qi_frame frame;
+    while (qi_frame_read(journal->seed, journal->tape.memory, journal->tape.allocated, offset, 0,
+                         &frame) == QI_FRAME_VALID)
+        offset = frame.offset + QI_FRAME_HEADER + frame.length;
+    return offset;
 }
 
 /* There is one behind `from`: zeros would be the end. */

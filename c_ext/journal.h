@@ -7,8 +7,8 @@
  * as valid, because the epoch is in every frame's checksum.
  *
  * Layout: two copies of the header (a bad sector takes one), a MANIFEST frame, then frames as they come. Eight zero
- * bytes follow the last frame, so that a clean end is told apart from a torn one. After a sync the next append begins
- * with a MARK: "below this offset everything was durable". A bad frame with a MARK behind it that covers it is damage;
+ * bytes follow the last frame, so that a clean end is told apart from a torn one. Behind a sync comes a MARK, with the next
+ * append or the end of a group commit: "below this offset everything was durable". A bad frame with a MARK behind it that covers it is damage;
  * one without is a torn tail.
  */
 #ifndef QI_JOURNAL_H
@@ -38,9 +38,12 @@ int qi_journal_begin(struct qi_journal *journal, const uint8_t *identity, uint64
  * holds neither a header nor zeros. */
 bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *identity,
                             uint64_t *epoch, bool *damaged);
-/* How far what is in memory is known to have been durable once, in whole pages: 0 if the header or a MARK is not there. Cost: the
- * bytes behind the last MARK. */
-uint64_t qi_journal_durable(const struct qi_journal *journal, const uint8_t *identity);
+/* The highest offset that a MARK or CLOSE says was durable, 0: none does; or -errno. Loads what it looks at, from the end of the
+ * file to the last one. */
+int qi_journal_last_mark(struct qi_journal *journal, uint64_t *mark);
+/* Where the valid frames end that begin there; what they are in is loaded. */
+uint64_t qi_journal_walk_from(const struct qi_journal *journal, uint64_t offset);
+bool qi_journal_ends_with_zeros(const struct qi_journal *journal, uint64_t end);
 /* Wipes the headers of a journal whose epoch is flushed: if both copies of the current one were damaged later, this one
  * must not pass for the truth. */
 int qi_journal_retire(struct qi_journal *journal);

@@ -26,7 +26,7 @@ static int open_current(struct qi_queue *queue, enum qi_open_mode mode) {
                     ? file
                     : qi_tape_open(&journal->tape, store->disk, file, mapped, store->use_mapping);
     if (!error)
-        error = qi_tape_load(&journal->tape);
+        error = qi_tape_load(&journal->tape, 0, UINT64_MAX);
     return error ? qi_fail_disk(error, "cannot open the journal of", queue->directory) : 0;
 }
 

@@ -282,7 +282,7 @@ static int sync_and_drop(struct qi_messages *messages, struct qi_message_file *f
     error = messages->disk->ops->sync(messages->disk, file->handle);
     if (error)
         return qi_fail_disk(error, "sync", name.shown);
-    error = messages->disk->ops->drop_cache(messages->disk, file->handle, 0);
+    error = messages->disk->ops->drop_cache(messages->disk, file->handle, 0, UINT64_MAX);
     return error ? qi_fail_disk(error, "drop the cache of", name.shown) : 0;
 }
 

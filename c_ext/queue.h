@@ -118,6 +118,11 @@ bool qi_view_is_old(struct qi_queue *queue);
 /* What a reader holds is too old to be read: reads the queue again. QI_E_CORRUPT, with the error's text as it was: it
  * has not changed since (or this is the writer), so what is missing is damage. All pointers into the index are gone. */
 int qi_reread(struct qi_queue *queue);
+/* recover_journals.c: the headers of both in memory; then all of one, and where it ends. For a writer as the medium has them
+ * (H12). */
+int qi_open_journals(struct qi_queue *queue);
+int qi_recover_scan(const struct qi_queue *queue, struct qi_journal *journal,
+                    struct qi_journal_scan *scan);
 /* recover_segments.c */
 int qi_check_segments(struct qi_queue *queue);
 void qi_remove_strays(struct qi_queue *queue);
@@ -181,6 +186,8 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids);
 int qi_sync_to(struct qi_queue *queue, uint64_t lsn);
 
 int qi_sync_messages(struct qi_store *store);
+/* A MARK at the end of a journal of which all is durable, if none tells so. If it cannot be appended (no space) it is left out. */
+int qi_tell_durable(struct qi_queue *queue);
 
 /* lifecycle.c: the store is usable, and nobody opens the queue or sends it to sleep right now: 0 or the error. */
 int qi_queue_settled(struct qi_queue *queue, bool to_write);

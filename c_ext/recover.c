@@ -1,15 +1,12 @@
 /* recover.c - from files to maps: which journal is the truth, which segments it names, what happened since.
  *
- * Opening is a barrier (H12): the journals are synced, and dropped from the cache as far as no MARK vouches for them,
- * before they are read; after an unclean end the bodies that they name too. Then the tail is cut (H4), a SESSION frame
- * appended and synced: a power cut right after open takes nothing back. Segments need no sync: a MANIFEST names only what
- * was durable. Cost: the journals' bytes and, after an unclean end, the bodies behind the last MARK; one open per living
- * segment. Segment files are read when somebody needs them.
+ * Opening is a barrier (H12): what the journals say is durable before it is read (recover_journals.c), after an unclean end
+ * the bodies that they name too. Then the tail is cut (H4), a SESSION frame appended and synced: a power cut right after
+ * open takes nothing back. Segments need no sync: a MANIFEST names only what was durable. Cost: the journals' bytes and,
+ * after an unclean end, the bodies behind the last MARK; one open per living segment. Segment files are read when somebody
+ * needs them.
  */
 #include <assert.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "bug.h"
 #include "crc32c.h"
@@ -17,81 +14,6 @@
 
 /* How many ReqIds may have been given out that nothing tells of: all that a queue may live to see in days (H10). */
 #define LOST_REQ_IDS (UINT64_C(1) << 40)
-
-/* A retired journal has none, only zeros: its megabytes need not be read. 1, 0, or an error: a header that the disk does
- * not give is not one that was retired. */
-static int has_header(const struct qi_tape *tape) {
-    static const uint8_t none[QI_JH_SIZE];
-    uint8_t copies[2][QI_JH_SIZE] = {{0}};
-    for (uint32_t i = 0; i < 2; i++) {
-        int64_t got = tape->disk->ops->read(tape->disk, tape->file, copies[i], QI_JH_SIZE,
-                                            (uint64_t)i * QI_JOURNAL_HEADER_COPY);
-        if (got < 0 && !QI_BUG(unread_header_retired))
-            return (int)got;
-    }
-    return memcmp(copies[0], none, QI_JH_SIZE) != 0 || memcmp(copies[1], none, QI_JH_SIZE) != 0;
-}
-
-/* Takes over the file. 1: its bytes are in memory; 0: it has none that matter; or an error. */
-static int read_journal(const struct qi_store *store, struct qi_tape *tape, int file) {
-    uint64_t room = 2 * store->options.max_journal_bytes + (UINT64_C(8) << 20) + QI_JOURNAL_START;
-    bool reading = store->options.read_only;
-    uint64_t mapped = reading ? 0 : room < QI_LOC_OFFSET_MAX ? room : QI_LOC_OFFSET_MAX;
-    int error = qi_tape_open(tape, store->disk, file, mapped, store->use_mapping);
-    int load = error ? error : has_header(tape);
-    error = load == 1 ? qi_tape_load(tape) : 0;
-    return error ? error : load;
-}
-
-/* After a failed sync in an earlier life the cache may hold what the medium does not. Not of what a MARK vouches for,
- * which was written behind a sync that came back well; all behind the last one is dropped and read again. A retired
- * journal, too: the MANIFEST that let it go may be one of those that the medium does not have. */
-static int drop_unvouched(struct qi_queue *queue, struct qi_journal *journal, int loaded) {
-    struct qi_disk *disk = queue->store->disk;
-    uint64_t durable = loaded ? qi_journal_durable(journal, queue->identity) : 0;
-    int file = qi_tape_leave(&journal->tape);
-    int error = disk->ops->drop_cache(disk, file, durable);
-    if (!error)
-        return read_journal(queue->store, &journal->tape, file);
-    disk->ops->close(disk, file);
-    return error;
-}
-
-/* H12: what the cache holds reaches the medium before it is read. */
-static int open_journal(struct qi_queue *queue, uint32_t which) {
-    struct qi_store *store = queue->store;
-    struct qi_disk *disk = store->disk;
-    bool reading = store->options.read_only;
-    const char *name = qi_journal_name(which);
-    int file = disk->ops->open(disk, queue->dir, name, reading ? QI_OPEN_READ : QI_OPEN_WRITE);
-    if (file == -ENOENT)
-        return 0;
-    if (file < 0)
-        return qi_fail_disk(file, "cannot open", name);
-    int error = reading || QI_BUG(barrier_left_out) ? 0 : disk->ops->sync(disk, file);
-    if (error) {
-        disk->ops->close(disk, file);
-        return qi_fail_disk(error, "cannot sync", name);
-    }
-    struct qi_journal *journal = &queue->journals[which];
-    int result = read_journal(store, &journal->tape, file);
-    if (result >= 0 && !reading && !QI_BUG(cache_not_dropped))
-        result = drop_unvouched(queue, journal, result);
-    return result < 0 ? qi_fail_disk(result, "cannot read", name) : 0;
-}
-
-/* A reader beside a live writer reads again until the pair of journals is of one moment. */
-static int open_journals(struct qi_queue *queue) {
-    for (int attempt = 0;; attempt++) {
-        int error = open_journal(queue, 0);
-        if (!error)
-            error = open_journal(queue, 1);
-        if (error || !queue->store->options.read_only || attempt == 100 || qi_pair_is_steady(queue))
-            return error;
-        qi_tape_close(&queue->journals[0].tape);
-        qi_tape_close(&queue->journals[1].tape);
-    }
-}
 
 /* What recovery works on. */
 struct recovery {
@@ -101,14 +23,14 @@ struct recovery {
     bool has_old, lacks_old; /* the epoch before is needed and there, or needed and not */
 };
 
-/* The last MANIFEST of a journal that becomes the current one. */
-static bool take_journal(struct qi_queue *queue, uint32_t which, struct recovery *recovery) {
+/* The last MANIFEST of a journal that becomes the current one: 1, 0 if there is none, or an error. */
+static int take_journal(struct qi_queue *queue, uint32_t which, struct recovery *recovery) {
     struct qi_journal *journal = &queue->journals[which];
     struct qi_frame frame;
-    qi_journal_scan(journal, &recovery->scan);
+    int error = qi_recover_scan(queue, journal, &recovery->scan);
     queue->epoch = journal->epoch;
-    if (recovery->scan.manifest == 0)
-        return false;
+    if (error || recovery->scan.manifest == 0)
+        return error;
     qi_frame_read(journal->seed, journal->tape.memory, recovery->scan.end, recovery->scan.manifest,
                   0, &frame); /* valid: the scan says so */
     return qi_read_manifest(&frame, &recovery->manifest);
@@ -157,15 +79,17 @@ static int choose(struct qi_queue *queue, struct recovery *recovery) {
             QI_E_CORRUPT,
             "queue %s: both journals are damaged; work on a copy and salvage its segments",
             queue->directory);
-    if (!take_journal(queue, current, recovery)) {
+    int taken = take_journal(queue, current, recovery);
+    if (taken == 0) {
         /* A rotation that did not reach the medium: the epoch before is still whole, and nothing of this one was
          * confirmed. A MARK or a flushed predecessor says otherwise: then the manifest was damaged. */
         bool never_there =
             recovery->scan.damaged == 0 && valid[other] && epochs[other] + 1 == epochs[current];
         uint64_t torn_bytes = recovery->scan.torn_bytes;
-        if (!never_there || !take_journal(queue, other, recovery))
+        taken = never_there ? take_journal(queue, other, recovery) : 0;
+        if (taken == 0)
             do_without_manifest(queue, recovery);
-        else if (torn_bytes) /* as any torn tail: no damage, but somebody may miss what was in it */
+        else if (taken > 0 && torn_bytes) /* as any torn tail: somebody may miss what was in it */
             qi_report(queue->store, false, queue->directory, qi_journal_name(epochs[current]),
                       QI_JOURNAL_START,
                       "a journal of %llu bytes, torn at its start, was cut: nothing in it was ever "
@@ -173,7 +97,7 @@ static int choose(struct qi_queue *queue, struct recovery *recovery) {
                       (unsigned long long)torn_bytes);
     }
     report_headers(queue, recovery, damaged);
-    return 0;
+    return taken < 0 ? taken : 0;
 }
 
 /* The segments as the manifest says. H18: a named file must be there (checked after the replay, if anything in
@@ -258,18 +182,18 @@ static int make_bodies_durable(struct qi_queue *queue, uint32_t from) {
     return error;
 }
 
-/* The journal of the epoch before, if it is needed; its scan, or an empty one. */
-static bool old_is_there(struct qi_queue *queue, struct qi_journal_scan *scan) {
+/* The journal of the epoch before, if it is needed; its scan, or an empty one. 1, 0 or an error. */
+static int old_is_there(struct qi_queue *queue, struct qi_journal_scan *scan) {
     struct qi_journal *old = qi_previous(queue);
     *scan = (struct qi_journal_scan){.end = QI_JOURNAL_START};
     if (old->tape.file < 0 || old->epoch + 1 != queue->epoch) {
         qi_report(
             queue->store, true, queue->directory, qi_journal_name(queue->epoch - 1), 0,
             "the journal of the epoch before is missing or damaged; what it alone held is lost");
-        return false;
+        return 0;
     }
-    qi_journal_scan(old, scan);
-    return true;
+    int error = qi_recover_scan(queue, old, scan);
+    return error ? error : 1;
 }
 
 /* If the old journal lost its tail, nothing behind it in the current one counts, unless a MARK there says that the old
@@ -331,41 +255,42 @@ static int settle_bodies(struct qi_queue *queue, struct recovery *recovery, bool
     return error;
 }
 
-static void look_for_old(struct qi_queue *queue, struct recovery *recovery) {
+static int look_for_old(struct qi_queue *queue, struct recovery *recovery) {
     bool needs_old = recovery->manifest.flushed_epoch + 1 < queue->epoch;
-    recovery->has_old = needs_old && old_is_there(queue, &recovery->old);
+    int there = needs_old ? old_is_there(queue, &recovery->old) : 0;
+    recovery->has_old = there == 1;
     recovery->lacks_old = (needs_old && !recovery->has_old) || recovery->lacks_manifest;
+    return there < 0 ? there : 0;
 }
 
 /* The journal was cut below the MANIFEST that recovery began with: what that says will not be there next time. The one
  * before it counts, and with it perhaps the old journal. */
-static void fall_back(struct qi_queue *queue, struct recovery *recovery) {
+static int fall_back(struct qi_queue *queue, struct recovery *recovery) {
     struct qi_journal_scan *scan = &recovery->scan;
     if (scan->manifest < scan->end || QI_BUG(cut_manifest_believed))
-        return;
+        return 0;
     uint64_t offset = QI_JOURNAL_START;
     struct qi_frame frame;
     while (qi_journal_next(qi_current(queue), scan, &offset, &frame))
         if (qi_read_manifest(&frame, &recovery->manifest))
             scan->manifest = frame.offset;
-    look_for_old(queue, recovery);
+    return look_for_old(queue, recovery);
 }
 
 static int replay(struct qi_queue *queue, struct recovery *recovery) {
     bool cut = false;
-    int error;
-    look_for_old(queue, recovery);
-    do {
+    int error = look_for_old(queue, recovery);
+    while (!error) {
         if (recovery->has_old)
             trim(queue, &recovery->manifest, &recovery->old, &recovery->scan);
         error = replay_both(queue, recovery);
         if (!error)
             error = settle_bodies(queue, recovery, &cut);
-        if (!error && cut) {
-            qi_forget_index(queue);
-            fall_back(queue, recovery);
-        }
-    } while (!error && cut);
+        if (error || !cut)
+            break;
+        qi_forget_index(queue);
+        error = fall_back(queue, recovery);
+    }
     report_scan(queue, qi_current(queue), &recovery->scan);
     if (recovery->has_old)
         report_scan(queue, qi_previous(queue), &recovery->old);
@@ -462,7 +387,7 @@ int qi_recover(struct qi_queue *queue) {
     struct recovery recovery = {0};
     int error = read_meta(queue);
     if (!error)
-        error = open_journals(queue);
+        error = qi_open_journals(queue);
     if (!error)
         error = choose(queue, &recovery);
     if (!error)

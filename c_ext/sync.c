@@ -4,6 +4,8 @@
  * caller that finds nobody syncing does it itself: a hand-over to another thread costs a tenth of an fdatasync here.
  * A failed sync is never repeated: the kernel may have dropped the pages and would report success (H13).
  */
+#include <errno.h>
+
 #include "age.h"
 #include "bug.h"
 
@@ -118,5 +120,15 @@ int qi_sync_to(struct qi_queue *queue, uint64_t lsn) {
                                  qi_error_text())
                        : error;
     }
+    return 0;
+}
+
+int qi_tell_durable(struct qi_queue *queue) {
+    if (queue->lsn_synced < qi_lsn(queue))
+        return 0; /* who appends next does it */
+    int error = qi_journal_mark(qi_current(queue));
+    if (error && error != -ENOSPC && error != -EDQUOT && error != -EFBIG)
+        return qi_append_failed(queue, error);
+    queue->lsn_synced = qi_lsn(queue); /* a MARK needs no sync: nobody waits for it */
     return 0;
 }

@@ -26,29 +26,40 @@ int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t 
     return error;
 }
 
-int qi_tape_load(struct qi_tape *tape) {
+int qi_tape_load(struct qi_tape *tape, uint64_t from, uint64_t to) {
     struct qi_disk *disk = tape->disk;
-    if (tape->allocated == 0)
+    from &= ~(PAGE - 1);
+    if (to > tape->allocated)
+        to = tape->allocated;
+    if (to <= from)
         return 0;
     if (!tape->told)
-        return disk->ops->populate(disk, tape->memory, tape->allocated, false);
-    int64_t got = disk->ops->read(disk, tape->file, tape->memory, tape->allocated, 0);
+        return disk->ops->populate(disk, tape->memory + from, to - from, false);
+    int64_t got = disk->ops->read(disk, tape->file, tape->memory + from, to - from, from);
     return got < 0 ? (int)got : 0;
 }
 
-int qi_tape_leave(struct qi_tape *tape) {
-    int file = tape->file;
-    if (tape->memory)
-        tape->disk->ops->unmap(tape->disk, tape->memory, tape->mapped);
-    *tape = (struct qi_tape){.file = -1};
-    return file;
+int qi_tape_forget(struct qi_tape *tape, uint64_t from, uint64_t to) {
+    if (!tape->told) /* pages that share a piece of the cache with what is mapped would stay */
+        tape->disk->ops->settle(tape->disk, tape->memory, tape->mapped);
+    uint64_t size = tape->allocated;
+    int error = tape->disk->ops->drop_cache(tape->disk, tape->file, from, to);
+    if (!error)
+        error = tape->disk->ops->size(tape->disk, tape->file, &tape->allocated);
+    if (tape->allocated > tape->mapped)
+        tape->allocated = tape->mapped;
+    if (!error && tape->told && tape->allocated < size)
+        memset(tape->memory + tape->allocated, 0, size - tape->allocated);
+    return error;
 }
 
 void qi_tape_close(struct qi_tape *tape) {
     struct qi_disk *disk = tape->disk;
-    int file = qi_tape_leave(tape);
-    if (disk && file >= 0)
-        disk->ops->close(disk, file);
+    if (tape->memory)
+        disk->ops->unmap(disk, tape->memory, tape->mapped);
+    if (disk && tape->file >= 0)
+        disk->ops->close(disk, tape->file);
+    *tape = (struct qi_tape){.file = -1};
 }
 
 int qi_tape_reserve(struct qi_tape *tape, uint64_t size, uint64_t keep_free) {

@@ -23,11 +23,12 @@ struct qi_tape {
 /* Takes over `file`. Returns 0 or -errno (the file is closed then). */
 int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped,
                  bool use_mapping);
-/* Makes the bytes that the file has appear in memory; until then only what is stored is there. */
-int qi_tape_load(struct qi_tape *tape);
+/* Makes what the file has between the two offsets appear in memory; until then only what is stored is there. */
+int qi_tape_load(struct qi_tape *tape, uint64_t from, uint64_t to);
+/* What was loaded is given up. Between the two offsets the cache gives it up, too: the next load asks the medium,
+ * and the size is what that says. */
+int qi_tape_forget(struct qi_tape *tape, uint64_t from, uint64_t to);
 void qi_tape_close(struct qi_tape *tape);
-/* Closed, but for its file, which is given back. */
-int qi_tape_leave(struct qi_tape *tape);
 
 /* Makes `size` bytes usable. With keep_free > 0 it refuses (-ENOSPC) when the disk would have less than that left:
  * publishes leave room for acks and flushes (H14). -EFBIG when the tape cannot hold it. */

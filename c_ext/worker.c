@@ -44,6 +44,8 @@ static int sync_open_queues(struct qi_store *store) {
         struct qi_queue *queue = store->queues[i];
         if (qi_is_awake(queue))
             error = qi_sync_to(queue, qi_lsn(queue));
+        if (!error && qi_is_awake(queue) && !store->closing)
+            error = qi_tell_durable(queue);
     }
     return error;
 }

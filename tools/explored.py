@@ -32,12 +32,12 @@ EXPLORED = [
         " next rotation was to epoch 4 again, in the same file: a second power cut kept the first"
         " life's frames there, and their checksums were right. Lost messages came back.",
         "stale_epoch_kept",
-        "seed=10086538005539274333 mapping=1 segment=16 journal=24 bytes=10240 embed=64 file=4096;"
-        " publish b 38 +e; publish b 39; flush b; publish b 288 +e; publish b 393; publish c 11;"
-        " batch b x2 12 +h; publish b 22; publish b 4 +r; batch c x6 214; publish b 36;"
-        " publish a 0; tick; cut 1609553242; publish d 2 +e; batch b x2 34; batch b x5 37 +t; tick;"
-        " batch b x5 0 +r; fanout b x2 28; get_many b x8; publish a 18 +h; publish c 869 +e;"
-        " cut 1584523901; publish b 52",
+        "seed=10086538005539274333 mapping=1 segment=16 journal=24 bytes=10240 embed=64"
+        " file=4096; publish b 46 +e; publish b 39; flush b; publish b 288 +e; publish b 393;"
+        " batch b x2 12 +h; publish b 4 +r; batch c x6 214; publish b 36; publish a 0; cut"
+        " 1919660440; publish d 0 +e; batch b x2 34; batch b x5 37 +t; tick; batch b x5 0 +r;"
+        " fanout b x2 28; get_many b x8; publish b 48; publish a 18 +h; publish c 869 +e; cut"
+        " 140528722; publish b 52",
     ),
     Explored(
         "A sync of bodies failed after the MANIFEST that ended a flush was appended. The next open"
@@ -87,8 +87,16 @@ EXPLORED = [
         " mount.",
         "batch_over_failed_pages",
         "seed=17791679924729427012 mapping=0 segment=128 journal=100 bytes=9000 embed=100000"
-        " file=4096; create a; publish a 2747; publish a 48; sync_all; fail 1; publish a 135;"
-        " sync a; get a; publish a 51 +e; batch a x2 345; ack a 562; flush b; kill; flush c; tick;"
-        " publish a 14; reopen; get_many a x4 +l; sync a; fail 3; flush a; publish a 387; tick",
+        " file=4096; publish a 2747; publish a 64; fail 1; publish b 10; publish a 135; sync a;"
+        " get a; publish a 51 +e; batch a x2 393; ack a 562; publish a 56; flush b; tick; publish"
+        " a 14; reopen; get_many a x4 +l; fail 3; flush a; publish a 387; tick",
+    ),
+    Explored(
+        "A message file was freed by the group commit before the acks that emptied it were durable:"
+        " a power cut in the sync took them back, and their messages had no body.",
+        "body_freed_before_its_ack",
+        "seed=16115979733489965213 mapping=0 segment=16 journal=24 bytes=10240 embed=64 file=700"
+        " history=0 never; publish b 29 +p; publish b 30; publish b 263; compact; get_many b x7"
+        " +l; publish b 455 +d; fail 840; ack b 83; compact",
     ),
 ]

@@ -155,7 +155,7 @@ static int open_file(struct qi_disk *disk, int dir, const char *name, enum qi_op
     if (sim->nodes[node].dir)
         return mode == QI_OPEN_READ ? -EINVAL : -EISDIR;
     if (empties)
-        sim->nodes[node].stuck = UINT64_MAX;
+        qi_sim_unstick(&sim->nodes[node], 0, UINT64_MAX);
     if (empties && !qi_sim_change_size(&sim->nodes[node], 0))
         return -ENOMEM;
     return new_handle(sim, node);
@@ -259,8 +259,7 @@ static int truncate_file(struct qi_disk *disk, int file, uint64_t size) {
     if (error)
         return error;
     struct qi_sim_node *node = node_of(sim, file);
-    if (size <= node->stuck)
-        node->stuck = UINT64_MAX; /* the blocks are given back */
+    qi_sim_unstick(node, size, UINT64_MAX); /* the blocks are given back */
     return qi_sim_change_size(node, size) ? 0 : -ENOMEM;
 }
 
@@ -296,25 +295,15 @@ static int sync_dir(struct qi_disk *disk, int dir) {
     return qi_sim_names_copy(&node->durable_names, &node->names) ? 0 : -ENOMEM;
 }
 
-/* Clean pages go; what was written and not yet synced stays. */
-static int drop_cache(struct qi_disk *disk, int file, uint64_t from) {
+/* Clean pages go; what was written and not yet synced stays, and what is mapped. */
+static int drop_cache(struct qi_disk *disk, int file, uint64_t from, uint64_t to) {
     struct qi_sim *sim = sim_of(disk);
     int error = qi_sim_trouble(sim, "drop_cache", false);
     struct qi_sim_node *node = node_of(sim, file);
-    if (error || node->changes_count > 0 || node->cache == node->durable)
+    qi_sim_observe_node(node);
+    if (error || node->populated || node->changes_count > 0 || node->cache == node->durable)
         return error;
-    struct qi_sim_bytes *bytes = qi_sim_share(node->durable);
-    uint64_t size = qi_sim_size(node->cache), stays = from < size ? from : size;
-    bool same = stays == 0 ||
-                (stays <= qi_sim_size(bytes) && memcmp(bytes->at, node->cache->at, stays) == 0);
-    if (!same && !qi_sim_put(&bytes, node->cache->at, stays, 0)) {
-        qi_sim_release(bytes);
-        return -ENOMEM;
-    }
-    qi_sim_release(node->cache);
-    node->cache = bytes;
-    node->dropped = node->dropped && !same;
-    return 0;
+    return qi_sim_drop(node, from, to) ? 0 : -ENOMEM;
 }
 
 static int map(struct qi_disk *disk, int file, uint64_t length, uint8_t **memory) {
@@ -332,9 +321,8 @@ static int map(struct qi_disk *disk, int file, uint64_t length, uint8_t **memory
     struct qi_sim_node *node = node_of(sim, file);
     node->mapping = address;
     node->mapped = length;
-    uint64_t size = qi_sim_size(node->cache);
-    if (size > 0)
-        memcpy(address, node->cache->at, size < length ? size : length);
+    node->populated = false;
+    qi_sim_show_in_mapping(node);
     return 0;
 }
 
@@ -351,16 +339,23 @@ static void unmap(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
 }
 
 static int populate(struct qi_disk *disk, uint8_t *memory, uint64_t length, bool to_write) {
-    (void)memory;
+    struct qi_sim *sim = sim_of(disk);
     (void)length;
     (void)to_write;
-    return qi_sim_trouble(sim_of(disk), "populate", false);
+    int error = qi_sim_trouble(sim, "populate", false);
+    for (int i = 0; i < sim->nodes_count; i++) {
+        struct qi_sim_node *node = &sim->nodes[i];
+        if (node->mapping && memory >= node->mapping && memory < node->mapping + node->mapped)
+            node->populated = true;
+    }
+    return error;
 }
 
 static void settle(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
-    (void)disk;
-    (void)memory;
-    (void)length;
+    struct qi_sim *sim = sim_of(disk);
+    for (int i = 0; i < sim->nodes_count; i++) /* a part of it makes no difference here */
+        if (sim->nodes[i].mapping == memory && sim->nodes[i].mapped == length)
+            sim->nodes[i].populated = false;
 }
 
 static int lock(struct qi_disk *disk, int file) {

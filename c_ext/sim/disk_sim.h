@@ -55,8 +55,8 @@ struct qi_sim_name_change {
 struct qi_sim_node {
     bool dir, used;
     bool dropped; /* a failed sync: the cache has bytes that the medium will not get */
-    uint64_t
-        stuck; /* dropped: blocks from here on read as zeros, whatever is written through this cache */
+    uint64_t stuck,
+        stuck_end;  /* blocks between that read as zeros, whatever is written through this cache */
     uint32_t links; /* names that a process sees */
     uint32_t handles;
     int locked_by; /* handle, -1: nobody */
@@ -68,6 +68,7 @@ struct qi_sim_node {
     uint64_t log_size, log_room;
     uint8_t *mapping;
     uint64_t mapped;
+    bool populated; /* pages of the mapping are there: the cache keeps them */
 
     struct qi_sim_names names, durable_names;
     struct qi_sim_name_change *name_changes;
@@ -122,6 +123,11 @@ bool qi_sim_change_bytes(struct qi_sim_node *node, const void *from, uint64_t le
                          uint64_t offset);
 bool qi_sim_change_size(struct qi_sim_node *node, uint64_t size);
 void qi_sim_forget_changes(struct qi_sim_node *node);
+/* What the mapping shows of the cache, for memory that was not stored to. */
+void qi_sim_show_in_mapping(struct qi_sim_node *node);
+/* Between the two the cache has what the medium has; at the end of the file its size, too. False: no memory. */
+bool qi_sim_drop(struct qi_sim_node *node, uint64_t from, uint64_t to);
+void qi_sim_unstick(struct qi_sim_node *node, uint64_t from, uint64_t to);
 void qi_sim_fail_sync(
     struct qi_sim_node *node); /* its changes stay in the cache, and are forgotten */
 bool qi_sim_write_pages(

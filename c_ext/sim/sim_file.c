@@ -140,6 +140,14 @@ void qi_sim_observe(struct qi_sim *sim) {
             qi_sim_observe_node(&sim->nodes[i]);
 }
 
+void qi_sim_show_in_mapping(struct qi_sim_node *node) {
+    uint64_t size = qi_sim_size(node->cache);
+    if (size > node->mapped)
+        size = node->mapped;
+    if (size > 0)
+        memcpy(node->mapping, node->cache->at, size);
+}
+
 /* ---- names ---- */
 
 int qi_sim_names_find(const struct qi_sim_names *names, const char *name) {
@@ -264,19 +272,58 @@ bool qi_sim_write_pages(struct qi_sim_node *node) {
         end = end < size ? end : size;
         if (end > qi_sim_size(node->durable) && !qi_sim_resize(&node->durable, end))
             return false;
-        end = end < node->stuck ? end : node->stuck;
-        if (from < end && !qi_sim_put(&node->durable, node->cache->at + from, end - from, from))
-            return false;
+        const uint64_t parts[2][2] = {{from, end < node->stuck ? end : node->stuck},
+                                      {from > node->stuck_end ? from : node->stuck_end, end}};
+        for (int k = 0; k < 2; k++)
+            if (parts[k][0] < parts[k][1] &&
+                !qi_sim_put(&node->durable, node->cache->at + parts[k][0],
+                            parts[k][1] - parts[k][0], parts[k][0]))
+                return false;
     }
     return true;
+}
+
+/* The cache forgets these bytes: what is written there comes to blocks again. */
+void qi_sim_unstick(struct qi_sim_node *node, uint64_t from, uint64_t to) {
+    if (from <= node->stuck && node->stuck < to)
+        node->stuck = to;
+    else if (from < node->stuck_end && node->stuck_end <= to)
+        node->stuck_end = from;
 }
 
 void qi_sim_fail_sync(struct qi_sim_node *node) {
     if (node->changes_count == 0)
         return;
     uint64_t block = (qi_sim_size(node->durable) + 511) / 512 * 512;
-    if (!node->dropped || block < node->stuck)
+    if (!node->dropped || block < node->stuck || node->stuck >= node->stuck_end)
         node->stuck = block;
+    node->stuck_end = UINT64_MAX;
     node->dropped = true;
     qi_sim_forget_changes(node);
+}
+
+bool qi_sim_drop(struct qi_sim_node *node, uint64_t from, uint64_t to) {
+    struct qi_sim_bytes *bytes = qi_sim_share(node->durable);
+    uint64_t size = qi_sim_size(node->cache);
+    const uint64_t stays[2][2] = {{0, from < size ? from : size}, {to < size ? to : size, size}};
+    bool same = true;
+    for (int i = 0; i < 2; i++) {
+        uint64_t begin = stays[i][0], end = stays[i][1];
+        if (begin == end || (end <= qi_sim_size(bytes) &&
+                             memcmp(bytes->at + begin, node->cache->at + begin, end - begin) == 0))
+            continue;
+        same = false;
+        if (!qi_sim_put(&bytes, node->cache->at + begin, end - begin, begin)) {
+            qi_sim_release(bytes);
+            return false;
+        }
+    }
+    qi_sim_release(node->cache);
+    node->cache = bytes;
+    node->dropped = node->dropped && !same;
+    qi_sim_unstick(node, from, to);
+    if (node->mapping && qi_sim_size(bytes) < size)
+        memset(node->mapping + qi_sim_size(bytes), 0, size - qi_sim_size(bytes));
+    qi_sim_show_in_mapping(node);
+    return true;
 }

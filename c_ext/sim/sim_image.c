@@ -202,6 +202,7 @@ static bool copy_node(const struct qi_sim_node *node, struct qi_sim_node *copy) 
                                  .locked_by = -1,
                                  .dropped = node->dropped,
                                  .stuck = node->stuck,
+                                 .stuck_end = node->stuck_end,
                                  .cache = qi_sim_share(node->cache),
                                  .durable = qi_sim_share(node->durable),
                                  .stale = qi_sim_share(node->stale)};

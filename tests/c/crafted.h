@@ -23,6 +23,7 @@ static int try_open(struct crafted *crafted, bool read_only, bool index_only) {
     qi_options options = usual();
     options.max_journal_entries = 1 << 20; /* nothing is flushed before a test says so */
     options.max_journal_bytes = 8 << 20;
+    options.sync_interval_us = 5000; /* by a tick */
     options.read_only = read_only;
     options.index_only = index_only;
     options.create = !read_only;

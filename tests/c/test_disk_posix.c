@@ -258,20 +258,22 @@ static void test_nothing_behind_the_place_stays_in_the_cache(void) {
     uint8_t *bytes = calloc(1, SIZE);
     int file = new_file("cached", "");
     assert(bytes && ops->write(disk, file, bytes, SIZE, 0) == 0 && ops->sync(disk, file) == 0);
-    assert(ops->drop_cache(disk, file, 0) == 0);
+    assert(ops->drop_cache(disk, file, 0, UINT64_MAX) == 0);
     if (!is_resident(file, 0, SIZE)) { /* else there is no medium behind the cache */
         for (uint64_t from = 4096 * 37; from < SIZE; from += 4096 * 101) {
+            uint64_t to = from / 4096 % 2 ? SIZE : from + 4096 * (1 + from / 4096 % 7);
+            to = to < SIZE ? to : SIZE;
             assert(ops->write(disk, file, bytes, SIZE, 0) == 0 && ops->sync(disk, file) == 0);
-            assert(ops->drop_cache(disk, file, from) == 0);
-            assert(!is_resident(file, from, SIZE) && ops->drop_cache(disk, file, 0) == 0);
+            assert(ops->drop_cache(disk, file, from, to) == 0);
+            assert(!is_resident(file, from, to) && ops->drop_cache(disk, file, 0, UINT64_MAX) == 0);
         }
-        static const char *const unknown[] = {"mincore", "mmap"}; /* then all of it goes */
+        static const char *const unknown[] = {"mincore", "mmap"}; /* then more of it goes */
         for (int i = 0; i < 2; i++) {
             assert(ops->write(disk, file, bytes, SIZE, 0) == 0 && ops->sync(disk, file) == 0);
             fail(unknown[i], ENOMEM);
-            assert(ops->drop_cache(disk, file, 3 << 20) == 0);
+            assert(ops->drop_cache(disk, file, 3 << 20, UINT64_MAX) == 0);
             failing = "";
-            assert(!is_resident(file, 0, SIZE));
+            assert(!is_resident(file, 2 << 20, SIZE));
         }
     }
     ops->close(disk, file);
@@ -282,20 +284,22 @@ static void test_nothing_behind_the_place_stays_in_the_cache(void) {
 static void test_a_file_of_which_something_stays_in_the_cache_leaves_it_as_a_whole(void) {
     static const struct {
         const char *fails;
-        int resident, whole;
-    } cases[] = {{"", 0, 0}, {"", 1, 1}, {"mincore", 0, 1}, {"mmap", 0, 1}};
+        int resident, drops, whole;
+    } cases[] = {{"", 0, 1, 0}, {"", 1, 3, 1}, {"mincore", 0, 2, 0}, {"mmap", 0, 2, 0}};
     int file = new_file("cached", "text");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         drops = whole_drops = 0;
         resident = cases[i].resident;
         fail(cases[i].fails, ENOMEM);
-        assert(ops->drop_cache(disk, file, 5 << 20) == 0);
-        assert(drops == 1 + cases[i].whole && whole_drops == cases[i].whole);
+        assert(ops->drop_cache(disk, file, 5 << 20, UINT64_MAX) == 0);
+        assert(drops == cases[i].drops && whole_drops == cases[i].whole);
     }
-    drops = whole_drops = 0;
-    assert(ops->drop_cache(disk, file, 100) == 0 && drops == 1 && whole_drops == 1);
+    drops = whole_drops = 0; /* nothing begins before the file does */
+    assert(ops->drop_cache(disk, file, 100, UINT64_MAX) == 0 && drops == 1 && whole_drops == 1);
+    resident = 1;
+    assert(ops->drop_cache(disk, file, 100, 200) == 0 && drops == 4 && whole_drops == 2);
     fail("posix_fadvise", EIO);
-    assert(ops->drop_cache(disk, file, 5 << 20) == -EIO && drops == 2);
+    assert(ops->drop_cache(disk, file, 5 << 20, UINT64_MAX) == -EIO && drops == 5);
     resident = -1;
     ops->close(disk, file);
 }

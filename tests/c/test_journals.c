@@ -216,37 +216,105 @@ static void test_a_header_that_could_not_be_mended_is_seen_again(void) {
     }
 }
 
-/* What opening does not read again, after a kill: whole pages below the last MARK or CLOSE, whose header is whole. */
-static void test_only_what_a_mark_vouches_for_need_not_be_read_again(void) {
-    struct crafted crafted = crafted_new();
-    for (int i = 0; i < 8; i++)
-        publish_many(&crafted, 64);
-    assert(qi_queue_sync(crafted.queue) == 0);
-    publish_many(&crafted, 1);
-    let_go(&crafted);
-    load_journal(&crafted);
-    struct qi_journal journal = {.tape = {.memory = bytes, .allocated = size}};
-    const uint8_t *identity = bytes + QI_JH_IDENTITY;
-    uint64_t mark = last_frame(QI_JOURNAL_START, QI_FRAME_MARK),
-             durable = qi_get64(bytes + mark + QI_FRAME_HEADER);
-    assert(durable == mark && durable > QI_JOURNAL_START + 4096 && durable % 4096 != 0);
-    assert(qi_journal_durable(&journal, identity) == durable / 4096 * 4096);
-    bytes[QI_JOURNAL_HEADER_COPY + QI_JH_EPOCH] ^= 1;
-    assert(qi_journal_durable(&journal, identity) == 0);
-    bytes[QI_JOURNAL_HEADER_COPY + QI_JH_EPOCH] ^= 1;
-    bytes[mark + QI_FRAME_HEADER] ^= 1; /* the one before it: of the five */
-    assert(qi_journal_durable(&journal, identity) == QI_JOURNAL_START);
-    for (uint64_t at; (at = last_frame(QI_JOURNAL_START, QI_FRAME_MARK)) != 0;)
-        qi_put32(bytes + at, QI_FRAME_RECORDS << 28 | length_at(at));
-    assert(qi_journal_durable(&journal, identity) == 0);
-    open_it(&crafted);
-    close_it(&crafted);
-    load_journal(&crafted);
-    journal.tape.allocated = size;
-    uint64_t close = last_frame(QI_JOURNAL_START, QI_FRAME_CLOSE);
-    durable = qi_get64(bytes + close + QI_FRAME_HEADER);
-    assert(close && qi_journal_durable(&journal, identity) == durable / 4096 * 4096);
-    qi_sim_free(crafted.sim);
+static const struct qi_disk_ops *plain_ops;
+static uint64_t dropped[8][2];
+static uint32_t drops;
+
+static int note_drop(struct qi_disk *disk, int file, uint64_t from, uint64_t to) {
+    assert(drops < sizeof dropped / sizeof *dropped);
+    dropped[drops][0] = from;
+    dropped[drops++][1] = to;
+    return plain_ops->drop_cache(disk, file, from, to);
+}
+
+static void open_and_note_drops(struct crafted *crafted) {
+    plain_ops = crafted->sim->disk.ops;
+    struct qi_disk_ops ops = *plain_ops;
+    ops.drop_cache = note_drop;
+    crafted->sim->disk.ops = &ops;
+    drops = 0;
+    open_it(crafted);
+    crafted->sim->disk.ops = plain_ops;
+}
+
+/* What opening reads again: the headers, and whole pages from the last MARK or CLOSE on; all, if there is none. Zeros behind
+ * the end are read again, too; other bytes need not be: they are cut off, but for the rest of their last page. */
+static void test_only_what_a_mark_vouches_for_is_not_read_again(void) {
+    enum { AS_IT_IS, CLOSED, LIES, RECYCLED, WAYS };
+    for (int way = 0; way < WAYS; way++) {
+        struct crafted crafted = crafted_new();
+        for (int i = 0; i < 8; i++)
+            publish_many(&crafted, 64);
+        assert(qi_queue_sync(crafted.queue) == 0);
+        publish_many(&crafted, 1);
+        if (way == CLOSED)
+            close_it(&crafted);
+        else
+            let_go(&crafted);
+        const char *name = load_journal(&crafted);
+        uint64_t mark =
+                     last_frame(QI_JOURNAL_START, way == CLOSED ? QI_FRAME_CLOSE : QI_FRAME_MARK),
+                 end = end_of_frames(QI_JOURNAL_START), says = qi_get64(bytes + mark + 8);
+        uint64_t cut = (end + QI_FRAME_HEADER + 4095) / 4096 * 4096;
+        assert(mark && says > QI_JOURNAL_START + 4096 && says % 4096 != 0);
+        if (way == LIES) {
+            qi_put64(bytes + mark + QI_FRAME_HEADER, UINT64_MAX);
+            reseal(journal_seed(), mark);
+        } else if (way == RECYCLED) {
+            assert(size > cut);
+            memset(bytes + end + QI_FRAME_HEADER, 7, size - end - QI_FRAME_HEADER);
+        }
+        with_file(&crafted, name, true);
+        open_and_note_drops(&crafted);
+        const uint64_t expected[] = {way == LIES ? 0 : says / 4096 * 4096,
+                                     way == RECYCLED ? cut : UINT64_MAX};
+        uint32_t journals = 1; /* or both are there */
+        while (dropped[journals][0] == 0 && dropped[journals][1] == QI_JOURNAL_START)
+            journals++;
+        assert(dropped[0][0] == 0 && dropped[0][1] == QI_JOURNAL_START);
+        assert(journals <= 2 && drops == journals + 1);
+        assert(memcmp(dropped[journals], expected, sizeof expected) == 0);
+        let_go(&crafted);
+        load_journal(&crafted);
+        assert((size == cut) == (way == RECYCLED || way == CLOSED));
+        qi_sim_free(crafted.sim);
+    }
+}
+
+/* What the group commit made durable a MARK vouches for at once, though nobody appends any more: damage to it is told. It
+ * is no reason for another sync, and nothing comes behind a CLOSE. */
+static void test_a_group_commit_ends_with_a_mark(void) {
+    for (int marked = 0; marked < 2; marked++) {
+        struct crafted crafted = crafted_new();
+        publish_many(&crafted, 1);
+        qi_queue_stats stats;
+        for (int again = 0; marked && again < 2; again++) {
+            crafted.store->dirty = true;
+            assert(qi_store_tick(crafted.store) == 0);
+            assert(qi_queue_stats_of(crafted.queue, &stats) == 0 && stats.unsynced_bytes == 0);
+        }
+        if (!marked)
+            assert(qi_queue_sync(crafted.queue) == 0);
+        let_go(&crafted);
+        const char *name = load_journal(&crafted);
+        uint64_t mark = last_frame(QI_JOURNAL_START, QI_FRAME_MARK),
+                 publish = last_frame(QI_JOURNAL_START, QI_FRAME_RECORDS);
+        assert(mark && publish && (mark > publish) == marked);
+        if (marked) {
+            assert(qi_get64(bytes + mark + QI_FRAME_HEADER) == mark);
+            assert(mark + QI_MARK_SIZE == end_of_frames(QI_JOURNAL_START));
+        }
+        bytes[publish + QI_FRAME_HEADER + 20] ^= 1;
+        with_file(&crafted, name, true);
+        open_it(&crafted);
+        assert(depth_of(&crafted) == 25 && was_told(&crafted, "damaged places") == marked);
+        assert(qi_store_tick(crafted.store) == 0);
+        close_it(&crafted);
+        load_journal(&crafted);
+        uint64_t close = last_frame(QI_JOURNAL_START, QI_FRAME_CLOSE);
+        assert(close + QI_FRAME_HEADER + length_at(close) == end_of_frames(QI_JOURNAL_START));
+        qi_sim_free(crafted.sim);
+    }
 }
 
 /* ---- records ---- */
@@ -413,7 +481,8 @@ static void test_a_journal_before_that_lost_its_end_is_cut_for_good(void) {
 int main(void) {
     test_what_was_durable_before_a_rotation_is_known_behind_it();
     test_a_header_that_could_not_be_mended_is_seen_again();
-    test_only_what_a_mark_vouches_for_need_not_be_read_again();
+    test_only_what_a_mark_vouches_for_is_not_read_again();
+    test_a_group_commit_ends_with_a_mark();
     test_lanes_that_cannot_be_are_left_out();
     test_a_stale_journal_that_could_not_be_emptied_stops_the_store();
     test_a_manifest_with_segments_that_cannot_be_is_refused();

@@ -230,8 +230,8 @@ static int nothing(DISK, int file) {
     (void)file;
     return 0;
 }
-static int drop_cache(DISK, int file, uint64_t from) {
-    (void)file, (void)from;
+static int drop_cache(DISK, int file, uint64_t from, uint64_t to) {
+    (void)file, (void)from, (void)to;
     return 0;
 }
 /* Small memory comes from malloc, so that a read behind its end is seen. */
