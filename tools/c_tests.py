@@ -84,6 +84,7 @@ C_TESTS = {
     "crafted": engine,
     "journals": engine,
     "readers": engine,
+    "reopen": engine,
     "rewrites": engine,
     "timers": engine,
     "times": engine,
