@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "disk.h"
@@ -304,6 +305,26 @@ static void test_a_file_of_which_something_stays_in_the_cache_leaves_it_as_a_who
     ops->close(disk, file);
 }
 
+/* As with mlockall: what is locked stays mapped, and what is mapped stays in the cache, unless it is said twice. */
+static void test_a_locked_page_leaves_the_mapping_too(void) {
+    uint8_t *memory;
+    int file = new_file("locked", "text");
+    assert(ops->sync(disk, file) == 0 && ops->drop_cache(disk, file, 0, UINT64_MAX) == 0);
+    bool has_medium = !is_resident(file, 0, 4096);
+    assert(ops->map(disk, file, 4096, &memory) == 0);
+    assert(ops->populate(disk, memory, 4096, false) == 0 && is_resident(file, 0, 4096));
+    /* A sanitizer's mlock does nothing. It may be refused, and there may be no medium. */
+    bool is_locked = syscall(SYS_mlock, memory, 4096) == 0;
+    bool may_go = madvise(memory, 4096, 24 /* MADV_DONTNEED_LOCKED: since Linux 5.18 */) == 0;
+    assert(ops->populate(disk, memory, 4096, false) == 0);
+    if (has_medium && is_locked && may_go) {
+        ops->settle(disk, memory, 4096);
+        assert(ops->drop_cache(disk, file, 0, UINT64_MAX) == 0 && !is_resident(file, 0, 4096));
+    }
+    ops->unmap(disk, memory, 4096);
+    ops->close(disk, file);
+}
+
 static void test_a_page_that_cannot_be_read_is_an_error(void) {
     uint8_t *memory;
     int file = new_file("a", "text");
@@ -368,6 +389,7 @@ int main(int count, char **arguments) {
     test_a_sync_is_not_repeated();
     test_nothing_behind_the_place_stays_in_the_cache();
     test_a_file_of_which_something_stays_in_the_cache_leaves_it_as_a_whole();
+    test_a_locked_page_leaves_the_mapping_too();
     test_a_page_that_cannot_be_read_is_an_error();
     test_files_are_mapped_where_blocks_stay();
     test_a_folder_tells_when_it_changed_if_it_can();
