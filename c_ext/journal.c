@@ -170,7 +170,7 @@ int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length
 
 int qi_journal_cut(struct qi_journal *journal, uint64_t end) {
     struct qi_tape *tape = &journal->tape;
-    uint64_t size = (end + QI_FRAME_HEADER + PAGE - 1) & ~(PAGE - 1);
+    uint64_t size = qi_journal_size_cut_at(end);
     if (size > tape->allocated)
         size = tape->allocated;
     memset(tape->memory + end, 0, size - end);

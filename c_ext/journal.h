@@ -62,6 +62,11 @@ int qi_journal_mark(struct qi_journal *journal);
 /* Seals the frame whose payload was written at `at`. On an error the journal is as it was before. */
 int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length);
 
+/* How much of the file a cut there keeps: whole pages, and in them the zeros behind the end. */
+static inline uint64_t qi_journal_size_cut_at(uint64_t end) {
+    return (end + QI_FRAME_HEADER + 4095) & ~UINT64_C(4095);
+}
+
 /* Zeros behind `end`, and what lies further behind is given up. The file keeps whole pages, so that a size that is none
  * says that somebody else cut it: no power cut leaves that. */
 int qi_journal_cut(struct qi_journal *journal, uint64_t end);

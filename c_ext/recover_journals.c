@@ -11,8 +11,6 @@
 #include "bug.h"
 #include "store.h"
 
-#define PAGE UINT64_C(4096)
-
 /* A retired journal has none, only zeros: its megabytes need not be read. */
 static bool has_header(const struct qi_tape *tape) {
     static const uint8_t none[QI_JH_SIZE];
@@ -85,8 +83,8 @@ static int drop_unvouched(struct qi_journal *journal) {
         return error;
     uint64_t end = qi_journal_walk_from(journal, mark ? mark : QI_JOURNAL_START);
     if (mark > 0 && end > mark && !qi_journal_ends_with_zeros(journal, end))
-        to = (end + QI_FRAME_HEADER + PAGE - 1) & ~(PAGE - 1); /* as the cut */
-    return qi_tape_forget(tape, mark & ~(PAGE - 1), to);
+        to = qi_journal_size_cut_at(end); /* what is behind goes with the cut */
+    return qi_tape_forget(tape, mark & ~UINT64_C(4095), to);
 }
 
 /* Damage may be the cache's alone: then the medium knows better. */
