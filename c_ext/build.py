@@ -35,7 +35,7 @@ def compile_args() -> list[str]:
 
 ffi = FFI()
 HEADERS = ("qindex.h", "sim/sim.h", "formats/erlang_terms.h", "formats/rabbitmq.h")
-SOURCES = ("*.c", "sim/*.c", "formats/*.c", "python/calls.c")
+SOURCES = ("*.c", "sim/*.c", "formats/*.c", "python/*.c")
 for header in HEADERS:
     ffi.cdef(declarations((HERE / header).read_text(encoding="utf-8")))
 ffi.set_source(

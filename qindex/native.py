@@ -18,4 +18,5 @@ sys.modules[_NAME] = _calls
 QueueCalls = _calls.QueueCalls
 MessageFields = _calls.MessageFields
 to_req_ids = _calls.to_req_ids
+join_bodies = _calls.join_bodies
 new_message_type = _calls.new_message_type

@@ -26,7 +26,7 @@ from qindex.arguments import (
 from qindex.errors import raise_error
 from qindex.figures import Figures
 from qindex.message import Details, Message
-from qindex.native import QueueCalls
+from qindex.native import QueueCalls, join_bodies
 from qindex.reader import BATCH_MESSAGES_MAX, BatchReader, Reader, to_message
 from qindex.settling import Settling
 from qindex.waiting import Wait
@@ -165,15 +165,10 @@ class Queue(QueueCalls, Settling, Figures):
         """
         items = bodies if isinstance(bodies, list) else list(bodies)
         try:
-            joined = b"".join(items)
-        except TypeError:
-            items = [as_bytes(body) for body in items]
-            joined = b"".join(items)
+            joined, sizes = join_bodies(items)
+        except TypeError:  # not all are bytes objects
+            joined, sizes = join_bodies([as_bytes(body) for body in items])
         count = len(items)
-        sizes = array("I", map(len, items))
-        if sum(sizes) != len(joined):  # multi-byte items: len() counts elements, not bytes
-            items = [as_bytes(body) for body in items]
-            sizes = array("I", map(len, items))
         tables, table_sizes = batch_headers(headers, count)
         per_flags, flags = batch_flags(persistent, redelivered, count)
         per_expiry, expiry_us, now_us = None, 0, self._store._now_us

@@ -13,11 +13,8 @@
  * has seen, or one of the two things of a Calls that are not set for good when it is made. Nobody else's list or dict is
  * looked into; of the own one a new reference is taken.
  */
-#include <pyconfig.h>
-#ifndef Py_GIL_DISABLED
-#define Py_LIMITED_API 0x030b0000
-#endif
-#include <Python.h>
+#include "calls.h"
+
 #include <stdatomic.h>
 #include <structmember.h>
 
@@ -445,6 +442,7 @@ static PyType_Spec calls_spec = {"qindex._calls.QueueCalls", sizeof(Calls), 0,
 
 static PyMethodDef module_methods[] = {
     {"to_req_ids", to_req_ids, METH_O, NULL},
+    {"join_bodies", qi_join_bodies, METH_O, NULL},
     {"new_message_type", new_message_type, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -15,8 +15,9 @@ pytest.importorskip("_testcapi", reason="CPython's own test module, which makes 
 
 HEAD = """
 import sys, _testcapi, qindex
+from array import array
 from qindex.message import Details, Message
-from qindex.native import QueueCalls, to_req_ids
+from qindex.native import QueueCalls, join_bodies, to_req_ids
 
 store = qindex.open(sys.argv[1], sync="never")
 queue = store.queue("q")
@@ -174,6 +175,19 @@ assert sum(each_allocation_fails(lambda: to_req_ids(messages))) >= 1
 assert sum(each_allocation_fails(lambda: Message(5, b"", details))) >= 1
 queue.ack_many(messages)
 assert len(queue) == 0
+"""
+    child(tmp_path, script)
+
+
+def test_bodies_without_memory_are_refused(tmp_path):
+    script = """
+bodies = [b"%d" % i * 500 for i in range(30)]
+joined = lambda: join_bodies(bodies) == (b"".join(bodies), array("I", map(len, bodies)).tobytes())
+assert joined()
+assert sum(each_allocation_fails(joined)) >= 4
+publish = lambda: queue.publish_many(bodies)
+refused = sum(each_allocation_fails(publish))
+assert refused >= 4 and len(queue) % len(bodies) == 0, (refused, len(queue))
 """
     child(tmp_path, script)
 

@@ -130,6 +130,33 @@ def test_a_batch_may_come_from_a_generator(queue):
     assert bodies(queue.get_many(5)) == [b"0", b"1", b"2", b"3", b"4"]
 
 
+class MyBytes(bytes):
+    """As good as bytes, but its len() is not believed."""
+
+    def __len__(self):
+        return 1
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [bytearray(b"12345678"), memoryview(b"12345678"), MyBytes(b"12345678"),
+     array.array("I", b"12345678"), memoryview(b"1x2x3x4x5x6x7x8x")[::2]],
+    ids=["bytearray", "memoryview", "subclass", "array", "strided"],
+)  # fmt: skip
+def test_a_batch_takes_anything_bytes_like(queue, odd):
+    queue.publish_many([odd])
+    queue.publish_many([b"first", odd, b"", b"last"])
+    assert bodies(queue.get_many(5)) == [b"12345678", b"first", b"12345678", b"", b"last"]
+
+
+@pytest.mark.parametrize("bad", ["text", 5, None, ["body"]], ids=["text", "int", "none", "list"])
+def test_a_batch_with_something_else_is_refused_as_a_whole(queue, bad):
+    before = state(queue)
+    with pytest.raises(TypeError, match="a body is bytes-like"):
+        queue.publish_many([b"first", bad])
+    assert state(queue) == before
+
+
 def test_an_empty_batch_changes_nothing(queue):
     queue.publish(b"one")
     before = state(queue)
