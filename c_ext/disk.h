@@ -43,6 +43,9 @@ struct qi_disk_ops {
     int (*allocate)(struct qi_disk *, int file,
                     uint64_t size); /* blocks up to size, the file grows to it */
     int (*truncate)(struct qi_disk *, int file, uint64_t size);
+    /* Zeros between the two offsets, below the file's size; the blocks stay. -EOPNOTSUPP where that cannot be had without writing
+     * them; if it fails, zeros may be there or not. */
+    int (*zero)(struct qi_disk *, int file, uint64_t from, uint64_t to);
     void (*begin_sync)(struct qi_disk *,
                        int file);            /* a help for a sync that follows; may be NULL */
     int (*sync)(struct qi_disk *, int file); /* bytes and what is needed to find them */

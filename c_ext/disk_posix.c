@@ -218,6 +218,20 @@ static int truncate_file(struct qi_disk *disk, int file, uint64_t size) {
     return result != 0 ? -errno : 0;
 }
 
+static int zero(struct qi_disk *disk, int file, uint64_t from, uint64_t to) {
+    (void)disk;
+#ifdef FALLOC_FL_ZERO_RANGE
+    int result;
+    do {
+        result = fallocate(file, FALLOC_FL_ZERO_RANGE, (off_t)from, (off_t)(to - from));
+    } while (result != 0 && errno == EINTR);
+    return result != 0 ? -errno : 0;
+#else
+    (void)file, (void)from, (void)to;
+    return -EOPNOTSUPP;
+#endif
+}
+
 static void begin_sync(struct qi_disk *disk, int file) {
     (void)disk;
 #ifdef SYNC_FILE_RANGE_WRITE
@@ -379,6 +393,7 @@ static const struct qi_disk_ops posix_ops = {
     .write = write_at,
     .allocate = allocate,
     .truncate = truncate_file,
+    .zero = zero,
     .begin_sync = begin_sync,
     .sync = sync_file,
     .sync_dir = sync_dir,

@@ -12,7 +12,9 @@
 #include "bug.h"
 #include "crc32c.h"
 
-#define PAGE UINT64_C(4096)
+#define PAGE      UINT64_C(4096)
+#define PIECE     (UINT64_C(64) << 10) /* what is loaded at once to look for something */
+#define SPARE_MAX (UINT64_C(1) << 20)  /* zeros that the next recovery has to read */
 
 const char *qi_journal_name(uint64_t epoch) {
     return epoch % 2 == 0 ? "journal.jif" : "journal.alt";
@@ -168,28 +170,49 @@ int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length
     return 0;
 }
 
-int qi_journal_cut(struct qi_journal *journal, uint64_t end) {
+/* Up to *size, which a cut keeps. */
+static int write_zeros(struct qi_journal *journal, uint64_t end, uint64_t *size) {
     struct qi_tape *tape = &journal->tape;
-    uint64_t size = qi_journal_size_cut_at(end);
-    if (size > tape->allocated)
-        size = tape->allocated;
-    memset(tape->memory + end, 0, size - end);
-    int error = qi_tape_wrote(tape, end, size - end);
-    return error ? error : qi_tape_cut(tape, size);
+    *size = qi_journal_size_cut_at(end);
+    if (*size > tape->allocated)
+        *size = tape->allocated;
+    memset(tape->memory + end, 0, *size - end);
+    return qi_tape_wrote(tape, end, *size - end);
 }
 
-bool qi_journal_ends_with_zeros(const struct qi_journal *journal, uint64_t end) {
-    const struct qi_tape *tape = &journal->tape;
-    const uint8_t *behind = tape->memory + end;
-    return end >= tape->allocated ||
-           (behind[0] == 0 && memcmp(behind, behind + 1, tape->allocated - end - 1) == 0);
+int qi_journal_cut(struct qi_journal *journal, uint64_t end) {
+    uint64_t size;
+    int error = write_zeros(journal, end, &size);
+    return error ? error : qi_tape_cut(&journal->tape, size);
+}
+
+int qi_journal_ends_with_zeros(struct qi_journal *journal, uint64_t end) {
+    struct qi_tape *tape = &journal->tape;
+    for (uint64_t to, step = PAGE; end < tape->allocated; end = to, step = PIECE) {
+        to = (end / step + 1) * step;
+        if (to > tape->allocated)
+            to = tape->allocated;
+        int error = qi_tape_load(tape, end, to);
+        if (error)
+            return error;
+        const uint8_t *bytes = tape->memory + end;
+        if (bytes[0] != 0 || memcmp(bytes, bytes + 1, to - end - 1) != 0)
+            return 0;
+    }
+    return 1;
 }
 
 int qi_journal_cut_tail(struct qi_journal *journal, uint64_t end) {
     struct qi_tape *tape = &journal->tape;
-    if (end + QI_FRAME_HEADER > tape->allocated || qi_journal_ends_with_zeros(journal, end))
-        return 0;
-    int error = qi_journal_cut(journal, end);
+    int zeros = qi_journal_ends_with_zeros(journal, end);
+    if (zeros < 0)
+        return zeros;
+    if (zeros) /* with more of them or fewer, it is the same */
+        return tape->allocated > end + SPARE_MAX ? qi_journal_cut(journal, end) : 0;
+    uint64_t size;
+    int error = write_zeros(journal, end, &size);
+    if (!error)
+        error = qi_tape_clear(tape, size);
     return error ? error : tape->disk->ops->sync(tape->disk, tape->file);
 }
 
@@ -238,24 +261,22 @@ static uint64_t mark_between(const struct qi_journal *journal, uint64_t offset, 
 }
 
 /* A MARK never says more than its own offset, so one search from the first bad place on answers for all later ones. */
-static uint64_t mark_behind(const struct qi_journal *journal, uint64_t offset) {
-    return QI_BUG(marks_ignored) ? 0 : mark_between(journal, offset, journal->tape.allocated);
+static uint64_t mark_behind(const struct qi_journal *journal, uint64_t offset, uint64_t size) {
+    return QI_BUG(marks_ignored) ? 0 : mark_between(journal, offset, size);
 }
 
-#define PIECE (UINT64_C(64) << 10)
-
 /* They come every few milliseconds: from the end, the first piece that has one has the last. */
-int qi_journal_last_mark(struct qi_journal *journal, uint64_t *mark) {
+int qi_journal_last_mark(struct qi_journal *journal, uint64_t *mark, uint64_t *from) {
     struct qi_tape *tape = &journal->tape;
     *mark = 0;
-    for (uint64_t end = tape->allocated; end > QI_JOURNAL_START && *mark == 0;) {
-        uint64_t from = end > QI_JOURNAL_START + PIECE ? end - PIECE : QI_JOURNAL_START;
-        uint64_t reach = end + 3 < tape->allocated ? end + 3 : tape->allocated;
-        int error = qi_tape_load(tape, from, end);
+    *from = tape->allocated;
+    while (*from > QI_JOURNAL_START && *mark == 0) {
+        uint64_t end = *from, reach = end + 3 < tape->allocated ? end + 3 : tape->allocated;
+        *from = end > QI_JOURNAL_START + PIECE ? end - PIECE : QI_JOURNAL_START;
+        int error = qi_tape_load(tape, *from, end);
         if (error)
             return error;
-        *mark = mark_between(journal, from, reach);
-        end = from;
+        *mark = mark_between(journal, *from, reach);
     }
     return 0;
 }
@@ -269,8 +290,7 @@ uint64_t qi_journal_walk_from(const struct qi_journal *journal, uint64_t offset)
 }
 
 /* There is one behind `from`: zeros would be the end. */
-static uint64_t last_nonzero(const struct qi_journal *journal, uint64_t from) {
-    uint64_t at = journal->tape.allocated;
+static uint64_t last_nonzero(const struct qi_journal *journal, uint64_t from, uint64_t at) {
     while (journal->tape.memory[at - 1] == 0)
         at--;
     assert(at > from);
@@ -278,9 +298,10 @@ static uint64_t last_nonzero(const struct qi_journal *journal, uint64_t from) {
     return at;
 }
 
-static void walk(const struct qi_journal *journal, uint64_t offset, struct qi_journal_scan *scan) {
+static void walk(const struct qi_journal *journal, uint64_t offset, uint64_t size,
+                 struct qi_journal_scan *scan) {
     const uint8_t *bytes = journal->tape.memory;
-    uint64_t size = journal->tape.allocated, mark = 0;
+    uint64_t mark = 0;
     struct qi_frame frame;
     for (bool first = true;;) {
         enum qi_frame_state state = qi_frame_read(journal->seed, bytes, size, offset, 0, &frame);
@@ -290,7 +311,7 @@ static void walk(const struct qi_journal *journal, uint64_t offset, struct qi_jo
             continue;
         }
         if (first && offset + QI_FRAME_HEADER <= size)
-            mark = mark_behind(journal, offset);
+            mark = mark_behind(journal, offset, size);
         first = false;
         if (state == QI_FRAME_END && offset + QI_FRAME_HEADER <= size && mark <= offset)
             return;
@@ -299,7 +320,7 @@ static void walk(const struct qi_journal *journal, uint64_t offset, struct qi_jo
             return;
         }
         if (mark <= offset) { /* nothing says that this was ever durable: a torn tail */
-            scan->torn_bytes = last_nonzero(journal, offset) - offset;
+            scan->torn_bytes = last_nonzero(journal, offset, size) - offset;
             return;
         }
         if (scan->damaged++ == 0)
@@ -316,9 +337,11 @@ static struct qi_journal_scan new_scan(const struct qi_journal *journal) {
                                     .effort = 4 * QI_FRAME_EFFORT(journal->tape.allocated)};
 }
 
-void qi_journal_scan(const struct qi_journal *journal, struct qi_journal_scan *scan) {
+void qi_journal_scan(const struct qi_journal *journal, uint64_t size,
+                     struct qi_journal_scan *scan) {
     *scan = new_scan(journal);
-    walk(journal, QI_JOURNAL_START, scan);
+    walk(journal, QI_JOURNAL_START, size < journal->tape.allocated ? size : journal->tape.allocated,
+         scan);
 }
 
 void qi_journal_scan_behind(const struct qi_journal *journal, struct qi_journal_scan *scan) {
@@ -330,7 +353,7 @@ void qi_journal_scan_behind(const struct qi_journal *journal, struct qi_journal_
                        QI_JOURNAL_START + 1, &scan->effort, &frame))
         return;
     scan->damaged_bytes = frame.offset - QI_JOURNAL_START;
-    walk(journal, frame.offset, scan);
+    walk(journal, frame.offset, journal->tape.allocated, scan);
 }
 
 bool qi_journal_next(const struct qi_journal *journal, struct qi_journal_scan *scan,

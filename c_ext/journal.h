@@ -39,11 +39,12 @@ int qi_journal_begin(struct qi_journal *journal, const uint8_t *identity, uint64
 bool qi_journal_read_header(const struct qi_journal *journal, const uint8_t *identity,
                             uint64_t *epoch, bool *damaged);
 /* The highest offset that a MARK or CLOSE says was durable, 0: none does; or -errno. Loads what it looks at, from the end of the
- * file to the last one. */
-int qi_journal_last_mark(struct qi_journal *journal, uint64_t *mark);
+ * file down to the last one, to *from. */
+int qi_journal_last_mark(struct qi_journal *journal, uint64_t *mark, uint64_t *from);
 /* Where the valid frames end that begin there; what they are in is loaded. */
 uint64_t qi_journal_walk_from(const struct qi_journal *journal, uint64_t offset);
-bool qi_journal_ends_with_zeros(const struct qi_journal *journal, uint64_t end);
+/* 1: there are only zeros from `end` on; 0; or -errno. Loads what it looks at: up to the first piece with something else. */
+int qi_journal_ends_with_zeros(struct qi_journal *journal, uint64_t end);
 /* Wipes the headers of a journal whose epoch is flushed: if both copies of the current one were damaged later, this one
  * must not pass for the truth. */
 int qi_journal_retire(struct qi_journal *journal);
@@ -71,8 +72,8 @@ static inline uint64_t qi_journal_size_cut_at(uint64_t end) {
  * says that somebody else cut it: no power cut leaves that. */
 int qi_journal_cut(struct qi_journal *journal, uint64_t end);
 
-/* The same, durably, before anything is appended: frames behind a hole must not come back (H4), and a power cut could keep
- * the append without the cut. */
+/* Zeros behind `end`, durably, before anything is appended: frames behind a hole must not come back (H4), and a power cut could
+ * keep the append without them. The file keeps its size if that is not much more; next time it does not, if they are all there. */
 int qi_journal_cut_tail(struct qi_journal *journal, uint64_t end);
 
 #define QI_MARK_SIZE (QI_FRAME_HEADER + 16u)
@@ -97,8 +98,8 @@ struct qi_journal_scan {
 /* state.c: the next ReqId, if this is a CLOSE that can be read. */
 bool qi_read_close(const struct qi_frame *frame, uint64_t *next);
 
-/* Checks every frame once and finds the end. Cost: one checksum over the journal's bytes. */
-void qi_journal_scan(const struct qi_journal *journal, struct qi_journal_scan *scan);
+/* Checks every frame once and finds the end, as if the file had at most `size` bytes. Cost: one checksum over its bytes. */
+void qi_journal_scan(const struct qi_journal *journal, uint64_t size, struct qi_journal_scan *scan);
 /* The same for a journal whose first frame is not valid although it was durable: that is damage, not a torn tail. */
 void qi_journal_scan_behind(const struct qi_journal *journal, struct qi_journal_scan *scan);
 

@@ -123,6 +123,9 @@ int qi_reread(struct qi_queue *queue);
 int qi_open_journals(struct qi_queue *queue);
 int qi_recover_scan(const struct qi_queue *queue, struct qi_journal *journal,
                     struct qi_journal_scan *scan);
+/* After that; see qi_journal_scan_behind. */
+int qi_recover_scan_behind(const struct qi_queue *queue, struct qi_journal *journal,
+                           struct qi_journal_scan *scan);
 /* recover_segments.c */
 int qi_check_segments(struct qi_queue *queue);
 void qi_remove_strays(struct qi_queue *queue);

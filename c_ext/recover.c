@@ -38,16 +38,20 @@ static int take_journal(struct qi_queue *queue, uint32_t which, struct recovery 
 
 /* It was durable, and is damaged. What it said is found out as far as can be: the old journal is replayed if it is
  * there, every segment file counts. */
-static void do_without_manifest(struct qi_queue *queue, struct recovery *recovery) {
+static int do_without_manifest(struct qi_queue *queue, struct recovery *recovery) {
     const struct qi_journal *old = qi_previous(queue);
     bool has_old = old->tape.file >= 0 && old->epoch + 1 == queue->epoch;
-    if (recovery->scan.damaged == 0)
-        qi_journal_scan_behind(qi_current(queue), &recovery->scan);
+    if (recovery->scan.damaged == 0) {
+        int error = qi_recover_scan_behind(queue, qi_current(queue), &recovery->scan);
+        if (error)
+            return error;
+    }
     recovery->lacks_manifest = true;
     recovery->manifest =
         (struct qi_manifest){.flushed_epoch = has_old ? queue->epoch - 2 : queue->epoch - 1};
     qi_report(queue->store, true, queue->directory, qi_journal_name(queue->epoch), QI_JOURNAL_START,
               "the MANIFEST is damaged: every segment file is taken for all that it holds");
+    return 0;
 }
 
 /* Without a MARK nothing says that the header was ever whole on the medium: a power cut may tear it. */
@@ -88,7 +92,7 @@ static int choose(struct qi_queue *queue, struct recovery *recovery) {
         uint64_t torn_bytes = recovery->scan.torn_bytes;
         taken = never_there ? take_journal(queue, other, recovery) : 0;
         if (taken == 0)
-            do_without_manifest(queue, recovery);
+            taken = do_without_manifest(queue, recovery);
         else if (taken > 0 && torn_bytes) /* as any torn tail: somebody may miss what was in it */
             qi_report(queue->store, false, queue->directory, qi_journal_name(epochs[current]),
                       QI_JOURNAL_START,
@@ -339,8 +343,7 @@ static int begin_session(struct qi_queue *queue, const struct recovery *recovery
         const struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         queue->dirty_count += segment->length > 0 && segment->unacked == 0;
     }
-    if (!closed)
-        error = qi_journal_cut_tail(journal, scan->end);
+    error = qi_journal_cut_tail(journal, scan->end);
     if (!error) /* before a MARK says that the header was durable */
         error = qi_journal_mend(journal, queue->identity);
     if (!error && recovery->has_old)

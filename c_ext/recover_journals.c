@@ -3,7 +3,7 @@
  * Owns no state. Each is synced first. But after a failed sync in an earlier life the cache may hold what the medium does not,
  * and no sync tells: what only the cache vouches for is dropped from it, before anything else is read. Those are the headers,
  * and of a journal that is needed the frames behind the last MARK: one says what was durable, behind a sync that came back
- * well. Behind the end there are zeros, which are dropped, too, or bytes of another epoch, which are cut off before anything
+ * well. Behind the end there are zeros, which are dropped, too, or other bytes, which become zeros or are cut off before anything
  * is appended (qi_journal_cut_tail).
  */
 #include <errno.h>
@@ -68,46 +68,79 @@ int qi_open_journals(struct qi_queue *queue) {
     }
 }
 
+/* Of a journal in the cache: where its frames end, and how much of the file may hold some. */
+struct extent {
+    uint64_t end, size;
+};
+
 /* What only the cache vouches for leaves it. The pages behind the end, too: what the next session appends to them must not meet
- * one whose write-back failed (ext4 goes on reading its blocks as zeros). A cut gives those back as well. */
-static int drop_unvouched(struct qi_journal *journal) {
+ * one whose write-back failed (ext4 goes on reading its blocks as zeros). But if there are other bytes than zeros (of a recycled file
+ * megabytes, of an older epoch), those go with the cut, and nobody has to look: by the last MARK none of it was durable. */
+static int drop_unvouched(struct qi_journal *journal, struct extent *extent) {
     struct qi_tape *tape = &journal->tape;
-    uint64_t mark, to = UINT64_MAX;
-    int error = qi_journal_last_mark(journal, &mark);
+    uint64_t mark, loaded, to = UINT64_MAX;
+    int error = qi_journal_last_mark(journal, &mark, &loaded);
     if (error)
         return error;
     if (mark > tape->allocated)
         mark = 0; /* no MARK of ours says that */
-    error = qi_tape_load(tape, mark, UINT64_MAX);
+    error = qi_tape_load(tape, mark, loaded);
     if (error)
         return error;
-    uint64_t end = qi_journal_walk_from(journal, mark ? mark : QI_JOURNAL_START);
-    if (mark > 0 && end > mark && !qi_journal_ends_with_zeros(journal, end))
-        to = qi_journal_size_cut_at(end); /* what is behind goes with the cut */
+    extent->end = qi_journal_walk_from(journal, mark ? mark : QI_JOURNAL_START);
+    if (mark > 0 && extent->end > mark) {
+        int zeros = qi_journal_ends_with_zeros(journal, extent->end);
+        if (zeros < 0)
+            return zeros;
+        if (!zeros)
+            to = extent->size = qi_journal_size_cut_at(extent->end);
+    }
     return qi_tape_forget(tape, mark & ~UINT64_C(4095), to);
 }
 
-/* Damage may be the cache's alone: then the medium knows better. */
-static int scan_again(struct qi_journal *journal, struct qi_journal_scan *scan) {
-    int error = qi_tape_forget(&journal->tape, 0, UINT64_MAX);
-    if (!error)
-        error = qi_tape_load(&journal->tape, 0, UINT64_MAX);
-    if (!error)
-        qi_journal_scan(journal, scan);
-    return error;
+/* Is what came back from the medium what was in the cache, so that nobody has to look behind it? 1, 0 or -errno. */
+static int is_as_expected(struct qi_journal *journal, const struct extent *extent,
+                          const struct qi_journal_scan *scan) {
+    if (scan->damaged)
+        return 0;
+    if (extent->size >= journal->tape.allocated)
+        return 1;
+    if (scan->end != extent->end || scan->torn_bytes)
+        return 0;
+    int zeros = qi_journal_ends_with_zeros(journal, scan->end);
+    return zeros < 0 ? zeros : !zeros;
 }
 
+/* Damage may be the cache's alone: then the medium knows better. */
 int qi_recover_scan(const struct qi_queue *queue, struct qi_journal *journal,
                     struct qi_journal_scan *scan) {
     bool reading = queue->store->options.read_only;
     bool dropping = !reading && !QI_BUG(cache_not_dropped);
-    int error = dropping ? drop_unvouched(journal) : 0;
+    struct extent extent = {.size = UINT64_MAX};
+    int error = dropping ? drop_unvouched(journal, &extent) : 0;
     if (!error && !reading)
-        error = qi_tape_load(&journal->tape, 0, UINT64_MAX);
-    if (!error) {
-        qi_journal_scan(journal, scan);
-        if (scan->damaged && dropping)
-            error = scan_again(journal, scan);
+        error = qi_tape_load(&journal->tape, 0, extent.size);
+    if (!error)
+        qi_journal_scan(journal, extent.size, scan);
+    int expected = error || !dropping ? 1 : is_as_expected(journal, &extent, scan);
+    if (expected < 0)
+        error = expected;
+    if (!expected) {
+        error = qi_tape_forget(&journal->tape, 0, UINT64_MAX);
+        if (!error)
+            error = qi_tape_load(&journal->tape, 0, UINT64_MAX);
+        if (!error)
+            qi_journal_scan(journal, UINT64_MAX, scan);
     }
     return error ? qi_fail_disk(error, "cannot read", qi_journal_name(journal->epoch)) : 0;
+}
+
+int qi_recover_scan_behind(const struct qi_queue *queue, struct qi_journal *journal,
+                           struct qi_journal_scan *scan) {
+    bool reading = queue->store->options.read_only;
+    int error = reading ? 0 : qi_tape_load(&journal->tape, 0, UINT64_MAX);
+    if (error)
+        return qi_fail_disk(error, "cannot read", qi_journal_name(journal->epoch));
+    qi_journal_scan_behind(journal, scan);
+    return 0;
 }

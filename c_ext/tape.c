@@ -9,6 +9,7 @@
 #define AHEAD_MAX   (UINT64_C(64) << 10) /* a sync writes these pages, used or not */
 #define AT_ONCE_MAX (UINT64_C(16) << 10) /* the faults of a longer append cost less than this */
 #define GROW_MAX    (UINT64_C(1) << 20)  /* what is allocated and not used is read at recovery */
+#define CLEAR_MAX   (UINT64_C(4) << 20)  /* the same */
 
 int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped,
                  bool use_mapping) {
@@ -113,18 +114,34 @@ int qi_tape_make_ready(struct qi_tape *tape, uint64_t tail, uint64_t size, uint6
     return error;
 }
 
+/* In a mapping the kernel sees to it; plain memory is ours to clean. */
+static void are_zeros(struct qi_tape *tape, uint64_t from) {
+    if (tape->told)
+        memset(tape->memory + from, 0, tape->allocated - from);
+    if (tape->ready > from)
+        qi_tape_unready(tape, from);
+}
+
 int qi_tape_cut(struct qi_tape *tape, uint64_t size) {
     if (size >= tape->allocated)
         return 0;
     int error = tape->disk->ops->truncate(tape->disk, tape->file, size);
     if (error)
         return error;
-    /* A mapped page that holds the new end is zeroed by the kernel; plain memory is ours to clean. */
-    if (tape->told)
-        memset(tape->memory + size, 0, tape->allocated - size);
+    are_zeros(tape, size);
     tape->allocated = size;
-    if (tape->ready > size)
-        qi_tape_unready(tape, size);
+    return 0;
+}
+
+int qi_tape_clear(struct qi_tape *tape, uint64_t from) {
+    const struct qi_disk_ops *ops = tape->disk->ops;
+    if (from >= tape->allocated)
+        return 0;
+    /* Of a last page that is not whole ext4 zeros the bytes, but keeps the page, whose write-back may have failed. */
+    if (tape->allocated - from > CLEAR_MAX || tape->allocated % PAGE != 0 ||
+        ops->zero(tape->disk, tape->file, from, tape->allocated) != 0)
+        return qi_tape_cut(tape, from);
+    are_zeros(tape, from);
     return 0;
 }
 

@@ -47,6 +47,10 @@ static inline void qi_tape_unready(struct qi_tape *tape, uint64_t from) {
 /* Cuts the file to `size` and gives up what lies behind: stale bytes must not come back. */
 int qi_tape_cut(struct qi_tape *tape, uint64_t size);
 
+/* Zeros from `from` on. Where the file system can it does that with the blocks, of which it then has enough for what comes:
+ * sooner done than giving them back. More than some megabytes are cut: a recovery would have to read them. */
+int qi_tape_clear(struct qi_tape *tape, uint64_t from);
+
 /* Before a sync: the whole pages between two offsets leave the mapping at once. The sync would protect each that was written
  * to, with an interrupt for every processor that runs a thread of this process. */
 void qi_tape_settle(struct qi_tape *tape, uint64_t from, uint64_t to);

@@ -418,7 +418,8 @@ void player_begin(struct player *player, const struct program *program) {
     player->op = 0;
     player->broken = player->armed = player->after_cut = false;
     player->model = (struct model){.ended = UNCLEAN_OR_CLEAN};
-    qi_sim_knobs knobs = {.mapping = program->settings.mapping};
+    qi_sim_knobs knobs = {.mapping = program->settings.mapping,
+                          .no_zeros = program->settings.seed % 2 == 0};
     struct qi_sim *sim = qi_sim_new(program->settings.seed, &knobs);
     if (!sim)
         abort();

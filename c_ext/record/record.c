@@ -287,8 +287,26 @@ EXPORT ssize_t pwritev64(int fd, const struct iovec *data, int count, off64_t of
 
 /* --- size --------------------------------------------------------------------------------------------------------- */
 
-/* Calls `call`; if it succeeded and the file's size is another one, that is noted. */
-#define RECORDED_RESIZE(fd, good, call)                                                            \
+/* What became zeros without being written: noted as writes of zeros, which is what a power cut makes of it. */
+static void made_zeros(int fd, uint64_t number, int mode, off_t offset, off_t size) {
+    static const uint8_t zeros[65536];
+    struct stat facts;
+    if (!(mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) || fstat(fd, &facts) != 0) {
+        return;
+    }
+    off_t end = offset + size < facts.st_size ? offset + size : facts.st_size;
+    while (offset < end) {
+        size_t step = end - offset < (off_t)sizeof zeros ? (size_t)(end - offset) : sizeof zeros;
+        struct iovec data = {(void *)(uintptr_t)zeros, step};
+        write_line(
+            (struct line){.kind = 'w', .number = number, .offset = (uint64_t)offset, .size = step},
+            NULL, NULL, &data, 1);
+        offset += (off_t)step;
+    }
+}
+
+/* Calls `call`; if it succeeded and the file's size is another one, that is noted, and what `more` says. */
+#define RECORDED_RESIZE(fd, good, call, more)                                                      \
     uint64_t number;                                                                               \
     struct stat before, after;                                                                     \
     if (!file_of(fd, &number)) {                                                                   \
@@ -300,21 +318,25 @@ EXPORT ssize_t pwritev64(int fd, const struct iovec *data, int count, off64_t of
     if ((good) && fstat(fd, &after) == 0 && after.st_size != before.st_size) {                     \
         note('t', number, (uint64_t)after.st_size, NULL, NULL);                                    \
     }                                                                                              \
+    if (good) {                                                                                    \
+        more;                                                                                      \
+    }                                                                                              \
     pthread_mutex_unlock(&mutex);                                                                  \
     return result;
 
 EXPORT int ftruncate(int fd, off_t size){
-    REAL(ftruncate) RECORDED_RESIZE(fd, result == 0, real(fd, size))} EXPORT
+    REAL(ftruncate) RECORDED_RESIZE(fd, result == 0, real(fd, size), )} EXPORT
     int ftruncate64(int fd, off64_t size) {
     return ftruncate(fd, size);
 }
 EXPORT int posix_fallocate(int fd, off_t offset, off_t size){
-    REAL(posix_fallocate) RECORDED_RESIZE(fd, result == 0, real(fd, offset, size))} EXPORT
+    REAL(posix_fallocate) RECORDED_RESIZE(fd, result == 0, real(fd, offset, size), )} EXPORT
     int posix_fallocate64(int fd, off64_t offset, off64_t size) {
     return posix_fallocate(fd, offset, size);
 }
 EXPORT int fallocate(int fd, int mode, off_t offset, off_t size){
-    REAL(fallocate) RECORDED_RESIZE(fd, result == 0, real(fd, mode, offset, size))} EXPORT
+    REAL(fallocate) RECORDED_RESIZE(fd, result == 0, real(fd, mode, offset, size),
+                                    made_zeros(fd, number, mode, offset, size))} EXPORT
     int fallocate64(int fd, int mode, off64_t offset, off64_t size) {
     return fallocate(fd, mode, offset, size);
 }

@@ -52,16 +52,8 @@ static int look_up(struct qi_sim *sim, int dir, const char *name) {
     return at < 0 ? -ENOENT : names->items[at].node;
 }
 
-static uint64_t used_bytes(const struct qi_sim *sim) {
-    uint64_t used = 0;
-    for (int i = 0; i < sim->nodes_count; i++)
-        if (sim->nodes[i].links || sim->nodes[i].handles)
-            used += qi_sim_size(sim->nodes[i].cache);
-    return used;
-}
-
 static bool is_full(const struct qi_sim *sim, uint64_t more) {
-    return more > 0 && used_bytes(sim) + more > sim->knobs.capacity;
+    return more > 0 && qi_sim_used_bytes(sim) + more > sim->knobs.capacity;
 }
 
 static int open_root(struct qi_disk *disk, const char *path, bool create) {
@@ -263,6 +255,26 @@ static int truncate_file(struct qi_disk *disk, int file, uint64_t size) {
     return qi_sim_change_size(node, size) ? 0 : -ENOMEM;
 }
 
+/* As a write of zeros, of which a power cut keeps what it likes. */
+static int zero(struct qi_disk *disk, int file, uint64_t from, uint64_t to) {
+    struct qi_sim *sim = sim_of(disk);
+    struct qi_sim_node *node = node_of(sim, file);
+    if (sim->knobs.no_zeros)
+        return -EOPNOTSUPP;
+    qi_sim_observe_node(node);
+    int error = qi_sim_trouble(sim, "zero", true);
+    if (error)
+        return error;
+    uint8_t *zeros = calloc(1, to - from);
+    if (!zeros)
+        return -ENOMEM;
+    qi_sim_unstick(node, (from + 4095) / 4096 * 4096,
+                   to / 4096 * 4096); /* whole pages go, and come to other extents */
+    error = put(node, zeros, to - from, from);
+    free(zeros);
+    return error;
+}
+
 static int sync_file(struct qi_disk *disk, int file) {
     struct qi_sim *sim = sim_of(disk);
     int error = qi_sim_trouble(sim, "sync", true);
@@ -378,7 +390,7 @@ static int free_bytes(struct qi_disk *disk, int dir, uint64_t *bytes) {
     struct qi_sim *sim = sim_of(disk);
     (void)dir;
     int error = qi_sim_trouble(sim, "free_bytes", false);
-    uint64_t used = used_bytes(sim);
+    uint64_t used = qi_sim_used_bytes(sim);
     *bytes = used < sim->knobs.capacity ? sim->knobs.capacity - used : 0;
     return error;
 }
@@ -427,6 +439,7 @@ static const struct qi_disk_ops sim_ops = {
     .write = write_at,
     .allocate = allocate,
     .truncate = truncate_file,
+    .zero = zero,
     .sync = sync_file,
     .sync_dir = sync_dir,
     .drop_cache = drop_cache,

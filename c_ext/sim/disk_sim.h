@@ -115,6 +115,7 @@ void qi_sim_release(struct qi_sim_bytes *bytes);
 /* `*bytes` owned alone and at least as big; grown bytes are zero. False: no memory. */
 bool qi_sim_resize(struct qi_sim_bytes **bytes, uint64_t size);
 bool qi_sim_put(struct qi_sim_bytes **bytes, const void *from, uint64_t length, uint64_t offset);
+uint64_t qi_sim_used_bytes(const struct qi_sim *sim); /* by all files */
 static inline uint64_t qi_sim_size(const struct qi_sim_bytes *bytes) {
     return bytes ? bytes->size : 0;
 }

@@ -13,7 +13,8 @@ typedef struct {
     uint64_t capacity;   /* bytes; 0: 1 GiB */
     uint64_t wall_us;    /* the wall clock at the start; 0: some day in 2026 */
     uint64_t growth_min; /* tapes grow by so many bytes; 0: 4096 (a real disk: 65536) */
-    bool mapping; /* mapping files is safe here: appends are stores into memory, not writes */
+    bool mapping;  /* mapping files is safe here: appends are stores into memory, not writes */
+    bool no_zeros; /* the file system has no call that makes zeros of bytes */
 } qi_sim_knobs;
 
 enum {                    /* what a power cut makes of each file's unsynced writes */

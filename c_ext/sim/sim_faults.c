@@ -18,8 +18,8 @@ static void look(struct qi_sim *sim, const char *call, bool after) {
 
 static int fault_of(const struct qi_sim *sim, const char *call) {
     bool takes_space = strcmp(call, "write") == 0 || strcmp(call, "allocate") == 0 ||
-                       strcmp(call, "create") == 0 || strcmp(call, "make_dir") == 0 ||
-                       strcmp(call, "rename") == 0;
+                       strcmp(call, "zero") == 0 || strcmp(call, "create") == 0 ||
+                       strcmp(call, "make_dir") == 0 || strcmp(call, "rename") == 0;
     switch (sim->fault_kind) {
     case QI_SIM_ENOSPC:
         return takes_space ? -ENOSPC : 0;

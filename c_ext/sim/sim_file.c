@@ -59,6 +59,14 @@ bool qi_sim_put(struct qi_sim_bytes **bytes, const void *from, uint64_t length, 
     return true;
 }
 
+uint64_t qi_sim_used_bytes(const struct qi_sim *sim) {
+    uint64_t used = 0;
+    for (int i = 0; i < sim->nodes_count; i++)
+        if (sim->nodes[i].links || sim->nodes[i].handles)
+            used += qi_sim_size(sim->nodes[i].cache);
+    return used;
+}
+
 /* ---- changes of a file ---- */
 
 static struct qi_sim_change *add_change(struct qi_sim_node *node) {

@@ -33,6 +33,7 @@ BETWEEN(int, write,
         (struct qi_disk * d, int file, const void *bytes, size_t length, uint64_t offset),
         (d, file, bytes, length, offset))
 BETWEEN(int, truncate, (struct qi_disk * d, int file, uint64_t size), (d, file, size))
+BETWEEN(int, zero, (struct qi_disk * d, int file, uint64_t from, uint64_t to), (d, file, from, to))
 BETWEEN(int, sync, (struct qi_disk * d, int file), (d, file))
 BETWEEN(int, sync_dir, (struct qi_disk * d, int dir), (d, dir))
 
@@ -47,6 +48,7 @@ static void stage_disk(qi_sim *sim, qi_store **store) {
     ours.read = do_read;
     ours.write = do_write;
     ours.truncate = do_truncate;
+    ours.zero = do_zero;
     ours.sync = do_sync;
     ours.sync_dir = do_sync_dir;
     sim->disk.ops = &ours;

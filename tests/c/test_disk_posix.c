@@ -63,6 +63,7 @@ WRAP(int, renameat, (int a, const char *from, int b, const char *to), (a, from, 
 WRAP(int, fstat, (int file, struct stat *status), (file, status), -1)
 WRAP(int, close, (int file), (file), -1)
 WRAP(int, ftruncate, (int file, off_t size), (file, size), -1)
+WRAP(int, fallocate, (int file, int mode, off_t from, off_t size), (file, mode, from, size), -1)
 WRAP(int, posix_fallocate, (int file, off_t from, off_t size), (file, from, size), error_now)
 WRAP(int, fdatasync, (int file), (file), -1)
 WRAP(int, fsync, (int file), (file), -1)
@@ -147,6 +148,8 @@ static void test_each_call_says_why_it_failed(void) {
     assert(ops->allocate(disk, file, 4096) == -ENOSPC);
     fail("ftruncate", EIO);
     assert(ops->truncate(disk, file, 0) == -EIO);
+    fail("fallocate", EOPNOTSUPP);
+    assert(ops->zero(disk, file, 0, 4) == -EOPNOTSUPP);
     fail("fdatasync", EIO);
     assert(ops->sync(disk, file) == -EIO);
     fail("fsync", EIO);
@@ -219,6 +222,11 @@ static void test_signals_and_short_transfers_are_finished_inside(void) {
     length_max = SIZE_MAX;
     fail("posix_fallocate", EINTR);
     assert(ops->allocate(disk, file, 8192) == 0);
+    if (ops->zero(disk, file, 4096, 8192) == 0) { /* else: not on this file system */
+        fail("fallocate", EINTR);
+        assert(ops->zero(disk, file, 1, 8192) == 0);
+        assert(ops->read(disk, file, bytes, 3, 0) == 3 && memcmp(bytes, "0\0\0", 3) == 0);
+    }
     fail("ftruncate", EINTR);
     assert(ops->truncate(disk, file, 2) == 0);
     uint64_t size;

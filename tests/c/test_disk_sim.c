@@ -130,6 +130,30 @@ static void test_an_unlink_and_a_truncate_may_be_undone(void) {
     qi_sim_free(sim);
 }
 
+static void test_zeros_may_come_or_not(void) {
+    int root;
+    qi_sim *sim = qi_sim_new(1, &(qi_sim_knobs){.no_zeros = true});
+    ops = sim->disk.ops;
+    root = ops->open_root(&sim->disk, "/", true);
+    int file = new_file(sim, root, "a", "long text");
+    assert(ops->zero(&sim->disk, file, 4, 9) == -EOPNOTSUPP);
+    qi_sim_free(sim);
+    sim = new_disk(&root);
+    file = new_file(sim, root, "a", "long text");
+    assert(ops->sync(&sim->disk, file) == 0 && ops->sync_dir(&sim->disk, root) == 0);
+    assert(ops->zero(&sim->disk, file, 4, 9) == 0);
+    uint64_t bytes;
+    assert(ops->size(&sim->disk, file, &bytes) == 0 && bytes == 9);
+    int zeros = count_images(sim, QI_SIM_SECTORS512, "a", "long"),
+        text = count_images(sim, QI_SIM_SECTORS512, "a", "long text");
+    assert(zeros > 0 && text > 0 && zeros + text == IMAGES);
+    qi_sim_fault(sim, 1, QI_SIM_EIO, false);
+    assert(ops->zero(&sim->disk, file, 0, 9) == -EIO && strcmp(text_of(sim, "a"), "long") == 0);
+    qi_sim_fault(sim, 1, QI_SIM_ENOSPC, false);
+    assert(ops->zero(&sim->disk, file, 0, 9) == -ENOSPC);
+    qi_sim_free(sim);
+}
+
 static void test_a_kill_keeps_everything_and_a_power_cut_after_it_does_not(void) {
     int root;
     qi_sim *sim = new_disk(&root);
@@ -222,6 +246,7 @@ int main(void) {
     test_a_name_waits_for_the_sync_of_its_directory();
     test_a_renamed_file_has_one_name_or_the_other_never_both_or_none();
     test_an_unlink_and_a_truncate_may_be_undone();
+    test_zeros_may_come_or_not();
     test_a_kill_keeps_everything_and_a_power_cut_after_it_does_not();
     test_stores_into_a_mapping_are_writes_that_nobody_synced();
     test_a_failed_sync_leaves_in_the_cache_what_the_medium_never_gets();

@@ -1,9 +1,13 @@
 /* test_reopen.c - what an open believes of a journal whose cache and medium differ, and what a close leaves behind a thread that
  * was late. On a simulated disk. Usage: test_reopen <directory>
  */
+#define _GNU_SOURCE
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "crafted.h"
 
@@ -94,6 +98,213 @@ static void test_the_page_in_which_the_end_is_told_is_read_again(void) {
         let_go(&after);
         qi_sim_free(after.sim);
         qi_sim_free(crafted.sim);
+    }
+}
+
+static uint64_t whole_drops;
+
+static int count_whole_drops(struct qi_disk *disk, int file, uint64_t from, uint64_t to) {
+    whole_drops += from == 0 && to == UINT64_MAX;
+    return plain_ops->drop_cache(disk, file, from, to);
+}
+
+enum behind { OLDER_EPOCH, FRAMES_BEHIND_A_HOLE, FRAMES_BEHIND_A_TORN_ONE };
+
+/* A queue with a MARK and a message behind it in its journal, in all four messages; and behind that `more` bytes, or so. */
+static struct crafted with_more_behind(const qi_sim_knobs *knobs, enum behind behind, uint64_t more,
+                                       uint64_t *end) {
+    struct crafted crafted = {.sim = qi_sim_new(1, knobs)};
+    open_it(&crafted);
+    publish_many(&crafted, 3);
+    assert(qi_queue_sync(crafted.queue) == 0);
+    publish_many(&crafted, 1);
+    *end = qi_current(crafted.queue)->tail;
+    while (behind != OLDER_EPOCH && qi_current(crafted.queue)->tail < *end + more)
+        publish_many(&crafted,
+                     1); /* of this epoch, and each as long as that which comes in its place */
+    let_go(&crafted);
+    with_file(&crafted, "journal.jif", false);
+    if (behind == OLDER_EPOCH) {
+        memset(bytes + *end + QI_FRAME_HEADER, 0x55, more);
+        size = (*end + more) / 4096 * 4096;
+    } else {
+        memset(bytes + *end, behind == FRAMES_BEHIND_A_HOLE ? 0 : 0x55, QI_FRAME_HEADER);
+    }
+    with_file(&crafted, "journal.jif", true);
+    return crafted;
+}
+
+static void open_counting_whole_drops(struct crafted *crafted) {
+    static struct qi_disk_ops ops;
+    plain_ops = crafted->sim->disk.ops;
+    ops = *plain_ops;
+    ops.drop_cache = count_whole_drops;
+    whole_drops = 0;
+    crafted->sim->disk.ops = &ops;
+    open_it(crafted);
+    crafted->sim->disk.ops = plain_ops;
+}
+
+static bool has_note(struct crafted *crafted, const char *words) {
+    bool damage;
+    const char *where, *text;
+    uint64_t offset;
+    for (uint32_t i = 0; qi_store_finding(crafted->store, i, &damage, &where, &offset, &text) == 0;
+         i++)
+        if (!damage && strstr(text, words))
+            return true;
+    return false;
+}
+
+/* Once more, and after a power cut: nothing of what was behind the end comes back, and what was appended there stays. */
+static void append_and_look_again(struct crafted *crafted, uint64_t before) {
+    for (int i = 0; i < 40; i++)
+        publish_many(crafted, 1);
+    assert(qi_queue_sync(crafted->queue) == 0);
+    struct crafted after = {.sim = qi_sim_crash(crafted->sim, 7, QI_SIM_NOTHING)};
+    let_go(crafted);
+    open_it(&after);
+    assert(depth_of(&after) == before + 40);
+    let_go(&after);
+    qi_sim_free(after.sim);
+    qi_sim_free(crafted->sim);
+}
+
+static const qi_sim_knobs all_knobs[] = {{.mapping = false, .no_zeros = false},
+                                         {.mapping = false, .no_zeros = true},
+                                         {.mapping = true, .no_zeros = false},
+                                         {.mapping = true, .no_zeros = true}};
+
+/* Where the disk can make zeros of them the file keeps its blocks; elsewhere it gives back those behind the end. Of a torn tail
+ * somebody is told how long it was. */
+static void test_what_is_behind_the_end_becomes_zeros_or_is_cut_off(void) {
+    for (int i = 0; i < 4; i++)
+        for (enum behind behind = OLDER_EPOCH; behind <= FRAMES_BEHIND_A_TORN_ONE; behind++) {
+            uint64_t end;
+            char words[60];
+            struct crafted crafted = with_more_behind(&all_knobs[i], behind, 30000, &end);
+            uint64_t before = size, last = size;
+            bool torn = behind == FRAMES_BEHIND_A_TORN_ONE;
+            while (bytes[last - 1] == 0)
+                last--;
+            snprintf(words, sizeof words, "a torn tail of %d bytes", (int)(last - end));
+            open_counting_whole_drops(&crafted);
+            assert(depth_of(&crafted) == 4 && whole_drops == torn);
+            assert(has_note(&crafted, words) == torn);
+            uint64_t tail = qi_current(crafted.queue)->tail;
+            with_file(&crafted, "journal.jif", false);
+            assert(size == (all_knobs[i].no_zeros ? qi_journal_size_cut_at(end) : before));
+            for (uint64_t at = tail; at < size; at++)
+                assert(bytes[at] == 0);
+            append_and_look_again(&crafted, 4);
+        }
+}
+
+/* Each recovery has to look at the zeros; so the second one gives back megabytes of them. */
+static void test_many_zeros_are_cut_off_next_time(void) {
+    uint64_t end;
+    struct crafted crafted = with_more_behind(&all_knobs[2], OLDER_EPOCH, 3 << 20, &end);
+    for (int turn = 0; turn < 3; turn++) {
+        open_it(&crafted);
+        uint64_t allocated = qi_current(crafted.queue)->tape.allocated;
+        assert(turn == 0 ? allocated == size : allocated < end + 3 * 4096);
+        let_go(&crafted);
+    }
+    open_it(&crafted);
+    append_and_look_again(&crafted, 4);
+}
+
+/* The medium lacks the last message: a write-back failed and nobody was told. Then nothing that the cache has is believed. */
+static void test_a_medium_that_ends_earlier_is_looked_at_as_a_whole(void) {
+    for (int i = 0; i < 4; i++) {
+        uint64_t end;
+        struct crafted crafted = with_more_behind(&all_knobs[i], OLDER_EPOCH, 30000, &end);
+        uint64_t last = last_frame(QI_JOURNAL_START, QI_FRAME_RECORDS);
+        static const uint8_t zeros[QI_FRAME_HEADER];
+        assert(qi_sim_put(&journal_of(crafted.sim)->durable, zeros, sizeof zeros, last));
+        open_counting_whole_drops(&crafted);
+        assert(depth_of(&crafted) == 3 && whole_drops == 1);
+        append_and_look_again(&crafted, 3);
+    }
+}
+
+/* In the cache there is something behind the end, which would be cut off with all that follows; the medium has zeros, which are
+ * not. So what follows has to leave the cache as well. */
+static void test_zeros_where_the_cache_had_none_make_it_give_up_the_rest(void) {
+    uint64_t end;
+    struct crafted crafted = with_more_behind(NULL, OLDER_EPOCH, 30000, &end);
+    memset(bytes + end, 0, size - end);
+    with_file(&crafted, "journal.jif", true);
+    assert(qi_sim_put(&journal_of(crafted.sim)->cache, "x", 1, end + QI_FRAME_HEADER));
+    open_counting_whole_drops(&crafted);
+    assert(depth_of(&crafted) == 4 && whole_drops == 1);
+    append_and_look_again(&crafted, 4);
+}
+
+/* ---- pages ---- */
+
+static uint8_t *mapped[8];
+static uint64_t mapped_bytes[8];
+
+static int map_and_note(struct qi_disk *disk, int file, uint64_t length, uint8_t **memory) {
+    int error = qi_disk_posix.ops->map(disk, file, length, memory);
+    for (int i = 0; error == 0 && file >= 0; i++) {
+        assert(i < 8);
+        if (!mapped[i] || mapped[i] == *memory) {
+            mapped[i] = *memory;
+            mapped_bytes[i] = length;
+            break;
+        }
+    }
+    return error;
+}
+
+/* What is given up cannot be touched, */
+static void settle_and_forbid(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
+    qi_disk_posix.ops->settle(disk, memory, length);
+    for (int i = 0; i < 8; i++)
+        if (mapped[i] == memory && mapped_bytes[i] == length)
+            assert(mprotect(memory, length, PROT_NONE) == 0);
+}
+
+/* until it is loaded: an unreadable page would kill the process. */
+static int allow_and_populate(struct qi_disk *disk, uint8_t *memory, uint64_t length,
+                              bool to_write) {
+    assert(mprotect(memory, (length + 4095) / 4096 * 4096, PROT_READ | PROT_WRITE) == 0);
+    return qi_disk_posix.ops->populate(disk, memory, length, to_write);
+}
+
+static void test_nobody_looks_at_a_page_that_was_not_loaded(const char *directory) {
+    struct qi_disk_ops ops = *qi_disk_posix.ops;
+    ops.map = map_and_note;
+    ops.settle = settle_and_forbid;
+    ops.populate = allow_and_populate;
+    struct qi_disk disk = {.ops = &ops, .growth_min = 4096, .single_threaded = true};
+    qi_options options = usual();
+    options.create = true;
+    options.max_journal_entries = 1 << 20;
+    options.max_journal_bytes = 8 << 20;
+    options.io = 1;
+    uint8_t junk[200000];
+    memset(junk, 0x55, sizeof junk);
+    for (uint64_t offset = 4040; offset <= 4100; offset += 3) {
+        struct crafted crafted = {0};
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/%d", directory, (int)offset);
+        assert(qi_store_open_on(&disk, path, &options, &crafted.store) == 0);
+        assert(qi_queue_open(crafted.store, "a", 1, A, true, &crafted.queue) == 0);
+        publish_many(&crafted, 1);
+        assert(qi_queue_sync(crafted.queue) == 0);
+        publish_up_to(&crafted, offset);
+        uint64_t before = depth_of(&crafted), end = qi_current(crafted.queue)->tail;
+        int file = qi_current(crafted.queue)->tape.file;
+        assert(pwrite(file, junk, sizeof junk, (off_t)qi_journal_size_cut_at(end)) == sizeof junk);
+        let_go(&crafted);
+        assert(qi_store_open_on(&disk, path, &options, &crafted.store) == 0);
+        assert(qi_queue_open(crafted.store, "a", 1, A, true, &crafted.queue) == 0);
+        publish_many(&crafted, 1);
+        assert(depth_of(&crafted) == before + 1);
+        let_go(&crafted);
     }
 }
 
@@ -206,9 +417,15 @@ static void test_a_late_tick_puts_nothing_behind_a_close(void) {
     qi_sim_free(shared.sim);
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+    assert(count == 2);
     test_what_the_cache_dropped_beside_is_checked();
     test_the_page_in_which_the_end_is_told_is_read_again();
+    test_what_is_behind_the_end_becomes_zeros_or_is_cut_off();
+    test_many_zeros_are_cut_off_next_time();
+    test_a_medium_that_ends_earlier_is_looked_at_as_a_whole();
+    test_zeros_where_the_cache_had_none_make_it_give_up_the_rest();
+    test_nobody_looks_at_a_page_that_was_not_loaded(arguments[1]);
     test_a_late_tick_puts_nothing_behind_a_close();
     printf("reopen: all passed\n");
     return 0;

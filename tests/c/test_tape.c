@@ -105,6 +105,66 @@ static void test_a_cut_takes_pages_away(void) {
     finish();
 }
 
+static bool can_zero; /* does this file system? */
+static int zeroed, zero_failure;
+
+static int zero(struct qi_disk *self, int file, uint64_t zeros_from, uint64_t zeros_to) {
+    zeroed++;
+    return zero_failure ? zero_failure : qi_disk_posix.ops->zero(self, file, zeros_from, zeros_to);
+}
+
+static void probe_zeros(void) {
+    begin(true);
+    assert(qi_tape_reserve(&tape, 2 * PAGE, 0) == 0);
+    can_zero = qi_disk_posix.ops->zero(&disk, tape.file, PAGE, 2 * PAGE) == 0;
+    finish();
+}
+
+/* Nothing but zeros from `at` on, in memory and in the file, which has `size` bytes. */
+static void has_zeros(uint64_t at, uint64_t size) {
+    static uint8_t bytes[6 << 20];
+    uint64_t is = 0;
+    assert(tape.allocated == size && ops.size(&disk, tape.file, &is) == 0 && is == size);
+    assert(ops.read(&disk, tape.file, bytes, size, 0) == (int64_t)size);
+    assert(bytes[at - 1] == 'x' && tape.memory[at - 1] == 'x');
+    for (; at < size; at++)
+        assert(bytes[at] == 0 && tape.memory[at] == 0);
+}
+
+/* Megabytes are cut off: a recovery would read them all. So is what the file system cannot make zeros of, or does not. */
+static void test_what_is_cleared_stays_with_the_file_if_it_is_little(void) {
+    probe_zeros();
+    static const struct {
+        uint64_t size, from;
+        int failure, calls;
+        bool stays, odd;
+    } cases[] = {
+        {UINT64_C(1) << 20, 3 * PAGE, 0, 1, .stays = true},
+        {UINT64_C(5) << 20, UINT64_C(1) << 20, 0, 1, .stays = true},
+        {UINT64_C(5) << 20, 255 * PAGE, 0, 0},
+        {UINT64_C(1) << 20, 3 * PAGE, -EOPNOTSUPP, 1},
+        {UINT64_C(1) << 20, 3 * PAGE, -ENOSPC, 1},
+        {UINT64_C(1) << 20, 3 * PAGE, 0, 0, .odd = true}, /* its last page would stay */
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        uint64_t tail = 0, from_here = cases[i / 2].from;
+        begin(i % 2);
+        append(&tail, cases[i / 2].size, PAGE);
+        assert(qi_tape_wrote(&tape, 0, tail) == 0);
+        if (cases[i / 2].odd)
+            assert(qi_tape_cut(&tape, tape.allocated - 1000) == 0);
+        uint64_t before = tape.allocated;
+        zeroed = 0;
+        zero_failure = cases[i / 2].failure;
+        assert(qi_tape_clear(&tape, from_here) == 0);
+        bool stays = cases[i / 2].stays && can_zero;
+        assert(zeroed == cases[i / 2].calls && tape.ready <= from_here);
+        has_zeros(from_here, stays ? before : from_here);
+        assert(qi_tape_clear(&tape, tape.allocated) == 0 && zeroed == cases[i / 2].calls);
+        finish();
+    }
+}
+
 static void test_plain_memory_needs_none(void) {
     uint64_t tail = 0;
     begin(false);
@@ -116,6 +176,7 @@ int main(int count, char **arguments) {
     assert(count == 2);
     ops = *qi_disk_posix.ops;
     ops.populate = populate;
+    ops.zero = zero;
     dir = ops.open_dir(&disk, -1, arguments[1]);
     assert(dir >= 0);
     test_a_quarter_as_many_pages_come_ahead_as_were_written();
@@ -123,6 +184,7 @@ int main(int count, char **arguments) {
     test_what_lies_before_a_tail_that_was_found_stays_as_it_is();
     test_a_page_that_does_not_come_is_an_error_and_can_be_asked_for_again();
     test_a_cut_takes_pages_away();
+    test_what_is_cleared_stays_with_the_file_if_it_is_little();
     test_plain_memory_needs_none();
     printf("tape: all passed\n");
     return 0;

@@ -226,6 +226,10 @@ static int allocate(DISK, int file, uint64_t size) {
 static int truncate_file(DISK, int file, uint64_t size) {
     return resize(&nodes[file], size);
 }
+static int zero(DISK, int file, uint64_t from, uint64_t to) {
+    memset(nodes[file].bytes + from, 0, to - from);
+    return 0;
+}
 static int nothing(DISK, int file) {
     (void)file;
     return 0;
@@ -307,6 +311,7 @@ static const struct qi_disk_ops memory_ops = {
     .write = write_at,
     .allocate = allocate,
     .truncate = truncate_file,
+    .zero = zero,
     .sync = nothing,
     .sync_dir = nothing,
     .drop_cache = drop_cache,

@@ -56,6 +56,15 @@ class Lines(Adapter):
         os.close(self.fd)
 
 
+def zero_range(fd, offset, size):
+    """The Linux call that Python does not have; where there is none, or it fails, a write."""
+    fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
+    keep_size_and_zero_range = 0x01 | 0x10
+    numbers = (ctypes.c_long(offset), ctypes.c_long(size))
+    if fallocate is None or fallocate(fd, keep_size_and_zero_range, *numbers) != 0:
+        os.pwrite(fd, bytes(size), offset)
+
+
 class EveryCall(Lines):
     """Uses whatever libc offers to change files; the harness compares its record with the files."""
 
@@ -86,6 +95,7 @@ class EveryCall(Lines):
         fd = os.open("d", os.O_WRONLY | os.O_CREAT, dir_fd=directory)
         os.write(fd, b"beside")
         os.pwrite(fd, b"beyond", 100)
+        zero_range(fd, 2, 2)
         os.close(fd)
         os.replace("d", "sub/e", src_dir_fd=directory, dst_dir_fd=directory)
         os.mkdir("gone", dir_fd=directory)
