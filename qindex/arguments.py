@@ -5,11 +5,12 @@ from __future__ import annotations
 import operator
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from qindex._core import lib
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+T = TypeVar("T")
 
 DELAY_MAX: Final = 1e9  # seconds, 31 years
 DUE_MAX: Final = 1 << 35  # seconds since 1970, a thousand years
@@ -89,8 +90,7 @@ def batch_headers(
     if isinstance(headers, Mapping):
         table = encode_headers(headers)
         return table * count, array("I", [len(table)] * count)
-    same_length("headers", headers, count)
-    tables = [encode_headers(one) for one in headers]
+    tables = [encode_headers(one) for one in one_each("headers", headers, count)]
     return b"".join(tables), array("I", map(len, tables))
 
 
@@ -102,13 +102,16 @@ def batch_flags(
     if isinstance(persistent, Sequence) or isinstance(redelivered, Sequence):
         kept = persistent if isinstance(persistent, Sequence) else [persistent] * count
         seen = redelivered if isinstance(redelivered, Sequence) else [redelivered] * count
-        same_length("persistent", kept, count)
-        same_length("redelivered", seen, count)
-        pairs = zip(kept, seen, strict=True)
+        pairs = zip(
+            one_each("persistent", kept, count), one_each("redelivered", seen, count), strict=True
+        )
         return bytes((0 if k else transient) | (again if r else 0) for k, r in pairs), 0
     return None, (0 if persistent else transient) | (again if redelivered else 0)
 
 
-def same_length(name: str, values: Sequence[Any], count: int) -> None:
-    if len(values) != count:
-        raise ValueError(f"{name} has {len(values)} entries for {count} bodies")
+def one_each(name: str, values: Sequence[T], count: int, of: str = "bodies") -> list[T]:
+    """What a sequence gives, in a list of its own: another thread may change the caller's."""
+    own = list(values)
+    if len(own) != count:
+        raise ValueError(f"{name} has {len(own)} entries for {count} {of}")
+    return own

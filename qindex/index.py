@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from qindex._core import ffi, lib
+from qindex.arguments import one_each
 from qindex.errors import StoreClosed, raise_error
 from qindex.handle import Closing, SyncPolicy, close_with, directory_of, make_options, open_handle
 from qindex.opening import (
@@ -103,9 +104,10 @@ class QueueIndex(Closing):
                 raise ValueError("each msg_id has exactly 16 bytes")
         if count < 0:
             raise ValueError(f"the number of entries must be 0 or more, not {count}")
-        if sizes is not None and len(sizes) != count:
-            raise ValueError(f"sizes has {len(sizes)} entries for {count} messages")
-        lengths = ffi.NULL if sizes is None else ffi.from_buffer("uint32_t[]", array("I", sizes))
+        lengths = ffi.NULL
+        if sizes is not None:
+            own = array("I", one_each("sizes", sizes, count, "messages"))
+            lengths = ffi.from_buffer("uint32_t[]", own)
         first = lib.qi_index_publish(
             self._handle(), count, joined, lengths, 0 if persistent else lib.QI_TRANSIENT
         )

@@ -17,8 +17,8 @@ from qindex.arguments import (
     batch_flags,
     batch_headers,
     encode_headers,
+    one_each,
     priority_flags,
-    same_length,
     to_due_us,
     to_expiry_us,
     to_lease_us,
@@ -168,22 +168,23 @@ class Queue(QueueCalls, Settling, Figures):
             joined, sizes = join_bodies(items)
         except TypeError:  # not all are bytes objects
             joined, sizes = join_bodies([as_bytes(body) for body in items])
-        count = len(items)
+        body_sizes = ffi.from_buffer("uint32_t[]", sizes)
+        count = len(body_sizes)  # not the list's: another thread may change that
         tables, table_sizes = batch_headers(headers, count)
         per_flags, flags = batch_flags(persistent, redelivered, count)
         per_expiry, expiry_us, now_us = None, 0, self._store._now_us
         if isinstance(expires_at, Sequence):
             if ttl is not None:
                 raise ValueError("give ttl or expires_at, not both")
-            same_length("expires_at", expires_at, count)
-            per_expiry = array("Q", [to_expiry_us(now_us, None, moment) for moment in expires_at])
+            moments = one_each("expires_at", expires_at, count)
+            per_expiry = array("Q", [to_expiry_us(now_us, None, moment) for moment in moments])
         elif ttl is not None or expires_at is not None:
             expiry_us = to_expiry_us(now_us, ttl, expires_at)
         first = lib.qi_publish_many(
             self._handle,
             count,
             joined,
-            ffi.from_buffer("uint32_t[]", sizes),
+            body_sizes,
             tables,
             ffi.NULL if table_sizes is None else ffi.from_buffer("uint32_t[]", table_sizes),
             flags | priority_flags(priority),

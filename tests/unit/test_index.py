@@ -209,3 +209,15 @@ def test_ranges_do_what_the_same_ids_do_one_by_one(tmp_path, seed):
             assert {entry.req_id for entry in ranges.read(0, end)} == alive
     with qindex.QueueIndex(tmp_path / "a") as ranges, qindex.QueueIndex(tmp_path / "b") as lists:
         assert ranges.read(0, end) == lists.read(0, end)
+
+
+def test_sizes_that_are_fewer_than_they_say_are_refused(open_index):
+    index = open_index()
+
+    class Shrinking(list):
+        def __len__(self):
+            return 100_000
+
+    with pytest.raises(ValueError, match="sizes has 1 entries for 100000 messages"):
+        index.publish_many(100_000, Shrinking([1]))
+    assert len(index) == 0

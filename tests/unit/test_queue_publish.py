@@ -149,6 +149,34 @@ def test_a_batch_takes_anything_bytes_like(queue, odd):
     assert bodies(queue.get_many(5)) == [b"12345678", b"first", b"12345678", b"", b"last"]
 
 
+class Shrinking(list):
+    """As if another thread took from it after it was asked how many it has."""
+
+    def __len__(self):
+        return 100_000
+
+
+def test_a_batch_has_the_bodies_that_its_list_gives(queue):
+    assert queue.publish_many(Shrinking([b"a", b"b"])) == range(2)
+    assert bodies(queue.get_many(5)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"headers": Shrinking([{"a": 1}])},
+        {"persistent": Shrinking([True]), "redelivered": Shrinking([True])},
+        {"expires_at": Shrinking([None])},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_a_sequence_that_gives_less_than_it_says_is_refused(queue, options):
+    before = state(queue)
+    with pytest.raises(ValueError, match="has 1 entries for 100000 bodies"):
+        queue.publish_many([b""] * 100_000, **options)
+    assert state(queue) == before
+
+
 @pytest.mark.parametrize("bad", ["text", 5, None, ["body"]], ids=["text", "int", "none", "list"])
 def test_a_batch_with_something_else_is_refused_as_a_whole(queue, bad):
     before = state(queue)
