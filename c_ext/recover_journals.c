@@ -111,26 +111,32 @@ static int is_as_expected(struct qi_journal *journal, const struct extent *exten
     return zeros < 0 ? zeros : !zeros;
 }
 
+static int load_and_scan(struct qi_journal *journal, uint64_t size, struct qi_journal_scan *scan) {
+    int error = qi_tape_load(&journal->tape, 0, size);
+    if (!error)
+        qi_journal_scan(journal, size, scan);
+    return error;
+}
+
 /* Damage may be the cache's alone: then the medium knows better. */
 int qi_recover_scan(const struct qi_queue *queue, struct qi_journal *journal,
                     struct qi_journal_scan *scan) {
-    bool reading = queue->store->options.read_only;
-    bool dropping = !reading && !QI_BUG(cache_not_dropped);
     struct extent extent = {.size = UINT64_MAX};
-    int error = dropping ? drop_unvouched(journal, &extent) : 0;
-    if (!error && !reading)
-        error = qi_tape_load(&journal->tape, 0, extent.size);
-    if (!error)
+    if (queue->store->options.read_only) { /* all of it is in memory, of one moment */
         qi_journal_scan(journal, extent.size, scan);
+        return 0;
+    }
+    bool dropping = !QI_BUG(cache_not_dropped);
+    int error = dropping ? drop_unvouched(journal, &extent) : 0;
+    if (!error)
+        error = load_and_scan(journal, extent.size, scan);
     int expected = error || !dropping ? 1 : is_as_expected(journal, &extent, scan);
     if (expected < 0)
         error = expected;
     if (!expected) {
         error = qi_tape_forget(&journal->tape, 0, UINT64_MAX);
         if (!error)
-            error = qi_tape_load(&journal->tape, 0, UINT64_MAX);
-        if (!error)
-            qi_journal_scan(journal, UINT64_MAX, scan);
+            error = load_and_scan(journal, UINT64_MAX, scan);
     }
     return error ? qi_fail_disk(error, "cannot read", qi_journal_name(journal->epoch)) : 0;
 }

@@ -75,15 +75,34 @@ static uint64_t depth_of(struct crafted *crafted) {
     return stats.depth;
 }
 
-static bool was_told(struct crafted *crafted, const char *words) {
+static bool has_finding(struct crafted *crafted, bool of_damage, const char *words) {
     bool damage;
     const char *where, *text;
     uint64_t offset;
     for (uint32_t i = 0; qi_store_finding(crafted->store, i, &damage, &where, &offset, &text) == 0;
          i++)
-        if (damage && strstr(text, words))
+        if (damage == of_damage && strstr(text, words))
             return true;
     return false;
+}
+
+static bool was_told(struct crafted *crafted, const char *words) {
+    return has_finding(crafted, true, words);
+}
+
+/* ---- the cache ---- */
+
+typedef int drop_cache_fn(struct qi_disk *disk, int file, uint64_t from, uint64_t to);
+
+static const struct qi_disk_ops *plain_ops; /* of the disk, for who stands in for some of them */
+
+static void open_with_drops_by(struct crafted *crafted, drop_cache_fn *drop_cache) {
+    plain_ops = crafted->sim->disk.ops;
+    struct qi_disk_ops ops = *plain_ops;
+    ops.drop_cache = drop_cache;
+    crafted->sim->disk.ops = &ops;
+    open_it(crafted);
+    crafted->sim->disk.ops = plain_ops;
 }
 
 /* ---- files ---- */

@@ -216,7 +216,6 @@ static void test_a_header_that_could_not_be_mended_is_seen_again(void) {
     }
 }
 
-static const struct qi_disk_ops *plain_ops;
 static uint64_t dropped[8][2];
 static uint32_t drops;
 
@@ -228,13 +227,8 @@ static int note_drop(struct qi_disk *disk, int file, uint64_t from, uint64_t to)
 }
 
 static void open_and_note_drops(struct crafted *crafted) {
-    plain_ops = crafted->sim->disk.ops;
-    struct qi_disk_ops ops = *plain_ops;
-    ops.drop_cache = note_drop;
-    crafted->sim->disk.ops = &ops;
     drops = 0;
-    open_it(crafted);
-    crafted->sim->disk.ops = plain_ops;
+    open_with_drops_by(crafted, note_drop);
 }
 
 /* What opening reads again: the headers, and whole pages from the last MARK or CLOSE on; all, if there is none. Zeros behind

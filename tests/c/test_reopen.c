@@ -11,8 +11,6 @@
 
 #include "crafted.h"
 
-static const struct qi_disk_ops *plain_ops;
-
 static struct qi_sim_node *journal_of(qi_sim *sim) {
     for (int i = 0; i < sim->nodes_count; i++) {
         struct qi_sim_node *node = &sim->nodes[i];
@@ -43,12 +41,7 @@ static void test_what_the_cache_dropped_beside_is_checked(void) {
     struct qi_sim_node *journal = journal_of(crafted.sim);
     uint8_t damaged = journal->durable->at[QI_JOURNAL_START + 9000] ^ 1;
     assert(qi_sim_put(&journal->durable, &damaged, 1, QI_JOURNAL_START + 9000));
-    plain_ops = crafted.sim->disk.ops;
-    struct qi_disk_ops ops = *plain_ops;
-    ops.drop_cache = drop_all_behind_the_header;
-    crafted.sim->disk.ops = &ops;
-    open_it(&crafted);
-    crafted.sim->disk.ops = plain_ops;
+    open_with_drops_by(&crafted, drop_all_behind_the_header);
     assert(depth_of(&crafted) == before - 64 && was_told(&crafted, "1 damaged places"));
     let_go(&crafted);
     qi_sim_free(crafted.sim);
@@ -135,25 +128,8 @@ static struct crafted with_more_behind(const qi_sim_knobs *knobs, enum behind be
 }
 
 static void open_counting_whole_drops(struct crafted *crafted) {
-    static struct qi_disk_ops ops;
-    plain_ops = crafted->sim->disk.ops;
-    ops = *plain_ops;
-    ops.drop_cache = count_whole_drops;
     whole_drops = 0;
-    crafted->sim->disk.ops = &ops;
-    open_it(crafted);
-    crafted->sim->disk.ops = plain_ops;
-}
-
-static bool has_note(struct crafted *crafted, const char *words) {
-    bool damage;
-    const char *where, *text;
-    uint64_t offset;
-    for (uint32_t i = 0; qi_store_finding(crafted->store, i, &damage, &where, &offset, &text) == 0;
-         i++)
-        if (!damage && strstr(text, words))
-            return true;
-    return false;
+    open_with_drops_by(crafted, count_whole_drops);
 }
 
 /* Once more, and after a power cut: nothing of what was behind the end comes back, and what was appended there stays. */
@@ -190,7 +166,7 @@ static void test_what_is_behind_the_end_becomes_zeros_or_is_cut_off(void) {
             snprintf(words, sizeof words, "a torn tail of %d bytes", (int)(last - end));
             open_counting_whole_drops(&crafted);
             assert(depth_of(&crafted) == 4 && whole_drops == torn);
-            assert(has_note(&crafted, words) == torn);
+            assert(has_finding(&crafted, false, words) == torn);
             uint64_t tail = qi_current(crafted.queue)->tail;
             with_file(&crafted, "journal.jif", false);
             assert(size == (all_knobs[i].no_zeros ? qi_journal_size_cut_at(end) : before));
