@@ -6,12 +6,12 @@ from setuptools import Extension, setup
 HAS_STABLE_ABI = not get_config_var("Py_GIL_DISABLED")
 
 setup(
-    cffi_modules=["c_ext/build.py:ffi"],
+    cffi_modules=["c_ext/build.py:ffi", "c_ext/build.py:sim_ffi"],
     ext_modules=[
         # For LD_PRELOAD, by qindex.testing; nothing imports it.
         Extension(
             "qindex.testing._record",
-            ["c_ext/record/record.c"],
+            ["c_ext/proof/record/record.c"],
             extra_compile_args=["-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden"],
             extra_link_args=["-pthread", "-ldl"],
             py_limited_api=HAS_STABLE_ABI,

@@ -1,4 +1,6 @@
-"""Builds qindex._core. What Python sees stands between two marks in each of HEADERS.
+"""Builds qindex._core, and qindex.testing._sim: the simulated disk that a core takes as a capsule.
+
+What Python sees of them stands between two marks in their headers.
 
 QINDEX_CFLAGS and QINDEX_LDFLAGS are added last, for developer and sanitizer builds.
 """
@@ -7,6 +9,7 @@ import os
 import platform
 import shlex
 import sysconfig
+import tomllib
 from pathlib import Path
 
 from cffi import FFI
@@ -33,18 +36,34 @@ def compile_args() -> list[str]:
     return args + shlex.split(os.environ.get("QINDEX_CFLAGS", ""))
 
 
-ffi = FFI()
-HEADERS = ("qindex.h", "sim/sim.h", "formats/erlang_terms.h", "formats/rabbitmq.h")
-SOURCES = ("*.c", "sim/*.c", "formats/*.c", "python/*.c")
-for header in HEADERS:
-    ffi.cdef(declarations((HERE / header).read_text(encoding="utf-8")))
-ffi.set_source(
+def module(name: str, headers: tuple[str, ...], sources: list[Path]) -> FFI:
+    """An extension module; what Python sees of it stands in these headers."""
+    made = FFI()
+    for header in headers:
+        made.cdef(declarations((HERE / header).read_text(encoding="utf-8")))
+    made.set_source(
+        name,
+        "".join(f'#include "{header}"\n' for header in headers),
+        sources=sorted(map(str, sources)),
+        depends=sorted(map(str, HERE.glob("**/*.h"))),
+        include_dirs=[str(HERE)],
+        extra_compile_args=compile_args(),
+        extra_link_args=["-pthread", *shlex.split(os.environ.get("QINDEX_LDFLAGS", ""))],
+        py_limited_api=not sysconfig.get_config_var("Py_GIL_DISABLED"),
+    )
+    return made
+
+
+LAYERS = tomllib.loads((HERE / "layers.toml").read_text(encoding="utf-8"))["layers"]
+FOLDERS = [*(folder for layer in LAYERS for folder in layer), "foreign"]
+ffi = module(
     "qindex._core",
-    "".join(f'#include "{header}"\n' for header in HEADERS),
-    sources=sorted(str(file) for pattern in SOURCES for file in HERE.glob(pattern)),
-    depends=sorted(map(str, HERE.glob("**/*.h"))),
-    include_dirs=[str(HERE)],
-    extra_compile_args=compile_args(),
-    extra_link_args=["-pthread", *shlex.split(os.environ.get("QINDEX_LDFLAGS", ""))],
-    py_limited_api=not sysconfig.get_config_var("Py_GIL_DISABLED"),
+    ("qindex.h", "foreign/foreign.h"),
+    [file for folder in FOLDERS for file in HERE.glob(f"{folder}/*.c")],
+)
+# The simulated disk alone: without the engine, which users have in _core.
+sim_ffi = module(
+    "qindex.testing._sim",
+    ("proof/sim/sim.h",),
+    [file for file in HERE.glob("proof/sim/*.c") if file.name != "sim_store.c"],
 )

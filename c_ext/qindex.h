@@ -24,19 +24,23 @@ enum {
     QI_E_ACKED = -11,   /* acked before */
     QI_E_ARGUMENT = -12,
     QI_E_MEMORY = -13,
-    QI_E_FORKED = -14,     /* a handle of the parent process */
-    QI_E_OUTCOME = -15,    /* the sync failed: durable or not, nobody knows */
-    QI_E_ROOM = -16,       /* the caller's buffer is too small; nothing was changed */
-    QI_E_MISSING = -17,    /* no such store or queue */
-    QI_PAUSE = -18,        /* nothing yet; the caller wanted to come up for air */
-    QI_E_LEASE = -20,      /* the lease of a message has ended */
-    QI_E_QUEUE_FULL = -22, /* the queue has as many messages as it may have */
+    QI_E_FORKED = -14,  /* a handle of the parent process */
+    QI_E_OUTCOME = -15, /* the sync failed: durable or not, nobody knows */
+    QI_E_ROOM = -16,    /* the caller's buffer is too small; nothing was changed */
+    QI_E_MISSING = -17, /* no such store or queue */
+    QI_PAUSE = -18,     /* nothing yet; the caller wanted to come up for air */
+    QI_BUSY = -19,      /* the verb would have to wait, and was asked not to; nothing was changed */
+    QI_E_LEASE = -20,   /* the lease of a message has ended */
     QI_E_DELIVERED = -21,  /* a consumer has the message */
+    QI_E_QUEUE_FULL = -22, /* the queue has as many messages as it may have */
     QI_E_STORE_FULL = -23, /* the same of all its queues together */
-    QI_BUSY = -19, /* the verb would have to wait, and was asked not to; nothing was changed */
+    QI_E_ENDED = -24,      /* a delivery has ended, and somebody else has the message */
+    QI_E_DEAD = -25,       /* a dead letter, which has no other time */
+    QI_E_NEWER = -26,      /* a file of a newer format, which this version does not understand */
 };
 const char *qi_error_text(void);
-/* The message that a QI_E_CORRUPT is about, if it is about one and what is behind it can be read; else -1. */
+/* The message that a QI_E_CORRUPT is about, if it is about one and what is behind it can be read;
+ * else -1. */
 int64_t qi_error_req_id(void);
 
 uint32_t qi_crc32c(uint32_t crc, const void *bytes, size_t length);
@@ -46,8 +50,10 @@ typedef struct qi_store qi_store;
 typedef struct qi_queue qi_queue;
 
 typedef struct {
-    uint32_t
-        segment_entries; /* fixed at creation, a power of two from 8 to 16384; 0: as it is, or 16384 */
+    uint32_t format;          /* the store's, 1 or 2; 0: as it is, or new_format */
+    uint32_t new_format;      /* of a store that is made; 0: 1 */
+    uint32_t segment_entries; /* fixed at creation, a power of two from 8 to 16384; 0: as it is, or
+                                 16384 */
     uint32_t max_journal_entries; /* dirty_count above this: flush */
     uint64_t max_journal_bytes;
     uint32_t embed_below; /* headers and body together, bytes */
@@ -56,10 +62,15 @@ typedef struct {
     uint64_t min_free;         /* bytes that publishes leave free on the disk, at least */
     uint64_t max_messages;     /* that wait in all queues together; 0: any number */
     uint64_t max_bytes;        /* of headers and bodies that do; 0: any number */
-    uint64_t keep_history; /* bytes per queue of journals that are flushed, for replay; 0: none */
-    uint64_t idle_us;      /* unused for so long: flush, then close files and mappings */
-    int io;                /* 0 auto, 1 mmap, 2 pwrite */
+    uint64_t keep_history;   /* bytes per queue of journals that are flushed, for replay; 0: none */
+    uint32_t max_open_files; /* descriptors of all stores of the process together; 0: half of the
+                                limit */
+    uint64_t commit_log_bytes; /* format 2: of this size, another log is begun; 0: 64 MiB */
+    uint32_t few_queues;       /* format 2: so many dirty queues are synced one by one; 0: 3 */
+    uint64_t idle_us;          /* unused for so long: flush, then close files and mappings */
+    int io;                    /* 0 auto, 1 mmap, 2 pwrite */
     bool read_only, create, index_only, worker;
+    bool upgrade; /* an older store becomes one of `format`, or of the newest */
 } qi_options;
 
 /* A message as it is handed out; its payload (headers, then body) lies in the caller's buffer. */
@@ -67,6 +78,7 @@ typedef struct {
     uint64_t req_id;
     uint64_t expiry_us;
     uint64_t due_us;   /* until when it is, or was, delayed; 0: it is not */
+    uint64_t delivery; /* which one of it this is: what settles it says so (qi_ack) */
     uint32_t priority; /* 0 to 255 */
     uint32_t dead;     /* a dead letter: why (QI_DEAD_EXPIRED ...); 0: it is none */
     uint8_t msg_id[16];
@@ -100,11 +112,17 @@ typedef struct {
     uint64_t bytes;    /* of these, if the store is bounded in bytes */
     uint64_t session, unclean_session, findings;
     uint32_t segment_entries, embed_below;
+    uint32_t format;
     bool mapped, counted;
 } qi_store_stats;
 
-/* store.c */
 int qi_store_open(const char *path, const qi_options *options, qi_store **store);
+/* The same on a disk of another extension module (struct qi_disk_capsule); the disk outlives the
+ * store. QI_E_ARGUMENT: it was compiled from another version of the core's structs. */
+int qi_store_open_capsule(const void *capsule, const qi_options *options, qi_store **store);
+/* One round of the background thread's duties, for a disk without threads: group commit, flushes,
+ * the scan of stored counts, freeing, compaction, idle queues. 0 or an error. */
+int qi_store_tick(qi_store *store);
 int qi_store_close(qi_store *store); /* syncs and marks the end as clean */
 void qi_store_free(qi_store *store); /* without close: as a crash would leave it */
 /* Never freed: the program ends, and somebody may still call. */
@@ -116,74 +134,127 @@ int qi_store_queues(qi_store *store); /* finds all queues on disk; their number 
 int qi_store_queue_name(qi_store *store, uint32_t index, char *name, size_t room, char *directory);
 int qi_store_finding(qi_store *store, uint32_t index, bool *damage, const char **where,
                      uint64_t *offset, const char **text);
+/* How many messages are lost by what that finding says, as far as they can be counted. */
+uint64_t qi_store_finding_lost(qi_store *store, uint32_t index);
+/* How many delivers and acks without a publish that finding is about; 0: it is about something
+ * else. */
+uint64_t qi_store_finding_orphans(qi_store *store, uint32_t index);
 int qi_store_check(qi_store *store); /* adds findings; their number */
 int qi_store_publish(qi_store *store, qi_queue **queues, uint32_t count, const void *headers,
                      uint32_t headers_size, const void *body, uint32_t body_size, uint32_t flags,
                      uint64_t expiry_us, uint64_t due_us, uint64_t *req_ids);
 
-/* queue.c; `directory` is 32 hex digits that stand for the name */
+/* `directory` is 32 hex digits that stand for the name */
 int qi_queue_open(qi_store *store, const char *name, size_t name_size, const char *directory,
                   bool create, qi_queue **queue);
+/* Makes those of the queues that are not there, all durable with a few syncs; how many it made.
+ * Names lie end to end, and directories too, 32 bytes each. After an error those that were made
+ * before it are there, the others are not. */
+int64_t qi_queues_create(qi_store *store, uint32_t count, const char *names,
+                         const uint32_t *name_sizes, const char *directories);
+/* 1: the store has this queue; 0, or an error. */
+int qi_queue_exists(qi_store *store, const char *name, size_t name_size, const char *directory);
 int qi_queue_delete(qi_queue *queue);
+/* Small durable entries of the store (`queue` is NULL) or of a queue, in stores of format 2. Keys
+ * have 1 to 65535 bytes; one that begins with a zero byte is the engine's. Entries are as in a DATA
+ * frame: size of the key 2, key, size of the value 4, value; all ones as the size: the key goes. */
+/* The size of the value, or QI_E_UNKNOWN: there is no such key. It is copied if there is room. */
+int64_t qi_data_get(qi_store *store, qi_queue *queue, const void *key, size_t key_size, void *value,
+                    size_t room);
+/* All of these changes or none, in their order. `confirm`: they are durable when this returns. At
+ * most 512 KiB. */
+int qi_data_change(qi_store *store, qi_queue *queue, const void *entries, size_t size,
+                   bool confirm);
+/* How many keys of the user there are; and all of them with their values: their size as entries, in
+ * the order in which the keys came. They are copied if there is room. */
+int64_t qi_data_count(qi_store *store, qi_queue *queue);
+int64_t qi_data_all(qi_store *store, qi_queue *queue, void *entries, size_t room);
 int64_t qi_publish(qi_queue *queue, const void *body, size_t body_size);
 int64_t qi_publish_with(qi_queue *queue, const void *headers, uint32_t headers_size,
                         const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us,
                         uint64_t due_us);
-/* Bodies lie end to end; headers too, headers_sizes may be NULL; flags, expiry and due one for all (NULL: per_flags none). */
+/* A message with a lease of its own: whoever gets it without naming another one has it for so long.
+ * Format 2. */
+int64_t qi_publish_leased(qi_queue *queue, const void *headers, uint32_t headers_size,
+                          const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us,
+                          uint64_t due_us, uint64_t lease_us);
+/* Of a message that is not acked: its own lease; 0: it has none. Or an error. */
+int64_t qi_lease_of(qi_queue *queue, uint64_t req_id);
+/* Bodies lie end to end; headers too, headers_sizes may be NULL; flags, expiry and due one for all
+ * (NULL: per_flags none). */
 int64_t qi_publish_many(qi_queue *queue, uint32_t count, const void *bodies,
                         const uint32_t *body_sizes, const void *headers,
                         const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
                         uint64_t due_us, const uint8_t *per_flags, const uint64_t *per_expiry_us);
+/* The same, if the first one gets this ReqId; else QI_E_ARGUMENT, and nothing is published. */
+int64_t qi_publish_many_at(qi_queue *queue, uint64_t first, uint32_t count, const void *bodies,
+                           const uint32_t *body_sizes, const void *headers,
+                           const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
+                           uint64_t due_us, const uint8_t *per_flags,
+                           const uint64_t *per_expiry_us);
+/* The ReqId that the next message with these flags and this time would get, as of now. */
+int64_t qi_next_req_id(qi_queue *queue, uint32_t flags, uint64_t due_us);
 /* Where qi_get puts a message: one per caller at a time. */
 typedef struct {
     qi_message message;
     qi_queue *queue;
     void *payload;
     size_t room;
-    uint64_t lease_us; /* 0: it is delivered without a lease */
+    uint64_t lease_us; /* 0: it is delivered with its own lease, if it has one */
 } qi_reader;
 
 /* The payload's length, or an error. QI_E_ROOM: message.payload_size says how much is needed. */
 int64_t qi_get(qi_reader *reader);
 int64_t qi_get_newest(qi_reader *reader); /* the one that was published last */
-/* Twice the number of messages, plus one if none of them has anything special (then req_ids and sizes say it all). */
+/* How many messages were taken; their payloads lie end to end. */
 int64_t qi_get_many(qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,
-                    size_t room, uint64_t *req_ids, uint32_t *sizes, uint64_t lease_us);
-/* The same, but they wait for a message until the store's clock says until_us (UINT64_MAX: for ever), and come back with
- * QI_PAUSE after pause_us. The first takes from the first of `count` queues that has one: reader->queue says from which.
- * They end with QI_E_CLOSED or QI_E_FAILED when the store is closed or fails. */
+                    size_t room, uint64_t *req_ids, uint64_t lease_us);
+/* The same, but they wait for a message until the store's clock says until_us (UINT64_MAX: for
+ * ever), and come back with QI_PAUSE after pause_us. The first takes from the first of `count`
+ * queues that has one: reader->queue says from which. They end with QI_E_CLOSED or QI_E_FAILED when
+ * the store is closed or fails. */
 int64_t qi_get_wait(qi_reader *reader, qi_queue **queues, uint32_t count, uint64_t until_us,
                     uint64_t pause_us);
 int64_t qi_get_many_wait(qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,
-                         size_t room, uint64_t *req_ids, uint32_t *sizes, uint64_t lease_us,
-                         uint64_t until_us, uint64_t pause_us);
-uint64_t qi_store_clock_us(qi_store *store); /* never set, never back */
-uint64_t qi_store_now_us(qi_store *store);   /* since 1970; what delays and leases go by */
-/* For an event loop, which may not wait. The store's descriptor becomes readable when an armed queue gets a message, is
- * deleted, or its store closed; the loop reads it empty, then asks for the queues until there is none, and arms them
- * again if it needs more. arm: 0, or 1 if there is something already. disarm: others who wait are woken for what the loop
- * leaves. Unless they may wait for the store's lock, both may say QI_BUSY. The descriptor is closed with the store. */
+                         size_t room, uint64_t *req_ids, uint64_t lease_us, uint64_t until_us,
+                         uint64_t pause_us);
+uint64_t qi_store_clock_us(qi_store *store); /* never set, never back: what leases go by */
+uint64_t
+qi_store_now_us(qi_store *store); /* the wall clock, since 1970: what delays and expiry go by */
+/* For an event loop, which may not wait. The store's descriptor becomes readable when an armed
+ * queue gets a message, is deleted, or its store closed; the loop reads it empty, then asks for the
+ * queues until there is none, and arms them again if it needs more. arm: 0, or 1 if there is
+ * something already. disarm: others who wait are woken for what the loop leaves. Unless they may
+ * wait for the store's lock, both may say QI_BUSY. The descriptor is closed with the store. */
 int qi_store_bell(qi_store *store);
+/* Of a closed store, for an event loop that does not wait for the descriptor any more. */
+void qi_store_bell_close(qi_store *store);
 int qi_bell_arm(qi_queue *queue, bool may_wait);
 int qi_bell_disarm(qi_queue *queue, bool may_wait);
 qi_queue *qi_bell_next(qi_store *store);
 /* The first message at or behind from_req_id, in any state but acked; changes nothing. */
 int64_t qi_browse(qi_queue *queue, uint64_t from_req_id, bool ready_only, qi_message *message,
                   void *payload, size_t room);
-/* `deliveries`: the delivery count that the caller knows, so that of a leased message only who has it can settle it (0, or
- * NULL: not compared). due_us: when it shall be ready again; 0: now. */
-int64_t qi_ack(qi_queue *queue, uint64_t req_id, uint32_t deliveries);
-int64_t qi_ack_many(qi_queue *queue, const uint64_t *req_ids, const uint32_t *deliveries,
+/* `delivery`: as the message said when it was handed out. If that delivery has ended, the verb is
+ * refused: QI_E_LEASE or QI_E_ENDED if somebody else has the message now. 0, or NULL: whatever
+ * delivery is current. due_us: when the message shall be ready again; 0: now. */
+int64_t qi_ack(qi_queue *queue, uint64_t req_id, uint64_t delivery);
+/* The upper half of all deliveries of this handle, also of those of messages that were only looked
+ * at. No other has it. */
+uint32_t qi_queue_tag(const qi_queue *queue);
+int64_t qi_ack_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
                     uint32_t count);
-int64_t qi_nack_many(qi_queue *queue, const uint64_t *req_ids, const uint32_t *deliveries,
+int64_t qi_nack_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
                      uint32_t count, uint64_t due_us);
-int64_t qi_touch(qi_queue *queue, uint64_t req_id, uint32_t deliveries, uint64_t lease_us);
-/* Of a message that is not delivered: when it shall be ready (0: now); away with it. */
+int64_t qi_touch(qi_queue *queue, uint64_t req_id, uint64_t delivery, uint64_t lease_us);
+/* Of a message that is not delivered: when it shall be ready (0: now; a dead letter is taken back,
+ * and can have no time: QI_E_DEAD); away with it. */
 int64_t qi_reschedule(qi_queue *queue, uint64_t req_id, uint64_t due_us);
 int64_t qi_delete(qi_queue *queue, uint64_t req_id);
 /* Why a message is a dead letter. */
 enum { QI_DEAD_EXPIRED = 1, QI_DEAD_REJECTED = 2, QI_DEAD_DELIVERIES = 3, QI_DEAD_FULL = 4 };
-/* What becomes of a publish to a queue that is full: it is refused, or the oldest leaves, or becomes a dead letter. */
+/* What becomes of a publish to a queue that is full: it is refused, or the oldest leaves, or
+ * becomes a dead letter. */
 enum { QI_REJECT = 0, QI_DROP_HEAD = 1, QI_BURY_HEAD = 2 };
 /* What a queue does by itself, as its opener says; not on disk. 0 or false: it does not. */
 typedef struct {
@@ -195,19 +266,21 @@ typedef struct {
     bool dead_letters;       /* what would be dropped is kept aside */
 } qi_rules;
 int qi_queue_set_rules(qi_queue *queue, const qi_rules *rules);
-/* Delivered messages are settled without an ack: they are dropped, or dead letters if the queue keeps those. */
-int64_t qi_reject_many(qi_queue *queue, const uint64_t *req_ids, const uint32_t *deliveries,
+/* Delivered messages are settled without an ack: they are dropped, or dead letters if the queue
+ * keeps those. */
+int64_t qi_reject_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
                        uint32_t count);
 /* Dead letters are ready again, at most so many, in the order of ReqIds; how many. */
 int64_t qi_redrive(qi_queue *queue, uint64_t most);
 int64_t qi_purge(qi_queue *queue);
-/* What has expired leaves, wherever it stands, or is a dead letter if the queue keeps those; how many. */
+/* What has expired leaves, wherever it stands, or is a dead letter if the queue keeps those; how
+ * many. */
 int64_t qi_expire(qi_queue *queue);
 int qi_queue_sync(qi_queue *queue);
 int qi_flush(qi_queue *queue);
 int qi_queue_stats_of(qi_queue *queue, qi_queue_stats *stats);
-/* The age of the oldest message that is no dead letter and was published without a delay: it is so old at least, in
- * microseconds. QI_EMPTY: there is none. */
+/* The age of the oldest message that is no dead letter and was published without a delay: it is so
+ * old at least, in microseconds. QI_EMPTY: there is none. */
 int64_t qi_oldest_us(qi_queue *queue);
 
 /* The index alone: bodies are elsewhere, the caller's 16-byte MsgIds are kept. */
@@ -218,20 +291,19 @@ int64_t qi_index_ack(qi_queue *queue, const uint64_t *req_ids, uint32_t count, u
 int64_t qi_index_read(qi_queue *queue, uint64_t start, uint64_t stop, qi_message *messages,
                       uint32_t room);
 
-/* dump.c: one line of text per record, from raw bytes of a journal or segment file (no store needed). */
-int64_t qi_dump(const void *bytes, size_t size, uint64_t *offset, char *line, size_t room);
-
-/* columns.c: many rows in one call, each column an array of the caller's with room for `room` rows; NULL: not wanted.
- * Bits are one per row, the lowest of a byte first. Begin with zeros in what is not a column; each call fills the columns
- * from their first row on, those of records and messages from row `first` on, and goes on where the one before has
- * ended. */
+/* columns.c: many rows in one call, each column an array of the caller's with room for `room` rows;
+ * NULL: not wanted. Bits are one per row, the lowest of a byte first. Begin with zeros in what is
+ * not a column; each call fills the columns from their first row on, those of records and messages
+ * from row `first` on, and goes on where the one before has ended. */
 typedef struct {
     uint32_t room;
     uint32_t first;      /* rows before it are there already, of other files or queues */
     uint64_t at, inside; /* where the next call begins */
     uint64_t effort;     /* what the search behind damage may still cost */
     uint64_t damaged;    /* bytes so far that were no frame, with a frame behind them */
-    uint8_t *kind;       /* QI_ROW_PUBLISH ...; of a message its flags, QI_REDELIVERED ... */
+    uint32_t newer; /* 0; then the kind of a side record that only a newer version understands */
+    uint32_t raw;   /* of records: 1: rows also of what holds none, and slots as ReqIds */
+    uint8_t *kind;  /* QI_ROW_PUBLISH ...; of a message its flags, QI_REDELIVERED ... */
     int64_t *req_id, *offset, *size, *expiry_us;
     int64_t *due_us; /* of a time, of a message that is or was delayed */
     int32_t *priority;
@@ -242,7 +314,8 @@ typedef struct {
     uint8_t *msg_id;   /* 16 bytes each */
     uint8_t *has_size; /* bits: the row is a publish */
     uint8_t *has_expiry, *has_count, *has_msg_id, *has_due, *has_priority; /* bits */
-    /* Of messages: their payloads, apart, end to end, and where each begins; the last end is behind the last row. */
+    /* Of messages: their payloads, apart, end to end, and where each begins; the last end is behind
+     * the last row. */
     uint8_t *bodies, *headers;
     int32_t *body_starts, *header_starts;
     uint64_t bodies_room, headers_room;
@@ -258,21 +331,34 @@ enum {
     QI_ROW_PURGE = 7,
     QI_ROW_SOUND = 8,   /* a stored body */
     QI_ROW_DAMAGED = 9, /* one whose checksum is wrong */
+    /* Raw rows: `size` bytes at `offset` that hold no record. A purge has a size, too. */
+    QI_ROW_BAD = 10,      /* no frame, with a frame behind them */
+    QI_ROW_TAIL = 11,     /* no frame, up to the end: a torn tail, stale bytes or damage */
+    QI_ROW_HEADLESS = 12, /* a damaged header; what it said is known from the frames, but for a
+                             segment's number */
+    QI_ROW_NEWER =
+        13, /* a frame or side record of this count as its kind, which must not be skipped */
+    QI_ROW_SIDE =
+        14, /* a side record, the count is its kind; of a lease its time is how long it is */
+    QI_ROW_FRAME =
+        16, /* and the frame's type, FORMAT.rst, section 4: `size` is that of its payload */
 };
-/* The number of rows, with those before `first`; no more than these at the end. From raw bytes: of a journal or a segment
- * (QI_E_FORMAT: neither), and of the message file of this number in the store of this identity. */
+/* The number of rows, with those before `first`; no more than these at the end. From raw bytes: of
+ * a journal or a segment (QI_E_FORMAT: neither; raw rows need no header), and of the message file
+ * of this number in the store of this identity. */
 int64_t qi_columns_records(const void *bytes, size_t size, qi_columns *columns);
 int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *bytes, size_t size,
                           qi_columns *columns);
-/* The messages of a queue that are not acked, from ReqId `at` up to below `stop`: the number of rows, with those before
- * `first`. QI_NO_BODY in kind: what its record names cannot be read. QI_E_ROOM: the next payload has more bytes than there
- * is room for. Another error is about a message whose record cannot be read, qi_error_req_id() says which, or about the
- * whole queue. */
+/* The messages of a queue that are not acked, from ReqId `at` up to below `stop`: the number of
+ * rows, with those before `first`. QI_NO_BODY in kind: what its record names cannot be read.
+ * QI_E_ROOM: the next payload has more bytes than there is room for. Another error is about a
+ * message whose record cannot be read, qi_error_req_id() says which, or about the whole queue. */
 int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns);
 
-/* index_files.c: the journals and segments of a store one after the other, as bytes, in the order of their names; the
- * store is not opened. `wanted`: only these, "queues/FOLDER" or "queues/FOLDER/FILE", one behind the other, each with a
- * zero at its end; NULL: all. A file is valid until the next call. */
+/* index_files.c: the journals and segments of a store one after the other, as bytes, in the order
+ * of their names; the store is not opened. `wanted`: only these, "queues/FOLDER" or
+ * "queues/FOLDER/FILE", one behind the other, each with a zero at its end; NULL: all. A file is
+ * valid until the next call. */
 typedef struct qi_index_files qi_index_files;
 typedef struct {
     const uint8_t *bytes;
@@ -284,13 +370,14 @@ void qi_index_files_free(qi_index_files *files);
 /* The next store; may be called as often as there are stores. An error: it cannot be read, and
  * has no files. */
 int qi_index_files_begin(qi_index_files *files, const char *path, const char *wanted, size_t count);
-/* 1: a file; 0: that was the last. An error: one file or folder cannot be read; the next call goes on behind it. A
- * journal that was flushed, and what has gone since it was listed, are passed over. */
+/* 1: a file; 0: that was the last. An error: one file or folder cannot be read; the next call goes
+ * on behind it. A journal that was flushed, and what has gone since it was listed, are passed
+ * over. */
 int qi_index_files_next(qi_index_files *files, qi_index_file *found);
 
-/* disk_weigh.c: how many bytes lie in the files of each directory and below it, without links. `paths`: one behind the
- * other, each with a zero at its end. `with`: -1 for a directory without a file of this name; NULL: all are weighed. An
- * error: a lack of descriptors or memory. */
+/* disk/weigh.c: how many bytes lie in the files of each directory and below it, without links.
+ * `paths`: one behind the other, each with a zero at its end. `with`: -1 for a directory without a
+ * file of this name; NULL: all are weighed. An error: a lack of descriptors or memory. */
 int qi_weigh(const char *paths, size_t count, const char *with, int64_t *bytes);
 /* cffi: end */
 

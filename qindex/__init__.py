@@ -1,22 +1,29 @@
-"""An embedded, crash-safe storage engine for message queues.
+"""A message queue inside your process: an embedded, crash-safe store with acks.
 
-store = qindex.open("data")
-orders = store.queue("orders")
-orders.publish(b"one dozen")
-message = orders.get()
-orders.ack(message)
+::
+
+    store = qindex.open("data")
+    orders = store.queue("orders")
+    orders.publish(b"one dozen")
+    message = orders.get()
+    orders.ack(message)
 """
 
 from typing import TYPE_CHECKING
 
+from qindex.data import Data
 from qindex.errors import (
     AlreadyAcked,
+    DeadLetter,
+    DeliveryEnded,
     DiskError,
     DiskFull,
     FormatError,
     LeaseExpired,
     MessageDelivered,
     MessageError,
+    NewerFormat,
+    NotAStore,
     OutcomeUnknown,
     QindexError,
     QueueFull,
@@ -30,22 +37,27 @@ from qindex.errors import (
     StoreFull,
     StoreLocked,
     StoreMissing,
+    StoreNested,
     UnknownMessage,
 )
-from qindex.figures import QueueStats
+from qindex.figures import QueueStats, StoreStats
 from qindex.index import IndexEntry, QueueIndex
 from qindex.message import Finding, Message
 from qindex.opening import open
 from qindex.queue import Queue
-from qindex.store import Store, StoreStats
+from qindex.rules import Settings
+from qindex.store import Store
 
 if TYPE_CHECKING:
-    from qindex.diskqueue import DiskQueue
+    from qindex.compat.diskqueue import DiskQueue
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyAcked",
+    "Data",
+    "DeadLetter",
+    "DeliveryEnded",
     "DiskError",
     "DiskFull",
     "DiskQueue",
@@ -56,6 +68,8 @@ __all__ = [
     "Message",
     "MessageDelivered",
     "MessageError",
+    "NewerFormat",
+    "NotAStore",
     "OutcomeUnknown",
     "QindexError",
     "Queue",
@@ -64,6 +78,7 @@ __all__ = [
     "QueueMissing",
     "QueueStats",
     "ReadOnly",
+    "Settings",
     "Store",
     "StoreClosed",
     "StoreCorrupt",
@@ -73,6 +88,7 @@ __all__ = [
     "StoreFull",
     "StoreLocked",
     "StoreMissing",
+    "StoreNested",
     "StoreStats",
     "UnknownMessage",
     "open",
@@ -80,9 +96,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """DiskQueue is loaded when it is asked for: importing qindex stays cheap."""
+    """Load DiskQueue only when it is asked for, so that importing qindex stays cheap."""
     if name == "DiskQueue":
-        from qindex.diskqueue import DiskQueue
+        from qindex.compat.diskqueue import DiskQueue
 
         return DiskQueue
     raise AttributeError(f"module 'qindex' has no attribute {name!r}")

@@ -1,79 +1,137 @@
-"""What callers pass, checked and turned into what the core takes."""
+"""Arguments of the public methods: checked, and converted to what the core takes."""
 
 from __future__ import annotations
 
-import operator
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, TypeVar
 
 from qindex._core import lib
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+Seconds: TypeAlias = float | timedelta
+Moment: TypeAlias = float | datetime  # seconds since 1970; a datetime without a zone is local time
 T = TypeVar("T")
 
 DELAY_MAX: Final = 1e9  # seconds, 31 years
-DUE_MAX: Final = 1 << 35  # seconds since 1970, a thousand years
+DUE_MAX: Final = 1 << 35  # seconds since 1970, the year 3058
+EXPIRES_MAX: Final = 1 << 43  # the same, the year 280,000
+REQ_ID_MAX: Final = (1 << 64) - 1  # the core takes any 64 bits as a ReqId; it gives out fewer
 
 
-def to_expiry_us(now_us: Callable[[], int], ttl: float | None, expires_at: float | None) -> int:
-    """When a message expires, by the store's clock; 0: never."""
+def whole(name: str, value: int, low: int, high: int) -> int:
+    """The value, if it is an int of that range; else raise TypeError or ValueError."""
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
+    return value
+
+
+def boolean(name: str, value: bool) -> bool:
+    """The value, if it is True or False; else TypeError: "no" and 5 would count as True."""
+    if value is not True and value is not False:
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def array_of(name: str, code: str, values: Iterable[int]) -> array[int]:
+    """The values as an array of uint32_t ("I") or uint64_t ("Q"); else TypeError or ValueError."""
+    try:
+        return array(code, values)
+    except OverflowError:
+        most = (1 << 8 * array(code).itemsize) - 1
+        raise ValueError(f"{name} must be whole numbers from 0 to {most}") from None
+    except TypeError as error:
+        raise TypeError(f"{name} must be whole numbers: {error}") from None
+
+
+def number(name: str, value: float) -> float:
+    """The value, if it can be compared with numbers; else raise TypeError."""
+    if hasattr(type(value), "__float__") or hasattr(type(value), "__index__"):
+        return value
+    raise TypeError(f"{name} must be a number, not {value!r}")
+
+
+def seconds(name: str, value: Seconds) -> float:
+    """A time span as a number; else TypeError."""
+    return value.total_seconds() if isinstance(value, timedelta) else number(name, value)
+
+
+def moment(name: str, value: Moment) -> float:
+    """A point of time as seconds since 1970; else TypeError."""
+    return value.timestamp() if isinstance(value, datetime) else number(name, value)
+
+
+def to_expiry_us(now_us: Callable[[], int], ttl: Seconds | None, expires_at: Moment | None) -> int:
+    """When a message expires, in microseconds since 1970; 0: never."""
     if ttl is not None:
         if expires_at is not None:
             raise ValueError(
                 "give ttl (seconds from now) or expires_at (seconds since 1970), not both"
             )
-        if not ttl >= 0:
-            raise ValueError(f"ttl must be 0 or more seconds, not {ttl!r}")
+        ttl = seconds("ttl", ttl)
+        if not 0 <= ttl < EXPIRES_MAX / 2:
+            raise ValueError(
+                f"ttl must be seconds, from 0 to below {EXPIRES_MAX // 2}, not {ttl!r}"
+            )
         expires_at = now_us() / 1_000_000 + ttl
     if expires_at is None:
         return 0
-    if not 0 <= expires_at < 1 << 43:
-        raise ValueError(f"expires_at must be seconds since 1970, not {expires_at!r}")
+    expires_at = moment("expires_at", expires_at)
+    if not 0 <= expires_at < EXPIRES_MAX:
+        raise ValueError(
+            f"expires_at must be seconds since 1970, from 0 to below {EXPIRES_MAX},"
+            f" not {expires_at!r}"
+        )
     return max(1, int(expires_at * 1_000_000))
 
 
-def to_due_us(now_us: Callable[[], int], delay: float | None, due: float | None) -> int:
-    """Until when a message is delayed, by the store's clock; 0: it is not."""
-    if delay is None and due is None:
-        return 0
+def to_due_us(now_us: Callable[[], int], delay: Seconds | None, due: Moment | None) -> int:
+    """Until when a message is delayed, in microseconds since 1970; 0: it is not delayed."""
     if delay is not None and due is not None:
         raise ValueError("give delay (seconds from now) or due (seconds since 1970), not both")
     if delay is not None:
+        delay = seconds("delay", delay)
         if not 0 <= delay < DELAY_MAX:
-            raise ValueError(f"delay must be 0 or more seconds, not {delay!r}")
+            raise ValueError(
+                f"delay must be seconds, from 0 to below {DELAY_MAX:.0f}, not {delay!r}"
+            )
         return now_us() + int(delay * 1_000_000) if delay else 0
-    if due is None or not 0 <= due < DUE_MAX:
-        raise ValueError(f"due must be seconds since 1970, not {due!r}")
+    if due is None:
+        return 0
+    due = moment("due", due)
+    if not 0 <= due < DUE_MAX:
+        raise ValueError(f"due must be seconds since 1970, from 0 to below {DUE_MAX}, not {due!r}")
     return max(1, int(due * 1_000_000))
 
 
-def to_lease_us(lease: float | None) -> int:
-    """Microseconds; 0: no lease."""
+def to_lease_us(lease: Seconds | None) -> int:
+    """A lease in microseconds; 0: there is none."""
     if lease is None:
         return 0
+    lease = seconds("lease", lease)
     if not 0 < lease < DELAY_MAX:
-        raise ValueError(f"lease must be more than 0 seconds, not {lease!r}")
+        raise ValueError(f"lease must be seconds, above 0 and below {DELAY_MAX:.0f}, not {lease!r}")
     return max(1, int(lease * 1_000_000))
 
 
 def priority_flags(priority: int) -> int:
-    """As the core takes it."""
-    if not 0 <= operator.index(priority) <= 255:
-        raise ValueError(f"priority must be 0 to 255, not {priority!r}")
-    return priority << lib.QI_PRIORITY_SHIFT
+    """The priority as the bits of the flags in which the core takes it."""
+    return whole("priority", priority, 0, 255) << lib.QI_PRIORITY_SHIFT
 
 
 def encode_headers(headers: Mapping[str, Any] | None) -> bytes:
     if not headers:
         return b""
-    from qindex.formats.field_table import encode_table
+    from qindex.field_table import encode_table
 
     return encode_table(headers)
 
 
 def as_bytes(body: Buffer) -> bytes:
-    """The body as bytes; text is refused with advice."""
+    """The body as bytes. Text is refused, with an error that says what to do."""
     if isinstance(body, str):  # type: ignore[unreachable]  # callers without a type checker
         raise TypeError("a body is bytes-like; encode text first, for example body.encode()")
     try:
@@ -99,18 +157,27 @@ def batch_flags(
 ) -> tuple[bytes | None, int]:
     transient = lib.QI_TRANSIENT
     again = lib.QI_REDELIVERED
-    if isinstance(persistent, Sequence) or isinstance(redelivered, Sequence):
-        kept = persistent if isinstance(persistent, Sequence) else [persistent] * count
-        seen = redelivered if isinstance(redelivered, Sequence) else [redelivered] * count
-        pairs = zip(
-            one_each("persistent", kept, count), one_each("redelivered", seen, count), strict=True
-        )
-        return bytes((0 if k else transient) | (again if r else 0) for k, r in pairs), 0
-    return None, (0 if persistent else transient) | (again if redelivered else 0)
+    kept = _flags("persistent", persistent, count)
+    seen = _flags("redelivered", redelivered, count)
+    if isinstance(kept, bool) and isinstance(seen, bool):
+        return None, (0 if kept else transient) | (again if seen else 0)
+    pairs = zip(
+        [kept] * count if isinstance(kept, bool) else kept,
+        [seen] * count if isinstance(seen, bool) else seen,
+        strict=True,
+    )
+    return bytes((0 if k else transient) | (again if r else 0) for k, r in pairs), 0
+
+
+def _flags(name: str, values: bool | Sequence[bool], count: int) -> bool | list[bool]:
+    """One value for all, or a list with one for each."""
+    if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
+        return [boolean(f"each of {name}", value) for value in one_each(name, values, count)]
+    return boolean(name, values)
 
 
 def one_each(name: str, values: Sequence[T], count: int, of: str = "bodies") -> list[T]:
-    """What a sequence gives, in a list of its own: another thread may change the caller's."""
+    """A copy of the caller's sequence, which another thread might change, with `count` entries."""
     own = list(values)
     if len(own) != count:
         raise ValueError(f"{name} has {len(own)} entries for {count} {of}")

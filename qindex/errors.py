@@ -1,26 +1,31 @@
-"""What can go wrong, grouped by whose business it is.
+"""All errors of qindex, grouped by what they are about: the store, the disk, one message.
 
 ::
 
     QindexError
     ├── StoreError           the store as a whole
     │   ├── StoreMissing     nothing there, and create=False
+    │   ├── NotAStore        other files are there: nothing was made among them
+    │   ├── StoreNested      a new store inside another one: nothing was made
     │   ├── StoreLocked      another writer has it
-    │   ├── FormatError      another version, or other settings than at creation
+    │   ├── FormatError      another format, or other settings than at creation
+    │   │   └── NewerFormat  a file that only a newer version of qindex understands
     │   ├── StoreCorrupt     damaged bytes (file and offset are in the text)
-    │   ├── StoreFailed      an earlier write or sync failed: close and reopen
+    │   ├── StoreFailed      an earlier write or sync failed: close it, open it again
     │   ├── StoreClosed      used after close(), or a handle of a deleted queue
     │   ├── StoreForked      a handle of the parent process
     │   └── ReadOnly         a change on a store opened with read_only=True
     ├── DiskFull             nothing was changed: ack, or free space, and try again
-    ├── StoreFull            nothing was changed: all queues have what the store may have
-    ├── OutcomeUnknown       the sync failed: durable or not, nobody knows (H13)
+    ├── StoreFull            nothing was changed: the limit of all queues together is reached
+    ├── OutcomeUnknown       a sync failed: what waited for it is durable or not
     ├── DiskError            a read or write failed; nothing was changed
     └── MessageError         about one message or queue
         ├── UnknownMessage   never published, or not delivered
         ├── AlreadyAcked     acked, expired or purged before
-        ├── LeaseExpired     it is ready again, or somebody else has it
+        ├── DeliveryEnded    it was given back since, and another consumer has it
+        │   └── LeaseExpired its lease ended: it is ready again, or another consumer has it
         ├── MessageDelivered a consumer has it: it can be acked or nacked
+        ├── DeadLetter       a dead letter cannot be given a time: redrive it
         ├── QueueFull        its max_messages or max_bytes is reached: nothing was changed
         └── QueueMissing     no such queue, and create=False
 
@@ -35,30 +40,45 @@ from qindex._core import ffi, lib
 
 
 class QindexError(Exception):
-    """The base of all errors that qindex raises on its own."""
+    """The base of all errors of qindex. Bad arguments raise TypeError or ValueError instead."""
 
 
 class StoreError(QindexError):
-    """About the store as a whole."""
+    """An error about the store as a whole."""
 
 
 class StoreMissing(StoreError):
-    """There is no store at this path."""
+    """There is no store at this path, and it was opened with create=False or read_only=True."""
 
 
 class StoreLocked(StoreError):
-    """Another writer has the store open; the text names it."""
+    """Another process, or another handle, has the store open for writing; the text names it.
+
+    Close it there, or open the store with read_only=True to look at it.
+    """
+
+
+class NotAStore(StoreError):
+    """The directory holds other files and no store; nothing was made or changed there."""
+
+
+class StoreNested(StoreError):
+    """The new store would lie inside another store's directory; nothing was made."""
 
 
 class FormatError(StoreError):
-    """The store has another format version, or was created with other settings."""
+    """The store has another format than was asked for, or was created with other settings."""
+
+
+class NewerFormat(FormatError):
+    """A file holds what only a newer version of qindex understands; it is not damaged."""
 
 
 class StoreCorrupt(StoreError):
-    """Bytes are damaged; the text says where and what it cost.
+    """Bytes are damaged; the text says where, and what is lost.
 
-    `req_id` is the message that cannot be read, if it is one and what is behind it can be read:
-    `queue.browse(error.req_id + 1)` goes on there. None: not about a single message.
+    `req_id` is the message that cannot be read; `queue.browse(error.req_id + 1)` goes on behind it.
+    None: the damage is not about a single message.
     """
 
     def __init__(self, text: str, req_id: int | None = None) -> None:
@@ -67,46 +87,62 @@ class StoreCorrupt(StoreError):
 
 
 class StoreFailed(StoreError):
-    """An earlier write or sync failed, the text says which; only close() is allowed now."""
+    """An earlier write or sync failed; the text says which. Only close() is allowed now.
+
+    Open the store again: that shows what is really on the disk.
+    """
 
 
 class StoreClosed(StoreError):
-    """The store (or the queue) was closed or deleted."""
+    """The store was closed, or the queue was deleted."""
 
 
 class StoreForked(StoreError):
-    """The handle belongs to the parent process."""
+    """The handle was opened by the parent process: open the store in this process."""
 
 
 class ReadOnly(StoreError):
-    """The store was opened with read_only=True."""
+    """The store was opened with read_only=True, and this would change it."""
 
 
 class DiskFull(QindexError):
-    """The disk is full; nothing was changed."""
+    """The disk is full, or `min_free` is reached; nothing was changed.
+
+    Ack messages, or free space, and try again.
+    """
 
 
 class StoreFull(QindexError):
-    """The queues together have as much as the store may have; nothing was published."""
+    """All queues together have reached the store's `max_messages` or `max_bytes`.
+
+    Nothing was published.
+    """
 
 
 class DiskError(QindexError):
-    """The disk failed a call."""
+    """The disk failed to read or to write; nothing was changed."""
 
 
 class OutcomeUnknown(QindexError):
-    """A sync failed; what waited for it may be durable or not."""
+    """A sync failed: what waited for it may be durable or not.
+
+    The store refuses everything but close() from then on. Open it again to see what is there.
+    """
 
 
 class MessageError(QindexError):
-    """About one message or one queue."""
+    """An error about one message or one queue."""
 
 
 class UnknownMessage(MessageError):
-    """The message was never published, or is not with a consumer."""
+    """The message was never published, or no consumer has it."""
 
 
-class LeaseExpired(MessageError):
+class DeliveryEnded(MessageError):
+    """The delivery is over: the message was given back, and another consumer may have it now."""
+
+
+class LeaseExpired(DeliveryEnded):
     """The lease has ended: the message is ready again, or another consumer has it."""
 
 
@@ -114,16 +150,23 @@ class MessageDelivered(MessageError):
     """A consumer has the message: it can be acked or nacked, not deleted or rescheduled."""
 
 
+class DeadLetter(MessageError):
+    """A dead letter cannot be given a time, nor can one that was not delivered since a redrive.
+
+    Call redrive(), or reschedule() without a time; then get it, and nack it with a delay.
+    """
+
+
 class QueueFull(MessageError):
-    """The queue has as much as its max_messages or max_bytes allows; nothing was published."""
+    """The queue has reached its `max_messages` or `max_bytes`; nothing was published."""
 
 
 class AlreadyAcked(MessageError):
-    """The message is not in the queue any more."""
+    """The message is not in the queue any more: it was acked, has expired, or was purged."""
 
 
 class QueueMissing(MessageError):
-    """The store has no queue of this name."""
+    """The store has no queue of this name, and create=False."""
 
 
 _BY_CODE: dict[int, type[Exception]] = {
@@ -131,6 +174,7 @@ _BY_CODE: dict[int, type[Exception]] = {
     lib.QI_E_CORRUPT: StoreCorrupt,
     lib.QI_E_LOCKED: StoreLocked,
     lib.QI_E_FORMAT: FormatError,
+    lib.QI_E_NEWER: NewerFormat,
     lib.QI_E_FULL: DiskFull,
     lib.QI_E_FAILED: StoreFailed,
     lib.QI_E_CLOSED: StoreClosed,
@@ -138,9 +182,11 @@ _BY_CODE: dict[int, type[Exception]] = {
     lib.QI_E_UNKNOWN: UnknownMessage,
     lib.QI_E_ACKED: AlreadyAcked,
     lib.QI_E_LEASE: LeaseExpired,
+    lib.QI_E_ENDED: DeliveryEnded,
     lib.QI_E_QUEUE_FULL: QueueFull,
     lib.QI_E_STORE_FULL: StoreFull,
     lib.QI_E_DELIVERED: MessageDelivered,
+    lib.QI_E_DEAD: DeadLetter,
     lib.QI_E_ARGUMENT: ValueError,
     lib.QI_E_MEMORY: MemoryError,
     lib.QI_E_FORKED: StoreForked,
@@ -150,7 +196,7 @@ _BY_CODE: dict[int, type[Exception]] = {
 
 
 def raise_error(code: int) -> NoReturn:
-    """Raise what this thread's last call into the core reported."""
+    """Raise the error that this thread's last call into the core has reported."""
     text = ffi.string(lib.qi_error_text()).decode("utf-8", "replace")
     if code == lib.QI_E_CORRUPT:
         req_id = lib.qi_error_req_id()

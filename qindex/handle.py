@@ -1,4 +1,4 @@
-"""The core's store as Python holds it: options, opening, closing. Store and QueueIndex share it."""
+"""Opening and closing a store of the core. Store and QueueIndex share this."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import contextlib
 import hashlib
 import os
 import weakref
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Protocol, Self
 
 from qindex._core import ffi, lib
-from qindex.errors import StoreFailed, StoreMissing, raise_error
+from qindex.errors import NotAStore, StoreFailed, StoreMissing, StoreNested, raise_error
+from qindex.options import Options
 
-if TYPE_CHECKING:
-    from qindex.testing.simulated import SimulatedDisk
 
-SyncPolicy = Literal["group", "always", "never"]
+class Disk(Protocol):
+    """A disk that a store can use instead of the real one: qindex.testing.SimulatedDisk."""
+
+    @property
+    def capsule(self) -> int:
+        """The address of a struct qi_disk_capsule, which says what layout the disk has."""
 
 
 class Closing:
-    """A context manager that closes at its end."""
+    """A context manager that calls close() at the end of its block."""
 
     def __enter__(self) -> Self:
         return self
@@ -30,73 +35,19 @@ class Closing:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # An error on its way out says more than that the store failed before it was closed.
+        # If the block ends with an error, that error says more than StoreFailed from close().
         with contextlib.suppress(StoreFailed) if error else contextlib.nullcontext():
             self.close()
 
     def close(self) -> None:
-        """What the subclass does."""
+        """Close it; the subclass says how."""
         raise NotImplementedError
 
 
-def _check(name: str, value: int, low: int, high: int) -> int:
-    if not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
-    return value
-
-
-def make_options(
-    sync: SyncPolicy,
-    sync_interval: float,
-    embed_below: int,
-    message_file_size: int,
-    max_journal_entries: int,
-    max_journal_bytes: int,
-    segment_entries: int,
-    idle: float,
-    read_only: bool,
-    create: bool,
-    io: str,
-    index_only: bool,
-    keep_history: int = 0,
-    min_free: int = 0,
-    max_messages: int | None = None,
-    max_bytes: int | None = None,
-) -> Any:
-    if sync not in ("group", "always", "never"):
-        raise ValueError(f"sync must be 'group', 'always' or 'never', not {sync!r}")
-    if io not in ("auto", "mmap", "pwrite"):
-        raise ValueError(f"io must be 'auto', 'mmap' or 'pwrite', not {io!r}")
-    if not 0 < sync_interval <= 3600:
-        raise ValueError(f"sync_interval must be seconds, above 0, not {sync_interval!r}")
-    if not 0 < idle <= 3600:
-        raise ValueError(f"idle must be seconds, above 0, not {idle!r}")
-    options = ffi.new("qi_options *")
-    options.segment_entries = _check("segment_entries", segment_entries, 0, 16384)
-    options.max_journal_entries = _check("max_journal_entries", max_journal_entries, 1, 1 << 24)
-    options.max_journal_bytes = _check("max_journal_bytes", max_journal_bytes, 4096, 256 << 20)
-    options.embed_below = _check("embed_below", embed_below, 0, 65536)
-    options.message_file_size = _check("message_file_size", message_file_size, 4096, 1 << 30)
-    options.sync_interval_us = 0 if sync == "never" else max(1, int(sync_interval * 1e6))
-    options.min_free = _check("min_free", min_free, 0, 1 << 62)
-    if max_messages is not None:
-        options.max_messages = _check("max_messages", max_messages, 1, 1 << 62)
-    if max_bytes is not None:
-        options.max_bytes = _check("max_bytes", max_bytes, 1, 1 << 62)
-    options.keep_history = _check("keep_history", keep_history, 0, 1 << 62)
-    options.idle_us = int(idle * 1e6)
-    options.io = ("auto", "mmap", "pwrite").index(io)
-    options.read_only = read_only
-    options.create = create
-    options.index_only = index_only
-    options.worker = not read_only
-    return options
-
-
 def close_with(owner: object, handle: Any, disk: object = None) -> weakref.finalize[..., Any]:
-    """Close the core's store when its owner goes, or with the interpreter, if nobody did before.
+    """Close the core's store when its owner is collected, or when the interpreter ends.
 
-    Whoever holds what this returns holds the disk, which must outlive the store.
+    The object that is returned keeps `disk` alive, which must outlive the store.
     """
     return weakref.finalize(owner, _close_handle, handle, weakref.ref(owner), disk)
 
@@ -105,26 +56,81 @@ def _close_handle(handle: Any, owner: weakref.ref[Any], _disk: object) -> None:
     lib.qi_store_close(handle)
     if owner() is None:
         lib.qi_store_free(handle)
-    else:  # the interpreter ends: threads may be in the core even now, exit handlers may come to it
+    else:  # The interpreter ends. Threads may still be in the core, and exit handlers may call it.
         lib.qi_store_leave(handle)
 
 
 def directory_of(name: str) -> bytes:
-    """The folder of a queue in queues/: a name never becomes a path."""
+    """The name of a queue's folder in queues/: a hash, so that no name becomes a path."""
+    if not isinstance(name, str):
+        raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
     encoded = name.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(encoded, digest_size=16).hexdigest().encode("ascii")
 
 
+def _refuse_inside_a_store(path: str) -> None:
+    """Raise StoreNested if a new store would lie inside another one.
+
+    It would be copied, moved and deleted with that one. A store that is there already is opened
+    wherever it lies.
+    """
+    for above in Path(path).resolve().parents:
+        if (above / "store.meta").exists():
+            raise StoreNested(
+                f"{path!r} lies inside the store {str(above)!r}: give a directory outside of it"
+            )
+
+
+# Names that do not keep a new store out: those of a store that was begun and has no store.meta yet,
+# and that of a new file system.
+_BEGUN = {"LOCK", "commits", "messages", "queues", "store.meta.new", "lost+found"}
+
+
+def _refuse_among_others(path: str) -> None:
+    """Raise NotAStore if a new store would lie among other files: the path may be a slip."""
+    try:
+        others = sorted(set(os.listdir(path)) - _BEGUN)  # noqa: PTH208 - bytes that are no UTF-8
+        if _is_somebodys_lock(f"{path}/LOCK"):
+            others.append("LOCK")
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return  # the core makes the directory, or says what is wrong
+    # Another process may have made a store since the caller looked.
+    if others and not os.path.lexists(f"{path}/store.meta"):
+        raise NotAStore(
+            f"{path!r} is no store (no store.meta), and holds other files ({others[0]!r}): "
+            "name a store, or a new or empty directory"
+        )
+
+
+def _is_somebodys_lock(path: str) -> bool:
+    """Ours is empty, or says which process has the store."""
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        return False
+    return bool(content) and not content.startswith(b"pid ")
+
+
 def open_handle(
-    path: str | os.PathLike[str], options: Any, disk: SimulatedDisk | None = None
+    path: str | os.PathLike[str], options: Options, disk: Disk | None = None
 ) -> tuple[str, Any]:
-    """Open the core's store; the path as text and the handle."""
+    """Open the core's store; return the path as text, and the handle."""
+    core = options.to_core()
     text = os.fspath(path)
+    if "\0" in os.fsdecode(text):
+        raise ValueError(f"a path cannot hold a NUL character: {text!r}")
+    if disk is not None and not hasattr(disk, "capsule"):
+        raise TypeError(f"disk must be a qindex.testing.SimulatedDisk, not {disk!r}")
+    plain = os.fsdecode(text)
+    makes = options.create and not options.read_only
+    if disk is None and makes and not os.path.lexists(f"{plain}/store.meta"):
+        _refuse_among_others(plain)
+        _refuse_inside_a_store(plain)
     result = ffi.new("qi_store **")
     if disk is None:
-        code = lib.qi_store_open(os.fsencode(text), options, result)
+        code = lib.qi_store_open(os.fsencode(text), core, result)
     else:
-        code = lib.qi_store_open_sim(disk.handle, options, result)
+        code = lib.qi_store_open_capsule(ffi.cast("void *", disk.capsule), core, result)
     if code == lib.QI_E_MISSING:
         raise StoreMissing(f"there is no store at {text!r}")
     if code < 0:

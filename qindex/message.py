@@ -1,35 +1,29 @@
-"""A message as it is handed out, and a finding of recovery or check."""
+"""A message as a consumer gets it, and a finding of recovery or check."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
-from qindex.native import MessageFields, new_message_type
+from qindex.calls import MessageDetails as Details
+from qindex.calls import MessageFields, decode_headers, new_message_type
+from qindex.errors import UnknownMessage
+
+if TYPE_CHECKING:
+    from qindex.arguments import Moment, Seconds
+    from qindex.queue import Queue
+
+__all__ = ["DeadReason", "Details", "Finding", "Message"]
 
 _T = TypeVar("_T")
 DeadReason: TypeAlias = Literal["expired", "rejected", "deliveries", "full"]
 
 
-@dataclass(slots=True, eq=False)
-class Details:
-    """What most messages of a queue share. Never changed; a frozen class would be slow to make."""
-
-    queue: str
-    redelivered: bool = False
-    delivery_count: int = 1
-    persistent: bool = True
-    expires_at: float | None = None
-    headers: bytes = b""
-    priority: int = 0
-    dead: DeadReason | None = None
-
-
 def _made_in_c(cls: type[_T]) -> type[_T]:
-    """Return a type made in C that has what this class says, and takes its place.
+    """Return a type made in C that has the members of this class and takes its place.
 
-    Objects of a class of Python's are tracked by the garbage collector: 50 ns for each message,
-    and none holds anything that could lead back to it.
+    The garbage collector tracks objects of a class written in Python, which costs 50 ns for each
+    message. A message needs no tracking: nothing that it holds can lead back to it.
     """
     made = new_message_type()
     for name, value in vars(cls).items():
@@ -40,58 +34,116 @@ def _made_in_c(cls: type[_T]) -> type[_T]:
 
 @_made_in_c
 class Message(MessageFields):
-    """One message. `body` is bytes, `req_id` its place in the queue's order, for ever."""
+    """A message that get() has delivered, or that peek() or browse() has shown.
+
+    It stands for one delivery: ack(), nack() and touch() refuse it once another consumer has the
+    message. All of its fields were read when it was made, and reading one costs no call into the
+    store.
+    """
 
     __slots__ = ()
 
     @property
     def queue(self) -> str:
-        """The name of its queue."""
+        """The name of the queue that it is in."""
         return self._details.queue
 
     @property
     def redelivered(self) -> bool:
-        """True if somebody may have had it before (also: it lived through a crash)."""
+        """True if a consumer may have had it before, or if it survived an unclean end."""
         return self._details.redelivered
 
     @property
     def delivery_count(self) -> int:
-        """How often it was delivered, this time included; 0 if it was only looked at."""
+        """How often it was delivered, this delivery included; 0 if nobody has taken it yet.
+
+        The count stays at 65535. It survives kill -9; a power cut may take its last milliseconds.
+        """
         return self._details.delivery_count
 
     @property
     def persistent(self) -> bool:
-        """False: it does not come back after an unclean end."""
+        """False if it does not survive an unclean end."""
         return self._details.persistent
 
     @property
     def expires_at(self) -> float | None:
-        """Seconds since 1970 at which it stops being delivered, or None."""
+        """When it expires, in seconds since 1970; None: never. It is not delivered after that."""
         return self._details.expires_at
 
     @property
     def priority(self) -> int:
-        """0 to 255; the highest is delivered first."""
+        """Its priority, 0 to 255; the highest is delivered first."""
         return self._details.priority
 
     @property
     def due(self) -> float | None:
-        """Seconds since 1970 until which it is, or was, delayed; None: it was not."""
-        return self._due_us / 1e6 if self._due_us else None
+        """Until when it is, or was, delayed, in seconds since 1970; None: it has no such time."""
+        us = self._due_us
+        if us <= 3:  # 0: none; 1, 2: it was taken back from the dead letters; 3: due=0
+            return 0.0 if us == 3 else None
+        return us / 1e6
 
     @property
     def dead(self) -> DeadReason | None:
-        """Why it is a dead letter: it expired, was rejected, or delivered too often; or None."""
+        """Why it is a dead letter; None if it is none.
+
+        "expired": its time to live was over. "rejected": nack(requeue=False). "deliveries": it was
+        delivered `max_deliveries` times. "full": the queue was full.
+        """
         return self._details.dead
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The headers it was published with; decoded anew at each call, O(their size)."""
-        if not self._details.headers:
+        """The headers that it was published with. Decoded anew at each read: O(their size)."""
+        table = self._details.headers
+        if not table:
             return {}
-        from qindex.formats.field_table import decode_table
+        usual = decode_headers(table)
+        if usual is not None:
+            return usual
+        from qindex.field_table import decode_table
 
-        return decode_table(self._details.headers)
+        return decode_table(table)
+
+    @property
+    def token(self) -> str:
+        """This delivery in 32 URL-safe characters, to go over a wire and come back.
+
+        The verbs of the store and of the queue that end a delivery take it in place of the message.
+        It is good until the delivery ends, at the latest when the store is closed. Raises
+        UnknownMessage if the message was only looked at. Cost: a hash, about 2 us.
+        """
+        from qindex.tokens import write_token
+
+        return write_token(self._settler()._store._key, self)
+
+    def ack(self) -> None:
+        """Settle this delivery, in the queue that it came from; see Queue.ack().
+
+        A program with an event loop awaits the ack() of its queue or store instead.
+        """
+        self._settler().ack(self)
+
+    def nack(
+        self, requeue: bool = True, *, delay: Seconds | None = None, due: Moment | None = None
+    ) -> None:
+        """Give it back to the queue that it came from, or drop it there; see Queue.nack()."""
+        self._settler().nack(self, requeue, delay=delay, due=due)
+
+    def touch(self, lease: Seconds) -> None:
+        """Extend its lease: it ends `lease` seconds from now; see Queue.touch()."""
+        self._settler().touch(self, lease)
+
+    def _settler(self) -> Queue:
+        """The queue that it was taken from."""
+        calls = self._taken_from
+        if calls is None:
+            raise UnknownMessage(
+                f"message {self.req_id} of {self.queue!r} is with nobody: peek() and browse() only "
+                "look at it, get() takes it (or its store is gone)"
+            )
+        return calls._whole  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         body = self.body if len(self.body) <= 40 else self.body[:37] + b"..."
@@ -103,10 +155,34 @@ class Message(MessageFields):
 class Finding:
     """Something that recovery or check found: damage, or a note that explains itself."""
 
-    severity: str  # "damage" or "note"
-    where: str  # file, relative to the store's directory
+    severity: str
+    """"damage" or "note"."""
+    where: str
+    """The file, relative to the store's directory."""
     offset: int
+    """The place in the file, in bytes."""
     text: str
+    """What was found, for people."""
+    queue: str | None = None
+    """The queue whose file it is; None: it is about the store."""
+    lost: int = 0
+    """Messages that are lost by it, as far as they can be counted."""
+    orphans: int = 0
+    """Delivers and acks without a publish, if it is about these."""
+
+    @property
+    def folder(self) -> str:
+        """The queue's folder, as Store.queue_directory() names it; "": it is about the store."""
+        return "/".join(self.where.split("/")[:2]) if self.where.startswith("queues/") else ""
+
+    @property
+    def place(self) -> str:
+        """The queue, the name of its file and the offset, for people. `where` is the whole path."""
+        if self.queue is None:
+            return f"{self.where or 'store'} at byte {self.offset}"
+        if self.where == self.folder:
+            return f"queue {self.queue}"
+        return f"queue {self.queue}, {self.where.rpartition('/')[2]} at byte {self.offset}"
 
     def __str__(self) -> str:
-        return f"{self.severity}: {self.where or 'store'} at {self.offset}: {self.text}"
+        return f"{self.severity}: {self.place}: {self.text}"

@@ -1,34 +1,38 @@
-"""Opening a store: its options, and what they are without being named."""
+"""Opening a store: its options and their defaults."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Literal
 
-from qindex.handle import SyncPolicy, make_options, open_handle
+from qindex.arguments import boolean
+from qindex.handle import Disk, open_handle
+from qindex.options import (
+    EMBED_BELOW,
+    IDLE_SECONDS,
+    MAX_JOURNAL_BYTES,
+    MAX_JOURNAL_ENTRIES,
+    MESSAGE_FILE_SIZE,
+    SYNC_INTERVAL,
+    IoMode,
+    Options,
+    SyncPolicy,
+)
 from qindex.store import Store
-
-if TYPE_CHECKING:
-    from qindex.testing.simulated import SimulatedDisk
-
-EMBED_BELOW: Final = 4096  # measured, see tools/bench/embed.py
-MESSAGE_FILE_SIZE: Final = 16 * 1024 * 1024
-MAX_JOURNAL_ENTRIES: Final = 65536
-MAX_JOURNAL_BYTES: Final = 32 * 1024 * 1024
-IDLE_SECONDS: Final = 1.0
 
 
 def open(  # noqa: A001 - qindex.open is the module's own verb
     path: str | os.PathLike[str],
     *,
     sync: SyncPolicy = "group",
-    sync_interval: float = 0.005,
+    sync_interval: float = SYNC_INTERVAL,
     embed_below: int = EMBED_BELOW,
     message_file_size: int = MESSAGE_FILE_SIZE,
     max_journal_entries: int = MAX_JOURNAL_ENTRIES,
     max_journal_bytes: int = MAX_JOURNAL_BYTES,
     segment_entries: int = 0,
     idle: float = IDLE_SECONDS,
+    max_open_files: int | None = None,
     min_free: int = 0,
     max_messages: int | None = None,
     max_bytes: int | None = None,
@@ -36,48 +40,82 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     expire: bool = True,
     read_only: bool = False,
     create: bool = True,
-    io: Literal["auto", "mmap", "pwrite"] = "auto",
-    disk: SimulatedDisk | None = None,
+    io: IoMode = "auto",
+    format: Literal[1, 2] | None = None,  # noqa: A002 - what everybody calls it
+    upgrade: bool = False,
+    disk: Disk | None = None,
 ) -> Store:
-    """Open a store directory; create it (not its parents) if it is not there.
+    """Open the store in a directory; create it (not the folders above it) if it is not there.
 
-    sync: "group" (default) syncs in the background every `sync_interval` seconds; "always" before
-    each publish and ack returns; "never" only on sync() and close(), and where files come and go
-    (a queue is created, opened, flushed). embed_below: headers and body below this many bytes stand
-    in the index itself, bigger ones in the message store.
-    segment_entries is fixed at creation (0: 16384, or as the store has it). After `idle` seconds
-    without use a queue closes its files. min_free: publishes that need more of the disk than would
-    leave so many bytes free raise DiskFull; acks and flushes go on. max_messages, max_bytes:
-    publishes that would leave more waiting in all queues together (headers and bodies; dead letters
-    not counted) raise StoreFull; then opening reads the journals of all queues. keep_history: so
-    many bytes per queue of journals that were flushed, and of segment files that they begin with,
-    stay for `qindex replay`; the oldest go first, and all of them when the disk runs out of space.
-    expire=False: no message leaves by itself because it has expired; for tools, which do not know
-    what rules the queues have in the programs that use them. read_only looks at a store, also one
-    that a process has open, and changes nothing. io: "auto" maps files on local file systems that
-    keep what they allocated, and uses pwrite elsewhere. disk: for tests, see qindex.testing; the
-    path is only a name then.
+    Durability:
 
-    Raises StoreLocked, FormatError, StoreCorrupt, StoreMissing, DiskError, DiskFull, ValueError.
-    Cost: a few small files; queues are read when they are asked for.
+    - `sync`: "group" syncs in the background every `sync_interval` seconds; "always" syncs before
+      each publish and ack returns; "never" syncs only on sync() and close(), and where files come
+      and go (a queue is created, opened or flushed).
+    - `io`: "mmap" maps files, "pwrite" does not; "auto" maps on local file systems that keep what
+      they have allocated.
+
+    Sizes:
+
+    - `embed_below`: headers and body of fewer bytes than this stand in the index itself, longer
+      ones in message files of about `message_file_size` bytes.
+    - `max_journal_entries`, `max_journal_bytes`: a longer journal is flushed to segments.
+    - `segment_entries`: fixed at creation; 0 means 16384, or what the store has.
+
+    Limits:
+
+    - `max_messages`, `max_bytes`: a publish that would leave more waiting in all queues together
+      (headers and bodies; dead letters not counted) raises StoreFull. With one of these, opening
+      reads the journals of all queues.
+    - `min_free`: a publish that would leave fewer bytes of the disk free raises DiskFull. Acks and
+      flushes go on.
+    - `max_open_files`: file descriptors (24 or more) for all stores of this process together; the
+      smallest number that an open store names counts. Without it, half of what RLIMIT_NOFILE
+      allows; never more than three quarters. When they are in use, the queue that was used the
+      longest time ago closes its files until it is used again.
+    - `idle`: a queue that was not used for this many seconds closes its files.
+
+    What happens to messages and files:
+
+    - `expire`: False if no message may leave by itself because it has expired. That is for tools,
+      which do not know what rules the queues have in the programs that use them.
+    - `keep_history`: bytes for each queue of journals that were flushed, and of the segment files
+      that they begin with. They stay for `qindex replay`. The oldest go first, and all of them
+      when the disk runs out of space.
+    - `read_only`: True to look at a store, also at one that a process has open. Changes nothing.
+    - `create`: False to raise StoreMissing if there is no store.
+    - `format`: the format of a new store's files. 2 is a preview: a later version may refuse such
+      a store. An existing store keeps its format; one of another format than was named is refused.
+    - `upgrade`: True to make an older store one of `format`, or of the newest, for good. Code that
+      knows only the older format refuses it from then on.
+    - `disk`: a disk for tests, see qindex.testing. The path is only a name then.
+
+    Raises NotAStore (other files are there), StoreNested (a new store inside another one's
+    directory), StoreLocked, StoreMissing, FormatError, StoreCorrupt, DiskError, DiskFull;
+    ValueError and TypeError for bad arguments.
+
+    Cost: a few small files are read; queues are read when they are asked for.
     """
-    options = make_options(
-        sync,
-        sync_interval,
-        embed_below,
-        message_file_size,
-        max_journal_entries,
-        max_journal_bytes,
-        segment_entries,
-        idle,
-        read_only,
-        create,
-        io,
-        index_only=False,
-        keep_history=keep_history,
+    boolean("expire", expire)
+    options = Options(
+        sync=sync,
+        sync_interval=sync_interval,
+        embed_below=embed_below,
+        message_file_size=message_file_size,
+        max_journal_entries=max_journal_entries,
+        max_journal_bytes=max_journal_bytes,
+        segment_entries=segment_entries,
+        idle=idle,
+        max_open_files=max_open_files,
         min_free=min_free,
         max_messages=max_messages,
         max_bytes=max_bytes,
+        keep_history=keep_history,
+        read_only=read_only,
+        create=create,
+        io=io,
+        format=format,
+        upgrade=upgrade,
     )
     text, handle = open_handle(path, options, disk)
     store = Store(
@@ -89,16 +127,17 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
         disk=disk,
         counts_bytes=max_bytes is not None and not read_only,
     )
+    store._log.opened()
     if not read_only and disk is None:
         _settle_batches(store)
     return store
 
 
 def _settle_batches(store: Store) -> None:
-    """What of a batch of Spark's that was cut off is here is known only until somebody gets."""
+    """Settle what a cut-off batch of a Spark sink left, before a consumer can ack any of it."""
     if not os.path.isdir(f"{store.path}/spark"):  # noqa: PTH112 - lighter
         return
-    from qindex.spark.sink_commit import settle
+    from qindex.begun import settle
 
     try:
         settle(store)

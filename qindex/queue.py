@@ -11,23 +11,35 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from qindex._core import ffi, lib
 from qindex.arguments import (
-    DELAY_MAX,
+    REQ_ID_MAX,
     Buffer,
+    Moment,
+    Seconds,
     as_bytes,
     batch_flags,
     batch_headers,
+    boolean,
     encode_headers,
     one_each,
     priority_flags,
     to_due_us,
     to_expiry_us,
     to_lease_us,
+    whole,
 )
+from qindex.buffers import (
+    BATCH_KEPT_MAX,
+    BATCH_MESSAGES_MAX,
+    READER_KEPT_MAX,
+    BatchReader,
+    Reader,
+)
+from qindex.calls import QueueCalls, join_bodies
+from qindex.configuring import Configured
 from qindex.errors import raise_error
 from qindex.figures import Figures
 from qindex.message import Details, Message
-from qindex.native import QueueCalls, join_bodies
-from qindex.reader import BATCH_MESSAGES_MAX, BatchReader, Reader, to_message
+from qindex.rules import Settings
 from qindex.settling import Settling
 from qindex.waiting import Wait
 
@@ -39,10 +51,6 @@ State: TypeAlias = Literal["ready", "unacked", "delayed", "dead"]
 _STATES: Final = get_args(State)
 
 
-Overflow: TypeAlias = Literal["reject", "drop-head", "dead-letter"]  # as QI_REJECT ... count
-_OVERFLOWS: Final[tuple[Overflow, ...]] = get_args(Overflow)
-
-
 def _state_of(message: Message, flags: int) -> State:
     if message.dead:
         return "dead"
@@ -51,60 +59,37 @@ def _state_of(message: Message, flags: int) -> State:
     return "delayed" if flags & lib.QI_DELAYED else "ready"
 
 
-class Queue(QueueCalls, Settling, Figures):
-    """A durable queue of a store. Get one with store.queue(name); safe to use from threads.
+class Queue(QueueCalls, Settling, Configured, Figures):
+    """A durable queue of a store: made by Store.queue(). Any number of threads may use it.
 
-    publish(), get() and ack() are in qindex.native; what they cannot do at once comes back to
-    _publish(), _get() and _ack() here.
+    Every method raises StoreClosed once the store is closed or the queue is deleted, and
+    StoreFailed once a sync has failed.
     """
+
+    # publish(), get() and ack() are in qindex.calls, which is written in C. What these cannot do at
+    # once they hand to _publish(), _get() and _ack() here; what fails there, _raise() tells.
+    _raise = staticmethod(raise_error)
 
     def __init__(self, store: Store, name: str, handle: Any) -> None:
         self._store = store  # keeps the store, and with it the handle, alive
         self._handle = handle
         self._confirm_all = store.sync_policy == "always"
         self._has_rules = False
+        self._named = Settings()
         self.name = name
         self._plain = Details(name)
-        self._readers: list[Reader] = []
-        self._batch_readers: list[BatchReader] = []
+        self._readers = store._readers
+        self._batch_readers = store._batch_readers
         address = int(ffi.cast("uintptr_t", handle))
-        self._attach(address, Message, self._plain, self._confirm_all)
+        self._attach(address, Message, self._plain, self._confirm_all, True)
+
+    @property
+    def _whole(self) -> Queue:
+        """Itself: what a message that was taken through it is settled by."""
+        return self
 
     def __repr__(self) -> str:
         return f"<qindex.Queue {self.name!r}>"
-
-    def _set_rules(
-        self,
-        ttl: float | None,
-        max_messages: int | None,
-        max_bytes: int | None,
-        overflow: Overflow,
-        max_deliveries: int | None,
-        dead_letters: bool,
-    ) -> None:
-        if ttl is not None and not 0 < ttl < DELAY_MAX:
-            raise ValueError(f"ttl must be more than 0 seconds, not {ttl!r}")
-        if max_messages is not None and max_messages < 1:
-            raise ValueError(f"max_messages must be 1 or more, not {max_messages!r}")
-        if max_bytes is not None and max_bytes < 1:
-            raise ValueError(f"max_bytes must be 1 or more, not {max_bytes!r}")
-        if max_deliveries is not None and not 1 <= max_deliveries <= 65535:
-            raise ValueError(f"max_deliveries must be 1 to 65535, not {max_deliveries!r}")
-        if overflow not in _OVERFLOWS:
-            raise ValueError(f"overflow must be one of {', '.join(_OVERFLOWS)}, not {overflow!r}")
-        if overflow == "dead-letter" and not dead_letters:
-            raise ValueError("overflow='dead-letter' needs dead_letters=True beside it")
-        rules = ffi.new("qi_rules *")
-        rules.ttl_us = 0 if ttl is None else max(1, int(ttl * 1_000_000))
-        rules.max_messages = max_messages or 0
-        rules.max_bytes = max_bytes or 0
-        rules.overflow = _OVERFLOWS.index(overflow)
-        rules.max_deliveries = max_deliveries or 0
-        rules.dead_letters = dead_letters
-        code = lib.qi_queue_set_rules(self._handle, rules)
-        if code < 0:
-            raise_error(code)
-        self._has_rules = True
 
     # --- publishing ----------------------------------------------------------------------------
 
@@ -114,33 +99,36 @@ class Queue(QueueCalls, Settling, Figures):
         *,
         headers: Mapping[str, Any] | None = None,
         persistent: bool = True,
-        ttl: float | None = None,
-        expires_at: float | None = None,
+        ttl: Seconds | None = None,
+        expires_at: Moment | None = None,
         redelivered: bool = False,
         priority: int = 0,
-        delay: float | None = None,
-        due: float | None = None,
+        delay: Seconds | None = None,
+        due: Moment | None = None,
+        lease: Seconds | None = None,
         confirm: bool = False,
     ) -> int:
-        """publish() with anything out of the ordinary, or when it has to wait."""
+        """publish() of anything but bytes, or with options that are seldom or wrong."""
         body = as_bytes(body)
         table = encode_headers(headers)
-        req_id: int = lib.qi_publish_with(
+        boolean("confirm", confirm)
+        req_id: int = lib.qi_publish_leased(
             self._handle,
             table,
             len(table),
             body,
             len(body),
-            (0 if persistent else lib.QI_TRANSIENT)
-            | (lib.QI_REDELIVERED if redelivered else 0)
+            (0 if boolean("persistent", persistent) else lib.QI_TRANSIENT)
+            | (lib.QI_REDELIVERED if boolean("redelivered", redelivered) else 0)
             | priority_flags(priority),
             to_expiry_us(self._store._now_us, ttl, expires_at),
             to_due_us(self._store._now_us, delay, due),
+            to_lease_us(lease),
         )
         if req_id < 0:
             raise_error(req_id)
         if confirm or self._confirm_all:
-            self.sync()
+            self._confirm()
         return req_id
 
     def publish_many(
@@ -149,27 +137,33 @@ class Queue(QueueCalls, Settling, Figures):
         *,
         headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
         persistent: bool | Sequence[bool] = True,
-        ttl: float | None = None,
-        expires_at: float | Sequence[float | None] | None = None,
+        ttl: Seconds | None = None,
+        expires_at: Moment | Sequence[Moment | None] | None = None,
         redelivered: bool | Sequence[bool] = False,
         priority: int = 0,
-        delay: float | None = None,
-        due: float | None = None,
+        delay: Seconds | None = None,
+        due: Moment | None = None,
         confirm: bool = False,
     ) -> range:
         """Append a batch, all of it or nothing; return the ReqIds, which follow each other.
 
-        `headers`, `persistent`, `expires_at` and `redelivered` are one value for all, or a sequence
-        with one per body; `priority`, `delay` and `due` are one for all. A batch has at most 256
-        MiB of records (ValueError). Errors and cost as publish(), but one call for all.
+        Options as publish(). `headers`, `persistent`, `expires_at` and `redelivered` are one value
+        for all messages, or a sequence with one for each body. `priority`, `delay` and `due` are
+        one for all.
+
+        Raises ValueError if the batch has more than 256 MiB of records (bodies in message files are
+        not counted); other errors as publish(). No crash leaves a part of a batch.
+
+        Cost: as publish(), but one call and one journal frame for all.
         """
+        boolean("confirm", confirm)
         items = bodies if isinstance(bodies, list) else list(bodies)
         try:
             joined, sizes = join_bodies(items)
         except TypeError:  # not all are bytes objects
             joined, sizes = join_bodies([as_bytes(body) for body in items])
         body_sizes = ffi.from_buffer("uint32_t[]", sizes)
-        count = len(body_sizes)  # not the list's: another thread may change that
+        count = len(body_sizes)  # another thread may change the caller's list meanwhile
         tables, table_sizes = batch_headers(headers, count)
         per_flags, flags = batch_flags(persistent, redelivered, count)
         per_expiry, expiry_us, now_us = None, 0, self._store._now_us
@@ -196,81 +190,90 @@ class Queue(QueueCalls, Settling, Figures):
         if first < 0:
             raise_error(first)
         if confirm or self._confirm_all:
-            self.sync()
+            self._confirm()
         return range(first, first + count)
 
     # --- getting -------------------------------------------------------------------------------
 
-    def _get(self, *, timeout: float | None = 0, lease: float | None = None) -> Message | None:
-        """get() that waits, or of a message with something special or that is not in memory."""
-        lease_us = self._to_lease_us(lease)
+    def _get(self, *, timeout: Seconds | None = 0, lease: Seconds | None = None) -> Message | None:
+        """get() that waits."""
+        lease_us = to_lease_us(lease)
         if timeout == 0:
             return self._take(lib.qi_get, lease_us=lease_us)
         return self._wait(Wait(self._store._handle, timeout), [self], lease_us)
 
-    def _to_lease_us(self, lease: float | None) -> int:
-        lease_us = to_lease_us(lease)
-        if lease_us:  # never taken back, by another thread neither
-            self._leased = True
-        return lease_us
-
     def _wait(self, wait: Wait, queues: Sequence[Queue], lease_us: int) -> Message | None:
-        """From the first of the queues that has one; this one is among them."""
+        """Take from the first of these queues that has a message; this queue is one of them."""
         count = len(queues)
         handles = ffi.new("qi_queue *[]", [queue._handle for queue in queues])
-        names = {queue._handle: queue.name for queue in queues}
+        by_handle = {queue._handle: queue for queue in queues}
         return self._take(
-            lambda reader: wait(lib.qi_get_wait, reader, handles, count), names, lease_us
+            lambda reader: wait(lib.qi_get_wait, reader, handles, count), by_handle, lease_us
         )
 
-    def get_newest(self, *, lease: float | None = None) -> Message | None:
-        """Take the ready message that was published last: a stack. None if there is none.
+    def get_newest(self, *, lease: Seconds | None = None) -> Message | None:
+        """Take the ready message that was published last; return None if there is none.
 
-        Of several priorities that of the highest. Otherwise as get(). Cost: O(1), more if the
-        newest thousands are delivered and not acked.
+        The highest priority comes first; of one priority, messages that have a time come last, in
+        the order of get(). `lease` and errors as get().
+        Cost: O(1); more if the newest thousands of messages are delivered and not acked.
         """
-        return self._take(lib.qi_get_newest, lease_us=self._to_lease_us(lease))
+        return self._take(lib.qi_get_newest, lease_us=to_lease_us(lease))
 
     def _take(
         self,
         take: Callable[[Any], int],
-        names: Mapping[Any, str] | None = None,
+        by_handle: Mapping[Any, Queue] | None = None,
         lease_us: int = 0,
     ) -> Message | None:
-        """What a verb of the core takes, with room for it; `names`: of the queues it looks at."""
-        # Taking a reader out of the pool is atomic, so that no two threads share a buffer, and
-        # cheaper than a lock. Looking whether there is one first would not be.
+        """Let `take`, a verb of the core, take a message; give it the room that it needs.
+
+        `by_handle` has the queues that the verb looks at. If a signal handler raises anywhere in
+        here, the message that was taken goes back to its place. Python runs signal handlers after
+        calls only, so nothing may be called between clearing `delivery` and `try`, nor before
+        _give_back(), nor behind `try`: then the reader may be another thread's already.
+        """
+        # pop() is atomic: no two threads get the same reader, and no lock is needed. To ask first
+        # whether there is a reader would not be atomic.
         readers = self._readers
         try:
             reader = readers.pop()
         except IndexError:
-            reader = Reader(self._handle)
-        reader.struct.lease_us = lease_us
-        size = take(reader.struct)
-        while size == lib.QI_E_ROOM:
-            reader.grow(reader.struct.message.payload_size)
-            size = take(reader.struct)
-        if size < 0 and size != lib.QI_EMPTY:
-            raise_error(size)
-        message = None
-        if size >= 0:
-            name = self.name if names is None else names[reader.struct.queue]
-            message = to_message(name, reader.struct.message, reader.buffer)
-        reader.struct.queue = self._handle
-        readers.append(reader)
+            reader = Reader()
+        struct = reader.struct
+        struct.queue = self._handle
+        struct.lease_us = lease_us
+        struct.message.delivery = 0
+        try:
+            size = take(struct)
+            while size == lib.QI_E_ROOM:
+                reader.grow(struct.message.payload_size)
+                size = take(struct)
+            message = None
+            if size >= 0:
+                queue = self if by_handle is None else by_handle[struct.queue]
+                message = queue._message(reader.address, reader.payload, True)
+            elif size != lib.QI_EMPTY:
+                raise_error(size)
+        except BaseException:
+            self._give_back(reader.address)
+            raise
+        if struct.room <= READER_KEPT_MAX:
+            readers += [reader]  # no call: from here on another thread may have it
         return message
 
     def get_many(
-        self, count: int, *, timeout: float | None = 0, lease: float | None = None
+        self, count: int, *, timeout: Seconds | None = 0, lease: Seconds | None = None
     ) -> list[Message]:
-        """Take up to `count` ready messages, in order; fewer if there are fewer (or past 4 MiB).
+        """Take up to `count` ready messages, in order; return those that there are.
 
-        With `timeout`, waits for the first of them as get() does; `lease` is for each. Cost as
-        get(), but one call and one journal record for all.
+        One call returns at most 65,536 messages, and stops after 4 MiB. `timeout` is for the first
+        of them, as in get(); `lease` is for each. Errors as get().
+
+        Cost: as get(), but one call and one journal frame for all.
         """
-        if count < 0:
-            raise ValueError(f"count must be 0 or more, not {count}")
-        lease_us = self._to_lease_us(lease)
+        whole("count", count, 0, REQ_ID_MAX)
+        lease_us = to_lease_us(lease)
         wait = None if timeout == 0 else Wait(self._store._handle, timeout)
         if count == 0:
             return []
@@ -279,33 +282,52 @@ class Queue(QueueCalls, Settling, Figures):
             reader = readers.pop()
         except IndexError:
             reader = BatchReader()
-        messages = reader.get(self, min(count, BATCH_MESSAGES_MAX), wait, lease_us)
-        readers.append(reader)
+        count = min(count, BATCH_MESSAGES_MAX)
+        reader.messages[0].delivery = 0
+        try:
+            messages = reader.get(self, count, wait, lease_us)
+        except BaseException:
+            self._give_back_many(reader.address, count)
+            raise
+        if reader.room <= BATCH_KEPT_MAX:
+            readers += [reader]  # as in _take()
         return messages
 
     def peek(self, req_id: int | None = None) -> Message | None:
-        """The message that get() would return, or the one with that ReqId, without taking it.
+        """Show the message that get() would return, or the one with that ReqId; take nothing.
 
-        None if there is none. O(1); for a message that is not in memory its segment is read.
+        None if there is no such message. Raises StoreCorrupt if its bytes are damaged.
+
+        Cost: O(1); the segment of a message that is not in memory is read.
         """
         if req_id is None:
             return self._look(0, ready_only=True)[0]
-        message = self._look(req_id, ready_only=False)[0]
+        message = self._look(whole("req_id", req_id, 0, REQ_ID_MAX), ready_only=False)[0]
         return message if message is not None and message.req_id == req_id else None
 
     def browse(
         self, start: int = 0, stop: int | None = None, *, state: State | None = None
     ) -> Iterator[Message]:
-        """All messages with start <= req_id < stop, or only those in a state. Changes nothing.
+        """Show all messages with start <= req_id < stop, or those in one state; take nothing.
 
-        In the order of ReqIds: lower priorities first, delayed messages last (peek() tells what is
-        next). Sees each message as it is when its turn comes. Cost: one copy per message; a cold
-        segment is read once and leaves the memory behind the iterator. Raises StoreCorrupt at a
-        damaged message and ends there; `browse(error.req_id + 1)` goes on behind it, if req_id is
-        not None.
+        Messages come in the order of ReqIds: the lowest priority first, delayed messages last.
+        (peek() says which one is delivered next.) Each is shown as it is when its turn comes. Each
+        thread needs an iterator of its own.
+
+        Raises StoreCorrupt at a damaged message, and ends there. If the error's `req_id` is not
+        None, `browse(error.req_id + 1)` goes on behind it.
+
+        Cost: one copy for each message. A segment that is not in memory is read once, and leaves
+        the memory when the iterator has passed it.
         """
         if state is not None and state not in _STATES:
             raise ValueError(f"state must be one of {', '.join(_STATES)}, not {state!r}")
+        whole("start", start, 0, REQ_ID_MAX)
+        if stop is not None and not isinstance(stop, int):
+            raise TypeError(f"stop must be a whole number, not {stop!r}")
+        return self._browse(start, stop, state)
+
+    def _browse(self, start: int, stop: int | None, state: State | None) -> Iterator[Message]:
         while True:
             message, flags = self._look(start, ready_only=False)
             if message is None or (stop is not None and message.req_id >= stop):
@@ -315,8 +337,8 @@ class Queue(QueueCalls, Settling, Figures):
             start = message.req_id + 1
 
     def _look(self, start: int, *, ready_only: bool) -> tuple[Message | None, int]:
-        """A message and its flags."""
-        reader = Reader(self._handle)
+        """The first message from `start` on, and its flags; (None, 0) if there is none."""
+        reader = Reader()
         while True:
             message = reader.struct.message
             size = lib.qi_browse(
@@ -330,7 +352,12 @@ class Queue(QueueCalls, Settling, Figures):
             if size == lib.QI_EMPTY:
                 return None, 0
             if size >= 0:
-                return to_message(self.name, message, reader.buffer), message.flags
+                return self._message(reader.address, reader.payload, False), message.flags
             if size != lib.QI_E_ROOM:
                 raise_error(size)
             reader.grow(message.payload_size)
+
+
+# So that Python's errors for wrong arguments name the method that was called.
+Queue._publish.__qualname__ = "Queue.publish"
+Queue._get.__qualname__ = "Queue.get"

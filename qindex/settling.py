@@ -1,160 +1,264 @@
-"""What becomes of a message that was taken, or that waits: ack, nack, touch, and their like."""
+"""What ends a delivery or changes a waiting message: ack, nack, touch, reschedule, purge ..."""
 
 from __future__ import annotations
 
 import contextlib
-from array import array
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qindex._core import ffi, lib
-from qindex.arguments import to_due_us, to_lease_us
-from qindex.errors import AlreadyAcked, MessageDelivered, raise_error
+from qindex.arguments import REQ_ID_MAX, Moment, Seconds, boolean, to_due_us, to_lease_us, whole
+from qindex.calls import MessageFields, to_deliveries
+from qindex.errors import (
+    AlreadyAcked,
+    DeliveryEnded,
+    DiskError,
+    DiskFull,
+    MessageDelivered,
+    OutcomeUnknown,
+    UnknownMessage,
+    raise_error,
+)
 from qindex.message import Message
-from qindex.native import MessageFields, to_req_ids
+from qindex.tokens import read_token
 
 if TYPE_CHECKING:
     from qindex.store import Store
 
 
-def _which(message: Message | int) -> tuple[int, int]:
-    """ReqId and delivery count (0: not known), as the core tells the holders of a lease apart."""
-    if isinstance(message, MessageFields):
-        return message.req_id, message._details.delivery_count
-    return message if type(message) is int else message.req_id, 0  # type: ignore[attr-defined]
+def _settle(
+    messages: list[Message | int | str],
+    settle: Callable[[list[Message | int | str]], None],
+    missing_ok: bool,
+) -> list[Message | int | str]:
+    """Settle them all at once. With `missing_ok`, those that are too late are found by halving.
 
-
-def _which_of(messages: Iterable[Message | int], leased: bool) -> tuple[Any, Any, int]:
-    """The same for several: ReqIds, delivery counts if there are leases, and how many."""
-    counts: Any = ffi.NULL
-    if leased:
-        messages = list(messages)  # looked at twice: another thread may change the caller's list
-        counts = ffi.from_buffer("uint32_t[]", array("I", [_which(one)[1] for one in messages]))
-    req_ids = ffi.from_buffer("uint64_t[]", to_req_ids(messages))
-    return req_ids, counts, len(req_ids)
+    Cost: for k late ones of n, about k * log2(n) calls.
+    """
+    boolean("missing_ok", missing_ok)
+    late: list[Message | int | str] = []
+    parts = [messages]
+    while parts:
+        part = parts.pop()
+        try:
+            settle(part)
+        except (UnknownMessage, AlreadyAcked, DeliveryEnded):
+            if not missing_ok:
+                raise
+            if len(part) == 1:
+                late += part
+            else:
+                middle = len(part) // 2
+                parts += [part[middle:], part[:middle]]
+    return late
 
 
 class Settling:
-    """The verbs that end a delivery, or change what waits, for the class of a queue."""
+    """The methods of a queue that end a delivery or change a waiting message."""
 
+    name: str
     _store: Store
     _handle: Any
     _confirm_all: bool
-    _leased: bool
+
+    def _which(self, message: MessageFields | int | str) -> tuple[int, int]:
+        """ReqId and delivery (0: whatever delivery is current), as the core takes them."""
+        if isinstance(message, MessageFields):
+            return message.req_id, message._delivery
+        if isinstance(message, str):
+            return self._which(read_token(self._store._key, message)[1])
+        if not isinstance(message, int) or isinstance(message, bool):
+            why = ": get() returned None, because nothing was ready" if message is None else ""
+            raise TypeError(f"a Message, its ReqId or its token is needed, not {message!r}{why}")
+        return whole("a ReqId", message, 0, REQ_ID_MAX), 0
+
+    def _which_of(self, messages: Iterable[Message | int | str]) -> tuple[Any, Any, int]:
+        """The same for several messages: their ReqIds, their deliveries, and how many they are."""
+        messages = messages if isinstance(messages, list) else list(messages)
+        try:
+            req_ids, deliveries = to_deliveries(messages)
+        except TypeError:  # there are tokens among them, or what is nothing
+            key = self._store._key
+            which = [read_token(key, m)[1] if isinstance(m, str) else m for m in messages]
+            req_ids, deliveries = to_deliveries(which)
+        of_64 = partial(ffi.from_buffer, "uint64_t[]")
+        return of_64(req_ids), of_64(deliveries), len(req_ids) // 8
 
     def _settled(self, result: int) -> int:
-        """The core's answer; an error is raised, and sync="always" waits for the disk."""
+        """The core's answer. Raises its error; with sync="always", waits for the sync."""
         if result < 0:
             raise_error(result)
         if self._confirm_all:
-            self.sync()
+            self._confirm()
         return result
 
-    def _ack(self, message: Message | int) -> None:
-        self._settled(lib.qi_ack(self._handle, *_which(message)))
+    def _confirm(self) -> None:
+        """sync() behind a verb: an error that says "nothing was changed" would be wrong then."""
+        try:
+            self.sync()
+        except (DiskFull, DiskError) as error:
+            raise OutcomeUnknown(
+                f"what was done is not synced, and may be lost in a power cut: {error}"
+            ) from error
 
-    def ack_many(self, messages: Iterable[Message | int]) -> None:
-        """Settle several messages at once, all or none.
+    def _ack(self, message: Message | int | str) -> None:
+        self._settled(lib.qi_ack(self._handle, *self._which(message)))
 
-        Errors as ack(), and ValueError for one that stands in the list twice.
+    def ack_many(
+        self, messages: Iterable[Message | int | str], *, missing_ok: bool = False
+    ) -> list[Message | int | str]:
+        """Settle several messages at once, all or none; return those that were too late: none.
+
+        With `missing_ok`, those whose delivery has ended, or that are gone, are no error: they are
+        returned, and all others are settled. (Then a crash may leave only some of these settled.)
+
+        Errors as ack(); also ValueError if a message stands in the list twice.
         """
-        self._settled(lib.qi_ack_many(self._handle, *_which_of(messages, self._leased)))
+
+        def settle(some: list[Message | int | str]) -> None:
+            self._settled(lib.qi_ack_many(self._handle, *self._which_of(some)))
+
+        return _settle(list(messages), settle, missing_ok)
 
     def nack(
         self,
-        message: Message | int,
+        message: Message | int | str,
         requeue: bool = True,
         *,
-        delay: float | None = None,
-        due: float | None = None,
+        delay: Seconds | None = None,
+        due: Moment | None = None,
     ) -> None:
-        """Give a delivered message back: to its own place in the order, or drop it. O(1).
+        """Give a delivered message back to its own place in the order, or drop it.
 
-        Dropped, it becomes a dead letter if the queue keeps those (see Store.queue). With `delay`
-        (seconds) or `due` (seconds since 1970) it is ready again at that time.
+        - `requeue`: False to drop it. It becomes a dead letter if the queue keeps those.
+        - `delay` (seconds from now) or `due` (seconds since 1970): it is ready again at that time.
+
+        Errors as ack(), and ValueError if it is to be dropped and delayed. Cost: O(1) and no record
+        for a plain nack; a record of 24 bytes if it is delayed or becomes a dead letter.
         """
         self.nack_many([message], requeue, delay=delay, due=due)
 
     def nack_many(
         self,
-        messages: Iterable[Message | int],
+        messages: Iterable[Message | int | str],
         requeue: bool = True,
         *,
-        delay: float | None = None,
-        due: float | None = None,
-    ) -> None:
-        """nack() for several, all or none. ValueError for one that stands in the list twice."""
-        due_us = to_due_us(self._store._now_us, delay, due)
-        if not requeue and due_us:
-            raise ValueError("requeue=False drops the message: it cannot have a delay, too")
-        which = _which_of(messages, self._leased)
-        if requeue:
-            code = lib.qi_nack_many(self._handle, *which, due_us)
-        else:
-            code = lib.qi_reject_many(self._handle, *which)
-        if code < 0:
-            raise_error(code)
-        if self._confirm_all and (due_us or not requeue):
-            self.sync()
+        delay: Seconds | None = None,
+        due: Moment | None = None,
+        missing_ok: bool = False,
+    ) -> list[Message | int | str]:
+        """nack() for several messages, all or none; return those that were too late: none.
 
-    def touch(self, message: Message | int, lease: float) -> None:
-        """Extend the lease of a delivered message: it ends `lease` seconds from now. O(log n).
-
-        Raises LeaseExpired if it has ended: then the message is ready, or somebody else has it.
+        `missing_ok` as in ack_many(). Errors as nack(); also ValueError if a message stands in the
+        list twice.
         """
-        self._leased = True
-        code = lib.qi_touch(self._handle, *_which(message), to_lease_us(lease))
+        due_us = to_due_us(self._store._now_us, delay, due)
+        if not boolean("requeue", requeue) and due_us:
+            raise ValueError("requeue=False drops the message: it cannot have a delay, too")
+
+        def settle(some: list[Message | int | str]) -> None:
+            which = self._which_of(some)
+            if requeue:
+                code = lib.qi_nack_many(self._handle, *which, due_us)
+            else:
+                code = lib.qi_reject_many(self._handle, *which)
+            if code < 0:
+                raise_error(code)
+            if self._confirm_all and (due_us or not requeue):
+                self._confirm()
+
+        return _settle(list(messages), settle, missing_ok)
+
+    def touch(self, message: Message | int | str, lease: Seconds) -> None:
+        """Extend the lease of a delivered message: it ends `lease` seconds from now.
+
+        If the message was taken without a lease, one begins. Raises LeaseExpired if the lease has
+        ended: then the message is ready, or another consumer has it. Other errors as ack().
+
+        Cost: O(log of the leases); nothing is written.
+        """
+        code = lib.qi_touch(self._handle, *self._which(message), to_lease_us(lease))
         if code < 0:
             raise_error(code)
 
     def reschedule(
-        self, message: Message | int, *, delay: float | None = None, due: float | None = None
+        self,
+        message: Message | int | str,
+        *,
+        delay: Seconds | None = None,
+        due: Moment | None = None,
     ) -> None:
-        """Change when a message is ready that is not delivered; with neither, it is ready now.
+        """Change when a message that is not delivered is ready; without a time, it is ready now.
 
-        Durable like a publish. Raises MessageDelivered if a consumer has it, UnknownMessage and
-        AlreadyAcked as ack(). Cost: O(log n), and the reading of a segment that is not in memory.
+        - `delay` (seconds from now) or `due` (seconds since 1970): the new time.
+
+        Without a time, a dead letter is taken back, as redrive() does. With a time, a dead letter
+        raises DeadLetter, and so does one that was taken back and not delivered since.
+
+        Raises MessageDelivered if a consumer has the message; UnknownMessage and AlreadyAcked as
+        ack(). The change is as durable as a publish.
+
+        Cost: O(log of the delayed); the segment of a message that is not in memory is read.
         """
-        self._settled(
-            lib.qi_reschedule(
-                self._handle, _which(message)[0], to_due_us(self._store._now_us, delay, due)
-            )
-        )
+        req_id, due_us = self._own(message), to_due_us(self._store._now_us, delay, due)
+        self._settled(lib.qi_reschedule(self._handle, req_id, due_us))
 
-    def delete(self, message: Message | int) -> None:
-        """Drop a message that is not delivered, by its ReqId: ready, or delayed (it is cancelled).
+    def delete(self, message: Message | int | str) -> None:
+        """Drop a message that is not delivered: a ready one, a delayed one, or a dead letter.
 
-        Errors and cost as reschedule().
+        Errors and cost as reschedule(). A Message of another queue, store or session raises
+        UnknownMessage; a ReqId is taken as one of this queue.
         """
-        self._settled(lib.qi_delete(self._handle, _which(message)[0]))
+        self._settled(lib.qi_delete(self._handle, self._own(message)))
+
+    def _own(self, message: Message | int | str) -> int:
+        """The ReqId of a message of this queue.
+
+        Each queue counts from 0, so the ReqId of another queue's message would name a message here
+        that has nothing to do with it. Raises UnknownMessage then.
+        """
+        req_id, delivery = self._which(message)
+        if isinstance(message, str) and delivery >> 32 != lib.qi_queue_tag(self._handle):
+            raise UnknownMessage(f"message {req_id} is one of another queue, not of {self.name!r}")
+        if isinstance(message, Message) and delivery >> 32 != lib.qi_queue_tag(self._handle):
+            whose = f"one of queue {message.queue!r}, not of {self.name!r}"
+            if message.queue == self.name:
+                whose = "of another store, or of an earlier session; its ReqId names the one here"
+            raise UnknownMessage(f"message {req_id} is {whose}")
+        return req_id
 
     def redrive(self, count: int | None = None) -> int:
         """Make dead letters ready again, all or the first `count` by ReqId; return how many.
 
-        Each keeps its delivery count and is delivered at once, whatever made it a dead letter; if
-        the queue has max_deliveries, the next multiple of it ends its tries. One record each: after
-        any crash a message is a dead letter or ready, never both. O(number of messages in segments
-        with dead letters).
+        Each keeps its delivery count, and is delivered at least once more, whatever had made it a
+        dead letter. If the queue has `max_deliveries`, its tries end at the next multiple of that.
+        After any crash a message is a dead letter or ready, never both.
+
+        Cost: a record of 24 bytes for each; O(number of messages in segments with dead letters).
         """
-        return self._settled(
-            lib.qi_redrive(self._handle, (1 << 64) - 1 if count is None else count)
-        )
+        most = REQ_ID_MAX if count is None else whole("count", count, 0, REQ_ID_MAX)
+        return self._settled(lib.qi_redrive(self._handle, most))
 
     def expire(self) -> int:
         """Drop every message that has expired, wherever it stands; return how many this call did.
 
-        They become dead letters if the queue keeps those. What is unacked stays. The store does the
-        same by itself, within about a second; this is for who wants it done now. Reads the segments
-        in which something may have expired. Raises DiskError if one cannot be read, or DiskFull.
+        They become dead letters if the queue keeps those. Unacked messages stay. The store does the
+        same by itself within about a second; call this to have it done now.
+
+        Raises DiskError if a segment cannot be read, and DiskFull. Cost: reads the segments in
+        which something may have expired.
         """
         return self._settled(lib.qi_expire(self._handle))
 
     def purge(self, where: Callable[[Message], bool] | None = None) -> int:
         """Drop all messages but the unacked, also delayed ones and dead letters; return how many.
 
-        With `where`, those of which it says True, one by one: a crash may leave the rest. Without,
-        all at once. O(their number). Raises DiskError if a segment cannot be read: then nothing was
-        dropped.
+        With `where`, only messages for which it returns True are dropped, one by one: a crash may
+        leave some of them. Without it, all go at once.
+
+        Raises DiskError if a segment cannot be read: then nothing was dropped. Cost: O(number of
+        messages).
         """
         if where is not None:
             return self._purge_some(where)
@@ -164,7 +268,7 @@ class Settling:
         count = 0
         for message in self.browse():
             if where(message):
-                # A consumer may have it, or have had it, since it was looked at.
+                # Since browse() showed it, a consumer may have taken or acked it.
                 with contextlib.suppress(MessageDelivered, AlreadyAcked):
                     self.delete(message)
                     count += 1
@@ -177,14 +281,19 @@ class Settling:
     def sync(self) -> None:
         """Return when everything before this call survives a power cut.
 
-        Raises OutcomeUnknown if the disk failed. Cost: one or two fdatasync, shared by all waiters.
+        Raises OutcomeUnknown if the disk failed the sync: what waited for it may be durable or not.
+
+        Cost: one or two fdatasync, shared with all who wait at the same time.
         """
         code = lib.qi_queue_sync(self._handle)
         if code < 0:
             raise_error(code)
 
     def flush(self) -> None:
-        """Move the journal's entries into segments now; dirty_count is 0 afterwards."""
+        """Move the journal's entries into segments now; dirty_count is 0 afterwards.
+
+        The store does this by itself when the journal is long enough, or the queue is idle.
+        """
         code = lib.qi_flush(self._handle)
         if code < 0:
             raise_error(code)

@@ -1,48 +1,43 @@
-"""A store: one directory of queues that share a message store, opened by one writer at a time."""
+"""A store: a directory of queues. One process at a time has it open for writing."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
+from typing import Any, Final, cast
 
 from qindex._core import ffi, lib
-from qindex.arguments import as_bytes, encode_headers, priority_flags, to_due_us, to_expiry_us
-from qindex.errors import QueueMissing, StoreClosed, raise_error
-from qindex.handle import Closing, SyncPolicy, close_with, directory_of
+from qindex.any_queue import AnyQueue
+from qindex.arguments import (
+    Seconds,
+    boolean,
+    to_lease_us,
+)
+from qindex.buffers import BatchReader, Reader
+from qindex.data import Data
+from qindex.errors import QindexError, QueueMissing, StoreClosed, raise_error
+from qindex.fanout import FanOut
+from qindex.figures import QueueStats, StoreStats
+from qindex.handle import Closing, Disk, close_with, directory_of
 from qindex.message import Finding, Message
-from qindex.queue import Overflow, Queue
+from qindex.options import SyncPolicy
+from qindex.queue import Queue
+from qindex.rules import Changes, Overflow
+from qindex.store_log import StoreLog, finding_at
 from qindex.waiting import Wait
 
-if TYPE_CHECKING:
-    from qindex.testing.simulated import SimulatedDisk
-
-COMPACT_PERCENT: Final = 20  # what compact() asks for: files with at least this share of garbage
+COMPACT_PERCENT: Final = 20  # compact() copies files of which at least this share is garbage
 
 
-@dataclass(frozen=True, slots=True)
-class StoreStats:
-    """Figures of a store; O(number of message files) to collect."""
+class Store(Closing, AnyQueue, FanOut):
+    """An open store: made by qindex.open(), closed by close() or at the end of a `with` block.
 
-    queues: int
-    message_files: int
-    message_bytes: int
-    live_bytes: int  # a fan-out message counts by shares: one per queue that has not acked it
-    live_references: int
-    messages: int  # waiting in the queues that were read so far; dead letters not counted
-    bytes: int | None  # of these, headers and bodies; None: the store has no max_bytes
-    session: int
-    unclean_session: int  # the last session that did not end with close(); 0: none
-    findings: int
-    segment_entries: int
-    embed_below: int
-    mapped: bool  # False: appends go through pwrite
-    counted: bool  # True: the account of live bytes is complete
-
-
-class Store(Closing):
-    """An open store. Made by qindex.open(); a context manager; safe to use from threads."""
+    Any number of threads may use it. One process at a time may have a store open for writing; a
+    handle that came through a fork raises StoreForked. Every method raises StoreClosed once the
+    store is closed, and StoreFailed once a sync has failed.
+    """
 
     def __init__(
         self,
@@ -52,9 +47,10 @@ class Store(Closing):
         read_only: bool,
         sync_policy: SyncPolicy,
         expire: bool = True,
-        disk: SimulatedDisk | None = None,
+        disk: Disk | None = None,
         counts_bytes: bool = False,
     ) -> None:
+        super().__init__()
         self.path = path
         self.read_only = read_only
         self.sync_policy = sync_policy
@@ -63,8 +59,13 @@ class Store(Closing):
         self._counts_bytes = counts_bytes
         self._finalizer = close_with(self, handle, disk)
         self._queues: dict[str, Queue] = {}
+        self._readers: list[Reader] = []  # at most as many as calls were under way at the same time
+        self._batch_readers: list[BatchReader] = []
         self._closed = False
-        self._lock = threading.RLock()  # a signal's handler may close the store in the middle
+        self._log = StoreLog(path, handle)
+        self._has_data: bool | None = None  # not asked for yet
+        # A signal handler may close the store while the main thread holds the lock: so reentrant.
+        self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "read-only" if self.read_only else "open"
@@ -75,64 +76,83 @@ class Store(Closing):
             raise StoreClosed("the store is closed")
         return self._handle
 
+    @property
+    def _stores_settings(self) -> bool:
+        """Its format, as of the open, has a place for them."""
+        if self._has_data is None:
+            count = lib.qi_data_count(self._open_handle(), ffi.NULL)
+            if count < 0 and count != lib.QI_E_FORMAT:
+                raise_error(count)
+            self._has_data = count >= 0
+        return self._has_data
+
+    @property
+    def data(self) -> Data:
+        """A small durable mapping of bytes to bytes that belongs to the store (format 2)."""
+        return Data(self, ffi.NULL)
+
     def queue(
         self,
         name: str,
         *,
         create: bool = True,
-        ttl: float | None = None,
+        ttl: Seconds | None = None,
         max_messages: int | None = None,
         max_bytes: int | None = None,
         overflow: Overflow | None = None,
         max_deliveries: int | None = None,
         dead_letters: bool | None = None,
     ) -> Queue:
-        """The queue of this name, created durably on first use (some fsyncs, whatever the
-        policy; later calls: O(1)).
+        """The queue of this name; it is created on first use unless `create` is False.
 
-        The other options say what it does by itself. They are not stored: a call that names any of
-        them sets all of them, for as long as the store is open. Name them with the first call: from
-        then on messages that expire leave by themselves.
+        The other options are the queue's settings. In a store of format 2 they are stored: a call
+        changes what it names, durably, and the rest stays as it is; see also Queue.configure(). In
+        one of format 1 they are not. A call that names one of them sets all of them there, for as
+        long as the store is open, so name all in one place, with the first call.
 
         - `ttl`: seconds after which a message expires that has no shorter ttl of its own, counted
           from when it is ready.
-        - `max_messages`, `max_bytes` (headers as they are stored, and bodies): a publish that would
-          leave more in the queue (dead letters not counted) raises QueueFull; with
-          `overflow="drop-head"` the oldest ready ones of the lowest priority go, and last those
-          that were delayed; with `overflow="dead-letter"` they become dead letters
-          (`dead_letters=True` has to stand beside it).
-        - `max_deliveries`: a message that was delivered so often and given back is not delivered
-          again.
-        - `dead_letters`: what expired, was rejected (nack(requeue=False)) or delivered too often is
-          not dropped, but kept in the queue as a dead letter; see Queue.redrive().
+        - `max_messages`, `max_bytes`: a publish that would leave more in the queue is refused with
+          QueueFull. Bytes are those of headers, as they are stored, and bodies. Dead letters do not
+          count.
+        - `overflow`: what such a publish does instead; only beside one of these limits.
+          "drop-head": ready messages go, the lowest priority first; of a priority the oldest first,
+          then those that were delayed, by their times. "dead-letter": these become dead letters;
+          `dead_letters=True` has to stand beside it.
+        - `max_deliveries` (1 to 65,535): a message that was delivered so often and given back is
+          not delivered again.
+        - `dead_letters`: True to keep, as dead letters, messages that expired, were rejected with
+          nack(requeue=False) or delivered too often. Otherwise they are dropped. See
+          Queue.redrive().
 
-        Raises QueueMissing if it is not there and may not be created, StoreCorrupt if it is beyond
-        reading (what is damaged but readable is served, and told in `findings`).
+        Raises QueueMissing if the queue is not there and may not be created, StoreCorrupt if it
+        cannot be read at all. (What is damaged but readable is served and reported in `findings`.)
+
+        Cost: some syncs to create a queue, whatever the policy; later calls O(1).
         """
         if not isinstance(name, str):
             raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
-        queue = self._find_queue(name, create)
-        rules = (ttl, max_messages, max_bytes, overflow, max_deliveries, dead_letters)
-        named = any(rule is not None for rule in rules)
+        queue = self._find_queue(name, boolean("create", create))
+        given = {
+            "ttl": ttl,
+            "max_messages": max_messages,
+            "max_bytes": max_bytes,
+            "overflow": overflow,
+            "max_deliveries": max_deliveries,
+            "dead_letters": dead_letters,
+        }
+        named = cast("Changes", {key: rule for key, rule in given.items() if rule is not None})
         if named or (self._expire and not queue._has_rules):
-            with self._lock:  # what another thread named meanwhile stays
+            with self._lock:  # rules that another thread has named meanwhile stay as they are
                 if named or not queue._has_rules:
-                    queue._set_rules(
-                        ttl,
-                        max_messages,
-                        max_bytes,
-                        overflow or "reject",
-                        max_deliveries,
-                        bool(dead_letters),
-                    )
+                    queue._take_rules(named)
         return queue
 
     def _find_queue(self, name: str, create: bool) -> Queue:
-        """The queue, as nobody's: it has no rules, so nothing expires by itself."""
+        """The queue without any rules: nothing in it expires by itself."""
         with self._lock:
             handle = self._open_handle()
-            found = self._queues.get(name)
-            if found is not None:
+            if (found := self._queues.get(name)) is not None:
                 return found
             encoded = name.encode("utf-8", "surrogatepass")
             result = ffi.new("qi_queue **")
@@ -143,10 +163,13 @@ class Store(Closing):
                 raise QueueMissing(f"there is no queue {name!r} in this store")
             if code < 0:
                 raise_error(code)
-            return self._queues.setdefault(name, Queue(self, name, result[0]))
+            queue = self._queues[name] = Queue(self, name, result[0])
+            self._by_tag[lib.qi_queue_tag(result[0])] = queue
+            self._log.findings()
+            return queue
 
     def queues(self) -> list[str]:
-        """The names of all queues, sorted; reads one small file per queue not opened yet."""
+        """The names of all queues, sorted. Reads a small file for each that was not opened yet."""
         handle = self._open_handle()
         count = lib.qi_store_queues(handle)
         if count < 0:
@@ -163,110 +186,108 @@ class Store(Closing):
         return sorted(names)
 
     def queue_directory(self, name: str) -> str:
-        """The folder of a queue, as findings name it: "queues/" and a hash. It need not exist."""
+        """The folder of a queue of this name, as findings name it: "queues/" and a hash.
+
+        The queue need not exist.
+        """
         return f"queues/{directory_of(name).decode()}"
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.queues()
+    def __contains__(self, name: object) -> bool:
+        """True if there is a queue of this name. Reads a small file if it was not opened yet."""
+        if not isinstance(name, str):
+            return False
+        encoded = name.encode("utf-8", "surrogatepass")
+        code = lib.qi_queue_exists(self._open_handle(), encoded, len(encoded), directory_of(name))
+        if code < 0:
+            raise_error(code)
+        return bool(code)
+
+    def create_queues(self, names: Iterable[str]) -> int:
+        """Create those of these queues that are not there; return how many were created.
+
+        All of them are durable when this returns. After an error, those that were created before it
+        are there, the others are not. Raises DiskFull, DiskError and ReadOnly.
+
+        Cost: a few syncs together for a thousand queues, where queue() needs some for each.
+        """
+        if isinstance(names, str):
+            raise TypeError("create_queues takes a list of names; for one queue use store.queue")
+        encoded = []
+        directories = []
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
+            encoded.append(name.encode("utf-8", "surrogatepass"))
+            directories.append(directory_of(name))
+        sizes = ffi.new("uint32_t[]", [len(name) for name in encoded])
+        made = lib.qi_queues_create(
+            self._open_handle(), len(encoded), b"".join(encoded), sizes, b"".join(directories)
+        )
+        if made < 0:
+            raise_error(made)
+        return int(made)
 
     def delete_queue(self, name: str) -> None:
-        """Delete a queue with all its messages. Raises QueueMissing."""
+        """Delete a queue with all its messages, durably. Raises QueueMissing.
+
+        Handles of the queue raise StoreClosed from then on, and threads that wait for a message of
+        it wake up with that.
+        """
         queue = self.queue(name, create=False)
-        with self._lock:  # who asks for it meanwhile would keep what is about to go
+        with self._lock:  # else queue() could hand out the handle that is about to be deleted
             if self._queues.get(name) is not queue:
                 raise QueueMissing(f"there is no queue {name!r} in this store")
             code = lib.qi_queue_delete(queue._handle)
             if code < 0:
                 raise_error(code)
             del self._queues[name]
-
-    def publish(
-        self,
-        queues: Iterable[str],
-        body: bytes | bytearray | memoryview,
-        *,
-        headers: Mapping[str, Any] | None = None,
-        persistent: bool = True,
-        ttl: float | None = None,
-        expires_at: float | None = None,
-        priority: int = 0,
-        delay: float | None = None,
-        due: float | None = None,
-        confirm: bool = False,
-    ) -> list[int]:
-        """Publish one body to several queues; return its ReqId in each, in the same order.
-
-        A body of embed_below bytes or more is stored once and freed after the last ack. All queues
-        get it or none: what can fail is done before the first record. Only a disk that fails
-        between the records (DiskError, the text says how many have it) or a crash may leave it in
-        the first ones. Other errors as Queue.publish.
-        """
-        if isinstance(queues, str):
-            raise TypeError(
-                "queues is a list of names; for one queue use store.queue(name).publish"
-            )
-        targets = [self.queue(name) for name in queues]
-        data = as_bytes(body)
-        table = encode_headers(headers)
-        handles = ffi.new("qi_queue *[]", [queue._handle for queue in targets])
-        req_ids = ffi.new("uint64_t[]", len(targets))
-        code = lib.qi_store_publish(
-            self._open_handle(),
-            handles,
-            len(targets),
-            table,
-            len(table),
-            data,
-            len(data),
-            (0 if persistent else lib.QI_TRANSIENT) | priority_flags(priority),
-            to_expiry_us(self._now_us, ttl, expires_at),
-            to_due_us(self._now_us, delay, due),
-            req_ids,
-        )
-        if code < 0:
-            raise_error(code)
-        if confirm or self.sync_policy == "always":
-            for queue in targets:
-                queue.sync()
-        result: list[int] = ffi.unpack(req_ids, len(targets)) if targets else []
-        return result
+            del self._by_tag[lib.qi_queue_tag(queue._handle)]
 
     def _now_us(self) -> int:
-        """Microseconds since 1970 by the store's clock, which never runs backwards."""
+        """Microseconds since 1970 by the wall clock of the store's disk."""
         return int(lib.qi_store_now_us(self._open_handle()))
 
     def get(
         self,
         queues: Sequence[str],
         *,
-        timeout: float | None = 0,
-        lease: float | None = None,
+        timeout: Seconds | None = 0,
+        lease: Seconds | None = None,
+        create: bool = False,
     ) -> Message | None:
-        """Take the next message of the first of these queues that has one, in order of preference.
+        """Take the next message of the first of these queues that has one.
 
-        `timeout`, `lease` and the errors are those of Queue.get(); message.queue says where it came
-        from.
-        Cost: as Queue.get(), and a look at each queue before it; no thread, no polling.
+        Name the queues in order of preference; `message.queue` says which one it came from.
+        `timeout`, `lease` and the errors are those of Queue.get().
+
+        Cost: as Queue.get(), and a look at each queue before the one that has a message. Waiting
+        needs no other thread and no polling.
         """
         if isinstance(queues, str):
             raise TypeError("queues is a list of names; for one queue use store.queue(name).get")
         if not queues:
             raise ValueError("name at least one queue")
-        targets = [self.queue(name) for name in queues]
-        lease_us = max(queue._to_lease_us(lease) for queue in targets)
+        targets = [self.queue(name, create=create) for name in queues]
+        lease_us = to_lease_us(lease)
         return targets[0]._wait(Wait(self._handle, timeout), targets, lease_us)
 
     def sync(self) -> None:
-        """Return when everything before this call, in all queues, survives a power cut."""
+        """Return when everything before this call, in all queues, survives a power cut.
+
+        Raises OutcomeUnknown if the disk failed the sync. Cost: one or two syncs for each queue
+        that has changed.
+        """
         code = lib.qi_store_sync(self._open_handle())
         if code < 0:
             raise_error(code)
 
     def compact(self) -> int:
-        """Free the space of acked bodies now; return the bytes freed. The background does it too.
+        """Free the space of acked bodies now; return the bytes freed.
 
-        Message files are copied, segment files that are mostly acked are written anew. Cost: reads
-        what survives in files with garbage, and the index of all queues.
+        The background thread does the same when it pays. Message files with garbage are copied
+        without it, and segment files that are mostly acked are written anew.
+
+        Cost: reads the index of all queues, and what is alive in files with garbage.
         """
         freed = lib.qi_store_compact(self._open_handle(), COMPACT_PERCENT)
         if freed < 0:
@@ -274,67 +295,76 @@ class Store(Closing):
         return int(freed)
 
     def check(self) -> list[Finding]:
-        """Read everything, recount every counter, check every checksum; return all findings.
+        """Read everything, recount every counter, verify every checksum; return all findings.
 
         Changes nothing. Cost: reads the whole store once.
         """
         code = lib.qi_store_check(self._open_handle())
         if code < 0:
             raise_error(code)
+        with self._lock:
+            self._log.findings()
         return self.findings
 
     @property
     def findings(self) -> list[Finding]:
-        """What recovery (and check) found since open: damage, and notes that explain themselves."""
+        """What recovery and check() have found since the open: damage, and notes.
+
+        A note explains itself, such as the torn last record that a power cut leaves.
+
+        Cost: if a finding is about a queue, a hash of each queue's name.
+        """
         handle = self._open_handle()
-        damage, offset = ffi.new("bool *"), ffi.new("uint64_t *")
-        where, text = ffi.new("char **"), ffi.new("char **")
         found: list[Finding] = []
-        while lib.qi_store_finding(handle, len(found), damage, where, offset, text) == 0:
-            found.append(
-                Finding(
-                    "damage" if damage[0] else "note",
-                    ffi.string(where[0]).decode("utf-8", "replace"),
-                    offset[0],
-                    ffi.string(text[0]).decode("utf-8", "replace"),
-                )
-            )
+        while (finding := finding_at(handle, len(found))) is not None:
+            found.append(finding)
+        if any(finding.folder for finding in found):
+            names = {self.queue_directory(name): name for name in self.queues()}
+            found = [replace(each, queue=names.get(each.folder)) for each in found]
         return found
 
     def stats(self) -> StoreStats:
-        """All figures of the store at one moment."""
+        """All figures of the store at one moment. O(number of message files)."""
         s = ffi.new("qi_store_stats *")
         code = lib.qi_store_stats_of(self._open_handle(), s)
         if code < 0:
             raise_error(code)
-        return StoreStats(
-            s.queues,
-            s.message_files,
-            s.message_bytes,
-            s.live_bytes,
-            s.live_references,
-            s.messages,
-            s.bytes if self._counts_bytes else None,
-            s.session,
-            s.unclean_session,
-            s.findings,
-            s.segment_entries,
-            s.embed_below,
-            s.mapped,
-            s.counted,
-        )
+        figures = {field.name: getattr(s, field.name) for field in fields(StoreStats)}
+        if not self._counts_bytes:
+            figures["bytes"] = None
+        return StoreStats(**figures)
+
+    def stats_all(self) -> list[QueueStats]:
+        """The figures of all queues, sorted by their names; each queue's are of one moment.
+
+        Cost: as Queue.stats() for each queue. A queue that nothing has used since the open is read
+        for it: its journals, and what is named there.
+        """
+        found = []
+        for name in self.queues():
+            with suppress(QueueMissing, StoreClosed):  # deleted meanwhile
+                found.append(self._find_queue(name, create=False).stats())
+        self._open_handle()  # else it was not the queues that were closed
+        return found
 
     def close(self) -> None:
         """Sync everything and mark the end as clean. Closing twice is allowed.
 
-        Unacked messages are ready again at the next open, and say so (redelivered). Raises
-        StoreFailed if a write or a sync failed before, in the background too: then the store is
-        closed, but what was not confirmed may be lost.
+        Unacked messages are ready again at the next open, marked `redelivered`. Waits for messages
+        end with StoreClosed.
+
+        Raises StoreFailed if a write or a sync had failed before, also in the background: the store
+        is closed then, but what was not confirmed may be lost.
         """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
+            self._log.findings()
             code = lib.qi_store_close(self._handle)
         if code < 0:
-            raise_error(code)
+            try:
+                raise_error(code)
+            except QindexError as error:
+                self._log.failed(error)
+                raise

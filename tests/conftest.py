@@ -1,5 +1,6 @@
 """What every test may use."""
 
+import os
 import signal
 
 import c_tests
@@ -9,6 +10,24 @@ from hypothesis import settings
 from rooms import Rooms
 
 import qindex
+import qindex.options
+from qindex.look.keys import strange_keys
+from qindex.look.screen import Screen, plain
+
+# QINDEX_TEST_FORMAT=2: every store that a test makes without naming a format has format 2.
+qindex.options.FORMAT = int(os.environ.get("QINDEX_TEST_FORMAT", qindex.options.FORMAT))
+
+print_json = Screen.json
+
+
+def print_known_json(screen, value, **options):
+    """Whatever a command prints as JSON in a test has keys of the one table, with its types."""
+    strange = strange_keys(plain(value))
+    assert not strange, strange
+    print_json(screen, value, **options)
+
+
+Screen.json = print_known_json
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would the processes that tests interrupt.
@@ -26,20 +45,34 @@ def asks_for_rooms(item):
     return "rooms" in getattr(item, "fixturenames", ())
 
 
+def is_one_of_several(config):
+    """Whether other processes run a part of the tests (pytest -n)."""
+    return hasattr(config, "workerinput")
+
+
+def shared_folder(config):
+    """One for all processes of this run; pytest removes it with those of its tests."""
+    base = config._tmp_path_factory.getbasetemp()
+    return base.parent if is_one_of_several(config) else base
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """What the tests in C have come to is asked last: they run while those in Python do."""
     items.sort(key=asks_for_rooms)
 
 
 def pytest_collection_finish(session):
+    config = session.config
     names = [item.callspec.params["name"] for item in session.items if asks_for_rooms(item)]
-    if names and c_tests.compiler() and not session.config.option.collectonly:
-        session.config.stash[ROOMS] = Rooms(names)
+    if names and c_tests.compiler() and not config.option.collectonly:
+        config.stash[ROOMS] = Rooms(names, shared_folder(config) / "rooms")
 
 
-def pytest_unconfigure(config):
-    if ROOMS in config.stash:
-        config.stash[ROOMS].close()
+def pytest_sessionfinish(session, exitstatus):
+    if ROOMS in session.config.stash:
+        is_over = exitstatus != pytest.ExitCode.INTERRUPTED
+        session.config.stash[ROOMS].close(is_one_of_several(session.config) and is_over)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The first decoder of Erlang terms, in Python alone: qindex.formats.erlang is compared with it.
+"""The first decoder of Erlang terms, in Python alone. qindex.brokers.rabbitmq.erlang is held to it.
 
 Rules of this file: no I/O; no recursion, so a hostile term cannot exhaust the stack; nothing is
 allocated because a count in the data says so; every failure is an `ErlangError` with its offset.
@@ -28,7 +28,7 @@ from math import isfinite
 from struct import Struct
 from typing import Final, TypeAlias
 
-from qindex.formats.erlang import (
+from qindex.brokers.rabbitmq.erlang import (
     DEPTH_MAX,
     NODES_MAX,
     Atom,

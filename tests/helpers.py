@@ -11,10 +11,12 @@ import threading
 from pathlib import Path
 
 import qindex
-from qindex.cli import demo_run
+from qindex.cli.demo import hands as demo_run
 from qindex.testing import abandon as crash  # noqa: F401 - a crash, as the tests call it
 
-DEMO_NODE = Path(qindex.__file__).parent / "cli" / "demo_node.tar.xz"  # a dead RabbitMQ node
+DEMO_NODE = (
+    Path(qindex.__file__).parent / "cli" / "demo" / "demo_node.tar.xz"
+)  # a dead RabbitMQ node
 
 # A few messages cross segments and flushes.
 FEW = {"segment_entries": 16, "max_journal_entries": 24}
@@ -54,9 +56,9 @@ def in_child(use):
 
 
 def run_tool(tool, *arguments):
-    """A module of tools/ as a command of its own."""
+    """A module of tools/ as a command of its own. It takes as long as a busy machine needs."""
     command = [sys.executable, tool.__file__, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280)
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def twice(content: bytes) -> bytes:
@@ -83,6 +85,12 @@ def bodies(messages) -> list[bytes]:
 
 def ids(messages) -> list[int]:
     return [message.req_id for message in messages]
+
+
+def asked_for(stats):
+    """The figures that only calls change: the worker syncs, writes MARKs, flushes and cools."""
+    names = ("ready", "unacked", "delayed", "dead", "bytes", "next_due", "next_req_id")
+    return {name: getattr(stats, name) for name in names}
 
 
 def queue_directory(root: str | os.PathLike[str], name: str) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import qindex
-from qindex.spark.folders import FOLDER
+from qindex.begun import FOLDER
 from qindex.spark.sink_commit import Write
 from qindex.spark.sink_stage import stage
 

@@ -23,48 +23,47 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import layers
+
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "c_ext"
 TESTS = ROOT / "tests" / "c"
 FLAGS = ["-std=c11", "-D_DEFAULT_SOURCE", "-g", "-pthread", f"-I{CORE}", f"-I{TESTS}"]
-ALLOCATIONS = CORE / "explore" / "allocations.h"
+ALLOCATIONS = CORE / "proof/explore/allocations.h"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 SECONDS_MAX = 900  # of one test
-PARTS = ["tape", "frame", "codec", "crc32c", "disk_posix", "error"]
+PARTS = ["disk/tape", "base/frame", "base/codec", "base/crc32c", "disk/posix", "base/error"]
 
 
 def message_store() -> list[Path]:
-    return [
-        *sorted(CORE.glob("messages*.c")),
-        *sorted(CORE.glob("compact*.c")),
-        *(CORE / f"{part}.c" for part in PARTS),
-    ]
+    return [*sorted(CORE.glob("bodies/*.c")), *(CORE / f"{part}.c" for part in PARTS)]
 
 
 def simulated_disk() -> list[Path]:
-    return [file for file in sorted(CORE.glob("sim/*.c")) if file.name != "sim_store.c"]
+    return [file for file in sorted(CORE.glob("proof/sim/*.c")) if file.name != "sim_store.c"]
 
 
 def pure() -> list[Path]:
-    return [CORE / f"{part}.c" for part in ("frame", "codec", "crc32c", "dump", "error", "walk")]
+    parts = ["base/frame", "base/codec", "base/crc32c", "base/error"]
+    return [CORE / f"{part}.c" for part in parts]
 
 
 def real_disk() -> list[Path]:
-    return [CORE / "disk_posix.c"]
+    return [CORE / "disk/posix.c"]
 
 
 def tapes() -> list[Path]:
-    return [CORE / "tape.c", CORE / "disk_posix.c"]
+    return [CORE / "disk/tape.c", CORE / "disk/posix.c"]
 
 
 def engine() -> list[Path]:
     """On a simulated disk; its allocations are counted and can fail."""
-    return sorted(CORE.glob("*.c"))
+    return layers.engine()
 
 
 def foreign() -> list[Path]:
     """The readers of other brokers' files; their allocations can fail, too."""
-    return sorted(CORE.glob("formats/*.c"))
+    return sorted(CORE.glob("foreign/*.c"))
 
 
 C_TESTS = {
@@ -82,6 +81,8 @@ C_TESTS = {
     "index_files": engine,
     "corners": engine,
     "crafted": engine,
+    "commits": engine,
+    "data": engine,
     "journals": engine,
     "readers": engine,
     "reopen": engine,
@@ -89,6 +90,7 @@ C_TESTS = {
     "timers": engine,
     "times": engine,
     "waits": engine,
+    "clock": engine,
     "strange": engine,
     "threads": engine,
     "turns": engine,
@@ -150,7 +152,7 @@ def compile_test(
     if counted:
         others.append(ALLOCATIONS.with_suffix(".c"))
     if C_TESTS[name] is engine:
-        made += objects(sorted(CORE.glob("sim/*.c")), command, folder, counted=False)
+        made += objects(sorted(CORE.glob("proof/sim/*.c")), command, folder, counted=False)
     words = [*command, *wraps, *map(str, others), *made, "-o", str(program)]
     subprocess.run(words, cwd=folder, check=True, capture_output=True, text=True)
     return program

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sysconfig.get_path("scripts"))
 PYTHON = sys.executable
-PYTHON_SOURCES = ["qindex", "c_ext", "tests", "tools", "setup.py"]
+PYTHON_SOURCES = ["qindex", "c_ext", "docs", "tests", "tools", "setup.py"]
 
 COLOURED = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 GREEN, RED, YELLOW, GREY = "32", "31", "33", "90"
@@ -87,9 +87,15 @@ def build(_fix: bool) -> Result:
 
 
 def tests(_fix: bool) -> Result:
-    result = run([PYTHON, "-m", "pytest", "-q", "-rs", "--color=no"])
+    result = run([PYTHON, "-m", "pytest", "-n", "auto", "-q", "-rs", "--color=no"])
     skips = [line for line in result.output.splitlines() if line.startswith("SKIPPED")]
     result.note = "\n".join([last_line(result.output), *skips])
+    return result
+
+
+def docs(_fix: bool) -> Result:
+    result = run([PYTHON, "tools/docs.py", "--fresh"])
+    result.note = last_line(result.output)
     return result
 
 
@@ -122,6 +128,7 @@ STEPS: dict[str, Callable[[bool], Result]] = {
     "format (clang-format)": c_format,
     "types (mypy --strict)": types,
     "build (-Werror)": build,
+    "docs (sphinx -W -n)": docs,
     "tests (pytest)": tests,
     "package (sdist, wheel)": package,
 }

@@ -6,7 +6,7 @@
     python tools/coverage_c.py --work DIR             keeps what each means said there; one that has
                                                       a file of this core there is not run again
 
-Counted is all of c_ext but what serves tests only: sim, explore, record. Each means compiles it
+Counted is all of c_ext but what serves tests only (proof). Each means compiles it
 with --coverage into a temporary folder, without optimization, so that a branch is one of the
 source, and without asserts: what cannot happen has no branch. What the compiler adds is not
 counted: gcov calls it "throw", or unconditional, or the way back from a call that might not return.
@@ -33,10 +33,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import coverage_means
+import layers
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "c_ext"
-COUNTED = ("python", "formats")  # folders of the core beside its own files
 EXCEPTIONS = Path(__file__).with_suffix(".txt")
 LISTED_MAX = 0.01  # of all branches
 
@@ -77,10 +77,7 @@ class Share:
 
 
 def is_core(path: Path) -> bool:
-    folder = path.parent
-    if folder.name in COUNTED:
-        folder = folder.parent
-    return path.suffix in (".c", ".h") and folder.name == "c_ext"
+    return path.suffix in (".c", ".h") and layers.folder(path) not in ("", "proof")
 
 
 def add_line(file: File, entry: dict[str, Any]) -> None:

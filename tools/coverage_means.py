@@ -17,6 +17,7 @@ from typing import NamedTuple
 import c_tests
 import explore
 import fuzz
+import layers
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "c_ext"
@@ -104,13 +105,13 @@ def in_c() -> Ran:
 
 
 def corpus() -> Ran:
-    """What the fuzzer kept, opened once more; its disk in memory stands for disk_posix.c."""
+    """What the fuzzer kept, opened once more; its disk in memory stands for disk/posix.c."""
     folder, failed = temporary(), ""
     flags = [flag for flag in fuzz.FLAGS if flag != "-UNDEBUG"]
     flags += [*FLAGS, "-DSTANDALONE", "-DLIMIT_SECONDS=10.0", f"-I{CORE}", f"-I{FUZZ}"]
-    store = [file for file in CORE.glob("*.c") if file.name not in fuzz.LEFT_OUT]
+    store = [file for file in layers.engine() if file.name not in fuzz.LEFT_OUT]
     store += [FUZZ / name for name in fuzz.HARNESS]
-    foreign = [*CORE.glob("formats/*.c"), FUZZ / "fuzz_foreign.c"]
+    foreign = [*CORE.glob("foreign/*.c"), FUZZ / "fuzz_foreign.c"]
     for name, inputs, sources in (("store", "store", store), ("foreign", "formats", foreign)):
         own = folder / name
         own.mkdir()

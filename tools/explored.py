@@ -35,9 +35,9 @@ EXPLORED = [
         "seed=10086538005539274333 mapping=1 segment=16 journal=24 bytes=10240 embed=64"
         " file=4096; publish b 46 +e; publish b 39; flush b; publish b 288 +e; publish b 393;"
         " batch b x2 12 +h; publish b 4 +r; batch c x6 214; publish b 36; publish a 0; cut"
-        " 1919660440; publish d 0 +e; batch b x2 34; batch b x5 37 +t; tick; batch b x5 0 +r;"
+        " 1214866702; publish d 0 +e; batch b x2 34; batch b x5 37 +t; tick; batch b x5 0 +r;"
         " fanout b x2 28; get_many b x8; publish b 48; publish a 18 +h; publish c 869 +e; cut"
-        " 140528722; publish b 52",
+        " 338601165; publish b 52",
     ),
     Explored(
         "A sync of bodies failed after the MANIFEST that ended a flush was appended. The next open"
@@ -98,5 +98,87 @@ EXPLORED = [
         "seed=16115979733489965213 mapping=0 segment=16 journal=24 bytes=10240 embed=64 file=700"
         " history=0 never; publish b 29 +p; publish b 30; publish b 263; compact; get_many b x7"
         " +l; publish b 455 +d; fail 840; ack b 83; compact",
+    ),
+    Explored(
+        "The wall clock was set back after a delayed message had become due: it was delivered all"
+        " the same, before its time.",
+        "due_for_ever",
+        "seed=1 mapping=0 segment=8 journal=24 bytes=10240 embed=64 file=4096; create a; publish a"
+        " 10 +d; step 999; publish a 20; step 1; get a",
+    ),
+    Explored(
+        "The write-back of a parked queue's journal failed while the file was closed, and the"
+        " kernel forgot the error together with the pages: the next sync of the queue said yes to a"
+        " message that no medium had. It shows if the disk loses it, not if a call fails.",
+        "parked_not_proven",
+        "seed=7 mapping=1 segment=16 journal=100 bytes=20000 embed=64 file=4096 files=8; create a;"
+        " publish a 20; create b; sync a; cut 5",
+    ),
+    Explored(
+        "A log was begun when the one before was full, and that one went before the journals"
+        " that needed it were synced. A power cut left neither the log nor what the journals had"
+        " not synced.",
+        "log_given_up_early",
+        "seed=12303184768967004122 mapping=1 segment=16 journal=12 bytes=9000 embed=64"
+        " file=4096 history=30000 files=8 format=2 few=1 log=9500; publish a 358 +e; ack b 66;"
+        " publish a 50; publish c 401; get b; batch c x2 10 +t; publish c 57 +pd; ack c 944;"
+        " tick; publish b 3341; publish b 59; ack_many c x4 136; fanout b x3 10 +t; ack c 671;"
+        " tick; publish b 33; get b; redrive c x3; publish a 55; tick; tick",
+    ),
+    Explored(
+        "A journal took part in a group commit although its header was not durable: a power cut"
+        " took the journal, and the COPY in the log had no place to go.",
+        "copy_of_unsure_journal",
+        "seed=12303184768967004122 mapping=1 segment=16 journal=12 bytes=9000 embed=64"
+        " file=4096 history=30000 files=8 format=2 few=1 log=9500; get_many a x8; get a; publish"
+        " a 358 +e; ack b 66; publish a 50; get c; sync c; get c +l; advance 263; fail 851;"
+        " publish c 1948 +p; batch b x6 24 +ez; delete b; fanout b x1 3101 +teh; sync b; get b;"
+        " batch c x2 10 +t; publish c 57 +pd; ack c 944; tick; publish b 3341; publish b 59;"
+        " tick; tick; batch b x9 0 +pd; publish a 3357 +d; ack a 992; nack a x7 414 +z; sync c;"
+        " publish c 29; sync_all",
+    ),
+    Explored(
+        "The sync of a new commit log failed. The next session read the log from the cache,"
+        " went on behind what was there, and its syncs succeeded: but the header was not on the"
+        " medium, and MARKs said that it was.",
+        "log_barrier_left_out",
+        "seed=11018514895137823385 mapping=0 segment=16 journal=24 bytes=20000 embed=100000 "
+        "file=4096 history=0 files=0 format=2 few=1 log=1048576; publish a 21; publish a 385;"
+        " publish b 413 +r; get_many a x2; fail 385; sync a; fanout b x1 156; nack a x6 454 "
+        "+d; compact; fanout b x2 1; compact",
+    ),
+    Explored(
+        "COPYs were appended before the message files were synced. A power cut kept a COPY and"
+        " took a body that it names. Its end counts as a MARK, so the journal was not cut before"
+        " that message.",
+        "body_synced_behind_its_copy",
+        "seed=12303184768967004122 mapping=1 segment=16 journal=12 bytes=9000 embed=64"
+        " file=4096 history=30000 files=8 format=2 few=1 log=9500; get a; publish a 358 +e; ack"
+        " b 66; publish a 50; get c; sync c; get c +l; advance 263; fail 851; publish c 1948 +p;"
+        " batch b x6 24 +ez; delete b; fanout b x1 3101 +teh; sync b; get b; batch c x2 10 +t;"
+        " publish c 57 +pd; ack c 944; tick; publish b 3341; publish b 59; tick; get a; flush b;"
+        " ack c 140; publish a 0; ack c 671; tick; publish b 33; get b; redrive c x3; publish a"
+        " 55; tick; ack_many b x7 232; sync_all; ack_many c x6 199; publish c 31 +ted; purge b;"
+        " purge a; tick; tick; get c +l; publish a 3357 +d; ack a 992; nack a x7 414 +z; sync c;"
+        " publish c 29; sync_all",
+    ),
+    Explored(
+        "A store was closed, and the CLOSE of a queue was durable in the commit log alone. The"
+        " file had bytes of an older epoch behind it, which the close had cut off, but not"
+        " durably: the queue's end looked torn, and the other queue's clean.",
+        "copies_are_no_marks",
+        "seed=4763513363957550052 mapping=1 segment=16 journal=24 bytes=20000 embed=64 "
+        "file=2048 history=0 files=0 format=2 few=1 log=1048576 never; compact; get b; tick; "
+        "tick; publish b 2588 +h; reopen; publish a 185 +h; compact; reopen; flush b; publish"
+        " b 1760; compact; tick; tick; batch a x13 446 +t; reopen",
+    ),
+    Explored(
+        "A store with two queues was closed: their CLOSE frames were written before what stands in"
+        " front of them was durable. A power cut kept the CLOSE, whose MARK says that it was.",
+        "rest_not_synced",
+        "seed=1 mapping=1 segment=128 journal=100 bytes=20000 embed=100000 file=4096 never;"
+        " create a; create b; publish a 3000; publish b 3000; reopen; publish a 2000; publish b"
+        " 2500; reopen; publish a 1500; publish b 4000; reopen; publish a 3000; publish b 3000;"
+        " reopen; publish a 2000; publish b 2500; reopen",
     ),
 ]

@@ -23,7 +23,7 @@ from typing import Final
 
 import qindex
 from qindex._core import lib
-from qindex.cli.torture_kill import let_go
+from qindex.cli.torture.kill import let_go
 from qindex.spark import columns
 from qindex.spark.examine import Limits
 

@@ -23,9 +23,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import layers
+
 ROOT = Path(__file__).resolve().parents[1]
 FUZZ = ROOT / "tests" / "fuzz"
-LEFT_OUT = {"disk_posix.c"}  # the disk is in memory
+LEFT_OUT = {"posix.c"}  # the disk is in memory
 HARNESS = ["fuzz_store.c", "archive.c", "disk_memory.c"]
 FLAGS = ["-std=c11", "-g", "-UNDEBUG", "-pthread", "-Dqi_disk_posix=qi_disk_memory"]
 SANITIZED = ["-O1", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]
@@ -34,21 +36,21 @@ SANITIZED += ["-DLIMIT_SECONDS=4.0"]
 SHARES = {"store": 1 / 2, "foreign": 1 / 6, "formats": 1 / 3}  # of the time
 INPUT_BYTES_MAX = 64 * 1024
 CANARIES = {  # target: the file, what is broken in it, and how
-    "store": ("frame.c", "length > size - offset - QI_FRAME_HEADER", "length > size"),
-    "foreign": ("formats/rabbitmq_message.c", "left(at) < told", "at->size < told"),
+    "store": ("base/frame.c", "length > size - offset - QI_FRAME_HEADER", "length > size"),
+    "foreign": ("foreign/cursor.h", "left(at) < told", "at->size < told"),
 }
 
 
 def compile_store(target: Path, compiler: list[str], engine: Path) -> str:
     """The engine, a disk in memory and the harness as one program; returns why not, or nothing."""
-    sources = [file for file in sorted(engine.glob("*.c")) if file.name not in LEFT_OUT]
+    sources = [file for file in layers.engine(engine) if file.name not in LEFT_OUT]
     sources += [FUZZ / name for name in HARNESS]
     return _compile([*compiler, *FLAGS, f"-I{engine}", f"-I{FUZZ}"], sources, target)
 
 
 def compile_foreign(target: Path, compiler: list[str], engine: Path) -> str:
     """The readers of foreign formats that are in C, and their harness; as compile_store()."""
-    sources = [*sorted(engine.glob("formats/*.c")), FUZZ / "fuzz_foreign.c"]
+    sources = [*sorted(engine.glob("foreign/*.c")), FUZZ / "fuzz_foreign.c"]
     return _compile([*compiler, "-std=c11", "-g", "-UNDEBUG", f"-I{engine}"], sources, target)
 
 

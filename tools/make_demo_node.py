@@ -1,4 +1,4 @@
-"""Make qindex/cli/demo_node.tar.xz and .json: a dead RabbitMQ node, cut to what a reader needs.
+"""Make cli/demo/demo_node.tar.xz and .json: a dead RabbitMQ node, cut to what a reader needs.
 
     python tools/make_demo_node.py ../shared/fixtures/rabbitmq
 
@@ -22,7 +22,7 @@ KEPT = re.compile(
     r"(\.vhost|\.config|recovery\.dets|msg_store_persistent/\d+\.rdq"
     r"|queues/[0-9A-Z]+/(\.queue_name|journal\.jif|\d+\.idx)))"
 )
-OUT = Path(__file__).resolve().parents[1] / "qindex" / "cli"
+OUT = Path(__file__).resolve().parents[1] / "qindex" / "cli" / "demo"
 
 
 def cut_archive(source: Path) -> bytes:

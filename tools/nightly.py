@@ -38,6 +38,7 @@ def steps(hours: float) -> list[Step]:
 
     return [
         Step("sanitizers", ["tools/sanitize.py", "all"]),
+        Step("long tests", ["-m", "pytest", "-m", "long", "tests"]),
         Step("fuzz, canary", ["tools/fuzz.py", "--canary"]),
         Step("fuzz", ["tools/fuzz.py", "--minutes", str(minutes * 0.25)]),
         Step("explorer, bugs on purpose", ["tools/explore.py", "--mutants"]),
@@ -47,10 +48,14 @@ def steps(hours: float) -> list[Step]:
         Step("faults", ["tools/explore.py", "--faults", "--programs", so_many(0.1, 5), *dice]),
         Step("flips", ["tools/explore.py", "--flips", so_many(0.1, 100_000), *dice]),
         Step("kill -9", ["tests/crash/test_kill9.py", "--rounds", so_many(0.1, 300)]),
-        Step("power cuts, canary", ["tools/powercut.py", "--canary"]),
-        Step("power cuts", ["tools/powercut.py", "--cuts", so_many(0.1, 80), *dice]),
-        Step("failing syncs, canary", ["tools/failing_sync.py", "--canary"]),
-        Step("failing syncs", ["tools/failing_sync.py", "--times", so_many(0.05, 15), *dice]),
+        Step("strangers", ["tools/strangers.py", "model", "--steps", so_many(0.02, 20_000), *dice]),
+        Step(
+            "strangers, kills", ["tools/strangers.py", "kills", "--kills", so_many(0.03, 60), *dice]
+        ),
+        Step("harmed disks, canaries", ["tools/disks.py", "--canary"]),
+        Step("power cuts", ["tools/disks.py", "cut", "--times", so_many(0.1, 80), *dice]),
+        Step("full disks", ["tools/disks.py", "full", *dice]),
+        Step("failing syncs", ["tools/disks.py", "sync", "--times", so_many(0.05, 15), *dice]),
         Step("torture", ["-m", "qindex", "torture", str(LOGS), "--minutes", str(minutes * 0.05)]),
     ]
 

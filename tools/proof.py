@@ -267,7 +267,7 @@ def rst(rows: Sequence[Row], coverage: str, length: str, seconds: float) -> str:
         f"{TITLE}\n{'=' * len(TITLE)}\n\n"
         f"``python tools/proof.py {length}``, {seconds / 60:.1f} minutes on {platform.system()}"
         f" {platform.machine()}. Made by the tool: run it again to have it anew. How each search\n"
-        'works is in ARCHITECTURE.rst, "How crash safety is shown".\n\n'
+        'works is in docs/internals/tests.rst, "How crash safety is shown".\n\n'
         f"{rst_table(rows)}\nCoverage of the C core by file\n"
         f"------------------------------\n\n::\n\n{coverage}"
     )

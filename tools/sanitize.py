@@ -115,13 +115,13 @@ def findings(kind: str, folder: Path) -> list[str]:
         if kind == "leaks":
             blocks = re.split(r"\n(?=(?:Direct|Indirect) leak)", text)[1:]
             # Frame 0 is malloc, frame 1 is who called it.
-            blocks = [b for b in blocks if re.search(r"#1 [^\n]*(c_ext/|_core\.abi3)", b)]
+            blocks = [b for b in blocks if re.search(r"#1 [^\n]*(c_ext/|_(core|sim)\.abi3)", b)]
         else:
             blocks = re.split(r"\n(?===+\n)", text)
             blocks = [b for b in blocks if re.search(r"ERROR|WARNING|runtime error", b)]
             # glibc's own threads and allocations look like races to TSan; so do thread-local blocks
             # that a thread leaves behind, for which glibc has no lock that TSan sees.
-            blocks = [b for b in blocks if "_core.abi3" in b or "c_ext/" in b]
+            blocks = [b for b in blocks if re.search(r"_(core|sim)\.abi3|c_ext/", b)]
             blocks = [b for b in blocks if "_dl_deallocate_tls" not in b]
         for block in blocks:
             key = re.sub(r"0x[0-9a-f]+|pid=\d+|==\d+==|T\d+|\d+ byte", "", block)[:1500]

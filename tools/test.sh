@@ -1,6 +1,7 @@
 #!/bin/sh
 # Set up and pass the tests. Needs Python 3.11 or newer, a C compiler and PyPI, and no earlier step.
-# Arguments go to pytest. PYTHON chooses the interpreter, VENV the place of the environment.
+# Arguments go to pytest. PYTHON chooses the interpreter, VENV the place of the environment, JOBS how many processes share the
+# tests (else one for each processor). Slow tests are left out: .ci/run and tools/check.py run them.
 set -eu
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
@@ -21,4 +22,4 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 echo "Building qindex in $venv ..."
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[test]'
-exec "$venv/bin/python" -m pytest "$@"
+exec "$venv/bin/python" -m pytest -n "${JOBS:-auto}" -m "not slow and not long" "$@"

@@ -1,108 +1,32 @@
 /* calls.c - publish, get and ack for CPython, and what they hand out: the module qindex._calls.
  *
- * These three are called once per message. Through cffi such a call costs more than the engine's work: arguments are
- * converted one by one, the GIL is given up and taken again. Here the engine is asked first to do it without waiting
- * (qi_publish_now and its like), with the GIL held; if it would have to wait, or something is out of the ordinary, the
- * Python method of the same name with `_` in front does it, which goes through cffi like all other verbs.
+ * These three are called once per message. Through cffi such a call costs more than the engine's
+ * work: arguments are converted one by one, the GIL is given up and taken again. Here the engine is
+ * asked first to do it without waiting (qi_publish_now and its like), with the GIL held. If it
+ * would have to wait, it is asked again without the GIL, unless the caller may not wait (an event
+ * loop). What is out of the ordinary, the Python method of the same name with `_` in front does;
+ * it goes through cffi like all other verbs.
  *
- * Only the stable ABI of CPython 3.11 is used. The module lives in the same shared library as qindex._core (PEP 489,
- * "multiple modules in one library"), so there is one engine; qindex/native.py loads it.
+ * Only the stable ABI of CPython 3.11 is used. The module lives in the same shared library as
+ * qindex._core (PEP 489, "multiple modules in one library"), so there is one engine;
+ * qindex/calls.py loads it.
  *
- * There are Pythons without a GIL, where any of this runs in several threads at once, also on the same objects; they have
- * no stable ABI of 3.11. So: what a call changes is the engine's (its lock), on the stack, an object that nobody else
- * has seen, or one of the two things of a Calls that are not set for good when it is made. Nobody else's list or dict is
- * looked into; of the own one a new reference is taken.
+ * There are Pythons without a GIL, where any of this runs in several threads at once, also on the
+ * same objects; they have no stable ABI of 3.11. So: what a call changes is the engine's (its
+ * lock), on the stack, or an object that nobody else has seen. A Calls is not changed any more once
+ * it was attached. Nobody else's list or dict is looked into.
  */
-#include "calls.h"
+#include "python/calls.h"
 
-#include <stdatomic.h>
 #include <structmember.h>
 
-#include "store.h"
+#include "queue/queue.h"
 
-#define PAYLOAD_ROOM 4096 /* on the stack; a longer payload goes the usual way */
-
-/* Seconds, as in arguments.py. */
-#define DELAY_MAX 1e9
-#define DUE_MAX   ((double)(UINT64_C(1) << 35))
-
-/* MessageFields. Kept for the life of the process, as cffi's own types are. */
-static PyTypeObject *fields_type;
-
-typedef struct {
-    PyObject_HEAD PyObject *req_id, *body, *details;
-    unsigned long long due_us; /* until which it is, or was, delayed; 0: it was not */
-    unsigned int deliveries;   /* 0: the details say it */
-} Fields;
-
-static PyObject *fields_new(PyTypeObject *type, PyObject *arguments, PyObject *names) {
-    static char *keywords[] = {"req_id", "body", "details", "due_us", NULL};
-    PyObject *req_id, *body, *details;
-    unsigned long long due_us = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O!OO|K", keywords, &PyLong_Type, &req_id,
-                                     &body, &details, &due_us))
-        return NULL;
-    Fields *self = (Fields *)PyType_GenericAlloc(type, 0);
-    if (!self)
-        return NULL;
-    self->req_id = Py_NewRef(req_id);
-    self->body = Py_NewRef(body);
-    self->details = Py_NewRef(details);
-    self->due_us = due_us;
-    return (PyObject *)self;
-}
-
-static void fields_dealloc(PyObject *object) {
-    Fields *self = (Fields *)object;
-    PyTypeObject *type = Py_TYPE(object);
-    Py_XDECREF(self->req_id);
-    Py_XDECREF(self->body);
-    Py_XDECREF(self->details);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
-    Py_DECREF(type);
-}
-
-static PyMemberDef fields_members[] = {
-    {"req_id", T_OBJECT_EX, offsetof(Fields, req_id), READONLY, "Its place in the queue's order."},
-    {"body", T_OBJECT_EX, offsetof(Fields, body), READONLY, "The body, bytes."},
-    {"_details", T_OBJECT_EX, offsetof(Fields, details), READONLY, NULL},
-    {"_due_us", T_ULONGLONG, offsetof(Fields, due_us), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyType_Slot fields_slots[] = {
-    {Py_tp_new, fields_new},
-    {Py_tp_dealloc, fields_dealloc},
-    {Py_tp_members, fields_members},
-    {0, NULL},
-};
-
-static PyType_Spec fields_spec = {"qindex._calls.MessageFields", sizeof(Fields), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, fields_slots};
-
-static PyType_Slot message_slots[] = {{Py_tp_dealloc, fields_dealloc}, {0, NULL}};
-
-static PyType_Spec message_spec = {"qindex.message.Message", sizeof(Fields), 0,
-                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, message_slots};
-
-/* new_message_type(): one for each interpreter, as message.py puts functions on it. */
-static PyObject *new_message_type(PyObject *module, PyObject *none) {
-    (void)module;
-    (void)none;
-    return PyType_FromSpecWithBases(&message_spec, (PyObject *)fields_type);
-}
-
-typedef struct {
-    PyObject_HEAD struct qi_queue *queue;
-    PyObject *message_type; /* derives from MessageFields */
-    PyObject *plain;        /* the details of a message with nothing special */
-    PyObject *by_priority;  /* and of one with a priority: priority -> details; it fills */
-    int confirm_all;        /* every publish and ack waits for a sync */
-    atomic_char leased;     /* somebody took a message with a lease; it stays so */
-} Calls;
+#define PAYLOAD_ROOM 4096 /* on the stack; a longer payload gets a bytes object of its size */
 
 static PyMemberDef calls_members[] = {
-    {"_leased", T_BOOL, offsetof(Calls, leased), 0, NULL},
+    {"_weak", T_OBJECT, offsetof(Calls, weak), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Calls, weak_list), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -115,32 +39,37 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *arguments, PyObject *na
 static void calls_dealloc(PyObject *object) {
     Calls *self = (Calls *)object;
     PyTypeObject *type = Py_TYPE(object);
+    if (self->weak_list)
+        PyObject_ClearWeakRefs(object);
     Py_XDECREF(self->message_type);
     Py_XDECREF(self->plain);
-    Py_XDECREF(self->by_priority);
+    Py_XDECREF(self->weak);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
 
-/* _attach(address, message_type, plain, confirm_all), once, before anybody else has the object: the queue's handle stays
- * valid as long as the object lives. */
+/* _attach(address, message_type, plain, confirm_all, may_wait), once, before anybody else has the
+ * object: the queue's handle stays valid as long as the object lives. */
 static PyObject *attach(PyObject *object, PyObject *arguments) {
     Calls *self = (Calls *)object;
     unsigned long long address;
     PyObject *type, *plain;
-    int confirm_all;
-    if (!PyArg_ParseTuple(arguments, "KOOp", &address, &type, &plain, &confirm_all))
+    int confirm_all, may_wait;
+    if (!PyArg_ParseTuple(arguments, "KOOpp", &address, &type, &plain, &confirm_all, &may_wait))
         return NULL;
-    if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, fields_type))
-        return PyErr_Format(PyExc_TypeError, "a message type derives from MessageFields");
-    if (self->by_priority)
+    if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, qi_fields_type) ||
+        !PyObject_TypeCheck(plain, qi_details_type))
+        return PyErr_Format(PyExc_TypeError, "a message type derives from MessageFields, what is "
+                                             "plain is of MessageDetails");
+    if (self->weak)
         return PyErr_Format(PyExc_RuntimeError, "these calls have a queue already");
-    if (!(self->by_priority = PyDict_New()))
+    if (!(self->weak = PyWeakref_NewRef(object, NULL)))
         return NULL;
     self->queue = (struct qi_queue *)(uintptr_t)address;
     self->message_type = Py_NewRef(type);
     self->plain = Py_NewRef(plain);
     self->confirm_all = confirm_all;
+    self->may_wait = may_wait;
     Py_RETURN_NONE;
 }
 
@@ -165,110 +94,55 @@ static PyObject *call_python(PyObject *self, const char *name, PyObject *const *
     return result;
 }
 
-/* Seconds, more than 0 and below `most`, in microseconds. Else the Python method says what is wrong, or what 0 means. */
-static int to_us(PyObject *seconds, double most, uint64_t *us) {
-    if (!PyFloat_CheckExact(seconds) && !PyLong_CheckExact(seconds))
-        return 0;
-    double value = PyFloat_AsDouble(seconds);
-    if (PyErr_Occurred())
-        PyErr_Clear();
-    if (!(value >= 0 && value < most))
-        return 0;
-    *us = (uint64_t)(value * 1e6);
-    return *us > 0;
-}
-
-static int is_named(PyObject *keyword, const char *name) {
-    return PyUnicode_CompareWithASCIIString(keyword, name) == 0;
-}
-
-/* Are the options of a publish just `priority=` and one of `delay=` and `due=`, as they may be given? */
-static int read_options(const Calls *self, PyObject *const *values, PyObject *keywords,
-                        uint32_t *flags, uint64_t *due_us) {
-    for (Py_ssize_t i = 0; i < PyTuple_Size(keywords); i++) {
-        PyObject *keyword = PyTuple_GetItem(keywords, i);
-        if (is_named(keyword, "priority")) {
-            long priority = PyLong_CheckExact(values[i]) ? PyLong_AsLong(values[i]) : -1;
-            if (PyErr_Occurred())
-                PyErr_Clear();
-            if (priority < 0 || priority >= (long)QI_PRIORITIES)
-                return 0;
-            *flags = (uint32_t)priority << QI_PRIORITY_SHIFT;
-        } else if (*due_us == 0 && is_named(keyword, "delay")) {
-            if (!to_us(values[i], DELAY_MAX, due_us))
-                return 0;
-            *due_us += qi_now_us(self->queue->store);
-        } else if (*due_us == 0 && is_named(keyword, "due")) {
-            if (!to_us(values[i], DUE_MAX, due_us))
-                return 0;
-        } else {
-            return 0;
-        }
-    }
-    return 1;
+/* The exception of an error that the engine has told this thread about. */
+static PyObject *raise_error(PyObject *self, int64_t code) {
+    return PyObject_CallMethod(self, "_raise", "L", (long long)code);
 }
 
 static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
                          PyObject *keywords) {
     Calls *self = (Calls *)object;
-    uint32_t flags = 0;
-    uint64_t due_us = 0;
-    if (count == 1 && PyBytes_CheckExact(arguments[0]) && self->queue && !self->confirm_all &&
-        (!keywords || read_options(self, arguments + 1, keywords, &flags, &due_us))) {
-        int64_t result = qi_publish_now(self->queue, PyBytes_AsString(arguments[0]),
-                                        (size_t)PyBytes_Size(arguments[0]), flags, due_us);
-        if (result >= 0)
-            return PyLong_FromLongLong(result);
+    struct qi_publish_options options = {.confirm = self->confirm_all};
+    if (count != 1 || !PyBytes_CheckExact(arguments[0]) || !self->queue ||
+        !qi_read_publish_options(self->queue, arguments + 1, keywords, &options) ||
+        (options.confirm && !self->may_wait))
+        return call_python(object, "_publish", arguments, count, keywords);
+    options.given.body = PyBytes_AsString(arguments[0]);
+    options.given.body_size = (size_t)PyBytes_Size(arguments[0]);
+    int64_t result = qi_publish_now(self->queue, &options.given);
+    if (result == QI_BUSY && !self->may_wait)
+        return call_python(object, "_publish", arguments, count, keywords);
+    if (result == QI_BUSY) {
+        Py_BEGIN_ALLOW_THREADS result = qi_publish_given(self->queue, &options.given);
+        Py_END_ALLOW_THREADS
     }
-    /* An error comes up again there and is raised: nothing was changed by it here. */
-    return call_python(object, "_publish", arguments, count, keywords);
-}
-
-/* A new reference, as another thread may put something in its place; NULL without an error: it has none. */
-static PyObject *look_up(PyObject *dict, PyObject *key) {
-#ifdef Py_GIL_DISABLED
-    PyObject *found;
-    PyDict_GetItemRef(dict, key, &found);
-    return found;
-#else
-    return Py_XNewRef(PyDict_GetItemWithError(dict, key));
-#endif
-}
-
-/* Made once for each priority: the class of `plain`, with the same queue. (Two threads may both make the first: they are
- * equal.) A new reference. */
-static PyObject *details_of(Calls *self, uint32_t priority) {
-    PyObject *key = PyLong_FromUnsignedLong(priority), *queue = NULL, *made = NULL;
-    PyObject *known = key ? look_up(self->by_priority, key) : NULL;
-    if (known || !key || PyErr_Occurred()) {
-        Py_XDECREF(key);
-        return known;
+    if (result < 0)
+        return raise_error(object, result);
+    if (options.confirm) {
+        PyObject *confirmed = PyObject_CallMethod(object, "_confirm", NULL);
+        if (!confirmed)
+            return NULL;
+        Py_DECREF(confirmed);
     }
-    PyObject *arguments = NULL, *named = NULL;
-    queue = PyObject_GetAttrString(self->plain, "queue");
-    if (queue && (arguments = PyTuple_Pack(1, queue)) && (named = PyDict_New()) &&
-        PyDict_SetItemString(named, "priority", key) == 0)
-        made = PyObject_Call((PyObject *)Py_TYPE(self->plain), arguments, named);
-    if (made && PyDict_SetItem(self->by_priority, key, made) != 0)
-        Py_CLEAR(made);
-    Py_XDECREF(queue);
-    Py_XDECREF(arguments);
-    Py_XDECREF(named);
-    Py_DECREF(key);
-    return made;
+    return PyLong_FromLongLong(result);
 }
 
-static PyObject *plain_message(Calls *self, const qi_message *message, const char *body,
-                               uint64_t size) {
+/* The message that the engine has filled in. `whole`, if there is one, is a bytes object that
+ * `payload` points into; it becomes the body if that is all of it. */
+static PyObject *message_of(Calls *self, const qi_message *message, const char *payload,
+                            PyObject *whole, int is_taken) {
+    uint32_t headers_size = message->payload_size - message->body_size;
     Fields *fields = (Fields *)PyType_GenericAlloc((PyTypeObject *)self->message_type, 0);
     if (!fields)
         return NULL;
     fields->req_id = PyLong_FromUnsignedLongLong(message->req_id);
-    fields->body = PyBytes_FromStringAndSize(body, (Py_ssize_t)size);
-    fields->details =
-        message->priority ? details_of(self, message->priority) : Py_NewRef(self->plain);
+    fields->body = whole && !headers_size && PyBytes_Size(whole) == (Py_ssize_t)message->body_size
+                       ? Py_NewRef(whole)
+                       : PyBytes_FromStringAndSize(payload + headers_size, message->body_size);
+    fields->details = qi_details_of(self->plain, message, payload);
+    fields->owner = is_taken ? Py_NewRef(self->weak) : NULL;
     fields->due_us = message->due_us;
-    fields->deliveries = 1;
+    fields->delivery = message->delivery;
     if (!fields->req_id || !fields->body || !fields->details) {
         Py_DECREF(fields);
         return NULL;
@@ -276,28 +150,32 @@ static PyObject *plain_message(Calls *self, const qi_message *message, const cha
     return (PyObject *)fields;
 }
 
-/* Are the options of a get just `timeout=` and `lease=`, as they may be given? Else `_get` says what is wrong. */
-static int read_get_options(PyObject *const *values, Py_ssize_t count, PyObject *keywords,
-                            int *waits, uint64_t *lease_us) {
-    if (count)
-        return 0;
-    for (Py_ssize_t i = 0; i < PyTuple_Size(keywords); i++) {
-        PyObject *keyword = PyTuple_GetItem(keywords, i);
-        if (is_named(keyword, "lease")) {
-            if (!to_us(values[i], DELAY_MAX, lease_us))
-                return 0;
-        } else if (is_named(keyword, "timeout")) {
-            double seconds = values[i] == Py_None ? 0 : PyFloat_AsDouble(values[i]);
-            if (PyErr_Occurred())
-                PyErr_Clear();
-            if (!(seconds >= 0))
-                return 0;
-            *waits = 1;
-        } else {
-            return 0;
-        }
-    }
-    return 1;
+/* A message that was taken. Without memory for it nobody has it: it is ready again. */
+static PyObject *taken(Calls *self, const qi_message *message, const char *payload,
+                       PyObject *whole) {
+    PyObject *result = message_of(self, message, payload, whole, 1);
+    if (!result)
+        qi_nack_many(self->queue, &message->req_id, &message->delivery, 1, 0);
+    return result;
+}
+
+/* qi_get without the GIL, with as much room as the message needs. `*size` is what it said. */
+static PyObject *get_slowly(Calls *self, uint64_t lease_us, int64_t *size) {
+    char few[PAYLOAD_ROOM];
+    PyObject *whole = NULL;
+    qi_reader reader = {
+        .queue = self->queue, .payload = few, .room = sizeof few, .lease_us = lease_us};
+    do {
+        Py_BEGIN_ALLOW_THREADS *size = qi_get(&reader);
+        Py_END_ALLOW_THREADS if (*size != QI_E_ROOM) break;
+        Py_XDECREF(whole);
+        reader.room = reader.message.payload_size;
+        whole = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)reader.room);
+        reader.payload = whole ? PyBytes_AsString(whole) : NULL;
+    } while (whole);
+    PyObject *result = *size >= 0 ? taken(self, &reader.message, reader.payload, whole) : NULL;
+    Py_XDECREF(whole);
+    return result;
 }
 
 static PyObject *get(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
@@ -307,84 +185,142 @@ static PyObject *get(PyObject *object, PyObject *const *arguments, Py_ssize_t co
     qi_message message;
     int waits = 0;
     uint64_t lease_us = 0;
-    int64_t size = QI_BUSY;
-    if (self->queue &&
-        (keywords ? read_get_options(arguments, count, keywords, &waits, &lease_us) : count == 0))
-        size = qi_get_now(self->queue, &message, payload, sizeof payload, lease_us);
+    if (!self->queue || count || !qi_read_get_options(arguments, keywords, &waits, &lease_us))
+        return call_python(object, "_get", arguments, count, keywords);
+    int64_t size = qi_get_now(self->queue, &message, payload, sizeof payload, lease_us);
+    if (size >= 0)
+        return taken(self, &message, payload, NULL);
+    if (size == QI_BUSY && self->may_wait && !waits) {
+        PyObject *result = get_slowly(self, lease_us, &size);
+        if (result || PyErr_Occurred())
+            return result;
+    }
     if (size == QI_EMPTY && !waits)
         Py_RETURN_NONE;
-    if (size < 0)
-        return call_python(object, "_get", arguments, count, keywords);
-    if (lease_us)
-        atomic_store_explicit(&self->leased, 1, memory_order_relaxed);
-    PyObject *result = plain_message(self, &message, payload, (uint64_t)size);
-    if (!result) /* nobody has it: it is ready again */
-        qi_nack_many(self->queue, &message.req_id, NULL, 1, 0);
-    return result;
+    if (size != QI_EMPTY && size != QI_BUSY)
+        return raise_error(object, size);
+    /* A wait leaves an idle queue asleep, where a get would wake it. */
+    return call_python(object, "_get", arguments, count, keywords);
 }
 
-/* _plain_messages(count, req_ids, sizes, payload): what qi_get_many filled in, as a list; the last three are addresses. */
-static PyObject *plain_messages(PyObject *object, PyObject *arguments) {
-    Calls *self = (Calls *)object;
-    Py_ssize_t count;
-    unsigned long long req_ids, sizes, payload;
-    if (!PyArg_ParseTuple(arguments, "nKKK", &count, &req_ids, &sizes, &payload))
+static int has_queue(const Calls *self) {
+    if (!self->queue)
+        PyErr_SetString(PyExc_RuntimeError, "these calls have no queue");
+    return self->queue != NULL;
+}
+
+/* _message(message, payload, is_taken): what the engine has filled in at these addresses. */
+static PyObject *message_at(PyObject *object, PyObject *arguments) {
+    unsigned long long message, payload;
+    int is_taken;
+    if (!has_queue((Calls *)object) ||
+        !PyArg_ParseTuple(arguments, "KKp", &message, &payload, &is_taken))
         return NULL;
-    const uint64_t *ids = (const uint64_t *)(uintptr_t)req_ids;
-    const char *body = (const char *)(uintptr_t)payload;
-    PyObject *list = PyList_New(count), *message = list;
-    for (Py_ssize_t i = 0; message && i < count; i++) {
-        uint32_t size = ((const uint32_t *)(uintptr_t)sizes)[i];
-        message = plain_message(self, &(qi_message){.req_id = ids[i]}, body, size);
-        if (message)
-            PyList_SetItem(list, i, message);
-        body += size;
-    }
-    if (message)
-        return list;
-    qi_nack_many(self->queue, ids, NULL, (uint32_t)count,
-                 0); /* nobody has them: they are ready again */
-    Py_XDECREF(list);
-    return NULL;
+    return message_of((Calls *)object, (const qi_message *)(uintptr_t)message,
+                      (const char *)(uintptr_t)payload, NULL, is_taken);
 }
 
-/* to_req_ids(messages): the ReqIds of messages or of ReqIds, as the bytes of an array of uint64_t. */
-static PyObject *to_req_ids(PyObject *module, PyObject *messages) {
-    (void)module;
-    PyObject *list = PySequence_List(messages), *bytes = NULL;
-    Py_ssize_t count = list ? PyList_Size(list) : 0;
-    if (list)
-        bytes = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(uint64_t));
-    for (Py_ssize_t i = 0; bytes && i < count; i++) {
-        PyObject *item = PyList_GetItem(list, i), *number = NULL;
-        if (PyObject_TypeCheck(item, fields_type))
-            number = Py_NewRef(((Fields *)item)->req_id);
+/* _messages(count, messages, payloads): what qi_get_many filled in at these addresses, as a list.
+ * If there is no memory for all of them, the caller gives them back. */
+static PyObject *messages_at(PyObject *object, PyObject *arguments) {
+    Py_ssize_t count;
+    unsigned long long messages, payloads;
+    if (!has_queue((Calls *)object) ||
+        !PyArg_ParseTuple(arguments, "nKK", &count, &messages, &payloads))
+        return NULL;
+    const qi_message *message = (const qi_message *)(uintptr_t)messages;
+    const char *payload = (const char *)(uintptr_t)payloads;
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list && i < count; payload += message[i++].payload_size) {
+        PyObject *made = message_of((Calls *)object, &message[i], payload, NULL, 1);
+        if (made)
+            PyList_SetItem(list, i, made);
         else
-            number =
-                PyLong_CheckExact(item) ? Py_NewRef(item) : PyObject_GetAttrString(item, "req_id");
-        uint64_t req_id = number ? PyLong_AsUnsignedLongLong(number) : 0;
-        Py_XDECREF(number);
-        if (PyErr_Occurred()) {
-            Py_DECREF(bytes);
-            bytes = NULL;
-        } else {
-            memcpy(PyBytes_AsString(bytes) + i * (Py_ssize_t)sizeof req_id, &req_id, sizeof req_id);
-        }
+            Py_CLEAR(list);
     }
+    return list;
+}
+
+/* _give_back(reader), _give_back_many(messages, count): addresses of what a get was to fill in.
+ * Something kept its caller from handing on what it took: that is ready again. A delivery of 0 says
+ * that nothing was taken. */
+static PyObject *give_back(PyObject *object, PyObject *arguments) {
+    unsigned long long address;
+    (void)object;
+    if (!PyArg_ParseTuple(arguments, "K", &address))
+        return NULL;
+    const qi_reader *reader = (const qi_reader *)(uintptr_t)address;
+    if (reader->message.delivery)
+        qi_nack_many(reader->queue, &reader->message.req_id, &reader->message.delivery, 1, 0);
+    Py_RETURN_NONE;
+}
+
+static PyObject *give_back_many(PyObject *object, PyObject *arguments) {
+    unsigned long long address;
+    unsigned int count;
+    if (!PyArg_ParseTuple(arguments, "KI", &address, &count))
+        return NULL;
+    const qi_message *messages = (const qi_message *)(uintptr_t)address;
+    for (unsigned int i = 0; i < count && messages[i].delivery; i++)
+        qi_nack_many(((Calls *)object)->queue, &messages[i].req_id, &messages[i].delivery, 1, 0);
+    Py_RETURN_NONE;
+}
+
+/* The ReqId of a message, or a ReqId; and which delivery (0: not told). -1: an exception. */
+static int read_delivery(PyObject *item, uint64_t *req_id, uint64_t *delivery) {
+    int is_message = PyObject_TypeCheck(item, qi_fields_type);
+    PyObject *number = is_message ? ((Fields *)item)->req_id : item;
+    *delivery = is_message ? ((Fields *)item)->delivery : 0;
+    if (!PyLong_Check(number) || PyBool_Check(number)) {
+        PyErr_Format(PyExc_TypeError, "a Message, its ReqId or its token is needed, not %R", item);
+        return -1;
+    }
+    *req_id = PyLong_AsUnsignedLongLong(number);
+    if (!PyErr_Occurred())
+        return 0;
+    if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError,
+                     "a ReqId must be a whole number from 0 to 18446744073709551615, not %R", item);
+    }
+    return -1;
+}
+
+/* to_deliveries(messages): of messages or ReqIds, the ReqIds and the deliveries, each as the bytes
+ * of an array of uint64_t. */
+static PyObject *to_deliveries(PyObject *module, PyObject *messages) {
+    (void)module;
+    PyObject *list = PySequence_List(messages), *result = NULL;
+    Py_ssize_t count = list ? PyList_Size(list) : 0, size = count * (Py_ssize_t)sizeof(uint64_t);
+    PyObject *req_ids = list ? PyBytes_FromStringAndSize(NULL, size) : NULL;
+    PyObject *deliveries = req_ids ? PyBytes_FromStringAndSize(NULL, size) : NULL;
+    int error = !deliveries;
+    for (Py_ssize_t i = 0; !error && i < count; i++) {
+        uint64_t values[2] = {0, 0};
+        error = read_delivery(PyList_GetItem(list, i), &values[0], &values[1]);
+        memcpy(PyBytes_AsString(req_ids) + i * (Py_ssize_t)sizeof *values, &values[0],
+               sizeof *values);
+        memcpy(PyBytes_AsString(deliveries) + i * (Py_ssize_t)sizeof *values, &values[1],
+               sizeof *values);
+    }
+    if (!error)
+        result = PyTuple_Pack(2, req_ids, deliveries);
+    Py_XDECREF(req_ids);
+    Py_XDECREF(deliveries);
     Py_XDECREF(list);
-    return bytes;
+    return result;
 }
 
 static PyObject *ack(PyObject *object, PyObject *message) {
     Calls *self = (Calls *)object;
-    int is_message = PyObject_TypeCheck(message, fields_type);
+    int is_message = PyObject_TypeCheck(message, qi_fields_type);
     PyObject *number = is_message ? ((Fields *)message)->req_id : message;
     if (PyLong_CheckExact(number) && self->queue && !self->confirm_all) {
         unsigned long long req_id = PyLong_AsUnsignedLongLong(number);
         if (req_id == (unsigned long long)-1 && PyErr_Occurred())
             PyErr_Clear(); /* negative or too big: the usual way says so */
-        else if (qi_ack_now(self->queue, req_id,
-                            is_message ? ((Fields *)message)->deliveries : 0) == 0)
+        else if (qi_ack_now(self->queue, req_id, is_message ? ((Fields *)message)->delivery : 0) ==
+                 0)
             Py_RETURN_NONE;
     }
     return call_python(object, "_ack", &message, 1, NULL);
@@ -392,39 +328,59 @@ static PyObject *ack(PyObject *object, PyObject *message) {
 
 static PyMethodDef calls_methods[] = {
     {"_attach", attach, METH_VARARGS, NULL},
-    {"_plain_messages", plain_messages, METH_VARARGS, NULL},
+    {"_give_back", give_back, METH_VARARGS, NULL},
+    {"_give_back_many", give_back_many, METH_VARARGS, NULL},
+    {"_message", message_at, METH_VARARGS, NULL},
+    {"_messages", messages_at, METH_VARARGS, NULL},
     {"publish", (PyCFunction)(void (*)(void))publish, METH_FASTCALL | METH_KEYWORDS,
      "publish($self, body, *, headers=None, persistent=True, ttl=None, expires_at=None,\n"
-     "        redelivered=False, priority=0, delay=None, due=None, confirm=False)\n--\n\n"
-     "Append a message; return its ReqId. It survives kill -9 when this returns.\n\n"
-     "`ttl` and `delay` are in seconds from now, `expires_at` and `due` in seconds since 1970: it "
-     "is\n"
-     "not delivered after the one and not before the other. `priority` is 0 to 255, the highest "
-     "is\n"
-     "delivered first. With `confirm`, waits until it survives a power cut too. Raises DiskFull "
-     "(nothing was published), OutcomeUnknown\n"
-     "(with confirm: published, durability unknown), StoreFailed, StoreClosed, ReadOnly.\n"
-     "Cost: one copy of the body, no system call."},
+     "        redelivered=False, priority=0, delay=None, due=None, lease=None,\n"
+     "        confirm=False)\n--\n\n"
+     "Append a message; return its ReqId. The message survives kill -9 when this returns.\n\n"
+     "- `body`: bytes, or another buffer.\n"
+     "- `headers`: names and values, as AMQP 0-9-1 tables can hold them.\n"
+     "- `persistent`: False for a message that need not survive a crash.\n"
+     "- `ttl` (seconds from now) or `expires_at` (seconds since 1970): not delivered after\n"
+     "  that moment.\n"
+     "- `delay` (seconds from now) or `due` (seconds since 1970): not delivered before that\n"
+     "  moment. `delay` is below 1,000,000,000, `due` before the year 3058.\n"
+     "- `priority`: 0 to 255; the highest is delivered first.\n"
+     "- `redelivered`: True for a message that a consumer may have had before.\n"
+     "- `lease`: who gets the message without a lease has it for so many seconds. Only stores\n"
+     "  of format 2 can keep it: FormatError in others.\n"
+     "- `confirm`: True to wait until the message survives a power cut, too.\n\n"
+     "Raises QueueFull, StoreFull or DiskFull if there is no room: then nothing was published.\n"
+     "Raises OutcomeUnknown if the sync for `confirm` failed: then the message is published,\n"
+     "and nobody knows whether it is durable. Also StoreFailed, StoreClosed and ReadOnly;\n"
+     "TypeError and ValueError for bad arguments.\n\n"
+     "Cost: one copy of the body and no system call; with `confirm`, a sync that is shared\n"
+     "with all who wait for one."},
     {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL | METH_KEYWORDS,
      "get($self, *, timeout=0, lease=None)\n--\n\n"
-     "Take the next ready message; None if there is none. It stays until it is acked: the highest\n"
-     "priority first; of the same, those that were delayed, by their times; then in the order of\n"
-     "publishing.\n\n"
-     "With `lease` (seconds) it is ready again when the time is over without an ack; see touch().\n"
-     "`timeout` is how many seconds to wait for one; 0 (the default) does not wait, None waits "
-     "for\n"
-     "ever. A wait ends with StoreClosed when the store is closed or the queue is deleted; a "
-     "signal\n"
-     "handler, Ctrl-C too, runs within 50 ms. Waiting costs nothing but a sleeping thread.\n"
-     "Raises StoreCorrupt for a message whose bytes are damaged: it is set aside (unacked, told "
-     "in\n"
-     "store.findings), the next get() goes on behind it. Cost: O(1), one copy of the body."},
+     "Take the next ready message; return None if there is none.\n\n"
+     "The highest priority comes first. Of one priority, messages that were delayed come\n"
+     "first, by their times; then the others, in the order of publishing. The message stays in\n"
+     "the queue as unacked until it is settled; see ack() and nack().\n\n"
+     "- `timeout`: seconds to wait for a message; 0 does not wait, None waits for ever. A\n"
+     "  waiting thread sleeps. Closing the store or deleting the queue ends the wait with\n"
+     "  StoreClosed. A signal handler, also that of Ctrl-C, runs within 50 ms.\n"
+     "- `lease`: seconds after which the message is ready again if it is not settled; see\n"
+     "  touch(). None: no such end.\n\n"
+     "Raises StoreCorrupt if the bytes of the message are damaged. That message is set aside:\n"
+     "it stays unacked, `Store.findings` names it, and the next get() goes on behind it. Also\n"
+     "StoreFailed, StoreClosed and ReadOnly.\n\n"
+     "Cost: O(1) and one copy of the body."},
     {"ack", ack, METH_O,
      "ack($self, message, /)\n--\n\n"
-     "Settle a delivered message (or its ReqId): it is done and will not come back.\n\n"
-     "Raises UnknownMessage if it was never published or is not delivered, AlreadyAcked if it is\n"
-     "gone, LeaseExpired if its lease has ended; then nothing changed. Cost: O(1), no system call; "
-     "durable like a publish."},
+     "Settle a delivered message: it is done and will not come back.\n\n"
+     "A Message, or its token, settles the delivery that gave it, and no other. A ReqId (an\n"
+     "int) settles whichever delivery is current.\n\n"
+     "Raises UnknownMessage if the message was never published or is not delivered,\n"
+     "AlreadyAcked if it is gone, DeliveryEnded (LeaseExpired in a queue with leases) if\n"
+     "another consumer has it now. Then nothing is changed. Also StoreFailed, StoreClosed and\n"
+     "ReadOnly.\n\n"
+     "Cost: O(1), no system call. An ack survives kill -9 when this returns, and a power cut\n"
+     "once it is synced, as a publish does."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -433,7 +389,7 @@ static PyType_Slot calls_slots[] = {
     {Py_tp_dealloc, calls_dealloc},
     {Py_tp_methods, calls_methods},
     {Py_tp_members, calls_members},
-    {Py_tp_doc, "The verbs of a queue that are called once per message."},
+    {Py_tp_doc, "The verbs of a queue that are called once for each message."},
     {0, NULL},
 };
 
@@ -441,9 +397,10 @@ static PyType_Spec calls_spec = {"qindex._calls.QueueCalls", sizeof(Calls), 0,
                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, calls_slots};
 
 static PyMethodDef module_methods[] = {
-    {"to_req_ids", to_req_ids, METH_O, NULL},
+    {"to_deliveries", to_deliveries, METH_O, NULL},
     {"join_bodies", qi_join_bodies, METH_O, NULL},
-    {"new_message_type", new_message_type, METH_NOARGS, NULL},
+    {"decode_headers", qi_decode_headers, METH_O, NULL},
+    {"new_message_type", qi_new_message_type, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -456,14 +413,19 @@ PyMODINIT_FUNC PyInit__calls(void);
 __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__calls(void) {
     PyObject *module = PyModule_Create(&module_def);
     PyObject *calls = module ? PyType_FromSpec(&calls_spec) : NULL;
-    PyObject *fields = calls ? PyType_FromSpec(&fields_spec) : NULL;
-    if (!fields || PyModule_AddObjectRef(module, "QueueCalls", calls) != 0 ||
-        PyModule_AddObjectRef(module, "MessageFields", fields) != 0) {
+    PyObject *fields = calls ? PyType_FromSpec(&qi_fields_spec) : NULL;
+    PyObject *details = fields ? PyType_FromSpec(&qi_details_spec) : NULL;
+    if (!details || qi_make_option_names() != 0 ||
+        PyModule_AddObjectRef(module, "QueueCalls", calls) != 0 ||
+        PyModule_AddObjectRef(module, "MessageFields", fields) != 0 ||
+        PyModule_AddObjectRef(module, "MessageDetails", details) != 0) {
         Py_XDECREF(module);
         module = NULL;
         Py_CLEAR(fields);
+        Py_CLEAR(details);
     }
-    fields_type = (PyTypeObject *)fields;
+    qi_fields_type = (PyTypeObject *)fields;
+    qi_details_type = (PyTypeObject *)details;
     Py_XDECREF(calls);
 #ifdef Py_GIL_DISABLED
     if (module) /* else the import would turn it on */

@@ -8,8 +8,72 @@
 #endif
 #include <Python.h>
 
-/* join_bodies(bodies): bytes objects as one, and their sizes as the bytes of an array of uint32_t. TypeError for any that is
- * none, ValueError for one of 4 GiB or more. Cost: one copy; b"".join() and an array of sizes cost three times as much. */
+#include <stdint.h>
+
+#include "queue/queue.h"
+
+/* A message: MessageFields (fields.c). */
+typedef struct {
+    PyObject_HEAD PyObject *req_id, *body, *details;
+    PyObject *owner;             /* a weak reference to the Calls that took it; NULL: nobody did */
+    unsigned long long due_us;   /* until which it is, or was, delayed; 0: it was not */
+    unsigned long long delivery; /* which of the message's deliveries: see qi_ack */
+} Fields;
+
+/* What a message has besides: MessageDetails (details.c). */
+typedef struct {
+    PyObject_HEAD PyObject *queue, *headers, *expires_at, *dead;
+    int delivery_count, priority;
+    char redelivered, persistent;
+} Details;
+
+/* The verbs of a queue (calls.c). */
+typedef struct {
+    PyObject_HEAD struct qi_queue *queue;
+    PyObject *message_type; /* derives from MessageFields */
+    PyObject *plain;        /* the details of a message with nothing special */
+    PyObject *weak_list;    /* of CPython */
+    PyObject *weak;         /* a weak reference to this, for the messages */
+    int confirm_all;        /* every publish and ack waits for a sync */
+    int may_wait;           /* else what cannot be done at once goes to the Python method */
+} Calls;
+
+extern PyTypeObject *qi_fields_type, *qi_details_type;
+extern PyType_Spec qi_fields_spec, qi_details_spec;
+
+/* The details of a message whose headers stand at `payload`: a new reference. `plain` is what one
+ * of its queue has that is nothing special. */
+PyObject *qi_details_of(PyObject *plain, const qi_message *message, const char *payload);
+
+/* What the caller of publish() says besides the body. */
+struct qi_publish_options {
+    struct qi_given given;
+    int confirm;
+    uint8_t table[1024]; /* the headers, if they fit */
+};
+
+/* Reads the options of a publish, and those of a get, as they may be given: the values at `values`
+ * belong to `keywords`, a tuple or NULL. 0, without an exception: one of them is unusual, or wrong;
+ * the Python method knows. */
+int qi_read_publish_options(const qi_queue *queue, PyObject *const *values, PyObject *keywords,
+                            struct qi_publish_options *options);
+int qi_read_get_options(PyObject *const *values, PyObject *keywords, int *waits,
+                        uint64_t *lease_us);
+int qi_make_option_names(void); /* -1: an exception */
+
+/* The table of these headers; `*size` is 0 for {}. 0, without an exception: they are
+ * unusual, or need more room. */
+int qi_encode_headers(PyObject *headers, uint8_t *table, size_t room, uint32_t *size);
+
+/* decode_headers(table): the dict, or None if there is anything unusual in it. */
+PyObject *qi_decode_headers(PyObject *module, PyObject *table);
+
+/* new_message_type(): one for each interpreter, as message.py puts functions on it. */
+PyObject *qi_new_message_type(PyObject *module, PyObject *none);
+
+/* join_bodies(bodies): bytes objects as one, and their sizes as the bytes of an array of uint32_t.
+ * TypeError for any that is none, ValueError for one of 4 GiB or more. Cost: one copy; b"".join()
+ * and an array of sizes cost three times as much. */
 PyObject *qi_join_bodies(PyObject *module, PyObject *bodies);
 
 #endif

@@ -1,5 +1,5 @@
 /* join.c - the bodies of a batch, one behind the other, as the core takes them. */
-#include "calls.h"
+#include "python/calls.h"
 
 #include <string.h>
 

@@ -1,10 +1,4 @@
-"""The `qindex` command: `main` chooses, one file per command does, `screen` shows.
+"""The `qindex` command. `main` chooses; one file per command does, or the `command` of a folder.
 
-A command's file has `configure(parser)`, its arguments, and `run(options, screen)`, which returns
-the exit code. `text` turns bytes, times and foreign names into words; `stores` opens read-only.
-`sources` reads messages of stores and of dead brokers' directories alike, `messages` has their form
-and the options that choose them, `checkpoint` lets a command that was killed go on.
-`spark_fleet` is what the commands for many directories share.
-`demo` is spread over demo_node.* (the dead node that ships), demo_writer (the process that is
-killed) and demo_proof (what must come back, and whether it did).
+Nobody else imports it. What commands share with tables and reports is in qindex.look.
 """

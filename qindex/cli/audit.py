@@ -8,19 +8,19 @@ what is examined; a store that is in use may be examined, too.
 Each index is read, joined with the stored bodies, and all checksums are checked.
 What is found, the worst first:
 
-  damage    lost, damaged body, unreadable, damaged file, ack without publish,
-            references, duplicate, account
-  warning   expired (but still kept), stuck (delivered, not acked, and the queue
-            has gone on), poison (delivered again and again)
+  damage    lost, damaged body, unreadable, not recognised, damaged file, ack
+            without publish, references, duplicate, account
+  warning   expired (but still kept), stuck (delivered, not acked, and others that
+            came much later were delivered), poison (delivered again and again)
   note      orphan bodies (garbage), and what explains itself
 
 DIR/queues, files and findings have a folder for each broker and day. The same
 audit on the same day replaces its own files.
 
-  --master  auto (default): one process, or all cores with Spark if there is so
-            much to read that it pays and pyspark is there. none: one process.
-            Anything else is a master's URL: local[4], spark://host:7077, yarn;
-            all its machines have to see the paths and DIR
+  --jobs    so many processes of this machine; default: one per core, if there is
+            enough to read for them. No Java is started
+  --master  Spark's, instead: spark://host:7077, yarn; all its machines have to
+            see the paths and DIR. local[4] works, too, but costs more than --jobs
 
 exit codes: 0 nothing is damaged; 1 something is (with --strict also: there are
 warnings); 2 nothing to examine, or refused.
@@ -34,11 +34,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from qindex.cli.screen import Screen
-from qindex.cli.spark_fleet import add_fleet, choose_master, session_on, units_apart
-from qindex.cli.text import count, duration, printable, rate, size
+from qindex.cli.arguments import add_output
+from qindex.cli.spark_fleet import add_fleet, choose_way, session_if_asked, stopping, units_apart
+from qindex.look.screen import Screen
+from qindex.look.text import count, duration, printable, rate, size, written_id
+from qindex.private import make_folder
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from qindex.spark.audit import Report, Summary
     from qindex.spark.examine import Limits
     from qindex.spark.output import Output
@@ -53,58 +57,74 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_fleet(parser)
     parser.add_argument("--out", metavar="DIR", required=True, help="where tables and report go")
     parser.add_argument(
-        "--stuck-behind", metavar="N", type=int, default=10_000, help="ReqIds since; 10,000"
+        "--stuck-behind",
+        metavar="N",
+        type=int,
+        default=10_000,
+        help="a message is stuck if N later ones were delivered (default: 10,000)",
     )
     parser.add_argument(
-        "--poison", metavar="N", type=int, default=5, help="deliveries from which on; 5"
+        "--poison",
+        metavar="N",
+        type=int,
+        default=5,
+        help="a message is poison from N deliveries on (default: 5)",
     )
     parser.add_argument("--no-bodies", action="store_true", help="do not read stored bodies")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings, too")
-    parser.add_argument("--json", action="store_true", help="print JSON: account, all summaries")
-    parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
+    add_output(parser, "JSON: account, all summaries")
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     units = units_apart(options, options.out, "audit")
+    from qindex.spark.audit_page import write_report
     from qindex.spark.examine import Limits
     from qindex.spark.output import Output
-    from qindex.spark.report import write_report
 
     limits = Limits(options.stuck_behind, options.poison, not options.no_bodies)
     out = Path(options.out).resolve()
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     output = Output(str(out), f"{datetime.now(UTC):%Y-%m-%d}")
-    master, why = choose_master(options.master, [unit.bytes for unit in units])
-    if master is None:
-        report = _in_this_process(screen, units, limits, output)
-    else:
-        report = _on_spark(screen, options, master, limits, output)
+    way = choose_way(options, [unit.bytes for unit in units])
+    with session_if_asked(screen, way) as spark:
+        if spark is None:
+            report = _here(screen, units, limits, output, way.jobs)
+        else:
+            report = _on_spark(screen, options, spark, limits, output)
     page = write_report(out, report)
     if options.json:
         screen.json(_as_json(report, page))
     else:
-        _show(screen, report, why, page)
+        _show(screen, report, way.why, page)
     wrong = report.has("damage") or (options.strict and report.has("warning"))
     return 1 if wrong else 0
 
 
-def _in_this_process(screen: Screen, units: list[Unit], limits: Limits, output: Output) -> Report:
+def _here(screen: Screen, units: list[Unit], limits: Limits, output: Output, jobs: int) -> Report:
     from qindex.spark.audit import run as run_audit
 
     with screen.progress("examining", "bytes") as progress:
-        return run_audit(units, limits, output, progress.at)
+        return run_audit(units, limits, output, progress.at, jobs)
 
 
 def _on_spark(
-    screen: Screen, options: argparse.Namespace, master: str, limits: Limits, output: Output
+    screen: Screen,
+    options: argparse.Namespace,
+    spark: SparkSession,
+    limits: Limits,
+    output: Output,
 ) -> Report:
     from qindex.spark.audit import run_on_spark
     from qindex.spark.remote import absolute
 
-    paths = [absolute(path) for path in options.paths]
-    with session_on(screen, master) as spark, screen.progress("examining", "tasks") as progress:
+    with screen.progress("examining", "tasks") as progress:
         return run_on_spark(
-            spark, paths, limits, output, format_name=options.format, progress=progress.at
+            spark,
+            [absolute(path) for path in options.paths],
+            limits,
+            output,
+            format_name=options.format,
+            progress=stopping(progress.at),
         )
 
 
@@ -134,7 +154,7 @@ def _show(screen: Screen, report: Report, why: str, page: Path) -> None:
 
 
 def _show_brokers(screen: Screen, report: Report) -> None:
-    from qindex.spark.report import garbage_of
+    from qindex.spark.audit_page import garbage_of
 
     ranked = sorted(report.summaries, key=_rank)
     columns = ["<broker", "<format", ">queues", ">live", ">lost", ">garbage", ">recovery", "<worst"]
@@ -191,11 +211,14 @@ def _told(row: dict[str, Any]) -> str:
     """Where, which message, what."""
     place = [printable(row["queue"])] if row.get("queue") else []
     if row.get("req_id") is not None:
-        place.append(f"message {row['req_id']:,}")
-    if row.get("file"):
-        place.append(f"{printable(row['file'])} at byte {row.get('offset', 0):,}")
+        place.append(f"message {written_id(row['req_id'])}")
+    if file := row.get("file"):  # of a queue: its folder's name says nothing to people
+        file = file.rpartition("/")[2] if row.get("queue") and "." in file else file
+        if "." in file or not row.get("queue"):
+            place.append(f"{printable(file)} at byte {row.get('offset', 0):,}")
     times = f" ({row['count']:,})" if row["count"] > 1 else ""
-    return f"{row['kind']}{times}: {', '.join(place)}: {printable(row['text'])}"
+    parts = [f"{row['kind']}{times}", ", ".join(place), printable(row["text"])]
+    return ": ".join(filter(None, parts))
 
 
 def _as_json(report: Report, page: Path) -> dict[str, Any]:
@@ -206,9 +229,29 @@ def _as_json(report: Report, page: Path) -> dict[str, Any]:
         "day": report.day,
         "seconds": report.seconds,
         "bytes": report.bytes,
-        "queues": report.queues,
-        "account": {name: report.sum(name) for name in SUMS},
+        "queue_count": report.queues,
+        "account": _as_told({name: report.sum(name) for name in SUMS}),
         "kinds": report.kinds,
         "report": str(page),
-        "directories": [asdict(summary) for summary in report.summaries],
+        "directories": [_summary_as_json(summary) for summary in report.summaries],
     }
+
+
+def _summary_as_json(summary: Summary) -> dict[str, Any]:
+    renamed = {"source": "path", "queues": "queue_count"}
+    return {renamed.get(key, key): _as_told(value) for key, value in asdict(summary).items()}
+
+
+def _as_told(value: Any) -> Any:
+    """The tables have microseconds, and ReqIds as numbers; JSON has seconds, and their digits."""
+    if isinstance(value, list):
+        return [_as_told(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    told = {key: _as_told(inner) for key, inner in value.items()}
+    if "req_id" in told:
+        told["req_id"] = written_id(told["req_id"])
+    if "recovery_us" in told:
+        spent = told.pop("recovery_us")
+        told["recovery_seconds"] = spent / 1e6 if isinstance(spent, (int, float)) else spent
+    return told

@@ -16,7 +16,8 @@ In a pipe the bytes are written as they are. On a terminal what could steer it
 is shown as backslash escapes.
 
 exit codes: 0 written (also if there was nothing); 1 something is damaged, the
-rest is written; 2 no such directory or queue; 141 the reader of the pipe went.
+rest is written, or the one message of --req-id N is not there; 2 no such
+directory or queue; 141 the reader of the pipe went.
 """
 
 from __future__ import annotations
@@ -25,35 +26,37 @@ import argparse
 import re
 from typing import Final
 
-from qindex.cli.messages import add_choice, choice_of
-from qindex.cli.screen import Screen
-from qindex.cli.sources import chosen, open_source, tell_damage
-from qindex.cli.text import printable
+from qindex.cli.arguments import add_directory
+from qindex.look.members import add_members
+from qindex.look.messages import add_choice, choice_of
+from qindex.look.screen import Screen
+from qindex.look.sources import chosen, open_source
+from qindex.look.telling import tell_damage
 
 _ESCAPES: Final = {"n": "\n", "t": "\t", "0": "\0", "\\": "\\"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dir", metavar="DIR", help="a store, or a dead broker's directory")
+    add_directory(parser)
+    add_members(parser)
     add_choice(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--separator", type=_unescaped, default=b"\n", metavar="TEXT", help=r"default: \n"
     )
-    how.add_argument("--lengths", action="store_true", help="lengths before bodies, binary")
+    how.add_argument(
+        "--lengths", action="store_true", help="write 4 bytes with its length before each body"
+    )
     how.add_argument("--jsonl", action="store_true", help="one JSON object per message")
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with open_source(options.dir, screen) as source:
+    with open_source(options.dir, screen, options.member) as source:
         for message in chosen(source, choice_of(options)):
             if options.jsonl:
                 screen.json(message.as_json(), indent=None)
             elif options.lengths:
                 screen.raw(len(message.body).to_bytes(4, "big") + message.body)
-            elif screen.is_terminal:
-                lines = message.body.decode(errors="backslashreplace").split("\n")
-                screen.line("\n".join(map(printable, lines)))
             else:
                 screen.raw(message.body + options.separator)
         return tell_damage(screen, source)

@@ -19,31 +19,32 @@ import argparse
 import time
 
 import qindex
+from qindex.cli.arguments import add_directory, add_output
 from qindex.cli.dead import check, dead_node
-from qindex.cli.screen import Screen
-from qindex.cli.stores import (
+from qindex.look.members import add_members
+from qindex.look.screen import Screen
+from qindex.look.stores import (
     damage_count,
     finding_as_json,
     open_to_look,
     queue_names,
-    show_findings,
 )
-from qindex.cli.text import count, duration, printable, size
+from qindex.look.text import count, duration, printable, size
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE", help="its directory, or a dead broker's")
-    parser.add_argument("--json", action="store_true", help="print JSON: counts and all findings")
-    parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
+    add_directory(parser)
+    add_members(parser)
+    add_output(parser, "JSON: counts and all findings")
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    node = dead_node(options.store, screen)
+    node = dead_node(options.dir, screen, options.member)
     if node is not None:
         with node:
-            return check(node, screen, options.store, as_json=options.json)
+            return check(node, screen, options.dir, as_json=options.json)
     started = time.monotonic()
-    with open_to_look(options.store) as store:
+    with open_to_look(options.dir) as store:
         with screen.progress(f"reading {printable(store.path)}") as progress:
             progress.at(0)
             findings = store.check()
@@ -60,14 +61,15 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
                 "damage": damage,
                 "notes": len(findings) - damage,
                 "findings": [finding_as_json(finding) for finding in findings],
-                "queues": figures.queues,
+                "queue_count": figures.queues,
                 "messages": messages,
                 "message_files": figures.message_files,
+                "message_bytes": figures.message_bytes,
                 "seconds": round(seconds, 6),
             }
         )
     else:
-        show_findings(screen, findings, names)
+        screen.findings(findings)
         read = f"{count(figures.queues, 'queue')}, {count(messages, 'message')},"
         read += f" {count(figures.message_files, 'message file')} ({size(figures.message_bytes)}),"
         read += f" read in {duration(seconds)}"
@@ -80,5 +82,5 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 def _depth(store: qindex.Store, name: str) -> int:
     try:
         return len(store.queue(name, create=False))
-    except (qindex.StoreCorrupt, qindex.QueueMissing):
+    except (qindex.StoreCorrupt, qindex.FormatError, qindex.QueueMissing, qindex.DiskError):
         return 0

@@ -7,13 +7,13 @@ or the new one, whenever the process dies. It names the job, so that no other jo
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from qindex.cli.screen import CommandError
-from qindex.cli.sources import Position
+from qindex.look.screen import CommandError
+from qindex.look.sources import Position
+from qindex.private import replace_file
 
 _BYTES_MAX: Final = 1 << 20
 _VERSION: Final = 1
@@ -62,20 +62,5 @@ class Checkpoint:
             "state": self.state,
             "complete": complete,
         }
-        draft = self.path.with_name(self.path.name + ".new")
-        with draft.open("w", encoding="ascii") as file:
-            json.dump(told, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path)
-        sync_folder(self.path.parent)
+        replace_file(self.path, json.dumps(told).encode("ascii"))
         self.position, self.complete = position, complete
-
-
-def sync_folder(path: Path) -> None:
-    """Makes the names in it durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

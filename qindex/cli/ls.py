@@ -13,39 +13,58 @@ from __future__ import annotations
 import argparse
 
 import qindex
+from qindex.cli.arguments import add_directory, add_output
 from qindex.cli.dead import dead_node, ls
-from qindex.cli.screen import Screen
-from qindex.cli.stores import QueueGone, nameless_queue_count, open_queue, open_to_look
-from qindex.cli.text import count, printable
+from qindex.look.members import add_members
+from qindex.look.screen import Screen
+from qindex.look.stores import QueueGone, nameless_queue_count, open_queue, open_to_look
+from qindex.look.text import count, printable
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE", help="its directory, or a dead broker's")
-    parser.add_argument("--json", action="store_true", help="print JSON: a list of objects")
+    add_directory(parser)
+    add_members(parser)
+    add_output(parser, "JSON: a list of objects", progress=False)
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    node = dead_node(options.store, screen)
+    node = dead_node(options.dir, screen, options.member)
     if node is not None:
         with node:
             return ls(node, screen, as_json=options.json)
     rows: list[tuple[str, int | None]] = []
-    with open_to_look(options.store) as store:
+    errors: dict[str, str] = {}
+    refused: set[str] = set()  # it is not damaged, but only a newer qindex understands it
+    with open_to_look(options.dir) as store:
         for name in store.queues():
             try:
                 rows.append((name, len(open_queue(store, name))))
             except QueueGone:
                 continue
-            except qindex.StoreCorrupt:
+            except (qindex.StoreCorrupt, qindex.FormatError) as error:
                 rows.append((name, None))
+                errors[name] = str(error)
+                if isinstance(error, qindex.FormatError):
+                    refused.add(name)
+                    screen.error(str(error))
         nameless = nameless_queue_count(store)
     if options.json:
-        screen.json([{"queue": name, "messages": depth} for name, depth in rows])
+        screen.json(
+            [{"queue": name, "messages": n, "error": errors.get(name, "")} for name, n in rows]
+        )
     elif rows:
-        cells = [(printable(n), "damaged" if depth is None else f"{depth:,}") for n, depth in rows]
+        cells = [
+            (printable(n), f"{depth:,}" if depth is not None else _why_not(n, refused))
+            for n, depth in rows
+        ]
         screen.table(["<queue", ">messages"], cells)
     elif screen.is_terminal:
         screen.line("  no queues yet")
-    if nameless and not options.json:
-        screen.line(f"  {count(nameless, 'queue')} whose name is damaged: see qindex check")
+    if nameless:
+        told = f"{count(nameless, 'queue')} whose name is damaged: see qindex check"
+        screen.error(told) if options.json else screen.line(f"  {told}")
     return 1 if nameless or any(depth is None for _, depth in rows) else 0
+
+
+def _why_not(name: str, refused: set[str]) -> str:
+    return "refused" if name in refused else "damaged"

@@ -16,15 +16,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain
 from typing import Any, Final
 
-from qindex.cli.messages import Choice, Found, add_choice, choice_of, properties_of
-from qindex.cli.screen import CommandError, Screen
-from qindex.cli.sources import Source, chosen_names, open_source, tell_damage
-from qindex.cli.stores import QueueGone
-from qindex.cli.text import count, printable, shorten, size
+from qindex.cli.arguments import add_directory, add_output
+from qindex.look.members import add_members
+from qindex.look.messages import Choice, Found, add_choice, choice_of, properties_of
+from qindex.look.screen import CommandError, Screen
+from qindex.look.sources import Source, chosen_names, open_source
+from qindex.look.stores import QueueGone
+from qindex.look.telling import tell_damage, why_missing
+from qindex.look.text import count, printable, shorten, size
+from qindex.moments import utc, utc_of
 
 TEXT_LINES_MAX: Final = 8
 TEXT_COLUMNS_MAX: Final = 160
@@ -34,17 +38,23 @@ INDENT: Final = "      "
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="DIR", help="a store, or a dead broker's directory")
+    add_directory(parser)
+    add_members(parser)
     add_choice(parser, limit=5)
     parser.add_argument(
-        "--bodies", choices=["text", "hex", "raw"], default="text", help="default: text"
+        "--bodies",
+        choices=["text", "hex", "raw"],
+        default="text",
+        help="how bodies are shown (default: text)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON Lines: one object each")
+    add_output(parser, "JSON Lines: one object each", progress=False)
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     choice = choice_of(options)
-    with open_source(options.store, screen) as source:
+    if options.json and options.bodies != "text":
+        raise CommandError("--bodies is for people: JSON has each body as a whole")
+    with open_source(options.dir, screen, options.member) as source:
         shown = 0
         for name in chosen_names(source, choice):
             try:
@@ -96,11 +106,7 @@ def _the_one(source: Source, name: str, req_id: int, messages: Iterator[Found]) 
     """A single message that was asked for and is not there is an error, not an empty answer."""
     found = list(messages)
     if not found and not source.damaged:
-        where = f"no message {req_id} in {printable(name)!r}"
-        next_req_id = source.next_req_id(name)
-        if next_req_id is None or req_id < next_req_id:
-            raise CommandError(f"{where}: it was acked, expired, or is not in the wanted state")
-        raise CommandError(f"{where}: it is not published yet")
+        raise CommandError(why_missing(source, name, req_id))
     return iter(found)
 
 
@@ -127,7 +133,7 @@ def flags_of(message: Found) -> Iterator[str]:
     if message.state == "expired":
         yield "expired"
     if message.state == "delayed" and message.due_at is not None:
-        yield f"due {_moment(message.due_at)}"
+        yield f"due {utc(int(message.due_at))}"
     if message.redelivered:
         yield "redelivered"
     if message.delivery_count > 1:
@@ -135,14 +141,7 @@ def flags_of(message: Found) -> Iterator[str]:
     if not message.persistent:
         yield "transient"
     if message.expires_at is not None:
-        yield f"expires {_moment(message.expires_at)}"
-
-
-def _moment(seconds: float) -> str:
-    try:
-        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, ValueError):
-        return f"{seconds:.0f} seconds after 1970"
+        yield f"expires {utc(int(message.expires_at))}"
 
 
 def _pairs(screen: Screen, values: dict[str, Any]) -> str:
@@ -156,7 +155,7 @@ def _pairs(screen: Screen, values: dict[str, Any]) -> str:
 def value_as_text(value: Any) -> str:
     """A header's value, fit for a terminal."""
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%dT%H:%M:%SZ}"
+        return utc_of(value)
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, str) and value.isprintable() and value and " " not in value:
@@ -174,12 +173,12 @@ def body_lines(body: bytes, how: str) -> Iterator[str]:
     except UnicodeDecodeError:
         yield from _hex_lines(body[:HEX_BYTES_MAX])
         if len(body) > HEX_BYTES_MAX:
-            yield f"… {len(body) - HEX_BYTES_MAX:,} more bytes: --bodies hex, or raw"
+            yield f"… {count(len(body) - HEX_BYTES_MAX, 'more byte')}: --bodies hex, or raw"
         return
     for line in lines[:TEXT_LINES_MAX]:
         yield shorten(printable(line), TEXT_COLUMNS_MAX)
     if len(lines) > TEXT_LINES_MAX:
-        yield f"… {len(lines) - TEXT_LINES_MAX:,} more lines: --bodies raw"
+        yield f"… {count(len(lines) - TEXT_LINES_MAX, 'more line')}: --bodies raw"
 
 
 def _hex_lines(body: bytes) -> Iterator[str]:

@@ -9,12 +9,12 @@ Each task reads its part and writes one file. Killed at any moment, it goes on
 when the same command is run again: DIR/_export.json has the plan, and files that
 are complete stay. Of a store in use each part is as it was when it was read.
 
-  --master  auto (default): one process, or all cores with Spark if there is so
-            much to read that it pays and pyspark is there. none: one process.
-            Anything else is a master's URL: local[4], spark://host:7077, yarn;
-            all its machines have to see the paths and DIR
+  --jobs    so many processes of this machine; default: one per core, if there is
+            enough to read for them. No Java is started
+  --master  Spark's, instead: spark://host:7077, yarn; all its machines have to
+            see the paths and DIR. local[4] works, too, but costs more than --jobs
 
-For one store and a single file see qindex export --parquet.
+For one store and a single file see qindex export.
 
 exit codes: 0 complete; 1 complete, but what is damaged is left out; 2 nothing to
 export, or refused (DIR holds something else); 130 interrupted: run it again.
@@ -26,24 +26,40 @@ import argparse
 import time
 from typing import Any
 
-from qindex.cli.messages import STATES
-from qindex.cli.screen import CommandError, Screen
-from qindex.cli.spark_fleet import add_fleet, session_if_it_pays, units_apart
-from qindex.cli.text import count, duration, printable, rate, size
+from qindex.cli.arguments import add_output
+from qindex.cli.spark_fleet import add_fleet, choose_way, session_if_asked, stopping, units_apart
+from qindex.look.messages import STATES
+from qindex.look.screen import CommandError, Screen
+from qindex.look.text import count, duration, printable, rate, size
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_fleet(parser)
-    parser.add_argument("--out", metavar="DIR", required=True, help="new, empty, or to go on with")
-    parser.add_argument("--queues", metavar="NAMES", default="", help="names or patterns, commas")
     parser.add_argument(
-        "--states", metavar="STATES", default=",".join(STATES), help="some of these"
+        "--out",
+        metavar="DIR",
+        required=True,
+        help="folder for the Parquet files; an export in it goes on",
     )
     parser.add_argument(
-        "--columns", metavar="NAMES", default="*", help="with commas; default: all of them"
+        "--queues",
+        metavar="NAMES",
+        default="",
+        help="only these queues: names or patterns, with commas",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON: the account")
-    parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
+    parser.add_argument(
+        "--states",
+        metavar="STATES",
+        default=",".join(STATES),
+        help="only messages in these states, with commas",
+    )
+    parser.add_argument(
+        "--columns",
+        metavar="NAMES",
+        default="*",
+        help="only these columns, with commas (default: all)",
+    )
+    add_output(parser, "JSON: the account")
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
@@ -59,19 +75,29 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         choice = choice_of({"queues": options.queues, "states": options.states})
     except ValueError as error:
         raise CommandError(str(error)) from None
+    if not choice.states:
+        raise CommandError(f"--states names none of {', '.join(STATES)}")
     choices = {"queues": options.queues, "states": sorted(choice.states), "format": options.format}
     job = Job([absolute(path) for path in options.paths], columns, choices)
     started = time.monotonic()
-    sizes = [unit.bytes for unit in units]
-    with session_if_it_pays(screen, options.master, sizes, splits=True) as (spark, why):
+    way = choose_way(options, [unit.bytes for unit in units], splits=True)
+    with session_if_asked(screen, way) as spark:
         try:
             with screen.progress("exporting", "tasks") as progress:
-                account = export(spark, units, options.out, job, choice, progress=progress.at)
+                account = export(
+                    spark,
+                    units,
+                    options.out,
+                    job,
+                    choice,
+                    progress=stopping(progress.at),
+                    jobs=way.jobs,
+                )
         except ExportRefused as error:
             raise CommandError(str(error)) from None
         except KeyboardInterrupt:
             raise CommandError("interrupted: run the same command again to go on", 130) from None
-    _show(screen, options, account, why, time.monotonic() - started)
+    _show(screen, options, account, way.why, time.monotonic() - started)
     return 1 if account["damaged"] else 0
 
 
@@ -79,12 +105,14 @@ def _show(
     screen: Screen, options: argparse.Namespace, account: dict[str, Any], why: str, seconds: float
 ) -> None:
     for text in account["told"]:
-        screen.error(text)
+        screen.error(printable(text))
     if account["damaged"]:
         places = count(account["damaged"], "damaged place")
         screen.error(f"{places}, left out here: 'qindex audit' lists all damage")
     if options.json:
-        screen.json({**account, "how": why, "seconds": seconds, "out": options.out})
+        renamed = {"files": "file_count", "told": "warnings"}
+        figures = {renamed.get(key, key): value for key, value in account.items()}
+        screen.json({**figures, "how": why, "seconds": seconds, "out": options.out})
         return
     told = f"{count(account['messages'], 'message')} in {count(account['files'], 'file')}"
     told += f" ({size(account['bytes'])}) in {printable(options.out)}"

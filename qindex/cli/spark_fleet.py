@@ -4,31 +4,49 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from qindex.cli.screen import CommandError, Screen
-from qindex.cli.text import size
+from qindex.look.screen import CommandError, Screen
+from qindex.look.text import size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from qindex.spark.plan import Unit
 
+JOBS_PAY_BYTES: Final = (
+    1_000_000_000  # two processes cost 0.5 s each to begin with; docs/spark/clusters.rst
+)
+_interrupted: Final = threading.Event()
+
 
 def add_fleet(parser: argparse.ArgumentParser) -> None:
-    """PATH ..., --format, --master: what is read, and where the work is done."""
-    parser.add_argument("paths", metavar="PATH", nargs="+", help="directories, or what holds them")
+    """DIR ..., --format, --master: what is read, and where the work is done."""
+    parser.add_argument("paths", metavar="DIR", nargs="+", help="directories, or what holds them")
     parser.add_argument("--format", help="only directories of this format")
-    parser.add_argument("--master", metavar="URL", default="auto", help="auto, none, or Spark's")
+    parser.add_argument(
+        "--master",
+        metavar="URL",
+        default="auto",
+        help="where to work: auto, none, or a Spark master",
+    )
+    parser.add_argument(
+        "--jobs", metavar="N", type=int, default=0, help="processes here; default: one per core"
+    )
 
 
 def find_units(options: argparse.Namespace) -> list[Unit]:
-    """What is at the paths. CommandError if there is nothing."""
+    """What is at the paths, also what cannot be read. CommandError if there is nothing."""
     from qindex.spark.plan import find
+    from qindex.spark.search import NOTHING
 
     try:
         units = find(options.paths, options.format)
@@ -36,7 +54,7 @@ def find_units(options: argparse.Namespace) -> list[Unit]:
         raise CommandError(f"{error.filename!r}: {error.strerror}") from None
     except ValueError as error:  # a URL that nobody knows
         raise CommandError(str(error)) from None
-    if not units:
+    if all(unit.problem == NOTHING for unit in units):
         raise CommandError(
             "no store and no dead broker's directory at " + ", ".join(map(repr, options.paths))
         )
@@ -47,67 +65,117 @@ def units_apart(options: argparse.Namespace, out: str, command: str) -> list[Uni
     """The same, for a command that writes into `out`: CommandError if that is inside of one."""
     if find_spec("pyarrow") is None:
         raise CommandError(f"{command} needs pyarrow: pip install 'qindex[parquet]'")
+    from qindex.spark.search import UNKNOWN
+
     units = find_units(options)
     target = Path(out).resolve()
     for unit in units:
-        if target.is_relative_to(unit.source):
+        if unit.format != UNKNOWN and target.is_relative_to(unit.source):
             raise CommandError(
                 f"{str(target)!r} is inside {unit.source!r}, where nothing is changed"
             )
     return units
 
 
-def choose_master(
-    asked: str, sizes: Sequence[int], *, splits: bool = False
-) -> tuple[str | None, str]:
-    """(Spark's master or None, why) for directories of these sizes.
+class Way(NamedTuple):
+    """How the work is done: on Spark's master, or without one in so many processes; and why."""
 
-    `splits`: several tasks may work at one directory.
+    master: str | None
+    jobs: int
+    why: str
+
+
+def choose_way(options: argparse.Namespace, sizes: Sequence[int], *, splits: bool = False) -> Way:
+    """For directories of these sizes. CommandError: --jobs makes no sense.
+
+    `splits`: several may work at one directory.
+
+    Spark on this machine alone is never chosen: its tasks do what these processes do, at the same
+    cost or more (docs/spark/clusters.rst), and it has to be started first.
     """
-    from qindex.spark.audit import SPARK_PAYS_BYTES
-
-    cores = os.cpu_count() or 1
-    if asked not in ("auto", "none"):
-        return asked, f"Spark with the master {asked}"
-    if asked == "none" or cores == 1:
-        return None, "one process"
-    pays = SPARK_PAYS_BYTES * cores
-    if sum(sizes) < pays:
-        return None, f"one process: Spark pays from about {size(pays)} on, with {cores} cores"
-    if not splits and sum(sizes) - max(sizes) < SPARK_PAYS_BYTES:
-        return None, "one process: most of it is in one directory, which is one task for Spark"
-    if find_spec("pyspark") is None:
-        return None, "one process; all cores with pip install 'qindex[spark]'"
-    return "local[*]", f"Spark on {cores} cores"
+    if options.jobs < 0:
+        raise CommandError(f"--jobs is 1 or more, not {options.jobs}")
+    if options.master not in ("auto", "none"):
+        if options.jobs:
+            raise CommandError("--jobs is for this machine; Spark's master says how many: local[4]")
+        return Way(options.master, 1, f"Spark with the master {options.master}")
+    cores = len(os.sched_getaffinity(0))
+    jobs = options.jobs or cores
+    jobs = jobs if splits else min(jobs, len(sizes))
+    if jobs <= 1:
+        return Way(None, 1, "one process")
+    if not options.jobs and sum(sizes) < JOBS_PAY_BYTES:
+        return Way(None, 1, f"one process: more pay from about {size(JOBS_PAY_BYTES)} on")
+    return Way(None, jobs, f"{jobs} processes")
 
 
 @contextmanager
 def session_on(screen: Screen, master: str) -> Iterator[SparkSession]:
-    """A session that knows format("qindex"); it ends with the block."""
+    """A session that knows format("qindex"); it ends with the block.
+
+    A Ctrl-C is noted, and is raised by check_interrupt(): in the middle of what Spark's Python
+    side sends to Java it would become a screen of Py4J's errors. A second one is raised at once.
+    """
     if find_spec("pyspark") is None:
         raise CommandError("Spark is not installed: pip install 'qindex[spark]', or --master none")
     from qindex.spark import register, start_session
 
+    _interrupted.clear()
+    before = signal.getsignal(signal.SIGINT)
+    _note_interrupts()
     try:
-        with screen.progress("starting Spark") as progress:
+        with screen.progress("starting Spark") as progress, ThreadPoolExecutor(1) as pool:
             progress.at(0)
-            spark = register(start_session(master))
+            # In the first thread Spark would handle signals itself.
+            spark = pool.submit(lambda: register(start_session(master))).result()
+        try:
+            check_interrupt()
+            yield spark
+        finally:
+            spark.stop()
     except RuntimeError as error:
         raise CommandError(str(error)) from None
-    try:
-        yield spark
     finally:
-        spark.stop()
+        with suppress(ValueError):
+            signal.signal(signal.SIGINT, before)
+
+
+def check_interrupt() -> None:
+    """KeyboardInterrupt if there was a Ctrl-C since the session began."""
+    if _interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+def _note_interrupts() -> None:
+    def note(number: int, frame: FrameType | None) -> None:
+        if _interrupted.is_set():
+            signal.default_int_handler(number, frame)
+        _interrupted.set()
+
+    with suppress(ValueError):  # another thread than the first gets no signals
+        signal.signal(signal.SIGINT, note)
+
+
+def stopping(progress: Callable[[int, int], object]) -> Callable[[int, int], None]:
+    """The same, but a Ctrl-C ends it."""
+
+    def at(done: int, total: int) -> None:
+        check_interrupt()
+        progress(done, total)
+
+    return at
 
 
 @contextmanager
-def session_if_it_pays(
-    screen: Screen, master: str, sizes: Sequence[int], *, splits: bool
-) -> Iterator[tuple[SparkSession | None, str]]:
-    """(a session, or None for one process; why)"""
-    chosen, why = choose_master(master, sizes, splits=splits)
-    if chosen is None:
-        yield None, why
-        return
-    with session_on(screen, chosen) as spark:
-        yield spark, why
+def session_if_asked(screen: Screen, way: Way) -> Iterator[SparkSession | None]:
+    """A session, or None: the work is done here. WorkerDied becomes a CommandError."""
+    from qindex.spark.spread import WorkerDied
+
+    try:
+        if way.master is None:
+            yield None
+        else:
+            with session_on(screen, way.master) as spark:
+                yield spark
+    except WorkerDied as error:
+        raise CommandError(str(error)) from None

@@ -9,10 +9,10 @@ Killed at any moment, it goes on when the same command is run again: a store tha
 has its name is complete, DIR/accounts has the account of each. One broker that
 cannot be recovered does not stop the others.
 
-  --master  auto (default): one process, or all cores with Spark if there is so
-            much to read that it pays and pyspark is there. none: one process.
-            Anything else is a master's URL: local[4], spark://host:7077, yarn;
-            all its machines have to see the paths and DIR
+  --jobs    so many processes of this machine; default: one per core, if there is
+            enough to read for them. No Java is started
+  --master  Spark's, instead: spark://host:7077, yarn; all its machines have to
+            see the paths and DIR. local[4] works, too, but costs more than --jobs
 
 exit codes: 0 all are recovered; 1 there is damage, messages are missing, or a
 broker could not be recovered; 2 nothing to recover, or refused (DIR has a store
@@ -25,46 +25,53 @@ import argparse
 import time
 from typing import Any
 
-from qindex.cli.screen import CommandError, Screen
-from qindex.cli.spark_fleet import add_fleet, session_if_it_pays, units_apart
-from qindex.cli.text import count, duration, printable, rate, size
+from qindex.cli.arguments import add_output, add_target
+from qindex.cli.spark_fleet import add_fleet, choose_way, session_if_asked, stopping, units_apart
+from qindex.look.screen import CommandError, Screen
+from qindex.look.text import count, duration, printable, rate, size
 
 COLUMNS = [
     "<broker", "<format", ">queues", ">live", ">recovered", ">bytes", ">expired", ">unreadable",
     ">damage",
 ]  # fmt: skip
 
+WRONG = ("error", "damage", "unreadable", "unstorable", "changed")  # each makes the exit code 1
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_fleet(parser)
-    parser.add_argument("--into", metavar="DIR", required=True, help="where the stores go")
+    add_target(parser, "--into", metavar="DIR", required=True, help="where the stores go")
     parser.add_argument(
         "--keep-expired",
         action="store_true",
         help="recover also what has expired meanwhile, without its expiry",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON: all accounts")
-    parser.add_argument("--progress", action="store_true", help="progress also without a terminal")
+    add_output(parser, "JSON: all accounts")
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    units = units_apart(options, options.into, "spark-recover")
+    units = units_apart(options, options.out, "spark-recover")
     from qindex.spark.recover import RecoverRefused, recover
+    from qindex.spark.search import UNKNOWN
 
     dead = [unit for unit in units if unit.format != "qindex"]
-    if not dead:
+    stores = len(units) - len(dead)
+    if not any(unit.format != UNKNOWN for unit in dead) and stores:
         raise CommandError("only stores of qindex are there: qindex salvage is for them")
+    if stores:
+        screen.error(f"{count(stores, 'store')} of qindex passed over: qindex salvage is for them")
     started = time.monotonic()
-    sizes = [unit.bytes for unit in dead]
-    with session_if_it_pays(screen, options.master, sizes, splits=False) as (spark, why):
+    way = choose_way(options, [unit.bytes for unit in dead])
+    with session_if_asked(screen, way) as spark:
         try:
             with screen.progress("recovering", "brokers") as progress:
                 accounts = recover(
                     spark,
                     dead,
-                    options.into,
+                    options.out,
                     keep_expired=options.keep_expired,
-                    progress=progress.at,
+                    progress=stopping(progress.at),
+                    jobs=way.jobs,
                 )
         except RecoverRefused as error:
             raise CommandError(str(error)) from None
@@ -72,10 +79,10 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             raise CommandError("interrupted: run the same command again to go on", 130) from None
     seconds = time.monotonic() - started
     if options.json:
-        screen.json({"how": why, "seconds": seconds, "brokers": accounts})
+        screen.json({"how": way.why, "seconds": seconds, "brokers": list(map(_as_json, accounts))})
     else:
-        _show(screen, accounts, options.into, why, seconds)
-    wrong = any(each["error"] or each["damage"] or each["unreadable"] for each in accounts)
+        _show(screen, accounts, options.out, way.why, seconds)
+    wrong = any(any(each.get(name) for name in WRONG) for each in accounts)
     return 1 if wrong else 0
 
 
@@ -93,18 +100,33 @@ def _show(
     before = sum(bool(each.get("before")) for each in accounts)
     now = [each for each in accounts if not each.get("before")]
     sums = {
-        name: sum(each[name] for each in accounts)
-        for name in ("live", "messages", "expired", "unreadable", "body_bytes")
+        name: sum(each.get(name, 0) for each in accounts)
+        for name in (
+            "live",
+            "messages",
+            "expired",
+            "unreadable",
+            "unstorable",
+            "dead_lettered",
+            "body_bytes",
+        )
     }
     screen.line()
     recovered = screen.paint(f"{sums['messages']:,} recovered", "bold")
     screen.line(
         f"{sums['live']:,} live = {recovered} + {sums['expired']:,} expired"
-        f" + {sums['unreadable']:,} unreadable"
+        f" + {sums['dead_lettered']:,} dead-lettered + {sums['unreadable']:,} unreadable"
+        f" + {sums['unstorable']:,} unstorable"
     )
     speed = rate(sum(each["messages"] for each in now), seconds)
     told = f"{size(sums['body_bytes'])} in {duration(seconds)} ({speed} messages/s; {why})"
     screen.line(f"{told}; {before} by an earlier run" if before else told)
+
+
+def _as_json(account: dict[str, Any]) -> dict[str, Any]:
+    """`out` is the store's name in DIR."""
+    renamed = {"source": "path", "into": "out", "queues": "queue_count"}
+    return {renamed.get(key, key): value for key, value in account.items()}
 
 
 def _row(account: dict[str, Any]) -> list[str]:

@@ -1,11 +1,11 @@
 """qindex stats: figures of a store.
 
-Show the figures of a store and of each of its queues: messages waiting, and of
-them unacked and delayed ones and dead letters; how long the oldest has waited,
-at least, as far as the files tell; what is in journals and segments, how full
-the message files are; of delayed messages when the next one is due. Reads only,
-also beside a process that writes. Of a dead broker's directory what qindex
-recover shows before it recovers.
+Show the figures of a store and of each of its queues: messages, and of them
+unacked and delayed ones and dead letters, and the age of the oldest, as qindex
+top shows them; what is in journals and segments, how full the message files are;
+of delayed messages when the next one is due. Reads only, also beside a process
+that writes. Of a dead broker's directory what qindex recover shows before it
+recovers.
 
 exit codes: 0 shown; 1 damage was met on the way (check reads everything and
 says more); 2 neither a store nor a dead broker's directory.
@@ -15,21 +15,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from typing import Any
 
 import qindex
+from qindex.cli.arguments import add_directory, add_output
 from qindex.cli.dead import dead_node, stats
-from qindex.cli.screen import Screen
-from qindex.cli.stores import (
-    QueueGone,
-    damage_count,
-    finding_as_json,
-    nameless_queue_count,
-    open_queue,
-    open_to_look,
-    queue_names,
-    show_findings,
-)
-from qindex.cli.text import count, due_in, duration, printable, size
+from qindex.cli.top.figures import queue_as_json, store_as_json
+from qindex.cli.top.pages import oldest_text, unacked_text
+from qindex.cli.top.views import QueueLook, StoreLook, Watch
+from qindex.look.members import add_members
+from qindex.look.screen import Screen
+from qindex.look.stores import finding_as_json
+from qindex.look.text import count, due_in, printable, size, written_id
 
 COLUMNS = [
     "<queue", ">messages", ">unacked", ">delayed", ">dead", ">oldest", ">next ReqId", ">dirty",
@@ -38,58 +35,49 @@ COLUMNS = [
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE", help="its directory, or a dead broker's")
-    parser.add_argument("--json", action="store_true", help="print JSON: all figures there are")
+    add_directory(parser)
+    add_members(parser)
+    add_output(parser, "JSON: all figures there are", progress=False)
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    node = dead_node(options.store, screen)
+    node = dead_node(options.dir, screen, options.member)
     if node is not None:
         with node:
-            return stats(node, screen, as_json=options.json)
-    queues: list[qindex.QueueStats] = []
-    damaged: dict[str, str] = {}
-    with open_to_look(options.store) as store:
-        for name in store.queues():
-            try:
-                queues.append(open_queue(store, name).stats())
-            except QueueGone:
-                continue
-            except qindex.StoreCorrupt as error:
-                damaged[name] = str(error)
-        figures = store.stats()
-        findings = store.findings
-        nameless = nameless_queue_count(store)
-        names = queue_names(store)
+            return stats(node, screen, options.dir, as_json=options.json)
+    look = Watch(options.dir).look()
     if options.json:
-        screen.json(
-            {
-                "path": store.path,
-                **dataclasses.asdict(figures),
-                "queue_stats": [dataclasses.asdict(queue) for queue in queues],
-                "damaged": damaged,
-                "nameless_queues": nameless,
-                "finding_list": [finding_as_json(finding) for finding in findings],
-            }
-        )
+        screen.json(_as_json(look))
     else:
-        _show(screen, store.path, figures, queues, damaged)
-        if findings:
-            screen.line()
-            show_findings(screen, findings, names)
-        if nameless:
-            screen.line(f"  {count(nameless, 'queue')} whose name is damaged: see qindex check")
-    return 1 if damaged or nameless or damage_count(findings) else 0
+        _show(screen, look)
+    return 1 if look.damage or look.nameless else 0
 
 
-def _show(
-    screen: Screen,
-    path: str,
-    figures: qindex.StoreStats,
-    queues: list[qindex.QueueStats],
-    damaged: dict[str, str],
-) -> None:
-    screen.heading(f"{printable(path)}")
+def _as_json(look: StoreLook) -> dict[str, Any]:
+    """What `qindex top` says, and the figures that change little from look to look."""
+    figures = dataclasses.asdict(look.stats)
+    for name in ("queues", "findings"):  # queue_count, and the list
+        del figures[name]
+    return {
+        **figures,
+        **store_as_json(look),
+        "queues": [_queue_as_json(queue) for queue in look.queues],
+        "findings": [finding_as_json(finding) for finding in look.findings],
+    }
+
+
+def _queue_as_json(queue: QueueLook) -> dict[str, Any]:
+    figures = {} if queue.stats is None else dataclasses.asdict(queue.stats)
+    for name in ("name", "next_due", "oldest_age_min"):  # queue, next_due_at, oldest_seconds
+        figures.pop(name, None)
+    if queue.stats is not None:
+        figures["next_req_id"] = written_id(queue.stats.next_req_id)
+    return {**figures, **queue_as_json(queue)}
+
+
+def _show(screen: Screen, look: StoreLook) -> None:
+    figures = look.stats
+    screen.heading(f"{printable(look.path)}")
     share = figures.live_bytes * 100 / figures.message_bytes if figures.message_bytes else 100
     stored = f"{count(figures.message_files, 'file')}, {size(figures.message_bytes)}"
     if figures.counted and figures.message_files:
@@ -103,37 +91,41 @@ def _show(
     screen.pairs(
         [
             ("queues", f"{figures.queues:,}"),
-            ("messages", f"{sum(map(_messages, queues)):,}"),
+            ("messages", f"{sum(queue.messages for queue in look.queues):,}"),
             ("message files", stored),
             ("sessions", sessions),
             ("findings", f"{figures.findings:,}"),
         ]
     )
-    if queues or damaged:
+    if look.queues:
         screen.line()
-        delays = any(queue.next_due is not None for queue in queues)
+        delays = any(queue.next_due is not None for queue in look.queues)
         columns = [*COLUMNS, ">next due"] if delays else COLUMNS
-        screen.table(columns, [_row(queue, delays=delays) for queue in queues])
-    for name, text in damaged.items():
-        screen.line(f"  {printable(name)}: {screen.paint('beyond reading', 'red')}: {text}")
+        rows = [_row(queue, queue.stats, delays=delays) for queue in look.queues if queue.stats]
+        screen.table(columns, rows)
+    for queue in look.queues:
+        if queue.damage:
+            text = screen.paint("beyond reading", "red")
+            screen.line(f"  {printable(queue.name)}: {text}: {queue.damage}")
+    if look.findings:
+        screen.line()
+        screen.findings(look.findings)
+    if look.nameless:
+        screen.line(f"  {count(look.nameless, 'queue')} whose name is damaged: see qindex check")
 
 
-def _messages(queue: qindex.QueueStats) -> int:
-    return queue.ready + queue.unacked + queue.delayed + queue.dead
-
-
-def _row(queue: qindex.QueueStats, *, delays: bool) -> list[str]:
+def _row(queue: QueueLook, stats: qindex.QueueStats, *, delays: bool) -> list[str]:
     due = "-" if queue.next_due is None else due_in(queue.next_due)
     return [
         printable(queue.name),
-        f"{_messages(queue):,}",
-        f"{queue.unacked:,}",
+        f"{queue.messages:,}",
+        unacked_text(queue),
         f"{queue.delayed:,}",
         f"{queue.dead:,}",
-        "-" if queue.oldest_age_min is None else f"> {duration(queue.oldest_age_min)}",
-        f"{queue.next_req_id:,}",
-        f"{queue.dirty_count:,}",
-        f"{queue.segments:,}",
-        size(queue.journal_bytes + queue.segment_bytes),
+        oldest_text(queue),
+        written_id(stats.next_req_id),
+        f"{stats.dirty_count:,}",
+        f"{stats.segments:,}",
+        size(stats.journal_bytes + stats.segment_bytes),
         *([due] if delays else []),
     ]

@@ -1,13 +1,15 @@
-"""The items of a durable queue as a deque has them, and how they become bytes."""
+"""A durable queue with the methods of a deque, and how items become bytes."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from sortedcontainers import SortedList
 
+from qindex.errors import AlreadyAcked, UnknownMessage
 from qindex.message import Message
 from qindex.queue import Queue
 
@@ -16,7 +18,7 @@ _TUPLE: Final = "()"
 
 
 class Serializer(Protocol):
-    """What makes bytes (or text) of an item, and an item of bytes: json and pickle do."""
+    """Turns an item into bytes or text, and bytes into an item, as json and pickle do."""
 
     def dumps(self, item: Any, /) -> bytes | str:
         """The item as bytes."""
@@ -28,15 +30,16 @@ class Serializer(Protocol):
 
 
 class Plain:
-    """The default: bytes as they are, the rest as JSON, with {"()": [...]} for a tuple.
+    """The default serializer: bytes as they are, everything else as JSON.
 
-    For None, bool, int, float, str, bytes (alone, not within others), and lists, tuples and dicts
-    of them, with text as keys. They come back as they were; whatever would not is refused with
-    TypeError when it is put in. Loading runs no code, whoever wrote the file.
+    It takes None, bool, int, float, str, bytes (alone, not within others), and lists, tuples and
+    dicts of these, with text as keys. (A tuple is written as {"()": [...]}.) They come back as they
+    were. An item that would not is refused with TypeError when it is put in. Loading runs no code,
+    whoever wrote the file.
     """
 
     def dumps(self, item: Any) -> bytes:
-        """Bytes behind a zero byte, or JSON."""
+        """The item as bytes: a zero byte and bytes, or JSON. Raises TypeError."""
         if type(item) is bytes:
             return _RAW + item
         try:
@@ -45,7 +48,7 @@ class Plain:
             raise TypeError(f"{item!r} has no JSON form: {error}") from None
 
     def loads(self, data: bytes) -> Any:
-        """What dumps() was given; ValueError for anything else."""
+        """The item that dumps() was given. Raises ValueError for other bytes."""
         return data[1:] if data.startswith(_RAW) else json.loads(data, object_hook=_unpack)
 
 
@@ -71,11 +74,13 @@ PLAIN: Final = Plain()
 
 
 class Items:
-    """A durable queue with a deque's verbs. An item that was taken is acked: it is gone."""
+    """A durable queue with the methods of a deque. An item that was taken is acked: it is gone."""
 
     def __init__(self, queue: Queue, serializer: Serializer) -> None:
         self._queue = queue
         self._serializer = serializer
+        # While this is active, the caller that hands an item on acks its `taken` afterwards.
+        self.handing: Any = None
 
     def __len__(self) -> int:
         return self._queue.ready
@@ -103,14 +108,36 @@ class Items:
         message = take()
         if message is None:
             raise IndexError("pop from an empty queue")
-        item = self._serializer.loads(message.body)  # an item that fails stays unacked
-        self._queue.ack(message)
+        item = self._load(message)
+        return self._hand_on(item, message)
+
+    def _hand_on(self, item: Any, taken: Any) -> Any:
+        if self.handing is not None and self.handing.active:
+            self.handing.taken = taken
+        else:
+            # Reading it acks. It is no call, so no signal handler can run between ack and return.
+            taken._acked  # noqa: B018
         return item
+
+    def _load(self, message: Message) -> Any:
+        """Load the item of a message.
+
+        If the item itself cannot be loaded, the message stays unacked. If only a signal handler has
+        interrupted the loading, the message goes back to its place.
+        """
+        try:
+            return self._serializer.loads(message.body)
+        except BaseException:
+            self._serializer.loads(message.body)
+            message._returned  # noqa: B018
+            raise
 
 
 class SortedItems(Items):
-    """The smallest is taken first, of equals the oldest. All are in memory, too: bytes have no
-    order. Opening reads them."""
+    """Items of which the smallest is taken first, of equals the oldest.
+
+    All are in memory, too, because their bytes have no order. Opening reads them.
+    """
 
     def __init__(self, queue: Queue, serializer: Serializer) -> None:
         super().__init__(queue, serializer)
@@ -130,9 +157,35 @@ class SortedItems(Items):
 
     def pop(self) -> Any:
         """The smallest; IndexError if there is none."""
-        item, req_id = self._sorted[0]
-        self._queue.delete(req_id)
-        del self._sorted[0]
-        return item
+        entry = self._sorted[0]
+        popped = _Popped(self._queue, self._sorted, entry)
+        try:
+            del self._sorted[0]
+        except BaseException:  # a signal handler's, somewhere in the list's own code
+            popped._returned  # noqa: B018
+            raise
+        return self._hand_on(entry[0], popped)
 
     popleft = pop
+
+
+class _Popped:
+    """A sorted item on its way: what Message has, for an item that was never delivered."""
+
+    def __init__(self, queue: Queue, items: SortedList[Any], entry: tuple[Any, int]) -> None:
+        self._queue, self._items, self._entry = queue, items, entry
+
+    @property
+    def _acked(self) -> None:
+        try:
+            # It may be gone from the store by a call that a signal handler ended here.
+            with contextlib.suppress(AlreadyAcked, UnknownMessage):
+                self._queue.delete(self._entry[1])
+        except BaseException:
+            self._returned  # noqa: B018
+            raise
+
+    @property
+    def _returned(self) -> None:
+        if self._entry not in self._items:
+            self._items.add(self._entry)

@@ -1,11 +1,12 @@
 """queuelib's FifoDiskQueue and LifoDiskQueue on qindex; for Scrapy there is qindex.compat.scrapy.
 
-push, pop, peek, clear, close and len as queuelib has them; queuelib itself is not needed. The
-originals lose what came since they were opened when the process is killed; here a push survives it.
+They have push, pop, peek, clear, close and len as queuelib's have; queuelib itself is not needed.
+When the process is killed, the originals lose what came since they were opened; here a push
+survives.
 
 All queues in one folder share one store, `.qindex` beside them, with one background thread. The
 queue's own path is a folder that only says that the queue is there; it goes when an empty queue is
-closed. Used by one process at a time.
+closed. One process at a time may use them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import ClassVar, Final
 from qindex.errors import StoreCorrupt
 from qindex.message import Message
 from qindex.opening import open as open_store
+from qindex.private import make_folder
 from qindex.queue import Queue
 from qindex.store import Store
 
@@ -82,7 +84,7 @@ class _DiskQueue:
     def __init__(self, path: str | os.PathLike[str], chunksize: int = 0) -> None:
         self.path = os.fspath(path)
         marker = Path(path).absolute()
-        marker.mkdir(parents=True, exist_ok=True)
+        make_folder(marker)
         self._marker, self._folder = marker, marker.parent.resolve()
         self._shared, self._queue = _Shared.queue(self._folder, marker.name)
         self._closed = False
@@ -101,7 +103,7 @@ class _DiskQueue:
         message, self._held = self._held or self._take(), None
         if message is None:
             return None
-        self._queue.ack(message)
+        message._acked  # noqa: B018  # a verb without a call: no signal handler runs behind it
         return message.body
 
     def peek(self) -> bytes | None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import marshal
 import pickle
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -29,8 +30,10 @@ from scrapy.pqueues import DownloaderAwarePriorityQueue
 from scrapy.utils.misc import load_object
 from scrapy.utils.request import request_from_dict
 
+from qindex.errors import AlreadyAcked
 from qindex.message import Message
 from qindex.opening import open as open_store
+from qindex.private import make_folder, open_private
 from qindex.queue import Queue
 
 ACTIVE: Final = "active.json"  # Scrapy's: which queues to open at the start
@@ -44,7 +47,7 @@ class _Crawl:
     def __init__(self, crawler: Any) -> None:
         self._crawler = crawler
         self._folder = Path(crawler.settings["JOBDIR"], "requests.queue")
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         self._store = open_store(self._folder / ".qindex")
         self._by_site = issubclass(
             load_object(crawler.settings["SCHEDULER_PRIORITY_QUEUE"]), DownloaderAwarePriorityQueue
@@ -68,19 +71,24 @@ class _Crawl:
         """The engine has it in progress as soon as pop() returns."""
         self._in_flight.append((request, queue, message))
 
+    def forget(self, message: Message) -> None:
+        """pop() did not return it: it goes back to its place."""
+        message._returned  # noqa: B018
+        self._in_flight = [each for each in self._in_flight if each[2] is not message]
+
     def settle(self) -> None:
         """Ack what the engine has done with: response parsed, requests pushed, items processed."""
         running = self._crawler.engine._slot.inprogress  # nothing public tells
         for request, queue, message in self._in_flight:
             if request not in running:
-                queue.ack(message)
+                _ack(queue, message)
         self._in_flight = [each for each in self._in_flight if each[0] in running]
 
     def _end(self) -> None:
         """The engine has waited for what was in flight."""
         del self._running[self._crawler]
         for _, queue, message in self._in_flight:
-            queue.ack(message)
+            _ack(queue, message)
         for name in self._store.queues():
             if len(self._store.queue(name)) == 0:
                 self._store.delete_queue(name)
@@ -110,8 +118,14 @@ class _Crawl:
         for site, priority in sorted(self._active):
             sites.setdefault(site, []).append(priority)
         draft = self._folder / f"{ACTIVE}.new"
-        draft.write_text(json.dumps(sites if self._by_site else sites[""]), encoding="utf-8")
+        with open_private(draft, "w", encoding="utf-8") as file:
+            json.dump(sites if self._by_site else sites[""], file)
         draft.replace(self._folder / ACTIVE)
+
+
+def _ack(queue: Queue, message: Message) -> None:
+    with suppress(AlreadyAcked):  # by a call that a signal handler ended behind it
+        queue.ack(message)
 
 
 # --- queues -------------------------------------------------------------------------------------
@@ -150,8 +164,12 @@ class _RequestQueue:
         message = self._take()
         if message is None:
             return None
-        request = self._request(message)
-        self._crawl.watch(request, self._queue, message)
+        try:
+            request = self._request(message)
+            self._crawl.watch(request, self._queue, message)
+        except BaseException:  # nobody has got it, so nothing may ack it
+            self._crawl.forget(message)
+            raise
         return request
 
     def peek(self) -> Any | None:

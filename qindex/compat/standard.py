@@ -1,7 +1,8 @@
-"""The queues of the standard library on a durable queue: only where the items lie is replaced.
+"""The queues of the standard library, with their items in a durable queue.
 
-Everything else (blocking, timeouts, maxsize, task_done, join, shutdown) is the code of the
-interpreter that runs it, so its behaviour is that of the original, and isinstance() holds.
+Only the place of the items is replaced. Everything else (blocking, timeouts, maxsize, task_done,
+join, shutdown) is the code of the interpreter that runs it, so it behaves as the original, and
+isinstance() holds.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import threading
 from typing import Any
 
 import qindex.queue
@@ -18,7 +20,7 @@ from qindex.opening import open as open_store
 
 
 class _Durable(Closing):
-    """Where the items lie. The second base of each class is the original."""
+    """The place of the items. The second base of each class is the original."""
 
     _kind = Items
 
@@ -42,7 +44,7 @@ class _Durable(Closing):
         self._resume()
 
     def _resume(self) -> None:
-        """join() waits for what an earlier process left, too."""
+        """Count what an earlier process left as unfinished, so that join() waits for it, too."""
         raise NotImplementedError
 
     def sync(self) -> None:
@@ -55,11 +57,43 @@ class _Durable(Closing):
             self._store.close()
 
 
+class _Handing:
+    """The item that this thread, or this loop, has taken and not returned yet."""
+
+    active = False
+    taken: Any = None
+
+
+class _HandingThreads(threading.local, _Handing):
+    pass
+
+
 class _DurableThreads(_Durable):
     """In queue.py the items are in `queue`."""
 
+    mutex: threading.Lock
+    not_empty: threading.Condition
+
     def _init(self, maxsize: int) -> None:
         self.queue = self._items
+        self._items.handing = _HandingThreads()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """As the original's. An item that a signal handler keeps from being returned goes back."""
+        handing = self._items.handing
+        handing.taken, handing.active = None, True
+        try:
+            item = super().get(block, timeout)  # type: ignore[misc]
+        except BaseException:
+            if handing.taken is not None:
+                handing.taken._returned  # noqa: B018
+                with self.mutex:
+                    self.not_empty.notify()
+            raise
+        finally:
+            handing.active = False
+        handing.taken._acked  # noqa: B018
+        return item
 
     def _resume(self) -> None:
         self.unfinished_tasks = len(self._items)
@@ -72,6 +106,22 @@ class _DurableTasks(_Durable):
 
     def _init(self, maxsize: int) -> None:
         self._queue = self._items
+        self._items.handing = _Handing()
+
+    def get_nowait(self) -> Any:
+        """As the original's. An item that a signal handler keeps from being returned goes back."""
+        handing = self._items.handing
+        handing.taken, handing.active = None, True
+        try:
+            item = super().get_nowait()  # type: ignore[misc]
+        except BaseException:
+            if handing.taken is not None:
+                handing.taken._returned  # noqa: B018
+            raise
+        finally:
+            handing.active = False
+        handing.taken._acked  # noqa: B018
+        return item
 
     def _resume(self) -> None:
         self._unfinished_tasks = len(self._items)
@@ -94,10 +144,12 @@ class _Sorted(_Durable):
 class Queue(_DurableThreads, queue.Queue[Any]):
     """queue.Queue whose items survive the process, also kill -9.
 
-    `place` is a directory for a store of its own (then `options` are those of qindex.open), or a
-    qindex.Queue. An item is gone once get() returns it; shutdown(immediate=True) drops what is
-    there for good. put() raises what publish() raises, and TypeError for what the serializer
-    refuses. Cost: that of the original plus publish, or get and ack, and a look at the depth.
+    `place` is a directory for a store of its own, or a qindex.Queue. With a directory, `options`
+    are those of qindex.open(). An item is gone once get() has returned it. shutdown(immediate=True)
+    drops all items for good. put() raises the errors of Queue.publish(), and TypeError for an item
+    that the serializer refuses.
+
+    Cost: that of the original, plus a publish, or a get and an ack, and a look at the depth.
     """
 
 
@@ -108,15 +160,15 @@ class LifoQueue(_DurableThreads, queue.LifoQueue[Any]):
 class PriorityQueue(_Sorted, _DurableThreads, queue.PriorityQueue[Any]):
     """queue.PriorityQueue whose items survive the process: smallest first, of equals the oldest.
 
-    All its items are in memory, as the original's, and are read when it is opened (10 µs each).
-    Nothing else may take from its queue. See Queue; qindex.Queue has 256 priorities without this.
+    All of its items are in memory, too, and are read when it is opened (10 µs each). Nothing else
+    may take from its queue. See Queue. (A qindex.Queue has 256 priorities of its own.)
     """
 
 
 class AsyncQueue(_DurableTasks, asyncio.Queue[Any]):
     """asyncio.Queue whose items survive the process; see Queue.
 
-    put_nowait and get_nowait are plain calls, so what they do they do on the event loop: some
+    put_nowait() and get_nowait() are plain calls, so they work on the event loop: some
     microseconds, more when the disk is slower than the publishers. qindex.aio never waits there.
     """
 

@@ -1,6 +1,6 @@
 """Queues as tables, streams and fleet audits, for Apache Spark: `pip install 'qindex[spark]'`.
 
-    from qindex.spark import register, session
+    from qindex.spark import register, start_session
 
     spark = register(start_session())
     spark.read.format("qindex").load("/brokers/*").groupBy("queue").count().show()
@@ -10,8 +10,10 @@ Importing this package imports neither pyspark nor pyarrow: what needs them load
 =================  =================================================================================
 schema             the tables and their columns
 session            a local session that starts fast, with a Java runtime from PyPI if there is none
-source             what format("qindex") is: options, and who reads and writes
-plan               directories to tasks: found, weighed, split and packed
+source, options    what format("qindex") is: options, and who reads and writes
+paths, search      paths and patterns to directories: stores, brokers, and what may be one
+leftovers          what is left of a store or a broker that nobody recognises
+plan               directories to tasks: weighed, split and packed
 remote             directories on other file systems: s3:// and the like
 columns            Arrow columns that the core fills
 tables             one directory as batches of columns, for each table: native, foreign

@@ -12,23 +12,25 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from qindex.spark.examine import KINDS, Examination, Limits, examine
 from qindex.spark.output import TABLES, Output
-from qindex.spark.plan import Unit
+from qindex.spark.plan import Unit, pack
 from qindex.spark.remote import here
+from qindex.spark.spread import collect, in_processes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SPARK_PAYS_BYTES: Final = 1 << 30  # per core: below it, starting Spark costs more than it saves
 FINDINGS_MAX: Final = 50  # of one directory in its summary; the tables have all
 TOP: Final = 10
-SUMS: Final = ("found", "live", "gone", "lost", "live_bytes", "delivered", "recovery_us")
+TASKS_PER_JOB: Final = 16  # so that none of several processes waits long for the others
+SUMS: Final = ("found", "live", "gone", "lost", "live_bytes", "unacked", "recovery_us")
 RANKS: Final = {"live": "queues", "recovery_us": "queues", "garbage_bytes": "files"}
 _SEVERITIES: Final = ("damage", "warning", "note")
 
@@ -154,16 +156,37 @@ def run(
     limits: Limits,
     output: Output,
     progress: Callable[[int, int], object] = lambda done, total: None,
+    jobs: int = 1,
 ) -> Report:
-    """In this process, one directory after the other; `progress` gets bytes."""
+    """On this machine, in so many processes; the largest directories first. `progress` gets bytes.
+
+    WorkerDied: see in_processes().
+    """
     started = time.perf_counter()
-    total, done = sum(unit.bytes for unit in units), 0
-    summaries = []
-    for unit in units:
-        progress(done, total)
-        summaries += [audit_unit(each, limits, output) for each in here(unit)]
-        done += unit.bytes
-    return Report(summaries, time.perf_counter() - started, "one process", output.day)
+    total = sum(unit.bytes for unit in units)
+    work = partial(_audit_here, limits, output)
+    if jobs > 1 and len(units) > 1:
+        tasks = pack(units, min(len(units), jobs * TASKS_PER_JOB))
+        sizes = [sum(unit.bytes for unit in task) for task in tasks]
+
+        def done(at: Collection[int]) -> None:
+            progress(sum(sizes[number] for number in at), total)
+
+        found = in_processes(tasks, work, jobs, done)
+        how = f"{min(jobs, len(tasks))} processes"
+    else:
+        found, at = [], 0
+        for unit in units:
+            progress(at, total)
+            found.append(work([unit]))
+            at += unit.bytes
+        how = "one process"
+    summaries = sorted(chain.from_iterable(found), key=lambda each: each.source)
+    return Report(summaries, time.perf_counter() - started, how, output.day)
+
+
+def _audit_here(limits: Limits, output: Output, units: Sequence[Unit]) -> list[Summary]:
+    return [audit_unit(each, limits, output) for unit in units for each in here(unit)]
 
 
 def run_on_spark(
@@ -195,26 +218,8 @@ def run_on_spark(
         reader = reader.option("format", format_name)
     if tasks_min is not None:
         reader = reader.option("minPartitions", str(tasks_min))
-    frame = reader.load().select("summary")
-    with ThreadPoolExecutor(1) as pool:
-        table = pool.submit(frame.toArrow)
-        while not wait([table], timeout=0.2).done:
-            progress(*tasks_of(spark))
-    rows = table.result()["summary"].to_pylist()
+    rows = collect(spark, reader.load().select("summary"), progress)["summary"].to_pylist()
     summaries = [Summary(**json.loads(row)) for row in rows]
     summaries.sort(key=lambda summary: summary.source)
     how = f"Spark {spark.version}"
     return Report(summaries, time.perf_counter() - started, how, output.day)
-
-
-def tasks_of(spark: SparkSession) -> tuple[int, int]:
-    """(done, all) of what runs now; zeros where Spark does not tell: over Spark Connect."""
-    try:
-        tracker = spark.sparkContext.statusTracker()
-    except Exception:  # its own error class, which differs with how it is connected
-        return 0, 0
-    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-    return (
-        sum(stage.numCompletedTasks for stage in stages if stage),
-        sum(stage.numTasks for stage in stages if stage),
-    )

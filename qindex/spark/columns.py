@@ -133,6 +133,8 @@ def records_of(
         end = rows
         while end == rows:
             end = lib.qi_columns_records(ffi.from_buffer(data), len(data), struct)
+            if end == lib.QI_E_NEWER:
+                raise_error(end)
             if end > struct.first:
                 parts.append((what, end - struct.first))
                 struct.first = end
@@ -147,7 +149,7 @@ def records_of(
 def is_index(head: bytes) -> bool:
     """Do these first INDEX_HEAD bytes begin a journal or a segment? Not of a flushed journal."""
     struct = ffi.new("qi_columns *")
-    return bool(lib.qi_columns_records(head, len(head), struct) >= 0)
+    return bool(lib.qi_columns_records(head, len(head), struct) != lib.QI_E_FORMAT)
 
 
 def records(data: bytes, names: Collection[str] = RECORDS, rows: int = ROWS) -> _Walk:

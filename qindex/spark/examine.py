@@ -9,20 +9,27 @@ others left is examine_foreign.py, a store of qindex examine_native.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import qindex
-from qindex.formats.foreign import UnknownFormat
+from qindex.brokers.tree import UnknownFormat
 from qindex.spark.plan import Unit
+from qindex.spark.search import NATIVE, UNKNOWN
+
+log: Final = logging.getLogger("qindex.spark")
 
 # kind: how bad it is, and what it means
 KINDS: Final = {
-    "lost": ("damage", "a live message whose body is in no file"),
+    "lost": ("damage", "a live message whose body or record is in no file"),
     "damaged body": ("damage", "a live message whose stored body is not what was published"),
     "unreadable": ("damage", "a message, a queue or a directory that cannot be read"),
+    "not recognised": ("damage", "a path that was named, or may be a broker's, and was not read"),
     "damaged file": ("damage", "bytes that make no sense, or are missing"),
+    "not read": ("damage", "a queue of a type that qindex cannot read, with what it holds"),
+    "suspected": ("damage", "files as a loss would leave them, if nothing else explains them"),
     "ack without publish": ("damage", "a delivery or an ack of a message that nobody published"),
     "references": ("damage", "a stored body has more references than it was published for"),
     "duplicate": ("damage", "one stored message more than once in the same queue"),
@@ -40,7 +47,7 @@ PER_QUEUE_MAX: Final = 100  # findings of one kind about single messages; the re
 class Limits:
     """From when on something is a finding."""
 
-    stuck_behind: int = 10_000  # ReqIds that the queue has given out since
+    stuck_behind: int = 10_000  # ReqIds behind the last one that was delivered or acked
     poison_deliveries: int = 5
     check_bodies: bool = True
 
@@ -78,8 +85,11 @@ class Examination:
 def examine(unit: Unit, limits: Limits) -> Examination:
     """Reads one directory whole. Cost: all of the index, and all bodies if they are checked."""
     examination = Examination(unit)
+    if unit.format == UNKNOWN:
+        examination.find("not recognised", unit.problem, file="", offset=0)
+        return examination
     try:
-        if unit.format == "qindex":
+        if unit.format == NATIVE:
             from qindex.spark.examine_native import examine_store
 
             examine_store(examination, limits)
@@ -89,4 +99,10 @@ def examine(unit: Unit, limits: Limits) -> Examination:
             examine_node(examination, limits)
     except (qindex.QindexError, UnknownFormat, OSError) as error:
         examination.find("unreadable", str(error), file="", offset=0)
+    except MemoryError:
+        raise
+    except Exception as error:  # a mistake of a reader: the others are examined all the same
+        log.exception("%s: a mistake in qindex", unit.source)
+        text = f"a mistake in qindex, not examined to the end: {type(error).__name__}: {error}"
+        examination.find("unreadable", text, file="", offset=0)
     return examination

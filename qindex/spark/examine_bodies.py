@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 import qindex
 from qindex._core import lib
-from qindex.formats.foreign import Tree
-from qindex.formats.native_messages import FRAME_BYTES, MessageFiles, read_msg_id
+from qindex.brokers.tree import Tree
+from qindex.native.messages import FRAME_BYTES, MessageFiles, read_msg_id
 from qindex.spark import columns
 from qindex.spark.examine import Examination, Limits
-from qindex.spark.native import MESSAGE_FILE_BYTES_MAX, has, long
+from qindex.spark.store_rows import MESSAGE_FILE_BYTES_MAX, has, long
 
 _REFERENCES: Final = pa.schema(
     [

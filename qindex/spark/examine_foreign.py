@@ -1,4 +1,4 @@
-"""An audit of a dead broker's directory, through the one interface of qindex.formats.reader."""
+"""An audit of a dead broker's directory, through the one interface of qindex.brokers.reader."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import time
 from collections import Counter
 from typing import Any, Final
 
-from qindex.formats.reader import DeadNode, DeadQueue, open_node
+from qindex.brokers.reader import DeadNode, DeadQueue, open_node
+from qindex.spark.broker_rows import delivery_count, state_of
 from qindex.spark.examine import Examination, Limits
-from qindex.spark.foreign import delivery_count, state_of
 
 # What readers call what they find: the rest of their damage is "damaged file".
 _KINDS: Final = {
     "message lost": "damaged body",
     "mismatch": "damaged body",
+    "chunk damaged": "damaged body",
     "count": "account",
+    "not read": "not read",
+}
+_MARKS: Final = {
+    "uncertain": "messages of damaged places: they may be changed or not whole",
+    "doubtful": "messages whose checksum does not match",
+    "not known to be committed": "messages that perhaps no other member has",
 }
 # Each of these is told for its queue, with how many messages it is about.
-_TOLD_ELSEWHERE: Final = ("body missing",)
+_TOLD_ELSEWHERE: Final = ("body missing", "ack without publish")
 
 
 def examine_node(examination: Examination, limits: Limits) -> None:
@@ -28,21 +35,37 @@ def examine_node(examination: Examination, limits: Limits) -> None:
         counts = _counts(node)
         for queue in node.queues:
             _examine_queue(examination, limits, queue, counts.get((queue.group, queue.name), {}))
+        places = {
+            where: {"vhost": queue.group or None, "queue": queue.name}
+            for queue in node.queues
+            if (where := getattr(queue, "where", ""))
+        }
         for row in examination.queues:  # the reader opens all queues at once
             row["recovery_us"] = opened_us // max(1, len(examination.queues))
         _orphans(examination, node)
         for found in node.findings:
             if found.kind not in _TOLD_ELSEWHERE:
                 kind = _KINDS.get(found.kind, "damaged file")
-                kind = "note" if found.severity == "note" else kind
-                examination.find(kind, found.text, file=found.where, offset=found.offset)
+                kind = {"note": "note", "suspected": "suspected"}.get(found.severity, kind)
+                text = f"{found.about}: {found.text}" if found.about else found.text
+                at = {"file": found.where, "offset": found.offset}
+                examination.find(kind, text, **at, **_queue_at(places, found.where))
         _files(examination, node)
+
+
+def _queue_at(places: dict[str, dict[str, Any]], file: str) -> dict[str, Any]:
+    """The queue whose directory the file is in, where each queue has one."""
+    while file:
+        if file in places:
+            return places[file]
+        file = file.rpartition("/")[0]
+    return {}
 
 
 def _counts(node: DeadNode) -> dict[tuple[str, str], dict[str, Any]]:
     """What only RabbitMQ's reader counts, by virtual host and queue."""
     return {
-        (vhost["name"], queue["name"]): queue
+        (vhost["vhost"], queue["queue"]): queue
         for vhost in node.facts().get("vhosts", [])
         for queue in vhost["queues"]
     }
@@ -71,14 +94,15 @@ def _examine_queue(
             "gone": sum(account.gone.values()),
             "lost": lost,
             "live_bytes": account.live_body_bytes,
-            "delivered": delivered if limits.check_bodies else None,
-            "segments": counts.get("segments"),
+            "unacked": delivered if limits.check_bodies else None,
+            "segments": counts.get("segments", getattr(queue, "segments", None)),
         }
     )
     for count, kind, text in (
         (lost, "lost", f"messages are lost: {_told(account.lost)}"),
         (counts.get("orphan_marks", 0), "ack without publish", "in the journal or a segment"),
         (sum(n - 1 for n in seen.values()), "duplicate", "the same message id again"),
+        *((account.marks.get(mark, 0), "suspected", text) for mark, text in _MARKS.items()),
         (expired, "expired", "past their expiry"),
         (poison, "poison", f"delivered {limits.poison_deliveries} times or more"),
     ):
@@ -96,7 +120,7 @@ def _orphans(examination: Examination, node: DeadNode) -> None:
     for vhost in node.facts().get("vhosts", []):
         if count := vhost["orphan_bodies"]:
             text = f"{vhost['orphan_bytes']:,} bytes"
-            examination.find("orphan bodies", text, vhost=vhost["name"], count=count)
+            examination.find("orphan bodies", text, vhost=vhost["vhost"], count=count)
 
 
 def _files(examination: Examination, node: DeadNode) -> None:
@@ -120,4 +144,7 @@ def _file_kind(name: str) -> str | None:
     """None: the broker keeps something else in it."""
     ending = name.rpartition(".")[2]
     kinds = {"jif": "journal", "idx": "segment", "qi": "segment", "rdq": "messages"}
-    return {**kinds, "qs": "messages", "dat": "messages", "queue": "messages"}.get(ending)
+    kinds |= {"qs": "messages", "dat": "messages", "queue": "messages", "wal": "journal"}
+    if name == "snapshot.dat":
+        return "snapshot"
+    return {**kinds, "segment": "segment"}.get(ending)

@@ -16,16 +16,17 @@ import pyarrow.compute as pc
 
 import qindex
 from qindex._core import lib
-from qindex.formats.foreign import Findings, Tree
+from qindex.brokers.tree import Findings, Tree
+from qindex.native.folders import JOURNALS, is_index_file, segment_number
 from qindex.spark import columns
 from qindex.spark.examine import Examination, Limits
 from qindex.spark.examine_bodies import References, examine_bodies
-from qindex.spark.native import has, is_expired, long
-from qindex.spark.records import JOURNALS, FileRoom, index_files, is_index_file, published
+from qindex.spark.records import FileRoom, index_files, published
+from qindex.spark.store_rows import has, is_expired, long
 from qindex.spark.tables import segment_of
 
-_NUMBER: Final = re.compile(r"[0-9]+")
-_INDEX_ONLY: Final = 56  # offsets in store.meta
+_UNCLEAN: Final = slice(40, 48)  # offsets in store.meta
+_INDEX_ONLY: Final = 56
 _CLEAN: Final = 57
 _COUNT_BITS: Final = 52  # of a ReqId; above them is its lane
 _NEEDED: Final = ("kind", "req_id", "size", "expiry_us", "count", "msg_id", "file")
@@ -36,13 +37,13 @@ def examine_store(examination: Examination, limits: Limits) -> None:
     """All queues, then all message files, then what the engine found meanwhile."""
     tree = Tree(examination.unit.folder, Findings())
     try:
-        flags = _flags(tree)
-        if flags[_INDEX_ONLY]:
+        head = _head(tree)
+        if head.index_only:
             text = "an index alone (QueueIndex): its bodies are elsewhere, it is not examined"
             examination.find("note", text, file="store.meta", offset=_INDEX_ONLY)
             return
         with qindex.open(examination.unit.folder, read_only=True, create=False) as store:
-            queues = _Queues(examination, limits, store, tree, ended_cleanly=flags[_CLEAN])
+            queues = _Queues(examination, limits, store, tree, head)
             for name in queues.names:
                 queues.examine(name)
             examine_bodies(examination, limits, store, tree, queues.references)
@@ -61,8 +62,7 @@ class _Queues:
         limits: Limits,
         store: qindex.Store,
         tree: Tree,
-        *,
-        ended_cleanly: bool,
+        head: _Head,
     ) -> None:
         self.examination = examination
         self.names = store.queues()
@@ -72,7 +72,7 @@ class _Queues:
         self._store = store
         self._tree = tree
         self._entries = store.stats().segment_entries
-        self._ended_cleanly = ended_cleanly
+        self._head = head
         self._room = FileRoom()
         self._sizes = _index_sizes(examination, tree)
 
@@ -89,33 +89,27 @@ class _Queues:
         try:
             queue = self._store.queue(name, create=False)
             stats = queue.stats()
-        except (qindex.StoreCorrupt, qindex.QueueMissing) as error:
+        except (qindex.StoreCorrupt, qindex.FormatError, qindex.QueueMissing) as error:
             row["error"] = str(error)
             self.examination.find("unreadable", str(error), queue=name, file=folder, offset=0)
             return
         row["recovery_us"] = int((time.perf_counter() - started) * 1e6)
         row["journal_bytes"] = stats.journal_bytes
         row["next_req_id"] = stats.next_req_id
-        found, newest = _published(self._tree, folder, files, self._entries, self._room)
-        if self._ended_cleanly:  # else ReqIds are skipped, and the next one says nothing about age
-            newest[0] = stats.next_req_id - 1
-        self._examine_messages(queue, row, found, newest)
-
-    def _examine_messages(
-        self, queue: qindex.Queue, row: dict[str, Any], found: int, newest: dict[int, int]
-    ) -> None:
-        """`found`: how many the files tell of; `newest`: of each lane the last ReqId."""
-        totals = _Totals()
+        totals = _Totals(self._limits)
         walk = columns.Messages(queue._handle, _NEEDED, rows=max(1, min(columns.ROWS, len(queue))))
         for batch in walk:
             self.references.add(queue.name, batch)
-            totals.add(batch, self._limits, newest)
-        where = {"queue": queue.name, "file": self._store.queue_directory(queue.name), "offset": 0}
+            totals.add(batch)
+        where = {"queue": name, "file": folder, "offset": 0}
         for req_id, text in walk.unreadable:
             self.examination.find("unreadable", text, req_id=req_id, **where)
-        totals.tell(self.examination, self._limits, queue.name)
+        found, begun = _published(self._tree, folder, files, self._entries, self._room, totals)
+        if self._head.skips_none:
+            _add_unseen(begun, totals, stats.next_req_id if self._head.clean else 0)
+        totals.tell(self.examination, name, begun)
         row["live"], row["live_bytes"] = totals.live, totals.live_bytes
-        row["delivered"] = totals.delivered
+        row["unacked"] = totals.delivered
         row["lost"] = len(walk.unreadable)  # and those without a body, when bodies are looked for
         row["found"] = max(found, totals.live + row["lost"])
         row["gone"] = row["found"] - totals.live - row["lost"]
@@ -146,71 +140,125 @@ def _index_sizes(examination: Examination, tree: Tree) -> dict[str, dict[str, in
 class _Totals:
     """Of a queue's live messages."""
 
+    limits: Limits
     live: int = 0
     live_bytes: int = 0
     delivered: int = 0
-    ids: dict[str, list[int]] = field(
-        default_factory=lambda: {"expired": [], "stuck": [], "poison": []}
-    )
+    ids: dict[str, list[int]] = field(default_factory=lambda: {"expired": [], "poison": []})
+    had: list[pa.Array] = field(default_factory=list)  # ReqIds of the delivered ones, sorted
+    # Lane -> the first message that waits for its first delivery.
+    waiting: dict[int, int] = field(default_factory=dict)
 
-    def add(self, batch: pa.RecordBatch, limits: Limits, newest: dict[int, int]) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         """Of most batches two sums say all: nothing was delivered and nothing expires."""
         self.live += batch.num_rows
         self.live_bytes += pc.sum(batch["size"]).as_py() or 0
         deliveries = pc.max(batch["count"]).as_py() or 0
-        masks = {}
+        # Of dead letters nothing is expected.
+        waits, masks = pc.invert(has(batch, lib.QI_DEAD_LETTER)), {}
         if deliveries > 0:
             delivered = has(batch, lib.QI_DELIVERED)
             self.delivered += pc.sum(delivered).as_py() or 0
-            masks["stuck"] = pc.and_(delivered, _is_behind(batch, newest, limits.stuck_behind))
-        if deliveries >= limits.poison_deliveries:
-            masks["poison"] = pc.greater_equal(batch["count"], long(limits.poison_deliveries))
+            self.had.append(batch["req_id"].filter(pc.and_(delivered, waits)))
+        if deliveries >= self.limits.poison_deliveries:
+            masks["poison"] = pc.greater_equal(batch["count"], long(self.limits.poison_deliveries))
         if batch["expiry_us"].null_count < batch.num_rows:
             masks["expired"] = is_expired(batch["expiry_us"])
+        self._note_waiting(batch, waits, masks.get("expired"))
         for kind, mask in masks.items():
-            waits = pc.invert(has(batch, lib.QI_DEAD_LETTER))  # of dead letters nothing is expected
             self.ids[kind] += batch["req_id"].filter(pc.and_(mask, waits)).to_pylist()
 
-    def tell(self, examination: Examination, limits: Limits, queue: str) -> None:
-        for kind, text in (
-            ("expired", "past their expiry"),
-            ("stuck", f"delivered, not acked, more than {limits.stuck_behind:,} ReqIds ago"),
-            ("poison", f"delivered {limits.poison_deliveries} times or more"),
+    def _note_waiting(
+        self, batch: pa.RecordBatch, waits: pa.Array, expired: pa.Array | None
+    ) -> None:
+        """Once for each lane: the batches come in the order of ReqIds."""
+        if not batch.num_rows:
+            return
+        lanes = {batch["req_id"][row].as_py() >> _COUNT_BITS for row in (0, batch.num_rows - 1)}
+        if len(lanes) == 1 and lanes <= self.waiting.keys():
+            return
+        fresh = pc.and_(waits, pc.invert(has(batch, lib.QI_DELIVERED | lib.QI_DELAYED)))
+        if expired is not None:
+            fresh = pc.and_not(fresh, expired)
+        for lane, ids in _by_lane(batch["req_id"].filter(fresh)):
+            self.waiting.setdefault(lane, ids[0].as_py())
+
+    def tell(self, examination: Examination, queue: str, begun: dict[int, int]) -> None:
+        """`begun`: of each lane the last ReqId that was delivered or is gone."""
+        behind = self.limits.stuck_behind
+        stuck: list[int] = []
+        for part in self.had:
+            for lane, had in _by_lane(part):
+                stuck += had.filter(pc.less(had, long(begun.get(lane, 0) - behind))).to_pylist()
+        for kind, text, of_kind in (
+            ("expired", "past their expiry", self.ids["expired"]),
+            ("stuck", f"delivered, not acked, and {behind:,} ReqIds behind what came after", stuck),
+            (
+                "poison",
+                f"delivered {self.limits.poison_deliveries} times or more",
+                self.ids["poison"],
+            ),
         ):
-            examination.find_all(kind, text, self.ids[kind], queue=queue)
+            examination.find_all(kind, text, of_kind, queue=queue)
 
 
-def _is_behind(batch: pa.RecordBatch, newest: dict[int, int], behind: int) -> pa.Array:
-    """Has its lane given out so many ReqIds since? Most batches are of one lane."""
-    lanes = pc.shift_right(batch["req_id"], long(_COUNT_BITS))
-    found = pa.repeat(pa.scalar(False), batch.num_rows)
-    for lane in pc.unique(lanes).to_pylist():
-        old = pc.less(batch["req_id"], long(newest.get(lane, 0) - behind))
-        found = pc.or_(found, pc.and_(old, pc.equal(lanes, long(lane))))
-    return found
+def _by_lane(req_ids: pa.Array) -> list[tuple[int, pa.Array]]:
+    """Sorted ReqIds, apart by lane. Most are of one lane."""
+    if not len(req_ids):
+        return []
+    if req_ids[0].as_py() >> _COUNT_BITS == req_ids[-1].as_py() >> _COUNT_BITS:
+        return [(req_ids[0].as_py() >> _COUNT_BITS, req_ids)]
+    lanes = pc.shift_right(req_ids, long(_COUNT_BITS))
+    return [
+        (lane, req_ids.filter(pc.equal(lanes, long(lane)))) for lane in pc.unique(lanes).to_pylist()
+    ]
 
 
 def _published(
-    tree: Tree, folder: str, files: dict[str, int], entries: int, room: FileRoom
+    tree: Tree,
+    folder: str,
+    files: dict[str, int],
+    entries: int,
+    room: FileRoom,
+    totals: _Totals,
 ) -> tuple[int, dict[int, int]]:
-    """How many messages the files of a queue tell of, acked ones too; each lane's last ReqId.
+    """How many messages the files of a queue tell of, acked ones too; and of each lane the last
+    ReqId that was delivered or is gone, as far as the files tell.
 
-    A message may stand in a journal and in a segment. Memory: the ReqIds of the journals.
+    Messages are delivered in the order of their ReqIds, so that this is what comes before the first
+    one that waits. It counts nothing that only waits: a backlog says nothing about the age of what
+    is in front of it. A message may stand in a journal and in a segment. Memory: the ReqIds of the
+    journals.
     """
     in_journals = _by_segment(published(tree, folder, set(files) & set(JOURNALS), room), entries)
     of_segment: dict[int, list[str]] = {number: [] for number in in_journals}
-    for name in set(files) - set(JOURNALS):
-        of_segment.setdefault(int(name.partition(".")[0]), []).append(name)
-    count, newest = 0, {0: 0}
+    for name in files:
+        if (number := segment_number(name)) is not None:
+            of_segment.setdefault(number, []).append(name)
+    count, begun = 0, {0: 0}
+    for part in totals.had:
+        begun.update({lane: ids[-1].as_py() for lane, ids in _by_lane(part)})
     for number, names in of_segment.items():
         ids = published(tree, folder, names, room)
         if number in in_journals:
             ids = pa.chunked_array([*ids.chunks, *in_journals[number].chunks], pa.int64())
         count += pc.count_distinct(ids).as_py()
-        highest = pc.max(ids).as_py() or 0
-        lane = highest >> _COUNT_BITS
-        newest[lane] = max(newest.get(lane, 0), highest)
-    return count, newest
+        lane = number * entries >> _COUNT_BITS
+        if lane in totals.waiting:
+            ids = ids.filter(pc.less(ids, long(totals.waiting[lane])))
+        begun[lane] = max(begun.get(lane, 0), pc.max(ids).as_py() or 0)
+    return count, begun
+
+
+def _add_unseen(begun: dict[int, int], totals: _Totals, next_req_id: int) -> None:
+    """What no file tells of any more, in a store that has never skipped a ReqId.
+
+    `next_req_id`: of lane 0; 0: not known exactly.
+    """
+    for lane, first in totals.waiting.items():
+        begun[lane] = max(begun.get(lane, 0), first - 1)
+    if 0 not in totals.waiting:
+        begun[0] = max(begun[0], next_req_id - 1)
 
 
 def _by_segment(req_ids: pa.ChunkedArray, entries: int) -> dict[int, pa.ChunkedArray]:
@@ -224,14 +272,23 @@ def _by_segment(req_ids: pa.ChunkedArray, entries: int) -> dict[int, pa.ChunkedA
     }
 
 
-def _flags(tree: Tree) -> dict[int, bool]:
-    """Two bytes of store.meta: FORMAT.rst, section 2."""
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What store.meta says: FORMAT.rst, section 2."""
+
+    index_only: bool
+    clean: bool  # the last session ended with close: the next ReqIds are known exactly
+    skips_none: bool  # no session has ended otherwise: ReqIds are skipped then
+
+
+def _head(tree: Tree) -> _Head:
     head = b""
     source = tree.try_open("store.meta")
     if source is not None:
         with source:
             head = source.read(0, _CLEAN + 1)
-    return {at: head[at : at + 1] == b"\1" for at in (_INDEX_ONLY, _CLEAN)}
+    is_set = {at: head[at : at + 1] == b"\1" for at in (_INDEX_ONLY, _CLEAN)}
+    return _Head(is_set[_INDEX_ONLY], is_set[_CLEAN], not any(head[_UNCLEAN]) and bool(head))
 
 
 # --- what the engine found ----------------------------------------------------------------------
@@ -240,16 +297,14 @@ def _flags(tree: Tree) -> dict[int, bool]:
 def _tell_findings(examination: Examination, store: qindex.Store, folders: dict[str, str]) -> None:
     rows = {row["queue"]: row for row in examination.queues}
     for found in store.findings:
-        queue = folders.get("/".join(found.where.split("/")[:2]))
+        queue = folders.get(found.folder)
         where = {"queue": queue, "file": found.where, "offset": found.offset}
-        numbers = [int(number) for number in _NUMBER.findall(found.text)]
-        if "without a publish" in found.text:
-            examination.find("ack without publish", found.text, count=numbers[0], **where)
-        elif "messages should be here" in found.text and numbers[0] > numbers[1]:
-            lost = numbers[0] - numbers[1]
-            examination.find("lost", found.text, count=lost, **where)
+        if found.orphans:
+            examination.find("ack without publish", found.text, count=found.orphans, **where)
+        elif found.lost:
+            examination.find("lost", found.text, count=found.lost, **where)
             if queue in rows:
-                _add_lost(rows[queue], lost)
+                _add_lost(rows[queue], found.lost)
         else:
             kind = "note" if found.severity == "note" else "damaged file"
             examination.find(kind, found.text, **where)

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from qindex.private import make_folder, open_private, replace_file
 from qindex.spark.plan import TARGET_BYTES, Unit, plan
 from qindex.spark.spread import Account, spread
 
@@ -54,6 +55,7 @@ def export(
     *,
     target_bytes: int = TARGET_BYTES,
     progress: Callable[[int, int], object] = lambda done, total: None,
+    jobs: int = 1,
 ) -> Account:
     """Write them, or what is missing of them; the account of all. ExportRefused: see there.
 
@@ -65,19 +67,20 @@ def export(
         return {**kept["account"], "went_on": True}
     if kept is None:
         tasks = plan(units, "messages", target_bytes=target_bytes, tasks_min=os.cpu_count() or 1)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         _save(folder, job, tasks, None)
     else:
         tasks = [[_unit(unit) for unit in task] for task in kept["tasks"]]
     numbered = list(enumerate(tasks))
     work = partial(_export_task, str(folder), job.columns, choice)
-    accounts = spread(spark, numbered, work, progress)
+    accounts = spread(spark, numbered, work, progress, jobs)
     account: Account = {
         name: sum(each[name] for each in accounts) for name in ("messages", "bytes", "damaged")
     }
     account["files"] = len(accounts)
+    sizes = [each["bytes"] for each in accounts]
     account["told"] = [text for each in accounts for text in each["told"]][:TOLD_MAX]
-    _save(folder, job, tasks, account)
+    _save(folder, job, tasks, account, sizes)
     for path in folder.glob("_part-*"):
         path.unlink()
     return {**account, "went_on": kept is not None}
@@ -93,25 +96,28 @@ def _export_task(
     from qindex.spark.tables import batches
 
     number, units = task
-    file = Path(out, f"part-{number:05}.parquet")
+    file = _part(Path(out), number)
     told_in = file.with_name(f"_{file.stem}.json")
     if not file.exists():
         draft = file.with_name(f"_{file.stem}.{os.getpid()}.draft")
         with (
             told() as texts,
-            pq.ParquetWriter(
-                draft, arrow_schema("messages", columns), compression="zstd"
-            ) as writer,
+            open_private(draft) as file_out,
         ):
-            for batch in batches(units, "messages", columns, choice):
-                writer.write_batch(batch)  # a row group
-        told_in.write_text(json.dumps(texts))
-        with draft.open("rb") as written:
-            os.fsync(written.fileno())
+            schema = arrow_schema("messages", columns)
+            with pq.ParquetWriter(file_out, schema, compression="zstd") as writer:
+                for batch in batches(units, "messages", columns, choice):
+                    writer.write_batch(batch)  # a row group
+            file_out.flush()
+            os.fsync(file_out.fileno())
+        with open_private(told_in, "w") as told_out:
+            told_out.write(json.dumps(texts))
         draft.replace(file)
     texts = json.loads(told_in.read_text()) if told_in.exists() else []
+    with file.open("rb") as part:  # pyarrow takes no path that is not UTF-8
+        rows = pq.read_metadata(part).num_rows
     return {
-        "messages": pq.read_metadata(file).num_rows,
+        "messages": rows,
         "bytes": file.stat().st_size,
         "damaged": len(texts),
         "told": texts[:TOLD_MAX],
@@ -156,22 +162,43 @@ def _load(folder: Path, job: Job) -> dict[str, Any] | None:
             f"{str(folder)!r} has another export (other paths, columns or choices): choose another"
             " folder, or delete it"
         )
+    if kept["done"]:
+        _refuse_changed(folder, kept)
     return kept
 
 
-def _save(folder: Path, job: Job, tasks: Sequence[Sequence[Unit]], account: Account | None) -> None:
+def _refuse_changed(folder: Path, kept: dict[str, Any]) -> None:
+    """What was complete must still be there, each file as long as it was."""
+    for number in range(kept["account"]["files"]):
+        file = _part(folder, number)
+        length = kept["sizes"][number] if "sizes" in kept else None
+        if not file.exists() or (length is not None and file.stat().st_size != length):
+            raise ExportRefused(
+                f"{str(file)!r} is gone, or was changed, since the export was complete: delete"
+                f" {str(folder)!r} to export again"
+            )
+
+
+def _part(folder: Path, number: int) -> Path:
+    return folder / f"part-{number:05}.parquet"
+
+
+def _save(
+    folder: Path,
+    job: Job,
+    tasks: Sequence[Sequence[Unit]],
+    account: Account | None,
+    sizes: Sequence[int] = (),
+) -> None:
+    """`sizes`: bytes of each file of an export that is complete."""
     kept = {
         "job": asdict(job),
         "done": account is not None,
         "account": account,
+        "sizes": sizes,
         "tasks": [[unit._asdict() for unit in task] for task in tasks],
     }
-    draft = folder / f"{PLAN}.new"
-    with draft.open("w") as file:
-        json.dump(kept, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(folder / PLAN)
+    replace_file(folder / PLAN, json.dumps(kept).encode())
 
 
 def _unit(kept: dict[str, Any]) -> Unit:

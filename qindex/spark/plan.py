@@ -7,28 +7,24 @@ looked at, and of a huge store its queues' names.
 
 from __future__ import annotations
 
-import glob
 import heapq
-import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import qindex
-from qindex.formats.reader import formats_in
+from qindex.native.folders import segment_number
 from qindex.spark import remote
 from qindex.spark.columns import REQ_ID_STOP
-from qindex.spark.weigh import bytes_below
+from qindex.spark.leftovers import list_folder
+from qindex.spark.paths import expand, is_named
+from qindex.spark.search import NATIVE, Place, Search
 
 T = TypeVar("T")
-log: Final = logging.getLogger("qindex.spark")
 TARGET_BYTES: Final = 512 << 20  # of a count, 0.7 s of work: a task costs 20 ms before any
 _SPLIT_MIN: Final = 16 << 20  # less is not worth a task of its own
 UNIT_BYTES: Final = 64 << 10  # what opening a directory costs, in bytes that could be read instead
-_DEPTH_MAX: Final = 4
-NATIVE: Final = "qindex"
-STORE_FILE: Final = "store.meta"  # in each native store
 
 
 class Unit(NamedTuple):
@@ -46,6 +42,7 @@ class Unit(NamedTuple):
     stop: int = REQ_ID_STOP
     files: tuple[str, ...] = ()
     copy: str = ""
+    problem: str = ""  # why it is not read; only of the format UNKNOWN
 
     @property
     def folder(self) -> str:
@@ -56,10 +53,17 @@ class Unit(NamedTuple):
 def find(paths: Iterable[str], format_name: str | None = None) -> list[Unit]:
     """A unit for each directory of a known format at these paths, or not far below them.
 
-    Paths may have wildcards. FileNotFoundError: one of them leads to nothing that exists. Of a URL
-    each directory is one unit, whatever is in it. Cost: 18 us for a small store, on two cores.
+    Also one, of the format UNKNOWN and with a `problem`, for each path that was named and leads to
+    none, and for each directory below that may be one: parts of it are there, it may not be
+    listed, or it is a link, which is not followed.
+
+    Paths may have wildcards (paths.py). FileNotFoundError: a path leads to nothing that exists. Of
+    a URL each directory is one unit, whatever is in it. Cost: 25 us for a small store, on two
+    cores.
     """
-    found: dict[str, tuple[str, int]] = {}  # format, bytes
+    found: dict[str, Place] = {}
+    named: list[str] = []
+    matched: list[str] = []
     for given in paths:
         path = remote.as_local(given)
         if path is None:
@@ -67,50 +71,24 @@ def find(paths: Iterable[str], format_name: str | None = None) -> list[Unit]:
             if not there:
                 raise FileNotFoundError(2, "no such directory", given)
             kind = remote.REMOTE + (format_name or "")
-            found.update({url: (kind, size) for url, size in there})
+            found.update({url: Place(kind, size) for url, size in there})
             continue
-        places = sorted(glob.glob(path)) if glob.has_magic(path) else [path]  # noqa: PTH207
-        if not places or not all(map(os.path.exists, places)):
+        places = expand(path)
+        if not places:
             raise FileNotFoundError(2, "no such directory", path)
-        found.update(_at_or_below([os.path.realpath(place) for place in places], format_name))
+        (named if is_named(path) else matched).extend(places)
+    found.update(Search(named, matched).run(format_name))
     sources = sorted(found)
     return [
-        Unit(source, name, *found[source])
+        Unit(source, name, place.format, place.bytes, problem=place.problem)
         for source, name in zip(sources, _names(sources), strict=True)
+        for place in (found[source],)
     ]
-
-
-def _at_or_below(folders: list[str], format_name: str | None) -> dict[str, tuple[str, int]]:
-    """(format, bytes) of each directory of a known format, level by level: many at once."""
-    found: dict[str, tuple[str, int]] = {}
-    others: dict[str, list[str]] = {}
-    for depth in range(_DEPTH_MAX, -1, -1):
-        below: list[str] = []
-        for folder, size in zip(folders, bytes_below(folders, STORE_FILE), strict=True):
-            if size >= 0:
-                found[folder] = (NATIVE, size)
-            elif kind := _foreign_format(folder):
-                others.setdefault(kind, []).append(folder)
-            elif depth > 0:
-                below += [f"{folder}/{name}" for name in _folders_in(folder)]
-        folders = below
-    for kind, its in others.items():
-        found.update(zip(its, ((kind, size) for size in bytes_below(its)), strict=True))
-    return {folder: each for folder, each in found.items() if format_name in (None, each[0])}
-
-
-def _foreign_format(folder: str) -> str | None:
-    try:
-        return next(iter(formats_in(Path(folder))), None)
-    except OSError as error:  # it is no reason to read none of the others
-        log.warning("%s: %s", folder, error)
-        return None
 
 
 def _folders_in(path: str) -> list[str]:
     try:
-        with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        return list_folder(path).folders
     except OSError:
         return []
 
@@ -228,9 +206,8 @@ def _by_segment(
     """Each part reads the journal again, which is small. The first and the last have no bound."""
     segments: dict[int, int] = {}
     for file, size in sizes.items():
-        stem, _, ending = file.rpartition(".")
-        if ending in ("idx", "alt") and stem.isdecimal():
-            segments[int(stem)] = segments.get(int(stem), 0) + int(size * share)
+        if (number := segment_number(file)) is not None:
+            segments[number] = segments.get(number, 0) + int(size * share)
     groups = list(
         _grouped(((segments[number], number) for number in sorted(segments)), target_bytes)
     )

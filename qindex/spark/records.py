@@ -18,15 +18,14 @@ import pyarrow.compute as pc
 
 import qindex
 from qindex._core import ffi, lib
+from qindex.brokers.tree import Source, Tree
 from qindex.errors import raise_error
-from qindex.formats.foreign import Source, Tree
+from qindex.native.folders import FILE_BYTES_MAX, JOURNALS
 from qindex.spark import columns
 from qindex.spark.columns import Bytes
 from qindex.spark.plan import Unit
-from qindex.spark.tables import Choice, fill, log, segment_of, slot_of, spread
+from qindex.spark.tables import Choice, fill, log, segment_of, slot_of, spread, spread_names
 
-FILE_BYTES_MAX: Final = 1 << 30  # of a journal or a segment: FORMAT.rst, section 8
-JOURNALS: Final = ("journal.jif", "journal.alt")
 # A record's columns, and what the core calls them.
 _RAW: Final = {
     "kind": "kind",
@@ -165,8 +164,8 @@ def _as_records(
     req_id = partial(batch.column, "req_id")
     values = {
         **{name: partial(batch.column, raw) for name, raw in _RAW.items()},
-        "queue": lambda: spread(parts, lambda file: file.queue, pa.string()),
-        "file": lambda: spread(parts, lambda file: file.where, pa.string()),
+        "queue": lambda: spread_names(parts, lambda file: file.queue),
+        "file": lambda: spread_names(parts, lambda file: file.where),
         "kind": lambda: _KINDS.take(batch["kind"]),
         "segment": lambda: segment_of(req_id(), _entries(parts)),
         "slot": lambda: slot_of(req_id(), _entries(parts)),
@@ -210,8 +209,3 @@ def index_files(tree: Tree) -> Iterator[str]:
     for folder in tree.folders("queues"):
         for name in tree.files(f"queues/{folder}"):
             yield f"queues/{folder}/{name}"
-
-
-def is_index_file(where: str) -> bool:
-    stem, _, ending = where.rpartition("/")[2].rpartition(".")
-    return f"{stem}.{ending}" in JOURNALS or (ending in ("idx", "alt") and stem.isdecimal())

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,19 +19,34 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import qindex
-from qindex.formats.foreign import UnknownFormat
-from qindex.formats.reader import open_node, total
-from qindex.formats.recover import RecoverReport, recover_into
-from qindex.spark.folders import sync_folder
+from qindex.brokers.reader import open_node, total
+from qindex.brokers.recover import RecoverReport, recover_into
+from qindex.brokers.tree import UnknownFormat
+from qindex.names import written
+from qindex.private import make_folder, replace_file, sync_folder
 from qindex.spark.plan import Unit
 from qindex.spark.remote import REMOTE
+from qindex.spark.search import UNKNOWN
 from qindex.spark.spread import Account, spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ACCOUNTS: Final = "accounts"
-COUNTS: Final = ("queues", "live", "messages", "body_bytes", "expired", "unreadable", "damage")
+COUNTS: Final = (
+    "queues",
+    "live",
+    "messages",
+    "body_bytes",
+    "expired",
+    "unreadable",
+    "dead_lettered",
+    "arrived",
+    "kept",
+    "unstorable",
+    "changed",
+    "damage",
+)
 
 
 class RecoverRefused(ValueError):
@@ -46,6 +60,7 @@ def recover(
     *,
     keep_expired: bool = False,
     progress: Callable[[int, int], object] = lambda done, total: None,
+    jobs: int = 1,
 ) -> list[Account]:
     """Recover each directory that is not yet; the accounts of all, in the order of `units`.
 
@@ -55,13 +70,13 @@ def recover(
     if elsewhere := [unit.source for unit in units if unit.format.startswith(REMOTE)]:
         raise RecoverRefused(f"{elsewhere[0]!r} is elsewhere: copy it to this machine first")
     folder = Path(into).absolute()  # workers may be elsewhere
-    (folder / ACCOUNTS).mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder / ACCOUNTS)
     known = _accounts(folder)
     tasks = [(unit, _name(folder, unit, known)) for unit in units]
     todo = [task for task in tasks if not (folder / task[1]).exists()]
     todo.sort(key=lambda task: -task[0].bytes)  # so that none of the long ones begins last
     work = partial(_recover_one, str(folder), keep_expired)
-    made = {each["source"]: each for each in spread(spark, todo, work, progress)}
+    made = {each["source"]: each for each in spread(spark, todo, work, progress, jobs)}
     return [made.get(unit.source) or {**known[unit.source], "before": True} for unit, _ in tasks]
 
 
@@ -79,7 +94,7 @@ def _name(folder: Path, unit: Unit, known: dict[str, Account]) -> str:
     """Of the store that the directory gets, or has got."""
     if unit.source in known:
         return str(known[unit.source]["into"])
-    name = quote(unit.broker, safe=" @+,=")
+    name = quote(written(unit.broker), safe=" @+,=")
     name = name.replace(".", "%2E", 1) if name.startswith(".") else name
     if name == ACCOUNTS or (folder / name).exists():
         raise RecoverRefused(
@@ -97,6 +112,8 @@ def _recover_one(into: str, keep_expired: bool, task: tuple[Unit, str]) -> Accou
     account.update(
         source=unit.source, broker=unit.broker, format=unit.format, into=name, seconds=0.0, error=""
     )
+    if unit.format == UNKNOWN:
+        return {**account, "error": unit.problem}
     shutil.rmtree(part, ignore_errors=True)
     try:
         with open_node(unit.source) as node:
@@ -104,7 +121,7 @@ def _recover_one(into: str, keep_expired: bool, task: tuple[Unit, str]) -> Accou
                 report = recover_into(node, store, keep_expired=keep_expired)
                 _check(store, report)
             lost = sum(total(node.queues).lost.values())
-            damage = sum(finding.severity == "damage" for finding in node.findings)
+            damage = sum(finding.severity != "note" for finding in node.findings)
     except (UnknownFormat, qindex.QindexError, OSError, ValueError) as error:
         shutil.rmtree(part, ignore_errors=True)
         return {**account, "error": f"{type(error).__name__}: {error}"}
@@ -122,7 +139,7 @@ def _check(store: qindex.Store, report: RecoverReport) -> None:
     """The account is not only what recover_into() says: the store itself must have as many."""
     for queue in report.queues:
         held = len(store.queue(queue.into, create=False))
-        if held != queue.messages or queue.live != held + queue.expired + queue.unreadable:
+        if held != queue.in_store or not queue.adds_up:
             raise ValueError(f"the account of {queue.into!r} does not add up: {queue}")
 
 
@@ -130,12 +147,7 @@ def _complete(folder: Path, account: Account, report: RecoverReport) -> None:
     """The account first: a store that has its name has one."""
     name = account["into"]
     queues = [dataclasses.asdict(queue) for queue in report.queues]
-    draft = folder / ACCOUNTS / f"{name}.new"
-    with draft.open("w") as file:
-        json.dump({**account, "accounts": queues}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(folder / ACCOUNTS / f"{name}.json")
-    sync_folder(folder / ACCOUNTS)
+    told = json.dumps({**account, "accounts": queues})
+    replace_file(folder / ACCOUNTS / f"{name}.json", told.encode())
     (folder / f"{name}.part").rename(folder / name)
     sync_folder(folder)

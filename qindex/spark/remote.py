@@ -18,6 +18,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
+from qindex.private import make_folder, open_private
+
 if TYPE_CHECKING:
     from qindex.spark.plan import Unit
 
@@ -49,11 +51,10 @@ def directories(url: str) -> Iterator[tuple[str, int]]:
     found = [str(PurePosixPath(*names[:plain]))]
     for pattern in names[plain:]:
         inside = [each for at in found for each in files.get_file_info(FileSelector(at))]
-        found = [
-            each.path
-            for each in inside
-            if each.type == FileType.Directory and fnmatchcase(each.base_name, pattern)
-        ]
+        folders = [each for each in inside if each.type == FileType.Directory]
+        # A name that exists as it is written is no pattern.
+        literal = [each.path for each in folders if each.base_name == pattern]
+        found = literal or [each.path for each in folders if fnmatchcase(each.base_name, pattern)]
     for at in sorted(found):
         inside = files.get_file_info(FileSelector(at, allow_not_found=True, recursive=True))
         if inside:
@@ -107,9 +108,9 @@ def _copy(url: str, folder: Path) -> None:
         if ".." in names:
             raise ValueError(f"{url!r} has a file {each.path!r}")
         target = folder.joinpath(*names)
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(target.parent)
         if each.type == FileType.File:
-            with files.open_input_stream(each.path) as read, target.open("wb") as written:
+            with files.open_input_stream(each.path) as read, open_private(target) as written:
                 shutil.copyfileobj(read, written, 1 << 20)
         elif each.type == FileType.Directory:
-            target.mkdir(mode=0o700, exist_ok=True)
+            make_folder(target)

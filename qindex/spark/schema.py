@@ -1,6 +1,7 @@
 """The tables of format("qindex") and their columns, without Spark and without Arrow.
 
-All columns are nullable: a format that does not know something says null. Times are UTC.
+All columns are nullable: a format that does not know something says null. Times are UTC. Text that
+is no UTF-8, such as a file's name, is in its written form: qindex.names has it, and the way back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Column(NamedTuple):
 _PLACE: Final = (
     Column("source", "string", "the directory that was read, as it was found"),
     Column("broker", "string", "the node's name: of a store its directory's"),
-    Column("format", "string", "qindex, rabbitmq, nsq, gmq or beanstalkd"),
+    Column("format", "string", "qindex, rabbitmq, nsq, gmq or beanstalkd; or unknown"),
 )
 _QUEUE: Final = (
     Column("vhost", "string", "what the queue's name is unique in; null where there is no such"),
@@ -102,7 +103,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("gone", "long", "of these: as it should be (acked, transient)"),
         Column("lost", "long", "of these: by damage"),
         Column("live_bytes", "long", "of the live ones' bodies"),
-        Column("delivered", "long", "of the live ones: delivered before"),
+        Column("unacked", "long", "of the live ones: delivered, and not acked"),
         Column("next_req_id", "long", "what the next message would get"),
         Column("index_bytes", "long", "of the queue's own files"),
         Column("journal_bytes", "long", "of these, what a recovery replays"),
@@ -136,6 +137,8 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         Column("summary", "string", "JSON: qindex.spark.audit.Summary"),
     ),
 }
+
+JSON_COLUMNS: Final = ("headers", "summary")  # text that is UTF-8 already
 
 _ARROW: Final = {
     "string": "string",

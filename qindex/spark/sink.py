@@ -7,12 +7,27 @@
 column        meaning
 ============  ==================================================================================
 body          binary or string (UTF-8); needed
-queue         the queue, created if it is not there; or the option queue, for all rows
-headers       a JSON object, or a map
+queue         the queue, created if it is not there; or the option queue, for all rows. In its
+              written form, if it is no UTF-8 (qindex.names)
+headers       a JSON object, as the table messages has it (headers.py), or a map
+exchange,     go into the headers, as qindex recover --out does it
+routing_keys
+priority      0 to 255; null: 0
+due           timestamp: not before; null: at once
+delay         instead: seconds from the task's clock on
 expires_at    timestamp; null: never
+ttl           instead: seconds from the task's clock on
 persistent    false: does not survive an unclean end
 redelivered   true: somebody may have had it before
 ============  ==================================================================================
+
+So a table messages can be written as it is. Its other columns say where a message was, and are
+passed over: vhost, state, delivery_count and the places in files. A dead letter becomes an ordinary
+message (choose others with where("state <> 'dead'")), one of several virtual hosts' queues of the
+same name needs a name of its own. Columns and their types are checked when the query is planned.
+
+Rows of one queue, priority and time are published together: where each row has another time to
+wait for, each is a write of its own, about 0.1 ms.
 
 ============  ========  ========================================================================
 option        default   meaning
@@ -46,10 +61,11 @@ from pyspark.sql.datasource import (
 )
 
 import qindex
-from qindex.spark.folders import FOLDER
+from qindex.begun import FOLDER
+from qindex.spark.options import NO_TABLE, WRITE, WRITE_STREAM, Use, known, number, whole
+from qindex.spark.sink_columns import check_columns
 from qindex.spark.sink_commit import Write
-from qindex.spark.sink_stage import Staged, check_columns, stage
-from qindex.spark.stream_options import lower_keys, number
+from qindex.spark.sink_stage import Staged, stage
 from qindex.spark.stream_store import local_path
 from qindex.spark.worker import settle
 
@@ -72,16 +88,21 @@ class Message(WriterCommitMessage):
 class _Writer:
     """What both writers share. Spark pickles it: the driver's copy commits, others write."""
 
+    use: Use
+
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise ValueError('queues are appended to: .mode("append"), or outputMode("append")')
-        lower = lower_keys(options)
+        lower = known(options, self.use)
         if not lower.get("path"):
-            raise ValueError('name the store: .save("/data/orders"), or .start("/data/orders")')
+            raise ValueError(
+                f'name the store: .save("/data/orders"), or .start("/data/orders"){NO_TABLE}'
+            )
         self.store = local_path(lower["path"])
         self.queue = lower.get("queue")
         self.lock_wait = number(lower, "lockWait", 10, 0)
-        check_columns(schema.names, self.queue)
+        columns = [(each.name, each.dataType.simpleString()) for each in schema.fields]
+        check_columns(columns, self.queue)
         if not Path(self.store, "store.meta").exists():
             qindex.open(self.store).close()
 
@@ -112,14 +133,16 @@ def _names(messages: Sequence[Any]) -> set[str]:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """df.write"""
 
+    use = WRITE
+
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        lower = lower_keys(options)
+        lower = known(options, self.use)
         given = lower.get("writeid", "")
         if given and (given.startswith(".") or "/" in given or len(given) > _WRITE_ID_MAX):
             raise ValueError(f"writeId becomes the name of a folder; {given!r} cannot")
         self.is_named = bool(given)
         self.write_id = given or f"write-{uuid4().hex}"
-        self.version = int(number(lower, "writeVersion", 0, 0))
+        self.version = whole(lower, "writeVersion", 0, 0)
         super().__init__(options, schema, overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
@@ -141,6 +164,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """df.writeStream; the query's id, which the checkpoint keeps, names the write."""
+
+    use = WRITE_STREAM
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         from pyspark import TaskContext

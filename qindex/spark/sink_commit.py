@@ -22,50 +22,25 @@ what an opening shows is durable.
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import qindex
 from qindex._core import ffi, lib
+from qindex.begun import FOLDER, STATE, State, Unit, load_state, make_folder, save_state
 from qindex.errors import raise_error
-from qindex.spark.folders import FOLDER, make_folder, sync_folder
 from qindex.spark.sink_stage import Staged
-from qindex.spark.stream_store import first_live, open_to_write
+from qindex.spark.stream_store import lane_of, open_to_write
 
 FRAME_BYTES_MAX: Final = 128 * 1024 * 1024
 RECORD_BYTES: Final = 40  # what the engine adds to a message
 log: Final = logging.getLogger("qindex.spark")
 _WHY: Final = "the sink publishes a batch into it when Spark commits it"
-
-
-@dataclass
-class Unit:
-    """One frame: rows of one staged file for one queue.
-
-    `first`: the ReqId that they get; -1: they were not published.
-    """
-
-    file: str
-    queue: str
-    batches: list[int]
-    rows: int
-    first: int = -1
-
-
-@dataclass
-class State:
-    """What is known of a write. Not done: `units` are being published, the others are."""
-
-    batch: int
-    done: bool
-    units: list[Unit]
 
 
 class Write:
@@ -82,25 +57,13 @@ class Write:
         A batch that was begun and not finished is finished first, from its own files.
         Raises StoreLocked, DiskFull: then the state stands as it is, for the next try.
         """
-        state = self._load()
+        state = load_state(self.folder)
         if state is not None and not state.done:
             state = self._publish(None)
         if state is None or state.batch < batch:
             units = [unit for staged in files for unit in self._units(staged)]
             self._publish(State(batch, False, units))
         self.sweep(batch)
-
-    def settle(self, store: qindex.Store) -> None:
-        """Tell what of a commit that was cut off is in the store, before anything is acked in it.
-
-        Raises OSError if that cannot be written down: nobody may use the store then. Room for it
-        was made before.
-        """
-        state = self._load()
-        if state is None or state.done or all(unit.first < 0 for unit in state.units):
-            return
-        missing = [replace(unit, first=-1) for unit in state.units if not _is_there(store, unit)]
-        self._save(replace(state, units=missing))
 
     def sweep(self, batch: int) -> None:
         """Remove the staged files of this batch and of those before it."""
@@ -110,7 +73,7 @@ class Write:
 
     def abort(self, files: Iterable[Staged]) -> None:
         """Remove what this attempt has staged, unless its publishing has begun."""
-        state = self._load()
+        state = load_state(self.folder)
         needed = set() if state is None else {unit.file for unit in state.units}
         for staged in files:
             if staged.name and staged.name not in needed:
@@ -118,7 +81,7 @@ class Write:
 
     def forget(self) -> None:
         """Remove everything, for a write that nobody will try again; not if it is half done."""
-        state = self._load()
+        state = load_state(self.folder)
         if state is None or state.done:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -139,6 +102,13 @@ class Write:
     def _publish_units(self, store: qindex.Store, state: State) -> None:
         files: dict[str, Any] = {}
         for number, unit in enumerate(state.units):
+            if _next_req_id(store, unit) != unit.first:
+                # A time has come nearer, so that its lane is another one: see FORMAT.rst.
+                store.sync()
+                state = replace(state, units=_place(store, state.units[number:]))
+                self._save(state)
+                self._publish_units(store, state)
+                return
             try:
                 _publish_unit(store, unit, self._batches(files, unit))
             except qindex.DiskFull:
@@ -167,12 +137,12 @@ class Write:
         units = []
         batches = _open(path)
         for part in staged.parts:
-            held = 0
+            held, place = 0, part.place
             for number in part.batches:
                 batch = batches.get_batch(number)
                 size = batch.nbytes + RECORD_BYTES * batch.num_rows
                 if held == 0 or held + size > FRAME_BYTES_MAX:
-                    units.append(Unit(staged.name, part.queue, [], 0))
+                    units.append(Unit(staged.name, place.queue, [], 0, -1, *place[1:]))
                     held = 0
                 units[-1].batches.append(number)
                 units[-1].rows += batch.num_rows
@@ -185,52 +155,15 @@ class Write:
             files[unit.file] = _open(self.folder / unit.file)
         return [files[unit.file].get_batch(number) for number in unit.batches]
 
-    # --- the state -------------------------------------------------------------------------------
-
-    def _load(self) -> State | None:
-        try:
-            found = json.loads((self.folder / "state.json").read_text())
-        except FileNotFoundError:
-            return None
-        units = [Unit(**unit) for unit in found["units"]]
-        return State(found["batch"], found["done"], units)
+    def _save(self, state: State) -> None:
+        make_folder(self.folder)
+        save_state(self.folder, state)
 
     def _known(self) -> State:
-        state = self._load()
+        state = load_state(self.folder)
         if state is None:
-            raise FileNotFoundError(f"{self.folder}/state.json was removed by somebody")
+            raise FileNotFoundError(f"{self.folder}/{STATE} was removed by somebody")
         return state
-
-    def _save(self, state: State) -> None:
-        """Durable when it returns. What is begun leaves room behind it for what settles it."""
-        make_folder(self.folder)
-        draft = self.folder / "state.new"
-        self._write(draft, json.dumps(asdict(state)))
-        draft.replace(self.folder / "state.json")
-        if any(unit.first >= 0 for unit in state.units):
-            size = (self.folder / "state.json").stat().st_size
-            self._write(draft, " " * (size + 2 * len(state.units)))
-        sync_folder(self.folder)
-
-    def _write(self, draft: Path, text: str) -> None:
-        """Over what is there, which takes no new space where files are overwritten in place."""
-        with os.fdopen(os.open(draft, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
-            file.write(text)
-            file.flush()
-            file.truncate()
-            os.fsync(file.fileno())
-
-
-def settle(store: qindex.Store) -> None:
-    """For all writes into this store, see Write.settle(). Called by qindex.open().
-
-    Cost: a small file for each write.
-    """
-    for path in Path(store.path, FOLDER).glob("*/state.json"):
-        try:
-            Write(store.path, path.parent.name).settle(store)
-        except (ValueError, KeyError, TypeError) as error:  # the sink stops; consumers need not
-            log.warning("%s is damaged: %r", path, error)
 
 
 def _open(path: Path) -> Any:
@@ -240,30 +173,26 @@ def _open(path: Path) -> Any:
 
 
 def _place(store: qindex.Store, units: Iterable[Unit]) -> list[Unit]:
-    """The units with the ReqIds that they will get, in this order."""
+    """The units with the ReqIds that they will get, in this order.
+
+    Each lane of a queue counts for itself: priorities, and times that are near each other.
+    """
     placed = []
-    following: dict[str, int] = {}
+    following: dict[tuple[str, int], int] = {}
     for unit in units:
-        first = following.get(unit.queue)
-        if first is None:
-            first = store._find_queue(unit.queue, create=True).stats().next_req_id
-        placed.append(Unit(unit.file, unit.queue, unit.batches, unit.rows, first))
-        following[unit.queue] = first + unit.rows
+        first = _next_req_id(store, unit)
+        first = following.get((unit.queue, lane_of(first)), first)
+        placed.append(replace(unit, first=first))
+        following[unit.queue, lane_of(first)] = first + unit.rows
     return placed
 
 
-def _is_there(store: qindex.Store, unit: Unit) -> bool:
-    """Whether any message of the unit is alive."""
-    if unit.first < 0:
-        return False
-    try:
-        queue = store._find_queue(unit.queue, create=False)
-        return unit.first <= first_live(queue, unit.first) < unit.first + unit.rows
-    except qindex.QueueMissing:
-        return False
-    except qindex.StoreCorrupt as error:
-        log.warning("%s: what of a batch is in %r is lost: %s", store.path, unit.queue, error)
-        return True
+def _next_req_id(store: qindex.Store, unit: Unit) -> int:
+    queue = store._find_queue(unit.queue, create=True)
+    found: int = lib.qi_next_req_id(queue._handle, unit.flags, unit.due_us)
+    if found < 0:
+        raise_error(found)
+    return found
 
 
 def _publish_unit(store: qindex.Store, unit: Unit, batches: list[Any]) -> None:
@@ -275,20 +204,19 @@ def _publish_unit(store: qindex.Store, unit: Unit, batches: list[Any]) -> None:
         return pa.concat_arrays([batch.column(name) for batch in batches])
 
     queue = store._find_queue(unit.queue, create=True)
-    if queue.stats().next_req_id != unit.first:
-        raise AssertionError(f"{unit.queue!r} would not give ReqId {unit.first}")
     bodies, headers = joined("body"), joined("headers")
     tables = _bytes_of(headers)
-    first = lib.qi_publish_many(
+    first = lib.qi_publish_many_at(
         queue._handle,
+        unit.first,
         unit.rows,
         _bytes_of(bodies),
         _memory("uint32_t[]", pc.binary_length(bodies)),
         tables,
         _memory("uint32_t[]", pc.binary_length(headers)) if tables else ffi.NULL,
+        unit.flags,
         0,
-        0,
-        0,
+        unit.due_us,
         _memory("uint8_t[]", joined("flags")),
         _memory("uint64_t[]", joined("expiry_us")),
     )

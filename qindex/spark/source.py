@@ -2,15 +2,17 @@
 
     spark.read.format("qindex").option("table", "queues").load("/brokers/*")
 
-Options of a batch read, in any case:
+Options of a batch read, in any case; one that is not among them is refused:
 
-path, paths              directories, with wildcards, or URLs (remote.py); `paths`: a JSON list
+path, paths              directories, with wildcards, or URLs (remote.py); `paths`: a JSON list.
+                         A name that exists as it is written is no pattern
 table                    messages (default), records, bodies, queues, files, findings; or audit,
                          which writes, too: see qindex.spark.audit
 format                   only directories of this format: qindex, rabbitmq, nsq, gmq, beanstalkd
 columns                  which columns, separated by commas; * is all. A schema does the same.
                          Without either: all but body and headers, which cost a read of the bodies
-queues, vhosts           names or patterns (*, ?), separated by commas
+queues, vhosts           names or patterns (*, ?), separated by commas, or a JSON list of them;
+                         as the tables have them, if they are no UTF-8: see schema.py
 states                   ready, delayed, delivered, expired, with commas; and lost: messages
                          whose body is gone, which are left out else
 minReqId, maxReqId       both included
@@ -24,6 +26,10 @@ minPartitions            so many tasks, or a multiple, if there is enough to rea
 
 Choose here what you can: Spark tells a source in Python neither which columns nor which rows a
 query needs (its filter pushdown gave wrong rows in 4.3.0, and is not used).
+
+What cannot be read is left out of messages, records and bodies, and each such place is a warning
+of the logger qindex.spark in the worker. The table findings has it as a row, also a path that was
+named and leads to no store and no broker. Read it, too, where nothing may be missing.
 
 A DataFrame is a snapshot of the directories that were there when it was first used.
 """
@@ -39,7 +45,15 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from qindex.spark.options import choice_of, column_names, limits_of, paths_of
+from qindex.spark.options import (
+    READ,
+    choice_of,
+    column_names,
+    known,
+    limits_of,
+    paths_of,
+    whole,
+)
 from qindex.spark.output import Output
 from qindex.spark.plan import TARGET_BYTES, Unit, find, plan
 from qindex.spark.schema import columns_of, ddl
@@ -57,6 +71,9 @@ class QindexSource(DataSource):
 
     def schema(self) -> str:
         table = self.options.get("table", "messages")
+        paths_of(
+            {key.lower(): value for key, value in self.options.items()}
+        )  # raises: CREATE TABLE
         return ddl(table, column_names(self.options))
 
     def reader(self, schema: StructType) -> Reader:
@@ -87,7 +104,7 @@ class Reader(DataSourceReader):
     """Spark makes it in one process, asks it for tasks in another, and reads in a third."""
 
     def __init__(self, options: Mapping[str, str], table: str, names: list[str]) -> None:
-        lower = {key.lower(): value for key, value in options.items()}
+        lower = known(options, READ)
         self._table = table
         self._names = names
         self._paths = paths_of(lower)
@@ -95,8 +112,8 @@ class Reader(DataSourceReader):
         self._choice = choice_of(lower)
         self._limits = limits_of(lower)
         self._output = Output(lower["out"], lower["day"]) if "out" in lower else None
-        self._target_bytes = int(lower.get("targetbytes", TARGET_BYTES))
-        self._tasks_min = int(lower.get("minpartitions", os.cpu_count() or 1))
+        self._target_bytes = whole(lower, "targetBytes", TARGET_BYTES, 1)
+        self._tasks_min = whole(lower, "minPartitions", os.cpu_count() or 1, 1)
 
     def partitions(self) -> list[InputPartition]:
         units = find(self._paths, self._format)

@@ -6,14 +6,20 @@
 option                  default      meaning
 ======================  ===========  ===============================================================
 path, paths                          stores, with wildcards ("/brokers/*"); paths is a JSON list
-queues                  all          names or patterns, with commas; later ones are found, too
+queues                  all          names or patterns, with commas, or a JSON list; later ones are
+                                     found, too
 columns                 no bodies    as for spark.read; * is all. A schema does the same
 startingOffsets         earliest     earliest, latest, or JSON {queue: ReqId}; only without a
                                      checkpoint. A queue that comes later begins at 0. A ReqId is
                                      about its lane: [5, 4503599627370503] is 5 without a priority
                                      and 7 of priority 1 (4503599627370496 is 2 ** 52)
+startingTimestamp       none         instead: milliseconds since 1970. Nothing that was published
+                                     then or later is left out; see below
 endingOffsets           none         the same JSON: the stream goes no further
-maxMessagesPerTrigger   all          for all queues together, shared out fairly
+maxMessagesPerTrigger   all          for all queues together, shared out fairly; or
+                                     maxOffsetsPerTrigger
+minMessagesPerTrigger   1            a batch waits until there are so many; or minOffsetsPerTrigger
+maxTriggerDelay         15m          but no longer than this
 messagesPerTask         100000       more of one queue are split, fewer of many are put together
 failOnDataLoss          true         false: what is gone or damaged is left out, and logged
 ack                     false        true, owner: the stream is the consumer, see below
@@ -21,14 +27,23 @@ lockWait                10           with ack: seconds to wait for a store's loc
 pollInterval            0.1          seconds between two looks when there was nothing new
 ======================  ===========  ===============================================================
 
-The columns are those of the table messages. Rows are what is alive when the batch is read, in the
-order of ReqIds within a task, high priorities first; expired messages are not among them. What the
-store's own consumers ack before that is not seen, and is no loss: it was consumed.
+An option that is not among them is refused: option("queue", "orders") would else be all queues.
+
+The columns are those of the table messages. Rows are what is alive when the batch is planned, in
+the order of ReqIds within a task, high priorities first; expired messages are not among them. What
+the store's own consumers ack before that is not seen, and is no loss: it was consumed.
 
 What is delayed, or was given back with a delay, comes when its time is over; a dead letter comes if
 it is redriven. Until then the offset says that it was left, in runs: a thousand of them at most in
 each queue, then the stream waits there until the first of them are ready or gone (and says so).
 What was left and is ready comes on top of maxMessagesPerTrigger.
+
+Messages have no time of their publish. What startingTimestamp knows is when journals began and when
+they were synced, so it begins up to one interval of syncs, or one journal, too early: at the
+beginning of what may have been published at that time.
+
+A query that is started again with other `queues` or paths than its checkpoint has fails, and says
+which queues it would leave. With failOnDataLoss = false it leaves them, and says so.
 
 *ack = true.* A batch is acked after Spark has it in its commit log, never before: Spark tells it
 when it plans the next batch. Killed at any moment, the query starts again with the batch that was
@@ -40,10 +55,17 @@ Everything else about the stream needs no lock.
 is written down in the store's folder, and that process does it when it calls
 qindex.spark.apply_acks(store), for example once a second.
 
+*What is acked* is all that the source has given to Spark: each message of the chosen queues that
+was in a batch, whatever the query makes of it. The source does not see the query. A row that
+.where(), .filter(), .limit() or a join leaves out is acked like the others, and is gone: choose
+with `queues` what the query may consume, keep rows that it leaves out in a second sink
+(foreachBatch), or do not ack. Not acked are messages that had expired when the batch was planned
+and dead letters: no row had them, and the store's own rules say what becomes of them. With
+failOnDataLoss = false a message that could not be read is acked, too: no row had it, and it is
+logged.
+
 With both there may be no other consumer, and no asyncProgressTrackingEnabled; and the columns have
 to have the body.
-
-Dead letters are not acked, either.
 
 A look opens each store, and reads the index of what waits: where there are many, let Spark ask now
 and then, .trigger(processingTime="1 second").
@@ -54,12 +76,12 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -70,17 +92,18 @@ from pyspark.sql.streaming.datasource import (
 )
 
 import qindex
+from qindex.begun import first_live
 from qindex.spark import stream_offsets as offsets
-from qindex.spark.options import choice_of, paths_of
 from qindex.spark.source import check_schema
 from qindex.spark.stream_offsets import Offset, Range
-from qindex.spark.stream_options import choice, lower_keys, number, truth
+from qindex.spark.stream_options import Options
+from qindex.spark.stream_since import published_since
 from qindex.spark.stream_store import (
     QueueView,
     Run,
     ack,
+    count_live,
     find_stores,
-    first_live,
     held_runs,
     last_live,
     leave_acks,
@@ -92,54 +115,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-MESSAGES_PER_TASK: Final = 100_000
 RUNS_LEFT_MAX: Final = 1000  # of a queue: an offset is a text of bounded length
-# What they leave out would be acked, and nobody would have seen it.
-_NOT_FOR_STREAMS: Final = frozenset(
-    ("states", "vhosts", "minreqid", "maxreqid", "expiresafter", "expiresbefore")
-)
 log = logging.getLogger("qindex.spark")
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of a stream, checked. ValueError for what makes no sense."""
-
-    paths: list[str]
-    wants: Callable[[str], bool]  # a queue, by its name
-    starting: str | dict[str, Any]
-    ending: str | dict[str, Any]
-    limit: int
-    per_task: int
-    fail_on_loss: bool
-    ack: str  # false, true or owner
-    lock_wait: float
-    poll: float
-
-    @classmethod
-    def read(cls, given: Mapping[str, str]) -> Options:
-        lower = lower_keys(given)
-        if lower.get("table", "messages") != "messages":
-            raise ValueError("a stream has the table messages; the others are for spark.read")
-        if wrong := _NOT_FOR_STREAMS.intersection(lower):
-            raise ValueError(
-                f"a stream has no option {', '.join(sorted(wrong))}: choose rows with .where()"
-            )
-        ending = offsets.read_bounds("endingOffsets", lower.get("endingoffsets", "latest"))
-        if ending == offsets.EARLIEST:
-            raise ValueError("endingOffsets is JSON with a ReqId per queue")
-        return cls(
-            paths_of(lower),
-            choice_of(lower).wants,
-            offsets.read_bounds("startingOffsets", lower.get("startingoffsets", "earliest")),
-            ending,
-            int(number(lower, "maxMessagesPerTrigger", 0, 0)),
-            int(number(lower, "messagesPerTask", MESSAGES_PER_TASK, 1)),
-            truth(lower, "failOnDataLoss", True),
-            choice(lower, "ack", ("false", "true", "owner")),
-            number(lower, "lockWait", 10, 0),
-            number(lower, "pollInterval", 0.1, 0),
-        )
 
 
 @dataclass
@@ -166,18 +143,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "a message that is acked is gone, and its body is not among the columns: choose"
                 ' them with .option("columns", "*") or a schema'
             )
-        chosen = json.dumps([self.options.paths, lower_keys(options).get("queues", "")])
+        chosen = json.dumps([self.options.paths, self.options.queues])
         self._name = blake2b(chosen.encode(), digest_size=8).hexdigest()  # the same after a restart
         self._horizon: Offset | None = None  # where trigger(availableNow=True) ends
         self._acked: Offset = {}
         self._latest: Offset | None = None
         self._look_again = 0.0
+        self._last_batch = time.monotonic()
+        self._is_new = True  # no batch was planned by this process yet
         self._left: dict[tuple[str, str], tuple[list[Run], QueueView]] = {}  # as last seen
 
     # --- offsets: in the driver's process --------------------------------------------------------
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        return offsets.initial_offset(self.options.starting, self._look())
+        views = self._look()
+        if self.options.since_us is None:
+            return offsets.initial_offset(self.options.starting, views)
+        return offsets.initial_offset(published_since(self.options.since_us, views), views)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         limit = self.options.limit
@@ -199,9 +181,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if time.monotonic() < self._look_again:
             return start
         views = self._look()
-        offset = offsets.follow(start, views, self._lose)
+        offset = offsets.follow(self._still_chosen(start, views), views, self._lose)
         found = offsets.news(offset, views, self.options.ending, self._horizon)
         self._latest = offsets.advance(offset, found)
+        if not self._is_time(found):
+            self._look_again = time.monotonic() + self.options.poll
+            return start
         if isinstance(limit, ReadMaxRows):
             found = self._cut(found, limit.max_rows)
         elif self._horizon is not None or self.options.ending != offsets.LATEST:
@@ -209,7 +194,60 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._leave(offset, found, views)
         if end == start:
             self._look_again = time.monotonic() + self.options.poll
+        else:
+            self._last_batch = time.monotonic()
         return end
+
+    def _is_time(self, found: Sequence[Range]) -> bool:
+        """Whether there are minMessagesPerTrigger, or they were waited for long enough."""
+        missing = self.options.at_least
+        waited = time.monotonic() - self._last_batch
+        if missing <= 1 or self._horizon is not None or waited >= self.options.delay_max:
+            return True
+        if sum(each.stop - each.start for each in found) < missing:
+            return False
+        for each in found:  # ReqIds have gaps
+            missing -= count_live(each, missing)
+            if missing <= 0:
+                return True
+        return False
+
+    def _still_chosen(self, start: Offset, views: dict[str, dict[str, QueueView]]) -> Offset:
+        """`start` without what other options than those of the checkpoint leave out.
+
+        OtherChoice if there is such, unless losses are accepted: it may be a mistake.
+        """
+        is_new, self._is_new = self._is_new, False
+        if not is_new:
+            return start
+        left_out = {
+            store: [name for name in queues if store not in views or not self.options.wants(name)]
+            for store, queues in start.items()
+            if store in views or Path(store, "store.meta").exists()
+        }
+        told = offsets.told_of(left_out)
+        added = {
+            store: [name for name in queues if name not in start.get(store, {})]
+            for store, queues in views.items()
+        }
+        if start and (news := offsets.told_of(added)):
+            log.warning("the stream takes up %s: each from its first message on", news)
+        if not told:
+            return start
+        text = (
+            f"the query was started again with other options: its checkpoint has {told}, which"
+            f" queues = {self.options.queues!r} and the paths {self.options.paths} leave out"
+        )
+        if self.options.fail_on_loss:
+            raise offsets.OtherChoice(
+                f"{text}. Start it with the options of before, or with a new checkpoint; to go on"
+                " without these queues, set failOnDataLoss to false once"
+            )
+        log.warning("%s: the stream goes on without them", text)
+        return {
+            store: {name: at for name, at in queues.items() if name not in left_out.get(store, ())}
+            for store, queues in start.items()
+        }
 
     def commit(self, end: Offset) -> None:
         self._ack(end)
@@ -268,6 +306,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for each in found:
             moves.setdefault((each.store, each.queue), []).append(each)
         end = {store: dict(queues) for store, queues in offset.items()}
+        now_us = int(time.time() * 1e6)
         for store, queues in views.items():
             for name, view in queues.items():
                 here, ranges = end[store][name], moves.get((store, name), [])
@@ -275,7 +314,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if left or (ranges and view.holds):
                     left, ranges = self._look_at_held(store, name, view, left, ranges)
                 moved = offsets.advance({store: {name: here}}, ranges)[store][name]
-                end[store][name] = {**moved, "left": [list(run) for run in left]}
+                moved = {**moved, "left": [list(run) for run in left]}
+                end[store][name] = moved if moved == here else {**moved, "at": now_us}
         return end
 
     def _look_at_held(

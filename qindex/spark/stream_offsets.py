@@ -1,11 +1,15 @@
 """Offsets of a stream: how far it has come in each queue, as a checkpoint keeps it. No I/O here.
 
-An offset is JSON: store -> queue -> {"id", "lanes": {lane: [from, to]}, "left": [[first, stop]]}.
+An offset is JSON:
+
+    store -> queue -> {"id", "lanes": {lane: [from, to]}, "left": [[first, stop]], "at": us}
+
 A queue's ReqIds count in lanes, one for each priority and some for delays; a ReqId says which is
 its lane, so that `from` and `to` are ReqIds. The stream has what is alive in all [from, to), but
 for what is `left`: that waited for its time, or was a dead letter, when the stream came by. `from`
 is where it began and never changes, `id` is the queue's identity: a queue that was deleted and made
-again counts anew.
+again counts anew. `at` is when the last batch of the queue was planned: what had expired by then is
+in no batch and is not acked. An offset without it comes from an earlier version.
 
 So what belongs to the batch between two offsets follows from them alone: what `to` has passed and
 is not left, and what was left and is not any more. Read again, it is the same.
@@ -30,10 +34,15 @@ Views = Mapping[str, Mapping[str, QueueView]]  # store -> queue -> what is there
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 PIECES_MAX: Final = 1000  # of one range
+TOLD_MAX: Final = 10
 
 
 class DataLoss(RuntimeError):
     """Something between the checkpoint and now is not there any more."""
+
+
+class OtherChoice(RuntimeError):
+    """The options leave out a queue that the checkpoint has."""
 
 
 class Range(NamedTuple):
@@ -48,6 +57,7 @@ class Range(NamedTuple):
     start: int
     stop: int
     last: int
+    at: int = 0  # when the batch was planned, microseconds; 0: not known
 
 
 def position(identity: str, lanes: Mapping[str, list[int]], left: Iterable[Run] = ()) -> Position:
@@ -148,6 +158,16 @@ def follow(start: Offset, views: Views, on_loss: Callable[[str], None]) -> Offse
     return offset
 
 
+def told_of(queues: Mapping[str, Iterable[str]]) -> str:
+    """'a', 'b' of /data/one and 'c' of /data/two; empty if there are none."""
+    told = []
+    for store, names in sorted(queues.items()):
+        if listed := sorted(names):
+            more = f" and {len(listed) - TOLD_MAX:,} more" if len(listed) > TOLD_MAX else ""
+            told.append(f"{', '.join(map(repr, listed[:TOLD_MAX]))}{more} of {store}")
+    return " and ".join(told)
+
+
 def _names(offset: Offset) -> Iterator[tuple[str, str]]:
     for store, queues in offset.items():
         for name in queues:
@@ -215,16 +235,16 @@ def ranges_between(start: Offset, end: Offset) -> list[Range]:
         since = start.get(store, {}).get(name)
         if since is None or since["id"] != to["id"]:
             since = position(to["id"], {})
-        left = runs_left(to)
+        left, at = runs_left(to), to.get("at", 0)
         pieces = subtract(runs_left(since), left)
-        found += [Range(store, name, to["id"], *piece, -1) for piece in pieces]
+        found += [Range(store, name, to["id"], *piece, -1, at) for piece in pieces]
         for lane in sorted(map(int, to["lanes"]), key=_rank):
             begin, stop = _at(to, lane)
             before = _at(since, lane)
             # Another `from`: `since` is an initial offset that was asked for anew after a crash.
             first = before[1] if before[0] == begin else begin
             pieces = subtract([(first, stop)] if first < stop else [], left)
-            found += [Range(store, name, to["id"], *piece, stop - 1) for piece in pieces]
+            found += [Range(store, name, to["id"], *piece, stop - 1, at) for piece in pieces]
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -10,28 +11,30 @@ from typing import Final
 import pyarrow as pa
 
 import qindex
+from qindex.begun import first_live
 from qindex.spark import columns
-from qindex.spark.native import Rows, batches_of, moved_files, range_of
 from qindex.spark.plan import Unit
+from qindex.spark.store_rows import Rows, batches_of, moved_files, range_of
 from qindex.spark.stream_offsets import Range
-from qindex.spark.stream_store import first_live, identity
+from qindex.spark.stream_store import identity
 from qindex.spark.tables import Choice
 
 # What waits for its time was left out when the batch was planned, by this or by another clock.
-CHOICE: Final = Choice(states=frozenset(("ready", "delivered", "delayed")))
+CHOICE: Final = Choice(states=frozenset(("ready", "unacked", "delayed")))
 
 
 def read_ranges(
     ranges: Sequence[Range], names: Sequence[str], lose: Callable[[str], None], whole: bool
 ) -> Iterator[pa.RecordBatch]:
-    """All that is alive in them, but for what has expired, and dead letters.
+    """All that is alive in them, but for what had expired when they were planned, and dead letters.
 
     `lose` is told what cannot be read, and may raise. `whole`: nobody but the stream acks, so that
     each range ends with a message that is alive; RuntimeError if it is not seen here.
     """
     groups = groupby(ranges, lambda each: (each.store, each.queue, each.identity))
     found = (each for key, group in groups for each in _read(*key, list(group), names, lose, whole))
-    yield from batches_of(found, names, CHOICE)
+    planned = max((each.at for each in ranges), default=0)
+    yield from batches_of(found, names, replace(CHOICE, now_us=planned or None))
 
 
 def _read(

@@ -8,21 +8,24 @@ and the owner does it.
 
 from __future__ import annotations
 
-import glob
 import json
-import os
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import qindex
 from qindex._core import ffi, lib
+from qindex.begun import FOLDER, find_live, first_live, make_folder
 from qindex.errors import raise_error
-from qindex.spark.folders import FOLDER, make_folder, sync_folder
+from qindex.private import replace_file
+from qindex.spark.paths import expand, is_named
 from qindex.spark.remote import as_local
+
+if TYPE_CHECKING:
+    from qindex.spark.stream_offsets import Range
 
 LANE: Final = 1 << 52  # ReqId // LANE is the number of its lane
 PRIORITIES: Final = 256  # lanes below have a priority, the others a delay
@@ -65,9 +68,8 @@ def find_stores(paths: Iterable[str]) -> list[str]:
     """The stores that paths and patterns stand for, sorted. StoreMissing: a path leads to none."""
     found: set[str] = set()
     for path in map(local_path, paths):
-        names = glob.glob(path) if glob.has_magic(path) else [path]  # noqa: PTH207 - any root
-        stores = [name for name in names if Path(name, "store.meta").is_file()]
-        if not stores and not glob.has_magic(path):
+        stores = [name for name in expand(path) if Path(name, "store.meta").is_file()]
+        if not stores and is_named(path):
             raise qindex.StoreMissing(f"there is no store at {path!r}")
         found.update(str(Path(name).absolute()) for name in stores)
     return sorted(found)
@@ -89,7 +91,7 @@ def look(
                 views[name] = _view(store, store.queue(name, create=False))
             except qindex.QueueMissing:  # deleted since
                 continue
-            except qindex.StoreCorrupt as error:
+            except (qindex.StoreCorrupt, qindex.FormatError) as error:
                 lose(f"the queue {name!r} of {path} cannot be read: {error}")
     return views
 
@@ -120,27 +122,6 @@ def identity(store: qindex.Store, name: str) -> str:
         return ""
 
 
-def first_live(queue: qindex.Queue, start: int) -> int:
-    """The first ReqId from `start` on that is alive; -1: there is none."""
-    return _first_live(queue, start, ffi.new("qi_message *"))
-
-
-def _first_live(queue: qindex.Queue, start: int, message: Any) -> int:
-    """`message` has what is known of it, if it is damaged, perhaps nothing."""
-    message.flags = message.dead = 0
-    code = lib.qi_browse(queue._handle, start, False, message, ffi.NULL, 0)
-    if code == lib.QI_EMPTY:
-        return -1
-    if code < 0 and code != lib.QI_E_ROOM:  # no room for the body: that is what we want
-        try:
-            raise_error(code)
-        except qindex.StoreCorrupt as error:
-            if error.req_id is None:
-                raise
-            return error.req_id  # damaged, but there
-    return int(message.req_id)
-
-
 def last_live(queue: qindex.Queue, start: int, stop: int) -> int:
     """The last ReqId in [start, stop) that is alive; -1: there is none. O(log(stop - start)).
 
@@ -155,6 +136,22 @@ def last_live(queue: qindex.Queue, start: int, stop: int) -> int:
         else:
             found, start = at, at + 1
     return found
+
+
+def count_live(each: Range, enough: int) -> int:
+    """How many messages are alive in a range; no more than `enough` are counted, about."""
+    from qindex.spark.columns import Messages
+
+    count = 0
+    with qindex.open(each.store, read_only=True, create=False) as store:
+        queue = store.queue(each.queue, create=False)
+        rows = max(1, min(65536, each.stop - each.start, len(queue), enough))
+        start, stop = each.start, each.stop
+        for batch in Messages(queue._handle, ("req_id",), start=start, stop=stop, rows=rows):
+            count += batch.num_rows
+            if count >= enough:
+                break
+    return count
 
 
 def held_runs(queue: qindex.Queue, start: int, stop: int) -> Iterator[Run]:
@@ -182,19 +179,22 @@ def held_runs(queue: qindex.Queue, start: int, stop: int) -> Iterator[Run]:
 def ids_to_ack(queue: qindex.Queue, position: Mapping[str, Any]) -> Iterator[int]:
     """The live ReqIds that a stream at this position had; about 1 us each.
 
-    That is not what it left, and no dead letter: it has become one since.
+    That is not what it left, what had expired when its last batch was planned, which was in no
+    batch, and no dead letter: it has become one since. The store's owner knows what becomes of
+    these.
     """
+    planned_us = position.get("at") or int(time.time() * 1e6)
     message = ffi.new("qi_message *")
     left = iter(position["left"])
     gap = next(left, None)
     for start, stop in sorted(position["lanes"].values()):
-        while 0 <= (at := _first_live(queue, start, message)) < stop:
+        while 0 <= (at := find_live(queue, start, message)) < stop:
             while gap and gap[1] <= at:
                 gap = next(left, None)
             if gap and gap[0] <= at:
                 start = gap[1]
                 continue
-            if not message.dead:
+            if not message.dead and not 0 < message.expiry_us <= planned_us:
                 yield at
             start = at + 1
 
@@ -245,13 +245,7 @@ def leave_acks(path: str, stream: str, positions: Mapping[str, Mapping[str, Any]
     """Write down what apply_acks() has to settle: all that this stream ever had, durably."""
     folder = Path(path, *NOTES)
     make_folder(folder)
-    draft, note = folder / f"{stream}.new", folder / f"{stream}.json"
-    with draft.open("w") as file:
-        json.dump(positions, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(note)
-    sync_folder(folder)
+    replace_file(folder / f"{stream}.json", json.dumps(positions).encode())
 
 
 def apply_acks(store: qindex.Store) -> int:

@@ -17,13 +17,14 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from qindex.cli.messages import REQ_ID_MAX, STATES
-from qindex.cli.screen import plain
+from qindex.look.messages import REQ_ID_MAX, STATES
+from qindex.names import written
 from qindex.spark.examine import Limits
 from qindex.spark.output import Output
-from qindex.spark.plan import NATIVE, Unit
+from qindex.spark.plan import Unit
 from qindex.spark.remote import here
-from qindex.spark.schema import TABLES, arrow_schema
+from qindex.spark.schema import JSON_COLUMNS, TABLES, arrow_schema
+from qindex.spark.search import NATIVE, UNKNOWN
 
 P = TypeVar("P")
 log: Final = logging.getLogger("qindex.spark")
@@ -43,6 +44,7 @@ class Choice:
     last: int = REQ_ID_MAX
     expires_after_us: int | None = None  # microseconds since 1970
     expires_before_us: int | None = None
+    now_us: int | None = None  # by which it is told what has expired; None: when it is read
 
     @property
     def cuts_req_ids(self) -> bool:
@@ -53,7 +55,11 @@ class Choice:
 
 
 def _is_among(name: str | None, patterns: Sequence[str]) -> bool:
-    return not patterns or any(fnmatchcase(name or "", pattern) for pattern in patterns)
+    """A name is compared as the tables have it, and is its own pattern, whatever is in it."""
+    if not patterns:
+        return True
+    text = written(name or "")
+    return any(text == pattern or fnmatchcase(text, pattern) for pattern in patterns)
 
 
 def batches(
@@ -68,7 +74,9 @@ def batches(
 
     Damage never raises. `output`: of an audit.
     """
-    found = (each for unit in units for each in here(unit))
+    found: Iterator[Unit] = (each for unit in units for each in here(unit))
+    if table in ("messages", "records", "bodies"):
+        found = _known(found)
     if table == "records":  # qindex's own stores only: the other readers give messages
         from qindex.spark.records import records
 
@@ -80,19 +88,28 @@ def batches(
         yield from joined(chain.from_iterable(each))
 
 
+def _known(units: Iterable[Unit]) -> Iterator[Unit]:
+    """Without those that nobody can read, each of which is told."""
+    for unit in units:
+        if unit.format == UNKNOWN:
+            log.warning("%s: %s", unit.source, unit.problem)
+        else:
+            yield unit
+
+
 def _messages(
     units: Iterable[Unit], names: Sequence[str], choice: Choice
 ) -> Iterator[pa.RecordBatch]:
     for is_native, group in groupby(units, lambda unit: unit.format == NATIVE):
         if is_native:
-            from qindex.spark import native
+            from qindex.spark import store_rows
 
-            yield from native.messages(group, names, choice)
+            yield from store_rows.messages(group, names, choice)
         else:
-            from qindex.spark import foreign
+            from qindex.spark import broker_rows
 
             for unit in group:
-                yield from foreign.messages(unit, names, choice)
+                yield from broker_rows.messages(unit, names, choice)
 
 
 def _batches(
@@ -105,7 +122,7 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     if table == "bodies":  # the other readers have them with the messages
         if unit.format == NATIVE:
-            from qindex.spark.native import bodies
+            from qindex.spark.store_rows import bodies
 
             yield from bodies(unit, names)
     elif table == "audit":
@@ -129,9 +146,9 @@ def fill(
     A value may be a function that makes it, which is called only if a name asks for it.
     """
     values = {
-        "source": lambda: spread(parts, lambda unit: unit.source, pa.string()),
-        "broker": lambda: spread(parts, lambda unit: unit.broker, pa.string()),
-        "format": lambda: spread(parts, lambda unit: unit.format, pa.string()),
+        "source": lambda: spread_names(parts, lambda unit: unit.source),
+        "broker": lambda: spread_names(parts, lambda unit: unit.broker),
+        "format": lambda: spread_names(parts, lambda unit: unit.format),
         **values,
     }
     schema = arrow_schema(table, names)
@@ -160,6 +177,16 @@ def spread(
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
+def spread_names(parts: Sequence[tuple[P, int]], value: Callable[[P], str | None]) -> pa.Array:
+    """The same for names, which may be no UTF-8 (qindex.names)."""
+
+    def name_of(part: P) -> str | None:
+        name = value(part)
+        return None if name is None else written(name)
+
+    return spread(parts, name_of, pa.string())
+
+
 def segment_of(req_id: pa.Array, entries: pa.Array | pa.Scalar) -> pa.Array:
     return pc.divide(req_id, entries)
 
@@ -172,15 +199,30 @@ def from_rows(
     unit: Unit, table: str, names: Sequence[str], rows: Sequence[Mapping[str, Any]]
 ) -> Iterator[pa.RecordBatch]:
     """Rows that are few, as dicts; missing keys are null."""
+    for start in range(0, len(rows), ROWS):
+        yield rows_as_batch(unit, table, names, rows[start : start + ROWS])
+
+
+def rows_as_batch(
+    unit: Unit, table: str, names: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> pa.RecordBatch:
+    """The same, of all rows at once. Text that is no UTF-8 is written as qindex.names says."""
     schema = arrow_schema(table, names)
     place = {"source": unit.source, "broker": unit.broker, "format": unit.format}
-    for start in range(0, len(rows), ROWS):
-        part = rows[start : start + ROWS]
-        arrays = [
-            pa.array([row.get(name, place.get(name)) for row in part], schema.field(name).type)
-            for name in names
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    arrays = []
+    for name in names:
+        values = [row.get(name, place.get(name)) for row in rows]
+        column = schema.field(name)
+        if name not in JSON_COLUMNS and not pa.types.is_primitive(column.type):
+            values = [_in_utf8(value) for value in values]
+        arrays.append(pa.array(values, column.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _in_utf8(value: Any) -> Any:
+    if isinstance(value, str):
+        return written(value)
+    return [written(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def joined(parts: Iterable[pa.RecordBatch], rows: int = ROWS) -> Iterator[pa.RecordBatch]:
@@ -203,10 +245,6 @@ def joined(parts: Iterable[pa.RecordBatch], rows: int = ROWS) -> Iterator[pa.Rec
             held, count, size = [], 0, 0
     if held:
         yield pa.concat_batches(held) if len(held) > 1 else held[0]
-
-
-def headers_as_json(headers: Mapping[str, Any]) -> str | None:
-    return json.dumps(plain(dict(headers)), ensure_ascii=False) if headers else None
 
 
 def default_names(table: str) -> list[str]:

@@ -1,9 +1,11 @@
-"""Is a message queue what it promises to be? For queues of any kind; README.rst here says how.
+"""Does a message queue keep its promises? For queues of any kind; docs/testing/ is about it.
 
-class MyQueue(Adapter):          # open, publish, get, ack ... of your queue
-    promise = Promise(kill="returned", power="synced")
+::
 
-TestMyQueue = machine_for(MyQueue).TestCase
+    class MyQueue(Adapter):          # open, publish, get, ack ... of your queue
+        promise = Promise(kill="returned", power="synced")
+
+    TestMyQueue = machine_for(MyQueue).TestCase
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The machine, and with it Hypothesis, only for those who ask for it."""
+    """Load the machine, and with it Hypothesis, only when it is asked for."""
     if name in ("QueueMachine", "find", "machine_for"):
         from qindex.testing import machine
 

@@ -1,4 +1,4 @@
-"""What the harness needs to know of a queue: an Adapter, written by whoever tests theirs."""
+"""An Adapter is what the harness needs to know of a queue. You write it for yours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qindex.testing.promise import Promise
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What get() returns if there is more to tell than the body.
+    """A message that get() returns with more than its body.
 
     `token` is what ack() and nack() take. `id` is what publish() returned for this message.
     """
@@ -28,8 +28,8 @@ class Delivery:
 class Adapter(ABC):
     """One queue, opened by one process. Subclass it with what your queue can do.
 
-    open, publish, get and close are needed; leave out what the queue does not have. Without ack(),
-    get() takes a message for good. Exceptions go through: the harness reports them.
+    open(), publish(), get() and close() are needed; leave out what the queue does not have. Without
+    ack(), get() takes a message for good. Let exceptions through: the harness reports them.
     """
 
     promise: ClassVar[Promise] = Promise()
@@ -49,14 +49,14 @@ class Adapter(ABC):
 
     @abstractmethod
     def get(self) -> Delivery | bytes | None:
-        """The next message, or None."""
+        """Take the next message; None if there is none."""
 
     @abstractmethod
     def close(self) -> None:
         """Close the queue as its users are told to."""
 
     def publish_many(self, bodies: Sequence[bytes]) -> Sequence[Id | None]:
-        """Publish a batch; one id (or None) for each."""
+        """Publish a batch; return an id, or None, for each message."""
         raise NotImplementedError
 
     def ack(self, token: Any) -> None:
@@ -77,7 +77,7 @@ class Adapter(ABC):
 
     @classmethod
     def can(cls, verb: str) -> bool:
-        """True if the subclass has this verb."""
+        """True if the subclass has this method."""
         return getattr(cls, verb) is not getattr(Adapter, verb)
 
 

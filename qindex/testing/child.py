@@ -2,7 +2,7 @@
 
 It imports the adapter once and waits. For each life it forks; the fork talks to the harness, one
 JSON line for a call and one for its answer, until it is told to go or is killed. So a life costs a
-fork, not a start of Python. The recorder (c_ext/record/record.c) is preloaded.
+fork, not a start of Python. The recorder (c_ext/proof/record/record.c) is preloaded.
 """
 
 from __future__ import annotations

@@ -19,9 +19,11 @@ MODES: Final = ("nothing", "everything", "prefix", "parts")  # of what is not sa
 class DiskRules:
     """How harsh the disk is."""
 
-    sector: int = SECTOR  # bytes that are written whole or not at all
-    # ext4, xfs and btrfs keep the name of a new file that is synced; POSIX does not promise it.
+    sector: int = SECTOR
+    """Bytes that are written whole or not at all."""
     file_sync_keeps_name: bool = False
+    """True: the sync of a new file makes its name durable, too, as on ext4, xfs and btrfs. POSIX
+    does not promise it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +148,11 @@ class Disk:
         self.numbers: dict[int, File] = {}
 
     def files(self) -> dict[str, bytes | None]:
-        """What a process sees, and what kill -9 leaves; None: a directory."""
+        """The files that a process sees, and that kill -9 leaves; None stands for a directory."""
         return {p: None if e is None else bytes(e.now) for p, e in sorted(self.names.items())}
 
     def apply(self, op: Op) -> None:
-        """One operation that succeeded."""
+        """Do one operation, which succeeds."""
         match op.kind:
             case "create":
                 self.numbers[op.number] = File()
@@ -248,7 +250,7 @@ class Disk:
         return {path: entry for path, entry in names.items() if _reachable(path, names)}
 
     def bind(self, numbers: dict[str, int]) -> None:
-        """The files got new numbers: path -> number."""
+        """Take over the files' new numbers (inodes): path -> number."""
         self.numbers = {n: f for p, n in numbers.items() if (f := self.names[p]) is not None}
 
 

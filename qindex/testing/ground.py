@@ -143,6 +143,7 @@ class MemoryDisk:
         self.log: list[Op] = []
 
     def names(self) -> list[str]:
+        """The names of all files, sorted."""
         return sorted(self.view)
 
     def read(self, name: str) -> bytes:

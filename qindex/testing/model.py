@@ -31,7 +31,7 @@ def label_size(serial: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A message as a queue shows it. `id` and `redelivered` are None if the queue tells neither."""
+    """A message as a queue shows it. `id` and `redelivered` are None if the queue has no such."""
 
     body: bytes
     id: Id | None = None
@@ -62,7 +62,7 @@ class Sent:
 
 
 class Model:
-    """One queue. O(log n) a call; O(n) for what looks at everything."""
+    """The model of one queue. A call costs O(log n); one that looks at everything O(n)."""
 
     def __init__(self, promise: Promise | None = None) -> None:
         self.promise = promise or Promise()
@@ -90,7 +90,7 @@ class Model:
     def publishing(
         self, sizes: Sequence[int], *, batch: bool = False, persistent: bool = True
     ) -> list[Sent]:
-        """A publish begins: new messages, in doubt until published() is told the outcome."""
+        """A publish begins: return the new messages, which are in doubt until published()."""
         self._batches += 1
         messages = []
         for size in sizes:
@@ -102,55 +102,55 @@ class Model:
         return messages
 
     def published(self, messages: Iterable[Sent], ids: Iterable[Id | None]) -> None:
-        """It returned."""
+        """The publish of these messages has returned."""
         for message, id_ in zip(messages, ids, strict=True):
             message.published = max(message.published, Level.RETURNED)
             self.name(message, id_)
 
     def name(self, message: Sent, id_: Id | None) -> None:
-        """The queue says what it calls this message."""
+        """The queue has given this message an id."""
         if id_ is not None:
             message.id = id_
             self.ids[id_] = message
 
     def refused(self, messages: Iterable[Sent]) -> None:
-        """It raised an error that says: nothing was changed."""
+        """The publish of these messages raised an error that means: nothing was changed."""
         for message in messages:
             del self.sent[message.serial]
 
     def delivered(self, message: Sent) -> None:
-        """get() returned it."""
+        """get() has returned this message."""
         message.out = True
         message.deliveries += 1
         message.maybe_delivered = False
 
     def removing(self, messages: Iterable[Sent]) -> None:
-        """An ack, a drop or a purge of them begins; in doubt until removed()."""
+        """An ack, a drop or a purge of these begins: they are in doubt until removed()."""
         for message in messages:
             message.gone = Level.DOUBT
 
     def removed(self, messages: Iterable[Sent]) -> None:
-        """It returned."""
+        """The ack, drop or purge of these messages has returned."""
         for message in messages:
             message.gone = Level.RETURNED
             message.out = False
 
     def given_back(self, messages: Iterable[Sent]) -> None:
-        """nack() returned."""
+        """nack() of these messages has returned."""
         for message in messages:
             message.out = False
             message.given_back = True
 
     def synced(self) -> None:
-        """sync() returned: everything that had returned before is covered."""
+        """sync() has returned: it covers everything that had returned before."""
         self._raise_to(Level.SYNCED)
 
     def closing(self) -> None:
-        """close() begins: if it gets far enough the end is clean, and transients outlive it."""
+        """close() begins. If it gets far enough, the end is clean, transient messages survive."""
         self.removing([message for message in self.live() if not message.persistent])
 
     def closed(self) -> None:
-        """close() returned: what was out is ready again."""
+        """close() has returned: what was delivered is ready again."""
         self._raise_to(Level.CLOSED)
         self.crashed()
 
@@ -164,7 +164,7 @@ class Model:
     # --- crashes ---------------------------------------------------------------------------------
 
     def crashed(self) -> None:
-        """The process is gone: nobody has a message any more."""
+        """The process has ended: no message is with a consumer any more."""
         for message in self.sent.values():
             message.out = False
 

@@ -1,4 +1,4 @@
-"""What a queue promises. It is judged by that, and by nothing else."""
+"""What a queue promises: it is judged by that and by nothing else."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ Crash = Literal["kill", "power"]
 class Level(IntEnum):
     """How far a publish or an ack has come."""
 
-    DOUBT = 0  # the call did not return: it may have happened or not
+    DOUBT = 0
+    """The call did not return: it may have happened or not."""
     RETURNED = 1
-    SYNCED = 2  # a sync() that began later has returned
-    CLOSED = 3  # a close() that began later has returned
+    """The call has returned."""
+    SYNCED = 2
+    """A sync() that began later has returned."""
+    CLOSED = 3
+    """A close() that began later has returned."""
 
 
 _LEVELS: Final[dict[Keeps, int]] = {
@@ -29,30 +33,37 @@ _LEVELS: Final[dict[Keeps, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a queue promises its users. The defaults are a good durable queue's.
-
-    ``kill``, ``power``: which publishes and acks outlive ``kill -9`` of the process, and a power
-    cut: those that ``returned``; those that were ``synced`` (or closed); those before a ``close()``
-    that returned; ``nothing``: then this kind of crash is not played.
-    """
+    """What a queue promises its users. The defaults are those of a good durable queue."""
 
     kill: Keeps = "returned"
+    """Which publishes and acks survive `kill -9`. "returned": those whose call returned. "synced":
+    those before a sync() or a close(). "closed": those before a close() that returned. "nothing":
+    the process is never killed."""
     power: Keeps = "synced"
+    """The same for a power cut."""
     order: Literal["fifo", "lifo", "any"] = "fifo"
-    requeue: Literal["place", "any"] = "place"  # where a message goes that was given back
-    prefix: bool = True  # if a publish survives, so do all before it
-    batches: bool = True  # publish_many() is all or nothing
-    unique_ids: bool = True  # the ids that publish() returns are never used again
-    redelivered: bool = False  # get() tells of a message whether somebody may have had it before
-    barrier: bool = False  # no later crash takes back what open() has shown
-    refuses: bool = False  # ack() of what is not delivered raises and changes nothing
+    """The order in which get() returns messages."""
+    requeue: Literal["place", "any"] = "place"
+    """Where a message goes that was given back: to its own place, or to any."""
+    prefix: bool = True
+    """If a publish survives, so do all publishes before it."""
+    batches: bool = True
+    """publish_many() publishes all or nothing."""
+    unique_ids: bool = True
+    """The ids that publish() returns are never used again."""
+    redelivered: bool = False
+    """get() marks a message that a consumer may have had before."""
+    barrier: bool = False
+    """No later crash takes back what open() has shown."""
+    refuses: bool = False
+    """ack() of a message that is not delivered raises, and changes nothing."""
 
     def needed(self, crash: Crash | None) -> int:
-        """The level from which this crash must leave a change alone; None: a clean close."""
+        """The level from which a change must survive this crash; None stands for a clean close."""
         if crash is None:
             return Level.RETURNED
         return _LEVELS[self.kill if crash == "kill" else self.power]
 
     def plays(self, crash: Crash) -> bool:
-        """False: the queue promises nothing about this crash."""
+        """False if the queue promises nothing about this crash, so that it is not played."""
         return (self.kill if crash == "kill" else self.power) != "nothing"

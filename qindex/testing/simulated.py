@@ -1,21 +1,24 @@
 """A disk in memory for qindex itself, which can lose power, fail and rot: the C core runs on it.
 
-disk = SimulatedDisk(seed=1)
-store = qindex.open("/", disk=disk)
-...
-left = disk.power_cut(seed=7)        # another disk, with what the medium kept
-abandon(store)
-store = qindex.open("/", disk=left)
+::
+
+    disk = SimulatedDisk(seed=1)
+    store = qindex.open("/", disk=disk)
+    ...
+    left = disk.power_cut(seed=7)        # another disk, with what the medium kept
+    abandon(store)
+    store = qindex.open("/", disk=left)
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, Literal, Self
 
-from qindex._core import ffi, lib
+from qindex._core import lib as core
 from qindex.errors import raise_error
 from qindex.index import QueueIndex
 from qindex.store import Store
+from qindex.testing._sim import ffi, lib
 
 Mode = Literal["mixed", "nothing", "all", "prefix", "sectors512", "sectors4k", "zeros"]
 Fault = Literal["eio", "enospc", "short", "eintr", "enomem"]
@@ -57,7 +60,9 @@ _DAMAGES: Final[dict[Damage, int]] = {
 
 
 class SimulatedDisk:
-    """Everything is decided by seeds: the same calls give the same bytes. For one thread.
+    """A disk in memory. Seeds decide everything: the same calls give the same bytes.
+
+    Only one thread may use it.
 
     `capacity` is in bytes; `wall` is the clock at the start, in seconds since 1970; with `mapping`
     the store maps its files, as on a good local file system. No background thread runs on it: what
@@ -83,6 +88,11 @@ class SimulatedDisk:
         if handle == ffi.NULL:
             raise MemoryError("no memory for a simulated disk")
         return ffi.gc(handle, lib.qi_sim_free)
+
+    @property
+    def capsule(self) -> int:
+        """The address of what the core takes for a disk: it says of which layout this one is."""
+        return int(ffi.cast("uintptr_t", lib.qi_sim_capsule(self.handle)))
 
     @classmethod
     def _of(cls, handle: Any) -> Self:
@@ -115,6 +125,10 @@ class SimulatedDisk:
     def fault(self, call: int, kind: Fault, *, sticky: bool = False) -> None:
         """The call-th call from now on (1: the next) fails; with `sticky` all that follow, too."""
         lib.qi_sim_fault(self.handle, call, _FAULTS[kind], sticky)
+
+    def fill(self) -> None:
+        """Somebody else takes all the space that is left: no file can grow any more."""
+        lib.qi_sim_fill(self.handle)
 
     def heal(self) -> None:
         """No call fails any more."""
@@ -160,7 +174,7 @@ class SimulatedDisk:
 
 def tick(store: Store) -> None:
     """Do once what the background thread does: sync, flush, census, compaction, rest."""
-    code = lib.qi_store_tick(store._handle)
+    code = core.qi_store_tick(store._handle)
     if code < 0:
         raise_error(code)
 
@@ -171,5 +185,5 @@ def abandon(store: Store | QueueIndex) -> None:
     if detached is None:
         return
     store._closed = True
-    lib.qi_store_free(store._handle if isinstance(store, Store) else store._store)
+    core.qi_store_free(store._handle if isinstance(store, Store) else store._store)
     del detached

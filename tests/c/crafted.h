@@ -1,4 +1,5 @@
-/* crafted.h - a store on a simulated disk whose files are taken out, changed, sealed with right checksums and put back. */
+/* crafted.h - a store on a simulated disk whose files are taken out, changed, sealed with right
+ * checksums and put back. */
 #ifndef CRAFTED_H
 #define CRAFTED_H
 
@@ -8,9 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "crc32c.h"
-#include "sim/disk_sim.h"
-#include "store.h"
+#include "durable/durable.h"
+#include "proof/sim/disk_sim.h"
 #include "usual.h"
 
 struct crafted {

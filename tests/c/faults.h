@@ -1,14 +1,16 @@
-/* faults.h - plays a story while one call of the disk or one allocation fails, and says what must hold then.
+/* faults.h - plays a story while one call of the disk or one allocation fails, and says what must
+ * hold then.
  *
- * A story calls the engine and writes down what it was told. It is played once to count its calls, then once for each of
- * them and for each way to fail, once and for ever. In each run:
+ * A story calls the engine and writes down what it was told. It is played once to count its calls,
+ * then once for each of them and for each way to fail, once and for ever. In each run:
  *   - an error fits what failed: a full disk is not called damage;
- *   - what returned is there after a kill, what was synced after a power cut, bytes as they were; nothing else is there,
- *     and no damage is reported;
- *   - of a disk that was there before (`only_looks`), damaged or not, the same is found, once nothing fails any more, as
- *     without faults;
+ *   - what returned is there after a kill, what was synced after a power cut, bytes as they were;
+ * nothing else is there, and no damage is reported;
+ *   - of a disk that was there before (`only_looks`), damaged or not, the same is found, once
+ * nothing fails any more, as without faults;
  *   - no file stays open, nothing stays allocated.
- * The crash explorer does the same with programs made by chance; here are the verbs and disks that it does not have.
+ * The crash explorer does the same with programs made by chance; here are the verbs and disks that
+ * it does not have.
  */
 #ifndef FAULTS_H
 #define FAULTS_H
@@ -20,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "explore/allocations.h"
-#include "sim/disk_sim.h"
+#include "proof/explore/allocations.h"
+#include "proof/sim/disk_sim.h"
 #include "usual.h"
 
 #define ITEMS_MAX    1000u
@@ -32,7 +34,8 @@
 
 enum stage { NOT, TRIED, RETURNED, SYNCED };
 
-/* A message, as the story was told of it. Its bytes begin with `serial`, and the rest follows from that. */
+/* A message, as the story was told of it. Its bytes begin with `serial`, and the rest follows from
+ * that. */
 struct item {
     uint32_t serial, size, queue;
     bool fleeting; /* transient or expiring: it may be gone */
@@ -76,11 +79,25 @@ static bool has_failed(const struct run *run) {
     return run->sim->fault_hits + allocations.failed > 0;
 }
 
+/* "Full" says that nothing was changed. A fan-out that some queues have says otherwise, a publish
+ * that others made place for, too, and so does a disk that writes a part of everything: what it
+ * wrote cannot be wiped either. */
+static bool is_more_than_full(const struct run *run) {
+    const char *text = qi_error_text();
+    return strncmp(text, "only the first", 14) == 0 ||
+           strncmp(text, "nothing was published, but", 26) == 0 ||
+           (run->kind == QI_SIM_SHORT && run->sticky);
+}
+
 static bool fits(const struct run *run, int64_t code) {
     if (code == QI_E_FAILED || code == QI_E_OUTCOME || code == QI_E_CLOSED)
         return true;
     if (run->kind == QI_SIM_ENOSPC || run->kind == QI_SIM_SHORT)
-        return code == QI_E_FULL;
+        return code == QI_E_FULL || (code == QI_E_IO && is_more_than_full(run));
+    /* A sync of bodies that failed is a failed disk: "no memory" would say that nothing was
+     * changed. */
+    if (run->kind == QI_SIM_ENOMEM && strncmp(run->sim->fault_first, "sync", 4) == 0)
+        return code == QI_E_MEMORY || code == QI_E_IO;
     if (run->kind == QI_SIM_ENOMEM || run->kind == ALLOCATION)
         return code == QI_E_MEMORY;
     return code == QI_E_IO;
@@ -257,8 +274,8 @@ static void play_all(const struct story *story, bool mapping) {
     qi_sim_free(before.sim);
 }
 
-/* Those with these words in their names. How files are read does not depend on how they are written: damaged disks are
- * played once. */
+/* Those with these words in their names. How files are read does not depend on how they are
+ * written: damaged disks are played once. */
 static void play_stories(const struct story *stories, size_t count, const char *words) {
     for (size_t i = 0; i < count; i++)
         for (int mapping = 0; mapping < 2; mapping++)

@@ -1,9 +1,9 @@
-/* faults_times.h - more verbs of a story (faults.h): of what has a time, a lease, a priority or a bound. */
+/* faults_times.h - more verbs of a story (faults.h): of what has a time, a lease, a priority or a
+ * bound. */
 #ifndef FAULTS_TIMES_H
 #define FAULTS_TIMES_H
 
-#include "expire.h"
-#include "store.h"
+#include "queue/queue.h"
 
 /* With a priority and until when it is delayed (0: it is not). */
 static void publish_later(struct run *run, uint32_t queue, uint32_t size, uint32_t priority,
@@ -21,36 +21,38 @@ static void publish_later(struct run *run, uint32_t queue, uint32_t size, uint32
         item->published = RETURNED;
 }
 
-/* Gets up to `count` with a lease; the first is touched, the rest goes back: dropped, later or at once. */
+/* Gets up to `count` with a lease; the first is touched, the rest goes back: dropped, later or at
+ * once. */
 static void borrow(struct run *run, uint32_t queue, uint32_t count, bool drop, uint64_t delay_us) {
     static uint8_t payloads[32 * PAYLOAD_MAX];
     qi_message messages[32];
     uint64_t ids[32];
-    uint32_t sizes[32], counts[32];
+    uint64_t deliveries[32];
     if (!run->queues[queue])
         return;
-    int64_t got = qi_get_many(run->queues[queue], count, messages, payloads, sizeof payloads, ids,
-                              sizes, 1000000);
+    int64_t got =
+        qi_get_many(run->queues[queue], count, messages, payloads, sizeof payloads, ids, 1000000);
     if (!went(run, "get_many", got) || got == QI_EMPTY)
         return;
-    uint32_t taken = (uint32_t)(got / 2);
-    for (uint32_t i = 0, at = 0; i < taken; at += sizes[i++]) {
-        counts[i] = messages[i].delivery_count;
+    uint32_t taken = (uint32_t)got;
+    for (uint32_t i = 0, at = 0; i < taken; at += messages[i++].payload_size) {
+        deliveries[i] = messages[i].delivery;
         struct item *item = find_item(run, queue, payloads + at);
         if (drop && i > 0 && !run->dead_letters && item->acked == NOT)
             item->acked = TRIED;
     }
-    went(run, "touch", qi_touch(run->queues[queue], ids[0], counts[0], 2000000));
+    went(run, "touch", qi_touch(run->queues[queue], ids[0], deliveries[0], 2000000));
     if (drop)
         went(run, "reject_many",
-             qi_reject_many(run->queues[queue], ids + 1, counts + 1, taken - 1));
+             qi_reject_many(run->queues[queue], ids + 1, deliveries + 1, taken - 1));
     else
         went(run, "nack_many",
-             qi_nack_many(run->queues[queue], ids + 1, counts + 1, taken - 1,
+             qi_nack_many(run->queues[queue], ids + 1, deliveries + 1, taken - 1,
                           delay_us ? run->sim->wall_us + delay_us : 0));
 }
 
-/* Up to `count` messages that nobody has are drawn near (delay_us 0: they are ready), put off or deleted. */
+/* Up to `count` messages that nobody has are drawn near (delay_us 0: they are ready), put off or
+ * deleted. */
 static void change(struct run *run, uint32_t queue, uint32_t count, bool delete,
                    uint64_t delay_us) {
     static uint8_t payload[PAYLOAD_MAX];

@@ -1,4 +1,5 @@
-/* faults_verbs.h - the verbs of a story (faults.h): each calls the engine and writes down what it was told; and damage. */
+/* faults_verbs.h - the verbs of a story (faults.h): each calls the engine and writes down what it
+ * was told; and damage. */
 #ifndef FAULTS_VERBS_H
 #define FAULTS_VERBS_H
 
@@ -163,7 +164,8 @@ static int64_t index_publish(struct run *run, uint32_t queue, uint32_t count, ui
     return first;
 }
 
-/* Acks messages that index_publish() gave, by their ids or as a range. `from`: the first of them among the items. */
+/* Acks messages that index_publish() gave, by their ids or as a range. `from`: the first of them
+ * among the items. */
 static void index_ack(struct run *run, uint32_t queue, uint32_t from, int64_t first, uint32_t count,
                       bool listed) {
     uint64_t ids[ITEMS_MAX];
@@ -200,23 +202,24 @@ static void fan_out(struct run *run, uint32_t size) {
             run->items[i].published = RETURNED;
 }
 
-/* Gets up to `count` and acks those that the mask says (bit 0: the first), in falling order; the rest goes back. */
+/* Gets up to `count` and acks those that the mask says (bit 0: the first), in falling order; the
+ * rest goes back. */
 static void consume(struct run *run, uint32_t queue, uint32_t count, uint32_t mask) {
     static uint8_t payloads[32 * PAYLOAD_MAX];
     qi_message messages[32];
     uint64_t ids[32], acks[32], rest[32];
-    uint32_t sizes[32], acks_count = 0, rest_count = 0, at = 0;
+    uint32_t acks_count = 0, rest_count = 0, at = 0;
     struct item *acked[32];
     if (!run->queues[queue])
         return;
     int64_t got =
-        qi_get_many(run->queues[queue], count, messages, payloads, sizeof payloads, ids, sizes, 0);
+        qi_get_many(run->queues[queue], count, messages, payloads, sizeof payloads, ids, 0);
     if (!went(run, "get_many", got) || got == QI_EMPTY)
         return;
-    for (uint32_t i = 0; i < got / 2; at += sizes[i++]) {
+    for (uint32_t i = 0; i < got; at += messages[i++].payload_size) {
         struct item *item = find_item(run, queue, payloads + at);
         uint8_t bytes[PAYLOAD_MAX];
-        assert(item && item->size == sizes[i]);
+        assert(item && item->size == messages[i].payload_size);
         fill(item->serial, bytes, item->size);
         assert(memcmp(bytes, payloads + at, item->size) == 0);
         if (mask >> i & 1) {
@@ -226,7 +229,7 @@ static void consume(struct run *run, uint32_t queue, uint32_t count, uint32_t ma
             rest[rest_count++] = ids[i];
         }
     }
-    for (uint32_t i = 0, to = acks_count; i < got / 2; i++)
+    for (uint32_t i = 0, to = acks_count; i < got; i++)
         if (mask >> i & 1)
             acks[--to] = ids[i];
     if (went(run, "ack_many", qi_ack_many(run->queues[queue], acks, NULL, acks_count)))
@@ -235,13 +238,14 @@ static void consume(struct run *run, uint32_t queue, uint32_t count, uint32_t ma
     went(run, "nack_many", qi_nack_many(run->queues[queue], rest, NULL, rest_count, 0));
 }
 
-static void get_and_ack(struct run *run, uint32_t queue) {
+static void take_and_ack(struct run *run, uint32_t queue, const char *verb,
+                         int64_t (*take)(qi_reader *reader)) {
     static uint8_t payload[PAYLOAD_MAX];
     qi_reader reader = {.queue = run->queues[queue], .payload = payload, .room = sizeof payload};
     if (!reader.queue)
         return;
-    int64_t got = qi_get(&reader);
-    if (!went(run, "get", got) || got == QI_EMPTY)
+    int64_t got = take(&reader);
+    if (!went(run, verb, got) || got == QI_EMPTY)
         return;
     struct item *item = find_item(run, queue, payload);
     assert(item && item->size == (uint32_t)got);
@@ -250,20 +254,13 @@ static void get_and_ack(struct run *run, uint32_t queue) {
         item->acked = RETURNED;
 }
 
+static void get_and_ack(struct run *run, uint32_t queue) {
+    take_and_ack(run, queue, "get", qi_get);
+}
+
 /* Gets the last message, and acks it. */
 static void get_newest_and_ack(struct run *run, uint32_t queue) {
-    static uint8_t payload[PAYLOAD_MAX];
-    qi_reader reader = {.queue = run->queues[queue], .payload = payload, .room = sizeof payload};
-    if (!reader.queue)
-        return;
-    int64_t got = qi_get_newest(&reader);
-    if (!went(run, "get_newest", got) || got == QI_EMPTY)
-        return;
-    struct item *item = find_item(run, queue, payload);
-    assert(item && item->size == (uint32_t)got);
-    item->acked = TRIED;
-    if (went(run, "ack", qi_ack(reader.queue, reader.message.req_id, 0)))
-        item->acked = RETURNED;
+    take_and_ack(run, queue, "get_newest", qi_get_newest);
 }
 
 /* Gets messages in every way there is, and keeps them. */
@@ -272,7 +269,6 @@ static void take_around(struct run *run, uint32_t queue) {
     qi_reader reader = {.queue = run->queues[queue], .payload = payloads, .room = PAYLOAD_MAX};
     qi_message messages[8];
     uint64_t ids[8];
-    uint32_t sizes[8];
     if (!reader.queue)
         return;
     for (int i = 0; i < 3; i++) {
@@ -280,7 +276,7 @@ static void take_around(struct run *run, uint32_t queue) {
         went(run, "get_newest", qi_get_newest(&reader));
     }
     went(run, "get_many",
-         qi_get_many(reader.queue, 8, messages, payloads, sizeof payloads, ids, sizes, 0));
+         qi_get_many(reader.queue, 8, messages, payloads, sizeof payloads, ids, 0));
 }
 
 static void purge(struct run *run, uint32_t queue) {

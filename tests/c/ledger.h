@@ -1,4 +1,5 @@
-/* ledger.h - what threads were told about messages, and whether a memory or a disk agrees with it. One thread at a time. */
+/* ledger.h - what threads were told about messages, and whether a memory or a disk agrees with it.
+ * One thread at a time. */
 #ifndef LEDGER_H
 #define LEDGER_H
 
@@ -44,10 +45,13 @@ static struct message *message_of(int q, uint64_t req_id) {
     return NULL;
 }
 
-/* The clock of the disk, by which stores on it go. */
+/* The clocks of the disk, by which stores on it go: times of messages by the wall clock, leases by
+ * the steady one. */
 static uint64_t now(void) {
-    struct qi_disk *disk = &ledger.corner.sim->disk;
-    return disk->ops->wall_us(disk);
+    return ledger.corner.sim->wall_us;
+}
+static uint64_t steady(void) {
+    return ledger.corner.sim->monotonic_us;
 }
 
 static bool has_expired(const struct message *message) {

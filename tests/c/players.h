@@ -9,7 +9,7 @@
 #define PLAYERS 3
 
 struct item {
-    uint64_t req_id, leased_until;
+    uint64_t req_id, leased_until, delivery;
     uint32_t deliveries;
 };
 

@@ -1,4 +1,5 @@
-/* shop.h - a message store with a model that always tells the truth: what was put in, and who still refers to it. */
+/* shop.h - a message store with a model that always tells the truth: what was put in, and who still
+ * refers to it. */
 #ifndef SHOP_H
 #define SHOP_H
 
@@ -10,9 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "error.h"
-#include "frame.h"
-#include "messages_files.h"
+#include "bodies/bodies.h"
 
 struct item {
     struct qi_msg_id id;

@@ -1,9 +1,10 @@
 /* stage.h - threads whose every turn is decided by a seed: the same seed plays the same schedule.
  *
- * Actors are real threads, the engine's worker among them, but only one runs at a time. At each lock, unlock, wait and
- * call for the disk it may hand its turn to another that could go on; the dice say to whom. Locks and conditions are told
- * apart by their addresses and kept here: the linker puts the functions below in front of the system's (--wrap). A wait with
- * a time may end at any turn. If nobody can go on, that is a deadlock, and the play fails.
+ * Actors are real threads, the engine's worker among them, but only one runs at a time. At each
+ * lock, unlock, wait and call for the disk it may hand its turn to another that could go on; the
+ * dice say to whom. Locks and conditions are told apart by their addresses and kept here: the
+ * linker puts the functions below in front of the system's (--wrap). A wait with a time may end at
+ * any turn. If nobody can go on, that is a deadlock, and the play fails.
  */
 #ifndef STAGE_H
 #define STAGE_H

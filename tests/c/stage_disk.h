@@ -1,10 +1,11 @@
-/* stage_disk.h - a simulated disk during whose calls another actor may come in, if the caller has given up the store's lock. */
+/* stage_disk.h - a simulated disk during whose calls another actor may come in, if the caller has
+ * given up the store's lock. */
 #ifndef STAGE_DISK_H
 #define STAGE_DISK_H
 
-#include "sim/disk_sim.h"
+#include "disk/disk.h"
+#include "proof/sim/disk_sim.h"
 #include "stage.h"
-#include "store.h"
 
 static struct qi_disk_ops real, ours;
 

@@ -1,8 +1,8 @@
-/* test_births.c - compacted files whose birth table is wrong although its checksum is right, or cannot be read.
- * Usage: test_births <directory> */
+/* test_births.c - compacted files whose birth table is wrong although its checksum is right, or
+ * cannot be read. Usage: test_births <directory> */
 #include "shop.h"
 
-#include "crc32c.h"
+#include "bodies/bodies_private.h"
 
 /* A compacted file 3.qms with births of two files. */
 static size_t compacted(struct shop *shop, const char *name, uint8_t **bytes) {
@@ -18,7 +18,8 @@ static size_t compacted(struct shop *shop, const char *name, uint8_t **bytes) {
     return read_file(shop, "3.qms", bytes);
 }
 
-/* Writes the file with its checksums made right again. The frames say the same as the table did: nothing is lost. */
+/* Writes the file with its checksums made right again. The frames say the same as the table did:
+ * nothing is lost. */
 static void expect_not_believed(struct shop *shop, uint8_t *bytes, size_t size, uint64_t frames_end,
                                 uint32_t groups) {
     uint32_t seed = qi_frame_seed(IDENTITY, 3, 0);
@@ -75,7 +76,8 @@ static void test_a_table_that_cannot_be_is_not_believed(void) {
     }
 }
 
-/* Nobody writes a copy whose frames lie in another order than their births; but it can be read, and copied again. */
+/* Nobody writes a copy whose frames lie in another order than their births; but it can be read, and
+ * copied again. */
 static void test_frames_in_another_order_than_their_births_are_copied(void) {
     const uint32_t frames = 64 + 4 * 35, pairs = frames + 4 + 2 * 8 + 4;
     struct shop shop;
@@ -139,7 +141,8 @@ static void test_a_hundred_births_are_found_without_their_table(void) {
     shop_end(&shop);
 }
 
-/* An id that the victim's table does not know: it is of no message, and the file stays for a salvage. */
+/* An id that the victim's table does not know: it is of no message, and the file stays for a
+ * salvage. */
 static void test_a_survivor_that_was_never_born_keeps_its_file(void) {
     struct shop shop;
     uint8_t *bytes;

@@ -1,10 +1,9 @@
-/* test_bounds.c - what a queue does by itself at its bounds: bytes are counted from what was never counted before, more must
- * go than goes at once, there is no room for what it has to write. On a simulated disk, whose clock stands still. Usage:
- * test_bounds <directory>
+/* test_bounds.c - what a queue does by itself at its bounds: bytes are counted from what was never
+ * counted before, more must go than goes at once, there is no room for what it has to write. On a
+ * simulated disk, whose clock stands still. Usage: test_bounds <directory>
  */
-#include "bytes.h"
 #include "corner.h"
-#include "publish.h"
+#include "queue/queue_private.h"
 
 #define SECOND UINT64_C(1000000)
 
@@ -55,7 +54,7 @@ static void count_reads(struct corner *corner) {
 }
 
 static int64_t publish_now(struct corner *corner) {
-    return qi_publish_now(corner->a, "0123456789", 10, 0, 0);
+    return qi_publish_now(corner->a, &(struct qi_given){.body = "0123456789", .body_size = 10});
 }
 
 /* As after a time of rest, or an open. */
@@ -67,8 +66,8 @@ static void cool(struct corner *corner) {
             qi_segment_cool(segments->items + segments->start + i);
 }
 
-/* It drops the head of a full queue from memory; it does not read the disk for that, nor for the bytes of what is there, nor
- * does it bring down what is far over a new bound. */
+/* It drops the head of a full queue from memory; it does not read the disk for that, nor for the
+ * bytes of what is there, nor does it bring down what is far over a new bound. */
 static void test_a_publish_that_may_not_wait_reads_no_segment(void) {
     for (int in_bytes = 0; in_bytes < 2; in_bytes++) {
         struct corner corner = corner_new();
@@ -91,7 +90,8 @@ static void test_a_publish_that_may_not_wait_reads_no_segment(void) {
     }
 }
 
-/* After a kill: the journal says of the segment only what was delivered since its file was written. */
+/* After a kill: the journal says of the segment only what was delivered since its file was
+ * written. */
 static void test_a_publish_that_may_not_wait_reads_no_segment_that_has_news(void) {
     struct corner corner = corner_new();
     qi_rules rules = {.overflow = QI_DROP_HEAD, .max_messages = 8};
@@ -134,9 +134,11 @@ static void test_a_publish_that_may_not_wait_measures_nothing(void) {
     options.max_bytes = 1000;
     struct corner corner = corner_with(options);
     publish_many(corner.b, 8);
-    assert(qi_publish_now(corner.b, "0123456789", 10, 0, 0) == 8);
+    assert(qi_publish_now(corner.b, &(struct qi_given){.body = "0123456789", .body_size = 10}) ==
+           8);
     corner.b->measured = false;
-    assert(qi_publish_now(corner.b, "0123456789", 10, 0, 0) == QI_BUSY);
+    assert(qi_publish_now(corner.b, &(struct qi_given){.body = "0123456789", .body_size = 10}) ==
+           QI_BUSY);
     corner.b->measured = true;
     corner_end(&corner);
 }
@@ -162,7 +164,8 @@ static void test_messages_that_cannot_be_read_have_no_bytes(void) {
     corner_end(&corner);
 }
 
-/* Segments in files, whose summaries do not know what was acked since, and one in the journal alone. */
+/* Segments in files, whose summaries do not know what was acked since, and one in the journal
+ * alone. */
 static struct corner never_measured(qi_options options) {
     struct corner corner = corner_with(options);
     uint64_t ids[8];
@@ -177,8 +180,8 @@ static struct corner never_measured(qi_options options) {
     return corner;
 }
 
-/* `measure` is what needs the bytes of queue a. Each call and each allocation fails in turn: it says so, nothing is counted,
- * and the next try counts right. */
+/* `measure` is what needs the bytes of queue a. Each call and each allocation fails in turn: it
+ * says so, nothing is counted, and the next try counts right. */
 static void measure_where_something_fails(qi_options options, int64_t (*measure)(struct corner *),
                                           uint64_t bytes) {
     for (int memory = 0; memory < 2; memory++) {
@@ -337,7 +340,8 @@ static void test_verbs_without_room_change_nothing(void) {
     }
 }
 
-/* Both journals together must fit into what is kept free for their flushes; one without news may be as long as it is. */
+/* Both journals together must fit into what is kept free for their flushes; one without news may be
+ * as long as it is. */
 static void test_a_long_journal_has_no_room_if_there_is_news_in_it(void) {
     struct corner corner = corner_new();
     publish_many(corner.a, 1);

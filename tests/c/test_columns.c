@@ -1,10 +1,8 @@
-/* test_columns.c - files and messages as columns: each column may be wanted or not, rows come in any portions, and what is
- * damaged is passed over. On a simulated disk. Usage: test_columns <directory>
+/* test_columns.c - files and messages as columns: each column may be wanted or not, rows come in
+ * any portions, and what is damaged is passed over. On a simulated disk. Usage: test_columns
+ * <directory>
  */
 #include "corner.h"
-#include "crc32c.h"
-#include "frame.h"
-#include "messages_files.h"
 
 #define ROOM  64u
 #define BYTES 16384u
@@ -66,7 +64,8 @@ static uint8_t *copy_of(qi_sim *sim, const char *ending, uint64_t *size) {
 
 /* ---- records ---- */
 
-/* The rows of a file's bytes, asked for in portions; what a column says of a row may not depend on that. */
+/* The rows of a file's bytes, asked for in portions; what a column says of a row may not depend on
+ * that. */
 static uint32_t rows_of(const uint8_t *bytes, uint64_t size, uint32_t portion, uint32_t *kinds) {
     qi_columns columns = columns_of(portion, false), none = {.room = portion};
     uint32_t rows = 0;
@@ -286,7 +285,8 @@ static void test_the_search_for_bodies_is_bounded(void) {
     corner_end(&corner);
 }
 
-/* A file that a compaction wrote: its frames were born elsewhere, and behind them stands the table of births. */
+/* A file that a compaction wrote: its frames were born elsewhere, and behind them stands the table
+ * of births. */
 static void test_bodies_of_a_compacted_file_are_found(void) {
     struct corner corner = corner_new();
     static uint8_t body[500];
@@ -371,7 +371,8 @@ static void test_rooms_that_are_too_small_end_a_portion_or_are_told(void) {
     corner_end(&corner);
 }
 
-/* A body that is gone has a row all the same; a record that cannot be read ends the portion, and is told next time. */
+/* A body that is gone has a row all the same; a record that cannot be read ends the portion, and is
+ * told next time. */
 static void test_messages_whose_bodies_are_gone_have_rows(void) {
     struct corner corner = corner_new();
     static uint8_t big[900];
@@ -395,7 +396,8 @@ static void test_messages_whose_bodies_are_gone_have_rows(void) {
     corner_end(&corner);
 }
 
-/* Without payloads no room is needed for them, however long they are. A record that is gone is told, and ends a portion. */
+/* Without payloads no room is needed for them, however long they are. A record that is gone is
+ * told, and ends a portion. */
 static void test_messages_of_any_size_have_rows_and_records_that_are_gone_do_not(void) {
     qi_options options = usual();
     options.embed_below = 9000;
@@ -449,7 +451,8 @@ static void test_messages_end_where_they_are_to(void) {
     corner_end(&corner);
 }
 
-/* One queue behind the other in the same columns: what stands before `first` is not touched, an error neither. */
+/* One queue behind the other in the same columns: what stands before `first` is not touched, an
+ * error neither. */
 static void test_messages_go_on_behind_those_of_another_queue(void) {
     struct corner corner = corner_new();
     publish_many(corner.a, 3);
@@ -501,6 +504,76 @@ static void test_a_row_that_was_not_finished_leaves_nothing(void) {
     corner_end(&corner);
 }
 
+/* ---- raw rows ---- */
+
+/* Of the next row; 0: there is none. */
+static uint32_t next_kind(const uint8_t *bytes, size_t size, qi_columns *columns) {
+    uint8_t kind = 0;
+    columns->kind = &kind;
+    int64_t got = qi_columns_records(bytes, size, columns);
+    assert(got == 0 || got == 1);
+    return got ? kind : 0;
+}
+
+static void test_raw_rows_may_be_asked_for_from_anywhere(void) {
+    static uint8_t bytes[12288];
+    qi_columns columns = {.room = 1, .raw = 1};
+    uint8_t identity[QI_IDENTITY_SIZE] = {1};
+    for (int copy = 0; copy < 2; copy++) { /* the second one is newer */
+        uint8_t *header = bytes + copy * QI_JOURNAL_HEADER_COPY;
+        memcpy(header, QI_JOURNAL_MAGIC, 8);
+        qi_put32(header + QI_JH_VERSION, QI_FORMAT_VERSION);
+        memcpy(header + QI_JH_IDENTITY, identity, sizeof identity);
+        qi_put64(header + QI_JH_EPOCH, (uint64_t)copy * 2 + 2);
+        qi_put32(header + QI_JH_CRC, qi_crc32c(0, header, QI_JH_CRC));
+    }
+    uint8_t *at = bytes + QI_JOURNAL_START + QI_FRAME_HEADER;
+    qi_put64(at, UINT64_C(3) << QI_REQ_ID_BITS | 5);
+    qi_put64(at + 8, UINT64_C(2) << QI_REQ_ID_BITS | 6);
+    qi_frame_seal(qi_frame_seed(identity, 0, 4), bytes + QI_JOURNAL_START, QI_JOURNAL_START,
+                  QI_FRAME_RECORDS, 16);
+    assert(next_kind(bytes, sizeof bytes, &columns) == QI_ROW_ACK && columns.inside == 8);
+    assert(next_kind(bytes, sizeof bytes, &columns) == QI_ROW_DELIVER);
+    assert(columns.at == QI_JOURNAL_START + 24 && columns.inside == 0);
+    assert(next_kind(bytes, sizeof bytes, &columns) == 0);
+    static const uint64_t places[] = {sizeof bytes, sizeof bytes - 4, UINT64_C(1) << 35};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        columns.at = places[i], columns.inside = 8;
+        assert(next_kind(bytes, sizeof bytes, &columns) == 0);
+    }
+    columns.at = QI_JOURNAL_START,
+    columns.inside = 100; /* behind the frame's end: it is passed over */
+    assert(next_kind(bytes, sizeof bytes, &columns) == 0);
+    columns.at = QI_JOURNAL_START + 8, columns.inside = 8; /* inside: no frame begins there */
+    assert(next_kind(bytes, sizeof bytes, &columns) == QI_ROW_TAIL);
+    qi_frame_seal(qi_frame_seed(identity, 0, 4), bytes + QI_JOURNAL_START, QI_JOURNAL_START,
+                  QI_FRAME_MARK, 16);
+    columns.at = QI_JOURNAL_START, columns.inside = 8; /* a frame without records */
+    assert(next_kind(bytes, sizeof bytes, &columns) == QI_ROW_FRAME + QI_FRAME_MARK);
+    qi_put32(bytes + QI_JOURNAL_START, (uint32_t)QI_FRAME_ENTRIES << 28 | 20);
+    columns.at = QI_JOURNAL_START, columns.inside = 8; /* as a segment's */
+    next_kind(bytes, sizeof bytes, &columns);
+}
+
+/* A flushed journal has no header, and no records. One whose headers are damaged has, though the
+ * first is empty. */
+static void test_a_journal_without_headers_has_the_records_that_are_not_flushed(void) {
+    static uint8_t bytes[12288];
+    const uint8_t identity[QI_IDENTITY_SIZE] = {1};
+    for (uint64_t i = 0, at = QI_JOURNAL_START; i < 4; i++, at += QI_FRAME_HEADER + 8) {
+        qi_put64(bytes + at + QI_FRAME_HEADER, UINT64_C(3) << QI_REQ_ID_BITS | i);
+        qi_frame_seal(qi_frame_seed(identity, 0, 4), bytes + at, at, QI_FRAME_RECORDS, 8);
+    }
+    for (uint8_t damaged = 0; damaged < 2; damaged++) {
+        uint8_t kinds[8];
+        qi_columns columns = {.room = 8, .raw = 1, .kind = kinds}, whole = {.room = 8};
+        bytes[QI_JOURNAL_HEADER_COPY + 3] = damaged;
+        assert(qi_columns_records(bytes, sizeof bytes, &columns) == (damaged ? 5 : QI_E_FORMAT));
+        assert(!damaged || (kinds[0] == QI_ROW_HEADLESS && kinds[4] == QI_ROW_ACK));
+        assert(qi_columns_records(bytes, sizeof bytes, &whole) == QI_E_FORMAT); /* no raw rows */
+    }
+}
+
 int main(void) {
     test_a_row_that_was_not_finished_leaves_nothing();
     test_messages_go_on_behind_those_of_another_queue();
@@ -509,6 +582,8 @@ int main(void) {
     test_messages_of_many_segments_have_rows_in_their_order();
     test_messages_end_where_they_are_to();
     test_records_of_every_kind_come_in_any_portions();
+    test_raw_rows_may_be_asked_for_from_anywhere();
+    test_a_journal_without_headers_has_the_records_that_are_not_flushed();
     test_records_go_on_behind_those_of_another_file();
     test_a_record_that_does_not_fit_ends_its_frame();
     test_a_journal_of_the_past_has_the_rows_that_it_had();

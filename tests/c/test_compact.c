@@ -1,4 +1,5 @@
-/* test_compact.c - compaction, damage and a long random life, against a model. Usage: test_compact <directory> */
+/* test_compact.c - compaction, damage and a long random life, against a model. Usage: test_compact
+ * <directory> */
 #include "shop.h"
 
 static uint32_t dice_state = 1;
@@ -134,6 +135,29 @@ static void test_a_crash_between_copy_and_commit_loses_nothing(bool mapping) {
     shop_end(&shop);
 }
 
+static void test_a_spared_file_may_be_freed_while_the_others_are_copied(bool mapping) {
+    struct shop shop = shop_new("spared", 64 + 10 * 125, mapping);
+    for (int i = 0; i < 10; i++)
+        assert(shop_try_put(&shop, 100, 4) == 0); /* a quarter is left of each, by shares */
+    for (size_t i = 0; i < 10; i++)
+        for (int ack = 0; ack < 3; ack++)
+            shop_ack(&shop, i);
+    put_many(&shop, 11, 100);
+    ack_all_but(&shop, 10, 20, 15);
+    assert(shop_sync(&shop) == 0);
+    struct qi_compaction compaction;
+    assert(qi_compact_pick(&shop.messages, 50, &compaction) == 2);
+    shop_mark(&shop, &compaction);
+    assert(qi_compact_look(&shop.messages, 50, &compaction) == 1);
+    assert(qi_compact_copy(&shop.messages, &compaction) == 0);
+    for (size_t i = 0; i < 10; i++)
+        shop_ack(&shop, i);
+    assert(shop_free(&shop) > 0 && !exists(&shop, "0.qms"));
+    assert(qi_compact_commit(&shop.messages, &compaction) > 0);
+    shop_check(&shop);
+    shop_end(&shop);
+}
+
 static void flip(const struct shop *shop, const char *name, size_t at) {
     uint8_t *bytes;
     size_t size = read_file(shop, name, &bytes);
@@ -203,7 +227,8 @@ static void test_no_flipped_or_missing_byte_ever_gives_wrong_bytes(bool mapping)
             bytes[at % size] ^= change;
             shop_open(&shop, true);
             size_t count = readable(&shop, can);
-            /* A header is not needed to read a rolling file; each other byte belongs to a message. */
+            /* A header is not needed to read a rolling file; each other byte belongs to a
+             * message. */
             if (n == 0 && at < size)
                 assert(count == all - (at >= QI_MESSAGES_START));
             qi_messages_close(&shop.messages);
@@ -291,7 +316,7 @@ static void test_a_long_random_life(bool mapping) {
     shop_end(&shop);
 }
 
-/* The table that messages_files.h draws, byte by byte. */
+/* The table that bodies_private.h draws, byte by byte. */
 static void test_the_birth_table_is_what_the_drawing_says(bool mapping) {
     struct shop shop = shop_new("table", 64 + 4 * 35, mapping);
     put_many(&shop, 9, 10);
@@ -322,6 +347,7 @@ int main(int count, char **arguments) {
         test_fan_out_messages_are_copied_once(mapping);
         test_compaction_that_was_not_told_a_survivor_changes_nothing(mapping);
         test_a_crash_between_copy_and_commit_loses_nothing(mapping);
+        test_a_spared_file_may_be_freed_while_the_others_are_copied(mapping);
         test_a_damaged_survivor_keeps_its_file(mapping);
         test_no_flipped_or_missing_byte_ever_gives_wrong_bytes(mapping);
         test_compaction_and_freeing_never_make_damage_worse(mapping);

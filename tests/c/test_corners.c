@@ -1,7 +1,11 @@
-/* test_corners.c - what callers seldom do: every verb when it must be refused, arguments at their limits, counters that a
- * bug has broken. On a simulated disk. Usage: test_corners <directory>
- */
+/* test_corners.c - what callers seldom do: every verb when it must be refused, arguments at their
+ * limits, counters that a bug has broken. On a simulated disk. Usage: test_corners
+ * <directory> */
 #include "corner.h"
+#include "durable/durable.h"
+#include "index/index.h"
+#include "queue/queue.h"
+#include "store/store.h"
 
 /* ---- refused ---- */
 
@@ -18,7 +22,7 @@ static void writers_say(struct corner *corner, qi_queue *queue, int code) {
     assert(qi_publish_many(queue, 2, body, sizes, NULL, NULL, 0, 0, 0, NULL, NULL) == code);
     assert(qi_store_publish(corner->store, queues, 1, NULL, 0, body, 10, 0, 0, 0, ids) == code);
     assert(qi_get(&reader) == code);
-    assert(qi_get_many(queue, 2, messages, payload, sizeof payload, ids, sizes, 0) == code);
+    assert(qi_get_many(queue, 2, messages, payload, sizeof payload, ids, 0) == code);
     ids[0] = 0, ids[1] = 1;
     assert(qi_ack(queue, 0, 0) == code);
     assert(qi_ack_many(queue, ids, NULL, 2) == code);
@@ -37,7 +41,7 @@ static void writers_say(struct corner *corner, qi_queue *queue, int code) {
     assert(qi_redrive(queue, 10) == code);
     assert(qi_expire(queue) == code);
     assert(qi_queue_delete(queue) == code);
-    assert(qi_publish_now(queue, body, 10, 0, 0) == QI_BUSY);
+    assert(qi_publish_now(queue, &(struct qi_given){.body = body, .body_size = 10}) == QI_BUSY);
     assert(qi_get_now(queue, messages, payload, sizeof payload, 0) == QI_BUSY);
     assert(qi_ack_now(queue, 0, 0) == QI_BUSY);
 }
@@ -361,7 +365,8 @@ static void test_verbs_that_may_not_wait_leave_what_is_not_at_hand(void) {
     corner.a->window_length = 0; /* the record is in the file */
     assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == QI_BUSY);
     corner.a->short_of_space = true;
-    assert(qi_publish_now(corner.a, payload, 10, 0, 0) == QI_BUSY);
+    assert(qi_publish_now(corner.a, &(struct qi_given){.body = payload, .body_size = 10}) ==
+           QI_BUSY);
     corner_end(&corner);
 }
 
@@ -420,6 +425,27 @@ static void test_check_recounts_everything(void) {
     corner_end(&corner);
 }
 
+/* Where the file system has no sync of everything, queues are created one by one: each gives its
+ * files back for those of the next. */
+static void test_queues_that_are_created_one_by_one_keep_the_limit_of_open_files(void) {
+    enum { MANY = 60, FILES = 24 };
+    const qi_sim_knobs knobs = {.no_sync_all = true};
+    struct corner corner = {.sim = qi_sim_new(1, &knobs)};
+    qi_options options = usual();
+    options.max_open_files = FILES;
+    open_with(&corner, options);
+    char names[MANY], directories[32 * MANY + 1];
+    uint32_t sizes[MANY];
+    for (int i = 0; i < MANY; i++) {
+        names[i] = (char)i;
+        sizes[i] = 1;
+        snprintf(directories + 32 * (size_t)i, 33, "%032x", 256 + i);
+    }
+    assert(qi_queues_create(corner.store, MANY, names, sizes, directories) == MANY);
+    assert(corner.sim->disk.pool.open <= FILES);
+    corner_end(&corner);
+}
+
 int main(void) {
     test_a_failed_store_refuses_everything();
     test_a_closed_store_refuses_everything();
@@ -441,6 +467,7 @@ int main(void) {
     test_verbs_that_may_not_wait_leave_what_is_not_at_hand();
     test_a_queue_that_is_not_idle_stays_open();
     test_check_recounts_everything();
+    test_queues_that_are_created_one_by_one_keep_the_limit_of_open_files();
     printf("corners: all passed\n");
     return 0;
 }

@@ -1,7 +1,69 @@
-/* test_crafted.c - files whose checksums are right and whose content cannot be: nobody's crash leaves them, but a bug or a
- * stranger may. On a simulated disk. Usage: test_crafted <directory>
- */
+/* test_crafted.c - files whose checksums are right and whose content cannot be: nobody's crash
+ * leaves them, but a bug or a stranger may. On a simulated disk. Usage: test_crafted
+ * <directory> */
 #include "crafted.h"
+#include "index/index.h"
+
+/* ---- store.meta, on a disk without room for a new one ---- */
+
+static struct qi_sim *full_sim;
+static bool being_written[2]; /* the copies: not durable yet */
+static uint32_t overwrites;
+
+/* The power goes: the sectors that were being written hold anything. */
+static void cut_while_written(void) {
+    struct crafted after = {.sim = qi_sim_crash(full_sim, 1, QI_SIM_NOTHING)};
+    struct qi_disk *disk = &after.sim->disk;
+    const uint8_t junk[512] = {0x55};
+    int root = disk->ops->open_root(disk, "/", false);
+    int file = disk->ops->open(disk, root, "store.meta", QI_OPEN_WRITE);
+    after.sim->knobs.capacity = UINT64_C(1) << 30;
+    for (uint64_t copy = 0; copy < 2; copy++)
+        if (being_written[copy])
+            assert(disk->ops->write(disk, file, junk, sizeof junk, copy * 4096) == 0);
+    assert(disk->ops->sync(disk, file) == 0);
+    disk->ops->close(disk, file);
+    disk->ops->close(disk, root);
+    open_it(&after);
+    assert(depth_of(&after) == 25);
+    let_go(&after);
+    qi_sim_free(after.sim);
+}
+
+static int write_and_cut(struct qi_disk *disk, int file, const void *data, size_t length,
+                         uint64_t offset) {
+    int error = plain_ops->write(disk, file, data, length, offset);
+    if (!error && length == 4096 && memcmp(data, "QISTOR", 6) == 0) {
+        being_written[offset / 4096] = true;
+        overwrites++;
+        cut_while_written();
+    }
+    return error;
+}
+
+static int sync_copies(struct qi_disk *disk, int file) {
+    being_written[0] = being_written[1] = false;
+    return plain_ops->sync(disk, file);
+}
+
+/* Each copy in turn, and durable before the other one is written over. */
+static void test_one_copy_is_whole_while_the_other_is_written_over(void) {
+    struct crafted crafted = crafted_new();
+    close_it(&crafted);
+    full_sim = crafted.sim;
+    plain_ops = full_sim->disk.ops;
+    struct qi_disk_ops ops = *plain_ops;
+    ops.write = write_and_cut;
+    ops.sync = sync_copies;
+    full_sim->disk.ops = &ops;
+    full_sim->knobs.capacity = 1;
+    qi_options options = usual();
+    assert(qi_store_open_sim(full_sim, &options, &crafted.store) == 0);
+    assert(overwrites == 2 && !being_written[0] && !being_written[1]);
+    let_go(&crafted);
+    full_sim->disk.ops = plain_ops;
+    qi_sim_free(full_sim);
+}
 
 /* ---- segments ---- */
 
@@ -51,7 +113,7 @@ static void test_an_entry_with_an_impossible_length_is_damage(void) {
                   QI_PUB_EMBEDDED - crafted.queue->window_offset;
     qi_put32(record + at, 1 << 24); /* as if the medium had given other bytes this time */
     assert(qi_browse(crafted.queue, 3, false, &message, payload, sizeof payload) == QI_E_CORRUPT);
-    assert(strstr(qi_error_text(), "impossible length") && qi_error_req_id() == 3);
+    assert(strstr(qi_error_text(), "holds other bytes") && qi_error_req_id() == 3);
     qi_put32(record + at, 200); /* longer than what is left of the file */
     assert(qi_browse(crafted.queue, 7, false, &message, payload, sizeof payload) == 10);
     let_go(&crafted);
@@ -174,7 +236,8 @@ static void test_what_is_left_of_a_deletion_goes_but_not_what_is_foreign(void) {
     qi_sim_free(crafted.sim);
 }
 
-/* Whether a folder without a store.meta was a store: message files and queues say so, other names do not. */
+/* Whether a folder without a store.meta was a store: message files and queues say so, other names
+ * do not. */
 static void test_only_names_of_ours_make_a_folder_a_lost_store(void) {
     static const struct {
         const char *folder, *name;
@@ -252,6 +315,7 @@ int main(void) {
     test_a_delivery_count_stays_at_its_highest_over_recoveries();
     test_what_is_left_of_a_deletion_goes_but_not_what_is_foreign();
     test_only_names_of_ours_make_a_folder_a_lost_store();
+    test_one_copy_is_whole_while_the_other_is_written_over();
     printf("crafted: all passed\n");
     return 0;
 }

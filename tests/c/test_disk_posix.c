@@ -1,6 +1,8 @@
-/* test_disk_posix.c - the door to the operating system when the system says no. Usage: test_disk_posix <directory>
+/* test_disk_posix.c - the door to the operating system when the system says no. Usage:
+ * test_disk_posix <directory>
  *
- * The linker puts the functions below in front of the system's (--wrap): each fails on demand, or is cut short.
+ * The linker puts the functions below in front of the system's (--wrap): each fails on demand, or
+ * is cut short.
  */
 #undef NDEBUG
 #define _GNU_SOURCE
@@ -20,7 +22,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "disk.h"
+#include "disk/disk.h"
 
 static struct qi_disk *const disk = &qi_disk_posix;
 static const struct qi_disk_ops *ops;
@@ -261,7 +263,8 @@ static bool is_resident(int file, uint64_t from, uint64_t to) {
     return any;
 }
 
-/* Also where the cache has pieces of many pages, which stay as a whole if they begin before that: one big write makes them. */
+/* Also where the cache has pieces of many pages, which stay as a whole if they begin before that:
+ * one big write makes them. */
 static void test_nothing_behind_the_place_stays_in_the_cache(void) {
     enum { SIZE = 5 << 20 };
     uint8_t *bytes = calloc(1, SIZE);
@@ -313,7 +316,8 @@ static void test_a_file_of_which_something_stays_in_the_cache_leaves_it_as_a_who
     ops->close(disk, file);
 }
 
-/* As with mlockall: what is locked stays mapped, and what is mapped stays in the cache, unless it is said twice. */
+/* As with mlockall: what is locked stays mapped, and what is mapped stays in the cache, unless it
+ * is said twice. */
 static void test_a_locked_page_leaves_the_mapping_too(void) {
     uint8_t *memory;
     int file = new_file("locked", "text");
@@ -353,7 +357,8 @@ static void test_a_page_that_cannot_be_read_is_an_error(void) {
     ops->close(disk, file);
 }
 
-/* Copy-on-write and network file systems may fail a store into blocks that were allocated: that is a SIGBUS. */
+/* Copy-on-write and network file systems may fail a store into blocks that were allocated: that is
+ * a SIGBUS. */
 static void test_files_are_mapped_where_blocks_stay(void) {
     static const unsigned long safe[] = {0xEF53, 0x58465342, 0x01021994};
     for (size_t i = 0; i < sizeof safe / sizeof *safe; i++) {

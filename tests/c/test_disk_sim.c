@@ -1,7 +1,8 @@
-/* test_disk_sim.c - the simulated disk keeps what it promises, and loses what it may. Usage: test_disk_sim <directory>
+/* test_disk_sim.c - the simulated disk keeps what it promises, and loses what it may. Usage:
+ * test_disk_sim <directory>
  *
- * Each test looks at many crash images: what was synced is in all of them, and what was not is missing in some and there
- * in others (a disk that loses nothing would prove nothing).
+ * Each test looks at many crash images: what was synced is in all of them, and what was not is
+ * missing in some and there in others (a disk that loses nothing would prove nothing).
  */
 #undef NDEBUG
 #include <assert.h>
@@ -10,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/disk_sim.h"
+#include "disk/disk.h"
+#include "proof/sim/disk_sim.h"
 
 #define IMAGES 200
 

@@ -1,5 +1,5 @@
-/* test_faults.c - stories in which each call of the disk and each allocation fails. Usage: test_faults <directory> [part of
- * a story's name] */
+/* test_faults.c - stories in which each call of the disk and each allocation fails. Usage:
+ * test_faults <directory> [part of a story's name] */
 #include "faults.h"
 
 /* ---- a queue's days ---- */
@@ -42,8 +42,9 @@ static void live_again(struct run *run) {
     close_store(run);
 }
 
-/* Old segments are not in memory when a recovery meets what the journal says about them: two deliveries of one message, a
- * purge that leaves out what was with a consumer, and a transient before the last message. */
+/* Old segments are not in memory when a recovery meets what the journal says about them: two
+ * deliveries of one message, a purge that leaves out what was with a consumer, and a transient
+ * before the last message. */
 static void die_with_news_of_old_segments(struct run *run) {
     open_all(run);
     publish_batch(run, 0, 20, 20, false);
@@ -61,7 +62,8 @@ static void die_with_news_of_old_segments(struct run *run) {
         sync_queue(run, i);
 }
 
-/* A kill between a rotation and its flush: both journals are needed, for segments that are not in memory yet. */
+/* A kill between a rotation and its flush: both journals are needed, for segments that are not in
+ * memory yet. */
 static void die_before_a_flush(struct run *run) {
     open_all(run);
     publish_batch(run, 0, 20, 20, false);

@@ -1,6 +1,8 @@
-/* test_faults_times.c - stories of what has a time, a priority or a bound, in which each call of the disk and each allocation
- * fails. Usage: test_faults_times <directory> [part of a story's name] */
+/* test_faults_times.c - stories of what has a time, a priority or a bound, in which each call of
+ * the disk and each allocation fails. Usage: test_faults_times <directory> [part of a story's
+ * name] */
 #include "faults.h"
+#include "store/store.h"
 
 #define SECOND UINT64_C(1000000)
 #define MINUTE (60 * SECOND)
@@ -56,7 +58,8 @@ static void leave_mortals(struct run *run) {
     close_store(run);
 }
 
-/* In one queue they are dropped, in another they are dead letters, in the third the worker does it. */
+/* In one queue they are dropped, in another they are dead letters, in the third the worker does
+ * it. */
 static void expire_by_themselves(struct run *run) {
     open_all(run);
     wait_for(run, 2 * SECOND);
@@ -180,7 +183,8 @@ static void overflow_when_due(struct run *run) {
     close_store(run);
 }
 
-/* Transients died with the process, delayed messages beside them did not: how many there are only the file knows. */
+/* Transients died with the process, delayed messages beside them did not: how many there are only
+ * the file knows. */
 static void die_with_transients_and_delays(struct run *run) {
     open_all(run);
     publish_batch(run, 0, 3, 20, false);

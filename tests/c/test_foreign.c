@@ -1,5 +1,5 @@
-/* test_foreign.c - the readers of RabbitMQ's files where there is no memory, where segments are left out, and at the limits of
- * what a file may say. Usage: test_foreign <directory>
+/* test_foreign.c - the readers of RabbitMQ's files where there is no memory, where segments are
+ * left out, and at the limits of what a file may say. Usage: test_foreign <directory>
  */
 #undef NDEBUG
 #define ALLOCATIONS_REAL
@@ -8,10 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codec.h"
-#include "explore/allocations.h"
-#include "formats/erlang_terms.h"
-#include "formats/rabbitmq.h"
+#include "base/base.h"
+#include "foreign/foreign.h"
+#include "proof/explore/allocations.h"
 #include "qindex.h"
 
 enum { HEAD = 40, SLOTS = 16 };
@@ -55,7 +54,8 @@ static void test_a_journal_is_read_or_there_is_no_memory(void) {
     qi_rabbit_journal_free(NULL);
 }
 
-/* Segments that nobody asks for are passed over: what the journal says of them belongs to no other. */
+/* Segments that nobody asks for are passed over: what the journal says of them belongs to no
+ * other. */
 static void test_a_journal_gives_a_segment_its_own_records(void) {
     static uint8_t bytes[40 * (HEAD + 16)];
     static qi_rabbit_segment segment;
@@ -73,7 +73,8 @@ static void test_a_journal_gives_a_segment_its_own_records(void) {
     qi_rabbit_journal_free(journal);
 }
 
-/* A third mark of one slot makes no sense; more slots than a segment may have are not looked for. */
+/* A third mark of one slot makes no sense; more slots than a segment may have are not looked
+ * for. */
 static void test_a_segment_ends_where_it_makes_no_sense(void) {
     static qi_rabbit_segment segment;
     uint8_t bytes[48] = {0};

@@ -1,8 +1,8 @@
-/* test_index_files.c - the journals and segments of a store, read without it: which, in which order, and what is told of
- * those that the disk does not give. On a simulated disk. Usage: test_index_files <directory>
+/* test_index_files.c - the journals and segments of a store, read without it: which, in which
+ * order, and what is told of those that the disk does not give. On a simulated disk. Usage:
+ * test_index_files <directory>
  */
 #include "corner.h"
-#include "index_files.h"
 
 #define FILES_MAX 16
 
@@ -13,7 +13,8 @@ struct seen {
     int count, errors;
 };
 
-/* Queue a has three segments and a journal with something in it, queue b a journal; the other journals are flushed. */
+/* Queue a has three segments and a journal with something in it, queue b a journal; the other
+ * journals are flushed. */
 static struct corner store_of_files(void) {
     struct corner corner = corner_new();
     publish_many(corner.a, 20);
@@ -104,8 +105,8 @@ static void test_only_what_is_wanted_is_read(void) {
     corner_end(&corner);
 }
 
-/* One call or one allocation fails: what is missing is told, the rest is there, and the next try has all. False: there is
- * no such call. */
+/* One call or one allocation fails: what is missing is told, the rest is there, and the next try
+ * has all. False: there is no such call. */
 static bool look_where_something_fails(struct corner *corner, const struct seen *all, bool memory,
                                        uint64_t call) {
     uint64_t hits = corner->sim->fault_hits;

@@ -1,5 +1,6 @@
-/* test_message_corners.c - the message store where a disk fails at one word, is synced twice at once, and numbers run
- * out. Usage: test_message_corners <directory> */
+/* test_message_corners.c - the message store where a disk fails at one word, is synced twice at
+ * once, and numbers run out. Usage: test_message_corners <directory> */
+#include "bodies/bodies_private.h"
 #include "shop.h"
 
 #define BUFFER (256u << 10) /* of a copy: what it holds before it writes */
@@ -63,7 +64,8 @@ static struct shop sick_shop(const char *name, uint64_t file_size_max, bool mapp
 
 /* ---- copies that fail ---- */
 
-/* Two survivors in one file and one in another, of `length` bytes together with their frames; the rest is garbage. */
+/* Two survivors in one file and one in another, of `length` bytes together with their frames; the
+ * rest is garbage. */
 static void put_survivors(struct shop *shop, uint32_t length) {
     const uint32_t first = 100000, second = 90000;
     shop_put(shop, first);
@@ -280,7 +282,8 @@ static void test_an_append_that_cannot_be_says_why(bool mapping) {
     shop_end(&shop);
 }
 
-/* With sync="never" the 65th file waits for the sync of the oldest, unless a sync has them all in hand. */
+/* With sync="never" the 65th file waits for the sync of the oldest, unless a sync has them all in
+ * hand. */
 static void test_files_that_wait_for_a_sync_are_bounded(bool mapping) {
     struct shop shop = sick_shop("bounded", 500, mapping);
     for (int i = 0; i < 100; i++)
@@ -322,8 +325,8 @@ static void test_an_empty_message_is_read_from_a_file_that_changed(bool mapping)
     shop_end(&shop);
 }
 
-/* Two syncs at once: what the second one covered is still in the hands of the first, so it is no victim, and its handle
- * stays open. A tape that rolled since belongs to another file now. */
+/* Two syncs at once: what the second one covered is still in the hands of the first, so it is no
+ * victim, and its handle stays open. A tape that rolled since belongs to another file now. */
 static void test_a_file_in_two_syncs_stays_until_both_end(bool mapping) {
     struct shop shop = sick_shop("syncs", 500, mapping);
     shop_put(&shop, 150);

@@ -1,6 +1,6 @@
-/* test_reopen.c - what an open believes of a journal whose cache and medium differ, and what a close leaves behind a thread that
- * was late. On a simulated disk. Usage: test_reopen <directory>
- */
+/* test_reopen.c - what an open believes of a journal whose cache and medium differ, and what a
+ * close leaves behind a thread that was late. On a simulated disk. Usage: test_reopen
+ * <directory> */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <pthread.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "crafted.h"
+#include "store/store.h"
 
 static struct qi_sim_node *journal_of(qi_sim *sim) {
     for (int i = 0; i < sim->nodes_count; i++) {
@@ -27,8 +28,8 @@ static int drop_all_behind_the_header(struct qi_disk *disk, int file, uint64_t f
     return plain_ops->drop_cache(disk, file, header ? from : 0, header ? to : UINT64_MAX);
 }
 
-/* The cache drops whole pieces, more than it was asked for, and what comes from the medium then may be damaged below the last
- * MARK: it is checked, too. */
+/* The cache drops whole pieces, more than it was asked for, and what comes from the medium then may
+ * be damaged below the last MARK: it is checked, too. */
 static void test_what_the_cache_dropped_beside_is_checked(void) {
     struct crafted crafted = crafted_new();
     for (int i = 0; i < 40; i++)
@@ -42,7 +43,7 @@ static void test_what_the_cache_dropped_beside_is_checked(void) {
     uint8_t damaged = journal->durable->at[QI_JOURNAL_START + 9000] ^ 1;
     assert(qi_sim_put(&journal->durable, &damaged, 1, QI_JOURNAL_START + 9000));
     open_with_drops_by(&crafted, drop_all_behind_the_header);
-    assert(depth_of(&crafted) == before - 64 && was_told(&crafted, "1 damaged places"));
+    assert(depth_of(&crafted) == before - 64 && was_told(&crafted, "1 damaged place "));
     let_go(&crafted);
     qi_sim_free(crafted.sim);
 }
@@ -57,8 +58,8 @@ static void publish_up_to(struct crafted *crafted, uint64_t offset) {
     }
 }
 
-/* The next page begins within the eight zeros behind the end: it is not given back by the cut. If its write-back failed once, what
- * is appended must not go there. */
+/* The next page begins within the eight zeros behind the end: it is not given back by the cut. If
+ * its write-back failed once, what is appended must not go there. */
 static void test_the_page_in_which_the_end_is_told_is_read_again(void) {
     for (uint64_t offset = 4080; offset <= 4096; offset++) {
         struct crafted crafted = {.sim = qi_sim_new(1, NULL)};
@@ -103,7 +104,8 @@ static int count_whole_drops(struct qi_disk *disk, int file, uint64_t from, uint
 
 enum behind { OLDER_EPOCH, FRAMES_BEHIND_A_HOLE, FRAMES_BEHIND_A_TORN_ONE };
 
-/* A queue with a MARK and a message behind it in its journal, in all four messages; and behind that `more` bytes, or so. */
+/* A queue with a MARK and a message behind it in its journal, in all four messages; and behind that
+ * `more` bytes, or so. */
 static struct crafted with_more_behind(const qi_sim_knobs *knobs, enum behind behind, uint64_t more,
                                        uint64_t *end) {
     struct crafted crafted = {.sim = qi_sim_new(1, knobs)};
@@ -132,7 +134,8 @@ static void open_counting_whole_drops(struct crafted *crafted) {
     open_with_drops_by(crafted, count_whole_drops);
 }
 
-/* Once more, and after a power cut: nothing of what was behind the end comes back, and what was appended there stays. */
+/* Once more, and after a power cut: nothing of what was behind the end comes back, and what was
+ * appended there stays. */
 static void append_and_look_again(struct crafted *crafted, uint64_t before) {
     for (int i = 0; i < 40; i++)
         publish_many(crafted, 1);
@@ -151,8 +154,8 @@ static const qi_sim_knobs all_knobs[] = {{.mapping = false, .no_zeros = false},
                                          {.mapping = true, .no_zeros = false},
                                          {.mapping = true, .no_zeros = true}};
 
-/* Where the disk can make zeros of them the file keeps its blocks; elsewhere it gives back those behind the end. Of a torn tail
- * somebody is told how long it was. */
+/* Where the disk can make zeros of them the file keeps its blocks; elsewhere it gives back those
+ * behind the end. Of a torn tail somebody is told how long it was. */
 static void test_what_is_behind_the_end_becomes_zeros_or_is_cut_off(void) {
     for (int i = 0; i < 4; i++)
         for (enum behind behind = OLDER_EPOCH; behind <= FRAMES_BEHIND_A_TORN_ONE; behind++) {
@@ -190,7 +193,8 @@ static void test_many_zeros_are_cut_off_next_time(void) {
     append_and_look_again(&crafted, 4);
 }
 
-/* The medium lacks the last message: a write-back failed and nobody was told. Then nothing that the cache has is believed. */
+/* The medium lacks the last message: a write-back failed and nobody was told. Then nothing that the
+ * cache has is believed. */
 static void test_a_medium_that_ends_earlier_is_looked_at_as_a_whole(void) {
     for (int i = 0; i < 4; i++) {
         uint64_t end;
@@ -204,8 +208,8 @@ static void test_a_medium_that_ends_earlier_is_looked_at_as_a_whole(void) {
     }
 }
 
-/* In the cache there is something behind the end, which would be cut off with all that follows; the medium has zeros, which are
- * not. So what follows has to leave the cache as well. */
+/* In the cache there is something behind the end, which would be cut off with all that follows; the
+ * medium has zeros, which are not. So what follows has to leave the cache as well. */
 static void test_zeros_where_the_cache_had_none_make_it_give_up_the_rest(void) {
     uint64_t end;
     struct crafted crafted = with_more_behind(NULL, OLDER_EPOCH, 30000, &end);
@@ -360,7 +364,8 @@ static bool is_closing(void) {
     return shared.store->closing;
 }
 
-/* A tick that waited for somebody's sync goes on when that queue has its CLOSE, and the store is being closed. */
+/* A tick that waited for somebody's sync goes on when that queue has its CLOSE, and the store is
+ * being closed. */
 static void test_a_late_tick_puts_nothing_behind_a_close(void) {
     shared = (struct crafted){.sim = qi_sim_new(1, NULL)};
     open_it(&shared);
@@ -373,6 +378,7 @@ static void test_a_late_tick_puts_nothing_behind_a_close(void) {
     struct qi_disk_ops ops = *plain_ops;
     ops.sync = slow_sync;
     shared.sim->disk.ops = &ops;
+    shared.sim->disk.many = UINT32_MAX; /* each queue has a sync of its own */
     pthread_t syncing, ticking, closing;
     assert(pthread_create(&syncing, NULL, sync_queue, NULL) == 0);
     until_locked(is_syncing);

@@ -1,5 +1,5 @@
-/* test_rewrites.c - segments: their table, files that are written anew where something fails, and big ones. On a simulated
- * disk. Usage: test_rewrites <directory>
+/* test_rewrites.c - segments: their table, files that are written anew where something fails, and
+ * big ones. On a simulated disk. Usage: test_rewrites <directory>
  */
 #undef NDEBUG
 #define ALLOCATIONS_REAL
@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "explore/allocations.h"
-#include "sim/disk_sim.h"
-#include "store.h"
+#include "index/index.h"
+#include "proof/explore/allocations.h"
+#include "proof/sim/disk_sim.h"
+#include "queue/queue.h"
 #include "usual.h"
 
 struct written {
@@ -95,8 +96,8 @@ static void test_counts_stay_at_their_highest(void) {
 
 /* ---- files that are written anew ---- */
 
-/* Every call and every allocation of a rewrite fails in turn, also with a full disk: the messages stay, and when nothing
- * fails any more, so does the garbage not. */
+/* Every call and every allocation of a rewrite fails in turn, also with a full disk: the messages
+ * stay, and when nothing fails any more, so does the garbage not. */
 static void test_a_rewrite_that_fails_takes_nothing_away(void) {
     static const int kinds[] = {QI_SIM_EIO, QI_SIM_ENOSPC, 0};
     for (size_t kind = 0; kind < 3; kind++) {
@@ -126,6 +127,57 @@ static void test_a_rewrite_that_fails_takes_nothing_away(void) {
     }
 }
 
+/* Delayed messages, or such with a body of `size`, in a segment that nobody has read since. */
+static struct written cold_and_delayed(uint32_t size) {
+    struct written written = {.sim = qi_sim_new(1, NULL)};
+    open_it(&written, usual());
+    uint64_t due_us = written.sim->wall_us + UINT64_C(3600000000);
+    for (int i = 0; i < 3; i++)
+        assert(qi_publish_with(written.queue, NULL, 0, body, size, 0, 0, due_us) >= 0);
+    if (size > usual().embed_below) {
+        int64_t other = 0;
+        for (int i = 0; i < 9; i++)
+            assert((other = qi_publish(written.queue, body, size)) >= 0 &&
+                   qi_delete(written.queue, (uint64_t)other) == 0);
+    }
+    assert(qi_flush(written.queue) == 0 && qi_store_close(written.store) == 0);
+    qi_store_free(written.store);
+    open_it(&written, usual());
+    assert(qi_segment_nth(&written.queue->segments, 0)->delayed > 0);
+    return written;
+}
+
+static int compact_or_rewrite(struct written *written, bool compact) {
+    int64_t freed;
+    return compact ? (int)qi_store_compact(written->store, 20) : rewrite(written, &freed);
+}
+
+/* There is no memory for the maps of such a segment, so that there are none to be given up: not by
+ * a rewrite, nor by a compaction, which looks for the bodies' messages. */
+static void test_a_segment_that_memory_did_not_suffice_for_stays_cold(void) {
+    for (int compact = 0; compact < 2; compact++) {
+        bool failed = true;
+        for (uint64_t at = 1; failed; at++) {
+            struct written written = cold_and_delayed(compact ? 1000 : 20);
+            allocations = (struct allocations){.fail_at = at};
+            int error = compact_or_rewrite(&written, compact);
+            failed = allocations.failed > 0;
+            allocations.fail_at = 0;
+            assert(failed || error >= 0);
+            if (written.store->failed) { /* later: in a flush */
+                end(&written);
+                continue;
+            }
+            assert(depth_of(&written) == 3 && compact_or_rewrite(&written, compact) >= 0);
+            qi_sim_advance(written.sim, UINT64_C(7200000000));
+            qi_reader reader = {.queue = written.queue, .payload = body, .room = sizeof body};
+            for (int i = 0; i < 3; i++)
+                assert(qi_get(&reader) > 0);
+            end(&written);
+        }
+    }
+}
+
 static void test_a_rewrite_waits_until_there_is_space(void) {
     struct written written = mostly_acked(usual(), 24, 30);
     int64_t freed;
@@ -136,7 +188,8 @@ static void test_a_rewrite_waits_until_there_is_space(void) {
     end(&written);
 }
 
-/* Since the queue was opened: the others are written anew, this one is told and kept for a salvage. */
+/* Since the queue was opened: the others are written anew, this one is told and kept for a
+ * salvage. */
 static void test_a_file_in_which_nothing_is_left_is_not_written_anew(void) {
     struct written written = mostly_acked(usual(), 24, 30);
     struct qi_disk *disk = &written.sim->disk;
@@ -228,7 +281,8 @@ static int unlink_or_not(struct qi_disk *disk, int dir, const char *name) {
     return unlink_fails ? -EIO : real.unlink(disk, dir, name);
 }
 
-/* Two dead segments whose files cannot be removed, and one with 8 messages that a MANIFEST names: the flush failed. */
+/* Two dead segments whose files cannot be removed, and one with 8 messages that a MANIFEST names:
+ * the flush failed. */
 static struct written half_flushed(void) {
     struct written written = {.sim = qi_sim_new(1, NULL)};
     qi_options options = usual();
@@ -257,8 +311,9 @@ static struct written half_flushed(void) {
     return written;
 }
 
-/* Found in schedules of threads in which a call failed: the next try cut and wrote the segments again that a durable
- * MANIFEST named, so that a power cut in it took messages that had been durable. */
+/* Found in schedules of threads in which a call failed: the next try cut and wrote the segments
+ * again that a durable MANIFEST named, so that a power cut in it took messages that had been
+ * durable. */
 static void test_what_a_manifest_names_is_not_written_again(void) {
     bool more = true;
     for (uint64_t n = 1; more; n++) {
@@ -281,6 +336,7 @@ int main(void) {
     test_the_table_of_segments_is_sorted_however_they_come();
     test_counts_stay_at_their_highest();
     test_a_rewrite_that_fails_takes_nothing_away();
+    test_a_segment_that_memory_did_not_suffice_for_stays_cold();
     test_a_rewrite_waits_until_there_is_space();
     test_a_file_in_which_nothing_is_left_is_not_written_anew();
     test_many_big_segments_are_written_anew_in_groups();

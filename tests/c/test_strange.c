@@ -1,10 +1,11 @@
-/* test_strange.c - journals, segments and folders as no crash of ours leaves them, all checksums right: what is in them counts
- * as far as it can be, nothing falls over it, and what fails on the way is tried again. On a simulated disk. Usage:
- * test_strange <directory>
+/* test_strange.c - journals, segments and folders as no crash of ours leaves them, all checksums
+ * right: what is in them counts as far as it can be, nothing falls over it, and what fails on the
+ * way is tried again. On a simulated disk. Usage: test_strange <directory>
  */
 #define ALLOCATIONS_REAL
 #include "crafted.h"
-#include "explore/allocations.h"
+#include "index/index.h"
+#include "proof/explore/allocations.h"
 
 #define SECOND UINT64_C(1000000)
 #define HOUR   (3600 * SECOND)
@@ -73,7 +74,8 @@ static void test_a_purge_may_end_inside_a_segment(void) {
     end(&crafted);
 }
 
-/* The last ReqId of a lane in which nothing was published before, and a time that says that it is ready. */
+/* The last ReqId of a lane in which nothing was published before, and a time that says that it is
+ * ready. */
 static void test_a_message_without_a_lane_is_seen_and_left_alone(void) {
     struct crafted crafted = crafted_new();
     uint8_t record[100];
@@ -91,8 +93,8 @@ static void test_a_message_without_a_lane_is_seen_and_left_alone(void) {
     end(&crafted);
 }
 
-/* In a lane of delayed messages one of which no record tells the time, or that it has none: it is ready at once. Every
- * allocation fails on the way. */
+/* In a lane of delayed messages one of which no record tells the time, or that it has none: it is
+ * ready at once. Every allocation fails on the way. */
 static void test_a_delayed_message_without_a_time_is_ready(void) {
     const uint64_t id = qi_lane_start(QI_NEAR_LANE) + 8;
     uint8_t record[100];
@@ -195,7 +197,8 @@ static void test_an_empty_twin_takes_nothing_away(void) {
     end(&crafted);
 }
 
-/* A file that no MANIFEST names goes, with and without history, also if the disk did not give its header. */
+/* A file that no MANIFEST names goes, with and without history, also if the disk did not give its
+ * header. */
 static void test_a_stray_goes_though_the_disk_fails(void) {
     for (int history = 0; history < 2; history++) {
         bool failed = true;
@@ -225,7 +228,8 @@ static void test_a_stray_goes_though_the_disk_fails(void) {
     }
 }
 
-/* The same message stands in the segment and in the journal, with another time: the journal is newer. */
+/* The same message stands in the segment and in the journal, with another time: the journal is
+ * newer. */
 static void test_the_journals_time_counts_against_the_segments(void) {
     struct crafted crafted = {.sim = qi_sim_new(1, NULL)};
     uint8_t record[100];
@@ -351,7 +355,8 @@ static void test_a_get_tells_what_is_gone_from_what_is_not_given(void) {
 
 /* ---- stores ---- */
 
-/* A store with a bound reads all queues when it is opened. One of another version holds nothing up, a disk that fails does. */
+/* A store with a bound reads all queues when it is opened. One of another version holds nothing up,
+ * a disk that fails does. */
 static void test_a_bounded_store_opens_beside_a_queue_of_another_version(void) {
     bool failed = true;
     for (uint64_t call = 0; failed || call == 1; call++) {

@@ -1,6 +1,6 @@
-/* test_tape.c - which pages of a mapped journal come before they are written to, and what a page that does not costs.
- * On a real disk whose `populate` is counted. Usage: test_tape <directory>
- */
+/* test_tape.c - which pages of a mapped journal come before they are written to, and what a page
+ * that does not costs. On a real disk whose `populate` is counted. Usage: test_tape
+ * <directory> */
 #undef NDEBUG
 #include <assert.h>
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tape.h"
+#include "disk/disk.h"
 
 #define PAGE      UINT64_C(4096)
 #define AHEAD_MAX (16 * PAGE)
@@ -50,7 +50,8 @@ static int append(uint64_t *tail, uint64_t size, uint64_t step) {
     return calls - before;
 }
 
-/* A sync has to write all of them: who publishes one message between two syncs must not pay for sixteen pages. */
+/* A sync has to write all of them: who publishes one message between two syncs must not pay for
+ * sixteen pages. */
 static void test_a_quarter_as_many_pages_come_ahead_as_were_written(void) {
     uint64_t tail = 0;
     begin(true);
@@ -131,7 +132,8 @@ static void has_zeros(uint64_t at, uint64_t size) {
         assert(bytes[at] == 0 && tape.memory[at] == 0);
 }
 
-/* Megabytes are cut off: a recovery would read them all. So is what the file system cannot make zeros of, or does not. */
+/* Megabytes are cut off: a recovery would read them all. So is what the file system cannot make
+ * zeros of, or does not. */
 static void test_what_is_cleared_stays_with_the_file_if_it_is_little(void) {
     probe_zeros();
     static const struct {

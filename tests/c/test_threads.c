@@ -1,9 +1,10 @@
-/* test_threads.c - who waits for whom, decided and not left to chance. Usage: test_threads <directory>
+/* test_threads.c - who waits for whom, decided and not left to chance. Usage: test_threads
+ * <directory>
  *
- * The linker puts the functions below in front of the system's (--wrap): a sync stops until it is told to go on, and it is
- * counted who waits on a condition. So one thread stands in the middle of its I/O, without the store's lock, while another
- * calls what has to wait for it, or must not.
- */
+ * The linker puts the functions below in front of the system's (--wrap): a sync stops until it is
+ * told to go on, and it is counted who waits on a condition. So one thread stands in the middle of
+ * its I/O, without the store's lock, while another calls what has to wait for it, or must
+ * not. */
 #undef NDEBUG
 #include <assert.h>
 #include <errno.h>
@@ -14,7 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "store.h"
+#include "durable/durable.h"
+#include "queue/queue.h"
+#include "store/store.h"
 #include "usual.h"
 
 /* ---- the stage ---- */
@@ -256,7 +259,8 @@ static void test_close_waits_for_a_recovery(void) {
     end(&scene);
 }
 
-/* Two threads want one queue that is being recovered: the second waits, and it is recovered once. */
+/* Two threads want one queue that is being recovered: the second waits, and it is recovered
+ * once. */
 static void test_a_queue_is_recovered_once(void) {
     struct scene scene;
     begin(&scene, "recovery");
@@ -292,7 +296,8 @@ static void test_a_deletion_waits_for_a_sync_and_a_flush(void) {
     }
 }
 
-/* One syncs for all that wait; if that fails, nobody is told that it went well, and nobody tries again (H13). */
+/* One syncs for all that wait; if that fails, nobody is told that it went well, and nobody tries
+ * again (H13). */
 static void test_who_waits_for_a_sync_shares_its_outcome(void) {
     for (int error = 0; error <= EIO; error += EIO) {
         struct scene scene;
@@ -358,7 +363,8 @@ static void test_two_compactions_follow_each_other(void) {
     end(&scene);
 }
 
-/* The store fails while others wait for a sync of bodies that is still under way: they need not wait for its end. */
+/* The store fails while others wait for a sync of bodies that is still under way: they need not
+ * wait for its end. */
 static void test_who_waits_for_bodies_hears_that_the_store_failed(void) {
     struct scene scene;
     begin(&scene, "bodies-failed");
@@ -396,8 +402,8 @@ static void empty_a(struct scene *scene) {
         assert(qi_ack(scene->a, reader.message.req_id, 0) == 0);
 }
 
-/* It looked at the first queue, then at the second, where the last message had expired and a flush was due. A message for
- * the first came meanwhile. */
+/* It looked at the first queue, then at the second, where the last message had expired and a flush
+ * was due. A message for the first came meanwhile. */
 static void test_what_comes_while_a_wait_looks_elsewhere_is_not_missed(void) {
     struct scene scene;
     begin(&scene, "looks");
@@ -418,31 +424,14 @@ static void test_what_comes_while_a_wait_looks_elsewhere_is_not_missed(void) {
     end(&scene);
 }
 
-/* A queue that is just being woken is looked at when it is awake. */
-static void test_a_wait_waits_for_a_queue_that_wakes(void) {
-    struct scene scene;
-    begin(&scene, "wakes");
-    empty_a(&scene);
-    assert(qi_flush(scene.a) == 0);
-    qi_lock(scene.store);
-    assert(qi_queue_unload(scene.a) == 0 && scene.a->dir < 0);
-    qi_unlock(scene.store);
-    struct actor *first = enter_and_stop(&scene, publish_to_a, 1);
-    struct actor *second = enter(&scene, get_from_both);
-    until_waiting(1);
-    let_go_on(0);
-    assert(leave(first) >= 0);
-    assert(leave(second) == 'a');
-    end(&scene);
-}
-
 /* ---- the worker's rounds ---- */
 
 static int64_t tick(struct scene *scene) {
     return qi_store_tick(scene->store);
 }
 
-/* An idle queue is flushed before it is closed. Who uses it meanwhile keeps it open; so does a disk that fails. */
+/* An idle queue is flushed before it is closed. Who uses it meanwhile keeps it open; so does a disk
+ * that fails. */
 static void test_a_queue_that_is_used_while_it_goes_to_sleep_stays_open(void) {
     for (int error = 0; error <= EIO; error += EIO) {
         struct scene scene;
@@ -470,8 +459,8 @@ int __lsan_is_turned_off(void) {
     return is_child;
 }
 
-/* What a fork inherits is the parent's (H16): each call says so, though somebody had the lock at the fork who is not there
- * to give it up; and a close leaves the parent's store alone. */
+/* What a fork inherits is the parent's (H16): each call says so, though somebody had the lock at
+ * the fork who is not there to give it up; and a close leaves the parent's store alone. */
 static void test_a_child_may_not_use_what_it_inherited(void) {
     struct scene scene;
     begin(&scene, "fork");
@@ -533,7 +522,6 @@ int main(int count, char **arguments) {
     test_two_compactions_follow_each_other();
     test_who_waits_for_bodies_hears_that_the_store_failed();
     test_what_comes_while_a_wait_looks_elsewhere_is_not_missed();
-    test_a_wait_waits_for_a_queue_that_wakes();
     test_a_queue_that_is_used_while_it_goes_to_sleep_stays_open();
     test_a_child_may_not_use_what_it_inherited();
     test_a_store_whose_worker_cannot_start_is_not_open();

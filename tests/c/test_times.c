@@ -1,9 +1,10 @@
-/* test_times.c - what has a time, when the disk or the memory does not give something, or what was written down is out of
- * date. On a simulated disk, whose clock stands still. Usage: test_times <directory>
+/* test_times.c - what has a time, when the disk or the memory does not give something, or what was
+ * written down is out of date. On a simulated disk, whose clock stands still. Usage: test_times
+ * <directory>
  */
 #include "corner.h"
-#include "expire.h"
-#include "ready.h"
+#include "index/index.h"
+#include "queue/queue.h"
 
 #define SECOND UINT64_C(1000000)
 
@@ -15,7 +16,8 @@ static void publish_mortal(struct corner *corner, qi_queue *queue, uint32_t coun
 
 /* ---- expiry ---- */
 
-/* The last message of each of two segments is out, so their maps stay; the records are in the files. */
+/* The last message of each of two segments is out, so their maps stay; the records are in the
+ * files. */
 static struct corner two_segments_in_files(void) {
     struct corner corner = corner_new();
     uint64_t ids[16];
@@ -51,8 +53,9 @@ static void test_what_the_disk_did_not_give_expires_later(void) {
     }
 }
 
-/* A get drops what has expired one by one. After the journal had been rotated there was no memory for the flush; the next
- * drop began another rotation, in the file of the journal that was not flushed. */
+/* A get drops what has expired one by one. After the journal had been rotated there was no memory
+ * for the flush; the next drop began another rotation, in the file of the journal that was not
+ * flushed. */
 static void test_a_flush_that_could_not_begin_is_not_begun_again(void) {
     bool failed = true;
     for (uint64_t call = 1; failed; call++) {
@@ -87,17 +90,18 @@ static void test_who_lost_a_lease_is_told_so_and_changes_nothing(void) {
         .queue = corner.a, .payload = payload, .room = sizeof payload, .lease_us = SECOND};
     publish_many(corner.a, 70);
     assert(qi_get(&reader) == 10 && reader.message.req_id == 0);
-    assert(qi_touch(corner.a, 0, 1, 2 * SECOND) == 0);
-    assert(qi_ack(corner.a, 0, 2) == QI_E_LEASE); /* of another delivery */
-    assert(qi_ack_now(corner.a, 0, 2) != 0);
+    const uint64_t first = reader.message.delivery, second = first + 1;
+    assert(qi_touch(corner.a, 0, first, 2 * SECOND) == 0);
+    assert(qi_ack(corner.a, 0, second) == QI_E_LEASE); /* of another delivery */
+    assert(qi_ack_now(corner.a, 0, second) != 0);
     qi_sim_advance(corner.sim, 3 * SECOND);
-    assert(qi_ack(corner.a, 0, 1) == QI_E_LEASE);    /* nobody has it now */
-    assert(qi_ack(corner.a, 1, 1) == QI_E_UNKNOWN);  /* beside it, never delivered */
-    assert(qi_ack(corner.a, 66, 1) == QI_E_UNKNOWN); /* nothing near it ever was */
-    assert(qi_touch(corner.a, 0, 1, SECOND) == QI_E_LEASE);
+    assert(qi_ack(corner.a, 0, first) == QI_E_LEASE);    /* nobody has it now */
+    assert(qi_ack(corner.a, 1, first) == QI_E_UNKNOWN);  /* beside it, never delivered */
+    assert(qi_ack(corner.a, 66, first) == QI_E_UNKNOWN); /* nothing near it ever was */
+    assert(qi_touch(corner.a, 0, first, SECOND) == QI_E_LEASE);
     assert(depth_of(corner.a) == 70);
     assert(qi_get(&reader) == 10 && reader.message.req_id == 0);
-    assert(qi_ack(corner.a, 0, 2) == 0 && depth_of(corner.a) == 69);
+    assert(qi_ack(corner.a, 0, second) == 0 && depth_of(corner.a) == 69);
     corner_end(&corner);
 }
 
@@ -138,8 +142,8 @@ static void test_an_event_without_room_is_refused(void) {
 
 /* ---- what is out of date ---- */
 
-/* Leases that were given back, and delays that were drawn near, leave entries behind; when there are too many of them the
- * heaps are made anew, and what still counts comes up in its time. */
+/* Leases that were given back, and delays that were drawn near, leave entries behind; when there
+ * are too many of them the heaps are made anew, and what still counts comes up in its time. */
 static void test_heaps_that_are_mostly_out_of_date_are_made_anew(void) {
     qi_options options = usual();
     options.max_journal_entries = 1 << 20;
@@ -176,7 +180,8 @@ static void test_heaps_that_are_mostly_out_of_date_are_made_anew(void) {
     corner_end(&corner);
 }
 
-/* An entry of a heap is a claim: that its message, or its whole segment, is gone takes nobody by surprise. */
+/* An entry of a heap is a claim: that its message, or its whole segment, is gone takes nobody by
+ * surprise. */
 static void test_entries_whose_messages_are_gone_are_dropped(void) {
     struct corner corner = corner_new();
     uint64_t soon = now_of(&corner) + SECOND, id;
@@ -227,15 +232,17 @@ static void test_the_worker_waits_for_the_first_bound_and_leaves_queues_that_are
     expire_due(&corner);
     corner.b->recovering = false;
     assert(depth_of(corner.a) == 0 && corner.b->dead == 0);
+    qi_sim_advance(corner.sim, SECOND); /* the pause before it is looked at again */
     expire_due(&corner);
     assert(depth_of(corner.b) == 3 && corner.b->dead == 3);
     publish_mortal(&corner, corner.a, 1);
     assert(qi_expire_wait(corner.store, 10 * SECOND) == SECOND);
     assert(qi_expire_wait(corner.store, 77) == 77);
     assert(qi_queue_delete(corner.a) == 0);
-    assert(qi_expire_wait(corner.store, 10 * SECOND) == 10 * SECOND);
+    assert(qi_expire_wait(corner.store, 10 * SECOND) == SECOND); /* one look for nothing */
     qi_sim_advance(corner.sim, 2 * SECOND);
     expire_due(&corner);
+    assert(qi_expire_wait(corner.store, 10 * SECOND) == 10 * SECOND);
     corner_end(&corner);
 }
 

@@ -1,5 +1,6 @@
-/* test_waits.c - waits and bells where memory, descriptors or the lock are not to be had, or the queue is gone. On a
- * simulated disk, whose clock goes on while somebody waits. Usage: test_waits <directory>
+/* test_waits.c - waits and bells where memory, descriptors or the lock are not to be had, or the
+ * queue is gone. On a simulated disk, whose clock goes on while somebody waits. Usage: test_waits
+ * <directory>
  */
 #undef NDEBUG
 #define ALLOCATIONS_REAL
@@ -8,9 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "explore/allocations.h"
-#include "sim/disk_sim.h"
-#include "store.h"
+#include "proof/explore/allocations.h"
+#include "proof/sim/disk_sim.h"
+#include "queue/queue.h"
+#include "store/store.h"
 #include "usual.h"
 
 static bool no_descriptor;
@@ -116,7 +118,7 @@ static void test_a_bell_of_a_queue_whose_time_has_come_is_not_armed(void) {
 static void test_a_bell_is_rung_for_the_first_of_the_times(void) {
     static const uint64_t delays_us[] = {5000, 9000, 3000}, first_us[] = {5000, 5000, 3000};
     struct waits waits = begin();
-    assert(qi_bell_arm(waits.queue, true) == 0);
+    assert(qi_store_bell(waits.store) >= 0 && qi_bell_arm(waits.queue, true) == 0);
     for (int i = 0; i < 3; i++) {
         uint64_t due_us = qi_store_now_us(waits.store) + delays_us[i];
         assert(qi_publish_with(waits.queue, NULL, 0, "x", 1, 0, 0, due_us) > 0);
@@ -127,7 +129,8 @@ static void test_a_bell_is_rung_for_the_first_of_the_times(void) {
     end(&waits);
 }
 
-/* The worker rings when a time has come; what it cannot read for that it says, and the next round tries again. */
+/* The worker rings when a time has come; what it cannot read for that it says, and the next round
+ * tries again. */
 static void test_a_bell_rings_when_its_time_comes_and_the_disk_gives_it(void) {
     bool failed = true;
     for (uint64_t call = 1; failed; call++) {

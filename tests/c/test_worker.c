@@ -1,5 +1,6 @@
-/* test_worker.c - the worker where the system refuses something: it goes on after what may pass, and ends with a store that
- * has failed. The linker puts the functions below in front of the system's (--wrap). Usage: test_worker <directory>
+/* test_worker.c - the worker where the system refuses something: it goes on after what may pass,
+ * and ends with a store that has failed. The linker puts the functions below in front of the
+ * system's (--wrap). Usage: test_worker <directory>
  */
 #undef NDEBUG
 #include <assert.h>
@@ -12,18 +13,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "store.h"
+#include "engine/engine.h"
 #include "usual.h"
 
 static atomic_bool no_sync;
 static atomic_int segments_to_refuse;
-/* A busy machine: the refusal comes when all is published, and a sleep after it takes two seconds. */
+/* A busy machine: the refusal comes when all is published, and a sleep after it takes two
+ * seconds. */
 static atomic_bool is_busy, is_early;
 static pthread_mutex_t stage = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static int refused, opened, published; /* calls; segment files; all of a test's messages */
-/* A flush of two segments is watched: before the first it says `flushing` and waits for `published`; before the second it
- * looks whether what was published up to there is durable. */
+/* A flush of two segments is watched: before the first it says `flushing` and waits for
+ * `published`; before the second it looks whether what was published up to there is durable. */
 static atomic_bool is_watched;
 static int flushing, second_seen_durable;
 static uint64_t published_upto;
@@ -122,8 +124,8 @@ static void publish_until_a_flush_is_due(qi_queue *to) {
         assert(qi_publish(to, "x", 1) == i);
 }
 
-/* It has no descriptor for a segment of the first queue, twice: that is no failure of the store, keeps no other queue from
- * its flush, and is tried again though nobody asks. */
+/* It has no descriptor for a segment of the first queue, twice: that is no failure of the store,
+ * keeps no other queue from its flush, and is tried again though nobody asks. */
 static void test_a_flush_that_found_no_descriptor_is_done_later(const char *root) {
     begin(root, "descriptors");
     qi_queue *behind, *queues[2];

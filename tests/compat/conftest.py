@@ -16,7 +16,7 @@ from .rabbitmq_server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "fixtures"
-DEMO = ROOT / "qindex" / "cli" / "demo_node"
+DEMO = ROOT / "qindex" / "cli" / "demo" / "demo_node"
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,25 @@ def demo_copy(tmp_path: Path) -> DeadNode:
 
 
 @pytest.fixture
+def stream_server(tmp_path: Path) -> Iterator[Server]:
+    """The same, which speaks the stream protocol, too."""
+    yield from started(Server(tmp_path, has_streams=True))
+
+
+@pytest.fixture
 def rabbitmq_server(tmp_path: Path) -> Iterator[Server]:
     """A real node, started; it ends with the test."""
-    server = Server(tmp_path)
+    yield from started(Server(tmp_path))
+
+
+@pytest.fixture
+def rolling_server(tmp_path: Path) -> Iterator[Server]:
+    """The same, whose shared log and segments of quorum queues are small."""
+    settings = "raft.wal_max_size_bytes = 400000\nraft.segment_max_entries = 64\n"
+    yield from started(Server(tmp_path, settings=settings))
+
+
+def started(server: Server) -> Iterator[Server]:
     try:
         server.start()
         yield server

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from qindex.formats.bbolt import fnv1a
+from qindex.brokers.gmq.bbolt import fnv1a
 
 FIRST_ID = 1125899906842624
 Pairs = Sequence[tuple[bytes, bytes]]

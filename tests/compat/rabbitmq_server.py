@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from qindex.brokers.rabbitmq.erlang_files import dets_objects
+from qindex.brokers.tree import Findings, Tree
+
 SERVERS = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmq-server"))
 START_SECONDS_MAX = 90
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -26,9 +29,12 @@ def free_port() -> int:
 
 
 class Server:
-    """Skips the test where there is no node to start or no pika to talk to it."""
+    """Skips the test where there is no node to start or no pika to talk to it.
 
-    def __init__(self, path: Path) -> None:
+    With `has_streams` it has the plugin for the stream protocol. `settings`: its rabbitmq.conf.
+    """
+
+    def __init__(self, path: Path, *, has_streams: bool = False, settings: str = "") -> None:
         self.pika: Any = pytest.importorskip("pika", reason="qindex[amqp] is not installed")
         if not SERVERS:
             pytest.skip("no rabbitmq-server here (Debian: apt-get install rabbitmq-server)")
@@ -37,7 +43,10 @@ class Server:
         self.mnesia = path / "mnesia"
         self.process: subprocess.Popen[bytes] | None = None
         self._epmd: subprocess.Popen[bytes] | None = None
-        (path / "plugins").write_text("[].")
+        self.stream_port = free_port()
+        (path / "plugins").write_text("[rabbitmq_stream]." if has_streams else "[].")
+        listener = f"stream.listeners.tcp.1 = 127.0.0.1:{self.stream_port}\n"
+        (path / "rabbitmq.conf").write_text(settings + (listener if has_streams else ""))
         self._environment = {
             **os.environ,
             "LD_PRELOAD": "",  # a sanitizer looks at this process, not at the node
@@ -51,8 +60,9 @@ class Server:
             "RABBITMQ_MNESIA_BASE": str(self.mnesia),
             "RABBITMQ_LOG_BASE": str(path / "log"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(path / "plugins"),
-            "RABBITMQ_CONFIG_FILE": str(path / "none"),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1",
+            "RABBITMQ_CONFIG_FILE": str(path / "rabbitmq.conf"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1"
+            " -kernel inet_dist_use_interface {127,0,0,1}",
         }
 
     def start(self) -> None:
@@ -100,3 +110,22 @@ class Server:
         if self._epmd is not None:
             self._epmd.kill()
             self._epmd.wait()
+
+
+def wait_for_names(server: Server, system: str, count: int) -> None:
+    """Returns when the node has written the names of so many Ra servers of a system to its disk.
+
+    It does so some seconds after they were made. A node that is killed before starts a server
+    without a name in names.dets anew: empty, and for a quorum queue or a stream without a leader.
+    """
+    folder = server.mnesia / "qix@localhost" / system / "qix@localhost"
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        findings = Findings()
+        source = Tree(folder, findings).try_open("names.dets") if folder.is_dir() else None
+        if source is not None:
+            with source:
+                if len(list(dets_objects(source, findings))) >= count:
+                    return
+        time.sleep(0.2)
+    pytest.fail(f"the node did not write the names of {count} servers")

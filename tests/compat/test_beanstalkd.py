@@ -16,8 +16,8 @@ from typing import BinaryIO
 import pytest
 
 import qindex
+from qindex.brokers.reader import Account, DeadMessage, open_node, total
 from qindex.cli.main import main
-from qindex.formats.reader import Account, DeadMessage, open_node, total
 
 from .beanstalkd_files import (
     BURIED,
@@ -159,7 +159,7 @@ def test_the_command_brings_jobs_into_a_store(tmp_path: Path) -> None:
     write_files(tmp_path / "wal")
     (tmp_path / "wal" / "binlog.000001").write_bytes(b"another program's")
     (tmp_path / "wal" / "binlog.3").symlink_to(tmp_path / "wal" / "binlog.2")
-    assert main(["recover", str(tmp_path / "wal"), "--into", str(tmp_path / "s")]) == 0
+    assert main(["recover", str(tmp_path / "wal"), "--out", str(tmp_path / "s")]) == 0
     with qindex.open(tmp_path / "s", read_only=True) as store:
         assert [m.body for m in store.queue("t").browse()] == ready(300)
         assert len(store.queue("t.delayed")) == len(store.queue("t.buried")) == 30

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from qindex import DiskQueue
-from qindex.formats.reader import open_node
+from qindex.brokers.reader import open_node
 
 from .nsq_files import NAME, bodies, record, write_files, write_meta
 from .test_nsq import META, file_name

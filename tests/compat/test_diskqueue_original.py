@@ -18,7 +18,7 @@ import foreign_suites
 import pytest
 
 from qindex import DiskQueue, StoreClosed
-from qindex.formats.nsq import Meta, data_name, meta_name, parse_meta
+from qindex.brokers.nsq.directory import Meta, data_name, meta_name, parse_meta
 
 NAME = "q"
 PATIENCE = 30  # seconds

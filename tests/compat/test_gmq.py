@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import qindex
+from qindex.brokers.gmq import directory as gmq
+from qindex.brokers.reader import DeadMessage, open_node, total
 from qindex.cli.main import main
-from qindex.formats import gmq
-from qindex.formats.reader import DeadMessage, open_node, total
 
 from .gmq_files import FIRST_ID, bodies, bolt_file, delayed, queue_file, record, write_files
 
@@ -170,13 +170,13 @@ def test_a_key_that_is_not_its_message_s_is_told(tmp_path: Path) -> None:
 
 def test_names_that_are_no_text_are_kept_apart(tmp_path: Path) -> None:
     key, value = delayed(b"one", 1, 10)
-    value = value.replace(b'"default"', rb'"\ud800x"')
+    value = value.replace(b'"default"', rb'"\ud800x", "\\ud800x"')
     (tmp_path / "gmq.db").write_bytes(bolt_file({b"\xff": [(key, value)]}))
-    assert main(["recover", str(tmp_path), "--into", str(tmp_path.with_name("s"))]) == 0
+    assert main(["recover", str(tmp_path), "--out", str(tmp_path.with_name("s"))]) == 0
     with qindex.open(tmp_path.with_name("s"), read_only=True) as store:
-        message = store.queue("\\xff.delayed").peek()
+        message = store.queue("\\x{ff}.delayed").peek()
         assert message is not None
-        assert message.headers["bind_keys"] == ["\\ud800x"]
+        assert message.headers["bind_keys"] == ["\\u{d800}x", "\\ud800x"]
 
 
 def test_the_command_shows_and_recovers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,7 +185,7 @@ def test_the_command_shows_and_recovers(tmp_path: Path, capsys: pytest.CaptureFi
     out = capsys.readouterr().out
     assert "gmq data directory gmq" in out
     assert "361 messages in the files = 100 acked + 0 timed out + 0 damaged + 261 live" in out
-    assert main(["recover", str(tmp_path / "gmq"), "--into", str(tmp_path / "s")]) == 0
+    assert main(["recover", str(tmp_path / "gmq"), "--out", str(tmp_path / "s")]) == 0
     with qindex.open(tmp_path / "s", read_only=True) as store:
         assert [m.body for m in store.queue("t_default").browse()] == bodies(300)[100:]
         assert len(store.queue("t.delayed")) == 60

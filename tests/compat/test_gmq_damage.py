@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qindex.formats.reader import Account, open_node, total
+from qindex.brokers.reader import Account, open_node, total
 
 from .gmq_files import bodies, bolt_file, delayed, meta_page, write_files
 from .test_rabbitmq_damage import damages

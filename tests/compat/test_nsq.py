@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import qindex
+from qindex.brokers.nsq.directory import split_nsqd
+from qindex.brokers.reader import Account, Node, open_node, total
+from qindex.brokers.tree import UnknownFormat
 from qindex.cli.main import main
-from qindex.formats.foreign import UnknownFormat
-from qindex.formats.nsq import split_nsqd
-from qindex.formats.reader import Account, Node, open_node, total
 
 from .nsq_files import NAME, bodies, record, write_files, write_meta
 
@@ -167,7 +167,7 @@ def test_a_message_of_an_absurd_size_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_files(tmp_path, [b"a" * 100, b"b" * 1000, b"c" * 100], 0)
-    monkeypatch.setattr("qindex.formats.nsq.BODY_BYTES_MAX", 500)
+    monkeypatch.setattr("qindex.brokers.nsq.directory.BODY_BYTES_MAX", 500)
     with open_node(tmp_path) as node:
         (queue,) = node.queues
         assert [m.body[:1] for m in queue.messages()] == [b"a", b"c"]
@@ -198,7 +198,7 @@ def test_the_command_brings_the_messages_into_a_store(
         150,
         True,
     )
-    assert main(["recover", str(tmp_path / "nsq"), "--into", str(tmp_path / "s")]) == 0
+    assert main(["recover", str(tmp_path / "nsq"), "--out", str(tmp_path / "s")]) == 0
     assert "150 live = 150 recovered + 0 expired + 0 unreadable" in capsys.readouterr().out
     with qindex.open(tmp_path / "s", read_only=True) as store:
         assert [message.body for message in store.queue(NAME).browse()] == bodies(200)[50:]

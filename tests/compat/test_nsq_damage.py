@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qindex.formats.reader import Account, open_node, total
+from qindex.brokers.reader import Account, open_node, total
 
 from .nsq_files import bodies, record, write_files
 from .test_nsq import META, file_name

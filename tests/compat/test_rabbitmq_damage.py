@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from qindex.formats.rabbitmq import Node, open_node
+from qindex.brokers.rabbitmq.directory import Node, open_node
 
 if TYPE_CHECKING:
     from .conftest import DeadNode
@@ -100,21 +100,24 @@ def test_a_damaged_segment_costs_what_was_damaged(demo_copy: DeadNode, index_fil
 
 
 def as_journal(segment: bytes) -> bytes:
-    """The same records as a journal has them; all seqs are in the first segment."""
-    journal, pos, seen = b"", 0, set()
+    """The same records as a journal has them, by slot; all seqs are in the first segment."""
+    records: dict[int, bytes] = {}
+    pos, seen = 0, set()
     while pos < len(segment):
         (head,) = struct.unpack_from(">H", segment, pos)
         slot = head & 0x3FFF
+        record = records.get(slot, b"")
         if head >= 0x8000:
             size = 34 + struct.unpack_from(">I", segment, pos + 30)[0]
-            journal += struct.pack(">Q", (head < 0xC000) << 62 | slot)
-            journal += segment[pos + 2 : pos + size]
+            record += struct.pack(">Q", (head < 0xC000) << 62 | slot)
+            record += segment[pos + 2 : pos + size]
             pos += size
         else:
-            journal += struct.pack(">Q", (3 if slot in seen else 2) << 62 | slot)
+            record += struct.pack(">Q", (3 if slot in seen else 2) << 62 | slot)
             seen.add(slot)
             pos += 2
-    return journal
+        records[slot] = record
+    return b"".join(records[slot] for slot in sorted(records))
 
 
 def test_a_damaged_journal_costs_what_was_damaged(demo_copy: DeadNode, index_file: Path) -> None:

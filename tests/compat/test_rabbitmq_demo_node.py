@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from qindex.formats.amqp import decode_properties
-from qindex.formats.foreign import Tree, UnknownFormat
-from qindex.formats.rabbitmq import Counts, Message, open_node
-from qindex.formats.rabbitmq_definitions import RecoveryTerms
+from qindex.brokers.amqp import decode_properties
+from qindex.brokers.rabbitmq.definitions import RecoveryTerms
+from qindex.brokers.rabbitmq.directory import Counts, Message, open_node
+from qindex.brokers.tree import Tree, UnknownFormat
 
 if TYPE_CHECKING:
     from .conftest import DeadNode

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from qindex.formats.amqp import decode_properties
-from qindex.formats.rabbitmq import Message, Node, Queue, open_node
-from qindex.formats.rabbitmq_message import read_message
+from qindex.brokers.amqp import decode_properties
+from qindex.brokers.rabbitmq.directory import Message, Node, Queue, open_node
+from qindex.brokers.rabbitmq.message import read_message
 
 if TYPE_CHECKING:
     from .conftest import DeadNode

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from qindex.formats.rabbitmq import open_node
-from qindex.formats.rabbitmq_definitions import old_queue_folder, queue_folder
+from qindex.brokers.rabbitmq.definitions import old_queue_folder, queue_folder
+from qindex.brokers.rabbitmq.directory import open_node
 
 from .conftest import DeadNode
 from .test_rabbitmq_damage import account

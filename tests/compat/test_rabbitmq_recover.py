@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from qindex.formats import recover
-from qindex.formats.amqp import decode_properties, decode_table, encode_table
-from qindex.formats.rabbitmq import Message, Node, open_node
-from qindex.formats.reader import Account
-from qindex.formats.recover import QueueExists, RecoverReport, recover_into
+from qindex.brokers import recover
+from qindex.brokers.amqp import decode_properties, decode_table, encode_table
+from qindex.brokers.rabbitmq.directory import Message, Node, open_node
+from qindex.brokers.reader import Account
+from qindex.brokers.recover import QueueExists, RecoverReport, recover_into
 
 if TYPE_CHECKING:
     from .conftest import DeadNode
@@ -179,6 +179,9 @@ class FakeNode:
     def __init__(self, *names: tuple[str, str], vanishes: bool = False) -> None:
         self.queues = [FakeSource(vhost, name, vanishes) for vhost, name in sorted(names)]
 
+    def deaths(self, *_: object) -> None:
+        return None
+
 
 class FakeSource:
     unreadable = 0
@@ -226,7 +229,7 @@ def test_text_that_is_not_utf8_is_kept() -> None:
     )  # fmt: skip
     node.queues[0].sent = [message]
     recover_into(node, store)
-    ((_, headers, _, _),) = store.made["q\\xff"].rows
+    ((_, headers, _, _),) = store.made["q\\x{ff}"].rows
     assert headers == {"exchange": b"ex\xff", "routing_keys": ["k", b"\xfe"], "properties": b"\0\0"}
     assert decode_table(encode_table(headers)) == headers
 

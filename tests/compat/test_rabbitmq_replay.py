@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from qindex.brokers.rabbitmq.directory import open_node
 from qindex.cli.main import main
-from qindex.formats.rabbitmq import open_node
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ def test_replay_and_recovery_come_to_the_same(shared_node, capsys, name, records
     path = shared_node(name).path
     assert main(["replay", str(path), "--verify", "--json"]) == 0
     verdicts = json.loads(capsys.readouterr().out)
-    assert sum(verdict["records"] for verdict in verdicts) == records
+    assert sum(verdict["record_count"] for verdict in verdicts) == records
     with open_node(path) as node:
         counts = [queue.counts for queue in node.queues]
     there = sum(c.live + c.transient + c.body_missing for c in counts)
@@ -45,6 +45,6 @@ def test_the_depth_behind_the_last_record_is_what_recovery_reads(shared_node, ca
         curve = json.loads(capsys.readouterr().out)
         counts = queue.counts
         assert curve["depth"][-1] == counts.live + counts.transient + counts.body_missing
-        assert curve["records"] == counts.journal_records
+        assert curve["record_count"] == counts.journal_records
         assert len(curve["depth"]) == len(curve["numbers"]) <= 302
         assert all(age is None or 0 <= age < 3600 for age in curve["age_seconds"])

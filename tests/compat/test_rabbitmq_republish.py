@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import unpack
 
+from qindex.brokers.rabbitmq.directory import open_node
 from qindex.cli.main import main
-from qindex.formats.rabbitmq import open_node
 
+from .quorum_nodes import DATA, real_node
 from .rabbitmq_server import Server
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -58,7 +62,7 @@ def test_a_node_serves_what_was_republished_and_is_read_again(
 
 def keep_durable(messages: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """A killed node forgets what was not published as persistent."""
-    from qindex.formats.amqp import decode_properties
+    from qindex.brokers.amqp import decode_properties
 
     return [message for message in messages if decode_properties(message[1]).delivery_mode == 2]
 
@@ -73,3 +77,34 @@ def test_an_unroutable_message_comes_back_from_a_real_node(
     assert done.returncode == 1
     assert done.stderr.count("unroutable: message q.small") == 3
     assert "0 messages confirmed" in done.stdout
+
+
+def test_quorum_queues_and_streams_are_republished(
+    rabbitmq_server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From a dead node with quorum queues, and from one with streams, into new classic queues."""
+    quorum = real_node("q1", tmp_path / "q1")
+    folder = unpack(DATA / "stream_osiris_1_10.tar.xz", tmp_path / "stream")
+    connection = rabbitmq_server.connect()
+    channel = connection.channel()
+    for number, dead in enumerate((quorum.path, folder)):
+        with open_node(dead) as source:
+            wanted = {
+                queue.name: [
+                    (m.body, getattr(m, "properties", b"")) for m in queue.messages()
+                    if not 0 < (m.expiry_us or 0) <= time.time() * 1e6
+                ]
+                for queue in source.queues
+                if queue.group in ("/", "") and "dead letters" not in queue.name
+            }  # fmt: skip
+        assert sum(map(len, wanted.values())) > 100
+        command = ["republish", str(dead), *wanted, "--amqp", rabbitmq_server.url, "--declare"]
+        code = main([*command, "--checkpoint", str(tmp_path / f"c{number}"), "--json"])
+        assert code == number  # nothing in the stream's directory says which stream it is
+        told = json.loads(capsys.readouterr().out)
+        assert told["published"] == sum(map(len, wanted.values()))
+        for name, messages in wanted.items():
+            got = [channel.basic_get(name) for _ in messages]
+            assert [body for _, _, body in got] == [body for body, _ in messages], name
+            assert channel.basic_get(name)[0] is None
+    connection.close()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import qindex
+from qindex.brokers.amqp import Properties, decode_properties, encode_properties
 from qindex.cli.main import main
-from qindex.formats.amqp import Properties, decode_properties, encode_properties
 
 from .rabbitmq_server import Server
 
@@ -22,7 +22,7 @@ Row = tuple[bytes, str, str, bytes]  # body, exchange, routing key, properties
 
 def fill(path: Path, demo: Path) -> None:
     """A dead node's messages, and others that no broker ever saw."""
-    assert main(["recover", str(demo), "--into", str(path), "--keep-expired"]) == 0
+    assert main(["recover", str(demo), "--out", str(path), "--keep-expired"]) == 0
     with qindex.open(path) as store:
         plain = store.queue("plain")
         for size in (0, 1, 4000, 4095, 4096, 131064, 131065, 300_000):

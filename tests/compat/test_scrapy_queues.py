@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from alarms import ROUNDS, Alarm, interrupted
 
 from qindex.testing import abandon
 
@@ -153,6 +154,52 @@ def test_a_request_counts_as_seen_when_the_next_one_is_looked_at(tmp_path: Path)
     assert [other.request_seen(request(number)) for number in range(3)] == [True, True, False]
     seen.close("test")
     other.close("test")
+
+
+# An alarm in a callback of Scrapy's weak references is told, and raised nowhere.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("order", ["Fifo", "Lifo"])
+def test_a_pop_that_a_signal_handler_ends_gives_or_keeps(tmp_path: Path, order: str) -> None:
+    count = 2 * ROUNDS + 100
+    crawler = start(tmp_path)
+    queue = queue_of(crawler, f"Marshal{order}DiskQueue")
+    for number in range(count):
+        queue.push(request(number))
+    given: dict[int, None] = {}
+
+    def seen(popped: Any) -> None:  # what is not in progress is dealt with
+        given[popped.meta["number"]] = None
+
+    assert interrupted(queue.pop, seen, 5) > ROUNDS / 20
+    while (popped := queue.pop()) is not None:
+        seen(popped)
+    wanted = range(count) if order == "Fifo" else reversed(range(count))
+    assert list(given) == list(wanted)
+    end(crawler)
+
+
+def test_an_ack_that_a_signal_handler_ends_is_made_once(tmp_path: Path) -> None:
+    crawler = start(tmp_path)
+    queue = queue_of(crawler)
+    for number in range(4):
+        queue.push(request(number))
+    assert numbers([queue.pop()]) == [0]
+    store_queue = queue._crawl._in_flight[0][1]
+    ack = store_queue.ack
+
+    def ring(message: Any) -> None:
+        ack(message)
+        raise Alarm
+
+    for ends in (queue.pop, lambda: end(crawler)):
+        store_queue.ack = ring
+        with pytest.raises(Alarm):
+            queue.pop()
+        store_queue.ack = ack
+        if ends == queue.pop:
+            assert numbers([queue.pop()]) == [1]
+        else:
+            end(crawler)
 
 
 def test_the_addon_leaves_what_the_settings_say(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_an_item_comes_back_as_it_was(place, item):
     assert repr(again) == repr(item)  # the types within, too
 
 
-@pytest.mark.parametrize("item", REFUSED, ids=repr)
+@pytest.mark.parametrize("item", REFUSED, ids=lambda item: type(item).__name__)
 def test_what_would_come_back_changed_is_refused(place, item):
     with Queue(place) as items:
         with pytest.raises(TypeError):

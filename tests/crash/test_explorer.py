@@ -11,12 +11,14 @@ from helpers import run_tool
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
 
+@pytest.mark.slow
 def test_a_power_cut_at_any_point_loses_nothing_that_was_confirmed():
     ran = run_tool(tool, "--points", 12_000)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "12,000 crash points" in ran.stdout
 
 
+@pytest.mark.slow
 def test_every_protocol_bug_on_purpose_is_found():
     ran = run_tool(tool, "--mutants")
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -30,6 +32,7 @@ def test_what_was_found_once_is_not_found_again(found):
     assert ran.returncode == 0, found.story + ran.stdout
 
 
+@pytest.mark.slow
 def test_every_call_and_allocation_may_fail_once_and_for_ever():
     """And each did: none of the program's calls is left out."""
     ran = run_tool(tool, "--faults", "--programs", 4, "--operations", 40)
@@ -40,6 +43,20 @@ def test_every_call_and_allocation_may_fail_once_and_for_ever():
     assert len(rows) == 4
     for _, failed, of in rows:
         assert failed == of != "0"
+
+
+def test_an_engine_that_crashes_in_a_sweep_is_told(monkeypatch, capsys):
+    """The last words of a process have no program: the cross stood there without a reason."""
+    died = tool.Run(
+        findings=["seed=4 point=0 image=0 fault=memory:129:once call=signal Segmentation fault"],
+        code=1,
+    )
+    monkeypatch.setattr(tool, "build", lambda *, mutants: None)
+    monkeypatch.setattr(tool, "sweep", lambda *_: [died])
+    assert tool.main(["--faults", "--jobs", "1"]) == 1
+    told = capsys.readouterr().out
+    assert "Segmentation fault" in told
+    assert "--fault memory:129:once --jobs 1 --seed 4 " in told
 
 
 def test_the_model_counts_what_returned_not_what_it_foresaw():
@@ -87,6 +104,7 @@ def test_damage_of_a_synced_image_is_told_and_stays_where_it_is():
     assert silent == wrong == "0"
 
 
+@pytest.mark.slow
 def test_damage_that_nobody_tells_is_found():
     ran = run_tool(tool, "--flips", 10_000, "--bug", "marks_ignored")
     assert ran.returncode == 1, ran.stdout + ran.stderr

@@ -1,7 +1,7 @@
 """Power cuts, full disks and failing syncs on real file systems, where the machine allows them.
 
-The long versions are tools/powercut.py and tools/failing_sync.py; these show in seconds that
-nothing is lost, and that the check would notice.
+The long version is tools/disks.py; these show in seconds that nothing is lost, and that the check
+would notice.
 """
 
 import os
@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
+TOOL = Path(__file__).resolve().parents[2] / "tools/disks.py"
 
 
-def run(tool, *arguments):
+def run(*arguments):
     done = subprocess.run(
-        [sys.executable, str(TOOLS / tool), *arguments], capture_output=True, text=True, timeout=300
+        [sys.executable, str(TOOL), *arguments], capture_output=True, text=True, timeout=300
     )
     if "NOT TRIED" in done.stdout:
         pytest.skip(done.stdout.partition("NOT TRIED: ")[2].strip())
@@ -34,21 +34,21 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
 def test_a_power_cut_takes_nothing_that_was_synced(kind):
-    assert "8 cuts survived" in run("powercut.py", kind, "--cuts", "8")
+    assert "8 cuts survived" in run("cut", kind, "--times", "8")
 
 
 def test_a_worker_that_does_not_sync_is_noticed():
-    assert "the canary was found" in run("powercut.py", "--canary")
+    assert "the canary was found" in run("cut", "--canary")
 
 
 def test_a_full_disk_refuses_publishes_and_keeps_the_rest():
-    assert run("powercut.py", "full").count("room again") == 2
+    assert run("full").count("room again") == 2
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
 def test_a_failed_sync_stops_the_handle_and_takes_nothing_that_was_synced(kind):
-    assert re.search(r"[1-3] times a sync failed", run("failing_sync.py", kind, "--times", "3"))
+    assert re.search(r"[1-3] times a sync failed", run("sync", kind, "--times", "3"))
 
 
 def test_a_worker_that_takes_a_failed_sync_for_done_is_noticed():
-    assert "the canary was found" in run("failing_sync.py", "--canary")
+    assert "the canary was found" in run("sync", "--canary")

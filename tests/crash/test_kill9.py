@@ -3,7 +3,7 @@
     pytest tests/crash                                 100 rounds, or QINDEX_KILL_ROUNDS
     python tests/crash/test_kill9.py --rounds 10000    as many as you like; --seed repeats a run
 
-The loop itself is qindex/cli/torture_kill.py: `qindex torture` runs it on a user's disk.
+The loop itself is qindex/cli/torture/kill.py: `qindex torture` runs it on a user's disk.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from pathlib import Path
 
 import pytest
 
-from qindex.cli.torture_kill import play
-from qindex.cli.torture_ledger import Broken, Ledger
-from qindex.cli.torture_worker import body_of
+from qindex.cli.torture.kill import play
+from qindex.cli.torture.ledger import Broken, Ledger
+from qindex.cli.torture.worker import body_of
 
 ROUNDS = int(os.environ.get("QINDEX_KILL_ROUNDS", "100"))
 
 
+@pytest.mark.slow
 def test_nothing_reported_is_lost_doubled_or_altered_by_kill_9(tmp_path):
     loop = play(tmp_path, 1, rounds=ROUNDS)
     assert loop.rounds == ROUNDS

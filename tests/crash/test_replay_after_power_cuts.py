@@ -65,7 +65,7 @@ def test_replay_and_recovery_agree_after_every_power_cut(tmp_path, capsys, seed)
         abandon(store)
         for verdict in verdict_of(left.files(), tmp_path / f"{cut}-cut", capsys):
             # A body may be gone: nobody has recovered yet, and cut the journal before it.
-            assert not verdict["damage"] or "cannot be read" in verdict["damage"]
+            assert not verdict["error"] or "cannot be read" in verdict["error"]
             compared += verdict["messages"]
         again = qindex.open("/", disk=left, **KNOBS)
         life(again, 60, choose)
@@ -73,7 +73,7 @@ def test_replay_and_recovery_agree_after_every_power_cut(tmp_path, capsys, seed)
         assert not [f for f in again.findings if f.severity == "damage"]
         again.close()
         for verdict in verdict_of(left.files(), tmp_path / f"{cut}-on", capsys):
-            assert verdict["same"], verdict["damage"]
+            assert verdict["same"], verdict["error"]
             flushes += verdict["flushes"]
             compared += verdict["messages"]
     assert flushes > 5 * CUTS

@@ -21,12 +21,14 @@ def test_a_program_that_dies_without_a_word_is_a_finding(tmp_path):
     assert finding == "exit code -11 in one of 10 schedules from seed 7 on"
 
 
+@pytest.mark.slow
 def test_threads_in_any_schedule_are_told_the_truth():
     ran = run_tool(tool, "--schedules", 5_000)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "5,000 schedules" in ran.stdout
 
 
+@pytest.mark.slow
 def test_every_race_on_purpose_is_found():
     ran = run_tool(tool, "--mutants")
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,10 +1,10 @@
-/* archive.c - walks an archive, and mends its checksums so that a mutation reaches what lies behind them. */
+/* archive.c - walks an archive, and mends its checksums so that a mutation reaches what lies behind
+ * them. */
 #include "archive.h"
 
 #include <string.h>
 
-#include "crc32c.h"
-#include "frame.h"
+#include "base/base.h"
 
 bool archive_next(uint8_t *data, size_t size, size_t *at, struct archive_file *file) {
     if (size - *at < ARCHIVE_HEAD)

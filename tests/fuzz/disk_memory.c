@@ -1,8 +1,9 @@
-/* disk_memory.c - files in memory behind the disk's door, for a fuzzer that opens a thousand stores a second.
+/* disk_memory.c - files in memory behind the disk's door, for a fuzzer that opens a thousand stores
+ * a second.
  *
- * Bytes of files come from one arena that is emptied by the next input and is not counted as the engine's memory.
- * A handle is the number of its node, because every read and write says where.
- */
+ * Bytes of files come from one arena that is emptied by the next input and is not counted as the
+ * engine's memory. A handle is the number of its node, because every read and write says
+ * where. */
 #define _GNU_SOURCE
 #include "disk_memory.h"
 
@@ -278,6 +279,13 @@ static int free_bytes(DISK, int dir, uint64_t *bytes) {
     *bytes = ARENA_SIZE - arena_used;
     return 0;
 }
+static bool is_same_disk(DISK, int dir, int other) {
+    (void)dir, (void)other;
+    return true;
+}
+static uint32_t files_limit(DISK) {
+    return 1u << 20;
+}
 static bool mapping_is_safe(DISK, int dir) {
     (void)dir;
     return false;
@@ -314,6 +322,9 @@ static const struct qi_disk_ops memory_ops = {
     .zero = zero,
     .sync = nothing,
     .sync_dir = nothing,
+    .sync_all = nothing,
+    .is_same_disk = is_same_disk,
+    .files_limit = files_limit,
     .drop_cache = drop_cache,
     .map = map,
     .unmap = unmap,
@@ -330,8 +341,12 @@ static const struct qi_disk_ops memory_ops = {
     .random = fill_random,
 };
 
-/* The engine is compiled for the fuzzer with this name in the place of qi_disk_posix (see fuzz.py). */
-struct qi_disk qi_disk_memory = {.ops = &memory_ops, .growth_min = UINT64_C(64) << 10};
+/* The engine is compiled for the fuzzer with this name in the place of qi_disk_posix (see
+ * fuzz.py). */
+struct qi_disk qi_disk_memory = {.ops = &memory_ops,
+                                 .many = 16,
+                                 .growth_min = UINT64_C(64) << 10,
+                                 .pool = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 unsigned qi_fork_generation(void) {
     return 0;

@@ -1,19 +1,20 @@
-/* fuzz_foreign.c - arbitrary bytes for what reads foreign formats in C: Erlang terms and RabbitMQ's files.
+/* fuzz_foreign.c - arbitrary bytes for what reads foreign formats in C: Erlang terms and RabbitMQ's
+ * files.
  *
- * An input is one byte that chooses what it is, as in fuzz_formats.py, whose corpus this uses, and the bytes. Each piece
- * that is scanned is in memory of its very size, so that the sanitizer sees a byte read beyond it. Beyond that: every
- * place that is handed out is within the bytes, and a file that is read in small pieces says what it says in one.
+ * An input is one byte that chooses what it is, as in fuzz_formats.py, whose corpus this uses, and
+ * the bytes. Each piece that is scanned is in memory of its very size, so that the sanitizer sees a
+ * byte read beyond it. Beyond that: every place that is handed out is within the bytes, and a file
+ * that is read in small pieces says what it says in one.
  *
  * With -DSTANDALONE: reads the files that it is given, once.
  */
-#include "formats/erlang_terms.h"
-#include "formats/rabbitmq.h"
+#include "foreign/foreign.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TERM = 0, MESSAGE = 1, JOURNAL = 4, SEGMENT = 5, SLOTS_V2 = 6, MESSAGES = 8, KINDS = 19 };
+enum { TERM = 0, MESSAGE = 1, JOURNAL = 4, SEGMENT = 5, SLOTS_V2 = 6, MESSAGES = 8, KINDS = 24 };
 enum { SLOTS = 2048, SMALL = 64, SEGMENTS_MAX = 64, VALUES_MAX = 4096, V2_HEADER = 64 };
 
 static void expect(bool holds, const char *what) {
@@ -78,11 +79,57 @@ static void read_message(const uint8_t *data, size_t size) {
     walk(data, size, message.fragment - 5, message.fragment_count);
 }
 
+/* --- entries and files of Ra --- */
+
+/* The bytes as one entry, and as entries at places that may be anywhere. */
+static void read_steps(const uint8_t *data, size_t size) {
+    static qi_rabbit_names names;
+    static qi_rabbit_steps steps;
+    qi_rabbit_measure measure = {.ttl_ms = size % 3 ? -1 : 5, .counts_headers = size % 2};
+    qi_rabbit_step step;
+    memset(&names, 0, sizeof names);
+    steps.base = 7;
+    size_t count = 0;
+    for (; count < 9; count++) {
+        steps.offsets[count] = 7 + (count < 5 ? 0 : size / (count - 4)) - (count == 3);
+        steps.sizes[count] = (uint32_t)(count % 2 ? size : size / 2);
+    }
+    steps.offsets[0] = 7;
+    steps.sizes[0] = (uint32_t)size;
+    qi_rabbit_read_steps(data, size, count, &measure, &names, &steps);
+    bool is_usual = qi_rabbit_read_step(data, size, &step);
+    expect(is_usual || steps.counts[0] == QI_RABBIT_OTHER, "another answer for many at once");
+    if (is_usual)
+        is_within(step.who, step.who_size, size);
+    for (size_t i = 0; i < count; i++)
+        expect(steps.counts[i] < 0 || steps.names[i] < names.count, "a name without a number");
+}
+
+static void read_ra(const uint8_t *data, size_t size) {
+    static qi_ra_records records;
+    static qi_ra_slots slots;
+    records.pos = 0;
+    records.has_checksums = size % 2;
+    for (size_t count = 1; count;) {
+        uint64_t start = records.pos;
+        count = qi_ra_read_records(data, size, &records);
+        expect(records.pos <= size && (count == 0) == (records.pos == start), "records of nothing");
+        for (size_t i = 0; i < count; i++)
+            is_within(records.offsets[i], records.sizes[i], size);
+    }
+    for (uint32_t version = 1; version <= 2; version++) {
+        size_t count = qi_ra_read_slots(data, size, version, size + 4096, &slots);
+        for (size_t i = 0; i < count; i++)
+            expect(slots.offsets[i] + slots.sizes[i] <= size + 4096, "data beyond the file");
+    }
+}
+
 /* --- files, piece by piece --- */
 
 typedef bool scan(void *into, qi_rabbit_piece *piece); /* false: stop */
 
-/* Reads from the start to what makes no sense; returns where. As rabbitmq_pieces.py does it. */
+/* Reads from the start to what makes no sense; returns where. As brokers/rabbitmq/pieces.py does
+ * it. */
 static uint64_t feed(const uint8_t *data, size_t size, size_t room, scan *scan_piece, void *into) {
     uint64_t offset = 0;
     while (offset < size) {
@@ -129,7 +176,7 @@ static void count_live(qi_rabbit_entry *live, uint32_t count) {
         expect(qi_rabbit_places_add(places, live[i].msg_id, &place) == 0, "a place is refused");
     }
     expect(qi_rabbit_places_sort(places) == 0, "no memory to sort");
-    qi_rabbit_count(live, count, places, true, 9, &counts);
+    qi_rabbit_count(live, count, places, true, true, 9, &counts);
     expect(counts.transient + counts.body_missing + counts.live == count,
            "counts that do not add up");
     uint64_t bytes;
@@ -143,6 +190,7 @@ static uint64_t merge(qi_rabbit_segment *segment, qi_rabbit_journal *journal) {
     qi_rabbit_entry *live = zeroed(QI_RABBIT_SLOTS_MAX * sizeof *live);
     uint64_t sum = 0;
     int64_t number = 0;
+    qi_rabbit_gaps gaps = {.length_min = 2};
     qi_rabbit_journal_sort(journal);
     for (int segments = 0; number >= 0 && segments < SEGMENTS_MAX; segments++) {
         uint32_t count = qi_rabbit_segment_merge(segment, journal, (uint64_t)number, SLOTS, live);
@@ -152,6 +200,8 @@ static uint64_t merge(qi_rabbit_segment *segment, qi_rabbit_journal *journal) {
             expect(i == 0 || live[i - 1].seq < live[i].seq, "messages out of order");
         }
         count_live(live, count);
+        qi_rabbit_segment_gaps(segment, (uint64_t)number, SLOTS, &gaps);
+        expect(gaps.count <= QI_RABBIT_GAPS_MAX, "too many gaps");
         sum = sum * 31 + count + (uint64_t)segment->orphans;
         qi_rabbit_segment_clear(segment);
         int64_t next = qi_rabbit_journal_next(journal, SLOTS);
@@ -240,6 +290,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t input_size) {
         break;
     case MESSAGE:
         read_message(data, size);
+        read_steps(data, size);
         break;
     case JOURNAL:
         read_journal(data, size);
@@ -254,7 +305,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t input_size) {
     case MESSAGES:
         read_messages(data, size);
         break;
-    default: /* a format that is read in Python alone */
+    default: /* a format that is read in Python, or in C where nothing is wrong */
+        read_steps(data, size);
+        read_ra(data, size);
         break;
     }
     free(data);

@@ -37,21 +37,19 @@ _guided = importlib.util.find_spec("atheris") is not None and "--replay" not in 
 if _guided:
     import atheris
 
-    _importing = atheris.instrument_imports(include=["qindex.formats"])
+    _importing = atheris.instrument_imports(include=["qindex.brokers", "qindex.native"])
 else:
     _importing = contextlib.nullcontext()
 
 with _importing:
-    from qindex.formats import (
-        amqp,
-        beanstalkd,
-        erlang,
-        field_table,
-        gmq,
-        nsq,
-        rabbitmq,
-        rabbitmq_message,
-    )
+    from qindex import field_table
+    from qindex.brokers import amqp
+    from qindex.brokers.beanstalkd import directory as beanstalkd
+    from qindex.brokers.gmq import directory as gmq
+    from qindex.brokers.nsq import directory as nsq
+    from qindex.brokers.rabbitmq import directory as rabbitmq
+    from qindex.brokers.rabbitmq import erlang
+    from qindex.brokers.rabbitmq import message as rabbitmq_message
 
 VHOST = "rabbitmq/msg_stores/vhosts/628WB79CIFDYO9LJI6DKMI09L"
 FIRST, SECOND = (
@@ -59,6 +57,7 @@ FIRST, SECOND = (
     f"{VHOST}/queues/BBBBBBBBBBBBBBBBBBBBBBBBB",
 )
 NSQ = "nsq/orders.diskqueue"
+RA = "rabbitmq/quorum/a@b/2F_QUEUE0000"
 FILES = {  # kind: where the bytes go
     "journal": f"{FIRST}/journal.jif",
     "segment": f"{FIRST}/0.idx",
@@ -75,6 +74,12 @@ FILES = {  # kind: where the bytes go
     "gmq_meta": "gmq/t.meta",
     "gmq_delayed": "gmq/gmq.db",
     "binlog": "beanstalkd/binlog.1",
+    # Kinds are told by their places in this table: new ones stand at its end.
+    "ra_wal": "rabbitmq/quorum/a@b/00000002.wal",
+    "ra_segment": f"{RA}/00000001.segment",
+    "ra_snapshot": f"{RA}/snapshots/0000000000000001_0000000000000008/snapshot.dat",
+    "ra_config": f"{RA}/config",
+    "ra_names": "rabbitmq/quorum/a@b/names.dets",
 }
 READERS = {
     "beanstalkd": beanstalkd.open_at,
@@ -174,6 +179,26 @@ def _repair(data: bytearray) -> None:
         pos += 8 + size
 
 
+def _repair_log(data: bytearray) -> None:
+    """The checksums of the records of a write-ahead log of Ra, as far as their lengths lead."""
+    pos = 5
+    while pos + 27 <= len(data):
+        start = pos + 3 if data[pos] & 0x40 else pos + 5 + int.from_bytes(data[pos + 3 : pos + 5])
+        size = int.from_bytes(data[start + 4 : start + 8])
+        end = start + 24 + size
+        if end > len(data):
+            return
+        data[start : start + 4] = zlib.adler32(data[start + 8 : end]).to_bytes(4)
+        pos = end
+
+
+def _repair_snapshot(data: bytearray) -> None:
+    data[5:9] = zlib.crc32(data[9:]).to_bytes(4)
+
+
+REPAIRS = {"store_v2": _repair, "ra_wal": _repair_log, "ra_snapshot": _repair_snapshot}
+
+
 def mutate(data: bytes, other: bytes, dice: random.Random) -> bytes:
     out = bytearray(data)
     for _ in range(dice.choice([1, 1, 2, 4, 8])):
@@ -198,9 +223,10 @@ def mutate(data: bytes, other: bytes, dice: random.Random) -> bytes:
                 out[at:at] = other[start : start + 64]
             case _ if dice.random() < 0.2:
                 del out[at:]
-    if KINDS[out[0] % len(KINDS)] == "store_v2" and dice.random() < 0.5:
+    repair = REPAIRS.get(KINDS[out[0] % len(KINDS)])
+    if repair is not None and dice.random() < 0.5:
         body = out[1:]
-        _repair(body)
+        repair(body)
         out[1:] = body
     return bytes(out[: INPUT_BYTES_MAX + 1])
 

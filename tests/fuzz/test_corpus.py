@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import fuzz
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = Path(__file__).parent / "corpus"
@@ -21,6 +22,7 @@ def run(*command):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_corpus_of_stores_is_opened_within_the_limits():
     files = sorted((CORPUS / "store").iterdir())
     shown = run(ROOT / "tools" / "fuzz.py", "--replay", *files).splitlines()
@@ -35,6 +37,7 @@ def test_the_corpus_of_foreign_formats_is_read_within_the_limits():
     assert f"{len(files)} inputs" in run(CORPUS.parent / "fuzz_formats.py", "--replay", *files)
 
 
+@pytest.mark.slow
 def test_the_readers_in_c_read_the_corpus_without_a_sanitizers_word(tmp_path):
     files = sorted((CORPUS / "formats").iterdir())
     sanitizers = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]

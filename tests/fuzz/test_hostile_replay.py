@@ -7,11 +7,10 @@ import pytest
 from helpers import SMALL, files_of, put_files, queue_directory
 
 import qindex
-from qindex.formats.foreign import Findings, Tree
-from qindex.formats.native_frames import crc, journal_header, segment_header
-from qindex.formats.native_journals import CannotReplay
-from qindex.formats.native_replay import NativeLog
-from qindex.formats.replay import Replay, publishes
+from qindex.brokers.tree import Findings, Tree
+from qindex.native.frames import CannotReplay, crc, journal_header, segment_header
+from qindex.native.log import NativeLog
+from qindex.native.replay import Replay, publishes
 
 INPUTS = 150
 EDGES = (0, 1, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 62) - 1, (1 << 64) - 1)

@@ -56,8 +56,8 @@ def test_a_hostile_mebibyte_is_opened_within_the_limits(tmp_path, name, mode):
 
 PLACES = """
 import resource, sys
-from qindex.formats.foreign import Findings, Tree
-from qindex.formats.rabbitmq_store import read_store
+from qindex.brokers.tree import Findings, Tree
+from qindex.brokers.rabbitmq.store import read_store
 
 findings = Findings()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,4 @@
-"""The model of a queue with lanes: priorities, times, leases, dead letters, a bound.
+"""The model of a queue with lanes: priorities, times, expiry, leases, dead letters, a bound.
 
 Beside what qindex.testing.Model knows of each message stand its priority, its time and how often it
 was delivered. What a crash may leave of a time is one of those that it had since the last sync.
@@ -14,6 +14,7 @@ from qindex.testing import Model, Promise, Sent
 from qindex.testing.promise import Crash
 
 REDRIVEN = 1  # a time that always has been
+FIRST = 3  # what due=0 becomes: no time of a message is less
 Dead = str  # or the reason why it is a dead letter: a time that never comes
 Time = int | Dead  # 0: it stands in the order of ReqIds
 
@@ -36,6 +37,7 @@ class Facts:
     priority: int = 0
     payload: int = 0  # bytes of headers and body
     delayed: bool = False  # published with a delay: its place is its time, for ever
+    expiry: int = 0  # 0: never
     times: list[Time] = field(default_factory=lambda: [0])  # since the last sync; the last counts
     doubt: list[Time] = field(default_factory=list)  # of calls that did not return
     count: int = 0  # of deliveries
@@ -48,14 +50,17 @@ class Facts:
 
 
 class LaneModel(Model):
-    """`now`: the clock of the store, in microseconds."""
+    """`now`, `steady`: the clocks of the store, in microseconds; leases go by the second."""
 
-    def __init__(self, promise: Promise, rules: Rules, now: Callable[[], int]) -> None:
+    def __init__(
+        self, promise: Promise, rules: Rules, now: Callable[[], int], steady: Callable[[], int]
+    ) -> None:
         super().__init__(promise)
         self.rules = rules
         self.now = now
+        self.steady = steady
         self.facts: dict[int, Facts] = {}
-        self.late: list[Any] = []  # messages in the hands of those whose lease has ended
+        self.late: list[Any] = []  # messages whose delivery has ended
         self.dropping: list[Sent] = []  # what a get() that is under way drops on its way
 
     def of(self, message: Sent) -> Facts:
@@ -70,12 +75,13 @@ class LaneModel(Model):
         batch: bool,
         persistent: bool,
         headers: int = 0,
+        expiry: int = 0,
     ) -> list[Sent]:
         """`headers`: bytes of them, of each."""
         messages = self.publishing(sizes, batch=batch, persistent=persistent)
         for message in messages:
             payload = headers + len(message.body)
-            self.facts[message.serial] = Facts(priority, payload, due > 0, [due])
+            self.facts[message.serial] = Facts(priority, payload, due > 0, expiry, [due])
         return messages
 
     # --- states ----------------------------------------------------------------------------------
@@ -154,21 +160,31 @@ class LaneModel(Model):
         """Time went on. `handles`: what get() gave, by serial."""
         for message in self.out():
             lease = self.of(message).lease
-            if lease is not None and lease <= self.now():
+            if lease is not None and lease <= self.steady():
                 message.out = False
                 if message.serial in handles:
                     self.late.append(handles.pop(message.serial))
 
-    def doomed(self, message: Sent) -> bool:
-        """Delivered so often that nobody gets it any more."""
+    def doomed(self, message: Sent) -> Dead | None:
+        """Why nobody gets it any more: delivered too often, or expired."""
         facts, most = self.of(message), self.rules.max_deliveries
-        return bool(most and facts.count and facts.count % most == 0 and facts.time != REDRIVEN)
+        if facts.time == REDRIVEN:
+            return None
+        if most and facts.count and facts.count % most == 0:
+            return "deliveries"
+        return "expired" if 0 < facts.expiry <= self.now() else None
+
+    def expired(self) -> list[Sent]:
+        """What expire() drops: also what waits for its time."""
+        waiting = [m for m in self.waiting() if self.of(m).time != REDRIVEN]
+        waiting = [m for m in waiting if not isinstance(self.of(m).time, Dead)]
+        return [m for m in waiting if 0 < self.of(m).expiry <= self.now()]
 
     def drop_doomed(self, order: Callable[[], list[Sent]]) -> Sent | None:
         """What get() meets on its way to the first that somebody may have, which is returned."""
-        while (first := next(iter(order()), None)) is not None and self.doomed(first):
+        while (first := next(iter(order()), None)) is not None and (why := self.doomed(first)):
             if self.rules.dead_letters:
-                self.timed([first], "deliveries")
+                self.timed([first], why)
             else:
                 self.removing([first])
                 self.dropping.append(first)
@@ -180,21 +196,10 @@ class LaneModel(Model):
         self.dropping = []
 
     def foresee(self, count: int) -> list[Sent]:
-        """What get_many() takes. Behind the first it drops nothing: it steps over them, and over
-        all that are due if one of those is doomed."""
+        """What get_many() takes. Behind the first it drops nothing: it steps over the doomed."""
         if self.drop_doomed(self.ready) is None:
             return []
-        found: list[Sent] = []
-        with_due = True
-        for message in self.ready():
-            is_due = self.of(message).time != 0
-            if len(found) == count or (is_due and not with_due):
-                continue
-            if not self.doomed(message):
-                found.append(message)
-            elif is_due:
-                with_due = False
-        return found
+        return [message for message in self.ready() if not self.doomed(message)][:count]
 
     # --- bounds ----------------------------------------------------------------------------------
 
@@ -211,9 +216,8 @@ class LaneModel(Model):
         count, size = self.counted()
         count, size = count + len(payloads), size + sum(payloads)
         ready = self.ready() if self.rules.overflow != "reject" else []
-        in_place = [m for m in ready if self.of(m).time == 0]
-        in_place.sort(key=lambda m: m.id)
-        oldest = iter(in_place + [m for m in ready if self.of(m).time != 0])
+        ready = [m for m in ready if self.of(m).time != REDRIVEN]
+        oldest = iter(sorted(ready, key=self._leaves_in_order))
         leaving: list[Sent] = []
         while self._is_over(count, size):
             head = next(oldest, None)
@@ -222,6 +226,13 @@ class LaneModel(Model):
             leaving.append(head)
             count, size = count - 1, size - self.of(head).payload
         return leaving
+
+    def _leaves_in_order(self, message: Sent) -> tuple[int, bool, int, int]:
+        """The lowest priority first; of each those in their place, then the due, by their times."""
+        facts = self.of(message)
+        assert isinstance(facts.time, int)
+        assert isinstance(message.id, int)
+        return facts.priority, facts.time != 0, facts.time, message.id
 
     def _is_over(self, count: int, size: int) -> bool:
         most, most_bytes = self.rules.max_messages, self.rules.max_bytes
@@ -250,10 +261,6 @@ class LaneModel(Model):
             facts.times = facts.times[-1:]
             facts.count_synced = facts.count
 
-    def crashed(self) -> None:
-        super().crashed()
-        self.late = []
-
     def failed(self) -> None:
         """A call failed: whatever it does to a message may have happened."""
         for message in self.live():
@@ -261,7 +268,7 @@ class LaneModel(Model):
             facts = self.of(message)
             facts.doubt += [*facts.times, self.after_delivery(facts)]
             if self.rules.dead_letters:
-                facts.doubt += ["deliveries", "full"]
+                facts.doubt += ["deliveries", "full", "expired"]
         self.dropping = []
 
     def explain(self, message: Sent, time: Time, count: int, crash: Crash | None) -> None:

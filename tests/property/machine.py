@@ -20,6 +20,8 @@ from machine_ground import (
     seeds,
     sizes,
     some_delays,
+    some_times,
+    when,
 )
 
 import qindex
@@ -56,7 +58,7 @@ class StoreMachine(Ground):
             assert [m.req_id for m in messages] == [sent.id for sent in expected]
         else:  # behind the first message a fault ends a batch: it comes up at the next call
             assert len(messages) <= len(expected)
-        until = None if lease is None else self.now() + int(lease * 1e6)
+        until = None if lease is None else self.steady() + int(lease * 1e6)
         for message, sent in zip(messages, expected, strict=False):
             assert message.req_id == sent.id
             self.same(name, message, sent)
@@ -71,7 +73,7 @@ class StoreMachine(Ground):
     @rule(
         data=st.data(),
         verb=st.sampled_from(["ack", "ack", "nack", "nack", "drop", "touch"]),
-        delay=some_delays,
+        delay=some_times,
         lease=st.sampled_from([0.001, 0.01, 5.0]),
     )
     def settle(self, data, verb, delay, lease):
@@ -81,22 +83,23 @@ class StoreMachine(Ground):
         if verb == "touch":
             return self.touch(name, chosen[0], lease)
         with self.may_fail():
-            self.begin_settling(model, chosen, verb, delay)(queue)
-            self.settled(model, chosen, verb, delay)
+            self.begin_settling(name, chosen, verb, delay)(queue)
+            self.settled(name, chosen, verb, delay)
         return None
 
     def touch(self, name, sent, lease):
         with self.may_fail():
             self.queues[name].touch(self.handles[name][sent.serial], lease)
-            self.models[name].of(sent).lease = self.now() + int(lease * 1e6)
+            self.models[name].of(sent).lease = self.steady() + int(lease * 1e6)
 
-    def begin_settling(self, model, chosen, verb, delay):
-        """In the model; returns the call."""
-        ids = [message.id for message in chosen]
+    def begin_settling(self, name, chosen, verb, delay):
+        """In the model; returns the call. By the messages that get() gave, or by their ReqIds."""
+        model, handles = self.models[name], self.handles[name]
+        ids = [sent.id if sent.serial % 5 == 0 else handles[sent.serial] for sent in chosen]
         if verb == "nack":
             if delay:
-                model.timing(chosen, self.now() + int(delay * 1e6))
-            return lambda queue: queue.nack_many(ids, delay=delay)
+                model.timing(chosen, self.due_us(delay))
+            return lambda queue: queue.nack_many(ids, **when(delay))
         if verb == "drop" and model.rules.dead_letters:
             model.timing(chosen, "rejected")
         else:
@@ -105,19 +108,21 @@ class StoreMachine(Ground):
             return lambda queue: queue.nack_many(ids, requeue=False)
         return lambda queue: queue.ack(ids[0]) if len(ids) == 1 else queue.ack_many(ids)
 
-    def settled(self, model, chosen, verb, delay):
+    def settled(self, name, chosen, verb, delay):
+        model, handles = self.models[name], self.handles[name]
         buried = verb == "drop" and model.rules.dead_letters
         if verb != "nack" and not buried:
             model.removed(chosen)
             return
         model.given_back(chosen)
+        model.late += [handles.pop(sent.serial) for sent in chosen]
         if buried or delay:
-            model.timed(chosen, "rejected" if buried else self.now() + int(delay * 1e6))
+            model.timed(chosen, "rejected" if buried else self.due_us(delay))
 
     @precondition(lambda self: any(model.late for model in self.models.values()))
     @rule(data=st.data())
     def settle_too_late(self, data):
-        """Whose lease has ended, he may not settle the message, whoever has it now."""
+        """A delivery that has ended, also with its session, settles nothing, whoever has it now."""
         name = data.draw(st.sampled_from([n for n in NAMES if self.models[n].late]))
         model, queue = self.models[name], self.queues[name]
         message = data.draw(st.sampled_from(model.late))
@@ -125,7 +130,7 @@ class StoreMachine(Ground):
         before = None if self.fault else state(queue)
         with self.may_fail():
             is_out = any(sent.id == message.req_id for sent in model.out())
-            error = qindex.LeaseExpired if is_out else qindex.MessageError
+            error = qindex.DeliveryEnded if is_out else qindex.MessageError
             with pytest.raises(error):
                 verb(message)
             assert self.fault or state(queue) == before
@@ -133,18 +138,23 @@ class StoreMachine(Ground):
     # --- what nobody has -----------------------------------------------------------------------
 
     @precondition(lambda self: any(model.live() for model in self.models.values()))
-    @rule(data=st.data(), verb=st.sampled_from(["reschedule", "delete"]), delay=some_delays)
+    @rule(data=st.data(), verb=st.sampled_from(["reschedule", "delete"]), delay=some_times)
     def change(self, data, verb, delay):
         name = data.draw(st.sampled_from([n for n in NAMES if self.models[n].live()]))
         queue, model = self.queues[name], self.models[name]
         sent = data.draw(st.sampled_from(model.live()))
-        call = queue.delete if verb == "delete" else lambda i: queue.reschedule(i, delay=delay)
+        call = queue.delete if verb == "delete" else lambda i: queue.reschedule(i, **when(delay))
         if sent.out:
             with self.may_fail(), pytest.raises(qindex.MessageDelivered):
                 call(sent.id)
             return
-        place = self.now() if model.of(sent).delayed else 0
-        time = self.now() + int(delay * 1e6) if delay else place
+        of_the_dead = sent in model.dead() or model.of(sent).time == REDRIVEN
+        if verb == "reschedule" and of_the_dead and delay:
+            with self.may_fail(), pytest.raises(qindex.DeadLetter):
+                call(sent.id)
+            return
+        place = REDRIVEN if of_the_dead else self.now() if model.of(sent).delayed else 0
+        time = self.due_us(delay) or place
         if verb == "delete":
             model.removing([sent])
         else:
@@ -165,6 +175,25 @@ class StoreMachine(Ground):
         with self.may_fail():
             assert self.queues[name].redrive(count) == len(chosen)
             model.timed(chosen, REDRIVEN)
+
+    @rule(name=names)
+    def expire(self, name):
+        model = self.models[name]
+        chosen, buries = model.expired(), model.rules.dead_letters
+        if buries:
+            model.timing(chosen, "expired")
+        else:
+            model.removing(chosen)
+        with self.may_fail():
+            assert self.queues[name].expire() == len(chosen)
+            if buries:
+                model.timed(chosen, "expired")
+            else:
+                model.removed(chosen)
+
+    @rule(seconds=st.sampled_from([0.005, 1.5, 65, 4000]), back=st.booleans())
+    def the_wall_clock_is_set(self, seconds, back):
+        self.disk.set_wall(self.now() / 1e6 + (-seconds if back else seconds))
 
     @precondition(lambda self: self.fault is None)
     @rule(name=names, req_id=st.integers(0, 400))
@@ -288,13 +317,13 @@ class StoreMachine(Ground):
         match verb := data.draw(st.sampled_from(calls)):
             case "publish":
                 sizes_of = data.draw(st.lists(sizes, max_size=9))
-                how = {"priority": data.draw(priorities), "delay": data.draw(some_delays)}
+                how = {"priority": data.draw(priorities), "delay": data.draw(some_times)}
                 if model.excess(sizes_of) is not None:
                     messages, _ = self.begin(name, sizes_of, batch=True, **how)
-                    queue.publish_many([m.body for m in messages], confirm=True, **how)
+                    queue.publish_many([m.body for m in messages], confirm=True, **self.call(**how))
             case "ack" | "nack" | "drop":
                 if out := model.out():
-                    self.begin_settling(model, out, verb, data.draw(some_delays))(queue)
+                    self.begin_settling(name, out, verb, data.draw(some_delays))(queue)
                 queue.sync()
             case "redrive":
                 model.timing(model.dead(), REDRIVEN)
@@ -353,7 +382,5 @@ class StoreMachine(Ground):
                 assert len(self.queues[name]) == len(model.live())
                 if model.rules.max_bytes:
                     assert stats.bytes == model.counted()[1]
-                # What is cold is known to be not before.
                 earliest = min((model.of(m).time / 1e6 for m in delayed), default=None)
-                assert (stats.next_due is None) == (earliest is None)
-                assert earliest is None or stats.next_due <= earliest
+                assert stats.next_due == earliest

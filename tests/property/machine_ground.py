@@ -11,9 +11,10 @@ from hypothesis.stateful import (
     initialize,
     rule,
 )
-from lanes import LaneModel, Rules
+from lanes import FIRST, LaneModel, Rules
 
 import qindex
+from qindex._core import lib
 from qindex.arguments import encode_headers
 from qindex.testing import (
     Promise,
@@ -34,6 +35,9 @@ seeds = st.integers(0, 2**16)
 priorities = st.sampled_from([0, 0, 0, 1, 9, 255])
 delays = st.sampled_from([0.001, 0.01, 2.0, 61.0, 3000.0])
 some_delays = st.sampled_from([None, None, None]) | delays
+PAST = "due=0"  # instead of a delay
+some_times = some_delays | st.just(PAST)
+expiries = st.sampled_from([None] * 5) | st.sampled_from([0.001, 2.0, 70.0])
 leases = st.none() | st.sampled_from([0.001, 0.01, 5.0])
 rules_of_a = st.builds(
     Rules, max_deliveries=st.sampled_from([None, 1, 2, 3]), dead_letters=st.booleans()
@@ -48,6 +52,9 @@ rules_of_b = st.builds(
     dead_letters=st.booleans(),
     **bounds,
 ) | st.builds(Rules, overflow=st.just("dead-letter"), dead_letters=st.just(True), **bounds)
+rules_of_b = rules_of_b.filter(
+    lambda rules: rules.overflow == "reject" or rules.max_messages or rules.max_bytes
+)
 options = st.fixed_dictionaries(
     {
         "max_journal_entries": st.sampled_from([1, 5, 24, 100]),
@@ -60,6 +67,11 @@ options = st.fixed_dictionaries(
         "rules": st.tuples(rules_of_a, rules_of_b),
     }
 )
+
+
+def when(delay):
+    """As arguments of a call."""
+    return {"due": 0} if delay == PAST else {"delay": delay}
 
 
 def lane(req_id):
@@ -80,8 +92,17 @@ class Ground(RuleBasedStateMachine):
     def now(self):
         return self.store._now_us()
 
+    def steady(self):
+        return lib.qi_store_clock_us(self.store._handle)
+
+    def due_us(self, delay):
+        """0: there is none."""
+        if delay == PAST:
+            return FIRST
+        return self.now() + int(delay * 1e6) if delay else 0
+
     def new_model(self):
-        return LaneModel(PROMISE, Rules(), self.now)
+        return LaneModel(PROMISE, Rules(), self.now, self.steady)
 
     def teardown(self):
         if hasattr(self, "store"):
@@ -95,6 +116,8 @@ class Ground(RuleBasedStateMachine):
         options = {k: v for k, v in self.knobs.items() if k not in ("rules", "looks")}
         self.store = qindex.open("/", disk=self.disk, segment_entries=16, **options)
         self.queues = {}
+        for name, handles in getattr(self, "handles", {}).items():
+            self.models[name].late += handles.values()
         self.handles = {name: {} for name in NAMES}  # what get() gave, by serial
         for name in NAMES:
             self.open_queue(name)
@@ -134,7 +157,7 @@ class Ground(RuleBasedStateMachine):
             self.old[name] |= {message.serial for message in model.live()}
         for message, (sent, _) in zip(shown, known, strict=True):
             self.same(name, message, sent)
-            time = message.dead or round((message.due or 0) * 1e6)
+            time = message.dead or message._due_us
             model.explain(sent, time, message.delivery_count, crash)
         for one, other in itertools.pairwise(sorted(known, key=lambda pair: pair[1])):
             assert lane(one[1]) != lane(other[1]) or one[0].serial < other[0].serial
@@ -188,20 +211,34 @@ class Ground(RuleBasedStateMachine):
 
     # --- publishing ----------------------------------------------------------------------------
 
-    def begin(self, name, sizes, *, table=None, priority=0, delay=None, **options):
+    def begin(self, name, sizes, *, table=None, priority=0, delay=None, expires=None, **options):
         """In the model: the messages, and what leaves for them."""
         model = self.models[name]
         extra = len(encode_headers(table))
         leaving = model.excess([size + extra for size in sizes])
-        due = self.now() + int(delay * 1e6) if delay else 0
+        due = self.due_us(delay)
+        expiry = 0 if expires is None else int(self.expires_at(expires) * 1e6)
         persistent, batch = options.get("persistent", True), options.get("batch", False)
         model.leaving(leaving)
         messages = model.begin(
-            sizes, priority, due, batch=batch, persistent=persistent, headers=extra
+            sizes,
+            priority,
+            due,
+            batch=batch,
+            persistent=persistent,
+            headers=extra,
+            expiry=expiry,
         )
         for message in messages:
             message.extra = table
         return messages, leaving
+
+    def expires_at(self, seconds):
+        return None if seconds is None else round(self.now() / 1e6) + seconds
+
+    def call(self, priority, delay, expires=None, **how):
+        """The options of a publish."""
+        return {"priority": priority, "expires_at": self.expires_at(expires), **when(delay), **how}
 
     def published(self, name, messages, leaving, req_ids):
         model = self.models[name]
@@ -224,43 +261,58 @@ class Ground(RuleBasedStateMachine):
         table=headers,
         persistent=st.booleans(),
         priority=priorities,
-        delay=some_delays,
+        delay=some_times,
+        expires=expiries,
         confirm=st.booleans(),
     )
-    def publish(self, name, size, table, persistent, priority, delay, confirm):
-        how = {"persistent": persistent, "priority": priority, "delay": delay}
+    def publish(self, name, size, table, persistent, priority, delay, expires, confirm):
+        how = {"persistent": persistent, "priority": priority, "delay": delay, "expires": expires}
+        call = self.call(**how)
         payload = size + len(encode_headers(table))
         if self.is_full(
             name,
             [payload],
-            lambda: self.queues[name].publish(bytes(size), headers=table, **how),
+            lambda: self.queues[name].publish(bytes(size), headers=table, **call),
         ):
             return
         [message], leaving = self.begin(name, [size], table=table, **how)
         with self.may_fail([(self.models[name], [message])]):
-            req_id = self.queues[name].publish(message.body, headers=table, **how)
+            req_id = self.queues[name].publish(message.body, headers=table, **call)
             self.published(name, [message], leaving, [req_id])
         if confirm:
             self.sync_queue(name)
 
-    @rule(name=names, batch=st.lists(sizes, max_size=40), priority=priorities, delay=some_delays)
-    def publish_many(self, name, batch, priority, delay):
-        how = {"priority": priority, "delay": delay}
+    @rule(
+        name=names,
+        batch=st.lists(sizes, max_size=40),
+        priority=priorities,
+        delay=some_times,
+        expires=expiries,
+    )
+    def publish_many(self, name, batch, priority, delay, expires):
+        how = {"priority": priority, "delay": delay, "expires": expires}
+        call = self.call(**how)
         if self.is_full(
-            name, batch, lambda: self.queues[name].publish_many([*map(bytes, batch)], **how)
+            name, batch, lambda: self.queues[name].publish_many([*map(bytes, batch)], **call)
         ):
             return
         messages, leaving = self.begin(name, batch, batch=True, **how)
         with self.may_fail([(self.models[name], messages)]):
-            req_ids = self.queues[name].publish_many([m.body for m in messages], **how)
+            req_ids = self.queues[name].publish_many([m.body for m in messages], **call)
             self.published(name, messages, leaving, list(req_ids))
 
-    @rule(chosen=st.lists(names, unique=True), size=sizes, priority=priorities, delay=some_delays)
+    @rule(
+        chosen=st.lists(names, min_size=1, unique=True),
+        size=sizes,
+        priority=priorities,
+        delay=some_times,
+    )
     def fan_out(self, chosen, size, priority, delay):
         """One body for several: each model knows it under a serial of its own."""
         how = {"priority": priority, "delay": delay}
+        call = self.call(**how)
         for name in chosen:
-            if self.is_full(name, [size], lambda: self.store.publish(chosen, bytes(size), **how)):
+            if self.is_full(name, [size], lambda: self.store.publish(chosen, bytes(size), **call)):
                 return
         serial = max((model.last for model in self.models.values()), default=0)
         for name in chosen:
@@ -269,6 +321,6 @@ class Ground(RuleBasedStateMachine):
         body = sent[chosen[0]][0][0].body if chosen else b""
         # A disk that fails between the records of two queues leaves it in one of them.
         with self.may_fail([(self.models[name], sent[name][0]) for name in chosen], sure=()):
-            req_ids = self.store.publish(chosen, body, **how)
+            req_ids = self.store.publish(chosen, body, **call)
             for name, req_id in zip(chosen, req_ids, strict=True):
                 self.published(name, *sent[name], [req_id])

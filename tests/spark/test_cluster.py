@@ -44,7 +44,7 @@ def drive(folder: Path, master: str) -> dict[str, Any]:
 
     conf = {
         "spark.executor.memory": "512m",
-        "spark.archives": f"{pack(folder)}#shipped",  # as SPARK.rst says
+        "spark.archives": f"{pack(folder)}#shipped",  # as docs/spark/clusters.rst says
         "spark.executorEnv.PYTHONPATH": "./shipped",
         # No task before both workers have an executor.
         "spark.cores.max": str(WORKERS),

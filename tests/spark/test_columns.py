@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import qindex
-from qindex.cli.dump import dump_lines
+from qindex.cli.dump.command import lines_of
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'qindex[spark]'")
 
@@ -89,7 +89,7 @@ def test_records_are_those_of_dump(store: Path, rows: int) -> None:
         found = rows_of(columns.records(data, rows=rows))
         seen |= {row["kind"] for row in found}
         entries = 0 if file.name.startswith("journal") else 8
-        lines = [" ".join(line.split()) for line in dump_lines(data)]
+        lines = [" ".join(line.split()) for line in lines_of(data)]
         expected = [line for line in lines if line.split()[1] in KINDS]
         expected = [
             line.partition(" purge")[0] + " purge" if " purge" in line else line

@@ -20,7 +20,7 @@ pytest.importorskip("fsspec", reason="needs fsspec: pip install 'qindex[spark]'"
 
 import fsspec
 
-from qindex.spark import native
+from qindex.spark import store_rows as native
 from qindex.spark.audit import run
 from qindex.spark.examine import Limits
 from qindex.spark.output import Output

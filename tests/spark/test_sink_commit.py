@@ -15,9 +15,10 @@ pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'qindex[spark]
 import pyarrow as pa
 from spark_sinks import WRITE, bodies_in, both_queues, drain, make_store, rows, staged, write
 
+from qindex.begun import FOLDER
 from qindex.spark import sink_commit
-from qindex.spark.folders import FOLDER
-from qindex.spark.sink_stage import check_columns, stage
+from qindex.spark.sink_columns import check_columns
+from qindex.spark.sink_stage import stage
 
 
 def test_what_is_staged_is_seen_by_nobody_before_its_commit(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_rows_that_are_no_messages_are_refused(
     columns: list[str], queue: str | None, text: str
 ) -> None:
     with pytest.raises(ValueError, match=text):
-        check_columns(columns, queue)
+        check_columns([(name, "string") for name in columns], queue)
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,8 @@ pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'qindex[spark]
 
 from spark_sinks import WRITE, bodies_in, both_queues, drain, make_store, staged, write
 
+from qindex.begun import FOLDER
 from qindex.spark import sink_commit
-from qindex.spark.folders import FOLDER
-from qindex.spark.sink_commit import Write
 
 SHARED = Path("/dev/shm")  # noqa: S108 - a kill is not a power cut: memory serves
 MEMORY = SHARED if SHARED.is_dir() else None
@@ -46,12 +45,12 @@ def in_a_child(action: Any) -> int:
 
 
 def kill_before(line: int, action: Any) -> None:
-    """Does it, killed before the n-th line of sink_commit.py."""
+    """Does it, killed before the n-th line of what commits and settles."""
     left = line
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.endswith("sink_commit.py"):
+        if not frame.f_code.co_filename.endswith(("sink_commit.py", "begun.py")):
             return None
         if event == "line":
             left -= 1
@@ -115,7 +114,7 @@ def test_a_store_is_not_opened_if_what_is_there_cannot_be_written_down(
 ) -> None:
     """Else a consumer would ack it, and the retry would publish it once more."""
     store, files = cut_off(tmp_path)
-    monkeypatch.setattr(Write, "_write", lambda *_: os.close(1 << 20))
+    monkeypatch.setattr("qindex.begun._write", lambda *_: os.close(1 << 20))
     with pytest.raises(OSError, match="Bad file descriptor"):
         qindex.open(store)
     monkeypatch.undo()

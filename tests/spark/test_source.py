@@ -12,11 +12,11 @@ import pytest
 from helpers import DEMO_NODE, unpack
 
 import qindex
-from qindex.formats.reader import open_node
+from qindex.brokers.reader import open_node
 
 pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'qindex[spark]'")
 
-from qindex.cli.messages import STATES
+from qindex.look.messages import STATES
 from qindex.spark import columns
 from qindex.spark.plan import Unit, find, pack, plan
 from qindex.spark.schema import TABLES, arrow_schema
@@ -120,13 +120,15 @@ def test_every_directory_is_found_and_named(fleet: Path) -> None:
         find([str(fleet / "three")])
 
 
-def test_a_store_within_another_is_found_if_it_is_named(tmp_path: Path) -> None:
-    for path in (tmp_path / "outer", tmp_path / "outer/inner", tmp_path / "outer-most"):
+def test_a_store_within_another_is_found(tmp_path: Path) -> None:
+    for path in (tmp_path / "outer", tmp_path / "inner", tmp_path / "outer-most"):
         with qindex.open(path) as store:
             store.queue("orders").publish(b"x")
+    (tmp_path / "inner").rename(tmp_path / "outer/inner")  # open() makes no store there
     outer, inner = f"{tmp_path}/outer", f"{tmp_path}/outer/inner"
     assert [unit.broker for unit in find([inner, outer])] == [".", "inner"]
-    assert [unit.source for unit in find([str(tmp_path)])] == [outer, f"{outer}-most"]
+    sources = [unit.source for unit in find([str(tmp_path)])]
+    assert sources == [outer, f"{outer}-most", inner]
     names = [unit.broker for unit in find([f"{tmp_path}/*", inner])]
     assert names == ["outer", "outer-most", "outer/inner"]
 
@@ -178,7 +180,7 @@ def test_states_and_bounds_choose_rows(fleet: Path) -> None:
     units = find([f"{fleet}/one"])
     names = ["queue", "req_id", "state", "expires_at"]
     rows = read(units, "messages", names)
-    for state in ("ready", "delayed", "delivered", "expired", "dead"):
+    for state in ("ready", "delayed", "unacked", "expired", "dead"):
         some = read(units, "messages", names, states=frozenset([state]))
         assert some == [row for row in rows if row["state"] == state]
         assert some
@@ -343,7 +345,7 @@ def test_a_huge_store_gives_each_core_as_much_as_the_others(tmp_path: Path) -> N
 
 
 def test_a_folder_that_cannot_be_read_hides_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -355,7 +357,10 @@ def test_a_folder_that_cannot_be_read_hides_no_other(
             raise PermissionError(13, "Permission denied", str(folder))
         return set()
 
-    monkeypatch.setattr("qindex.spark.plan.formats_in", formats_in)
-    found = [unit.source for unit in find([f"{tmp_path}/*"])]
-    assert found == [str(tmp_path / name / "store") for name in ("one", "two")]
-    assert "one: [Errno 13] Permission denied" in caplog.text
+    monkeypatch.setattr("qindex.spark.search.formats_in", formats_in)
+    found = {unit.broker: unit.problem for unit in find([f"{tmp_path}/*"])}
+    assert found == {
+        "one": "it cannot be looked at: Permission denied",
+        "one/store": "",
+        "two/store": "",
+    }

@@ -180,14 +180,14 @@ def test_each_dead_broker_gets_a_store_of_its_own(
     dead: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     into = tmp_path / "into"
-    command = ["spark-recover", str(dead), "--into", str(into)]
+    command = ["spark-recover", str(dead), "--out", str(into)]
     assert main(command) == 0
     out = capsys.readouterr().out
     assert "3 dead brokers" in out
     stores = sorted(path.parent for path in into.glob("*/store.meta"))
     assert len(stores) == 3
     for store in stores:
-        assert main(["recover", str(dead / "one"), "--into", str(tmp_path / "one"), "--json"]) in (
+        assert main(["recover", str(dead / "one"), "--out", str(tmp_path / "one"), "--json"]) in (
             0,
             2,  # it is there already
         )
@@ -200,13 +200,13 @@ def test_a_recovery_goes_on_after_a_kill(
     dead: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     into = tmp_path / "into"
-    command = ["spark-recover", str(dead), "--into", str(into), "--json"]
+    command = ["spark-recover", str(dead), "--out", str(into), "--json"]
     kill_when(command, lambda: any(into.glob("*.part/messages/*")))
     assert main(command) == 0
     accounts = json.loads(capsys.readouterr().out)["brokers"]
     assert len(accounts) == 3
     for account in accounts:
-        store = into / account["into"]
+        store = into / account["out"]
         assert sum(map(len, bodies_in(store).values())) == account["messages"]
         assert account["live"] == account["messages"] + account["expired"]
     assert not list(into.glob("*.part"))
@@ -225,7 +225,7 @@ def test_one_broker_that_cannot_be_recovered_does_not_stop_the_others(
         return opened(path)
 
     monkeypatch.setattr(module, "open_node", failing)
-    command = ["spark-recover", str(dead), "--into", str(tmp_path / "into")]
+    command = ["spark-recover", str(dead), "--out", str(tmp_path / "into")]
     assert main(command) == 1
     assert "the disk failed" in capsys.readouterr().out
     monkeypatch.undo()
@@ -244,7 +244,29 @@ def test_a_store_from_elsewhere_is_not_taken_for_a_recovery(dead: Path, tmp_path
 def test_stores_alone_are_nothing_to_recover(
     fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["spark-recover", str(fleet), "--into", str(tmp_path / "into")]) == 2
+    assert main(["spark-recover", str(fleet), "--out", str(tmp_path / "into")]) == 2
     assert "qindex salvage" in capsys.readouterr().err
     assert main(["spark-export", str(fleet), "--out", str(fleet / "store0/out")]) == 2
     assert "is inside" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["gone", "cut"])
+def test_an_export_of_which_a_file_is_gone_or_changed_is_not_called_complete(
+    fleet: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], what: str
+) -> None:
+    out = tmp_path / "out"
+    command = ["spark-export", str(fleet), "--out", str(out)]
+    assert main(command) == 0
+    assert main(command) == 0, "complete: nothing is done again"
+    part = max(out.glob("part-*.parquet"))
+    if what == "gone":
+        part.unlink()
+    else:
+        part.write_bytes(part.read_bytes()[:-1])
+    before = sorted(out.iterdir())
+    capfd.readouterr()
+    assert main(command) == 2
+    said = capfd.readouterr().err
+    assert f"{part.name}' is gone, or was changed" in said
+    assert "to export again" in said
+    assert sorted(out.iterdir()) == before

@@ -310,7 +310,7 @@ def test_a_message_that_cannot_be_read_is_a_loss(store: qindex.Store) -> None:
         ({"startingOffsets": "soon"}, "startingOffsets is"),
         ({"startingOffsets": '{"q": "x"}'}, "startingOffsets is"),
         ({"endingOffsets": "earliest"}, "endingOffsets is"),
-        ({"maxMessagesPerTrigger": "many"}, "maxMessagesPerTrigger is a number"),
+        ({"maxMessagesPerTrigger": "many"}, "maxMessagesPerTrigger is a whole number"),
         ({"lockWait": "nan"}, "lockWait is a number"),
         ({"ack": "yes"}, "ack is false, true or owner"),
         ({"states": "ready"}, "no option states"),

@@ -120,7 +120,7 @@ def draws(run: Callable[..., Ran], tmp_path: Path) -> Callable[..., list[str | N
 
     def draws(*arguments: object) -> list[str | None]:
         for name in ("p.svg", "p.png", "again.svg"):
-            code, out, err = run("plot", *arguments, "-o", tmp_path / name)
+            code, out, err = run("plot", *arguments, "--out", tmp_path / name)
             assert (code, err) == (0, "")
             assert out.startswith(str(tmp_path / name))
         assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG\r\n")

@@ -2,8 +2,10 @@
 
 import asyncio
 import functools
+import gc
 import threading
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from helpers import SMALL, bodies, on_a_loop, settle
@@ -32,7 +34,7 @@ async def test_every_verb_does_what_it_does_without_await(path, sync):
         assert await queue.publish_many([b"two", b"three", b"x" * 1000], confirm=True) == range(
             2, 5
         )
-        assert await store.publish(["a", "b"], b"both") == [5, 0]
+        assert await store.publish(["a", "b"], b"both", create=True) == [5, 0]
         assert (await queue.peek()).body == b"zero"
         assert [m.req_id async for m in queue.browse()] == list(range(6))
         assert [m.req_id async for m in queue.browse(1, 3)] == [1, 2]
@@ -48,7 +50,7 @@ async def test_every_verb_does_what_it_does_without_await(path, sync):
         await queue.nack_many([one])
         await queue.ack_many([two])
         assert (await queue.get_newest()).body == b"both"
-        assert (await store.get(["b", "a"])).queue == "b"
+        assert (await store.get(["b", "a"], create=True)).queue == "b"
         await queue.sync()
         await queue.flush()
         figures = await queue.stats()
@@ -89,7 +91,7 @@ async def test_a_get_ends_when_its_time_is_over(path, timeout):
         queue = await store.queue("a")
         assert await queue.get(timeout=timeout) is None
         assert await queue.get_many(2, timeout=timeout) == []
-        assert await store.get(["a", "b"], timeout=timeout) is None
+        assert await store.get(["a", "b"], timeout=timeout, create=True) is None
         for get in (queue.get, functools.partial(store.get, ["a"])):
             with pytest.raises(ValueError, match="timeout"):
                 await get(timeout=-1)
@@ -102,12 +104,12 @@ async def test_a_publish_of_a_task_or_of_a_thread_wakes(path):
         for publish in (
             lambda: queue.publish(b"a"),
             lambda: asyncio.to_thread(store._store.queue("a").publish, b"a"),
-            lambda: store.publish(["a"], b"a"),
+            lambda: store.publish(["a"], b"a", create=True),
         ):
             for get in (
                 queue.get(timeout=None),
                 queue.get_many(1, timeout=PATIENCE * 2),
-                store.get(["b", "a"], timeout=None),
+                store.get(["b", "a"], timeout=None, create=True),
             ):
                 getter = asyncio.create_task(get)
                 await settle()
@@ -224,14 +226,14 @@ async def test_a_get_that_is_cancelled_in_its_thread_gives_the_message_back(path
             go_on.wait()
             return taken
 
-        monkeypatch.setattr(queue, "_get_now", lambda: BUSY)
+        monkeypatch.setattr(queue, "_get_now", lambda **_options: BUSY)
         monkeypatch.setattr(queue._queue, "_get", functools.partial(slowly, get))
         monkeypatch.setattr(queue._queue, "get_many", functools.partial(slowly, get_many))
         for take in (queue.get, functools.partial(queue.get_many, 2), queue.get):
             began.clear()
             go_on.clear()
             getter = asyncio.create_task(take())
-            await asyncio.to_thread(began.wait)
+            assert await asyncio.to_thread(began.wait, PATIENCE)
             assert (await queue.stats()).unacked > 0
             getter.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -367,3 +369,20 @@ async def test_a_sync_that_fails_says_so_to_all_who_wait_for_it():
         await queue.get(timeout=None)
     with pytest.raises(qindex.StoreFailed):
         await store.close()
+
+
+def test_a_closed_store_keeps_no_descriptor(tmp_path):
+    async def use():
+        async with aio.open(tmp_path / "s") as store:
+            queue = await store.queue("q")
+            await queue.publish(b"x")
+
+    asyncio.run(use())
+    gc.disable()  # stores refer to their queues, and these to their store
+    try:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(5):
+            asyncio.run(use())
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+    finally:
+        gc.enable()

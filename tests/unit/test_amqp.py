@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qindex.formats.amqp import (
+from qindex.brokers.amqp import (
     AmqpError,
     Properties,
     decode_properties,
@@ -19,7 +19,7 @@ from qindex.formats.amqp import (
     encode_properties,
     encode_table,
 )
-from qindex.formats.field_table import SHORTSTR_BYTES_MAX, TABLE_DEPTH_MAX
+from qindex.field_table import SHORTSTR_BYTES_MAX, TABLE_DEPTH_MAX
 
 dates = st.datetimes(timezones=st.just(UTC)).map(lambda d: d.replace(microsecond=0))
 decimals = st.builds(
@@ -204,7 +204,7 @@ def test_a_table_that_holds_itself_is_refused_in_time() -> None:
     [
         (b"", "cut"),
         (b"\x00\x00\x00\x05", "table of 9 bytes at 0, 4 are left"),
-        (b"\x00\x00\x00\x00x", "1 bytes follow"),
+        (b"\x00\x00\x00\x00x", "1 byte follows"),
         (b"\x00\x00\x00\x03\x01k?", "unknown tag 63"),
         (b"\x00\x00\x00\x07\x01kF\x00\x00\x00\x01", "longer than the one it stands in"),
         (b"\x00\x00\x00\x0e\x01kF\x00\x00\x00\x03\x01kI\x00\x00\x00\x01", "crosses the end"),

@@ -1,11 +1,14 @@
 """The benchmark's parts on tiny counts: they run, and they say what they measured. No timing."""
 
 import json
+import resource
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+import qindex
 
 BENCH = Path(__file__).parents[2] / "tools" / "bench"
 sys.path.insert(0, str(BENCH))
@@ -77,6 +80,34 @@ def test_delayed_messages_are_drained_by_the_next_process(system: str, tmp_path:
     left = job.open()
     assert left.get_first() is None
     left.close()
+
+
+def test_many_queues_are_filled_and_used_again(tmp_path: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    job = replace(sqlite_job(tmp_path, count=40), system="qindex")
+    filled = works.WORKS["queues_fill"](job)
+    reopened = works.WORKS["queues_reopen"](job)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
+    assert {f"{name}_q1" for name in (filled | reopened)} == {
+        row.figure for row in plan.QUEUES_ROWS if row.figure.endswith("_q1")
+    }
+    assert all(value > 0 for name, value in (filled | reopened).items() if "memory" not in name)
+    with qindex.open(tmp_path / "store", read_only=True) as store:
+        assert len(store.queues()) == 40
+        assert {len(store.queue(name)) for name in store.queues()} == {1}  # of three
+
+
+def test_the_numbers_of_queues_are_chosen() -> None:
+    options = run.parse_arguments(["--queues", "30,400"])
+    chosen = plan.steps(quick=False, queue_counts=options.queues)
+    assert [step.counts[plan.SMALL] for step in chosen[-2:]] == [30, 400]
+    assert chosen[-1].suffix == "_q2"
+    labels = plan.labels(chosen)
+    assert labels["queues_create_q2"] == "400 queues, 256 open files: create_queues, durable"
+    assert "--queues 30,400" in run.command_line(options)
+    for wrong in ("", "0", "1,2,3,4", "many"):
+        with pytest.raises(SystemExit):
+            run.parse_arguments(["--queues", wrong])
 
 
 def test_get_follows_the_order_of_publish_and_ack_removes(tmp_path: Path) -> None:

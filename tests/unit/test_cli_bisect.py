@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import qindex
-from qindex.cli.bisect_search import TooManyRuns, Trials, find_killers
+from qindex.cli.bisect.search import TooManyRuns, Trials, find_killers
 
 READ = "import sys, json; bodies = [json.loads(line)['body'] for line in sys.stdin]; "
 
@@ -79,7 +79,7 @@ def test_the_message_is_named_and_nothing_is_changed(run, store):
     assert "without it: it survives the rest" in out
     assert files_of(store) == before
     found = json.loads(run("bisect", store, "--cmd", kills, "--json").out)
-    assert [k["req_id"] for k in found["killers"]] == [17]
+    assert [int(k["req_id"]) for k in found["killers"]] == [17]
     assert (found["messages"], found["survives"], found["others_kill_too"]) == (38, False, False)
 
 
@@ -90,8 +90,8 @@ def test_two_that_do_it_together_and_one_more_that_does_it_alone(run, store):
     assert "no single message does it: it dies of these 2 together" in out
     kills = consumer(READ + "sys.exit(bool({'body 3', 'body 30'} & set(bodies)))")
     found = json.loads(run("bisect", store, "--cmd", kills, "--json").out)
-    assert [k["req_id"] for k in found["killers"]] == [3]
-    assert found["killers"][0]["state"] == "delivered"
+    assert [int(k["req_id"]) for k in found["killers"]] == [3]
+    assert found["killers"][0]["state"] == "unacked"
     assert found["others_kill_too"]
 
 
@@ -104,7 +104,7 @@ def test_a_store_of_its_own_for_each_run(run, store):
     )
     found = json.loads(run("bisect", store, "--feed", "store", "--cmd", consumer(code),
                            "--json").out)  # fmt: skip
-    assert [k["req_id"] for k in found["killers"]] == [21]
+    assert [int(k["req_id"]) for k in found["killers"]] == [21]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_store_of_its_own_for_each_run(run, store):
 def test_bodies_on_stdin(run, store, feed, text):
     kills = consumer(f"import sys; sys.exit({text} in sys.stdin.buffer.read())")
     found = json.loads(run("bisect", store, "--feed", feed, "--cmd", kills, "--json").out)
-    assert [k["req_id"] for k in found["killers"]] == [12]
+    assert [int(k["req_id"]) for k in found["killers"]] == [12]
 
 
 def test_signals_and_runs_that_do_not_end_are_deaths(run, store):

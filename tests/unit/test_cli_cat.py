@@ -7,7 +7,8 @@ import pytest
 from helpers import queue_directory
 
 import qindex
-from qindex.cli import messages
+from qindex.cli.main import main
+from qindex.look import messages
 
 
 def state_of(path):
@@ -64,7 +65,7 @@ def test_messages_are_chosen_by_state(run, start, tmp_path):
         return lines_of(start("cat", tmp_path / "s", "--state", ",".join(states)))
 
     assert shown("ready") == ["new"]
-    assert shown("delivered") == ["seen"]
+    assert shown("unacked") == ["seen"]
     assert shown("expired") == ["gone"]
     assert shown("ready", "expired") == ["gone", "new"]
     assert lines_of(start("cat", tmp_path / "s", "--state", "ready", "-n", 1)) == ["new"]
@@ -88,7 +89,7 @@ def test_json_lines_have_the_documented_keys(run, store_path):
     told = json.loads(out)
     assert told == {
         "queue": "orders",
-        "req_id": 302,
+        "req_id": "302",
         "priority": None,
         "state": "ready",
         "dead": None,
@@ -107,7 +108,7 @@ def test_json_lines_have_the_documented_keys(run, store_path):
 
 def test_a_dead_rabbitmq_node_is_read_without_recovering_it(run, dead_node, tmp_path):
     before = state_of(dead_node)
-    run("recover", dead_node, "--into", tmp_path / "s", "--keep-expired")
+    run("recover", dead_node, "--out", tmp_path / "s", "--keep-expired")
     found = run("cat", dead_node, "--jsonl")
     assert (found.code, found.err) == (0, "")
     assert state_of(dead_node) == before
@@ -176,12 +177,12 @@ def test_delayed_messages_and_dead_letters_are_told_apart(run, tmp_path):
         assert [(m["body"], m["state"], m["dead"], m["due_at"]) for m in told] == [
             ("bad", "dead", "rejected", None),
             ("good", "ready", None, None),
-            ("later", "delayed", None, 4e9),
+            ("later", "delayed", None, "2096-10-02T07:06:40Z"),
         ]
         shown = run("peek", store.path).out
         assert "dead letter: rejected" in shown
-        assert "due 2096-10-02 07:06:40 UTC" in shown
-        (stats,) = json.loads(run("stats", store.path, "--json").out)["queue_stats"]
+        assert "due 2096-10-02T07:06:40Z" in shown
+        (stats,) = json.loads(run("stats", store.path, "--json").out)["queues"]
         assert (stats["ready"], stats["delayed"], stats["dead"]) == (1, 1, 1)
         assert run("stats", store.path).out.splitlines()[-1].split()[:5] == [
             "q",
@@ -192,6 +193,32 @@ def test_delayed_messages_and_dead_letters_are_told_apart(run, tmp_path):
         ]
         (look,) = json.loads(run("top", store.path, "--once", "--json").out)["queues"]
         assert [look[key] for key in ("messages", "unacked", "delayed", "dead")] == [3, 0, 1, 1]
-        assert look["oldest_req_id"] == 1
+        assert int(look["oldest_req_id"]) == 1
         depth = json.loads(run("plot", "depth", store.path, "q", "--json").out)["depth"]
         assert depth[-1] == 3
+
+
+@pytest.mark.parametrize("command", ["cat", "export"])
+def test_one_message_that_is_not_there_is_named_and_the_exit_code_is_1(tmp_path, capfd, command):
+    with qindex.open(tmp_path / "s") as store:
+        store.queue("a").publish_many([b"0", b"1"])
+        store.queue("b").publish_many([b"0", b"1"])
+        store.queue("b").ack(store.queue("b").get())
+    more = []
+    if command == "export":
+        more = ["--out", str(tmp_path / "out.jsonl")]
+
+    def code(*queues, req_id, again=False):
+        for file in () if again else tmp_path.glob("out*"):
+            file.unlink()
+        result = main([command, str(tmp_path / "s"), *queues, "--req-id", req_id, *more])
+        return result, capfd.readouterr().err.splitlines()
+
+    assert code("a", "b", req_id="1") == (0, [])
+    gone = "qindex: no message 0 in 'b': it was acked, expired, or is not in the wanted state"
+    assert code("a", "b", req_id="0") == (1, [gone])
+    assert code("a", "b", req_id="0", again=True) == (1, [gone]), "also of a job that is complete"
+    new = ["qindex: no message 7 in 'a': it is not published yet"]
+    assert code("a", req_id="7") == (1, new)
+    assert code("b", req_id="0-0") == (1, [gone])
+    assert code("b", req_id="0-1") == (0, []), "a range may have gaps"

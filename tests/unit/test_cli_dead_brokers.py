@@ -30,13 +30,13 @@ def rows(text: str) -> list[dict[str, object]]:
 
 def test_export_writes_what_recover_brings_back(run, broker, tmp_path):
     _, path, _ = broker
-    assert run("export", path, "--jsonl", tmp_path / "out").code == 0
-    assert run("recover", path, "--into", tmp_path / "s").code == 0
-    assert run("export", tmp_path / "s", "--jsonl", tmp_path / "again").code == 0
+    assert run("export", path, "--out", tmp_path / "out.jsonl").code == 0
+    assert run("recover", path, "--out", tmp_path / "s").code == 0
+    assert run("export", tmp_path / "s", "--out", tmp_path / "again.jsonl").code == 0
     keys = ("queue", "headers", "redelivered", "body", "body_base64")
     out, again = (
         [[row.get(key) for key in keys] for row in rows((tmp_path / name).read_text())]
-        for name in ("out", "again")
+        for name in ("out.jsonl", "again.jsonl")
     )
     assert out == again
     assert len(out) > 40
@@ -46,7 +46,7 @@ def test_export_writes_what_recover_brings_back(run, broker, tmp_path):
 def test_peek_and_cat_choose_messages(run, broker):
     _, path, queue = broker
     shown = rows(run("peek", path, queue, "-n", 30, "--json").out)
-    assert [row["req_id"] for row in shown] == list(range(30))
+    assert [int(row["req_id"]) for row in shown] == list(range(30))
     one = rows(run("peek", path, queue, "--req-id", 7, "--json").out)
     assert one == [shown[7]]
     assert run("cat", path, "--queue", "nothing").code == 2
@@ -55,22 +55,22 @@ def test_peek_and_cat_choose_messages(run, broker):
 def test_du_explains_what_keeps_each_file(run, broker):
     name, path, queue = broker
     told = json.loads(run("du", path, "--json").out)
-    messages = {use["name"]: use["messages"] for use in told["queues"]}
+    messages = {use["queue"]: use["messages"] for use in told["queues"]}
     shown = rows(run("cat", path, "--jsonl").out)
     assert sum(messages.values()) == len(shown)
-    files = {file["where"]: file for file in told["files"]}
+    files = {file["file"]: file for file in told["files"]}
     for file in files.values():
-        assert file["size"] == (path / file["where"]).stat().st_size
-        assert file["size"] == file["live"] + file["garbage"] + file["room"]
-        if file["where"].endswith(".dat") and name == "nsq" and "meta" not in file["where"]:
-            assert file["room"] == 0
+        assert file["bytes"] == (path / file["file"]).stat().st_size
+        assert file["bytes"] == file["live_bytes"] + file["garbage_bytes"] + file["room_bytes"]
+        if file["file"].endswith(".dat") and name == "nsq" and "meta" not in file["file"]:
+            assert file["room_bytes"] == 0
     live = sum(len(row["body"]) if row.get("body") is not None else 0 for row in shown)
-    assert sum(file["live"] for file in files.values()) > live
-    kept = [f for f in files.values() if queue in f["queues"]]
+    assert sum(file["live_bytes"] for file in files.values()) > live
+    kept = [f for f in files.values() if queue in [kept["queue"] for kept in f["queues"]]]
     assert kept
     assert {f["kind"] for f in kept} == {"messages"}
     out = run("du", path, "--explain").out
-    assert f"To free {kept[0]['where']}" in out or len(kept) > 3
+    assert f"To free {kept[0]['file']}" in out or len(kept) > 3
     assert {"nsq": "NSQ deletes", "gmq": "gmq writes", "beanstalkd": "beanstalkd deletes"}[
         name
     ] in out
@@ -82,7 +82,7 @@ def test_trace_shows_the_records_of_a_message(run, broker):
     code, out, err = run("trace", path, f"{queue}:11", "--json")
     assert (code, err) == (0, "")
     (found,) = json.loads(out)
-    assert found["state"] == f"live, {shown['state']}"
+    assert found["summary"] == f"live, {shown['state']}"
     record = found["records"][0]
     data = (path / record["file"]).read_bytes()[record["offset"] :]
     assert shown["body"].encode() in data[: 200 + len(shown["body"])]
@@ -98,7 +98,7 @@ def test_trace_by_id_finds_what_is_not_live_any_more(run, tmp_path):
     beanstalkd_files.write_files(tmp_path / "b")
     (found,) = json.loads(run("trace", tmp_path / "b", "101", "--json").out)
     assert [r["verb"] for r in found["records"]] == ["ready", "deleted"]
-    assert found["state"] == "not live any more: deleted"
+    assert found["summary"] == "not live any more: deleted"
     assert found["queue"] == ""
     first, second = (
         (tmp_path / "b" / r["file"]).read_bytes()[r["offset"] :][:32] for r in found["records"]
@@ -107,13 +107,13 @@ def test_trace_by_id_finds_what_is_not_live_any_more(run, tmp_path):
     assert second[4:12] == (101).to_bytes(8, "little")
     (buried,) = json.loads(run("trace", tmp_path / "b", "104", "--json").out)
     assert [r["verb"] for r in buried["records"]] == ["ready", "buried"]
-    assert (buried["queue"], buried["state"]) == ("t.buried", "live, delivered")
+    assert (buried["queue"], buried["summary"]) == ("t.buried", "live, unacked")
     gmq_files.write_files(tmp_path / "g")
     shown = rows(run("cat", tmp_path / "g", "--jsonl").out)
     ids = {row["headers"]["id"] for row in shown}
     acked = next(n for n in range(100) if str(gmq_files.FIRST_ID + n) not in ids)
     (found,) = json.loads(run("trace", tmp_path / "g", gmq_files.FIRST_ID + acked, "--json").out)
-    assert found["state"] == "not live any more: acked"
+    assert found["summary"] == "not live any more: acked"
 
 
 def test_trace_finds_what_nsqd_wrote_by_its_id(run, tmp_path):
@@ -121,7 +121,7 @@ def test_trace_finds_what_nsqd_wrote_by_its_id(run, tmp_path):
     bodies = [head + b"%016x" % n + b"body %d" % n for n in range(9)]
     nsq_files.write_files(tmp_path / "n", bodies, 4)
     (found,) = json.loads(run("trace", tmp_path / "n", f"{6:016x}", "--json").out)
-    assert (found["req_id"], found["state"]) == (2, "live, delivered")
+    assert (int(found["req_id"]), found["summary"]) == (2, "live, unacked")
     assert found["records"][0]["text"].startswith("body of 6 B, attempts 3, put 2023-11-14")
     (read,) = json.loads(run("trace", tmp_path / "n", f"{1:016x}", "--json").out)
-    assert read["state"] == "not live any more: record"
+    assert read["summary"] == "not live any more: record"

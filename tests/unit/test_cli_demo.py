@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import qindex
-from qindex.cli import demo, demo_proof, demo_run
-from qindex.cli.demo_proof import Tally, WriterReport, compare, expected_rows, parse_report
-from qindex.cli.demo_writer import ACKS_PER_ROUND, PUBLISHES_PER_ROUND, body_of, digest_of
-from qindex.cli.screen import CommandError
+from qindex.cli.demo import command as demo
+from qindex.cli.demo import hands as demo_run
+from qindex.cli.demo import proof as demo_proof
+from qindex.cli.demo.proof import Tally, WriterReport, compare, expected_rows, parse_report
+from qindex.cli.demo.writer import ACKS_PER_ROUND, PUBLISHES_PER_ROUND, body_of, digest_of
+from qindex.look.screen import CommandError
 
 ROWS = [(number, (f"body {number}",)) for number in range(20)]
 
@@ -42,13 +44,13 @@ def test_the_figures_agree_with_each_other(run, short, tmp_path):
     assert (code, err) == (0, "")
     told = json.loads(out)
     assert told["failures"] == []
-    assert told["found"]["live"] == told["recovered"]["messages"] == 339
-    proof, writer = told["proof"], told["writer"]
-    in_doubt = proof["writer"]["expected"] - (writer["published"] - writer["acked"])
+    assert told["dead_node"]["live"] == told["recovered"]["messages"] == 339
+    proof, writer = told["proof"], told["killed_writer"]
+    in_doubt = proof["killed_writer"]["expected"] - (writer["published"] - writer["acked"])
     assert -ACKS_PER_ROUND <= in_doubt <= PUBLISHES_PER_ROUND
-    waiting = proof["writer"]["expected"] + proof["recovered"]["expected"]
+    waiting = proof["killed_writer"]["expected"] + proof["recovered"]["expected"]
     assert told["reopened"]["waiting"] == told["drained"]["messages"] == waiting
-    assert told["kept"] == str(tmp_path / "d")
+    assert told["kept_in"] == str(tmp_path / "d")
     with qindex.open(tmp_path / "d" / "store", read_only=True) as store:
         assert sum(len(store.queue(name)) for name in store.queues()) == 0
 

@@ -9,7 +9,7 @@ import pytest
 from helpers import queue_directory
 
 import qindex
-from qindex.formats.rabbitmq import open_node
+from qindex.brokers.rabbitmq.directory import open_node
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ import sys
 import pytest
 
 import qindex
-from qindex.cli import export, export_outputs
 from qindex.cli.checkpoint import Checkpoint
+from qindex.cli.export import command as export
+from qindex.cli.export import outputs as export_outputs
 from qindex.cli.main import main
 
 FORMS = ("jsonl", "parquet", "files")
@@ -18,7 +19,9 @@ FORMS = ("jsonl", "parquet", "files")
 KILLED = """
 import itertools, os, signal, sys
 from pathlib import Path
-from qindex.cli import checkpoint, export, export_outputs
+from qindex.cli import checkpoint
+from qindex.cli.export import command as export
+from qindex.cli.export import outputs as export_outputs
 from qindex.cli.main import main
 export.COMMIT_MESSAGES = 40
 left = itertools.count(int(sys.argv[1]), -1)
@@ -52,14 +55,14 @@ def read(form, path):
     """(queue, req_id, body) of every message that an output holds."""
     if form == "jsonl":
         told = [json.loads(line) for line in path.read_text().splitlines()]
-        return [(t["queue"], t["req_id"], body_of(t)) for t in told]
+        return [(t["queue"], int(t["req_id"]), body_of(t)) for t in told]
     if form == "files":
         told = [json.loads(line) for line in (path / "messages.jsonl").read_text().splitlines()]
-        return [(t["queue"], t["req_id"], (path / t["file"]).read_bytes()) for t in told]
+        return [(t["queue"], int(t["req_id"]), (path / t["file"]).read_bytes()) for t in told]
     from pyarrow import parquet
 
     rows = parquet.read_table(path).to_pylist()
-    return [(row["queue"], row["req_id"], row["body"]) for row in rows]
+    return [(row["queue"], int(row["req_id"]), row["body"]) for row in rows]
 
 
 def body_of(told):
@@ -76,7 +79,7 @@ def content(path):
 
 
 def test_every_message_is_in_the_output_once(run, store_path, form, tmp_path):
-    code, out, err = run("export", store_path, f"--{form}", tmp_path / "out")
+    code, out, err = run("export", store_path, "--form", form, "--out", tmp_path / "out")
     assert (code, err) == (0, "")
     assert out.startswith("470 messages (")
     assert read(form, tmp_path / "out") == content(store_path)
@@ -85,7 +88,7 @@ def test_every_message_is_in_the_output_once(run, store_path, form, tmp_path):
 
 @pytest.mark.parametrize("steps", [0, 3, 7])
 def test_after_kills_it_goes_on_and_nothing_is_doubled(store_path, form, tmp_path, steps):
-    arguments = ["export", store_path, f"--{form}", tmp_path / "out"]
+    arguments = ["export", store_path, "--form", form, "--out", tmp_path / "out"]
     kills = 0
     for more in range(40):  # later each time, as a run that repeats no work gets further
         command = [sys.executable, "-c", KILLED, str(steps + 9 * more), *arguments]
@@ -102,7 +105,7 @@ def test_after_kills_it_goes_on_and_nothing_is_doubled(store_path, form, tmp_pat
 def test_bodies_are_text_or_base64(run, tmp_path):
     with qindex.open(tmp_path / "s") as store:
         store.queue("q").publish_many(["☃".encode(), b"\xff\x00", b""])
-    run("export", tmp_path / "s", "--jsonl", tmp_path / "out")
+    run("export", tmp_path / "s", "--form", "jsonl", "--out", tmp_path / "out")
     told = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     assert [t.get("body") for t in told] == ["☃", None, ""]
     assert told[1]["body_base64"] == "/wA="
@@ -133,13 +136,16 @@ def test_what_is_there_already_is_never_overwritten(run, store_path, form, tmp_p
 
 
 def test_another_job_does_not_go_on_with_a_checkpoint(run, store_path, tmp_path):
-    run("export", store_path, "--jsonl", tmp_path / "out", "orders")
+    run("export", store_path, "--form", "jsonl", "--out", tmp_path / "out", "orders")
     before = (tmp_path / "out").read_bytes()
-    code, _, err = run("export", store_path, "--jsonl", tmp_path / "out")
+    code, _, err = run("export", store_path, "--form", "jsonl", "--out", tmp_path / "out")
     assert code == 2
     assert "another job" in err
     (tmp_path / "out.checkpoint").write_text("{}")
-    assert "no checkpoint" in run("export", store_path, "--jsonl", tmp_path / "out").err
+    assert (
+        "no checkpoint"
+        in run("export", store_path, "--form", "jsonl", "--out", tmp_path / "out").err
+    )
     assert (tmp_path / "out").read_bytes() == before
 
 
@@ -149,10 +155,10 @@ def test_an_output_that_lost_bytes_is_refused(run, store_path, tmp_path, monkeyp
 
     monkeypatch.setattr(export, "COMMIT_MESSAGES", 100)
     monkeypatch.setattr(export_outputs.JsonLines, "finish", dies)
-    code, _, err = run("export", store_path, "--jsonl", tmp_path / "out")
+    code, _, err = run("export", store_path, "--form", "jsonl", "--out", tmp_path / "out")
     assert (code, err) == (130, "qindex: interrupted: run the same command again to go on\n")
     os.truncate(tmp_path / "out", 100)
-    code, _, err = run("export", store_path, "--jsonl", tmp_path / "out")
+    code, _, err = run("export", store_path, "--form", "jsonl", "--out", tmp_path / "out")
     assert code == 2
     assert "shorter than its checkpoint" in err
 
@@ -162,23 +168,32 @@ def test_a_full_disk_is_told_and_can_be_mended(run, store_path, tmp_path, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(export_outputs.Lines, "commit", full)
-    code, _, err = run("export", store_path, "--jsonl", tmp_path / "out")
+    code, _, err = run("export", store_path, "--form", "jsonl", "--out", tmp_path / "out")
     assert code == 2
     assert "No space left on device after 0 messages" in err
     monkeypatch.undo()
-    assert run("export", store_path, "--jsonl", tmp_path / "out").code == 0
+    assert run("export", store_path, "--form", "jsonl", "--out", tmp_path / "out").code == 0
     assert read("jsonl", tmp_path / "out") == content(store_path)
 
 
 def test_the_choice_is_the_one_of_cat(run, store_path, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "COMMIT_MESSAGES", 7)
     arguments = ["orders", "mails", "--req-id", "75-", "-n", 20]
-    run("export", store_path, "--jsonl", tmp_path / "out", *arguments)
+    run("export", store_path, "--form", "jsonl", "--out", tmp_path / "out", *arguments)
     assert (tmp_path / "out").read_text() == run("cat", store_path, "--jsonl", *arguments).out
 
 
 def test_a_limit_holds_across_an_interruption(run, store_path, tmp_path, monkeypatch):
-    arguments = ["export", str(store_path), "-n", "50", "--jsonl", str(tmp_path / "out")]
+    arguments = [
+        "export",
+        str(store_path),
+        "-n",
+        "50",
+        "--form",
+        "jsonl",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     monkeypatch.setattr(export, "COMMIT_MESSAGES", 30)
     save, saves = Checkpoint.save, []
 
@@ -200,14 +215,14 @@ def test_a_dead_rabbitmq_node_is_exported(run, dead_node, form, tmp_path):
     code, out, _ = run("export", dead_node, f"--{form}", tmp_path / "out", "--json")
     assert code == 0
     assert json.loads(out)["messages"] == 339
-    run("recover", dead_node, "--into", tmp_path / "s", "--keep-expired")
+    run("recover", dead_node, "--out", tmp_path / "s", "--keep-expired")
     here = [(queue, body) for queue, _, body in content(tmp_path / "s")]
     assert [(queue, body) for queue, _, body in read(form, tmp_path / "out")] == here
 
 
 def test_nothing_is_written_into_what_is_read(run, store_path, dead_node):
     for place in (store_path, dead_node):
-        code, _, err = run("export", place, "--jsonl", place / "out")
+        code, _, err = run("export", place, "--form", "jsonl", "--out", place / "out")
         assert code == 2
         assert "write elsewhere" in err
         assert not list(place.glob("out*"))
@@ -229,7 +244,17 @@ def test_damage_is_left_out_counted_and_makes_the_exit_code(run, store_path, for
 
 def test_the_columns_of_parquet_are_the_documented_ones(run, store_path, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="qindex[parquet] is not installed")
-    run("export", store_path, "orders", "--req-id", "302", "--parquet", tmp_path / "out")
+    run(
+        "export",
+        store_path,
+        "orders",
+        "--req-id",
+        "302",
+        "--form",
+        "parquet",
+        "--out",
+        tmp_path / "out",
+    )
     line = json.loads(run("cat", store_path, "orders", "--req-id", "302", "--jsonl").out)
     table = parquet.read_table(tmp_path / "out")
     assert set(table.column_names) == set(line)
@@ -237,9 +262,30 @@ def test_the_columns_of_parquet_are_the_documented_ones(run, store_path, tmp_pat
     assert (row["headers"], row["state"], row["expires_at"]) == ('{"kind": "big"}', "ready", None)
 
 
+THREADS = """
+import os, sys
+import pyarrow.parquet
+from qindex.cli.main import main
+before = len(os.listdir("/proc/self/task"))
+assert main(sys.argv[1:]) == 0
+print("threads:", before, len(os.listdir("/proc/self/task")))
+"""
+
+
+def test_parquet_leaves_no_thread_of_arrow_with_a_file_of_python(store_path, tmp_path):
+    """Such a thread ended one process of sixty with SIGABRT, when it was the last to let go."""
+    pytest.importorskip("pyarrow.parquet", reason="qindex[parquet] is not installed")
+    command = ["export", str(store_path), "--out", str(tmp_path / "out.parquet")]
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS, *command], capture_output=True, text=True, check=True
+    )
+    _, before, after = done.stdout.splitlines()[-1].split()
+    assert before == after
+
+
 def test_without_pyarrow_it_says_what_to_install(run, store_path, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    code, _, err = run("export", store_path, "--parquet", tmp_path / "out")
+    code, _, err = run("export", store_path, "--form", "parquet", "--out", tmp_path / "out")
     assert code == 2
     assert "pip install 'qindex[parquet]'" in err
     assert [path.name for path in tmp_path.iterdir()] == ["data"]

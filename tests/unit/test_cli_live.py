@@ -45,7 +45,7 @@ def test_every_command_works_beside_a_writer(run, live_store):
         assert (code, err) == (0, "")
         code, out, err = run("stats", live_store, "--json")
         assert (code, err) == (0, "")
-        names = [queue["name"] for queue in json.loads(out)["queue_stats"]]
+        names = [queue["queue"] for queue in json.loads(out)["queues"]]
         assert names == ["big", "small"]
         code, out, err = run("peek", live_store, "small", "-n", 3)
         assert (code, err) == (0, "")
@@ -58,7 +58,7 @@ def test_top_and_plot_work_beside_a_writer(run, live_store):
     for _ in range(20):  # the writer may wait for its disk through a whole interval
         code, out, err = run("top", live_store, "--once", "--interval", 0.2, "--json")
         assert (code, err) == (0, "")
-        rates = {queue["name"]: queue["rates"] for queue in json.loads(out)["queues"]}
+        rates = {queue["queue"]: queue["rates"] for queue in json.loads(out)["queues"]}
         if rates["small"]["published"] and rates["small"]["acked"]:
             break
     assert rates["small"]["published"] > 0
@@ -85,7 +85,7 @@ def test_messages_are_read_beside_a_writer(run, live_store, tmp_path):
     req_ids = [line["req_id"] for line in small]
     assert req_ids == sorted(set(req_ids))
     assert all(line["body"].startswith("message ") for line in small)
-    assert run("export", live_store, "-n", 50, "--jsonl", tmp_path / "out").code == 0
+    assert run("export", live_store, "-n", 50, "--out", tmp_path / "out.jsonl").code == 0
     assert run("diff", live_store, live_store, "-n", 20).code in (0, 1)  # it may change meanwhile
     for _ in range(20):  # the writer may be done with it, and with its segment, before we look
         code, out, err = run("peek", live_store, "small", "--json")
@@ -94,13 +94,13 @@ def test_messages_are_read_beside_a_writer(run, live_store, tmp_path):
         assert (code in (0, 1), err) == (True, "")
         if code == 0:
             break
-    assert json.loads(out)[0]["state"]
+    assert json.loads(out)[0]["summary"]
     code, out, err = run("du", live_store, "--explain")
     assert (code, err) == (0, "")
     assert "all queues" in out
 
 
 def test_a_writer_keeps_others_from_writing(run, live_store, dead_node):
-    code, _, err = run("recover", dead_node, "--into", live_store)
+    code, _, err = run("recover", dead_node, "--out", live_store)
     assert code == 2
     assert "another writer" in err

@@ -61,7 +61,7 @@ def test_a_clean_store_checks_clean(run, store_path):
     assert ": clean; 2 queues, 470 messages, 1 message file " in out
     told = json.loads(run("check", store_path, "--json").out)
     assert told["clean"] is True
-    assert (told["queues"], told["messages"], told["findings"]) == (2, 470, [])
+    assert (told["queue_count"], told["messages"], told["findings"]) == (2, 470, [])
 
 
 def test_damage_is_found_told_and_left_as_it_is(run, damaged):
@@ -77,7 +77,7 @@ def test_damage_is_found_told_and_left_as_it_is(run, damaged):
 
 def test_damage_is_named_with_the_queue_that_it_is_in(run, store_path):
     flip(directory_of(store_path, "orders") / "2.idx", 500)
-    assert "damage  queue orders: queues/" in run("check", store_path).out
+    assert "damage  queue orders, 2.idx at byte " in run("check", store_path).out
 
 
 def test_other_commands_go_on_behind_damage(run, damaged):
@@ -142,19 +142,22 @@ def test_ls_lists_queues_with_their_messages(run, store_path):
     assert code == 0
     assert [line.split() for line in out.splitlines()[1:]] == [["mails", "235"], ["orders", "235"]]
     told = json.loads(run("ls", store_path, "--json").out)
-    assert told == [{"queue": "mails", "messages": 235}, {"queue": "orders", "messages": 235}]
+    assert told == [
+        {"queue": "mails", "messages": 235, "error": ""},
+        {"queue": "orders", "messages": 235, "error": ""},
+    ]
 
 
 def test_stats_agree_with_the_store(run, store_path):
     told = json.loads(run("stats", store_path, "--json").out)
-    assert (told["queues"], told["message_files"], told["segment_entries"]) == (2, 1, 64)
-    mails, orders = told["queue_stats"]
-    assert (mails["name"], mails["ready"], mails["next_req_id"]) == ("mails", 235, 305)
-    assert (orders["name"], orders["ready"], orders["segments"]) == ("orders", 235, 5)
-    assert 0 <= mails["oldest_age_min"] < 3600
+    assert (told["queue_count"], told["message_files"], told["segment_entries"]) == (2, 1, 64)
+    mails, orders = told["queues"]
+    assert (mails["queue"], mails["ready"], int(mails["next_req_id"])) == ("mails", 235, 305)
+    assert (orders["queue"], orders["ready"], orders["segments"]) == ("orders", 235, 5)
+    assert 0 <= mails["oldest_seconds"] < 3600
     out = run("stats", store_path).out
     assert "messages       470" in out
-    assert re.search(r"^ *mails .* > [\d.]+ m?s ", out, re.M), "so old, at least"
+    assert re.search(r"^ *mails .* [\d.]+ m?s ", out, re.M)
 
 
 def test_an_empty_store_has_figures_too(run, tmp_path):
@@ -177,7 +180,11 @@ def test_peek_finds_one_message_by_its_req_id(run, store_path):
     assert "kind=big" in out
     assert "…" in out  # a long body is cut
     told = json.loads(run("peek", store_path, "orders", "--req-id", 302, "--json").out)
-    assert (told["req_id"], told["body"], told["headers"]) == (302, "B" * 9000, {"kind": "big"})
+    assert (int(told["req_id"]), told["body"], told["headers"]) == (
+        302,
+        "B" * 9000,
+        {"kind": "big"},
+    )
 
 
 def test_peek_says_why_a_message_is_not_there(run, store_path):
@@ -191,7 +198,7 @@ def test_peek_says_why_a_message_is_not_there(run, store_path):
 def test_a_message_that_expires_in_ten_thousand_years_is_shown_too(run, tmp_path):
     with qindex.open(tmp_path / "s") as store:
         store.queue("q").publish(b"x", expires_at=4e12)
-    assert "expires 4000000000000 seconds after 1970" in run("peek", tmp_path / "s").out
+    assert "expires @4000000000000" in run("peek", tmp_path / "s").out
 
 
 def test_a_queue_that_goes_while_it_is_listed_is_left_out(run, store_path, monkeypatch):
@@ -224,7 +231,7 @@ def test_peek_shows_bytes_as_hex(run, tmp_path):
 
 
 def test_peek_decodes_what_came_from_rabbitmq(run, dead_node, tmp_path):
-    run("recover", dead_node, "--into", tmp_path / "s")
+    run("recover", dead_node, "--out", tmp_path / "s")
     out = run("peek", tmp_path / "s", "q.small", "-n", 1).out
     assert "routing_keys=['q.small']" in out
     assert "message_id=0" in out
@@ -253,7 +260,7 @@ def test_a_priority_is_told_wherever_messages_are(run, tmp_path):
     assert [(line["priority"], line["body"]) for line in lines] == [(None, "plain"), (9, "urgent")]
     assert "priority 9" in run("peek", tmp_path / "s").out
     out = tmp_path / "files"
-    assert run("export", tmp_path / "s", "--files", out).code == 0
+    assert run("export", tmp_path / "s", "--out", out, "--form", "files").code == 0
     assert [file.read_bytes() for file in sorted(out.glob("q/p009-*.body"))] == [b"urgent"]
 
 
@@ -261,8 +268,8 @@ def test_a_dead_brokers_directory_is_listed_told_and_checked(run, dead_node):
     code, out, err = run("ls", dead_node, "--json")
     rows = json.loads(out)
     assert (code, err) == (0, "")
-    assert {"queue": "q.small", "messages": 65} in rows
-    assert {"queue": "vh-два/q.small", "messages": 10} in rows
+    assert {"queue": "q.small", "messages": 65, "error": ""} in rows
+    assert {"queue": "vh-два/q.small", "messages": 10, "error": ""} in rows
     assert sum(row["messages"] for row in rows) == 339
     assert "  q.small                          65\n" in run("ls", dead_node).out
     assert "339 live (4.56 MB)" in run("stats", dead_node).out

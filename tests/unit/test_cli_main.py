@@ -14,6 +14,7 @@ import pytest
 import qindex
 from qindex.cli import ls
 from qindex.cli.main import COMMANDS
+from qindex.names import written
 
 
 def on_a_terminal(*arguments, **environment):
@@ -56,6 +57,55 @@ def test_every_command_says_its_purpose_and_its_exit_codes(run, command):
     assert f"usage: qindex {command} " in out
     assert "exit codes: 0 " in out
     assert max(map(len, out.splitlines())) <= 82
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_is_readable_in_60_columns(run, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    _, out, _ = run(*command.split(), "--help")
+    prose = [line for line in out.splitlines() if line and not line.startswith(" ")]
+    assert max(map(len, prose)) <= 60
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("qindex rec", {"recover"}),
+        ("qindex recover --or", {"--orphans"}),
+        ("qindex top --in", {"--interval"}),
+    ],
+)
+def test_a_shell_is_told_what_may_come_next(tmp_path, typed, offered):
+    environment = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "offered"),
+        "COMP_LINE": typed,
+        "COMP_POINT": str(len(typed)),
+    }
+    command = [sys.executable, "-m", "qindex"]
+    subprocess.run(command, env={**os.environ, **environment}, check=True)
+    assert {word.strip() for word in (tmp_path / "offered").read_text().split()} == offered
+
+
+@pytest.mark.parametrize(
+    ("command", "old"),
+    [
+        ("recover {dead} --into {out}", "--into"),
+        ("replay {store} mails --at 3 --into {out}", "--into"),
+        ("spark-recover {dead} --master none --into {out}", "--into"),
+        ("plot files {store} -o {out}.svg", "-o"),
+    ],
+)
+def test_an_options_former_name_works_and_is_told(
+    run, store_path, dead_node, tmp_path, command, old
+):
+    words = command.format(store=store_path, dead=dead_node, out=tmp_path / "out").split()
+    code, _, err = run(*words)
+    assert code == 0, err
+    assert err.startswith(f"note: {old} is called --out now")
+    new = [word if word != old else "--out" for word in words]
+    assert run(*new, "--into" if old == "--into" else "-o", tmp_path / "x").code == 2  # one of them
 
 
 def test_without_a_command_help_is_shown_as_an_error(run):
@@ -152,7 +202,7 @@ def test_json_survives_any_name_and_any_value(run, tmp_path):
     out = run("peek", tmp_path / "s", "--json").out
     assert out.isascii()
     told = json.loads(out)
-    assert told["queue"] == name
+    assert told["queue"] == written(name)
     assert told["headers"]["raw"] == {"hex": "ff"}
     assert told["body_base64"] == "/wA="
     for command in ("ls", "stats", "check"):

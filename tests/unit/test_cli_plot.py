@@ -3,13 +3,14 @@
 import json
 import random
 import sys
+from datetime import datetime
 
 import pytest
 from helpers import files_of
 
 import qindex
-from qindex.cli.plot_slots import COLUMNS
-from qindex.formats.rabbitmq import open_node
+from qindex.brokers.rabbitmq.directory import open_node
+from qindex.cli.plot.slots import COLUMNS
 
 TEXT = "{http://www.w3.org/2000/svg}text"
 
@@ -40,7 +41,7 @@ def test_the_live_cells_are_the_live_messages(numbers, tmp_path, seed):
         churn(queue, seed)
         expected = [message.req_id for message in queue.browse()]
         found = numbers("slots", tmp_path / "s", "q")
-    first, cell = found["first"], found["cell_slots"]
+    first, cell = int(found["first_req_id"]), found["cell_slots"]
     cells = [count for row in found["cells"]["live"] for count in row]
     here = [0] * len(cells)
     for req_id in expected:
@@ -186,13 +187,30 @@ def test_ages_grow_until_the_first_message_is_acked(numbers, tmp_path):
     assert ages == sorted(ages)
     assert ages[0] == 0 or ages[0] < ages[-1]
     assert not any(found["older"])
-    assert found["age_seconds"][7] <= ages[-1] + (found["ended"] - found["began"])
+    began, ended = (datetime.fromisoformat(found[name]) for name in ("began_at", "ended_at"))
+    assert found["age_seconds"][7] <= ages[-1] + (ended - began).total_seconds()
 
 
 def test_depth_is_drawn(draws, store_path):
     texts = draws("depth", store_path, "mails")
     assert any(text.startswith("mails: ") and "records in its journals" in text for text in texts)
     assert "messages" in texts
+
+
+def test_burials_and_delays_are_counted_and_drawn(numbers, draws, tmp_path):
+    with qindex.open(tmp_path / "s", idle=3600) as store:
+        queue = store.queue("q", dead_letters=True)
+        for delay in (0, 3600, 0, 3600):
+            queue.publish(b"x", delay=delay)
+        queue.nack(queue.get(), requeue=False)
+        queue.nack(queue.get(), delay=3600)
+        found = numbers("depth", tmp_path / "s")
+        assert (found["depth"][-1], found["buried"][-1], found["held"][-1]) == (4, 1, 3)
+        assert found["buried"] == sorted(found["buried"])
+        assert found["held"] == sorted(found["held"])
+        assert found["held"][found["buried"].index(1)] == 2
+        texts = draws("depth", tmp_path / "s")
+    assert {"1 burial, so far", "3 delays, so far"} < set(texts)
 
 
 def test_depth_of_a_format_without_journals_is_refused(run, tmp_path):
@@ -220,8 +238,11 @@ def test_files_are_those_of_du(numbers, run, draws, store_path):
     found = numbers("files", store_path)
     files = json.loads(run("du", store_path, "--json").out)["files"]
     expected = [f for f in files if f["kind"] == "messages"]
-    assert [f["live"] for f in found] == [f["live"] for f in expected]
-    assert sum(f["live"] + f["garbage"] + f["room"] for f in found) == expected[0]["size"]
+    assert [f["live_bytes"] for f in found] == [f["live_bytes"] for f in expected]
+    assert (
+        sum(f["live_bytes"] + f["garbage_bytes"] + f["room_bytes"] for f in found)
+        == expected[0]["bytes"]
+    )
     texts = draws("files", store_path)
     assert "garbage" in texts
     assert "0.qms" in texts
@@ -253,8 +274,8 @@ def test_drawing_changes_nothing_in_the_store(run, store_path, tmp_path):
     pytest.importorskip("matplotlib")
     before = files_of(store_path)
     for kind in ("slots", "depth"):
-        assert run("plot", kind, store_path, "mails", "-o", tmp_path / "x.svg").code == 0
-    code, _, err = run("plot", "files", store_path, "-o", store_path / "x.svg")
+        assert run("plot", kind, store_path, "mails", "--out", tmp_path / "x.svg").code == 0
+    code, _, err = run("plot", "files", store_path, "--out", store_path / "x.svg")
     assert code == 2
     assert "nothing is changed" in err
     assert files_of(store_path) == before
@@ -263,13 +284,13 @@ def test_drawing_changes_nothing_in_the_store(run, store_path, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["slots", "STORE", "-o", "x.svg"], "choose one: mails, orders"),
-        (["slots", "STORE", "none", "-o", "x.svg"], "no queue 'none'"),
-        (["slots", "STORE", "mails", "orders", "-o", "x.svg"], "one QUEUE at a time"),
-        (["files", "STORE", "mails", "-o", "x.svg"], "leave out QUEUE"),
-        (["files", "STORE", "-o", "x.jpg"], "neither in .svg nor in .png"),
+        (["slots", "STORE", "--out", "x.svg"], "choose one: mails, orders"),
+        (["slots", "STORE", "none", "--out", "x.svg"], "no queue 'none'"),
+        (["slots", "STORE", "mails", "orders", "--out", "x.svg"], "one QUEUE at a time"),
+        (["files", "STORE", "mails", "--out", "x.svg"], "leave out QUEUE"),
+        (["files", "STORE", "--out", "x.jpg"], "neither in .svg nor in .png"),
         (["files", "STORE"], "say where to"),
-        (["files", "STORE", "--json", "-o", "x.svg"], "say where to"),
+        (["files", "STORE", "--json", "--out", "x.svg"], "say where to"),
     ],
 )
 def test_wrong_usage_says_what_to_do(run, store_path, tmp_path, monkeypatch, arguments, told):
@@ -284,8 +305,8 @@ def test_wrong_usage_says_what_to_do(run, store_path, tmp_path, monkeypatch, arg
 
 def test_without_matplotlib_the_numbers_are_still_there(run, store_path, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "qindex.cli.plot_draw", raising=False)
-    code, _, err = run("plot", "slots", store_path, "mails", "-o", tmp_path / "x.svg")
+    monkeypatch.delitem(sys.modules, "qindex.cli.plot.draw", raising=False)
+    code, _, err = run("plot", "slots", store_path, "mails", "--out", tmp_path / "x.svg")
     assert code == 2
     assert "pip install 'qindex[plot]'" in err
     assert run("plot", "slots", store_path, "mails", "--json").code == 0

@@ -4,9 +4,10 @@ import struct
 
 import pytest
 
-from qindex.formats.amqp import Properties, encode_properties
-from qindex.formats.rabbitmq_message import Content
-from qindex.formats.rabbitmq_write import VhostWriter, encode_message
+from qindex.brokers.amqp import Properties, encode_properties
+from qindex.brokers.rabbitmq.message import Content
+from qindex.brokers.rabbitmq.write import VhostWriter, encode_message
+from qindex.moments import utc
 
 START = 1_700_000_000
 
@@ -47,13 +48,13 @@ def node_with_journal(tmp_path):
 
 def test_depth_and_age_of_a_rabbitmq_queue_follow_its_journal(numbers, node_with_journal):
     found = numbers("depth", node_with_journal)
-    assert found["records"] == 14
+    assert found["record_count"] == 14
     assert found["depth"] == [10, 9, 8, 7, *range(6, 15), 14, 13]
     # Times are told by the records 5, 7, 9 and 11, each two minutes after the one before. The first
     # message, seq 4, is from minute 4; behind the last record it is seq 5, which tells nothing.
     minutes = [None if age is None else age / 60 for age in found["age_seconds"]]
     assert minutes == [*[None] * 5, *range(6, 13), None, None, None]
-    assert (found["began"], found["ended"]) == (START + 600, START + 960)
+    assert (found["began_at"], found["ended_at"]) == (utc(START + 600), utc(START + 960))
 
 
 def test_a_rabbitmq_queue_whose_messages_tell_no_time_has_a_depth(numbers, draws, dead_node):
@@ -80,4 +81,4 @@ def test_a_time_that_cannot_be_is_no_clock(numbers, node_with_journal):
     told = (START + 600).to_bytes(8, "big")
     assert data.count(told) == 1
     journal.write_bytes(data.replace(told, b"\xff" * 8))
-    assert numbers("depth", node_with_journal)["began"] == START + 720
+    assert numbers("depth", node_with_journal)["began_at"] == utc(START + 720)

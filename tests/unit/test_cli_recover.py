@@ -9,8 +9,8 @@ import sys
 import pytest
 
 import qindex
-from qindex.cli import recover
-from qindex.formats.recover import recover_into
+from qindex.brokers.recover import recover_into
+from qindex.cli.recover import command as recover
 
 
 @pytest.fixture
@@ -39,12 +39,12 @@ def test_a_node_is_listed_by_virtual_host_and_queue(run, dead_node):
 
 def test_the_list_as_json_has_every_count(run, dead_node):
     told = json.loads(run("recover", dead_node, "--json").out)
-    assert (told["node"], told["complete"], told["into"]) == ("qix@localhost", True, None)
+    assert (told["node"], told["complete"], told["out"]) == ("qix@localhost", True, None)
     total = told["total"]
     assert total["published"] == (
         total["acked"] + total["transient"] + total["body_missing"] + total["live"]
     )
-    queues = {(v["name"], q["name"]): q for v in told["vhosts"] for q in v["queues"]}
+    queues = {(v["vhost"], q["queue"]): q for v in told["vhosts"] for q in v["queues"]}
     assert len(queues) == 19
     assert queues["/", "q.lazy"]["transient"] == 5
     assert queues["/", "q.prio"]["arguments"] == {"x-max-priority": 5}
@@ -52,7 +52,7 @@ def test_the_list_as_json_has_every_count(run, dead_node):
 
 def test_messages_are_recovered_into_a_store(run, dead_node, tmp_path):
     before = state_of(dead_node)
-    code, out, err = run("recover", dead_node, "--into", tmp_path / "s", "--keep-expired")
+    code, out, err = run("recover", dead_node, "--out", tmp_path / "s", "--keep-expired")
     assert (code, err) == (0, "")
     assert "339 live = 339 recovered + 0 expired + 0 unreadable" in out
     assert "left out: 5 transient" in out
@@ -66,7 +66,7 @@ def test_messages_are_recovered_into_a_store(run, dead_node, tmp_path):
 
 
 def test_what_has_expired_is_left_out_and_counted(run, dead_node, tmp_path):
-    told = json.loads(run("recover", dead_node, "--into", tmp_path / "s", "--json").out)
+    told = json.loads(run("recover", dead_node, "--out", tmp_path / "s", "--json").out)
     recovered = told["recovered"]
     assert recovered["expired"] > 0
     assert recovered["live"] == recovered["messages"] + recovered["expired"] == 339
@@ -74,8 +74,8 @@ def test_what_has_expired_is_left_out_and_counted(run, dead_node, tmp_path):
 
 
 def test_a_second_run_is_refused_and_changes_nothing(run, dead_node, tmp_path):
-    run("recover", dead_node, "--into", tmp_path / "s")
-    code, out, err = run("recover", dead_node, "--into", tmp_path / "s")
+    run("recover", dead_node, "--out", tmp_path / "s")
+    code, out, err = run("recover", dead_node, "--out", tmp_path / "s")
     assert (code, out) == (2, "")
     assert "already has 19 of the 19 queues" in err
     with qindex.open(tmp_path / "s", read_only=True) as store:
@@ -84,21 +84,21 @@ def test_a_second_run_is_refused_and_changes_nothing(run, dead_node, tmp_path):
 
 def test_a_store_in_use_is_refused(run, dead_node, tmp_path):
     with qindex.open(tmp_path / "s"):
-        code, _, err = run("recover", dead_node, "--into", tmp_path / "s")
+        code, _, err = run("recover", dead_node, "--out", tmp_path / "s")
         assert code == 2
         assert err.count("\n") == 1
 
 
 def test_the_dead_node_is_no_place_for_a_store(run, dead_node):
     for path in (dead_node / "s", dead_node / "qix@localhost" / "s"):
-        code, _, err = run("recover", dead_node, "--into", path)
+        code, _, err = run("recover", dead_node, "--out", path)
         assert code == 2
         assert "elsewhere" in err
         assert not path.exists()
 
 
 def test_a_directory_that_is_no_node_is_refused(run, tmp_path):
-    code, out, err = run("recover", tmp_path, "--into", tmp_path / "s")
+    code, out, err = run("recover", tmp_path, "--out", tmp_path / "s")
     assert (code, out) == (2, "")
     assert "no RabbitMQ node" in err
     assert not (tmp_path / "s").exists()
@@ -113,8 +113,8 @@ def test_damage_is_told_and_the_rest_is_recovered(run, damaged_node, tmp_path):
     code, out, _ = run("recover", damaged_node)
     assert code == 1
     assert "findings\n" in out
-    assert "whose body is in no file" in out
-    code, out, _ = run("recover", damaged_node, "--into", tmp_path / "s")
+    assert "messages without a body: seqs" in out
+    code, out, _ = run("recover", damaged_node, "--out", tmp_path / "s")
     assert code == 1
     assert "without a body" in out
     told = json.loads(run("recover", damaged_node, "--json").out)
@@ -132,18 +132,18 @@ def test_an_account_that_does_not_add_up_is_a_failure(run, dead_node, tmp_path, 
         return report
 
     monkeypatch.setattr(recover, "recover_into", forgets_one)
-    code, _, err = run("recover", dead_node, "--into", tmp_path / "s")
+    code, _, err = run("recover", dead_node, "--out", tmp_path / "s")
     assert code == 1
     assert "'q.small' does not add up: 65 live, 64 in the store" in err
 
 
 def test_progress_is_shown_where_it_is_asked_for(dead_node, tmp_path):
     code = (
-        "import sys, qindex.cli.screen as screen; screen._LINE_SECONDS = 0;"
+        "import sys, qindex.look.screen as screen; screen._LINE_SECONDS = 0;"
         "from qindex.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "recover", dead_node, "--into", tmp_path / "s", "--progress"],
+        [sys.executable, "-c", code, "recover", dead_node, "--out", tmp_path / "s", "--progress"],
         capture_output=True,
         text=True,
     )
@@ -151,3 +151,18 @@ def test_progress_is_shown_where_it_is_asked_for(dead_node, tmp_path):
     assert "recovering  " in done.stderr
     assert "of 339 messages" in done.stderr
     assert "\x1b" not in done.stderr + done.stdout
+
+
+def test_a_virtual_host_whose_directory_is_gone_is_damage(run, dead_node, tmp_path):
+    path = shutil.copytree(dead_node, tmp_path / "damaged")
+    whole = json.loads(run("recover", dead_node, "--json").out)
+    folder = next(iter(path.glob("**/msg_stores/vhosts/*/.config"))).parent
+    shutil.rmtree(folder)
+    code, out, _ = run("recover", path, "--json")
+    assert code == 1
+    told = json.loads(out)
+    assert not told["complete"] or told["findings"]
+    (finding,) = [each for each in told["findings"] if folder.name in each["file"]]
+    assert "the directory of virtual host" in finding["text"]
+    assert len(told["queues"]) < len(whole["queues"])
+    assert run("check", path).code == 1

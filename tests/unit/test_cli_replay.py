@@ -9,9 +9,10 @@ import pytest
 from helpers import queue_directory
 
 import qindex
-from qindex.formats import rabbitmq_replay, replay
-from qindex.formats.native_frames import Frames, crc, journal_header
-from qindex.formats.rabbitmq import open_node
+from qindex.brokers.rabbitmq import log as rabbitmq_replay
+from qindex.brokers.rabbitmq.directory import open_node
+from qindex.native import replay
+from qindex.native.frames import Frames, crc, journal_header
 
 
 @pytest.fixture
@@ -42,10 +43,10 @@ def test_every_step_and_how_many_are_live(run, store):
     told = [(s["verb"], s["req_id"], s["live"]) for s in steps[1:] if s["verb"] != "mark"]
     assert steps[0] == {"step": 0, "live": 80}
     assert told[:2] == [("manifest", None, 80)] * 2
-    assert told[2:12] == [("publish", 100 + n, 81 + n) for n in range(10)]
-    assert told[12:14] == [("deliver", 20, 90), ("ack", 20, 89)]
-    assert told[14:17] == [("deliver", 21 + n, 89) for n in range(3)]
-    assert told[17:] == [("purge", None, 3), ("publish", 110, 4), ("close", None, 4)]
+    assert told[2:12] == [("publish", str(100 + n), 81 + n) for n in range(10)]
+    assert told[12:14] == [("deliver", "20", 90), ("ack", "20", 89)]
+    assert told[14:17] == [("deliver", str(21 + n), 89) for n in range(3)]
+    assert told[17:] == [("purge", None, 3), ("publish", "110", 4), ("close", None, 4)]
     code, out, err = run("replay", store)
     assert (code, err) == (0, "")
     assert len(out.splitlines()) == len(steps)
@@ -58,16 +59,16 @@ def test_a_state_is_what_was_there_then(run, store):
     steps = steps_of(run, store)
     purge = next(s["step"] for s in steps[1:] if s["verb"] == "purge")
     before = json.loads(run("replay", store, "--at", purge - 1, "--messages", "--json").out)
-    assert (before["live"], before["ready"], before["delivered"]) == (89, 86, 3)
-    bodies = [m["body"] for m in before["messages"]]
+    assert (before["live"], before["ready"], before["unacked"]) == (89, 86, 3)
+    bodies = [m["body"] for m in before["message_list"]]
     assert bodies == [f"old {n}" for n in range(21, 100)] + [f"new {n}" for n in range(10)]
     after = json.loads(run("replay", store, "--at", purge, "--messages", "--json").out)
-    assert [m["req_id"] for m in after["messages"]] == [21, 22, 23]
-    assert {m["delivery_count"] for m in after["messages"]} == {1}
+    assert [int(m["req_id"]) for m in after["message_list"]] == [21, 22, 23]
+    assert {m["delivery_count"] for m in after["message_list"]} == {1}
     last = json.loads(run("replay", store, "--at", -1, "--messages", "--json").out)
     assert last["record"]["verb"] == "mark"
-    stored = last["messages"][-1]
-    assert (stored["size"], stored["persistent"]) == (9000, False)
+    stored = last["message_list"][-1]
+    assert (stored["body_bytes"], stored["persistent"]) == (9000, False)
     assert len(stored["msg_id"]) == 32
     out = run("replay", store, "--at", purge - 1, "--messages", "-n", 2).out
     assert "old 22" in out
@@ -77,7 +78,7 @@ def test_a_state_is_what_was_there_then(run, store):
 def test_what_a_purge_took_comes_back_into_a_store(run, store, tmp_path):
     steps = steps_of(run, store)
     purge = next(s["step"] for s in steps[1:] if s["verb"] == "purge")
-    code, out, err = run("replay", store, "--at", purge - 1, "--into", tmp_path / "t")
+    code, out, err = run("replay", store, "--at", purge - 1, "--out", tmp_path / "t")
     assert (code, err) == (0, "")
     assert "89 messages of step" in out
     with qindex.open(tmp_path / "t") as target:
@@ -87,11 +88,11 @@ def test_what_a_purge_took_comes_back_into_a_store(run, store, tmp_path):
     ]
     assert [m.redelivered for m in back] == [True] * 3 + [False] * 86
     assert back[-1].headers == {"n": 1}
-    assert run("replay", store, "--at", 3, "--into", tmp_path / "t").code == 2  # it has the queue
-    assert run("replay", store, "--at", 3, "--into", store / "inside").code == 2
-    assert run("replay", store, "--into", tmp_path / "u").code == 2
+    assert run("replay", store, "--at", 3, "--out", tmp_path / "t").code == 2  # it has the queue
+    assert run("replay", store, "--at", 3, "--out", store / "inside").code == 2
+    assert run("replay", store, "--out", tmp_path / "u").code == 2
     last = len(steps) - 1
-    assert run("replay", store, "--at", last, "--into", tmp_path / "v").code == 0
+    assert run("replay", store, "--at", last, "--out", tmp_path / "v").code == 0
     with qindex.open(tmp_path / "v") as target:
         *_, stored = target.queue("q").browse()
         assert (stored.body, stored.persistent) == (b"B" * 9000, False)
@@ -105,7 +106,7 @@ def test_bodies_that_are_gone_are_counted(run, tmp_path):
     data = bytearray(file.read_bytes())
     data[data.find(b"one")] ^= 1
     file.write_bytes(data)
-    code, out, _ = run("replay", tmp_path / "s", "--until", 1, "--into", tmp_path / "t")
+    code, out, _ = run("replay", tmp_path / "s", "--until", 1, "--out", tmp_path / "t")
     assert code == 1
     assert "1 message of step" in out
     assert "the payloads of 1 message are gone" in out
@@ -147,7 +148,7 @@ def test_both_ways_come_to_the_same_also_beside_a_writer(run, store, store_path)
     verdicts = {v["queue"]: v for v in json.loads(out)}
     assert code == 0
     assert verdicts["mails"]["messages"] == verdicts["orders"]["messages"] == 235
-    assert all(v["same"] and v["records"] for v in verdicts.values())
+    assert all(v["same"] and v["record_count"] for v in verdicts.values())
     with qindex.open(store) as writer:
         writer.queue("q").publish(b"and one more")
         code, out, _ = run("replay", store, "q", "--verify")
@@ -228,13 +229,13 @@ def test_a_dead_rabbitmq_node(run, node):
     assert told == [("deliver", len(live)), ("deliver", len(live)), ("ack", len(live) - 1),
                     ("publish", len(live))]  # fmt: skip
     last = json.loads(run("replay", path, name, "--at", 4, "--messages", "--json").out)
-    assert [m["req_id"] for m in last["messages"]] == live
-    assert last["messages"][0]["state"] == "delivered"
-    assert last["messages"][-1]["published"] == "step 4"
+    assert [int(m["req_id"]) for m in last["message_list"]] == live
+    assert last["message_list"][0]["state"] == "unacked"
+    assert last["message_list"][-1]["published_by"] == "step 4"
     code, out, _ = run("replay", path, "--verify", "--json")
     assert code == 0
     (verdict,) = [v for v in json.loads(out) if v["queue"] == name]
-    assert (verdict["records"], verdict["messages"]) == (4, len(live))
+    assert (verdict["record_count"], verdict["messages"]) == (4, len(live))
 
 
 def test_a_difference_in_a_rabbitmq_queue_is_found(run, node, monkeypatch):

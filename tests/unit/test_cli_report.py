@@ -9,6 +9,7 @@ from helpers import files_of
 
 import qindex
 
+ROOT_VHOST = "628WB79CIFDYO9LJI6DKMI09L"  # the directory of the virtual host "/"
 LOADS = {"src", "href", "srcset", "data", "poster", "action", "background"}
 
 
@@ -43,7 +44,7 @@ class Page(HTMLParser):
 
 @pytest.fixture
 def reported(run, tmp_path):
-    """`reported(dir, "--into", store)`: what the command returned, and the page."""
+    """`reported(dir, "--out", store)`: what the command returned, and the page."""
 
     def reported(*arguments):
         done = run("recover", *arguments, "--report", tmp_path / "report.html")
@@ -53,7 +54,7 @@ def reported(run, tmp_path):
 
 
 def test_the_page_says_what_the_command_says(reported, dead_node, tmp_path):
-    done, page = reported(dead_node, "--into", tmp_path / "store")
+    done, page = reported(dead_node, "--out", tmp_path / "store")
     assert (done.code, done.err) == (0, "")
     assert page.open == []
     account = re.search(r"^[\d,]+ live = .* unreadable$", done.out, re.MULTILINE)[0]
@@ -93,21 +94,22 @@ def test_foreign_names_are_text_and_nothing_else(reported, tmp_path):
 
 def test_damage_is_told_with_its_place(reported, dead_node, tmp_path):
     copy = shutil.copytree(dead_node, tmp_path / "copy")
-    next(copy.glob("**/msg_store_persistent/*.rdq")).unlink()
+    next(copy.glob(f"**/{ROOT_VHOST}/msg_store_persistent/*.rdq")).unlink()
     done, page = reported(copy)
     assert done.code == 1
     lost = int(re.search(r"(\d+) without a body", done.out)[1])
     assert f"{lost} messages lost" in page.text
     damaged = [row for row in page.rows if row[0] == "damage"]
-    assert damaged
-    assert all("/queues/" in row[1] for row in damaged)
+    assert "messages of /: msg_stores" in damaged[0][1]
+    assert "bodies that queues name are in no message file" in damaged[0][-1]
+    assert all("queue q." in row[1] and "/queues/" in row[1] for row in damaged[1:])
 
 
 def test_a_report_is_not_written_where_nothing_is_changed(run, dead_node, tmp_path):
     before = files_of(dead_node)
     into = tmp_path / "store"
     for place in (dead_node / "report.html", tmp_path / "no" / "folder.html", tmp_path):
-        code, out, err = run("recover", dead_node, "--into", into, "--report", place)
+        code, out, err = run("recover", dead_node, "--out", into, "--report", place)
         assert (code, out) == (2, "")
         assert "nothing is changed" in err or "name one in a directory" in err
     assert files_of(dead_node) == before

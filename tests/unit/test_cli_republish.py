@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 import qindex
-from qindex.cli import republish
-from qindex.cli.republish_amqp import Login, Pace
-from qindex.formats.amqp import Properties, decode_properties, encode_properties
+from qindex.brokers.amqp import Properties, decode_properties, encode_properties
+from qindex.cli.republish import command as republish
+from qindex.cli.republish.amqp import Login, Pace
 
 pika = pytest.importorskip("pika", reason="qindex[amqp] is not installed")
 URL = "amqp://me:secret@broker/vh"

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import time
 
 import pytest
@@ -248,9 +249,74 @@ def test_what_a_purge_took_of_a_priority_does_not_come_back(run, tmp_path):
 def test_the_directory_of_another_broker_is_recovered(run, dead_node, tmp_path):
     """With the same account as recover's, and damage passed over."""
     code, out, err = run("salvage", dead_node, "--out", tmp_path / "out", "--json")
-    again, other, _ = run("recover", dead_node, "--into", tmp_path / "other", "--json")
+    again, other, _ = run("recover", dead_node, "--out", tmp_path / "other", "--json")
     assert (code, err) == (again, "")
     salvaged, recovered = json.loads(out)["recovered"], json.loads(other)["recovered"]
     assert salvaged["messages"] == recovered["messages"] > 0
     with qindex.open(tmp_path / "out") as store:
         assert sum(len(store.queue(name)) for name in store.queues()) == salvaged["messages"]
+
+
+def busy(path):
+    """A store with acks, so that what is salvaged has other ReqIds; and every kind of message."""
+    with qindex.open(path, segment_entries=64) as store:
+        for name in ("orders", "mails"):
+            queue = store.queue(name, dead_letters=True)
+            queue.publish_many([b"%s %d" % (name.encode(), n) for n in range(300)])
+            queue.publish_many([b"B" * 9000 + b"%d" % n for n in range(20)], headers={"k": name})
+            queue.publish_many([b"high %d" % n for n in range(10)], priority=7)
+            queue.publish(b"later", delay=3600)
+            queue.ack_many(queue.get_many(150))
+            for message in queue.get_many(5):
+                queue.nack(message, requeue=False)
+            queue.flush()
+            queue.ack_many(queue.get_many(20))
+    return path
+
+
+def spoil_nothing(path):
+    """An undamaged store may be salvaged, too."""
+
+
+@pytest.mark.parametrize("spoil", [spoil_nothing, lose_store_meta, ruin_store_meta])
+def test_the_runbook_verifies_what_was_salvaged(run, tmp_path, spoil):
+    """Section 8 of docs/rescue/runbook.rst, on a store in which something was acked and buried."""
+    store, hurt, saved = busy(tmp_path / "store"), tmp_path / "hurt", tmp_path / "saved"
+    shutil.copytree(store, hurt)
+    spoil(hurt)
+    damaged = spoil is not spoil_nothing
+    assert (run("check", hurt).code != 0) == damaged
+    assert run("salvage", hurt, "--out", saved).code == int(damaged)
+    code, out, err = run("diff", store, saved, "--ignore-state")
+    assert (code, err) == (0, ""), out
+    assert "compared by content: A and B are two stores" in out
+    assert out.splitlines()[-1] == "322 messages alike; 2 queues without a difference"
+    with qindex.open(saved) as target:  # the verification can fail, too
+        target.queue("orders").ack(target.queue("orders").get())
+    code, out, _ = run("diff", store, saved, "--ignore-state")
+    assert code == 1
+    assert "321 messages alike" in out
+
+
+def test_the_runbook_verifies_a_store_with_a_damaged_body(run, tmp_path):
+    """What the damage cost is what the comparison shows, and nothing else."""
+    store, hurt, saved = busy(tmp_path / "store"), tmp_path / "hurt", tmp_path / "saved"
+    shutil.copytree(store, hurt)
+    flip(hurt / "messages" / "0.qms", 5000)
+    assert run("check", hurt).code == 1
+    assert run("salvage", hurt, "--out", saved).code == 1
+    code, out, _ = run("diff", store, saved, "--ignore-state")
+    assert code == 1
+    assert "321 messages alike; 1 queue without a difference" in out
+    code, out, err = run("diff", hurt, saved, "--ignore-state")
+    assert (code, err.count("1 damaged place")) == (3, 1)
+    assert "321 messages alike; 2 queues without a difference" in out
+
+
+def test_orphans_are_refused_where_there_can_be_none(run, tmp_path):
+    with qindex.open(tmp_path / "s") as store:
+        store.queue("q").publish(b"x")
+    told = run("salvage", tmp_path / "s", "--orphans", "--out", tmp_path / "t")
+    assert told.code == 2
+    assert "--orphans is for RabbitMQ nodes" in told.err
+    assert not (tmp_path / "t").exists()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qindex.cli import text
+from qindex.look import text
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,8 @@ def test_a_count_agrees_with_its_noun():
 def test_a_foreign_name_cannot_steer_the_terminal():
     assert text.printable("заказы/queue ☃") == "заказы/queue ☃"
     assert text.printable("\x1b]0;owned\x07\n") == "\\x1b]0;owned\\x07\\n"
-    assert text.printable("a\udcff\u202eb") == "a\\udcff\\u202eb"
+    assert text.printable("a\udcff\u202eb") == "a\\x{ff}\\u202eb"
+    assert text.printable(text.printable("a\udcff\u202eb")) == "a\\x{ff}\\u202eb"
 
 
 def test_wide_characters_count_twice_and_accents_not_at_all():

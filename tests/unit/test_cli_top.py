@@ -17,8 +17,8 @@ import pytest
 from helpers import files_of
 
 import qindex
-from qindex.cli.top_look import Watch
-from qindex.cli.top_pages import MessagePage, QueuePage, QueuesPage, table
+from qindex.cli.top.pages import MessagePage, QueuePage, QueuesPage, table
+from qindex.cli.top.views import Watch
 
 
 def queue_of(look, name):
@@ -36,13 +36,13 @@ def test_once_shows_each_queue_as_it_is(run, store_path):
     code, out, err = run("top", store_path, "--once", "--interval", 0.1, "--json")
     assert (code, err) == (0, "")
     look = json.loads(out)
-    assert [(q["name"], q["messages"], q["oldest_req_id"]) for q in look["queues"]] == [
+    assert [(q["queue"], q["messages"], int(q["oldest_req_id"])) for q in look["queues"]] == [
         ("mails", 235, 70),
         ("orders", 235, 70),
     ]
     assert {q["rates"]["published"] for q in look["queues"]} == {0.0}
     assert look["message_files"] == 1
-    assert not look["unclean"]
+    assert look["unclean_session"] == 0
     code, out, err = run("top", store_path, "--once", "--interval", 0.1)
     assert (code, err) == (0, "")
     assert "2 queues, 470 messages" in out

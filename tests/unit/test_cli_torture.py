@@ -6,9 +6,9 @@ import re
 import pytest
 
 from qindex.cli import main as cli
-from qindex.cli import torture
-from qindex.cli.torture_ledger import Broken
-from qindex.cli.torture_machine import mount_of
+from qindex.cli.torture import command as torture
+from qindex.cli.torture.ledger import Broken
+from qindex.cli.torture.machine import mount_of
 
 SHORT = ("--minutes", "0.01")
 MOUNTS = """\
@@ -46,12 +46,12 @@ def test_a_failed_trial_is_told_and_its_store_is_kept(tmp_path, capsys, monkeypa
     said = json.loads(capsys.readouterr().out)
     assert said["passed"] is False
     assert said["trials"][0] == {
-        "name": "readers",
+        "trial": "readers",
         "outcome": "FAILED",
         "text": "Broken: a message was lost",
     }
     assert "FAILED: Broken: a message was lost" in report.read_text()
-    assert said["kept"] in report.read_text()
+    assert said["kept_in"] in report.read_text()
     assert any(tmp_path.glob("qindex-torture-*/readers"))
 
 

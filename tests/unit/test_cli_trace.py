@@ -7,8 +7,8 @@ import pytest
 from helpers import queue_directory
 
 import qindex
-from qindex.cli.sources import open_source
-from qindex.formats.rabbitmq import open_node
+from qindex.brokers.rabbitmq.directory import open_node
+from qindex.look.sources import open_source
 from qindex.testing import abandon
 
 
@@ -40,13 +40,13 @@ def test_a_message_in_the_journal(trace, run, tmp_path):
         (found,), code = trace(tmp_path / "s", "q:0")
         assert code == 0
         assert story(found) == [("journal.jif", "publish"), ("journal.jif", "deliver")]
-        assert found["state"] == "live, delivered, 1 delivery"
+        assert found["summary"] == "live, unacked, 1 delivery"
         queue.ack(0)
     (found,), code = trace(tmp_path / "s", "q:0")
     assert story(found)[-1] == ("journal.jif", "ack")
-    assert (found["state"], code) == ("acked", 0)
+    assert (found["summary"], code) == ("acked", 0)
     (found,), _ = trace(tmp_path / "s", "q:1")
-    assert (found["state"], len(found["records"])) == ("live, ready", 1)
+    assert (found["summary"], len(found["records"])) == ("live, ready", 1)
     out = run("trace", tmp_path / "s", "q:1").out
     assert "publish  persistent, body of 1 B: embedded, 1 bytes" in out
     assert "so it is: live, ready" in out
@@ -72,12 +72,12 @@ def test_a_message_in_a_segment_a_journal_and_a_message_file(trace, tmp_path):
     assert story(found) == [
         ("1.idx", "publish"), ("1.idx", "deliver"), ("journal.alt", "ack"), ("0.qms", "body"),
     ]  # fmt: skip
-    assert (found["state"], code) == ("acked", 0)
+    assert (found["summary"], code) == ("acked", 0)
     body = found["records"][-1]
     assert b"body 11" in (tmp_path / "s" / body["file"]).read_bytes()[body["offset"] :][:40]
     assert body["text"].endswith("sound")
     (found,), _ = trace(tmp_path / "s", "q:12")
-    assert found["state"].startswith("live, delivered")
+    assert found["summary"].startswith("live, unacked")
 
 
 def test_a_body_that_was_moved_is_found_where_it_is(trace, tmp_path):
@@ -105,12 +105,12 @@ def test_a_body_that_was_moved_is_found_where_it_is(trace, tmp_path):
 def test_a_msg_id_leads_to_every_queue_that_has_the_message(trace, tmp_path):
     with qindex.open(tmp_path / "s", embed_below=0) as store:
         store.queue("a").publish(b"before")
-        store.publish(["a", "b"], b"for both")
+        store.publish(["a", "b"], b"for both", create=True)
         store.queue("b").ack(store.queue("b").get())
     (found,), _ = trace(tmp_path / "s", "a:1")
     msg_id = found["records"][0]["text"].partition("MsgId ")[2][:32]
     both, code = trace(tmp_path / "s", msg_id)
-    assert [(t["queue"], t["req_id"], t["state"]) for t in both] == [
+    assert [(t["queue"], int(t["req_id"]), t["summary"]) for t in both] == [
         ("a", 1, "live, ready"), ("b", 0, "acked"),
     ]  # fmt: skip
     assert "for 2 queues" in both[0]["records"][-1]["text"]
@@ -129,17 +129,17 @@ def test_a_purge_is_an_ack_of_what_was_there(trace, tmp_path):
         (kept,), _ = trace(tmp_path / "s", "q:1")
         (later,), _ = trace(tmp_path / "s", "q:5")
     assert story(purged)[-1] == ("journal.jif", "purge")
-    assert purged["state"] == "acked"
-    assert kept["state"].startswith("live, delivered")
+    assert purged["summary"] == "acked"
+    assert kept["summary"].startswith("live, unacked")
     assert "purge" not in [verb for _, verb in story(kept)]
-    assert later["state"] == "live, ready"
+    assert later["summary"] == "live, ready"
 
 
 def test_what_is_not_there_says_why(trace, store_path, tmp_path):
     (found,), code = trace(store_path, "orders:999999")
-    assert (found["state"], found["records"], code) == ("not published yet", [], 0)
+    assert (found["summary"], found["records"], code) == ("not published yet", [], 0)
     (found,), _ = trace(store_path, "orders:3")
-    assert found["state"].startswith("acked")
+    assert found["summary"].startswith("acked")
     err, code = trace(store_path, "nobody:3")
     assert code == 2
     assert "nothing about 'nobody:3'" in err
@@ -149,7 +149,7 @@ def test_what_is_not_there_says_why(trace, store_path, tmp_path):
     with qindex.open(tmp_path / "t") as store:
         store.queue("q")  # only a session of its own finds out that the end was unclean
     (found,), _ = trace(tmp_path / "t", "q:0")
-    assert found["state"].startswith("gone: it was transient")
+    assert found["summary"].startswith("gone: it was transient")
 
 
 def test_damage_is_told_where_it_is(trace, store_path):
@@ -160,7 +160,7 @@ def test_damage_is_told_where_it_is(trace, store_path):
     (found,), code = trace(store_path, "mails:300")
     assert code == 1
     assert found["records"][-1]["text"].endswith("its checksum is wrong")
-    assert "damaged" in found["state"]
+    assert "damaged" in found["summary"]
     file.unlink()
     (found,), code = trace(store_path, "mails:300")
     assert (found["records"][-1]["text"], code) == ("missing: no such file", 1)
@@ -176,7 +176,7 @@ def test_records_that_were_lost_are_part_of_the_story(trace, store_path):
     (found,), code = trace(store_path, "orders:200")
     assert code == 1
     assert "damage" in [verb for _, verb in story(found)]
-    assert found["damaged"]
+    assert found["is_damaged"]
     assert queue_directory(store_path, "orders").name in found["records"][0]["file"]
 
 
@@ -184,9 +184,9 @@ def test_records_that_were_lost_are_part_of_the_story(trace, store_path):
 
 
 def test_every_live_message_of_a_rabbitmq_node_has_its_story(dead_node):
-    from qindex.cli import trace_rabbitmq
-    from qindex.cli.messages import Choice
-    from qindex.cli.screen import Screen
+    from qindex.cli.trace import rabbitmq as trace_rabbitmq
+    from qindex.look.messages import Choice
+    from qindex.look.screen import Screen
 
     with open_source(str(dead_node), Screen()) as source:
         count = 0
@@ -201,8 +201,8 @@ def test_every_live_message_of_a_rabbitmq_node_has_its_story(dead_node):
 
 
 def test_offsets_in_a_rabbitmq_node_are_those_of_the_bytes(dead_node):
-    from qindex.cli.screen import Screen
-    from qindex.cli.trace_rabbitmq import trace as trace_message
+    from qindex.cli.trace.rabbitmq import trace as trace_message
+    from qindex.look.screen import Screen
 
     with open_node(dead_node) as node, open_source(str(dead_node), Screen()) as source:
         root = node.tree.path
@@ -221,11 +221,11 @@ def test_a_message_of_rabbitmq_is_found_by_its_ids(trace, run, dead_node):
     line = json.loads(run("cat", dead_node, "q.small", "-n", 1, "--jsonl").out)
     by_property, code = trace(dead_node, line["properties"]["message_id"])
     assert code == 0
-    assert ("q.small", line["req_id"]) in {(t["queue"], t["req_id"]) for t in by_property}
+    assert ("q.small", int(line["req_id"])) in {(t["queue"], int(t["req_id"])) for t in by_property}
     text = next(t for t in by_property if t["queue"] == "q.small")["records"][0]["text"]
     msg_id = text.partition("MsgId ")[2][:32]
     (found,), _ = trace(dead_node, msg_id)
-    assert (found["queue"], found["req_id"]) == ("q.small", line["req_id"])
+    assert (found["queue"], int(found["req_id"])) == ("q.small", int(line["req_id"]))
 
 
 def test_tracing_changes_nothing(run, store_path, dead_node):

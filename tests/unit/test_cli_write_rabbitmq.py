@@ -11,13 +11,13 @@ import pytest
 from helpers import unpack
 
 import qindex
-from qindex.formats.amqp import Properties, decode_properties, encode_properties
-from qindex.formats.rabbitmq import Message, open_node
-from qindex.formats.rabbitmq_message import Content
-from qindex.formats.rabbitmq_write import FILE_BYTES_MAX, SLOTS, VhostWriter, encode_message
+from qindex.brokers.amqp import Properties, decode_properties, encode_properties
+from qindex.brokers.rabbitmq.directory import Message, open_node
+from qindex.brokers.rabbitmq.message import Content
+from qindex.brokers.rabbitmq.write import FILE_BYTES_MAX, SLOTS, VhostWriter, encode_message
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "fixtures" / "rabbitmq"
-DEMO = Path(qindex.__file__).parent / "cli" / "demo_node.tar.xz"
+DEMO = Path(qindex.__file__).parent / "cli" / "demo" / "demo_node.tar.xz"
 
 
 def queues_of(path: Path) -> dict[str, list[Any]]:
@@ -43,7 +43,7 @@ def test_a_dead_node_written_anew_has_the_same_messages(
     run: Any, dead: Path, tmp_path: Path
 ) -> None:
     store, new = tmp_path / "store", tmp_path / "new"
-    assert run("recover", dead, "--into", store, "--keep-expired").code == 0
+    assert run("recover", dead, "--out", store, "--keep-expired").code == 0
     for source in (store, dead):  # by way of a store, and straight
         code, out, err = run("write-rabbitmq", source, "--out", new, "--json", "--state",
                              "ready,delivered,expired")  # fmt: skip
@@ -56,7 +56,7 @@ def test_a_dead_node_written_anew_has_the_same_messages(
                            for queues in (want, found))  # fmt: skip
         assert found == {name: rows for name, rows in want.items() if rows}
         assert told["messages"] == sum(map(len, found.values())) == 339
-        assert {queue["name"]: queue["messages"] for queue in told["queues"]} == {
+        assert {queue["target_queue"]: queue["messages"] for queue in told["queues"]} == {
             name: len(rows) for name, rows in want.items()
         }
         new = tmp_path / "straight"
@@ -178,7 +178,7 @@ def test_an_error_on_the_way_leaves_nothing(
 
     with qindex.open(tmp_path / "s") as store:
         store.queue("q").publish(b"")
-    monkeypatch.setattr("qindex.formats.rabbitmq_write.QueueWriter.publish", full)
+    monkeypatch.setattr("qindex.brokers.rabbitmq.write.QueueWriter.publish", full)
     code, _, err = run("write-rabbitmq", tmp_path / "s", "--out", tmp_path / "new")
     assert (code, err) == (2, "qindex: No space left on device\n")
     assert [path.name for path in tmp_path.iterdir()] == ["s"]

@@ -19,7 +19,7 @@ def make(root, ending):
     a.ack_many(a.get_many(4))
     a.publish_many([b"later %d" % i for i in range(4)], headers={"k": "v"})
     b.publish(b"only one")
-    store.publish(["a", "b"], b"F" * 200)
+    store.publish(["a", "b"], b"F" * 200, create=True)
     store.sync()
     a.publish(b"behind the mark")
     a.ack(a.get())

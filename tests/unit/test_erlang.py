@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qindex.formats import erlang
-from qindex.formats.erlang import Atom, BitString, ErlangError, ImproperList, Opaque, decode
+from qindex.brokers.rabbitmq import erlang
+from qindex.brokers.rabbitmq.erlang import (
+    Atom,
+    BitString,
+    ErlangError,
+    ImproperList,
+    Opaque,
+    decode,
+)
 
 
 def term(body: bytes) -> bytes:
@@ -134,6 +141,19 @@ def test_the_rarer_tags_are_read(raw: bytes, value: erlang.Term) -> None:
     assert decode(term(b"h\x02" + raw + b"a\x01")) == (value, 1)
 
 
+def test_lists_and_maps_within_a_key_become_tuples_however_deep() -> None:
+    one = b"a\x01"
+    listed = b"l\x00\x00\x00\x01" + one + b"j"
+    nested = b"h\x02" + listed + b"t\x00\x00\x00\x01" + one + listed  # {[1], #{1 => [1]}}
+    raw = b"t\x00\x00\x00\x02" + nested + b"j" + listed + one
+    assert decode(term(raw)) == {((1,), ((1, (1,)),)): [], (1,): 1}
+    deep = b"h\x01" * 200 + listed
+    (key,) = decode(term(b"t\x00\x00\x00\x01" + deep + one))
+    for _ in range(200):
+        (key,) = key
+    assert key == (1,)
+
+
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
@@ -148,11 +168,10 @@ def test_the_rarer_tags_are_read(raw: bytes, value: erlang.Term) -> None:
         (b"w\x01\xff", "not UTF-8"),
         (b"M\x00\x00\x00\x01\x09\xff", "size that cannot be"),
         (b"t\x00\x00\x00\x02a\x01a\x02a\x01a\x02", "the same key twice"),
-        (b"t\x00\x00\x00\x01l\x00\x00\x00\x01jja\x01", "a list or a map"),
         (b"l\x00\x00\x00\x01a\x01k\x00\x01a", "tail is a list"),
         (b"ga\x01" + bytes(9), "something else in its place"),
         (b"p\x00\x00\x00\x03", "size that cannot be"),
-        (b"a\x01a", "1 bytes follow"),
+        (b"a\x01a", "1 byte follows"),
         (b"P\xff\xff\xff\xff" + zlib.compress(b"j"), "allowed"),
         (b"P\x00\x00\x00\x02" + zlib.compress(b"j"), "not the 2 bytes"),
         (b"P\x00\x00\x00\x01" + zlib.compress(b"j" * 1000), "not the 1 bytes"),

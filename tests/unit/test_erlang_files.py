@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qindex.formats.erlang import Term
-from qindex.formats.erlang_files import dets_objects, log_terms
-from qindex.formats.foreign import Findings, Tree
+from qindex.brokers.rabbitmq.erlang import Term
+from qindex.brokers.rabbitmq.erlang_files import dets_objects, log_terms
+from qindex.brokers.tree import Findings, Tree
 
 HEAD = b"\x01\x02\x03\x04\x06\x07\x08\x09"
 SMALL = b"\x83a\x07"

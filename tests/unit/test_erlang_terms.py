@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qindex._core import ffi, lib
-from qindex.formats import erlang
-from qindex.formats.amqp import decode_properties
-from qindex.formats.erlang import Atom, BitString, ErlangError, ImproperList
-from qindex.formats.rabbitmq_message import Content, read_message
-from qindex.formats.rabbitmq_write import encode_message
+from qindex.brokers.amqp import decode_properties
+from qindex.brokers.rabbitmq import erlang
+from qindex.brokers.rabbitmq.erlang import Atom, BitString, ErlangError, ImproperList
+from qindex.brokers.rabbitmq.message import Content, read_message
+from qindex.brokers.rabbitmq.write import encode_message
 
 SAMPLES = Path(__file__).resolve().parents[3] / "shared/fixtures/rabbitmq/mc_samples.tsv"
 

@@ -165,7 +165,7 @@ def test_what_expires_later_leaves_without_another_call(tmp_path):
     with qindex.open(tmp_path / "store", idle=0.2) as store:
         queue = store.queue("a")
         queue.publish(b"ever")
-        queue.publish(b"over", ttl=1.0)  # the queue is idle by then
+        queue.publish(b"over", ttl=3.0)  # the queue is idle by then
         time.sleep(0.5)
         assert len(queue) == 2
         wait_until(lambda: len(queue) == 1)
@@ -186,7 +186,7 @@ def test_a_full_queue_has_room_again(tmp_path):
 
 
 def test_nothing_leaves_before_the_rules_are_known(tmp_path):
-    with qindex.open(tmp_path / "store") as store:
+    with qindex.open(tmp_path / "store", expire=False) as store:
         store.queue("a").publish_many([b"over"] * 5, ttl=1.5)
     with qindex.open(tmp_path / "store") as store:
         time.sleep(2.5)

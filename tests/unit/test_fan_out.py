@@ -23,7 +23,7 @@ def message_bytes(store):
 def shared(open_store):
     """A store whose first message file holds one living body of ten queues; the rest is acked."""
     store = open_store()
-    store.publish(NAMES, BODY)
+    store.publish(NAMES, BODY, create=True)
     queue = store.queue("q0")
     queue.get()
     queue.publish_many([b"G" * 300] * (2 * PER_FILE - 1))
@@ -34,7 +34,7 @@ def shared(open_store):
 def test_the_live_bytes_are_not_more_than_what_is_there(open_store):
     store = open_store()
     for _ in range(30):
-        store.publish(NAMES, BODY)
+        store.publish(NAMES, BODY, create=True)
     figures = store.stats()
     assert figures.live_references == 300
     assert 30 * FRAME - 300 <= figures.live_bytes <= 30 * FRAME
@@ -57,7 +57,7 @@ def test_a_file_with_one_fan_out_body_is_compacted(open_store, shared, ending):
 def test_a_file_whose_fan_out_bodies_live_in_one_queue_is_not_copied_in_vain(open_store):
     store = open_store()
     for _ in range(2 * PER_FILE + 1):
-        store.publish(NAMES, BODY)
+        store.publish(NAMES, BODY, create=True)
     for name in NAMES[1:]:
         store.queue(name).purge()
     before = sorted(Path(store.path).glob("messages/*"))
@@ -70,7 +70,7 @@ def test_a_file_whose_fan_out_bodies_live_in_one_queue_is_not_copied_in_vain(ope
 def test_a_fan_out_file_is_looked_at_again_when_more_was_acked(open_store):
     store = open_store()
     for _ in range(2 * PER_FILE + 1):
-        store.publish(NAMES, BODY)
+        store.publish(NAMES, BODY, create=True)
     for name in NAMES[1:]:
         store.queue(name).purge()
     assert store.compact() == 0
@@ -84,7 +84,7 @@ def test_a_fan_out_file_is_looked_at_again_when_more_was_acked(open_store):
 
 def test_a_body_may_have_more_than_255_references(open_store):
     store = open_store()
-    store.publish(["many"] * 300, BODY)
+    store.publish(["many"] * 300, BODY, create=True)
     store.queue("other").publish_many([b"G" * 300] * (2 * PER_FILE))
     store.queue("other").purge()
     assert store.stats().live_references == 300
@@ -105,8 +105,8 @@ def test_all_queues_get_it_or_none(open_store, io):
     try:
         with contextlib.suppress(qindex.DiskFull):
             while len(a) < 200:
-                store.publish(["a", "b"], bytes(60_000))
+                store.publish(["a", "b"], bytes(60_000), create=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(a) == len(b) - 5000 < 200
-    assert store.publish(["a", "b"], BODY) == [len(a) - 1, len(b) - 1]
+    assert store.publish(["a", "b"], BODY, create=True) == [len(a) - 1, len(b) - 1]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from qindex.formats import foreign
-from qindex.formats.foreign import Findings, Tree
+from qindex.brokers import tree as foreign
+from qindex.brokers.tree import Findings, Tree
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from helpers import SMALL, content, crash, damage, files_of, put_files, queue_directory
 
 import qindex
-from qindex.formats.foreign import Findings, Tree
-from qindex.formats.native_replay import NativeLog
-from qindex.formats.replay import Replay
+from qindex.brokers.tree import Findings, Tree
+from qindex.native.log import NativeLog
+from qindex.native.replay import Replay
 from qindex.testing import SimulatedDisk
 
 NAME = "q"
@@ -125,23 +125,27 @@ def test_without_the_option_nothing_is_kept_and_what_was_kept_stays(tmp_path):
 
 
 def test_history_begins_behind_a_gap(run, tmp_path):
-    with qindex.open(tmp_path / "s", **SMALL, keep_history=PLENTY) as store:
-        live(store.queue(NAME), 500, 1)
+    with qindex.open(tmp_path / "s", segment_entries=16, keep_history=PLENTY) as store:
+        queue = store.queue(NAME)
+        for _ in range(3):  # five flushes; the fourth and the fifth each end a segment
+            for _ in range(2):
+                queue.publish_many([b"x"] * 16)
+                queue.flush()
+                queue.ack_many(queue.get_many(10))
+                queue.flush()
+            queue.ack_many(queue.get_many(12))
+            queue.flush()
     folder = queue_directory(tmp_path / "s", NAME)
     journals = sorted(int(n.split(".")[1]) for n in past(tmp_path / "s") if n.endswith(".jif"))
+    assert journals == list(range(2, 17))
     assert verify(run, tmp_path / "s")["flushes"] == len(journals)
-    (folder / "past.6.jif").unlink()
-    assert verify(run, tmp_path / "s")["flushes"] == len(journals) - 5
-    # Now it begins with segments. What the first flush behind that took away is gone, too.
-    segments = [n for n in past(tmp_path / "s") if not n.endswith(".jif")]
-    gone = min(epoch for n in segments if (epoch := int(n.split(".")[1])) > 6)
-    for name in segments:
-        if name.startswith(f"past.{gone}."):
-            (folder / name).unlink()
+    (folder / "past.8.jif").unlink()
+    assert verify(run, tmp_path / "s")["flushes"] == len(journals) - 7
+    (folder / "past.10.2.idx").unlink()  # the journal of epoch 9 begins with this segment
     code, _, err = run("replay", tmp_path / "s", NAME)
     assert code == 0
     assert "history begins behind this journal" in err
-    assert 0 < verify(run, tmp_path / "s")["flushes"] < len(journals) - 5
+    assert verify(run, tmp_path / "s")["flushes"] == len(journals) - 9
     (folder / f"past.{journals[-1]}.jif").unlink()
     assert verify(run, tmp_path / "s")["flushes"] == 0
 

@@ -132,7 +132,7 @@ def test_who_waits_already_gets_it_when_the_lease_ends(queue):
 def test_leases_of_several_queues_and_of_the_newest(disk, simulated):
     a, b = simulated.queue("a"), simulated.queue("b")
     b.publish(b"x")
-    assert simulated.get(["a", "b"], lease=2).queue == "b"
+    assert simulated.get(["a", "b"], lease=2, create=True).queue == "b"
     a.publish(b"y")
     assert a.get_newest(lease=2).body == b"y"
     disk.advance(2)

@@ -3,8 +3,16 @@
 import c_tests
 import pytest
 
+SLOW = {"faults", "faults_times"}  # each call and each allocation fails once
 
-@pytest.mark.parametrize("name", c_tests.C_TESTS)
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
+        for name in c_tests.C_TESTS
+    ],
+)
 def test_a_room_passes_its_own_tests(name, rooms):
     outcome = rooms.outcome(name)
     assert outcome.code == 0, outcome.err

@@ -53,9 +53,9 @@ def test_a_priority_that_cannot_be_is_refused(store, queue, priority):
     for publish in (
         lambda: queue.publish(b"x", priority=priority),
         lambda: queue.publish_many([b"x"], priority=priority),
-        lambda: store.publish(["orders"], b"x", priority=priority),
+        lambda: store.publish(["orders"], b"x", priority=priority, create=True),
     ):
-        with pytest.raises(ValueError, match="priority must be 0 to 255"):
+        with pytest.raises(ValueError, match="priority must be a whole number from 0 to 255"):
             publish()
     with pytest.raises(TypeError):
         queue.publish(b"x", priority="high")

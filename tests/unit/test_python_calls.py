@@ -43,7 +43,6 @@ def test_both_ways_give_the_same(queue):
     one, other = queue.get(), queue._get()
     assert (one.body, other.body) == (b"quick", b"usual")
     assert other.req_id == one.req_id + 1
-    assert repr(one._details) == repr(other._details)
     queue.ack(one)
     queue._ack(other)
     with pytest.raises(qindex.AlreadyAcked):
@@ -75,13 +74,13 @@ def test_the_body_may_be_named(queue):
 
 @pytest.mark.parametrize("req_id", [-1, 1 << 64])
 def test_a_number_that_is_no_req_id_is_refused(queue, req_id):
-    with pytest.raises(OverflowError):
+    with pytest.raises(ValueError, match="a ReqId must be"):
         queue.ack(req_id)
 
 
-@pytest.mark.parametrize("thing", ["text", None, 1.0, object()])
+@pytest.mark.parametrize("thing", [b"text", None, 1.0, object()])
 def test_what_is_no_message_cannot_be_acked(queue, thing):
-    with pytest.raises(AttributeError):
+    with pytest.raises(TypeError, match="a Message, its ReqId or its token is needed"):
         queue.ack(thing)
 
 
@@ -137,7 +136,7 @@ def test_a_store_that_always_syncs_takes_the_usual_way(tmp_path):
 
 def test_calls_belong_to_one_queue(queue):
     with pytest.raises(RuntimeError):
-        queue._attach(1, Message, None, True)
+        queue._attach(1, Message, Details("q"), True, True)
     queue.publish(b"body")
     assert queue.get().body == b"body"
 

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from qindex import _core
-from qindex.native import QueueCalls, to_req_ids
+from qindex.calls import QueueCalls, to_deliveries
+from qindex.message import Details, Message
 
 pytest.importorskip("_testcapi", reason="CPython's own test module, which makes allocations fail")
 
@@ -17,7 +18,7 @@ HEAD = """
 import sys, _testcapi, qindex
 from array import array
 from qindex.message import Details, Message
-from qindex.native import QueueCalls, join_bodies, to_req_ids
+from qindex.calls import QueueCalls, join_bodies, to_deliveries
 
 store = qindex.open(sys.argv[1], sync="never")
 queue = store.queue("q")
@@ -90,21 +91,20 @@ assert refused >= 10, refused
     child(tmp_path, script)
 
 
-def test_a_get_of_another_priority_without_memory_takes_nothing(tmp_path):
-    """What a message says of its priority is made once for each, and may be what fails."""
+def test_a_get_of_a_message_with_details_without_memory_takes_nothing(tmp_path):
     script = """
 refused = 0
 for n in range(30):
     queue = store.queue(f"q{n}")
-    queue.publish(b"body" * 100, priority=9)
+    queue.publish(b"body" * 100, priority=9, headers={"a": "b"}, ttl=1000)
     refused += attempt(queue.get, n)
     stats = queue.stats()
     assert stats.ready + stats.unacked == 1
 assert refused >= 5, refused
 queue.purge()
-queue.publish(b"x", priority=9)
+queue.publish(b"x", priority=9, headers={"a": "b"})
 message = queue.get()
-assert message.priority == 9 and message.body == b"x"
+assert (message.priority, message.body, message.headers) == (9, b"x", {"a": "b"})
 """
     child(tmp_path, script)
 
@@ -123,7 +123,7 @@ assert repr(message).startswith("<Message") and message.queue == "q" and message
 
 def test_calls_without_memory_get_no_queue(tmp_path):
     script = """
-attach = lambda: QueueCalls()._attach(1, Message, None, True)
+attach = lambda: QueueCalls()._attach(1, Message, Details("q"), True, True)
 assert sum(each_allocation_fails(attach)) >= 2
 """
     child(tmp_path, script)
@@ -147,7 +147,7 @@ while not module and refused < 1000:
     finally:
         _testcapi.remove_mem_hooks()
 assert refused >= 10, refused
-assert module.QueueCalls().get and module.to_req_ids([1])
+assert module.QueueCalls().get and module.to_deliveries([1])
 """
     run(script, _core.__file__)
 
@@ -171,7 +171,7 @@ def test_acks_and_messages_without_memory_are_refused(tmp_path):
 queue.publish_many([b"body"] * 4)
 messages = queue.get_many(4)
 details = messages[0]._details
-assert sum(each_allocation_fails(lambda: to_req_ids(messages))) >= 1
+assert sum(each_allocation_fails(lambda: to_deliveries(messages))) >= 1
 assert sum(each_allocation_fails(lambda: Message(5, b"", details))) >= 1
 queue.ack_many(messages)
 assert len(queue) == 0
@@ -193,17 +193,18 @@ assert refused >= 4 and len(queue) % len(bodies) == 0, (refused, len(queue))
 
 
 def test_calls_that_belong_to_no_queue_say_so():
-    calls = QueueCalls()
-    for arguments in (("x",), (1, 5, None, True), (1, int, None, True)):
+    calls, rest = QueueCalls(), (Details("q"), True, True)
+    for arguments in (("x",), (1, 5, *rest), (1, int, *rest), (1, Message, 5, True, True)):
         with pytest.raises(TypeError):
             calls._attach(*arguments)
-    with pytest.raises(TypeError):
-        calls._plain_messages("x")
+    for call in (lambda: calls._message(0, 0, True), lambda: calls._messages(1, 0, 0)):
+        with pytest.raises(RuntimeError):
+            call()
     with pytest.raises(AttributeError):
         calls.publish(b"x", ttl=1)
 
 
 @pytest.mark.parametrize("messages", [5, [object()], [1, -1], [1 << 64]])
 def test_what_has_no_req_id_is_refused(messages):
-    with pytest.raises((TypeError, AttributeError, OverflowError)):
-        to_req_ids(messages)
+    with pytest.raises((TypeError, ValueError)):
+        to_deliveries(messages)

@@ -1,7 +1,7 @@
 """get, get_many, ack, nack, purge: who has a message, and what a refusal leaves behind."""
 
 import pytest
-from helpers import bodies, crash, ids, queue_directory
+from helpers import asked_for, bodies, crash, ids, queue_directory
 
 import qindex
 
@@ -61,10 +61,10 @@ def test_acks_may_come_in_any_order(queue):
 
 def test_acking_nothing_changes_nothing(queue):
     fill(queue)
-    before = queue.stats()
+    before = asked_for(queue.stats())
     queue.ack_many([])
     queue.nack_many([])
-    assert queue.stats() == before
+    assert asked_for(queue.stats()) == before
 
 
 def refusals(queue):
@@ -94,18 +94,22 @@ def refusals(queue):
 @pytest.mark.parametrize("flushed", [False, True], ids=["journal", "flushed"])
 @pytest.mark.parametrize("io", ["mmap", "pwrite"])
 def test_a_refused_settlement_leaves_no_trace(open_store, io, flushed, number):
-    queue = open_store(io=io, max_journal_entries=1000, idle=60).queue("orders")  # no own flush
+    # Nothing is flushed or marked as durable by the worker while the figures are compared.
+    quiet = {"max_journal_entries": 1000, "idle": 60, "sync": "never"}
+    queue = open_store(io=io, **quiet).queue("orders")
     fill(queue)
     queue.get_many(5)
     queue.ack(0)
     if flushed:
         queue.flush()
     error, refused = refusals(queue)[number]
-    queue.sync()  # the worker does not change the figures now
-    before, listed = queue.stats(), [(m.req_id, m.delivery_count) for m in queue.browse()]
+    before, listed = (
+        asked_for(queue.stats()),
+        [(m.req_id, m.delivery_count) for m in queue.browse()],
+    )
     with pytest.raises(error):
         refused()
-    assert queue.stats() == before
+    assert asked_for(queue.stats()) == before
     assert [(m.req_id, m.delivery_count) for m in queue.browse()] == listed
     queue.ack_many([1, 2, 3, 4])
 
@@ -123,9 +127,9 @@ def test_a_negative_or_too_big_id_is_refused(queue):
     fill(queue, 1)
     queue.get()
     for odd in (-1, 2**64):
-        with pytest.raises((OverflowError, qindex.UnknownMessage)):
+        with pytest.raises(ValueError, match="a ReqId must be"):
             queue.ack(odd)
-        with pytest.raises((OverflowError, qindex.UnknownMessage)):
+        with pytest.raises(ValueError, match="a ReqId must be"):
             queue.ack_many([odd])
     with pytest.raises(qindex.UnknownMessage):
         queue.ack(2**63 + 5)
@@ -248,7 +252,7 @@ def test_browse_sees_ready_and_unacked_in_order_and_changes_nothing(queue):
     fill(queue)
     queue.get_many(10)
     queue.ack_many([2, 3])
-    before = queue.stats().dirty_count
+    before = queue.dirty_count
     expected = [i for i in range(40) if i not in (2, 3)]
     assert ids(queue.browse()) == expected
     assert ids(queue.browse(3, 20)) == [i for i in expected if 3 <= i < 20]
@@ -322,11 +326,10 @@ def test_a_purge_that_cannot_read_a_segment_changes_nothing(open_store):
     segment = queue_directory(store.path, "a") / "1.idx"
     moved = segment.rename(segment.with_name("moved"))
     segment.mkdir()
-    before = queue.stats()
+    assert (queue.ready, queue.dirty_count) == (60, 0)
     with pytest.raises(qindex.DiskError):
         queue.purge()
-    after = queue.stats()
-    assert (after.ready, after.dirty_count) == (before.ready, before.dirty_count) == (60, 0)
+    assert (queue.ready, queue.dirty_count) == (60, 0)
     segment.rmdir()
     moved.rename(segment)
     assert queue.purge() == 60

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qindex.formats import amqp10, rabbitmq_write
-from qindex.formats.amqp import AmqpError, decode_properties
-from qindex.formats.rabbitmq import open_node
-from qindex.formats.rabbitmq_amqp10 import to_field
-from qindex.formats.rabbitmq_container import annotate, read_container
-from qindex.formats.rabbitmq_message import MessageError, read_message
-from qindex.formats.rabbitmq_properties import encode_basic, flat, split_properties, split_table
+from qindex.brokers import amqp10
+from qindex.brokers.amqp import AmqpError, decode_properties
+from qindex.brokers.rabbitmq import write as rabbitmq_write
+from qindex.brokers.rabbitmq.amqp10_messages import to_field
+from qindex.brokers.rabbitmq.container import annotate, read_container
+from qindex.brokers.rabbitmq.directory import open_node
+from qindex.brokers.rabbitmq.message import MessageError, read_message
+from qindex.brokers.rabbitmq.properties import encode_basic, flat, split_properties, split_table
 
 # Made by the modules of RabbitMQ 4.3.5: tools/make_containers.escript says how.
 SAMPLES = Path(__file__).parents[1] / "compat" / "data" / "rabbitmq_containers.tsv"

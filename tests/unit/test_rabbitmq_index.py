@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qindex.formats.foreign import FINDINGS_PER_FILE_MAX, Findings, Source, Tree
-from qindex.formats.rabbitmq_queue import Counts, Live, scan_queue
+from qindex.brokers.rabbitmq.queue import Counts, Live, scan_queue
+from qindex.brokers.tree import FINDINGS_PER_FILE_MAX, Findings, Source, Tree
 
 SLOTS = 8
 
@@ -149,7 +149,7 @@ def test_deliver_and_ack_without_a_publish_are_counted_and_ignored(folder: Path)
 
 
 @given(st.integers(0, 500))
-def test_a_torn_last_record_of_a_journal_is_a_note(
+def test_a_torn_last_record_of_a_journal_is_suspected(
     tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:
     folder = made(tmp_path_factory.mktemp("queue"))
@@ -162,21 +162,24 @@ def test_a_torn_last_record_of_a_journal_is_a_note(
     torn = (len(data) - min(cut, len(data))) % len(whole[0])
     # The start of a record can be nothing but zeros.
     assert kinds(findings) in ([["torn tail"], ["zero tail"]] if torn else [[]])
-    assert all(finding.severity == "note" for finding in findings.kept)
+    assert all(finding.severity == "suspected" for finding in findings.kept)
 
 
-def test_zeros_at_the_end_of_a_journal_are_a_note(folder: Path) -> None:
+def test_zeros_at_the_end_of_a_journal_are_suspected(folder: Path) -> None:
     fill(folder, Publish(0).in_journal() + bytes(10_000), {})
     live, _, findings = scan(folder)
     assert live == [0]
     assert kinds(findings) == ["zero tail"]
+    assert findings.kept[0].severity == "suspected"
 
 
-def test_a_file_of_zeros_holds_nothing(folder: Path) -> None:
+def test_a_file_of_zeros_is_damaged(folder: Path) -> None:
     fill(folder, b"", {0: bytes(5000)})
     live, counts, findings = scan(folder)
     assert (live, counts.published) == ([], 0)
-    assert kinds(findings) == ["zero tail"]
+    assert [(finding.kind, finding.severity) for finding in findings.kept] == [
+        ("zero tail", "damage")
+    ]
 
 
 @pytest.mark.parametrize("wrong", [-20, -1, 1, 3, 40, 5000, 1 << 30])

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from qindex.formats.foreign import Findings, Tree
-from qindex.formats.rabbitmq_index_v2 import acked_seqs, read_stored_term
-from qindex.formats.rabbitmq_message import MessageError
-from qindex.formats.rabbitmq_queue import Counts, scan_queue
+from qindex.brokers.rabbitmq.doubts import Doubts, Slots
+from qindex.brokers.rabbitmq.index_v2 import acked_seqs, read_stored_term
+from qindex.brokers.rabbitmq.message import MessageError
+from qindex.brokers.rabbitmq.queue import Counts, scan_queue
+from qindex.brokers.tree import Findings, Tree
 
 ID = bytes(range(16))
 TERM = b"\x83h\x01m\x00\x00\x00\x04body"
@@ -162,9 +163,21 @@ def test_acked_messages_are_those_whose_entries_were_written_before(folder: Path
     slots = [NOTHING, in_store(), ACKED, NOTHING, ACKED]
     assert acked(folder, header(b"RCQI", 100, 200) + b"".join(slots)) == [102, 104]
     many = [NOTHING] * 20_000 + [ACKED, NOTHING, ACKED[:31]]
-    assert acked(folder, header(b"RCQI", 100, 30_000) + b"".join(many)) == [20_100]
+    assert acked(folder, header(b"RCQI", 30_000, 60_000) + b"".join(many)) == [50_000]
 
 
 def test_a_header_that_promises_more_entries_than_there_are_costs_nothing(folder: Path) -> None:
-    assert acked(folder, header(b"RCQI", 0, 1 << 47) + ACKED) == [0]
+    assert acked(folder, header(b"RCQI", 1 << 46, 1 << 47) + ACKED) == [1 << 46]
     assert acked(folder, b"RCQI") == []
+
+
+def test_the_gaps_of_a_file_whose_header_promises_more_than_32_bits_are_counted(
+    folder: Path,
+) -> None:
+    (folder / "0.qi").write_bytes(header(b"RCQI", 0, 1 << 45) + in_store() + NOTHING + in_store())
+    findings, counts = Findings(), Counts()
+    tree = Tree(folder.parent, findings)
+    doubts = Doubts(tree, "q", findings, Slots())
+    numbers = list(scan_queue(tree, "q", 8, findings, counts, doubts))
+    tree.close()
+    assert (len(numbers), doubts.gaps.missing) == (1, 1)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qindex.formats import rabbitmq_message
-from qindex.formats.amqp import Properties, decode_properties, encode_properties
-from qindex.formats.rabbitmq_message import Content, MessageError, read_message
-from qindex.formats.rabbitmq_properties import encode_basic
+from qindex.brokers.amqp import Properties, decode_properties, encode_properties
+from qindex.brokers.rabbitmq import message as rabbitmq_message
+from qindex.brokers.rabbitmq.message import Content, MessageError, read_message
+from qindex.brokers.rabbitmq.properties import encode_basic
 
 
 def atom(name: str, utf8: bool) -> bytes:

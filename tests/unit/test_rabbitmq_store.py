@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qindex.formats.foreign import Findings, Tree
-from qindex.formats.rabbitmq_store import MessageStore, Place, read_copies, read_store
+from qindex.brokers.rabbitmq.store import MessageStore, Place, read_copies, read_store
+from qindex.brokers.tree import Findings, Tree
 
 
 def msg_id(number: int) -> bytes:

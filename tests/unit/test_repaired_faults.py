@@ -13,7 +13,8 @@ import time
 from helpers import twice
 
 import qindex
-from qindex._core import ffi, lib
+from qindex._core import lib
+from qindex.native.records import records
 
 MANIFEST = 3
 
@@ -130,14 +131,11 @@ def test_a_get_may_step_over_any_number_of_expired_messages(tmp_path):
         assert len(queue) == 0
 
 
-def test_a_dump_shows_every_record_of_a_big_batch(tmp_path):
+def test_every_record_of_a_big_batch_is_found(tmp_path):
     with qindex.open(tmp_path / "a", sync="never", embed_below=65536) as store:
         store.queue("q").publish_many([b"x" * 60_000] * 300)
         raw = journal_of(tmp_path / "a").read_bytes()
-    offset, line, publishes = ffi.new("uint64_t *"), ffi.new("char[512]"), 0
-    while publishes <= 300 and lib.qi_dump(raw, len(raw), offset, line, 512) > 0:
-        publishes += b"publish" in ffi.string(line)
-    assert publishes == 300
+    assert [record.verb for record in records(raw)].count("publish") == 300
 
 
 def test_what_is_published_during_a_sync_is_synced_by_the_next_one(tmp_path):
@@ -148,9 +146,9 @@ def test_what_is_published_during_a_sync_is_synced_by_the_next_one(tmp_path):
             while time.perf_counter() < end:
                 queue.publish(b"b" * 200)
             end = time.perf_counter() + 10  # the interval is 5 ms, but a disk may be slow
-            while queue.stats().unsynced_bytes and time.perf_counter() < end:
+            while queue.stats().unsynced_bytes:  # a flush may append to the journal later
+                assert time.perf_counter() < end
                 time.sleep(0.001)
-            assert queue.stats().unsynced_bytes == 0
 
 
 def test_compact_from_several_threads_right_after_open_counts_every_reference(tmp_path):

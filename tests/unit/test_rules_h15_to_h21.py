@@ -16,6 +16,7 @@ import pytest
 from helpers import SMALL, content, crash, damage, files_of, ids, put_files, queue_directory, twice
 
 import qindex
+from qindex.testing import SimulatedDisk, abandon, tick
 
 QUIET = {**SMALL, "max_journal_entries": 10_000, "idle": 3600}  # no flush but on demand
 
@@ -84,8 +85,8 @@ def test_h15_unfinished_output_of_a_compaction_is_removed(open_store):
     assert leftover.exists()
 
 
-def test_h17_a_clock_set_back_revives_nothing(open_store, tmp_path):
-    """The floor of the clock is in store.meta: here it is an hour ahead of the machine's clock."""
+def test_h17_a_clock_that_was_ahead_is_told_and_changes_nothing(open_store, tmp_path):
+    """store.meta says that some session's clock was an hour ahead of the machine's."""
     store = open_store()
     store.queue("a").publish_many([b"1", b"2"], expires_at=[time.time() + 1800, None])
     store.close()
@@ -96,7 +97,10 @@ def test_h17_a_clock_set_back_revives_nothing(open_store, tmp_path):
     meta.write_bytes(twice(data))
     for _ in range(2):
         store = open_store()
-        assert ids(store.queue("a").get_many(2)) == [1]
+        assert ids(store.queue("a").get_many(2)) == [0, 1]
+        [finding] = store.findings
+        assert finding.severity == "note"
+        assert "the clock says" in finding.text
         store.close()
 
 
@@ -199,6 +203,30 @@ def test_h19_transients_live_through_a_clean_close(open_store):
     fill(store.queue("a"), persistent=False)
     store.close()
     assert len(open_store().queue("a")) == 40
+
+
+@pytest.mark.parametrize("end", ["kill", "power cut"])
+@pytest.mark.parametrize("at_rest", [False, True])
+def test_h19_transients_die_with_the_process_also_in_a_queue_at_rest(at_rest, end):
+    disk = SimulatedDisk(seed=1)
+    store = qindex.open("/", disk=disk, idle=1.0)
+    queue = store.queue("a")
+    queue.publish_many([b"0", b"1"], persistent=False)
+    queue.publish(b"2")
+    store.sync()
+    for _ in range(3):
+        disk.advance(2)
+        tick(store) if at_rest else None
+    assert ("journal.alt" in "".join(disk.files())) == at_rest, "its files were closed"
+    left = disk.kill() if end == "kill" else disk.power_cut(seed=7)
+    abandon(store)
+    with qindex.open("/", disk=left, read_only=True) as store:
+        seen = [m.body for m in store.queue("a", create=False).browse()]
+    assert seen == [b"0", b"1", b"2"], "nobody has found out yet how it ended"
+    for _ in range(2):
+        with qindex.open("/", disk=left) as store:
+            found = [(m.body, m.redelivered) for m in store.queue("a").browse()]
+        assert found == [(b"2", True)]
 
 
 def test_h20_a_signal_in_the_middle_of_a_call_changes_nothing(store):

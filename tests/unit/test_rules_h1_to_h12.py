@@ -225,7 +225,7 @@ def test_h8_confirmed_messages_survive_with_their_bodies(open_store):
     for io in ("mmap", "pwrite"):
         store = open_store(io=io)
         req_id = store.queue("a").publish(b"C" * 3000, confirm=True)
-        store.publish(["a", "b"], b"D" * 3000, confirm=True)
+        store.publish(["a", "b"], b"D" * 3000, confirm=True, create=True)
         crash(store)
         store = open_store()
         assert [m.body[:1] for m in store.queue("a").browse(req_id)] == [b"C", b"D"]

@@ -1,4 +1,4 @@
-"""RUNBOOK.rst is run: each `$ command` in it prints what stands below it."""
+"""docs/rescue/runbook.rst is run: each `$ command` in it prints what stands below it."""
 
 import doctest
 import re
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-RUNBOOK = Path(__file__).parents[2] / "RUNBOOK.rst"
+RUNBOOK = Path(__file__).parents[2] / "docs/rescue/runbook.rst"
 UNPACK = "tar xf"  # the one command that is not run: the node is there already
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 PICTURE_BYTES_MAX = 100_000

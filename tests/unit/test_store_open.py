@@ -78,7 +78,7 @@ def test_a_forked_child_may_not_use_the_parents_store(store, queue):
         store.check,
         store.queues,
         lambda: store.queue("new"),
-        lambda: store.publish(["orders"], b"child"),
+        lambda: store.publish(["orders"], b"child", create=True),
         lambda: store.delete_queue("orders"),
     ]
     for use in uses:
@@ -274,3 +274,11 @@ except qindex.StoreClosed:
     print("closed")
 """
     assert run_python(script, tmp_path / "s") == "closed\n"
+
+
+@pytest.mark.parametrize("path", ["a\0b", b"a\0b"])
+def test_a_path_with_a_nul_is_refused_and_nothing_is_made(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="NUL"):
+        qindex.open(path)
+    assert list(tmp_path.iterdir()) == []

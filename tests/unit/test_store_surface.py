@@ -109,7 +109,7 @@ def test_a_queue_made_anew_under_a_deleted_name_is_empty(store):
 
 
 def test_deleting_a_fan_out_target_keeps_the_body_for_the_others(store):
-    store.publish(["a", "b"], b"F" * 3000)
+    store.publish(["a", "b"], b"F" * 3000, create=True)
     store.delete_queue("a")
     store.compact()
     assert store.queue("b").get().body == b"F" * 3000
@@ -159,7 +159,9 @@ def test_open_takes_text_and_path_objects(tmp_path):
     ids=lambda options: "-".join(f"{key}={value}" for key, value in options.items()),
 )
 def test_an_option_that_makes_no_sense_is_refused(tmp_path, options):
-    with pytest.raises(ValueError, match=next(iter(options))):
+    with pytest.raises(
+        TypeError if options == {"embed_below": 1.5} else ValueError, match=next(iter(options))
+    ):
         qindex.open(tmp_path / "data", **options)
 
 
@@ -170,7 +172,7 @@ def test_another_segment_size_than_at_creation_is_a_format_error(open_store):
     assert open_store(segment_entries=0).stats().segment_entries == 16
 
 
-@pytest.mark.parametrize("version", [0, 2, 255])
+@pytest.mark.parametrize("version", [0, 3, 255])
 def test_another_format_version_is_a_format_error(open_store, tmp_path, version):
     open_store().close()
     meta = tmp_path / "data" / "store.meta"
@@ -223,7 +225,7 @@ def test_a_closed_store_refuses_everything_and_closes_twice(store, queue):
         store.check,
         store.stats,
         store.compact,
-        lambda: store.publish(["orders"], b""),
+        lambda: store.publish(["orders"], b"", create=True),
         lambda: store.delete_queue("orders"),
         lambda: queue.publish(b""),
         lambda: queue.publish_many([b""]),

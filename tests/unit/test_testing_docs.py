@@ -14,11 +14,12 @@ import qindex.testing
 from qindex.testing import find
 from qindex.testing.adapters.naive import Naive
 
-README = Path(qindex.testing.__file__).with_name("README.rst").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/testing/index.rst").read_text(encoding="utf-8")
 
 
 def test_the_example_is_the_adapter_that_ships():
-    assert textwrap.indent(inspect.getsource(Naive), "    ") in README
+    assert textwrap.indent(inspect.getsource(Naive), "    ") in PAGE
 
 
 def test_the_example_is_found_out(capsys):
@@ -28,7 +29,7 @@ def test_the_example_is_found_out(capsys):
 
 
 def test_the_example_is_a_test_file_that_fails_for_the_right_reason(tmp_path):
-    block = README.partition(".. code-block:: python\n")[2].partition("\n``pytest`` runs it")[0]
+    block = PAGE.partition(".. code-block:: python\n")[2].partition("\n``pytest`` runs it")[0]
     (tmp_path / "test_naive.py").write_text(textwrap.dedent(block))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_naive.py"],
@@ -45,7 +46,7 @@ def test_the_example_is_a_test_file_that_fails_for_the_right_reason(tmp_path):
 
 def test_every_promise_is_explained():
     for name in qindex.testing.Promise.__dataclass_fields__:
-        assert f"``{name}``" in README
+        assert f"``{name}``" in PAGE
 
 
 def test_names_that_do_not_exist_are_told():

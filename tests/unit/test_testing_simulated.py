@@ -6,7 +6,7 @@ import pytest
 from helpers import SMALL, damage
 
 import qindex
-from qindex.testing import SimulatedDisk, abandon, tick
+from qindex.testing import SimulatedDisk, _sim, abandon, tick
 
 
 def open_on(disk, **options):
@@ -173,3 +173,30 @@ def test_two_disks_with_one_seed_hold_the_same_files():
         return disk.files()
 
     assert files() == files()
+
+
+# ---- the disk as the core takes it ----
+
+
+def test_the_core_has_no_simulated_disk():
+    assert [name for name in dir(qindex._core.lib) if "sim" in name.lower()] == []
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [(0, "no disk for a store"), (8, "layout"), (12, "layout"), (16, "layout")],
+    ids=["magic", "version", "size of the disk", "size of its calls"],
+)
+def test_a_disk_of_another_layout_is_refused(disk, place, why):
+    capsule = _sim.ffi.buffer(_sim.ffi.cast("char *", disk.capsule), 20)
+
+    class Changed:
+        @property
+        def capsule(self):
+            address = disk.capsule
+            capsule[place] = bytes([capsule[place][0] ^ 1])
+            return address
+
+    with pytest.raises(ValueError, match=why):
+        qindex.open("/", disk=Changed())
+    qindex.open("/", disk=disk).close()

@@ -1,17 +1,19 @@
 """Everything at once, from many threads: each message comes out exactly once, nobody hangs.
 
 With the GIL the threads take turns, and only what goes through cffi runs at the same time. Under a
-Python without it (README.rst), publish, get and ack run at the same time too, on one queue object,
-and so do the pools, caches and checks of qindex/*.py: then these tests are about those. All loops
-have an end that is a count, not a time.
+Python without it (docs/guide/), publish, get and ack run at the same time too, on one queue object,
+and so do the pools, caches and checks of qindex/*.py: then these tests are about those. No loop
+goes on for ever.
 """
 
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
 import sysconfig
 import threading
+import time
 from random import Random
 
 import pytest
@@ -22,7 +24,7 @@ import qindex
 KNOBS = {**SMALL, "max_journal_entries": 500, "segment_entries": 64}
 PRODUCERS = CONSUMERS = 8
 PER_PRODUCER = 300
-TURNS_MAX = 100_000  # of a consumer, far more than it needs
+PATIENCE = 120  # seconds, until which a test has failed
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +34,12 @@ def _short_turns():
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(before)
+
+
+def turns():
+    """Numbers from 0 on, for a loop that another thread ends; it does not go on for ever."""
+    end = time.monotonic() + PATIENCE
+    return itertools.takewhile(lambda _: time.monotonic() < end, itertools.count())
 
 
 def at_once(*works):
@@ -87,7 +95,7 @@ def take(queue, way):
 def consumer(queue, number, ended, acked):
     def consume():
         dice = Random(number)
-        for _ in range(TURNS_MAX):
+        for _ in turns():
             if len(ended) == PRODUCERS and len(queue) == 0:
                 return
             messages = take(queue, dice.randrange(6))
@@ -200,6 +208,7 @@ class Clerk:
 def test_what_eight_threads_do_to_three_queues_adds_up(open_store):
     store = open_store(**KNOBS)
     names = ["a", "b", "c"]
+    store.create_queues(names)  # publish() to several creates none of them
     clerks = [Clerk(store, names, seed) for seed in range(8)]
     at_once(*clerks)
     left = sum(len(store.queue(name)) for name in names)
@@ -282,7 +291,7 @@ def test_what_returned_before_the_store_was_closed_is_there_at_the_next_open(ope
     enough = threading.Barrier(6)  # the publishers, and two that close
 
     def publish(number):
-        for i in range(TURNS_MAX):
+        for i in turns():
             body = b"%d:%d" % (number, i)
             queue.publish(body)
             published[number].append(body)
@@ -290,7 +299,7 @@ def test_what_returned_before_the_store_was_closed_is_there_at_the_next_open(ope
                 enough.wait()
 
     def settle(number):
-        for i in range(TURNS_MAX):
+        for i in turns():
             if (message := queue.get(timeout=None if number % 2 else 0)) is None:
                 continue
             if i % 5 == 0:
@@ -300,7 +309,7 @@ def test_what_returned_before_the_store_was_closed_is_there_at_the_next_open(ope
                 acked[number].append(message.body)
 
     def look():
-        for _ in range(TURNS_MAX):
+        for _ in turns():
             list(queue.browse())
             queue.flush()
             queue.sync()
@@ -354,7 +363,7 @@ def test_an_import_does_not_turn_the_gil_on():
 import sys
 is_on = getattr(sys, "_is_gil_enabled", lambda: True)
 before = is_on()
-import qindex, qindex.aio, qindex.compat, qindex.compat.queuelib, qindex.diskqueue
+import qindex, qindex.aio, qindex.compat, qindex.compat.queuelib, qindex.compat.diskqueue
 assert is_on() == before
 """
     own = {name: value for name, value in os.environ.items() if name != "PYTHON_GIL"}

@@ -36,7 +36,7 @@ def test_a_time_below_zero_is_refused(store, queue, timeout):
         lambda: queue.get(timeout=timeout),
         lambda: queue.get_many(1, timeout=timeout),
         lambda: queue.get_many(0, timeout=timeout),
-        lambda: store.get(["orders"], timeout=timeout),
+        lambda: store.get(["orders"], timeout=timeout, create=True),
     ):
         with pytest.raises(ValueError, match="timeout"):
             get()
@@ -64,7 +64,7 @@ PUBLISHES = {
     "headers": lambda store, queue: queue.publish(b"a", headers={"n": 1}),
     "big": lambda store, queue: queue.publish(b"a" * 100_000),
     "batch": lambda store, queue: queue.publish_many([b"a", b"b"]),
-    "fan-out": lambda store, queue: store.publish(["other", "orders"], b"a"),
+    "fan-out": lambda store, queue: store.publish(["other", "orders"], b"a", create=True),
 }
 
 
@@ -110,7 +110,7 @@ def test_several_queues_are_asked_in_order_of_preference(store):
 def test_each_of_several_queues_wakes(store, count):
     names = [f"q{i}" for i in range(count)]
     for name in names[:: max(1, count // 3)]:
-        getter = Getter(lambda: store.get(names, timeout=LONG))
+        getter = Getter(lambda: store.get(names, timeout=LONG, create=True))
         asleep(getter)
         store.queue(name).publish(b"x" * 100_000)
         message = getter.result()
@@ -132,7 +132,7 @@ def test_close_ends_every_wait(open_store, get):
     calls = {
         "get": lambda: queue.get(timeout=None),
         "get_many": lambda: queue.get_many(3, timeout=LONG),
-        "several": lambda: store.get(["b", "a"], timeout=LONG),
+        "several": lambda: store.get(["b", "a"], timeout=LONG, create=True),
     }
     getters = [Getter(calls[get]) for _ in range(3)]
     asleep(*getters)
@@ -233,11 +233,11 @@ def test_a_wait_leaves_an_idle_queue_asleep(open_store):
 def test_who_is_woken_and_takes_something_else_passes_it_on(store):
     """One waits for both queues and takes from the first: the other must hear of the second."""
     second = store.queue("second")
-    both = Getter(lambda: store.get(["first", "second"], timeout=LONG))
+    both = Getter(lambda: store.get(["first", "second"], timeout=LONG, create=True))
     asleep(both)
     one = Getter(lambda: second.get(timeout=LONG))
     asleep(one)
-    store.publish(["second", "first"], b"a")
+    store.publish(["second", "first"], b"a", create=True)
     assert both.result().queue == "first"
     assert one.result().queue == "second"
 
@@ -253,7 +253,7 @@ def test_on_a_disk_for_one_thread_time_passes_instead():
         assert lib.qi_store_clock_us(store._handle) == before
         begin = time.monotonic()
         assert queue.get(timeout=3600) is None
-        assert store.get(["a", "b"], timeout=0.5) is None
+        assert store.get(["a", "b"], timeout=0.5, create=True) is None
         assert time.monotonic() - begin < PATIENCE
         assert lib.qi_store_clock_us(store._handle) - before == pytest.approx(3600.5e6, abs=10)
         with pytest.raises(ValueError, match="one thread"):

@@ -140,8 +140,8 @@ def scan_native(path: Path) -> int:
     import pyarrow.compute as pc
 
     from qindex._core import lib
-    from qindex.formats.foreign import Findings, Tree
-    from qindex.formats.native_messages import MessageFiles
+    from qindex.brokers.tree import Findings, Tree
+    from qindex.native.messages import MessageFiles
     from qindex.spark import columns
 
     publishes = 0
@@ -172,10 +172,10 @@ def check_native(path: Path) -> int:
 
 
 def make_rabbitmq(path: Path, messages: int, body_bytes: int, embed_below: int = 4096) -> int:
-    from qindex.formats import rabbitmq_write
-    from qindex.formats.amqp import Properties, encode_properties
-    from qindex.formats.rabbitmq_message import Content
-    from qindex.formats.rabbitmq_write import VhostWriter, new_msg_id
+    from qindex.brokers.amqp import Properties, encode_properties
+    from qindex.brokers.rabbitmq import write as rabbitmq_write
+    from qindex.brokers.rabbitmq.message import Content
+    from qindex.brokers.rabbitmq.write import VhostWriter, new_msg_id
 
     rabbitmq_write.EMBED_BYTES_MAX = embed_below - 1  # type: ignore[misc]
     body = random.Random(1).randbytes(body_bytes)
@@ -203,7 +203,7 @@ def make_rabbitmq_many(path: Path, messages: int) -> int:
 
 def scan_rabbitmq(path: Path) -> int:
     """Opening reads the indexes and the heads of stored bodies: what is live, and what is not."""
-    from qindex.formats.reader import open_node, total
+    from qindex.brokers.reader import open_node, total
 
     with open_node(path) as node:
         assert not node.findings
@@ -212,14 +212,14 @@ def scan_rabbitmq(path: Path) -> int:
 
 def read_rabbitmq(path: Path) -> int:
     """Every live message with its body, headers and properties, as Python objects."""
-    from qindex.formats.reader import open_node
+    from qindex.brokers.reader import open_node
 
     with open_node(path) as node:
         return sum(1 for queue in node.queues for _ in queue.messages())
 
 
-COLUMNS = "qindex.spark.columns qindex.formats.native_messages pyarrow.compute"
-READER = "qindex.formats.rabbitmq"
+COLUMNS = "qindex.spark.columns qindex.native.messages pyarrow.compute"
+READER = "qindex.brokers.rabbitmq.directory"
 # Name: what makes the directory, what reads it, and the modules that are imported before.
 WORKS: dict[str, tuple[Callable[[Path, int], int], Callable[[Path], int], str]] = {
     "qindex, embedded: scan": (make_embedded, scan_native, COLUMNS),

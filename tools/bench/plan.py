@@ -1,13 +1,14 @@
 """What is measured: the rows of the table with their targets, and the steps of a round."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from systems import System
 from works import FLOORS, FLUSH_BATCH
 
 SMALL, LARGE = 100, 1024  # body sizes in bytes
-RATE, MS, MB, BYTES, TIMES = "/s", "ms", "MB", "B", "x"
+RATE, MS, MB, BYTES, TIMES, NUMBER = "/s", "ms", "MB", "B", "x", ""
+QUEUE_COUNTS = (1000, 10_000, 100_000)
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,23 @@ class Row:
             return None
         return value >= self.target if self.more_is_better else value <= self.target
 
+
+# How many queues is chosen on the command line: the rows are of the first, second ... number.
+QUEUES_ROWS = tuple(
+    Row(f"queues_{figure}_q{place}", f"{{q{place}}} queues, 256 open files: {label}", unit, target)
+    for place in range(1, len(QUEUE_COUNTS) + 1)
+    for figure, label, unit, target in (
+        ("create", "create_queues, durable", RATE, 2000),
+        ("publish", "publish to each in turn", RATE, 20_000),
+        ("get", "get + ack one of each", RATE, None),
+        ("memory", "memory of a queue in use", BYTES, None),
+        ("descriptors", "descriptors of the process", NUMBER, None),
+        ("close_ms", "close", MS, None),
+        ("reopen_ms", "open", MS, None),
+        ("first_use", "first get + ack after it", RATE, None),
+        ("close_again_ms", "close after that", MS, None),
+    )
+)
 
 ROWS = (
     Row("publish", "publish, one call each", RATE, 2.5e6, "0.38 M/s go-diskqueue"),
@@ -71,6 +89,7 @@ ROWS = (
     Row("dead_redrive", "dead letters: redrive", RATE),
     Row("aio_cycle", "asyncio: publish + get + ack, each awaited", RATE),
     Row("disk_after_compaction", "disk after compaction / live bytes", TIMES, 1.5, any_size=True),
+    *QUEUES_ROWS,
 )
 
 
@@ -116,9 +135,12 @@ class Step:
     suffix: str = ""  # appended to the figures' names
     seconds_max: float = 1.0
     rounds_max: int = 1000
+    count_min: int = 2000
 
     def smaller(self, divisor: int) -> "Step":
-        counts = {size: max(count // divisor, 2000) for size, count in self.counts.items()}
+        counts = {
+            size: max(count // divisor, self.count_min) for size, count in self.counts.items()
+        }
         return replace(self, counts=counts, seconds_max=self.seconds_max / 20, rounds_max=1)
 
 
@@ -170,8 +192,18 @@ STEPS = (
 QUICK_DIVISOR = 50
 
 
-def steps(*, quick: bool) -> tuple[Step, ...]:
-    return tuple(step.smaller(QUICK_DIVISOR) for step in STEPS) if quick else STEPS
+def queues_steps(queue_counts: Sequence[int]) -> tuple[Step, ...]:
+    """One for each number of queues."""
+    works = ("queues_fill", "queues_reopen")
+    return tuple(
+        Step(works, is_qindex, {SMALL: count}, suffix=f"_q{place}", rounds_max=1, count_min=20)
+        for place, count in enumerate(queue_counts, 1)
+    )
+
+
+def steps(*, quick: bool, queue_counts: Sequence[int] = QUEUE_COUNTS) -> tuple[Step, ...]:
+    chosen = (*STEPS, *queues_steps(queue_counts))
+    return tuple(step.smaller(QUICK_DIVISOR) for step in chosen) if quick else chosen
 
 
 def waiting_counts(chosen: tuple[Step, ...]) -> dict[str, str]:
@@ -188,7 +220,8 @@ def count_text(count: float) -> str:
 
 
 def labels(chosen: tuple[Step, ...]) -> dict[str, str]:
-    counts = waiting_counts(chosen)
+    places = {f"q{place}": "-" for place in range(1, len(QUEUE_COUNTS) + 1)}
+    counts = {**places, **waiting_counts(chosen)}
     return {row.figure: row.label.format(**counts) for row in ROWS}
 
 

@@ -234,3 +234,31 @@ class PersistQueueSqlite(System):
 
     def close(self) -> None:
         self._queue.close()
+
+
+class Huey(System):
+    """huey.storage.SqliteStorage: its queue alone, without the tasks that huey puts into it."""
+
+    name = "huey, SQLite"
+    settings = "SqliteStorage, WAL, fsync=False (True where durable); no task, no worker"
+    on_kill9 = "keeps all; what a worker has taken is gone"
+    on_power_cut = "may lose the last commits; nothing with fsync=True"
+    package = "huey"
+    module = "huey.storage"
+    commit_is_sync = True
+    fills_fast = False
+
+    def __init__(self, directory: Path, *, durable: bool = False) -> None:
+        storage = importlib.import_module("huey.storage")
+        self._queue = storage.SqliteStorage(filename=str(directory / "queue"), fsync=durable)
+        self.publish = self._queue.enqueue
+        self.get = self._queue.dequeue
+
+    def sync(self) -> None:
+        """With fsync=True every call has synced already."""
+
+    def body(self, message: Any) -> bytes:
+        return bytes(message)
+
+    def close(self) -> None:
+        self._queue.close()

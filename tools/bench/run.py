@@ -52,6 +52,13 @@ class Measurement:
         return all(fnmatch(self.label, p) if "*" in p else p in self.label for p in patterns)
 
 
+def queue_counts(text: str) -> tuple[int, ...]:
+    counts = tuple(int(word) for word in text.split(","))
+    if not 1 <= len(counts) <= len(plan.QUEUE_COUNTS) or min(counts) < 1:
+        raise ValueError(text)
+    return counts
+
+
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="rounds (5)")
@@ -63,6 +70,13 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         metavar="PATTERN",
         help="only measurements whose 'SYSTEM WORK SIZE' contains this, such as qindex or single "
         "(repeat to narrow; see --list)",
+    )
+    parser.add_argument(
+        "--queues",
+        type=queue_counts,
+        default=plan.QUEUE_COUNTS,
+        metavar="N,N",
+        help="numbers of queues for the rows with many queues (1000,10000,100000)",
     )
     parser.add_argument("--list", action="store_true", help="list the measurements of a round")
     parser.add_argument("--dir", type=Path, help="where the data go, on a real disk (temp folder)")
@@ -78,7 +92,7 @@ def measurements(
     everything: dict[str, type[System] | None] = dict.fromkeys(FLOORS if with_floor else ())
     everything.update(systems)
     for round_number in range(1 if options.quick else options.rounds):
-        for step in plan.steps(quick=options.quick):
+        for step in plan.steps(quick=options.quick, queue_counts=options.queues):
             for body_bytes in step.counts:
                 for key, system in everything.items():
                     chosen = Measurement(step, body_bytes, key, round_number)
@@ -173,6 +187,8 @@ def command_line(options: argparse.Namespace) -> str:
     """The command without folders, which say nothing to another reader."""
     words = ["python", "tools/bench/run.py"]
     words += ["--quick"] if options.quick else ["--rounds", str(options.rounds)]
+    if options.queues != plan.QUEUE_COUNTS:
+        words += ["--queues", ",".join(map(str, options.queues))]
     for pattern in options.only:
         words += ["--only", pattern]
     for name in ("json", "rst"):
@@ -235,7 +251,7 @@ def main(arguments: list[str]) -> int:
         shutil.rmtree(data)
     report = table.Report(
         results=results,
-        labels=plan.labels(plan.steps(quick=options.quick)),
+        labels=plan.labels(plan.steps(quick=options.quick, queue_counts=options.queues)),
         systems=systems,
         versions=versions,
         missing=missing,

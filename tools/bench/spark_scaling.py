@@ -117,6 +117,7 @@ def draw(rows: list[dict[str, Any]], out: Path) -> None:
     matplotlib.use("agg")
     from matplotlib import pyplot
 
+    pyplot.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "qindex"})  # small, the same
     figure, axes = pyplot.subplots(figsize=(7.5, 4.6), layout="constrained")
     for name, colour in COLOURS.items():
         mine = [row for row in rows if row["what"] == name]

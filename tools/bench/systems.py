@@ -269,6 +269,7 @@ def registry() -> dict[str, type[System]]:
         "sqlite": Sqlite,
         "persistqueue-file": rivals.PersistQueueFile,
         "persistqueue-sqlite": rivals.PersistQueueSqlite,
+        "huey": rivals.Huey,
     }
 
 

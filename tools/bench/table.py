@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from plan import BYTES, FLOOR_NAMES, LARGE, MB, MS, RATE, ROWS, SMALL, TIMES, Row
+from plan import BYTES, FLOOR_NAMES, LARGE, MB, MS, NUMBER, RATE, ROWS, SMALL, TIMES, Row
 from results import Results
 from systems import System
 
@@ -42,7 +42,7 @@ def number(value: float | None, unit: str) -> str:
         return NOTHING
     if unit != RATE:
         text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-        return text + {MS: " ms", MB: " MB", BYTES: " B", TIMES: " x"}[unit]
+        return text + {MS: " ms", MB: " MB", BYTES: " B", TIMES: " x", NUMBER: ""}[unit]
     for size, prefix in ((1e6, "M"), (1e3, "k")):
         # What would round up to 1000 k is 1 M.
         if value >= size * 0.9995:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import works_many
 import works_queues
 from floor import Floor
 from loops import (
@@ -289,6 +290,7 @@ WORKS: dict[str, Callable[[Job], Figures]] = {
     "reopen_floor": reopen_floor,
     "compaction": compaction,
     **works_queues.WORKS,
+    **works_many.WORKS,
 }
 
 

@@ -1,4 +1,4 @@
-"""The works for what a queue does besides first in, first out (QUEUES.rst). works.py runs them."""
+"""The works for what a queue does besides first in, first out (docs/guide/). works.py runs them."""
 
 import asyncio
 import random

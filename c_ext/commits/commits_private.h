@@ -1,0 +1,20 @@
+/* commits_private.h - what the files of commits/ share. */
+#ifndef QI_COMMITS_PRIVATE_H
+#define QI_COMMITS_PRIVATE_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#define QI_LOG_MORE (UINT64_C(1) << 20) /* address space behind the size at which a log is full */
+
+struct qi_log_name {
+    char text[32];
+};
+
+static inline struct qi_log_name qi_log_name(uint64_t number) {
+    struct qi_log_name name;
+    snprintf(name.text, sizeof name.text, "%llu.log", (unsigned long long)number);
+    return name;
+}
+
+#endif

@@ -1,0 +1,480 @@
+/* open.c - reads the commit logs when a store is opened, and finds the COPYs of a queue (see
+ * commits.h).
+ *
+ * Nothing is believed that has no valid checksum; the seed comes from the file's name, so a log
+ * with a damaged header is read all the same. COPYs need not be read from the medium: they are
+ * written into journals, which are synced before anybody sees them.
+ */
+#include "commits/commits.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "commits/commits_private.h"
+
+#define QI_JOURNAL_BYTES_MAX (UINT64_C(1) << 30) /* FORMAT.rst, section 8 */
+
+/* ---- the table of queues ---- */
+
+static struct qi_copied *place_of(const struct qi_commits *commits, const uint8_t *identity) {
+    uint32_t at = (uint32_t)qi_get64(identity) & (commits->copied_room - 1);
+    while (commits->copied[at].first &&
+           memcmp(commits->copied[at].identity, identity, QI_IDENTITY_SIZE) != 0)
+        at = (at + 1) & (commits->copied_room - 1);
+    return &commits->copied[at];
+}
+
+/* At most half of the places are taken. False: no memory. */
+static bool has_place(struct qi_commits *commits) {
+    if (2 * (commits->copied_count + 1) <= commits->copied_room)
+        return true;
+    struct qi_commits wider = {.copied_room = commits->copied_room ? 2 * commits->copied_room : 64};
+    wider.copied = calloc(wider.copied_room, sizeof *wider.copied);
+    if (!wider.copied)
+        return false;
+    for (uint32_t i = 0; i < commits->copied_room; i++)
+        if (commits->copied[i].first)
+            *place_of(&wider, commits->copied[i].identity) = commits->copied[i];
+    free(commits->copied);
+    commits->copied = wider.copied;
+    commits->copied_room = wider.copied_room;
+    return true;
+}
+
+/* NULL: nothing is known of it, or it was recovered. */
+static struct qi_copied *find(const struct qi_commits *commits, const uint8_t *identity) {
+    if (!commits || commits->copied_room == 0)
+        return NULL;
+    struct qi_copied *copied = place_of(commits, identity);
+    return copied->oldest ? copied : NULL;
+}
+
+static bool has_copy_room(struct qi_commits *commits) {
+    if (commits->copies_count < commits->copies_room)
+        return true;
+    uint32_t room = commits->copies_room ? 2 * commits->copies_room : 1024;
+    struct qi_copy *copies = realloc(commits->copies, room * sizeof *copies);
+    if (!copies)
+        return false;
+    commits->copies = copies;
+    commits->copies_room = room;
+    return true;
+}
+
+static int note_copy(struct qi_commits *commits, struct qi_commit_log *log,
+                     const struct qi_frame *frame) {
+    const uint8_t *payload = frame->payload, *identity = payload + QI_COPY_IDENTITY;
+    if (!has_copy_room(commits) || !has_place(commits))
+        return qi_fail(QI_E_MEMORY, "no memory to read the commit log");
+    struct qi_copied *copied = place_of(commits, identity);
+    commits->copies[commits->copies_count++] =
+        (struct qi_copy){.log = log,
+                         .at = frame->offset,
+                         .epoch = qi_get64(payload + QI_COPY_EPOCH),
+                         .offset = qi_get64(payload + QI_COPY_OFFSET),
+                         .size = frame->length - QI_COPY_BYTES};
+    if (copied->first) {
+        commits->copies[copied->last - 1].next = commits->copies_count;
+    } else {
+        memcpy(copied->identity, identity, QI_IDENTITY_SIZE);
+        copied->first = commits->copies_count;
+        copied->oldest = log;
+        log->needed++;
+        commits->copied_count++;
+    }
+    copied->last = commits->copies_count;
+    return 0;
+}
+
+/* ---- reading a log ---- */
+
+static bool header_is_whole(const uint8_t *header) {
+    return memcmp(header, QI_COMMITS_MAGIC, 8) == 0 &&
+           qi_get32(header + QI_JH_CRC) == qi_crc32c(0, header, QI_JH_CRC);
+}
+
+/* A version that is not known is refused. *whole: both copies are as they should be. */
+static int check_header(const struct qi_commits *commits, const struct qi_journal *journal,
+                        bool *whole) {
+    const uint8_t *first = journal->tape.memory, *second = first + QI_JOURNAL_HEADER_COPY;
+    *whole = false;
+    if (journal->tape.allocated < QI_JOURNAL_START)
+        return 0;
+    bool is_first = header_is_whole(first), is_second = header_is_whole(second);
+    const uint8_t *header = is_first ? first : second;
+    if (!is_first && !is_second)
+        return 0;
+    if (qi_get32(header + QI_JH_VERSION) > QI_FORMAT_NEWEST)
+        return qi_fail(QI_E_NEWER,
+                       "commits/%s has format version %u, this qindex reads versions 1 to %u: use "
+                       "a matching release",
+                       qi_log_name(journal->epoch).text, qi_get32(header + QI_JH_VERSION),
+                       QI_FORMAT_NEWEST);
+    *whole = is_first && is_second && memcmp(first, second, QI_JH_SIZE) == 0 &&
+             memcmp(header + QI_JH_IDENTITY, commits->identity, QI_IDENTITY_SIZE) == 0 &&
+             qi_get64(header + QI_JH_EPOCH) == journal->epoch;
+    return 0;
+}
+
+static void report_scan(struct qi_store *store, const struct qi_journal *journal,
+                        const struct qi_scan *scan, bool whole) {
+    char file[48];
+    snprintf(file, sizeof file, "commits/%s", qi_log_name(journal->epoch).text);
+    if (!whole && scan->mark > 0)
+        qi_report(store, true, "", file, 0, "a copy of its header is damaged");
+    if (scan->torn_bytes)
+        qi_report(store, false, "", file, scan->end,
+                  "a torn tail of %llu bytes was cut: nothing in it was ever confirmed",
+                  (unsigned long long)scan->torn_bytes);
+    if (scan->damaged)
+        qi_report(store, true, "", file, scan->first_damage,
+                  "%llu damaged place%s (%llu byte%s) among durable records of queues: those are "
+                  "lost that are not in the queues' journals, too",
+                  (unsigned long long)scan->damaged, qi_plural(scan->damaged),
+                  (unsigned long long)scan->damaged_bytes, qi_plural(scan->damaged_bytes));
+}
+
+/* Those of a log that is older than the catalog are in that. All of them together, taken once more,
+ * change nothing: of each key the last one counts. */
+static int take_record(struct qi_store *store, struct qi_commit_log *log,
+                       const struct qi_frame *frame) {
+    char file[48];
+    snprintf(file, sizeof file, "commits/%s", qi_log_name(log->journal.epoch).text);
+    uint32_t kind = qi_get16(frame->payload);
+    if (kind != QI_KIND_DATA && kind != QI_KIND_DELETE)
+        return QI_EMPTY;
+    log->records++;
+    return qi_catalog_take(store, file, frame);
+}
+
+static int read_frames(struct qi_store *store, struct qi_commit_log *log, struct qi_scan *scan) {
+    struct qi_commits *commits = store->commits;
+    uint64_t offset = QI_JOURNAL_START;
+    struct qi_frame frame;
+    int error = 0;
+    while (!error && qi_journal_next(&log->journal, scan, &offset, &frame)) {
+        if (frame.type != QI_FRAME_EXTENDED || frame.length < QI_KIND_SIZE)
+            continue;
+        uint32_t kind = qi_get16(frame.payload);
+        if (kind == QI_KIND_COPY && frame.length > QI_COPY_BYTES &&
+            qi_get64(frame.payload + QI_COPY_OFFSET) < QI_JOURNAL_BYTES_MAX)
+            error = note_copy(commits, log, &frame);
+        else if ((error = take_record(store, log, &frame)) == QI_EMPTY)
+            error =
+                kind >= QI_KIND_SKIPPED
+                    ? 0
+                    : qi_fail(QI_E_NEWER,
+                              "commits/%s has a frame of kind %u, which this qindex does not know: "
+                              "use a newer release",
+                              qi_log_name(log->journal.epoch).text, kind);
+    }
+    return error;
+}
+
+/* What is behind the end becomes zeros (H4), and the session goes on there. A log that has any
+ * damage is left as it is. */
+static void go_on_in(struct qi_commits *commits, struct qi_commit_log *log,
+                     const struct qi_scan *scan, bool whole) {
+    struct qi_journal *journal = &log->journal;
+    commits->goes_on = false;
+    if (!whole || scan->damaged || scan->cut_short)
+        return;
+    if (qi_journal_cut_tail(journal, scan->end) != 0)
+        return;
+    journal->tail = scan->end;
+    journal->synced = scan->end; /* all of it came from the medium */
+    journal->marked = scan->mark;
+    journal->keep_free = commits->keep_free;
+    commits->goes_on = true;
+}
+
+static int load_all(struct qi_journal *journal, struct qi_scan *scan) {
+    int error = qi_tape_load(&journal->tape, 0, UINT64_MAX);
+    if (!error)
+        qi_journal_scan(journal, UINT64_MAX, scan);
+    return error;
+}
+
+/* The session goes on behind it, so it has to be what the medium has (H12): the cache may have a
+ * header or frames that a failed sync of an earlier session left there. */
+static int load_durable(struct qi_journal *journal, struct qi_scan *scan) {
+    struct qi_tape *tape = &journal->tape;
+    int error = QI_BUG(log_barrier_left_out) ? 0 : tape->disk->ops->sync(tape->disk, tape->file);
+    if (!error && !QI_BUG(log_barrier_left_out))
+        error = qi_tape_forget(tape, 0, QI_JOURNAL_START);
+    if (!error)
+        error = qi_tape_load(tape, 0, QI_JOURNAL_START);
+    if (!error && QI_BUG(log_barrier_left_out))
+        return load_all(journal, scan);
+    return error ? error : qi_journal_scan_medium(journal, scan);
+}
+
+/* When the log was begun there was a newer one. */
+static void report_catalog_gone(struct qi_store *store, uint64_t number) {
+    qi_report(store, true, "", "catalog", 0,
+              "it is missing, or older than commits/%s: what it had of data and settings is lost; "
+              "put a copy of it back",
+              qi_log_name(number).text);
+}
+
+static int open_log(struct qi_store *store, uint64_t number) {
+    struct qi_commits *commits = store->commits;
+    struct qi_disk *disk = commits->disk;
+    bool reading = store->options.read_only;
+    struct qi_log_name name = qi_log_name(number);
+    int file =
+        disk->ops->open(disk, commits->dir, name.text, reading ? QI_OPEN_READ : QI_OPEN_WRITE);
+    if (file == -ENOENT && reading)
+        return 0; /* the writer gave it up just now */
+    struct qi_commit_log *log = file < 0 ? NULL : calloc(1, sizeof *log);
+    if (!log) {
+        if (file >= 0)
+            disk->ops->close(disk, file);
+        return qi_fail_disk(file < 0 ? file : -ENOMEM, "cannot open commits", name.text);
+    }
+    uint64_t mapped = reading ? 0 : commits->bytes_max + QI_LOG_MORE;
+    struct qi_tape *tape = &log->journal.tape;
+    struct qi_scan scan;
+    int error = qi_tape_open(tape, disk, file, mapped, commits->use_mapping);
+    qi_journal_use(&log->journal, commits->identity, number);
+    if (!error)
+        error = reading ? load_all(&log->journal, &scan) : load_durable(&log->journal, &scan);
+    if (error) {
+        qi_tape_close(tape);
+        free(log);
+        return qi_fail_disk(error, "cannot read commits", name.text);
+    }
+    *(commits->newest ? &commits->newest->newer : &commits->oldest) = log;
+    commits->newest = log;
+    commits->number = number;
+    bool whole;
+    error = check_header(commits, &log->journal, &whole);
+    if (error)
+        return error;
+    report_scan(store, &log->journal, &scan, whole);
+    if (whole && qi_get64(tape->memory + QI_LH_CATALOG) > commits->catalog)
+        report_catalog_gone(store, number);
+    error = read_frames(store, log, &scan);
+    if (!error && !reading)
+        go_on_in(commits, log, &scan, whole);
+    return error;
+}
+
+/* ---- which logs there are ---- */
+
+struct numbers {
+    uint64_t *items;
+    size_t count, room;
+    bool incomplete;
+};
+
+static void note_number(void *context, const char *name) {
+    struct numbers *numbers = context;
+    size_t digits = strspn(name, "0123456789");
+    if (digits == 0 || digits > 18 || name[0] == '0' || strcmp(name + digits, ".log") != 0)
+        return;
+    if (numbers->count == numbers->room) {
+        size_t room = numbers->room ? 2 * numbers->room : 8;
+        uint64_t *items = realloc(numbers->items, room * sizeof *items);
+        numbers->incomplete = numbers->incomplete || !items;
+        if (!items)
+            return;
+        numbers->items = items;
+        numbers->room = room;
+    }
+    numbers->items[numbers->count++] = strtoull(name, NULL, 10);
+}
+
+static int by_number(const void *left, const void *right) {
+    uint64_t one = *(const uint64_t *)left, other = *(const uint64_t *)right;
+    return (one > other) - (one < other);
+}
+
+static int open_all(struct qi_store *store) {
+    struct qi_commits *commits = store->commits;
+    struct numbers numbers = {0};
+    int error = commits->disk->ops->list(commits->disk, commits->dir, note_number, &numbers);
+    if (!error && numbers.incomplete)
+        error = -ENOMEM;
+    if (error)
+        error = qi_fail_disk(error, "cannot list", "commits");
+    if (!error && numbers.count)
+        qsort(numbers.items, numbers.count, sizeof *numbers.items, by_number);
+    for (size_t i = 0; i < numbers.count && !error; i++) {
+        bool last = i + 1 == numbers.count && !store->options.read_only;
+        if (last && qi_catalog_draft(commits, numbers.items[i], qi_wall_us(store)) != 0)
+            error = qi_fail(QI_E_MEMORY, "no memory for the catalog");
+        if (!error)
+            error = open_log(store, numbers.items[i]);
+    }
+    free(numbers.items);
+    return error;
+}
+
+/* The directory; for a reader 1 if there is none. */
+static int open_dir(struct qi_store *store) {
+    struct qi_commits *commits = store->commits;
+    struct qi_disk *disk = commits->disk;
+    int error = 0;
+    if (!store->options.read_only)
+        error = disk->ops->make_dir(disk, store->root, "commits");
+    if (error && error != -EEXIST)
+        return qi_fail_disk(error, "cannot create", "commits");
+    commits->dir = disk->ops->open_dir(disk, store->root, "commits");
+    if (commits->dir == -ENOENT && store->options.read_only)
+        return 1;
+    if (commits->dir < 0)
+        return qi_fail_disk(commits->dir, "cannot open", "commits");
+    /* A log that is not there now must not come back in a power cut (H7). */
+    error = store->options.read_only ? 0 : disk->ops->sync_dir(disk, commits->dir);
+    return error ? qi_fail_disk(error, "cannot sync", "commits") : 0;
+}
+
+static void forget_all(struct qi_commits *commits) {
+    while (commits->oldest) {
+        struct qi_commit_log *log = commits->oldest;
+        commits->oldest = log->newer;
+        qi_tape_close(&log->journal.tape);
+        free(log);
+    }
+    free(commits->copies);
+    free(commits->copied);
+    free(commits->draft);
+    qi_data_free(&commits->data);
+    commits->newest = NULL;
+    commits->copies = NULL;
+    commits->copied = NULL;
+    commits->draft = NULL;
+    commits->copies_count = commits->copies_room = commits->copied_count = commits->copied_room = 0;
+    commits->number = commits->catalog = 0;
+}
+
+/* A reader beside a writer reads again until the catalog and the logs are of one moment. */
+static int read_all(struct qi_store *store) {
+    struct qi_commits *commits = store->commits;
+    uint32_t findings = store->findings_count;
+    for (int attempt = 0;; attempt++) {
+        int error = qi_catalog_read(store);
+        if (!error)
+            error = open_all(store);
+        if (!store->options.read_only || attempt == 100 || (error && error != QI_E_CORRUPT) ||
+            qi_catalog_number(store) == commits->catalog)
+            return error;
+        forget_all(commits);
+        qi_forget_findings(store, findings);
+    }
+}
+
+int qi_commits_open(struct qi_store *store) {
+    struct qi_commits *commits = store->commits = calloc(1, sizeof *commits);
+    if (!commits)
+        return qi_fail(QI_E_MEMORY, "no memory for the commit log");
+    *commits = (struct qi_commits){.disk = store->disk,
+                                   .dir = -1,
+                                   .use_mapping = store->use_mapping,
+                                   .bytes_max = store->options.commit_log_bytes
+                                                    ? store->options.commit_log_bytes
+                                                    : UINT64_C(64) << 20,
+                                   .keep_free = store->keep_free};
+    memcpy(commits->identity, store->identity, QI_IDENTITY_SIZE);
+    int error = open_dir(store);
+    if (!error)
+        error = read_all(store);
+    if (!error && QI_BUG(log_of_unread_queue_given_up))
+        qi_commits_all_taken(commits);
+    if (!error && !store->options.read_only)
+        qi_commits_release(commits);
+    return error > 0 ? 0 : error;
+}
+
+void qi_commits_close(struct qi_store *store) {
+    struct qi_commits *commits = store->commits;
+    if (!commits)
+        return;
+    /* Who waited for another thread's sync of a queue looks at it once more. */
+    for (uint32_t i = 0; i < store->queues_count; i++)
+        store->queues[i]->needs = NULL;
+    forget_all(commits);
+    if (commits->dir >= 0)
+        commits->disk->ops->close(commits->disk, commits->dir);
+    free(commits);
+    store->commits = NULL;
+}
+
+/* ---- the COPYs of a queue ---- */
+
+/* The frame was checked when the store was opened; what the disk gives now is checked again. */
+static int lay_one(struct qi_commits *commits, const struct qi_copy *copy, qi_put_fn put,
+                   void *context) {
+    const struct qi_journal *journal = &copy->log->journal;
+    struct qi_tape *tape = &copy->log->journal.tape;
+    uint64_t end = copy->at + QI_FRAME_HEADER + QI_COPY_BYTES + copy->size;
+    int error = commits->use_mapping ? qi_tape_load(tape, copy->at, end) : 0;
+    struct qi_frame frame;
+    if (error)
+        return qi_fail_disk(error, "cannot read commits", qi_log_name(journal->epoch).text);
+    if (qi_frame_read(journal->seed, tape->memory, end, copy->at, 0, &frame) != QI_FRAME_VALID)
+        return qi_fail_changed(qi_log_name(journal->epoch).text, "commits");
+    error = put(context, frame.payload + QI_COPY_BYTES, copy->size, copy->offset);
+    return error ? qi_fail_disk(error, "cannot write what the commit log has of", "a journal") : 0;
+}
+
+int qi_commits_lay(struct qi_commits *commits, const uint8_t *identity, uint64_t epoch,
+                   qi_put_fn put, void *context) {
+    const struct qi_copied *copied = find(commits, identity);
+    int error = 0;
+    for (uint32_t i = copied ? copied->first : 0; i && !error; i = commits->copies[i - 1].next) {
+        const struct qi_copy *copy = &commits->copies[i - 1];
+        if (copy->epoch == epoch || QI_BUG(copy_of_another_epoch))
+            error = lay_one(commits, copy, put, context);
+    }
+    return error;
+}
+
+uint64_t qi_commits_covered(const struct qi_commits *commits, const uint8_t *identity,
+                            uint64_t epoch) {
+    const struct qi_copied *copied = find(commits, identity);
+    uint64_t covered = 0;
+    for (uint32_t i = copied ? copied->first : 0; i; i = commits->copies[i - 1].next) {
+        const struct qi_copy *copy = &commits->copies[i - 1];
+        if (copy->epoch == epoch && copy->offset + copy->size > covered)
+            covered = copy->offset + copy->size;
+    }
+    return covered;
+}
+
+uint64_t qi_commits_epoch(const struct qi_commits *commits, const uint8_t *identity) {
+    const struct qi_copied *copied = find(commits, identity);
+    uint64_t epoch = 0;
+    for (uint32_t i = copied ? copied->first : 0; i; i = commits->copies[i - 1].next)
+        if (commits->copies[i - 1].epoch > epoch)
+            epoch = commits->copies[i - 1].epoch;
+    return epoch;
+}
+
+static void take(struct qi_copied *copied) {
+    copied->oldest->needed--;
+    copied->oldest = NULL;
+}
+
+void qi_commits_taken(struct qi_commits *commits, const uint8_t *identity) {
+    struct qi_copied *copied = find(commits, identity);
+    if (!copied)
+        return;
+    take(copied);
+    qi_commits_release(commits);
+}
+
+void qi_commits_all_taken(struct qi_commits *commits) {
+    if (!commits)
+        return;
+    for (uint32_t i = 0; i < commits->copied_room; i++)
+        if (commits->copied[i].oldest)
+            take(&commits->copied[i]);
+    free(commits->copies);
+    free(commits->copied);
+    commits->copies = NULL;
+    commits->copied = NULL;
+    commits->copies_count = commits->copies_room = commits->copied_count = commits->copied_room = 0;
+    qi_commits_release(commits);
+}

@@ -1,0 +1,211 @@
+/* disk.h - the only door to the operating system, and files whose bytes lie in memory.
+ *
+ * The only door to the operating system.
+ *
+ * Nothing else in the core calls it, so a simulated disk that stands behind the same door sees
+ * every byte, every sync and every name (crash tests depend on that). Rules of the door:
+ *   - a call returns 0 (or a count) or -errno; it never retries a sync; EINTR and short transfers
+ * are finished inside;
+ *   - names are single path components, opened below a directory handle, never through a symbolic
+ * link;
+ *   - files are created 0600, directories 0700; only regular files are opened.
+ */
+#ifndef QI_DISK_H
+#define QI_DISK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct qi_disk;
+struct qi_store;
+
+/* ---- disk ---- */
+
+enum qi_open_mode {
+    QI_OPEN_READ,   /* must exist */
+    QI_OPEN_WRITE,  /* must exist, read and write */
+    QI_OPEN_CREATE, /* created or opened, read and write */
+    QI_OPEN_FRESH,  /* created or emptied, read and write */
+};
+
+typedef void (*qi_list_fn)(void *context, const char *name);
+
+struct qi_disk_ops {
+    int (*open_root)(struct qi_disk *, const char *path, bool create);
+    int (*open_dir)(struct qi_disk *, int parent, const char *name);
+    int (*make_dir)(struct qi_disk *, int parent, const char *name);
+    int (*remove_dir)(struct qi_disk *, int parent, const char *name);
+    int (*list)(struct qi_disk *, int dir, qi_list_fn each, void *context);
+    uint64_t (*changed_us)(
+        struct qi_disk *,
+        int dir); /* when a name came or went, in steps of some ms; UINT64_MAX: not known */
+    int (*open)(struct qi_disk *, int dir, const char *name, enum qi_open_mode mode);
+    int (*rename)(struct qi_disk *, int from_dir, const char *from, int to_dir, const char *to);
+    int (*unlink)(struct qi_disk *, int dir, const char *name);
+    int (*close)(struct qi_disk *, int file);
+    int (*size)(struct qi_disk *, int file, uint64_t *size);
+    int64_t (*read)(struct qi_disk *, int file, void *bytes, size_t length, uint64_t offset);
+    int (*write)(struct qi_disk *, int file, const void *bytes, size_t length, uint64_t offset);
+    int (*allocate)(struct qi_disk *, int file,
+                    uint64_t size); /* blocks up to size, the file grows to it */
+    int (*truncate)(struct qi_disk *, int file, uint64_t size);
+    /* Zeros between the two offsets, below the file's size; the blocks stay. -EOPNOTSUPP where that
+     * cannot be had without writing them; if it fails, zeros may be there or not. */
+    int (*zero)(struct qi_disk *, int file, uint64_t from, uint64_t to);
+    void (*begin_sync)(struct qi_disk *,
+                       int file);            /* a help for a sync that follows; may be NULL */
+    int (*sync)(struct qi_disk *, int file); /* bytes and what is needed to find them */
+    int (*sync_dir)(struct qi_disk *, int dir);
+    /* Makes durable whatever was written before on the file system of this directory, by anybody. A
+     * write-back on it that failed since the handle was opened is an error, whether the file was
+     * open then or not. -EOPNOTSUPP: the system cannot do that, or cannot tell of such a
+     * failure. */
+    int (*sync_all)(struct qi_disk *, int dir);
+    bool (*is_same_disk)(struct qi_disk *, int dir, int other); /* one file system */
+    /* Clean pages that nobody maps, those of the two offsets too, and perhaps more of them. */
+    int (*drop_cache)(struct qi_disk *, int file, uint64_t from, uint64_t to);
+    int (*map)(struct qi_disk *, int file, uint64_t length,
+               uint8_t **memory); /* NULL file: plain memory */
+    void (*unmap)(struct qi_disk *, uint8_t *memory, uint64_t length);
+    /* Pages of a mapping are there when this returns 0: what cannot be read is an error now, not a
+     * signal later. */
+    int (*populate)(struct qi_disk *, uint8_t *memory, uint64_t length, bool to_write);
+    /* Takes the page tables of a mapping's range away at once; the bytes stay in the file. A sync
+     * would write-protect the pages one by one, with an interrupt to every processor for each. */
+    void (*settle)(struct qi_disk *, uint8_t *memory, uint64_t length);
+    uint32_t (*files_limit)(struct qi_disk *); /* descriptors, and mappings, of the process */
+    int (*lock)(struct qi_disk *,
+                int file); /* exclusive, for the life of the handle; -EWOULDBLOCK if held */
+    void (*unlock)(struct qi_disk *, int file); /* also for what a forked child inherited */
+    int (*free_bytes)(struct qi_disk *, int dir, uint64_t *bytes);
+    bool (*mapping_is_safe)(struct qi_disk *,
+                            int dir); /* local file system that keeps allocated blocks */
+    uint64_t (*wall_us)(struct qi_disk *);
+    uint64_t (*monotonic_us)(struct qi_disk *);
+    /* Of a disk for one thread: nobody could end a wait, so its clocks go on instead. */
+    void (*pass)(struct qi_disk *, uint64_t us);
+    void (*whoami)(struct qi_disk *, char *text, size_t room); /* process and host, for people */
+    void (*random)(struct qi_disk *, void *bytes, size_t length);
+};
+
+/* What the stores of a disk share: a bound on the descriptors that they hold (durable/files.c). */
+struct qi_pool {
+    pthread_mutex_t lock;    /* for `stores`; taken while a store's lock is held */
+    struct qi_store *stores; /* open ones */
+    atomic_int open;         /* descriptors that the engine holds, counted at the door */
+    atomic_int most;         /* how many that may be */
+    atomic_ullong uses;      /* grows whenever a queue becomes the last used one of its store */
+};
+
+struct qi_disk {
+    const struct qi_disk_ops *ops;
+    uint32_t many;        /* so many files are synced sooner all at once than one by one */
+    uint64_t growth_min;  /* tapes grow by at least this many bytes */
+    bool single_threaded; /* no worker thread: qi_store_tick does its work when it is called */
+    struct qi_pool pool;
+};
+
+/* How many descriptors one flush may use at a time, or the message files: an eighth of the bound,
+ * at most `most`. */
+static inline uint32_t qi_disk_share(const struct qi_disk *disk, uint32_t most) {
+    uint32_t all = (uint32_t)atomic_load_explicit(&disk->pool.most, memory_order_relaxed);
+    return all == 0 || all / 8 > most ? most : all >= 8 ? all / 8 : 1;
+}
+
+/* ---- bell ---- */
+
+/* What an event loop waits for: a descriptor, readable once it was rung. -errno. */
+int qi_bell_open(void);
+void qi_bell_ring(int bell);
+void qi_bell_close(int bell);
+
+/* ---- posix ---- */
+
+/* A disk that another extension module made (qindex.testing._sim), as it is handed over to the
+ * core. By the version and the sizes the core sees whether both were compiled from the same
+ * structs. */
+#define QI_DISK_CAPSULE "QIDISK\r\n"
+#define QI_DISK_LAYOUT  1u /* raised with each change of struct qi_disk or struct qi_disk_ops */
+struct qi_disk_capsule {
+    char magic[8]; /* QI_DISK_CAPSULE */
+    uint32_t layout, disk_size, ops_size;
+    struct qi_disk *disk;
+};
+
+extern struct qi_disk qi_disk_posix;
+
+/* A counter that a fork raises in the child: handles opened before are not the child's (H16). */
+unsigned qi_fork_generation(void);
+
+/* ---- tape ---- */
+
+/* A file whose bytes lie in memory: fill them, then tell.
+ *
+ * On a safe local file system the memory is a shared mapping of preallocated blocks: a store is the
+ * write, the kernel has the bytes, a killed process loses nothing and no system call was made.
+ * Elsewhere (and on a simulated disk) the memory is plain and qi_tape_wrote() passes the bytes on.
+ * The callers do the same in both cases.
+ */
+
+struct qi_tape {
+    struct qi_disk *disk;
+    int file;           /* -1: closed */
+    uint8_t *memory;    /* `mapped` bytes of address space; valid below `allocated` */
+    uint64_t mapped;    /* the most that this tape can hold */
+    uint64_t allocated; /* bytes that the file has */
+    uint64_t settled;   /* where the pages that came since the last sync begin, */
+    uint64_t ready;     /* and where they end; at most `allocated` */
+    bool told;          /* writes must be passed on */
+};
+
+/* Takes over `file`. Returns 0 or -errno (the file is closed then). */
+int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped,
+                 bool use_mapping);
+/* Makes what the file has between the two offsets appear in memory; until then only what is stored
+ * is there. */
+int qi_tape_load(struct qi_tape *tape, uint64_t from, uint64_t to);
+/* What was loaded is given up. Between the two offsets the cache gives it up, too: the next load
+ * asks the medium, and the size is what that says. */
+int qi_tape_forget(struct qi_tape *tape, uint64_t from, uint64_t to);
+/* 0, or -errno: what was written may not have reached the disk. The tape is closed all the same. */
+int qi_tape_close(struct qi_tape *tape);
+
+/* Makes `size` bytes usable. With keep_free > 0 it refuses (-ENOSPC) when the disk would have less
+ * than that left: publishes leave room for acks and flushes (H14). -EFBIG when the tape cannot hold
+ * it. */
+int qi_tape_reserve(struct qi_tape *tape, uint64_t size, uint64_t keep_free);
+
+/* The same for what is appended at `tail`, and if that is not long its pages are there, with a
+ * quarter as many ahead as came since the last sync: a page that is written to first costs a fault
+ * of its own, more than all else about a small message. Below `ready` there is no need to call
+ * this. */
+int qi_tape_make_ready(struct qi_tape *tape, uint64_t tail, uint64_t size, uint64_t keep_free);
+/* From that offset on they are not, as before a sync. */
+static inline void qi_tape_unready(struct qi_tape *tape, uint64_t from) {
+    tape->settled = from;
+    tape->ready = from;
+}
+
+/* Cuts the file to `size` and gives up what lies behind: stale bytes must not come back. */
+int qi_tape_cut(struct qi_tape *tape, uint64_t size);
+
+/* Zeros from `from` on. Where the file system can it does that with the blocks, of which it then
+ * has enough for what comes: sooner done than giving them back. More than some megabytes are cut: a
+ * recovery would have to read them. */
+int qi_tape_clear(struct qi_tape *tape, uint64_t from);
+
+/* Before a sync: the whole pages between two offsets leave the mapping at once. The sync would
+ * protect each that was written to, with an interrupt for every processor that runs a thread of
+ * this process. */
+void qi_tape_settle(struct qi_tape *tape, uint64_t from, uint64_t to);
+
+static inline int qi_tape_wrote(struct qi_tape *tape, uint64_t offset, uint64_t length) {
+    if (__builtin_expect(!tape->told, 1))
+        return 0;
+    return tape->disk->ops->write(tape->disk, tape->file, tape->memory + offset, length, offset);
+}
+
+#endif

@@ -1,0 +1,187 @@
+/* engine.c - what every layer above needs of a store: its lock, its clocks, its findings and its
+ * failure. */
+#define _GNU_SOURCE
+#include "engine/engine.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+int qi_files_warm(struct qi_queue *queue, struct qi_journal *journal) {
+    if (__builtin_expect(!journal->cold, 1))
+        return 0;
+    int error = qi_journal_warm(journal);
+    if (error)
+        return qi_fail_disk(error, "cannot read the journal of queue", queue->name);
+    if (journal->unproven &&
+        qi_files_prove(journal, queue->identity, journal->settled, journal->tail) != 0)
+        return qi_store_fail(queue->store, qi_fail(QI_E_OUTCOME, "%s",
+                                                   "the disk lost what was written to a journal"));
+    return 0;
+}
+
+void qi_forget_findings(struct qi_store *store, uint32_t since) {
+    while (store->findings_count > since) {
+        const struct qi_finding *finding = &store->findings[--store->findings_count];
+        free(finding->where);
+        free(finding->text);
+    }
+}
+
+int qi_append_failed(struct qi_queue *queue, int error) {
+    if (qi_is_disk_full(error))
+        return qi_fail(
+            QI_E_FULL,
+            "the disk is full: nothing was changed; ack messages or free space, then try again");
+    if (error == -EFBIG)
+        return qi_fail(QI_E_FULL, "the journal of queue %s is full: nothing was changed",
+                       queue->name);
+    return qi_store_fail(queue->store,
+                         qi_fail_disk(error, "cannot append to the journal of queue", queue->name));
+}
+
+struct timespec qi_time_after(uint64_t us) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + us % 1000000 * 1000;
+    until.tv_sec += (time_t)(us / 1000000 + ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    return until;
+}
+
+#define FINDINGS_MAX 10000u
+
+uint64_t qi_wall_sleep_us(const struct qi_store *store, uint64_t left) {
+    /* On a disk for one thread both clocks go on together, when somebody waits. */
+    return left > QI_STEP_US && !store->disk->single_threaded ? QI_STEP_US : left;
+}
+
+static void write_time(uint64_t us, char text[32]) {
+    time_t seconds = (time_t)(us / 1000000);
+    struct tm parts;
+    if (!gmtime_r(&seconds, &parts) || !strftime(text, 32, "%Y-%m-%d %H:%M:%S UTC", &parts))
+        snprintf(text, 32, "%llu s", (unsigned long long)(us / 1000000));
+}
+
+/* Steps that small are the work of NTP, or of a leap second. */
+#define STEP_TOLD_US (UINT64_C(2) * 1000000)
+
+void qi_note_clock(struct qi_store *store, uint64_t seen_us) {
+    uint64_t now = qi_wall_us(store);
+    seen_us = seen_us > now ? seen_us : now;
+    if (seen_us > store->latest_us)
+        store->latest_us = seen_us;
+    if (store->clock_told || store->latest_us <= now + STEP_TOLD_US)
+        return;
+    char text[32], before[32];
+    write_time(now, text);
+    write_time(store->latest_us, before);
+    qi_report(store, false, "", "", 0,
+              "the clock says %s, but it has said %s before: what was published meanwhile with a "
+              "delay or a time to live may be due, or expire, that much too late",
+              text, before);
+    store->clock_told = true;
+}
+
+int qi_store_usable(struct qi_store *store, bool to_write) {
+    if (__builtin_expect(store->fork_generation != qi_fork_generation(), 0))
+        return qi_fail(QI_E_FORKED, "this store was opened before a fork: open it anew in the "
+                                    "child, after the parent closed it");
+    if (__builtin_expect(store->closed || store->closing, 0))
+        return qi_fail(QI_E_CLOSED, "the store is closed");
+    if (__builtin_expect(store->failed != 0, 0))
+        return qi_fail(QI_E_FAILED,
+                       "an earlier write or sync failed (%s): what was not confirmed may be lost; "
+                       "close and reopen the store",
+                       store->why_failed);
+    if (to_write && store->options.read_only)
+        return qi_fail(QI_E_READ_ONLY, "the store was opened read-only");
+    return 0;
+}
+
+/* In a forked child who has the lock stayed in the parent and never gives it up. The verb is
+ * refused there (H16) before it looks at anything that the lock is for. */
+void qi_wait_for_lock(struct qi_store *store) {
+    if (store->fork_generation != qi_fork_generation())
+        return;
+    if (atomic_load_explicit(&store->returning, memory_order_relaxed)) {
+        pthread_mutex_lock(&store->gate);
+        pthread_mutex_unlock(&store->gate);
+    }
+    pthread_mutex_lock(&store->lock);
+}
+
+void qi_relock(struct qi_store *store) {
+    pthread_mutex_lock(&store->gate);
+    atomic_store(&store->returning, true);
+    pthread_mutex_lock(&store->lock);
+    atomic_store(&store->returning, false);
+    pthread_mutex_unlock(&store->gate);
+}
+
+int qi_store_fail(struct qi_store *store, int code) {
+    if (!store->failed) {
+        store->failed = code;
+        snprintf(store->why_failed, sizeof store->why_failed, "%s", qi_error_text());
+    }
+    pthread_cond_broadcast(&store->changed);
+    qi_wake_all(store);
+    return code;
+}
+
+void qi_report(struct qi_store *store, bool damage, const char *directory, const char *file,
+               uint64_t offset, const char *format, ...) {
+    if (store->findings_count == FINDINGS_MAX)
+        return;
+    if (store->findings_count == store->findings_room) {
+        uint32_t room = store->findings_room ? store->findings_room * 2 : 16;
+        struct qi_finding *findings = realloc(store->findings, room * sizeof *findings);
+        if (!findings)
+            return;
+        store->findings = findings;
+        store->findings_room = room;
+    }
+    char text[512], where[128];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    snprintf(where, sizeof where, "%s%s%s%s", directory[0] ? "queues/" : "", directory,
+             directory[0] && file[0] ? "/" : "", file);
+    if (store->findings_count == FINDINGS_MAX - 1)
+        snprintf(text, sizeof text, "more was found than is kept here");
+    struct qi_finding finding = {damage, strdup(where), offset, 0, 0, strdup(text)};
+    if (finding.where && finding.text)
+        store->findings[store->findings_count++] = finding;
+    else
+        free(finding.where), free(finding.text);
+}
+
+void qi_report_lost(struct qi_store *store, uint64_t lost) {
+    if (store->findings_count > 0 && store->findings_count < FINDINGS_MAX)
+        store->findings[store->findings_count - 1].lost = lost;
+}
+
+void qi_report_orphans(struct qi_store *store, const char *directory, const char *file,
+                       uint64_t orphans) {
+    bool one = orphans == 1;
+    qi_report(store, true, directory, file, 0,
+              "%llu deliver%s or ack%s without a publish %s ignored", (unsigned long long)orphans,
+              one ? "y" : "ies", one ? "" : "s", one ? "was" : "were");
+    if (store->findings_count > 0 && store->findings_count < FINDINGS_MAX)
+        store->findings[store->findings_count - 1].orphans = orphans;
+}
+
+bool qi_is_short_of_space(struct qi_store *store) {
+    uint64_t left = 0;
+    return store->disk->ops->free_bytes(store->disk, store->root, &left) == 0 &&
+           left < store->keep_free;
+}
+
+void qi_wake_worker(struct qi_store *store) {
+    pthread_mutex_lock(&store->sleep);
+    pthread_cond_signal(&store->work);
+    pthread_mutex_unlock(&store->sleep);
+}

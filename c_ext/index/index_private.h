@@ -1,0 +1,63 @@
+/* index_private.h - what the files of index/ share. */
+#ifndef QI_INDEX_PRIVATE_H
+#define QI_INDEX_PRIVATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "index/index.h"
+
+/* ---- timers ---- */
+
+/* The same for what a segment's file says: all its messages that are held, when it has been read.
+ * Memory for it first. */
+int qi_time_load_room(struct qi_queue *queue, struct qi_segment *segment);
+void qi_time_load(struct qi_queue *queue, struct qi_segment *segment);
+/* Memory for so many more entries of delayed messages: 0 or QI_E_MEMORY. */
+int qi_delayed_room(struct qi_queue *queue, uint64_t count);
+/* Ready by itself only in a lane of priorities: get never looks into the others. */
+bool qi_is_in_priority_lane(const struct qi_queue *queue, const struct qi_segment *segment);
+
+static inline void qi_count_delayed(struct qi_queue *queue, struct qi_segment *segment,
+                                    int32_t by) {
+    segment->delayed += (uint32_t)by;
+    queue->delayed += (uint64_t)(int64_t)by;
+}
+
+/* The key of its entry: of what was redriven the same before and after it is delivered. */
+static inline uint64_t qi_key_of(const struct qi_slots *slots, uint32_t slot) {
+    uint64_t due_us = qi_time_us(slots->time[slot & 63]);
+    return due_us == QI_REDRIVEN_US ? QI_REDRIVEN_US + 1 : due_us;
+}
+
+static inline bool qi_is_redriven(const struct qi_slots *slots, uint32_t slot) {
+    return qi_time_us(slots->time[slot & 63]) == QI_REDRIVEN_US;
+}
+
+static inline struct qi_segment *qi_segment_of_timer(struct qi_queue *queue, uint64_t id) {
+    return qi_segment_with(queue, id & ~QI_SEGMENT_ENTRY);
+}
+
+/* The claim of an entry: a message that is held, and its time. */
+static inline bool qi_is_delayed(const struct qi_segment *segment, uint32_t slot, uint64_t due_us) {
+    const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    return qi_bit(slots->held & ~slots->due, slot) && qi_key_of(slots, slot) == due_us;
+}
+
+/* ---- timers_cold ---- */
+
+/* An entry for all delayed messages of a segment whose maps are not in memory. There is room for
+ * it. */
+void qi_push_cold(struct qi_queue *queue, const struct qi_segment *segment);
+
+/* ---- segment_file ---- */
+
+/* What an open file has of the segment: in the queue's window, where its records will be wanted
+ * next, or mapped if it is too big for that (then *bytes is not queue->window, and the caller
+ * unmaps *length bytes). */
+int qi_segment_read(struct qi_queue *queue, const struct qi_segment *segment, int file,
+                    uint8_t **bytes, uint32_t *length);
+
+bool qi_segment_header_is_whole(const uint8_t *header);
+
+#endif

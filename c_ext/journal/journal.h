@@ -1,0 +1,228 @@
+/* journal.h - journals: frames at the tail, what they say of the queue, and files without a store.
+ *
+ * The truth about recent changes: one of a queue's two journal files.
+ *
+ * A queue owns two files, journal.jif (even epochs) and journal.alt (odd ones), and writes them in
+ * turn. The one with the highest epoch is appended to; the other holds the epoch before while that
+ * is flushed into the segments, and is free afterwards, to be recycled (its pages are in memory
+ * already). Because no file is ever renamed or replaced, there is no moment without a valid journal
+ * and no directory sync on the way; stale bytes of an older epoch can never pass as valid, because
+ * the epoch is in every frame's checksum.
+ *
+ * Layout: two copies of the header (a bad sector takes one), a MANIFEST frame, then frames as they
+ * come. Eight zero bytes follow the last frame, so that a clean end is told apart from a torn one.
+ * Behind a sync comes a MARK, with the next append or the end of a group commit: "below this offset
+ * everything was durable". A bad frame with a MARK behind it that covers it is damage; one without
+ * is a torn tail.
+ */
+#ifndef QI_JOURNAL_H
+#define QI_JOURNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/base.h"
+#include "disk/disk.h"
+
+struct qi_disk;
+struct qi_frame;
+
+/* ---- journal ---- */
+
+#define QI_FIRST_EPOCH 2u /* of a new queue */
+
+struct qi_journal {
+    struct qi_tape tape; /* file == -1: closed */
+    uint64_t epoch;
+    uint32_t seed;
+    uint32_t version;      /* of the format that it was begun in, as its header says */
+    uint64_t tail;         /* offset of the next frame */
+    uint64_t synced;       /* bytes below this are durable, in this file or in a commit log */
+    uint64_t settled;      /* bytes below this are durable in this file */
+    uint64_t covered;      /* a commit log has bytes up to here, as of the recovery; 0: none */
+    uint64_t marked;       /* what the last MARK said */
+    uint64_t mark_time_us; /* wall clock of the sync that `synced` comes from */
+    uint64_t drain_room;   /* of the file: publishes leave it to deliveries and acks */
+    uint64_t keep_free;    /* disk space that publishes leave to acks and flushes */
+    bool ended;            /* its last frame is a CLOSE: a SESSION comes before any other frame */
+    bool cold;             /* its file was opened again: what is in it was not loaded since */
+    bool unproven; /* its file was closed, with bytes that were not synced (durable/files.c) */
+};
+
+const char *qi_journal_name(uint64_t epoch);
+
+/* Begins an epoch in an open tape that holds nothing of value: header copies, then the caller
+ * appends the MANIFEST. */
+int qi_journal_begin(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch,
+                     uint32_t version, uint64_t now_us);
+
+/* Reads the header of an open tape: true, the epoch and journal->version if one copy is valid.
+ * `damaged` tells that the other holds neither a header nor zeros. Whether that version is known is
+ * for the caller to say. */
+bool qi_journal_read_header(struct qi_journal *journal, const uint8_t *identity, uint64_t *epoch,
+                            bool *damaged);
+/* The highest offset that a MARK or CLOSE says was durable, 0: none does; or -errno. Loads what it
+ * looks at, from the end of the file down to the last one, to *from. */
+int qi_journal_last_mark(struct qi_journal *journal, uint64_t *mark, uint64_t *from);
+/* Where the valid frames end that begin there; what they are in is loaded. */
+uint64_t qi_journal_walk_from(const struct qi_journal *journal, uint64_t offset);
+/* 1: there are only zeros from `end` on; 0; or -errno. Loads what it looks at: up to the first
+ * piece with something else. */
+int qi_journal_ends_with_zeros(struct qi_journal *journal, uint64_t end);
+/* Wipes the headers of a journal whose epoch is flushed: if both copies of the current one were
+ * damaged later, this one must not pass for the truth. */
+int qi_journal_retire(struct qi_journal *journal);
+/* The same for one that is kept as history: another magic instead of zeros. */
+int qi_journal_put_away(struct qi_journal *journal);
+/* Recovery found the header in one copy only (a power cut came between them): writes the other anew
+ * (H6). */
+int qi_journal_mend(struct qi_journal *journal, const uint8_t *identity);
+void qi_journal_use(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch);
+
+/* Makes room for a frame with that payload and says where the payload goes. If a sync came since
+ * the last MARK, appends one first; but for that nothing is changed before _append. An `urgent`
+ * frame (ack, flush) may use the space that publishes must leave free. Returns 0 or -errno. */
+int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, uint8_t **at);
+/* Appends a MARK if more is durable than the last MARK says. A MARK is a help: where there is no
+ * room for it, it is left out. 0 or -errno. */
+int qi_journal_mark(struct qi_journal *journal);
+
+/* What a journal that was opened again has, up to its tail, is in memory. Called before any of it
+ * is read. 0 or -errno. */
+int qi_journal_load_cold(struct qi_journal *journal);
+static inline int qi_journal_warm(struct qi_journal *journal) {
+    return __builtin_expect(journal->cold, 0) ? qi_journal_load_cold(journal) : 0;
+}
+
+/* Seals the frame whose payload was written at `at`. On an error the journal is as it was
+ * before. */
+int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length);
+
+/* Room that only the frames of an open and a close use: a disk that others have filled must not
+ * keep a queue from being opened. */
+#define QI_JOURNAL_SPARE 1024u
+
+/* How much of the file a cut there keeps: whole pages, and in them the zeros behind the end. */
+static inline uint64_t qi_journal_size_cut_at(uint64_t end) {
+    return (end + QI_JOURNAL_SPARE + QI_FRAME_HEADER + 4095) & ~UINT64_C(4095);
+}
+
+/* Zeros behind `end`, and what lies further behind is given up. The file keeps whole pages, so that
+ * a size that is none says that somebody else cut it: no power cut leaves that. */
+int qi_journal_cut(struct qi_journal *journal, uint64_t end);
+/* The same with so many bytes of room for acks, if the disk has them. */
+int qi_journal_cut_with_room(struct qi_journal *journal, uint64_t end, uint64_t room);
+
+/* The same at its end, for who appends nothing any more. A file that is hardly longer, and has
+ * zeros there, stays as it is. */
+int qi_journal_end_file(struct qi_journal *journal, uint64_t room);
+
+/* Zeros behind `end`, durably, before anything is appended: frames behind a hole must not come back
+ * (H4), and a power cut could keep the append without them. The file keeps its size if that is not
+ * much more; next time it does not, if they are all there. */
+int qi_journal_cut_tail(struct qi_journal *journal, uint64_t end);
+
+#define QI_MARK_SIZE (QI_FRAME_HEADER + 16u)
+
+/* What a walk over the journal found. */
+struct qi_scan {
+    uint64_t end;        /* offset behind the last frame to keep */
+    uint64_t torn_bytes; /* 0, or bytes behind `end` that were cut as a torn tail */
+    uint64_t damaged;    /* frames or gaps below a MARK that are bad: isolated, the rest is kept */
+    uint64_t damaged_bytes;
+    uint64_t first_damage; /* offset */
+    uint64_t mark;         /* bytes below it were durable, by the last MARK */
+    uint64_t time_us;      /* latest MARK's or CLOSE's clock */
+    uint64_t manifest;     /* offset of the last MANIFEST frame, 0: none */
+    uint64_t session;      /* of the last MANIFEST or SESSION frame */
+    bool closed;           /* the last frame is a CLOSE */
+    uint64_t next;         /* ReqId, by that */
+    bool changed;     /* a frame that was checked is not there any more: another process wrote */
+    bool cut_short;   /* the file ends where zeros should follow, within a page: somebody cut it */
+    uint64_t effort;  /* what may still be spent on searching behind damage */
+    uint32_t skipped; /* extended frames of kinds that are not known here, and may be skipped */
+    uint64_t refused; /* offset of the first one of a kind that must not be; 0: there is none */
+    uint32_t refused_kind;
+    uint32_t lowest_body; /* message file that its records name, by the replay; UINT32_MAX: none */
+};
+
+/* Checks every frame once and finds the end, as if the file had at most `size` bytes. Cost: one
+ * checksum over its bytes. */
+void qi_journal_scan(const struct qi_journal *journal, uint64_t size, struct qi_scan *scan);
+/* medium.c: the same for all of a file that was synced, and of which no more than the header was
+ * read. What no MARK vouches for is read from the medium. 0 or -errno. */
+int qi_journal_scan_medium(struct qi_journal *journal, struct qi_scan *scan);
+/* The same for a journal whose first frame is not valid although it was durable: that is damage,
+ * not a torn tail. */
+void qi_journal_scan_behind(const struct qi_journal *journal, struct qi_scan *scan);
+
+/* The next valid frame at or behind *offset and below end, stepping over damage that the scan
+ * isolated; moves *offset behind it. False at the end, or if the file was changed since the scan
+ * (scan->changed). Frames were checked by the scan, but are checked again only where damage was
+ * found. */
+bool qi_journal_next(const struct qi_journal *journal, struct qi_scan *scan, uint64_t *offset,
+                     struct qi_frame *frame);
+
+/* What the file has of a journal that was opened again, from one frame to another: 0, or -errno. */
+int qi_files_prove(struct qi_journal *journal, const uint8_t *identity, uint64_t from, uint64_t to);
+
+/* ---- control ---- */
+
+/* The next ReqId, if this is a CLOSE that can be read. */
+bool qi_read_close(const struct qi_frame *frame, uint64_t *next);
+
+/* MANIFEST, SESSION and CLOSE frames. */
+struct qi_manifest {
+    uint64_t flushed_epoch, session, floor, reserved;
+    uint64_t previous_tail; /* of the epoch before: its true end; 0 if that is flushed */
+    uint32_t count;
+    const uint8_t *segments; /* count times QI_MANIFEST_SEGMENT bytes */
+};
+bool qi_read_manifest(const struct qi_frame *frame, struct qi_manifest *manifest);
+bool qi_read_session(const struct qi_frame *frame, uint64_t *session, uint64_t *floor,
+                     uint64_t *reserved);
+
+#define QI_LANE_ROWS 1u
+
+/* ---- walk ---- */
+
+/* From frame to frame through the raw bytes of a journal or a segment file. No I/O, no allocation.
+ *
+ * For whoever looks at files without a store: columns.c. Checksums are checked where the file
+ * itself says with what: both headers carry identity and epoch.
+ */
+
+struct qi_walk {
+    const uint8_t *bytes;
+    uint64_t size;
+    bool journal;     /* else a segment */
+    bool headless;    /* its header is damaged: number and entries are not known */
+    uint32_t version; /* of the format, as its whole header says; 0: it has none */
+    uint64_t number;  /* of a segment */
+    uint32_t entries; /* of a segment, as its header says */
+    uint32_t seed;
+    uint64_t start; /* of the first frame */
+};
+
+/* False: neither a journal nor a segment, its header is damaged, or (walk->version says it) of a
+ * newer format. */
+bool qi_walk_begin(struct qi_walk *walk, const void *bytes, uint64_t size);
+/* Why it cannot be walked, as an error of ours. */
+int qi_walk_refused(const struct qi_walk *walk);
+/* Then the frames may tell: with what checksum two of them in a row agree. O(size). */
+bool qi_walk_begin_headless(struct qi_walk *walk);
+
+/* The frame at `at`. `inside`: how much of it was read before; if that is not 0 its checksum was
+ * checked then, and is not again: it may hold a million records. */
+enum qi_frame_state qi_walk_frame(const struct qi_walk *walk, uint64_t at, uint64_t inside,
+                                  struct qi_frame *frame);
+
+/* ---- index_files ---- */
+
+/* The journals and segments of a store as bytes, without the store: for who reads thousands of
+ * stores. */
+
+/* The same as qi_index_files_new, on any disk; the disk outlives it. */
+qi_index_files *qi_index_files_new_on(struct qi_disk *disk);
+
+#endif

@@ -1,0 +1,178 @@
+/* keys.c - the durable mappings: what a power cut may leave of them, and the operation that changes
+ * one.
+ *
+ * All changes of all mappings stand in one log. So after a power cut they are what the first k
+ * changes make of them, for some k; never a part of a change.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "proof/explore/operations.h"
+
+#define VALUE_MAX 80u
+
+static void apply(struct keys *keys, const struct key_change *change) {
+    for (uint32_t i = 0; i < KEYS; i++)
+        if (change->is_set[i])
+            keys->values[change->scope][i] = change->values[i];
+}
+
+static bool is_equal(const struct keys *one, const struct keys *other, const bool *exists) {
+    for (uint32_t scope = 0; scope <= QUEUES; scope++)
+        if ((scope == QUEUES || exists[scope]) &&
+            memcmp(one->values[scope], other->values[scope], sizeof one->values[scope]) != 0)
+            return false;
+    return true;
+}
+
+bool keys_allow(const struct model_keys *model, const struct keys *seen, const bool *exists,
+                bool killed) {
+    struct keys keys = model->durable;
+    for (uint32_t i = 0; i <= model->count; i++) {
+        if ((!killed || i >= model->returned) && is_equal(&keys, seen, exists))
+            return true;
+        if (i < model->count)
+            apply(&keys, &model->log[i]);
+    }
+    return false;
+}
+
+bool keys_are_same(const struct keys *one, const struct keys *other, const bool *exists) {
+    return is_equal(one, other, exists);
+}
+
+void keys_synced(struct model_keys *model) {
+    for (uint32_t i = 0; i < model->returned; i++)
+        apply(&model->durable, &model->log[i]);
+    model->count -= model->returned;
+    memmove(model->log, model->log + model->returned, model->count * sizeof *model->log);
+    model->returned = 0;
+}
+
+void keys_rebase(struct model_keys *model, const struct keys *seen) {
+    model->durable = *seen;
+    model->count = model->returned = 0;
+}
+
+void keys_forget(struct model_keys *model, int queue) {
+    memset(model->durable.values[queue], 0, sizeof model->durable.values[queue]);
+    for (uint32_t i = 0; i < model->count; i++)
+        if (model->log[i].scope == (uint32_t)queue)
+            memset(model->log[i].is_set, 0, sizeof model->log[i].is_set);
+}
+
+/* ---- the engine's ---- */
+
+static uint32_t value_of(uint32_t serial, uint8_t *bytes) {
+    uint32_t size = 4 + serial % (VALUE_MAX - 4);
+    payload_fill(serial, bytes, size);
+    qi_put32(bytes, serial);
+    return size;
+}
+
+/* 0: these bytes are no value of ours. */
+static uint32_t serial_of(const uint8_t *bytes, uint32_t size) {
+    uint8_t expected[VALUE_MAX];
+    uint32_t serial = size >= 4 ? qi_get32(bytes) : 0;
+    return serial && value_of(serial, expected) == size && memcmp(bytes, expected, size) == 0
+               ? serial
+               : 0;
+}
+
+static bool look_at(struct keys *seen, uint32_t scope, const uint8_t *entries, int64_t size) {
+    for (const uint8_t *at = entries; at < entries + size;) {
+        uint32_t key_size = qi_get16(at), value_size = qi_get32(at + 2 + key_size);
+        const uint8_t *value = at + 6 + key_size;
+        uint32_t key = (uint32_t)(at[2] - 'a');
+        if (key_size != 1 || key >= KEYS || seen->values[scope][key])
+            return false;
+        if ((seen->values[scope][key] = serial_of(value, value_size)) == 0)
+            return false;
+        at = value + value_size;
+    }
+    return true;
+}
+
+int64_t keys_look(const struct session *session, struct keys *seen) {
+    uint8_t entries[KEYS * (VALUE_MAX + 7)];
+    qi_store_stats stats;
+    *seen = (struct keys){0};
+    if (qi_store_stats_of(session->store, &stats) != 0 || stats.format < 2)
+        return 0;
+    for (uint32_t scope = 0; scope <= QUEUES; scope++) {
+        qi_queue *queue = scope < QUEUES ? session->queues[scope] : NULL;
+        if (scope < QUEUES && !queue)
+            continue;
+        int64_t size = qi_data_all(session->store, queue, entries, sizeof entries);
+        if (size == QI_E_CLOSED) /* it was deleted */
+            continue;
+        if (size < 0)
+            return size;
+        if (size > (int64_t)sizeof entries || !look_at(seen, scope, entries, size))
+            return QI_E_CORRUPT;
+    }
+    return 0;
+}
+
+/* ---- the operation ---- */
+
+static struct key_change *foresee_change(struct model *model, uint32_t scope, const struct op *op) {
+    struct model_keys *keys = &model->keys;
+    if (keys->count == keys->room) {
+        keys->room = keys->room ? 2 * keys->room : 16;
+        keys->log = realloc(keys->log, keys->room * sizeof *keys->log);
+        if (!keys->log)
+            abort();
+    }
+    struct key_change *change = &keys->log[keys->count++];
+    *change = (struct key_change){.scope = scope};
+    for (uint32_t i = 0; i < KEYS; i++) {
+        change->is_set[i] = (op->count + i) % 3 != 0;
+        change->values[i] = (op->size + i) % 5 == 0 ? 0 : ++model->serial;
+    }
+    return change;
+}
+
+static size_t write_change(const struct key_change *change, uint8_t *entries) {
+    uint8_t *at = entries;
+    for (uint32_t i = 0; i < KEYS; i++) {
+        if (!change->is_set[i])
+            continue;
+        qi_put16(at, 1);
+        at[2] = (uint8_t)('a' + i);
+        uint32_t size = change->values[i] ? value_of(change->values[i], at + 7) : 0;
+        qi_put32(at + 3, change->values[i] ? size : QI_DATA_REMOVED);
+        at += 7 + size;
+    }
+    return (size_t)(at - entries);
+}
+
+bool play_data(struct player *player, const struct op *op) {
+    struct model *model = &player->model;
+    qi_store_stats stats;
+    if (qi_store_stats_of(player->session.store, &stats) != 0 || stats.format < 2)
+        return true;
+    bool of_queue = op->size % 3 != 0 && model->queues[op->queue].exists == PRESENT;
+    uint32_t scope = of_queue ? op->queue : QUEUES;
+    bool confirm = op->size % 4 == 0;
+    uint8_t entries[KEYS * (VALUE_MAX + 7)];
+    size_t size = write_change(foresee_change(model, scope, op), entries);
+    int error =
+        qi_data_change(player->session.store, of_queue ? player->session.queues[op->queue] : NULL,
+                       entries, size, confirm);
+    if (error)
+        return player_failed(player, "data", error);
+    model->keys.returned = model->keys.count;
+    if (confirm)
+        keys_synced(&model->keys);
+    struct keys seen;
+    bool exists[QUEUES];
+    for (int i = 0; i < QUEUES; i++)
+        exists[i] = model->queues[i].exists == PRESENT;
+    int64_t looked = keys_look(&player->session, &seen);
+    if (looked || !keys_allow(&model->keys, &seen, exists, true))
+        return player_complain(player, "the mappings are not what was put into them (%lld)",
+                               (long long)looked);
+    return true;
+}

@@ -1,0 +1,42 @@
+/* operations.h - what operations.c and taking.c share. */
+#ifndef OPERATIONS_H
+#define OPERATIONS_H
+
+#include "proof/explore/player.h"
+
+#define MANY 32u
+
+struct model_queue *player_queue(struct player *player, const struct op *op);
+/* The wall clock, which is set now and then: times of messages go by it. And: what leases go by. */
+uint64_t player_now_us(const struct player *player);
+uint64_t player_steady_us(const struct player *player);
+/* An error of the engine is a finding, unless calls fail on purpose. */
+bool player_failed(struct player *player, const char *what, int64_t code);
+/* When the operation's messages are due; 0: at once. */
+uint64_t op_due_us(const struct player *player, const struct op *op);
+/* As the engine takes it. */
+uint64_t model_due_us(uint64_t due_us);
+/* Nobody has it: it is ready, or delayed, or a dead letter. */
+bool message_waits(const struct message *message);
+/* The one that a consumer gets next, expired or not; NULL: none. */
+struct message *foresee_best(struct player *player, struct model_queue *queue);
+
+/* Several queues with one call. */
+bool play_create_group(struct player *player, const struct op *op);
+/* keys.c: a change of a mapping. */
+bool play_data(struct player *player, const struct op *op);
+/* taking.c: what is leased and over is ready again. */
+void end_leases(struct player *player);
+/* The call of the engine; the message may get a lease of its own. */
+int64_t publish_message(struct player *player, const struct op *op, struct message *message,
+                        const uint8_t *payload, uint32_t flags, uint64_t due_us);
+bool play_get(struct player *player, const struct op *op);
+bool play_get_many(struct player *player, const struct op *op);
+bool play_ack(struct player *player, const struct op *op);
+bool play_late(struct player *player, const struct op *op);
+bool play_purge(struct player *player, const struct op *op);
+bool play_redrive(struct player *player, const struct op *op);
+bool play_expire(struct player *player, const struct op *op);
+bool play_waiting(struct player *player, const struct op *op);
+
+#endif

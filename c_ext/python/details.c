@@ -1,0 +1,103 @@
+/* details.c - MessageDetails: what a message has besides ReqId, body and times.
+ *
+ * Most messages of a queue have nothing special, and share one of these. It is never changed after
+ * it was made.
+ */
+#include "python/calls.h"
+
+#include <structmember.h>
+
+#include "queue/queue.h"
+
+/* MessageDetails. Kept for the life of the process, as cffi's own types are. */
+PyTypeObject *qi_details_type;
+
+/* In the order of QI_DEAD_EXPIRED ...; message.DeadReason says the same. */
+static const char *const reasons[] = {NULL, "expired", "rejected", "deliveries", "full"};
+
+static void details_dealloc(PyObject *object) {
+    Details *self = (Details *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF(self->queue);
+    Py_XDECREF(self->headers);
+    Py_XDECREF(self->expires_at);
+    Py_XDECREF(self->dead);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+static PyObject *details_new(PyTypeObject *type, PyObject *arguments, PyObject *names) {
+    static char *keywords[] = {"queue",      "redelivered", "delivery_count",
+                               "persistent", "expires_at",  "headers",
+                               "priority",   "dead",        NULL};
+    PyObject *queue, *expires_at = Py_None, *headers = NULL, *dead = Py_None;
+    int redelivered = 0, delivery_count = 1, persistent = 1, priority = 0;
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O|pipOSiO", keywords, &queue, &redelivered,
+                                     &delivery_count, &persistent, &expires_at, &headers, &priority,
+                                     &dead))
+        return NULL;
+    Details *self = (Details *)PyType_GenericAlloc(type, 0);
+    if (!self)
+        return NULL;
+    self->queue = Py_NewRef(queue);
+    self->headers = headers ? Py_NewRef(headers) : PyBytes_FromStringAndSize(NULL, 0);
+    self->expires_at = Py_NewRef(expires_at);
+    self->dead = Py_NewRef(dead);
+    self->redelivered = (char)redelivered;
+    self->delivery_count = delivery_count;
+    self->persistent = (char)persistent;
+    self->priority = priority;
+    if (!self->headers) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+PyObject *qi_details_of(PyObject *plain, const qi_message *message, const char *payload) {
+    uint32_t headers_size = message->payload_size - message->body_size;
+    if (!headers_size && !message->priority && !message->expiry_us && !message->dead &&
+        message->delivery_count == 1 && !(message->flags & (QI_REDELIVERED | QI_TRANSIENT)))
+        return Py_NewRef(plain);
+    Details *self = (Details *)PyType_GenericAlloc(qi_details_type, 0);
+    if (!self)
+        return NULL;
+    int is_told = message->dead && message->dead < sizeof reasons / sizeof *reasons;
+    self->queue = Py_NewRef(((Details *)plain)->queue);
+    self->headers = PyBytes_FromStringAndSize(payload, headers_size);
+    self->expires_at = message->expiry_us ? PyFloat_FromDouble((double)message->expiry_us / 1e6)
+                                          : Py_NewRef(Py_None);
+    self->dead = is_told ? PyUnicode_InternFromString(reasons[message->dead]) : Py_NewRef(Py_None);
+    self->redelivered = (message->flags & QI_REDELIVERED) != 0;
+    self->persistent = !(message->flags & QI_TRANSIENT);
+    self->delivery_count = (int)message->delivery_count;
+    self->priority = (int)message->priority;
+    if (!self->headers || !self->expires_at || !self->dead) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static PyMemberDef details_members[] = {
+    {"queue", T_OBJECT_EX, offsetof(Details, queue), READONLY, NULL},
+    {"redelivered", T_BOOL, offsetof(Details, redelivered), READONLY, NULL},
+    {"delivery_count", T_INT, offsetof(Details, delivery_count), READONLY, NULL},
+    {"persistent", T_BOOL, offsetof(Details, persistent), READONLY, NULL},
+    {"expires_at", T_OBJECT_EX, offsetof(Details, expires_at), READONLY, NULL},
+    {"headers", T_OBJECT_EX, offsetof(Details, headers), READONLY, NULL},
+    {"priority", T_INT, offsetof(Details, priority), READONLY, NULL},
+    {"dead", T_OBJECT_EX, offsetof(Details, dead), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot details_slots[] = {
+    {Py_tp_new, details_new},
+    {Py_tp_dealloc, details_dealloc},
+    {Py_tp_members, details_members},
+    {Py_tp_doc, "What a message has besides its ReqId, body and times."},
+    {0, NULL},
+};
+
+PyType_Spec qi_details_spec = {"qindex._calls.MessageDetails", sizeof(Details), 0,
+                               Py_TPFLAGS_DEFAULT, details_slots};

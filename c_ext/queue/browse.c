@@ -1,0 +1,140 @@
+/* browse.c - looking at messages without taking them: what is known of one, peek, browse. */
+#include "queue/queue_private.h"
+
+/* What the maps say of it. */
+static void read_state(struct qi_queue *queue, const struct qi_found *found, qi_message *message) {
+    const struct qi_slots *slots = qi_slots_of(found->segment->hot, found->slot);
+    uint32_t slot = found->slot;
+    message->req_id = qi_req_id(queue, found->segment, slot);
+    message->delivery_count = qi_delivery_count(slots, slot);
+    message->delivery = qi_delivery_of(queue, slots, slot);
+    message->flags = (qi_bit(slots->del, slot) ? QI_DELIVERED : 0) |
+                     (qi_bit(slots->transient, slot) ? QI_TRANSIENT : 0) |
+                     (qi_bit(slots->out, slot) ? QI_UNACKED : 0) |
+                     (qi_bit(slots->stored, slot) ? QI_STORED : 0);
+    if (message->delivery_count > 0 || qi_count_of(message->req_id) < queue->floor)
+        message->flags |= QI_REDELIVERED;
+    uint64_t time = slots->time ? slots->time[slot & 63] : 0;
+    message->priority = qi_priority_of(queue, found->segment, slot);
+    bool held = qi_bit(slots->held, slot), dead = held && qi_time_is_dead(time);
+    message->due_us = held && !dead ? qi_time_us(time) : 0;
+    message->dead = dead ? (uint32_t)(qi_time_us(time) - QI_DEAD) : 0;
+    if (message->due_us && message->due_us > qi_wall_us(queue->store))
+        message->flags |= QI_DELAYED;
+}
+
+int qi_read_message(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
+                    uint8_t *payload, size_t room) {
+    const struct qi_published *record = found->record;
+    int error = record ? 0 : qi_segment_record(queue, found->segment, found->slot, &record);
+    if (error)
+        return error;
+    const struct qi_fields *fields = &record->fields;
+    read_state(queue, found, message);
+    message->expiry_us = fields->expiry_us;
+    memcpy(message->msg_id, fields->msg_id, QI_MSG_ID_SIZE);
+    message->body_size = fields->size;
+    bool stored = message->flags & QI_STORED;
+    struct qi_msg_id id = qi_get_msg_id(fields->msg_id);
+    message->payload_size = stored ? qi_payload_length(id) : fields->embedded;
+    if (queue->store->options.index_only)
+        return 0;
+    if (message->payload_size < fields->size)
+        return qi_fail(QI_E_CORRUPT, "message %llu of %s has a damaged record",
+                       (unsigned long long)message->req_id, queue->name);
+    uint32_t length;
+    if (message->payload_size > room && stored) { /* the caller makes room only for what is there */
+        error = qi_messages_length(&queue->store->messages, id, &length);
+        if (error)
+            return error;
+    }
+    if (message->payload_size > room)
+        return qi_fail(QI_E_ROOM, "the message needs %u bytes", message->payload_size);
+    if (stored)
+        return qi_messages_read(&queue->store->messages, id, payload, message->payload_size);
+    if (fields->embedded > 0) /* else there may be no room at all */
+        memcpy(payload, record->payload, fields->embedded);
+    return 0;
+}
+
+/* A browser that walks through a backlog leaves no trail of maps in memory. */
+static void cool_behind(struct qi_queue *queue, uint64_t number) {
+    if (queue->browsed != number && queue->browsed != UINT64_MAX) {
+        struct qi_segment *behind = qi_segment_find(&queue->segments, queue->browsed);
+        if (behind && qi_cool_if_unused(queue, behind))
+            qi_timers_tidy(queue);
+        queue->browsed = UINT64_MAX;
+    }
+    queue->browsed = number;
+}
+
+/* The one that get would take; what has expired is stepped over, since a reader may not drop it. */
+static int find_ready(struct qi_queue *queue, struct qi_found *found) {
+    struct qi_look look;
+    qi_look_begin(&look, queue);
+    return qi_look_next(&look, 0, found);
+}
+
+static int64_t browse_once(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
+                           qi_message *message, void *payload, size_t room) {
+    struct qi_found found = {0};
+    int64_t result = qi_queue_ready(queue, false);
+    if (result == 0 && ready_only)
+        result = find_ready(queue, &found);
+    if (result == 0 && !ready_only)
+        result = qi_find_message(queue, from_req_id, UINT64_MAX, QI_FIND_ALL, &found.segment,
+                                 &found.slot);
+    if (result == 0) {
+        cool_behind(queue, found.segment->number);
+        message->req_id = qi_req_id(queue, found.segment, found.slot);
+        result = qi_read_message(queue, &found, message, payload, room);
+        if (result == QI_E_CORRUPT)
+            result = qi_fail_damaged(message->req_id, "is damaged");
+    }
+    return result ? result : message->payload_size;
+}
+
+#define LOOKS_MAX         3u
+#define SEGMENT_LOOKS_MAX 20u /* its file had gone each time: a fast writer, not damage */
+
+/* What a reader cannot read may be gone since it read the queue: it looks at the journals again. */
+int64_t qi_browse_locked(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
+                         qi_message *message, void *payload, size_t room) {
+    uint64_t missed = 0;
+    uint32_t looks = 0;
+    int64_t result;
+    do {
+        message->req_id = UINT64_MAX;
+        result = browse_once(queue, from_req_id, ready_only, message, payload, room);
+        if (result != QI_E_CORRUPT)
+            break;
+        looks = looks && message->req_id == missed ? looks + 1 : 1;
+        missed = message->req_id;
+        if (looks < (missed == UINT64_MAX ? SEGMENT_LOOKS_MAX : LOOKS_MAX))
+            result = qi_reread(queue);
+        else if (missed == UINT64_MAX)
+            result = qi_fail_outrun(queue);
+    } while (result == 0);
+    return result;
+}
+
+int64_t qi_browse(struct qi_queue *queue, uint64_t from_req_id, bool ready_only,
+                  qi_message *message, void *payload, size_t room) {
+    qi_lock(queue->store);
+    int64_t result = qi_browse_locked(queue, from_req_id, ready_only, message, payload, room);
+    qi_unlock(queue->store);
+    return result;
+}
+
+int64_t qi_lease_of(qi_queue *queue, uint64_t req_id) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    qi_lock(queue->store);
+    int64_t result = qi_queue_ready(queue, false);
+    if (result == 0)
+        result = qi_find_live(queue, req_id, &segment, &slot);
+    if (result == 0)
+        result = (int64_t)qi_own_lease_us(qi_slots_of(segment->hot, slot), slot);
+    qi_unlock(queue->store);
+    return result;
+}

@@ -1,0 +1,139 @@
+/* fanout.c - one message to several queues: all that can fail comes before the first record. */
+#include "queue/queue_private.h"
+
+/* A queue may be named more than once. */
+static void count_copies(struct qi_queue **queues, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        queues[i]->copies = 0;
+    for (uint32_t i = 0; i < count; i++)
+        queues[i]->copies++;
+}
+
+/* Disk space and memory for what a queue gets; nothing is waited for. */
+static int reserve(struct qi_queue *queue, const struct qi_new_message *publish, uint64_t size) {
+    uint8_t *at;
+    int parked = qi_files_stay(queue);
+    if (parked)
+        return parked;
+    if (qi_publish_maps(queue, publish, queue->copies) != 0)
+        return QI_E_MEMORY;
+    int error =
+        qi_journal_room(qi_current(queue), queue->copies * (QI_FRAME_HEADER + size), false, &at);
+    return error ? qi_append_failed(queue, error) : 0;
+}
+
+/* All that can fail, before the first record: the queues are awake and have room, all at one
+ * moment. To wait for one may take that from another, so it is looked at again. */
+static int prepare_all(struct qi_queue **queues, uint32_t count,
+                       const struct qi_new_message *publish) {
+    uint64_t size = qi_publish_size(queues[0]->store, publish),
+             payload = qi_publish_payload(publish);
+    bool fits = false;
+    for (int attempt = 0; !fits && attempt < 100; attempt++) {
+        count_copies(queues, count);
+        for (uint32_t i = 0; i < count; i++) {
+            int error = qi_queue_ready(queues[i], true);
+            if (!error && queues[i]->bounded)
+                error = qi_trim(queues[i]);
+            if (!error)
+                error = qi_make_room(queues[i], queues[i]->copies * (QI_FRAME_HEADER + size),
+                                     queues[i]->copies);
+            if (error)
+                return error;
+        }
+        count_copies(queues, count); /* another thread's fan-out may have come between */
+        fits = true;
+        for (uint32_t i = 0; i < count && fits && !QI_BUG(race_room_asked_once); i++)
+            fits = qi_is_in_use(queues[i]) && qi_files_stay(queues[i]) == 0 &&
+                   qi_has_room(queues[i], queues[i]->copies * (QI_FRAME_HEADER + size),
+                               queues[i]->copies) &&
+                   queues[i]->highest + queues[i]->copies <= queues[i]->reserved_durable;
+    }
+    if (!fits)
+        return qi_fail(QI_E_FULL, "no room in %u queues at the same time: nothing was published",
+                       count);
+    int error = 0;
+    struct qi_heads leaving = {0};
+    for (uint32_t i = 0; i < count; i++)
+        queues[i]->heads.count = 0;
+    for (uint32_t i = 0; i < count && !error; i++) {
+        const struct qi_heads *heads = &queues[i]->heads;
+        if (!queues[i]->bounded || heads->count) /* a queue that is named twice counts once */
+            continue;
+        error = qi_files_stay(queues[i]);
+        if (!error)
+            error = qi_queue_has_place(queues[i], queues[i]->copies, queues[i]->copies * payload);
+        leaving.count += heads->count;
+        leaving.bytes += heads->bytes;
+    }
+    if (!error)
+        error = qi_store_has_place(queues[0]->store, count, count * payload, &leaving);
+    for (uint32_t i = 0; i < count && !error; i++)
+        error = reserve(queues[i], publish, size);
+    return error;
+}
+
+/* No queue has it; from some of them messages may have left for it. */
+static int fail_all(struct qi_queue **queues, uint32_t count, int error) {
+    for (uint32_t i = 0; i < count; i++)
+        if (queues[i]->bounded && queues[i]->heads.gone)
+            return qi_publish_failed(queues[i], error);
+    return error;
+}
+
+/* Between the first record and the last the lock is kept, and only a failing disk can stop it. */
+static int publish_to_all(struct qi_queue **queues, uint32_t count,
+                          const struct qi_new_message *publish, uint64_t *req_ids) {
+    for (uint32_t i = 0; i < count; i++) {
+        int64_t req_id = qi_files_stay(queues[i]);
+        if (req_id == 0)
+            req_id = qi_append_publish(queues[i], publish);
+        if (req_id >= 0) {
+            req_ids[i] = (uint64_t)req_id;
+        } else if (i > 0) { /* to say that nothing was changed would be wrong */
+            return qi_fail(req_id == QI_E_FULL ? QI_E_IO : (int)req_id,
+                           "only the first %u of %u queues have it: %s", i, count,
+                           req_id == QI_E_FULL ? "the disk is full" : qi_error_text());
+        } else {
+            return fail_all(queues, count, (int)req_id);
+        }
+    }
+    return 0;
+}
+
+int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t count,
+                     const void *headers, uint32_t headers_size, const void *body,
+                     uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t due_us,
+                     uint64_t *req_ids) {
+    struct qi_new_message publish =
+        qi_new_message_of(store, headers, headers_size, body, body_size, flags, expiry_us, due_us);
+    publish.queues = count;
+    qi_lock(store);
+    int error = count ? prepare_all(queues, count, &publish) : 0;
+    if (!error && count)
+        error = qi_publish_body(store, &publish);
+    uint64_t size = QI_FRAME_HEADER + (error ? 0 : qi_publish_size(store, &publish));
+    for (uint32_t i = 0; i < count && !error; i++) {
+        error = qi_files_stay(queues[i]);
+        if (!error)
+            error = qi_make_place(queues[i], &publish, queues[i]->copies, queues[i]->copies * size);
+        if (error)
+            error = fail_all(queues, count, error);
+    }
+    if (!error)
+        error = publish_to_all(queues, count, &publish, req_ids);
+    for (uint32_t i = 0; i < count && !error; i++)
+        if (qi_is_in_use(queues[i])) /* without a worker, the flush of one gives up the lock */
+            qi_flush_if_due(queues[i]);
+    qi_unlock(store);
+    return error;
+}
+
+int64_t qi_next_req_id(struct qi_queue *queue, uint32_t flags, uint64_t due_us) {
+    qi_lock(queue->store);
+    int64_t result = qi_queue_ready(queue, true);
+    if (result == 0)
+        result = (int64_t)qi_lane_next(queue, qi_publish_lane(queue->store, flags, due_us));
+    qi_unlock(queue->store);
+    return result;
+}

@@ -1,0 +1,231 @@
+/* create.c - new queues: one with some syncs of its own, or many with a few for all of them.
+ *
+ * The files are made in a directory under a name that nobody reads, are durable, and then get the
+ * queue's name: a crash leaves a whole queue or none, and what it leaves of a draft the next open
+ * removes.
+ */
+#include "store/store.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "durable/durable.h"
+#include "queue/queue.h"
+
+#define AT_ONCE 4096u /* drafts, before the lock is given up for the sync */
+
+struct draft_name {
+    char text[40];
+};
+
+static struct draft_name draft_of(const struct qi_queue *queue) {
+    struct draft_name name;
+    snprintf(name.text, sizeof name.text, "%s.new", queue->directory);
+    return name;
+}
+
+/* The directory with queue.meta and a journal. Not `durable`: the caller syncs all of it. */
+static int make_draft(struct qi_queue *queue, bool durable) {
+    struct qi_store *store = queue->store;
+    struct qi_disk *disk = store->disk;
+    struct draft_name draft = draft_of(queue);
+    int error = disk->ops->make_dir(disk, store->queues_dir, draft.text);
+    if (error && error != -EEXIST)
+        return qi_fail_disk(error, "cannot create", draft.text);
+    queue->dir = disk->ops->open_dir(disk, store->queues_dir, draft.text);
+    if (queue->dir < 0)
+        return qi_fail_disk(queue->dir, "cannot open", draft.text);
+    disk->ops->random(disk, queue->identity, QI_IDENTITY_SIZE);
+    queue->epoch = QI_FIRST_EPOCH;
+    queue->flushed_epoch = QI_FIRST_EPOCH - 1;
+    queue->session = store->session;
+    queue->reserved = 2 * (uint64_t)store->options.max_journal_entries;
+    error = qi_queue_meta_write(queue, durable);
+    if (!error)
+        error = qi_open_current(queue, QI_OPEN_FRESH);
+    if (error)
+        return error;
+    struct qi_journal *journal = qi_current(queue);
+    error = qi_journal_begin(journal, queue->identity, queue->epoch, store->options.format,
+                             qi_wall_us(store));
+    if (!error)
+        error = qi_append_manifest(queue, journal, queue->flushed_epoch, 0);
+    return error ? qi_fail_disk(error, "cannot create the journal of queue", queue->name) : 0;
+}
+
+static int sync_draft(const struct qi_queue *queue) {
+    struct qi_disk *disk = queue->store->disk;
+    int error = 0;
+    if (!QI_BUG(first_journal_not_synced))
+        error = disk->ops->sync(disk, queue->journals[QI_FIRST_EPOCH & 1].tape.file);
+    if (!error && !QI_BUG(first_names_not_synced))
+        error = disk->ops->sync_dir(disk, queue->dir);
+    return error;
+}
+
+static int give_name(const struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    return store->disk->ops->rename(store->disk, store->queues_dir, draft_of(queue).text,
+                                    store->queues_dir, queue->directory);
+}
+
+static int sync_names(struct qi_store *store) {
+    return QI_BUG(queue_name_not_synced)
+               ? 0
+               : store->disk->ops->sync_dir(store->disk, store->queues_dir);
+}
+
+static void is_there(struct qi_queue *queue) {
+    struct qi_journal *journal = qi_current(queue);
+    journal->keep_free = queue->store->keep_free;
+    journal->synced = journal->settled = journal->tail;
+    journal->unproven = false;
+    queue->reserved_durable = queue->reserved;
+    queue->lsn_synced = qi_lsn(queue);
+    queue->recovered = true;
+    queue->used = true;
+}
+
+int qi_queue_create(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    int failed = 0, error = make_draft(queue, true);
+    if (!error)
+        failed = sync_draft(queue);
+    if (!error && !failed)
+        failed = give_name(queue);
+    if (!error && !failed)
+        failed = sync_names(store);
+    if (failed)
+        error = qi_store_fail(store, qi_fail_disk(failed, "cannot create queue", queue->name));
+    if (error) {
+        qi_queue_reset(queue);
+        return error;
+    }
+    is_there(queue);
+    qi_files_used(queue);
+    return 0;
+}
+
+/* ---- many ---- */
+
+struct names {
+    uint32_t count;
+    const char *names, *directories;
+    const uint32_t *sizes;
+};
+
+/* The handle of a queue that is not there yet; NULL: it is, or an error. */
+static struct qi_queue *begin_one(struct qi_store *store, const struct names *next, int *error) {
+    char directory[33] = {0};
+    memcpy(directory, next->directories, 32);
+    *error = 0;
+    if (!qi_is_queue_directory(directory) || *next->sizes > 65535)
+        *error = qi_fail(QI_E_ARGUMENT, "a queue's name has at most 65535 bytes in UTF-8");
+    if (*error || qi_find_queue(store, directory))
+        return NULL;
+    int dir = store->disk->ops->open_dir(store->disk, store->queues_dir, directory);
+    if (dir >= 0)
+        store->disk->ops->close(store->disk, dir);
+    else if (qi_is_of_the_disk(dir)) /* it may be there */
+        *error = qi_fail_disk(dir, "cannot open the directory of queue", directory);
+    if (dir >= 0 || *error)
+        return NULL;
+    struct qi_queue *queue = qi_add_queue(store, next->names, *next->sizes, directory);
+    if (!queue)
+        *error = qi_fail(QI_E_MEMORY, "no memory for a queue");
+    return queue;
+}
+
+/* Takes names off the list until there are enough drafts. How many, each closed and `recovering`:
+ * nobody else uses them. */
+static uint32_t make_drafts(struct qi_store *store, struct names *names, struct qi_queue **queues,
+                            int *error) {
+    uint32_t count = 0;
+    while (names->count > 0 && count < AT_ONCE && !*error) {
+        qi_files_room(store, NULL);
+        struct qi_queue *queue;
+        do
+            queue = begin_one(store, names, error);
+        while (*error && qi_files_gave(store, NULL));
+        if (queue) {
+            queue->recovering = true;
+            queues[count++] = queue;
+            do {
+                *error = make_draft(queue, false);
+                qi_files_rest(queue);
+            } while (*error && qi_files_gave(store, queue));
+        }
+        names->names += *names->sizes++;
+        names->directories += 32;
+        names->count--;
+    }
+    return count;
+}
+
+/* As one queue after the other: where the file system has no sync of everything. */
+static int create_each(struct qi_store *store, struct qi_queue **queues, uint32_t count) {
+    int error = 0;
+    for (uint32_t i = 0; i < count && !error; i++) {
+        qi_files_room(store, NULL);
+        do
+            error = qi_queue_create(queues[i]);
+        while (error && qi_files_gave(store, queues[i]));
+        queues[i]->recovering = error != 0; /* its files may be given back for those of the next */
+    }
+    return error;
+}
+
+/* All drafts are durable before the first gets its name. */
+static int name_all(struct qi_store *store, struct qi_queue **queues, uint32_t count) {
+    int error = QI_BUG(drafts_not_synced) ? 0 : qi_sync_disk(store);
+    if (error == -EOPNOTSUPP)
+        return create_each(store, queues, count);
+    if (error)
+        return error;
+    for (uint32_t i = 0; i < count && !error; i++)
+        error = give_name(queues[i]);
+    if (!error)
+        error = sync_names(store);
+    if (error)
+        return qi_store_fail(store, qi_fail_disk(error, "cannot create", "queues"));
+    for (uint32_t i = 0; i < count; i++) {
+        is_there(queues[i]);
+        qi_files_park(queues[i]);
+    }
+    return 0;
+}
+
+static int64_t create_some(struct qi_store *store, struct names *names, struct qi_queue **queues) {
+    int error = qi_store_usable(store, true);
+    uint32_t count = error ? 0 : make_drafts(store, names, queues, &error);
+    if (!error && count > 0)
+        error = name_all(store, queues, count);
+    for (uint32_t i = 0; i < count; i++) {
+        struct qi_queue *queue = queues[i];
+        queue->recovering = false;
+        queue->deleted = !queue->recovered;
+        if (error && !store->failed && queue->deleted) /* the disk may be full */
+            qi_remove_deleted(store, draft_of(queue).text);
+    }
+    pthread_cond_broadcast(&store->changed);
+    qi_store_dirty(store);
+    return error ? error : (int64_t)count;
+}
+
+int64_t qi_queues_create(struct qi_store *store, uint32_t count, const char *names,
+                         const uint32_t *name_sizes, const char *directories) {
+    struct names left = {count, names, directories, name_sizes};
+    struct qi_queue **queues = malloc((count < AT_ONCE ? count + 1 : AT_ONCE) * sizeof *queues);
+    if (!queues)
+        return qi_fail(QI_E_MEMORY, "no memory to create %u queues", count);
+    int64_t made = 0, some = 0;
+    qi_lock(store);
+    do {
+        some = create_some(store, &left, queues);
+        made += some > 0 ? some : 0;
+    } while (some >= 0 && left.count > 0);
+    qi_unlock(store);
+    free(queues);
+    return some < 0 ? some : made;
+}

@@ -1,0 +1,280 @@
+/* queues.c - which queues a store has: those that somebody asked for, by their directories, and all
+ * that are on disk.
+ *
+ * Handles live as long as the store, so that a pointer in Python never dangles; a deleted queue
+ * keeps its handle, and a new one of the same name gets another.
+ */
+#include "store/store.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "durable/durable.h"
+#include "index/index.h"
+#include "queue/queue.h"
+
+/* The directories are hashes already. */
+static uint32_t place_of(const struct qi_store *store, const char *directory) {
+    uint32_t sum = 0;
+    for (int i = 0; i < 8; i++)
+        sum = sum * 16 + (uint32_t)(directory[i] & 15) + (directory[i] > '9' ? 9 : 0);
+    return sum & (store->table_room - 1);
+}
+
+static void put_into_table(struct qi_store *store, struct qi_queue *queue) {
+    uint32_t at = place_of(store, queue->directory);
+    while (store->table[at])
+        at = (at + 1) & (store->table_room - 1);
+    store->table[at] = queue;
+}
+
+/* Room for one more: at most half of the places are taken. Deleted queues leave it when it grows.
+ * False: no memory. */
+static bool has_table_room(struct qi_store *store) {
+    if (2 * (store->queues_count + 1) <= store->table_room)
+        return true;
+    uint32_t room = store->table_room ? 2 * store->table_room : 64;
+    struct qi_queue **table = calloc(room, sizeof *table);
+    if (!table)
+        return false;
+    free(store->table);
+    store->table = table;
+    store->table_room = room;
+    for (uint32_t i = 0; i < store->queues_count; i++)
+        if (!store->queues[i]->deleted)
+            put_into_table(store, store->queues[i]);
+    return true;
+}
+
+struct qi_queue *qi_find_queue(const struct qi_store *store, const char *directory) {
+    if (store->table_room == 0)
+        return NULL;
+    for (uint32_t at = place_of(store, directory); store->table[at];
+         at = (at + 1) & (store->table_room - 1))
+        if (!store->table[at]->deleted && memcmp(store->table[at]->directory, directory, 32) == 0)
+            return store->table[at];
+    return NULL;
+}
+
+/* Adds the handle; handles live as long as the store, so that a pointer in Python never dangles. */
+struct qi_queue *qi_add_queue(struct qi_store *store, const char *name, size_t size,
+                              const char *directory) {
+    if (store->queues_count == store->queues_room) {
+        uint32_t room = store->queues_room ? store->queues_room * 2 : 16;
+        struct qi_queue **queues = realloc(store->queues, room * sizeof *queues);
+        if (!queues)
+            return NULL;
+        store->queues = queues;
+        store->queues_room = room;
+    }
+    struct qi_queue *queue = calloc(1, sizeof *queue);
+    char *copy = malloc(size + 1);
+    struct qi_lanes lanes;
+    if (!qi_lanes_begin(&lanes) || !queue || !copy || !has_table_room(store)) {
+        free(lanes.items);
+        free(queue);
+        free(copy);
+        return NULL;
+    }
+    memcpy(copy, name, size);
+    copy[size] = 0;
+    *queue = (struct qi_queue){.store = store,
+                               .name = copy,
+                               .name_size = (uint32_t)size,
+                               .dir = -1,
+                               .bounded = store->options.max_messages || store->options.max_bytes,
+                               .lanes = lanes,
+                               .tag = qi_next_tag(),
+                               .browsed = UINT64_MAX};
+    memcpy(queue->directory, directory, 32);
+    queue->journals[0].tape.file = queue->journals[1].tape.file = -1;
+    put_into_table(store, queue);
+    return store->queues[store->queues_count++] = queue;
+}
+
+bool qi_is_queue_directory(const char *directory) {
+    return strlen(directory) == 32 && strspn(directory, "0123456789abcdef") == 32;
+}
+
+/* The directory must be of the queue that is asked for: a copied one, or (in theory) a name with
+ * the same hash, is not. */
+int qi_check_name(struct qi_queue *queue, int dir, const char *name, size_t name_size) {
+    int error = 0;
+    bool damaged;
+    if (dir >= 0) {
+        queue->dir = dir;
+        error = qi_queue_meta_read(queue, &damaged);
+        queue->dir = -1;
+    }
+    if (error || (queue->name_size == name_size && memcmp(queue->name, name, name_size) == 0))
+        return error;
+    return qi_fail(QI_E_CORRUPT,
+                   "queues/%s is the directory of queue %s, not of %.*s: was it copied or renamed?",
+                   queue->directory, queue->name, (int)name_size, name);
+}
+
+static int open_queue(struct qi_store *store, const char *name, size_t name_size,
+                      const char *directory, bool create, struct qi_queue **result) {
+    int error = qi_store_usable(store, false);
+    struct qi_queue *queue = error ? NULL : qi_find_queue(store, directory);
+    bool exists = queue != NULL;
+    if (!error && !exists) {
+        qi_files_room(store, NULL);
+        int dir = store->disk->ops->open_dir(store->disk, store->queues_dir, directory);
+        exists = dir >= 0;
+        if (qi_is_of_the_disk(dir)) /* it may be there */
+            error = qi_fail_disk(dir, "cannot open the directory of queue", directory);
+        else if (!exists && (!create || store->options.read_only))
+            error =
+                qi_fail(QI_E_MISSING, "there is no queue %.*s in this store", (int)name_size, name);
+        if (!error && !(queue = qi_add_queue(store, name, name_size, directory)))
+            error = qi_fail(QI_E_MEMORY, "no memory for a queue");
+        if (!error && exists)
+            error = qi_check_name(queue, dir, name, name_size);
+        if (exists)
+            store->disk->ops->close(store->disk, dir);
+        if (!error && !exists) {
+            queue->recovering = true;
+            error = qi_queue_create(queue);
+            queue->recovering = false;
+            pthread_cond_broadcast(&store->changed);
+            if (error)
+                queue->deleted = true;
+            else
+                qi_store_dirty(store); /* else the worker would not look whether it stays idle */
+        }
+    }
+    if (!error && queue->name_size > 0) /* else not read yet */
+        error = qi_check_name(queue, -1, name, name_size);
+    if (!error)
+        error = qi_queue_ready(queue, false);
+    if (!error)
+        error = qi_check_name(queue, -1, name, name_size);
+    if (!error)
+        *result = queue;
+    return error;
+}
+
+int qi_queue_open(struct qi_store *store, const char *name, size_t name_size, const char *directory,
+                  bool create, struct qi_queue **result) {
+    int error;
+    if (!qi_is_queue_directory(directory) || name_size > 65535)
+        return qi_fail(QI_E_ARGUMENT, "a queue's name has at most 65535 bytes in UTF-8");
+    qi_lock(store);
+    do
+        error = open_queue(store, name, name_size, directory, create, result);
+    while (error && qi_files_gave(store, NULL));
+    qi_unlock(store);
+    return error;
+}
+
+struct collecting {
+    struct qi_store *store;
+    bool incomplete; /* no memory: whoever frees what no queue needs must not believe the list */
+};
+
+static void collect_name(void *context, const char *name) {
+    struct collecting *collecting = context;
+    struct qi_store *store = collecting->store;
+    if (qi_is_queue_directory(name) && !qi_find_queue(store, name) &&
+        !qi_add_queue(store, "", 0, name))
+        collecting->incomplete = true;
+}
+
+/* From its queue.meta; the name stays empty if there is no directory. *of_dir: the error is one of
+ * the directory. */
+static int read_name(struct qi_queue *queue, bool *of_dir) {
+    struct qi_disk *disk = queue->store->disk;
+    bool damaged;
+    int dir = disk->ops->open_dir(disk, queue->store->queues_dir, queue->directory);
+    *of_dir = dir < 0;
+    if (dir < 0)
+        return qi_is_of_the_disk(dir) /* it may be there */
+                   ? qi_fail_disk(dir, "cannot open the directory of queue", queue->name)
+                   : 0;
+    queue->dir = dir;
+    int error = qi_queue_meta_read(queue, &damaged);
+    disk->ops->close(disk, dir);
+    queue->dir = -1;
+    return error;
+}
+
+static int collect_names(struct qi_store *store) {
+    struct collecting collecting = {.store = store};
+    struct qi_disk *disk = store->disk;
+    int error = disk->ops->list(disk, store->queues_dir, collect_name, &collecting);
+    if (!error && collecting.incomplete)
+        error = -ENOMEM;
+    return error ? qi_fail_disk(error, "cannot list", "queues") : 0;
+}
+
+int qi_store_queues(struct qi_store *store) {
+    qi_lock(store);
+    int error = qi_store_usable(store, false);
+    if (!error) {
+        do
+            error = collect_names(store);
+        while (error && qi_files_gave(store, NULL));
+    }
+    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (queue->name_size || queue->deleted || queue->recovered || queue->recovering)
+            continue;
+        bool of_dir;
+        do
+            error = read_name(queue, &of_dir);
+        while (error && qi_files_gave(store, queue));
+        if (error && !qi_error_is_crowded())
+            error = 0; /* the name stays empty; opening says why */
+    }
+    int count = (int)store->queues_count;
+    qi_unlock(store);
+    return error ? error : count;
+}
+
+/* 1: it is there, 0: it is not, or an error. */
+static int look_for(struct qi_store *store, const char *name, size_t name_size,
+                    const char *directory) {
+    struct qi_queue looked = {.store = store};
+    memcpy(looked.directory, directory, 33);
+    bool of_dir;
+    int error = read_name(&looked, &of_dir);
+    bool exists = !error && looked.name && looked.name_size == name_size &&
+                  memcmp(looked.name, name, name_size) == 0;
+    free(looked.name);
+    bool unknown = of_dir || error == QI_E_MEMORY || qi_error_is_crowded();
+    return error && unknown ? error : exists;
+}
+
+int qi_queue_exists(struct qi_store *store, const char *name, size_t name_size,
+                    const char *directory) {
+    if (!qi_is_queue_directory(directory))
+        return qi_fail(QI_E_ARGUMENT, "a queue's directory has 32 hex digits");
+    qi_lock(store);
+    int exists = qi_store_usable(store, false);
+    struct qi_queue *queue = exists < 0 ? NULL : qi_find_queue(store, directory);
+    if (queue && queue->name_size > 0) {
+        exists = 1;
+    } else if (exists == 0) {
+        qi_files_room(store, NULL);
+        do
+            exists = look_for(store, name, name_size, directory);
+        while (exists < 0 && qi_files_gave(store, NULL));
+    }
+    qi_unlock(store);
+    return exists;
+}
+
+int qi_store_queue_name(struct qi_store *store, uint32_t index, char *name, size_t room,
+                        char *directory) {
+    qi_lock(store);
+    struct qi_queue *queue = index < store->queues_count ? store->queues[index] : NULL;
+    int result = QI_E_MISSING;
+    if (queue && !queue->deleted && queue->name_size <= room) {
+        memcpy(name, queue->name, queue->name_size);
+        memcpy(directory, queue->directory, 33);
+        result = (int)queue->name_size;
+    }
+    qi_unlock(store);
+    return result;
+}

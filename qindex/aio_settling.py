@@ -1,0 +1,106 @@
+"""The methods of a queue of qindex.aio that look at messages or settle them: in a thread each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from qindex.arguments import Moment, Seconds
+from qindex.message import Message
+from qindex.queue import State
+
+if TYPE_CHECKING:
+    import qindex.queue
+    from qindex.aio_store import Store
+
+_BROWSED: Final = 256  # messages per turn of a thread
+
+
+class AioSettling:
+    """For the class of a queue. Methods and errors are those of qindex.Queue."""
+
+    _store: Store
+    _queue: qindex.queue.Queue
+
+    async def peek(self, req_id: int | None = None) -> Message | None:
+        """Show the message that get() would return, or the one with that ReqId; take nothing.
+
+        See Queue.peek(). A turn of a thread.
+        """
+        return await self._store._run(self._queue.peek, req_id)
+
+    async def browse(
+        self, start: int = 0, stop: int | None = None, *, state: State | None = None
+    ) -> AsyncIterator[Message]:
+        """Show all messages with start <= req_id < stop, or those in one state; take nothing.
+
+        See Queue.browse(). A turn of a thread for each 256 messages.
+        """
+        messages = self._queue.browse(start, stop, state=state)
+        while batch := await self._store._run(lambda: list(islice(messages, _BROWSED))):
+            for message in batch:
+                yield message
+
+    async def ack_many(
+        self, messages: Iterable[Message | int | str], *, missing_ok: bool = False
+    ) -> list[Message | int | str]:
+        """Settle several messages at once, all or none. See Queue.ack_many()."""
+        return await self._store._run(self._queue.ack_many, messages, missing_ok=missing_ok)
+
+    async def nack(
+        self,
+        message: Message | int | str,
+        requeue: bool = True,
+        *,
+        delay: Seconds | None = None,
+        due: Moment | None = None,
+    ) -> None:
+        """Give a delivered message back, or drop it. Options and errors as Queue.nack()."""
+        await self._store._run(self._queue.nack, message, requeue, delay=delay, due=due)
+
+    async def nack_many(
+        self,
+        messages: Iterable[Message | int | str],
+        requeue: bool = True,
+        *,
+        delay: Seconds | None = None,
+        due: Moment | None = None,
+        missing_ok: bool = False,
+    ) -> list[Message | int | str]:
+        """nack() for several messages, all or none. See Queue.nack_many()."""
+        options = {"delay": delay, "due": due, "missing_ok": missing_ok}
+        return await self._store._run(self._queue.nack_many, messages, requeue, **options)
+
+    async def touch(self, message: Message | int | str, lease: Seconds) -> None:
+        """Extend the lease of a delivered message. See Queue.touch()."""
+        await self._store._run(self._queue.touch, message, lease)
+
+    async def reschedule(
+        self,
+        message: Message | int | str,
+        *,
+        delay: Seconds | None = None,
+        due: Moment | None = None,
+    ) -> None:
+        """Change when a message that is not delivered is ready. See Queue.reschedule()."""
+        await self._store._run(self._queue.reschedule, message, delay=delay, due=due)
+
+    async def delete(self, message: Message | int | str) -> None:
+        """Drop a message that is not delivered. See Queue.delete()."""
+        await self._store._run(self._queue.delete, message)
+
+    async def redrive(self, count: int | None = None) -> int:
+        """Make dead letters ready again; return how many. See Queue.redrive()."""
+        return await self._store._run(self._queue.redrive, count)
+
+    async def expire(self) -> int:
+        """Drop every message that has expired; return how many. See Queue.expire()."""
+        return await self._store._run(self._queue.expire)
+
+    async def purge(self, where: Callable[[Message], bool] | None = None) -> int:
+        """Drop all messages but the unacked, or those of `where`; return how many.
+
+        See Queue.purge().
+        """
+        return await self._store._run(self._queue.purge, where)

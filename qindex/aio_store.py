@@ -1,0 +1,330 @@
+"""The store of qindex.aio: what may wait runs in threads; what becomes ready wakes tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future as ThreadFuture
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import qindex.store
+import qindex.waiting
+from qindex._core import ffi, lib
+from qindex.aio_queue import Queue
+from qindex.arguments import Buffer, Moment, Seconds
+from qindex.data import Data
+from qindex.errors import QindexError, StoreClosed, raise_error
+from qindex.figures import QueueStats, StoreStats
+from qindex.message import Finding, Message
+from qindex.options import SyncPolicy
+from qindex.rules import Overflow
+
+T = TypeVar("T")
+
+_THREADS: Final = 4
+
+
+class Store:
+    """An open store of one event loop: made by qindex.aio.open(), closed by `await close()`.
+
+    Or use it with `async with`. Methods and errors are those of qindex.Store. `path`, `read_only`,
+    `findings` and `in` are not awaited; the last two take the store's lock for a moment.
+    """
+
+    def __init__(self, store: qindex.store.Store, max_unconfirmed: float) -> None:
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="qindex")
+        self._queues: dict[str, Queue] = {}
+        self._by_handle: dict[Any, Queue] = {}
+        self._closed = False
+        self.path = store.path
+        self.read_only: bool = store.read_only
+        self.sync_policy: SyncPolicy = store.sync_policy
+        self.max_unconfirmed = max_unconfirmed
+        self._bell: int = lib.qi_store_bell(store._handle)
+        if self._bell < 0:
+            raise_error(self._bell)
+        self._loop.add_reader(self._bell, self._heard)
+
+    def __repr__(self) -> str:
+        return repr(self._store).replace("qindex.Store", "qindex.aio.Store")
+
+    # --- threads and waking --------------------------------------------------------------------
+
+    def _submit(self, call: Callable[[], T]) -> ThreadFuture[T]:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        return self._pool.submit(call)
+
+    async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Make a call that may wait in a thread of the pool; return its result."""
+        return await asyncio.wrap_future(self._submit(partial(call, *arguments, **options)))
+
+    def _heard(self) -> None:
+        """The wake-up descriptor became readable: reset it, then wake the queues that caused it."""
+        os.read(self._bell, 8)
+        while (handle := lib.qi_bell_next(self._store._handle)) != ffi.NULL:
+            queue = self._by_handle.get(handle)
+            if queue is not None and not queue._wake_next():
+                queue._pass_on()  # the task that had armed it is gone
+
+    async def _wait(
+        self,
+        queues: Sequence[Queue],
+        timeout: float | None,
+        take: Callable[[], Awaitable[T]],
+    ) -> T:
+        """Return what `take` takes, as soon as it takes anything, or when the time is over."""
+        deadline = None if timeout is None else self._loop.time() + timeout
+        taken: Any = None
+        try:
+            while not (taken := await take()) and timeout != 0:
+                woken = self._loop.create_future()
+                for queue in queues:
+                    queue._waiters.append(woken)
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        for queue in queues:
+                            await queue._arm(woken)
+                        await woken
+                except TimeoutError:
+                    timeout = 0  # one more look
+                finally:
+                    for queue in queues:
+                        queue._leave(woken)
+            for queue in queues:
+                queue._pass_on()
+        except BaseException:
+            for message in [taken] if isinstance(taken, Message) else taken or ():
+                message._returned  # noqa: B018  # reading it gives the message back
+            for queue in queues:
+                queue._pass_on()
+            raise
+        result: T = taken
+        return result
+
+    # --- the verbs -----------------------------------------------------------------------------
+
+    async def queue(
+        self,
+        name: str,
+        *,
+        create: bool = True,
+        ttl: Seconds | None = None,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        overflow: Overflow | None = None,
+        max_deliveries: int | None = None,
+        dead_letters: bool | None = None,
+    ) -> Queue:
+        """The queue of this name, created on first use; rules as qindex.Store.queue()."""
+        rules = (ttl, max_messages, max_bytes, overflow, max_deliveries, dead_letters)
+        found = self._queues.get(name) if isinstance(name, str) else None
+        if found is None or any(rule is not None for rule in rules):
+            queue = await self._run(
+                self._store.queue,
+                name,
+                create=create,
+                ttl=ttl,
+                max_messages=max_messages,
+                max_bytes=max_bytes,
+                overflow=overflow,
+                max_deliveries=max_deliveries,
+                dead_letters=dead_letters,
+            )
+            found = self._queues.get(name)  # another task may have been quicker
+            if found is None:
+                found = self._queues[name] = Queue(self, queue)
+                self._by_handle[queue._handle] = found
+        return found
+
+    async def queues(self) -> list[str]:
+        """The names of all queues, sorted."""
+        return await self._run(self._store.queues)
+
+    def queue_directory(self, name: str) -> str:
+        """The folder of a queue of this name; see Store.queue_directory(). Not awaited: no I/O."""
+        return self._store.queue_directory(name)
+
+    def __contains__(self, name: object) -> bool:
+        """True if there is a queue of this name. Reads a small file if it was not opened yet."""
+        return name in self._store
+
+    async def create_queues(self, names: Iterable[str]) -> int:
+        """Create those that are not there, durably; return how many. See Store.create_queues()."""
+        return await self._run(self._store.create_queues, names)
+
+    async def delete_queue(self, name: str) -> None:
+        """Delete a queue with all its messages, durably. Raises QueueMissing."""
+        queue = self._queues.pop(name, None)
+        await self._run(self._store.delete_queue, name)
+        if queue is not None:
+            queue._wake_next()
+
+    async def publish(
+        self,
+        queues: Iterable[str],
+        body: Buffer,
+        *,
+        headers: Mapping[str, Any] | None = None,
+        persistent: bool = True,
+        ttl: Seconds | None = None,
+        expires_at: Moment | None = None,
+        priority: int = 0,
+        delay: Seconds | None = None,
+        due: Moment | None = None,
+        confirm: bool = False,
+        create: bool = False,
+    ) -> list[int]:
+        """Publish one body to several queues; return its ReqId in each. See Store.publish()."""
+        return await self._run(
+            self._store.publish,
+            queues,
+            body,
+            headers=headers,
+            persistent=persistent,
+            ttl=ttl,
+            expires_at=expires_at,
+            priority=priority,
+            delay=delay,
+            due=due,
+            confirm=confirm,
+            create=create,
+        )
+
+    async def get(
+        self,
+        queues: Sequence[str],
+        *,
+        timeout: Seconds | None = 0,
+        lease: Seconds | None = None,
+        create: bool = False,
+    ) -> Message | None:
+        """Take the next message of the first of these queues that has one. See Store.get().
+
+        A queue that is not there is an error, QueueMissing; with `create` it is created.
+        """
+        if isinstance(queues, str):
+            raise TypeError("queues is a list of names; for one queue use its get()")
+        if not queues:
+            raise ValueError("name at least one queue")
+        targets = [await self.queue(name, create=create) for name in queues]
+
+        async def take() -> Message | None:
+            for target in targets:
+                if (message := await target._take(lease)) is not None:
+                    return message
+            return None
+
+        return await self._wait(targets, qindex.waiting.check_timeout(timeout), take)
+
+    async def ack(self, message: Message | str) -> None:
+        """Settle a delivered message of any queue of this store; see Queue.ack()."""
+        await self._queue_of(message).ack(message)
+
+    async def ack_many(
+        self, messages: Iterable[Message | str], *, missing_ok: bool = False
+    ) -> list[Message | int | str]:
+        """Settle messages of any queues of this store; see qindex.Store.ack_many(). In a thread."""
+        return await self._run(self._store.ack_many, messages, missing_ok=missing_ok)
+
+    async def nack(
+        self,
+        message: Message | str,
+        requeue: bool = True,
+        *,
+        delay: Seconds | None = None,
+        due: Moment | None = None,
+    ) -> None:
+        """Give a message of any queue of this store back, or drop it; see Queue.nack()."""
+        await self._run(self._store.nack, message, requeue, delay=delay, due=due)
+
+    async def nack_many(
+        self,
+        messages: Iterable[Message | str],
+        requeue: bool = True,
+        *,
+        delay: Seconds | None = None,
+        due: Moment | None = None,
+        missing_ok: bool = False,
+    ) -> list[Message | int | str]:
+        """Give messages of any queues of this store back; all or none of each queue's."""
+        options = {"delay": delay, "due": due, "missing_ok": missing_ok}
+        return await self._run(self._store.nack_many, messages, requeue, **options)
+
+    async def touch(self, message: Message | str, lease: Seconds) -> None:
+        """Extend the lease of a message of any queue of this store; see Queue.touch()."""
+        await self._run(self._store.touch, message, lease)
+
+    def _queue_of(self, message: Message | str) -> Queue:
+        return self._by_handle[self._store._queue_of(message)._handle]
+
+    async def sync(self) -> None:
+        """Return when everything before this call, in all queues, survives a power cut."""
+        await self._run(self._store.sync)
+
+    async def compact(self) -> int:
+        """Free the space of acked bodies now; return the bytes freed. See Store.compact()."""
+        return await self._run(self._store.compact)
+
+    async def check(self) -> list[Finding]:
+        """Read, verify and recount everything; return all findings. See Store.check()."""
+        return await self._run(self._store.check)
+
+    @property
+    def data(self) -> Data:
+        """The mapping of the plain store. A change with confirm=True waits for the disk.
+
+        Call that in a thread (asyncio.to_thread), or change without it and await sync().
+        """
+        return self._store.data
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What recovery and check() have found since the open. See Store.findings."""
+        return self._store.findings
+
+    async def stats(self) -> StoreStats:
+        """All figures of the store at one moment."""
+        return await self._run(self._store.stats)
+
+    async def stats_all(self) -> list[QueueStats]:
+        """The figures of all queues, sorted by their names. See Store.stats_all()."""
+        return await self._run(self._store.stats_all)
+
+    async def close(self) -> None:
+        """Sync everything and mark the end as clean. Ends every wait with StoreClosed."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await asyncio.shield(self._loop.run_in_executor(None, self._end))
+        finally:
+            self._loop.remove_reader(self._bell)
+            lib.qi_store_bell_close(self._store._handle)
+            for queue in self._by_handle.values():
+                queue._wake_next()
+
+    def _end(self) -> None:
+        self._pool.shutdown()  # waits for what a cancelled task has begun
+        self._store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self.close()
+        except QindexError:
+            if error is None:  # else the error that ends the block says more
+                raise

@@ -1,0 +1,74 @@
+"""What a connection reports to its owner, and the names of the reply codes."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from qindex.amqp.methods import BasicPublish
+
+REPLIES: Final = {
+    200: "OK",
+    311: "CONTENT_TOO_LARGE",
+    312: "NO_ROUTE",
+    313: "NO_CONSUMERS",
+    320: "CONNECTION_FORCED",
+    403: "ACCESS_REFUSED",
+    404: "NOT_FOUND",
+    405: "RESOURCE_LOCKED",
+    406: "PRECONDITION_FAILED",
+    501: "FRAME_ERROR",
+    502: "SYNTAX_ERROR",
+    503: "COMMAND_INVALID",
+    504: "CHANNEL_ERROR",
+    505: "UNEXPECTED_FRAME",
+    506: "RESOURCE_ERROR",
+    530: "NOT_ALLOWED",
+    540: "NOT_IMPLEMENTED",
+    541: "INTERNAL_ERROR",
+}
+
+
+class Login(NamedTuple):
+    """The client says who it is."""
+
+    mechanism: str
+    response: bytes
+    properties: dict[str, Any]
+
+
+class Open(NamedTuple):
+    """The client wants to use this virtual host."""
+
+    vhost: str
+
+
+class ChannelOpened(NamedTuple):
+    channel: int
+
+
+class ChannelClosed(NamedTuple):
+    """The channel has ended, by the client or because of an error."""
+
+    channel: int
+
+
+class Called(NamedTuple):
+    """A method of an open channel, or channel 0, that the owner has to carry out."""
+
+    channel: int
+    method: Any
+
+
+class Published(NamedTuple):
+    """A basic.publish with its content."""
+
+    channel: int
+    method: BasicPublish
+    properties: bytes
+    body: bytes
+
+
+class Ended(NamedTuple):
+    """Nothing more comes: write what is in `out`, then close the socket."""
+
+    why: str

@@ -1,0 +1,150 @@
+"""The messages of a queue that live in memory only, and what every backlog can do.
+
+A backlog knows order, priorities and what is delivered. It knows nothing of consumers and limits:
+`queues.py` does. `durable.py` has the backlog that is a queue of a store.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import Any, Final, Protocol
+
+from qindex.broker.message import Message
+
+DELIVERIES_MAX: Final = 65_535
+TAKEN_BYTES_MAX: Final = 4 * 1024 * 1024  # of bodies; one message may have more
+
+
+class Entry:
+    """A message in a backlog, as one delivery of it. `place` is the backlog's own."""
+
+    __slots__ = ("deliveries", "message", "place", "redelivered")
+
+    def __init__(self, message: Message, place: Any, redelivered: bool, deliveries: int) -> None:
+        self.message = message
+        self.place = place
+        self.redelivered = redelivered
+        self.deliveries = deliveries  # this one included
+
+
+class Backlog(Protocol):
+    """The messages of one queue. All calls are made by the thread of the event loop."""
+
+    is_durable: bool
+    """True if a persistent message survives the process."""
+
+    def __len__(self) -> int:
+        """How many messages are ready."""
+
+    def publish(self, message: Message) -> None:
+        """Append a message, behind all others of its priority."""
+
+    def take(self, count: int) -> list[Entry]:
+        """Take up to `count` ready messages, in order: the highest priority first.
+
+        Fewer if their bodies have more than about TAKEN_BYTES_MAX bytes together.
+        """
+
+    def peek(self) -> Message | None:
+        """The message that take() would return first."""
+
+    def ack(self, entries: list[Entry]) -> None:
+        """These are done and do not come back."""
+
+    def requeue(self, entries: list[Entry]) -> None:
+        """These go back to their places, and are marked as redelivered."""
+
+    def purge(self) -> int:
+        """Drop all ready messages; return how many."""
+
+    def ready_bytes(self) -> int:
+        """The bytes of all ready bodies. O(their number): asked once, when a queue is opened."""
+
+    def close(self) -> None:
+        """Nothing is asked of it any more."""
+
+    def delete(self) -> None:
+        """Drop everything."""
+
+
+class MemoryBacklog:
+    """A backlog in memory. Each priority has a deque of new messages and a heap of returned ones.
+
+    A returned message was published before each one that is still in the deque, since messages
+    leave the deque in order. So the next message is the least of the heap, if there is one.
+    """
+
+    is_durable = False
+
+    def __init__(self) -> None:
+        self._new: dict[int, deque[tuple[int, Message]]] = {}
+        self._back: dict[int, list[tuple[int, int, Message]]] = {}
+        self._priorities: list[int] = []  # those that were seen, the highest first
+        self._next = 0
+        self._ready = 0
+
+    def __len__(self) -> int:
+        return self._ready
+
+    def publish(self, message: Message) -> None:
+        lane = self._new.get(message.priority)
+        if lane is None:
+            lane = self._new[message.priority] = deque()
+            self._back[message.priority] = []
+            self._priorities = sorted(self._new, reverse=True)
+        lane.append((self._next, message))
+        self._next += 1
+        self._ready += 1
+
+    def take(self, count: int) -> list[Entry]:
+        taken: list[Entry] = []
+        size = 0
+        for priority in self._priorities:
+            back, new = self._back[priority], self._new[priority]
+            while (back or new) and len(taken) < count and size < TAKEN_BYTES_MAX:
+                if back:
+                    number, deliveries, message = heappop(back)
+                    again = min(deliveries + 1, DELIVERIES_MAX)
+                    taken.append(Entry(message, number, True, again))
+                else:
+                    number, message = new.popleft()
+                    taken.append(Entry(message, number, False, 1))
+                size += message.size
+        self._ready -= len(taken)
+        return taken
+
+    def peek(self) -> Message | None:
+        for priority in self._priorities:
+            if self._back[priority]:
+                return self._back[priority][0][2]
+            if self._new[priority]:
+                return self._new[priority][0][1]
+        return None
+
+    def ack(self, entries: list[Entry]) -> None:
+        """They left the backlog when they were taken."""
+
+    def requeue(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            back = self._back[entry.message.priority]
+            heappush(back, (entry.place, entry.deliveries, entry.message))
+        self._ready += len(entries)
+
+    def purge(self) -> int:
+        count = self._ready
+        for priority in self._priorities:
+            self._new[priority].clear()
+            self._back[priority].clear()
+        self._ready = 0
+        return count
+
+    def ready_bytes(self) -> int:
+        new = sum(message.size for lane in self._new.values() for _, message in lane)
+        return new + sum(entry[2].size for lane in self._back.values() for entry in lane)
+
+    def close(self) -> None:
+        self.purge()
+
+    def delete(self) -> None:
+        self.purge()

@@ -1,0 +1,109 @@
+"""Exchanges, queues and bindings as entries of a catalog, and back.
+
+The keys are `exchange/<name>`, `queue/<name>` and `binding/<what it joins>`; a value is a table of
+AMQP, which keeps the types of the arguments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from qindex.broker.errors import Refused
+from qindex.broker.exchanges import QUEUE, Binding, Destination, Exchange, make_exchange
+from qindex.field_table import decode_table, encode_table
+
+if TYPE_CHECKING:
+    from qindex.broker.catalog import Catalog
+    from qindex.broker.queues import Queue
+    from qindex.broker.vhost import VHost
+
+log: Final = logging.getLogger("qindex.broker")
+Changes = dict[str, bytes | None]
+
+
+def canonical(arguments: dict[str, Any]) -> str:
+    """A digest of arguments that is the same for equal ones, whatever their order."""
+    if not arguments:
+        return ""
+    table = encode_table(dict(sorted(arguments.items())))
+    return hashlib.blake2b(table, digest_size=16).hexdigest()
+
+
+def of_exchange(exchange: Exchange) -> Changes:
+    table = {
+        "kind": exchange.kind,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": exchange.arguments,
+    }
+    return {f"exchange/{exchange.name}": encode_table(table)}
+
+
+def gone_exchange(exchange: Exchange) -> Changes:
+    return {f"exchange/{exchange.name}": None} if exchange.durable else {}
+
+
+def of_queue(queue: Queue) -> Changes:
+    table = {"auto_delete": queue.auto_delete, "arguments": queue.arguments}
+    return {f"queue/{queue.name}": encode_table(table)}
+
+
+def gone_queue(queue: Queue) -> Changes:
+    return {f"queue/{queue.name}": None}
+
+
+def _binding_key(binding: Binding) -> str:
+    kind, name = binding.destination
+    joined = [binding.source, kind, name, binding.routing_key, binding.arguments]
+    return f"binding/{json.dumps(joined)}"
+
+
+def of_binding(binding: Binding, arguments: dict[str, Any]) -> Changes:
+    return {_binding_key(binding): encode_table(arguments)}
+
+
+def gone_binding(binding: Binding) -> Changes:
+    return {_binding_key(binding): None}
+
+
+def restore(vhost: VHost, catalog: Catalog) -> None:
+    """Make what the catalog has. What cannot be made is logged, and stays in the catalog."""
+    entries = list(catalog.items())
+    for kind, make in (("exchange", _restore_exchange), ("queue", _restore_queue)):
+        for key, value in entries:
+            if key.startswith(f"{kind}/"):
+                try:
+                    make(vhost, key.partition("/")[2], decode_table(value))
+                except Refused as error:
+                    log.error("%s cannot be restored: %s", key, error)
+    for key, value in entries:
+        if key.startswith("binding/"):
+            _restore_binding(vhost, key, decode_table(value))
+
+
+def _restore_exchange(vhost: VHost, name: str, table: dict[str, Any]) -> None:
+    vhost.exchanges[name] = make_exchange(
+        name,
+        table["kind"],
+        durable=True,
+        auto_delete=table["auto_delete"],
+        internal=table["internal"],
+        arguments=table["arguments"],
+    )
+
+
+def _restore_queue(vhost: VHost, name: str, table: dict[str, Any]) -> None:
+    vhost.restore_queue(name, auto_delete=table["auto_delete"], arguments=table["arguments"])
+
+
+def _restore_binding(vhost: VHost, key: str, arguments: dict[str, Any]) -> None:
+    source, kind, name, routing_key, text = json.loads(key.partition("/")[2])
+    binding = Binding(source, Destination(kind, name), routing_key, text)
+    there = name in (vhost.queues if kind == QUEUE else vhost.exchanges)
+    if source in vhost.exchanges and there:
+        vhost.add_binding(binding, arguments)
+    else:
+        log.error("%s cannot be restored: an end of it is not there", key)

@@ -1,0 +1,169 @@
+"""The messages of a queue that live in queues of a store, and the sync that confirms share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from qindex._core import lib
+from qindex.broker.backlog import Entry
+from qindex.broker.message import Message, from_table
+from qindex.errors import StoreCorrupt, raise_error
+
+if TYPE_CHECKING:
+    import qindex
+
+log: Final = logging.getLogger("qindex.broker")
+
+# qindex.Queue.publish() encodes headers from a dict. The broker has them as bytes, so it calls the
+# core as that does. A message without a moment for its end and without a delay is all it needs:
+# the broker itself carries out expiry, since RabbitMQ does so at a queue's head only.
+_NO_TIME: Final = 0
+_DAMAGED_MAX: Final = 1000  # damaged messages that one take() goes past
+
+
+class DurableBacklog:
+    """A queue of a store. A message survives kill -9 when publish() returns."""
+
+    is_durable = True
+
+    def __init__(self, store: qindex.Store, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._queue = store.queue(name)
+        self._ready = self._queue.ready
+
+    def __len__(self) -> int:
+        return self._ready
+
+    def publish(self, message: Message) -> None:
+        table, body = message.to_table(), message.body
+        flags = message.priority << lib.QI_PRIORITY_SHIFT
+        if not message.persistent:
+            flags |= lib.QI_TRANSIENT
+        code = lib.qi_publish_with(
+            self._queue._handle, table, len(table), body, len(body), flags, _NO_TIME, _NO_TIME
+        )
+        if code < 0:
+            raise_error(code)
+        self._ready += 1
+
+    def take(self, count: int) -> list[Entry]:
+        for _ in range(_DAMAGED_MAX):
+            try:
+                if count == 1:
+                    one = self._queue.get()
+                    found = [] if one is None else [one]
+                else:
+                    found = self._queue.get_many(count)
+            except StoreCorrupt as error:  # it is set aside, and stays in Store.findings
+                log.error("a damaged message of queue %r was left out: %s", self._name, error)
+                self._ready = self._queue.ready
+                continue
+            self._ready -= len(found)
+            return [
+                Entry(self._message(each), each, each.redelivered, each.delivery_count)
+                for each in found
+            ]
+        return []
+
+    def _message(self, found: qindex.Message) -> Message:
+        details = found._details
+        return from_table(
+            details.headers,
+            found.body,
+            persistent=details.persistent,
+            priority=details.priority,
+            queue=self._name,
+        )
+
+    def peek(self) -> Message | None:
+        try:
+            found = self._queue.peek()
+        except StoreCorrupt:  # take() leaves it out and says so
+            return None
+        return None if found is None else self._message(found)
+
+    def ack(self, entries: list[Entry]) -> None:
+        if len(entries) == 1:
+            self._queue.ack(entries[0].place)
+        elif entries:
+            self._queue.ack_many([entry.place for entry in entries])
+
+    def requeue(self, entries: list[Entry]) -> None:
+        self._queue.nack_many([entry.place for entry in entries])
+        self._ready += len(entries)
+
+    def purge(self) -> int:
+        count = self._ready
+        self._queue.purge()
+        self._ready = 0
+        return count
+
+    def ready_bytes(self) -> int:
+        return sum(len(message.body) for message in self._queue.browse(state="ready"))
+
+    def close(self) -> None:
+        """The store closes the queue."""
+
+    def delete(self) -> None:
+        self._store.delete_queue(self._name)
+
+
+Runner = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
+"""Runs the first function in a thread, then the second one, with its error, in the event loop."""
+
+
+class GroupCommit:
+    """One sync at a time; all who ask while one runs share the next one, which covers them."""
+
+    def __init__(self, sync: Callable[[], None], run: Runner) -> None:
+        self._sync = sync
+        self._run = run
+        self._waiting: list[Callable[[], None]] = []
+        self._running = False
+        self._closed = False
+        self.failed: BaseException | None = None
+        self.on_failure: Callable[[BaseException], None] | None = None
+
+    def join(self, done: Callable[[], None]) -> None:
+        """Call `done` once everything that was written before this call survives a power cut.
+
+        If the sync fails, `done` is never called: nobody knows what is durable. `on_failure` is.
+        """
+        self._waiting.append(done)
+        if not self._running:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._closed or self.failed is not None:
+            return
+        self._running = True
+        covered, self._waiting = self._waiting, []
+
+        def finished(error: BaseException | None) -> None:
+            self._running = False
+            if error is not None:
+                self.fail(error)
+                return
+            for done in covered:
+                done()
+            if self._waiting:
+                self._begin()
+
+        self._run(self._sync, finished)
+
+    def fail(self, error: BaseException) -> None:
+        """Nobody knows what is durable: no more confirms; `on_failure` hears of it."""
+        if self.failed is not None:
+            return
+        self.failed = error
+        self._waiting.clear()
+        log.critical("a sync failed; what was not confirmed may be lost: %s", error)
+        if self.on_failure is not None:
+            self.on_failure(error)
+
+    def close(self) -> None:
+        self._closed = True
+        self._waiting.clear()

@@ -1,0 +1,394 @@
+"""One queue of the broker: its limits, its consumers, whose turn it is.
+
+A queue never calls a consumer while it is called itself, with one exception: where a message would
+leave at once otherwise (a limit, a time to live of 0), it is offered to the consumers first.
+`wake()` runs the rest in the next turn of the event loop, so that a burst of publishes is one turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from qindex.broker.backlog import Backlog, Entry
+from qindex.broker.errors import AccessRefused
+from qindex.broker.limits import Limits
+from qindex.broker.message import Message
+from qindex.errors import QindexError
+
+TURN_MAX: Final = 512  # messages that a queue delivers before others have their turn
+TIMER_SECONDS_MAX: Final = 3600.0
+RETRY_SECONDS: Final = 1.0  # after the disk has failed to read
+
+
+log: Final = logging.getLogger("qindex.broker")
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Scheduler(Protocol):
+    """What the broker needs of an event loop; those of asyncio and uvloop have it."""
+
+    def call_soon(self, call: Callable[..., object], /, *args: Any) -> object: ...
+    def call_later(self, delay: float, call: Callable[..., object], /, *args: Any) -> Timer: ...
+
+
+class Consumer(Protocol):
+    """Somebody who takes messages from a queue as they come."""
+
+    no_ack: bool
+    exclusive: bool
+    priority: int
+    waiting: bool  # the queue's own: it is among those that may have credit
+
+    @property
+    def shares_credit(self) -> bool:
+        """True if a delivery to another consumer may take its credit."""
+
+    def credit(self) -> int:
+        """How many messages it takes now."""
+
+    def deliver(self, queue: Queue, entry: Entry) -> None:
+        """Here is one. With no_ack it is settled already."""
+
+    def cancelled(self, queue: Queue) -> None:
+        """The queue is gone."""
+
+
+def now_us() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+class Queue:
+    """A queue: made by VHost.declare_queue()."""
+
+    def __init__(
+        self,
+        name: str,
+        backlog: Backlog,
+        limits: Limits,
+        scheduler: Scheduler,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None,
+        arguments: dict[str, Any],
+    ) -> None:
+        self.name = name
+        self.backlog = backlog
+        self.limits = limits
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.owner = owner  # the connection of an exclusive queue
+        self.arguments = arguments
+        self.unacked = 0
+        self.consumers: dict[Consumer, None] = {}
+        self.deleted = False
+        # What to do with messages that leave otherwise than by an ack, and with the queue itself.
+        # Set by the vhost.
+        self.on_dead: Callable[[Queue, list[Entry], str], None] = lambda queue, entries, why: None
+        self.on_unused: Callable[[Queue], None] = lambda queue: None
+        self.on_error: Callable[[QindexError], None] = lambda error: None
+        self._scheduler = scheduler
+        self._active: dict[int, deque[Consumer]] = {}  # by priority: those that may have credit
+        self._woken = False
+        self._expiring = limits.ttl_ms is not None or len(backlog) > 0
+        self._expiry_timer: Timer | None = None
+        self._unused_timer: Timer | None = None
+        self._bytes = backlog.ready_bytes() if limits.max_bytes is not None else 0
+        self.used()
+        if self._expiring:
+            self.wake()
+
+    def __len__(self) -> int:
+        """Ready messages."""
+        return len(self.backlog)
+
+    def __bool__(self) -> bool:
+        return True
+
+    # --- messages in ---------------------------------------------------------------------------
+
+    def publish(self, message: Message, now: int) -> bool:
+        """Append a message; False if the queue is full and refuses it.
+
+        `now` is the moment of the publish in microseconds: a message whose time to live is 0 may be
+        delivered at that moment.
+        """
+        limits = self.limits
+        if limits.has_length and limits.overflow != "drop-head" and self._is_full(message):
+            self._pump(now)
+            if self._is_full(message):
+                if limits.overflow == "reject-publish-dlx":
+                    self.on_dead(self, [Entry(message, None, False, 0)], "maxlen")
+                return False
+        self.backlog.publish(message)
+        self._bytes += message.size
+        if message.expires_us:
+            self._expiring = True
+        if limits.has_length or (message.expires_us and message.expires_us <= now):
+            self._pump(now)
+            self._drop_over_length()
+        self.wake()
+        return True
+
+    def _is_full(self, message: Message) -> bool:
+        limits = self.limits
+        if limits.max_length is not None and len(self) >= limits.max_length:
+            return True
+        return limits.max_bytes is not None and self._bytes + message.size > limits.max_bytes
+
+    def _drop_over_length(self) -> None:
+        limits = self.limits
+        if limits.overflow != "drop-head":
+            return
+        while len(self) and (
+            (limits.max_length is not None and len(self) > limits.max_length)
+            or (limits.max_bytes is not None and self._bytes > limits.max_bytes)
+        ):
+            dropped = self._take(1)
+            if not dropped:
+                return
+            self._leave(dropped, "maxlen")
+
+    # --- messages out --------------------------------------------------------------------------
+
+    def get(self) -> Entry | None:
+        """The next message, for one that asks instead of waiting; None: there is none."""
+        self.used()
+        while entries := self._take(1):
+            if not self._has_expired(entries[0], now_us()):
+                self.unacked += 1
+                self.wake()
+                return entries[0]
+            self._leave(entries, "expired")
+        return None
+
+    def ack(self, entries: list[Entry]) -> None:
+        """These deliveries are settled."""
+        self.unacked -= len(entries)
+        if not self.deleted:
+            self.backlog.ack(entries)
+
+    def requeue(self, entries: list[Entry]) -> None:
+        """These deliveries go back to their places, or leave if they were delivered too often."""
+        self.unacked -= len(entries)
+        if self.deleted:
+            return
+        limit = self.limits.delivery_limit
+        if limit is not None:
+            over = [entry for entry in entries if entry.deliveries > limit]
+            entries = [entry for entry in entries if entry.deliveries <= limit]
+            if over:
+                self._leave(over, "delivery_limit")
+        self.backlog.requeue(entries)
+        self._bytes += sum(entry.message.size for entry in entries)
+        self._drop_over_length()
+        self.wake()
+
+    def reject(self, entries: list[Entry]) -> None:
+        """These deliveries end, and the messages are dead letters."""
+        self.unacked -= len(entries)
+        if not self.deleted:
+            self._leave(entries, "rejected")
+
+    def purge(self) -> int:
+        self._bytes = 0
+        return self.backlog.purge()
+
+    def _take(self, count: int) -> list[Entry]:
+        entries = self.backlog.take(count)
+        if self.limits.max_bytes is not None:
+            self._bytes -= sum(entry.message.size for entry in entries)
+        return entries
+
+    def _has_expired(self, entry: Entry, now: int) -> bool:
+        return 0 < entry.message.expires_us < now
+
+    def _leave(self, entries: list[Entry], why: str) -> None:
+        """Messages leave without an ack: to the dead-letter exchange, or for good."""
+        if self.limits.dead_exchange is None:
+            self.backlog.ack(entries)
+        else:
+            self.on_dead(self, entries, why)
+
+    # --- consumers -----------------------------------------------------------------------------
+
+    def add_consumer(self, consumer: Consumer, what: str) -> None:
+        """Let it take messages. AccessRefused if it, or the one that is there, is exclusive."""
+        if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
+            raise AccessRefused(f"{what} in exclusive use")
+        self.consumers[consumer] = None
+        self.may_take(consumer)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """It takes no more. The last one takes an auto-delete queue with it."""
+        if consumer not in self.consumers:
+            return
+        del self.consumers[consumer]
+        if consumer.waiting:
+            consumer.waiting = False
+            self._active[consumer.priority].remove(consumer)
+        self.used()
+        if not self.consumers and self.auto_delete:
+            self.on_unused(self)
+        else:
+            self.wake()
+
+    def may_take(self, consumer: Consumer) -> None:
+        """It has credit again. O(1)."""
+        if not consumer.waiting:
+            if consumer.priority not in self._active:
+                self._active[consumer.priority] = deque()
+                self._active = dict(sorted(self._active.items(), reverse=True))
+            consumer.waiting = True
+            self._active[consumer.priority].append(consumer)
+        self.wake()
+
+    def wake(self) -> None:
+        """Look at messages and consumers in the next turn of the event loop."""
+        if not self._woken:
+            self._woken = True
+            self._scheduler.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._woken = False
+        if self.deleted:
+            return
+        try:
+            if self._pump(now_us()):
+                self.wake()
+            elif self._expiring:
+                self._arm_expiry()
+        except QindexError as error:
+            log.error("queue %r cannot deliver: %s", self.name, error)
+            self.on_error(error)
+            self._scheduler.call_later(RETRY_SECONDS, self.wake)
+
+    def _pump(self, now: int) -> bool:
+        """Deliver up to TURN_MAX messages; True if there is more to deliver at once."""
+        left = TURN_MAX
+        while left > 0 and len(self.backlog):
+            consumers, wanted = self._next_consumers(min(left, len(self.backlog)))
+            if not wanted:
+                return False
+            entries = self._take(wanted)
+            if not entries:
+                return False
+            left -= len(entries)
+            self._hand_out(entries, consumers, now)
+            if len(entries) < wanted:  # they are large: others have their turn first
+                return True
+        return left <= 0
+
+    def _next_consumers(self, most: int) -> tuple[deque[Consumer] | None, int]:
+        """The highest priority that has a consumer with credit, and the credit of all of it."""
+        if self.limits.single_active:
+            first = self._single_active()
+            if first is None:
+                return None, 0
+            most = 1 if first.shares_credit else most
+            return deque([first]), min(max(0, first.credit()), most)
+        for waiting in self._active.values():
+            while waiting and waiting[0].credit() <= 0:
+                waiting.popleft().waiting = False
+            wanted = 0
+            for consumer in waiting:
+                if consumer.shares_credit:
+                    return waiting, 1
+                wanted += max(0, consumer.credit())
+                if wanted >= most:
+                    return waiting, most
+            if wanted:
+                return waiting, wanted
+        return None, 0
+
+    def _single_active(self) -> Consumer | None:
+        if not self.consumers:
+            return None
+        return max(self.consumers, key=lambda consumer: consumer.priority)
+
+    def _hand_out(self, entries: list[Entry], consumers: deque[Consumer] | None, now: int) -> None:
+        """One message to each consumer in turn, as long as it has credit."""
+        settled, left = [], []
+        for entry in entries:
+            if self._has_expired(entry, now):
+                self._leave([entry], "expired")
+                continue
+            while consumers and consumers[0].credit() <= 0:
+                consumers.popleft().waiting = False
+            if not consumers:
+                left.append(entry)  # two consumers share the credit of one channel
+                continue
+            consumer = consumers[0]
+            consumers.rotate(-1)
+            if consumer.no_ack:
+                settled.append(entry)
+            else:
+                self.unacked += 1
+            consumer.deliver(self, entry)
+        if settled:
+            self.backlog.ack(settled)
+        if left:
+            self._untake(left)
+
+    def _untake(self, entries: list[Entry]) -> None:
+        self.backlog.requeue(entries)
+        self._bytes += sum(entry.message.size for entry in entries)
+
+    # --- times ---------------------------------------------------------------------------------
+
+    def _arm_expiry(self) -> None:
+        """Drop what has expired at the head, and look again when the next one expires."""
+        now = now_us()
+        while (head := self.backlog.peek()) is not None and 0 < head.expires_us < now:
+            if not (entries := self._take(1)):
+                break
+            self._leave(entries, "expired")
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+            self._expiry_timer = None
+        if head is None and self.limits.ttl_ms is None:
+            self._expiring = False
+        elif head is not None and head.expires_us:
+            seconds = min((head.expires_us - now) / 1e6 + 0.001, TIMER_SECONDS_MAX)
+            self._expiry_timer = self._scheduler.call_later(seconds, self.wake)
+
+    def used(self) -> None:
+        """Somebody uses it: x-expires begins anew."""
+        if self.limits.expires_ms is None:
+            return
+        if self._unused_timer is not None:
+            self._unused_timer.cancel()
+        seconds = min(self.limits.expires_ms / 1000, TIMER_SECONDS_MAX)
+        self._unused_timer = self._scheduler.call_later(seconds, self._look_unused, seconds)
+
+    def _look_unused(self, waited: float) -> None:
+        self._unused_timer = None
+        if self.consumers:
+            return
+        left = (self.limits.expires_ms or 0) / 1000 - waited
+        if left > 0:
+            seconds = min(left, TIMER_SECONDS_MAX)
+            self._unused_timer = self._scheduler.call_later(
+                seconds, self._look_unused, waited + seconds
+            )
+        else:
+            self.on_unused(self)
+
+    def stop(self) -> None:
+        """No more turns and timers."""
+        self.deleted = True
+        for timer in (self._expiry_timer, self._unused_timer):
+            if timer is not None:
+                timer.cancel()
+        for consumer in list(self.consumers):
+            consumer.cancelled(self)
+        self.consumers.clear()
+        self._active.clear()

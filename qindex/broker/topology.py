@@ -1,0 +1,213 @@
+"""Exchanges and bindings of a virtual host, by name: declare, bind, unbind, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qindex.broker import definitions
+from qindex.broker.catalog import Catalog
+from qindex.broker.errors import AccessRefused, Locked, NotFound, Precondition
+from qindex.broker.exchanges import (
+    EXCHANGE,
+    QUEUE,
+    TYPES,
+    Binding,
+    Destination,
+    Exchange,
+    Router,
+    make_exchange,
+)
+from qindex.broker.limits import check_same_arguments, inequivalent_flag
+from qindex.broker.queues import Queue
+
+
+class Topology:
+    """The part of a virtual host that knows what leads where. VHost adds queues and messages."""
+
+    def __init__(self, name: str, catalog: Catalog) -> None:
+        self.name = name
+        self.exchanges: dict[str, Exchange] = {}
+        self.queues: dict[str, Queue] = {}
+        self._catalog = catalog
+        self._router = Router(self.exchanges)
+        self._bound_to: dict[Destination, dict[Binding, None]] = {}
+        self._make_standard_exchanges()
+
+    def _make_standard_exchanges(self) -> None:
+        names = {"": "direct", "amq.match": "headers"} | {f"amq.{kind}": kind for kind in TYPES}
+        for name, kind in names.items():
+            options: dict[str, Any] = {"auto_delete": False, "internal": False, "arguments": {}}
+            self.exchanges[name] = make_exchange(name, kind, durable=True, **options)
+
+    # --- names ---------------------------------------------------------------------------------
+
+    def describe(self, kind: str, name: str) -> str:
+        """As RabbitMQ names it in errors."""
+        return f"{kind} '{name}' in vhost '{self.name}'"
+
+    def exchange(self, name: str) -> Exchange:
+        """The exchange of this name; NotFound."""
+        found = self.exchanges.get(name)
+        if found is None:
+            raise NotFound(f"no {self.describe('exchange', name)}")
+        return found
+
+    def queue(self, name: str, user: object) -> Queue:
+        """The queue of this name; NotFound, or Locked if it is another connection's own."""
+        found = self.queues.get(name)
+        if found is None:
+            raise NotFound(f"no {self.describe('queue', name)}")
+        if found.owner is not None and found.owner is not user:
+            raise Locked(
+                f"cannot obtain exclusive access to locked {self.describe('queue', name)}. It "
+                "could be originally declared on another connection or the exclusive property "
+                "value does not match that of the original declaration."
+            )
+        return found
+
+    def check_not_default(self, name: str) -> None:
+        if not name:
+            raise AccessRefused("operation not permitted on the default exchange")
+
+    def _check_name(self, kind: str, name: str) -> None:
+        if name.startswith("amq."):
+            raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+
+    # --- exchanges -----------------------------------------------------------------------------
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, Any],
+    ) -> None:
+        """Make an exchange, or check that the one that is there is the same."""
+        if kind not in TYPES:
+            raise Precondition(f"unknown exchange type '{kind}'")
+        self.check_not_default(name)
+        what = self.describe("exchange", name)
+        found = self.exchanges.get(name)
+        if found is not None:
+            for flag, received, current in (
+                ("type", kind, found.kind),
+                ("durable", durable, found.durable),
+                ("auto_delete", auto_delete, found.auto_delete),
+                ("internal", internal, found.internal),
+            ):
+                if received != current:
+                    raise inequivalent_flag(flag, what, received, current)
+            check_same_arguments(arguments, found.arguments, what, ["alternate-exchange"])
+            return
+        self._check_name("exchange", name)
+        exchange = make_exchange(
+            name,
+            kind,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=arguments,
+        )
+        if durable:
+            self._catalog.apply(definitions.of_exchange(exchange))
+        self.exchanges[name] = exchange
+        self._router.changed()
+
+    def delete_exchange(self, name: str, *, if_unused: bool) -> None:
+        """Delete an exchange and the bindings that begin or end there; none is no error."""
+        self.check_not_default(name)
+        what = self.describe("exchange", name)
+        if name.startswith("amq."):
+            raise AccessRefused(f"deletion of system {what} not allowed")
+        found = self.exchanges.get(name)
+        if found is None:
+            return
+        if if_unused and found.bindings:
+            raise Precondition(f"{what} in use")
+        gone = [*found.bindings, *self._bound_to.get(Destination(EXCHANGE, name), ())]
+        changes: dict[str, bytes | None] = {}
+        self._unbind_all(gone, changes)
+        changes.update(definitions.gone_exchange(found))
+        self._catalog.apply(changes)
+        self.exchanges.pop(name, None)
+        self._router.changed()
+        self._delete_unused_sources(gone)
+
+    # --- bindings ------------------------------------------------------------------------------
+
+    def bind(
+        self, source: str, kind: str, name: str, key: str, arguments: dict[str, Any], user: object
+    ) -> None:
+        """Bind a queue or an exchange to an exchange. The same binding again is no error."""
+        exchange = self._bindable(source, kind, name, user)
+        binding = Binding(source, Destination(kind, name), key, definitions.canonical(arguments))
+        if exchange.kind == "headers":
+            _check_match(arguments)
+        if binding in exchange.bindings:
+            return
+        if exchange.durable and self._is_durable(kind, name):
+            self._catalog.apply(definitions.of_binding(binding, arguments))
+        self.add_binding(binding, arguments)
+
+    def unbind(
+        self, source: str, kind: str, name: str, key: str, arguments: dict[str, Any], user: object
+    ) -> None:
+        """Remove a binding; one that is not there is no error."""
+        if kind == QUEUE and name not in self.queues:
+            raise NotFound(f"no {self.describe('queue', name)}")
+        exchange = self._bindable(source, kind, name, user)
+        binding = Binding(source, Destination(kind, name), key, definitions.canonical(arguments))
+        if binding not in exchange.bindings:
+            return
+        changes: dict[str, bytes | None] = {}
+        self._unbind_all([binding], changes)
+        self._catalog.apply(changes)
+        self._delete_unused_sources([binding])
+
+    def _bindable(self, source: str, kind: str, name: str, user: object) -> Exchange:
+        if not source or (kind == EXCHANGE and not name):
+            raise AccessRefused("operation not permitted on the default exchange")
+        if kind == QUEUE:
+            self.queue(name, user)
+        else:
+            self.exchange(name)
+        return self.exchange(source)
+
+    def add_binding(self, binding: Binding, arguments: dict[str, Any]) -> None:
+        """Add a binding that the catalog has, or that is not durable."""
+        self.exchanges[binding.source].add(binding, arguments)
+        self._bound_to.setdefault(binding.destination, {})[binding] = None
+        self._router.changed()
+
+    def _unbind_all(self, bindings: list[Binding], changes: dict[str, bytes | None]) -> None:
+        for binding in bindings:
+            changes.update(definitions.gone_binding(binding))
+            source = self.exchanges.get(binding.source)
+            if source is not None:
+                source.remove(binding)
+            same = self._bound_to.get(binding.destination, {})
+            same.pop(binding, None)
+            if not same:
+                self._bound_to.pop(binding.destination, None)
+        self._router.changed()
+
+    def _delete_unused_sources(self, bindings: list[Binding]) -> None:
+        """An auto-delete exchange goes with its last binding."""
+        for name in {binding.source for binding in bindings}:
+            found = self.exchanges.get(name)
+            if found is not None and found.auto_delete and not found.bindings:
+                self.delete_exchange(name, if_unused=True)
+
+    def _is_durable(self, kind: str, name: str) -> bool:
+        return self.queues[name].durable if kind == QUEUE else self.exchanges[name].durable
+
+
+def _check_match(arguments: dict[str, Any]) -> None:
+    how = arguments.get("x-match", "all")
+    if how not in ("all", "any", "all-with-x", "any-with-x"):
+        raise Precondition(
+            f"Invalid x-match field value {how!r}; expected all, any, all-with-x, or any-with-x"
+        )

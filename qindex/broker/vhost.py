@@ -1,0 +1,289 @@
+"""A virtual host: exchanges, queues and bindings that know each other by name.
+
+What is durable is in the catalog before the client hears of it. The order is: a queue of the store
+is made first and named in the catalog then; it is taken out of the catalog first and deleted then.
+So a crash in between leaves a queue that nobody knows, without messages that anybody could still
+ask for: the next declaration of that name deletes it before it makes a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from base64 import urlsafe_b64encode
+from typing import TYPE_CHECKING, Any, Final
+
+from qindex.broker import definitions
+from qindex.broker.backlog import Backlog, Entry, MemoryBacklog
+from qindex.broker.catalog import MemoryCatalog, StoreCatalog
+from qindex.broker.dead_letters import dead_letter, is_in_a_circle
+from qindex.broker.durable import DurableBacklog, GroupCommit
+from qindex.broker.errors import Locked, Precondition
+from qindex.broker.exchanges import (
+    QUEUE,
+    Destination,
+    Exchange,
+)
+from qindex.broker.limits import (
+    QUEUE_ARGUMENTS,
+    check_same_arguments,
+    inequivalent_flag,
+    limits_of,
+)
+from qindex.broker.message import AmqpError, Message
+from qindex.broker.queues import Queue, Scheduler, now_us
+from qindex.broker.topology import Topology
+from qindex.errors import QindexError, StoreFailed
+
+if TYPE_CHECKING:
+    import qindex
+
+log: Final = logging.getLogger("qindex.broker")
+NAME_BYTES_MAX: Final = 255
+
+
+class Outcome:
+    """What became of a publish."""
+
+    __slots__ = ("durable", "queues", "refused")
+
+    def __init__(self) -> None:
+        self.queues = 0  # that the message was routed to
+        self.refused = False  # one of them is full
+        self.durable = False  # one of them has it on the disk: it needs a sync
+
+
+class VHost(Topology):
+    """One virtual host, in a store or in memory. For the thread of one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        scheduler: Scheduler,
+        store: qindex.Store | None = None,
+        commit: GroupCommit | None = None,
+    ) -> None:
+        super().__init__(name, MemoryCatalog() if store is None else StoreCatalog(store))
+        self.commit = commit
+        self.dead_dropped = 0  # dead letters that no queue took, or that went in a circle
+        self._scheduler = scheduler
+        self._store = store
+        definitions.restore(self, self._catalog)
+
+    # --- queues --------------------------------------------------------------------------------
+
+    def declare_queue(
+        self,
+        name: str,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None,
+        user: object,
+        arguments: dict[str, Any],
+    ) -> Queue:
+        """Make a queue, or check that the one that is there is the same; "" names a new one.
+
+        `owner` is the connection whose own the queue is to be, or None; `user` is the connection
+        that asks. A queue of a connection ends with it, so it lives in memory, durable or not.
+        """
+        durable = durable and owner is None
+        what = self.describe("queue", name)
+        found = self.queues.get(name)
+        if found is not None:
+            self._check_same_queue(found, what, durable, auto_delete, owner, user, arguments)
+            found.used()
+            return found
+        if not name:
+            name = "amq.gen-" + urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+        else:
+            self._check_name("queue", name)
+        limits = limits_of(arguments, self.describe("queue", name))
+        if limits.is_quorum and not durable:
+            raise Precondition(f"invalid property 'non-durable' for {self.describe('queue', name)}")
+        backlog: Backlog = MemoryBacklog()
+        if durable and self._store is not None:
+            if name in self._store:  # a crash has left it: nobody can know of its messages
+                self._store.delete_queue(name)
+            backlog = DurableBacklog(self._store, name)
+        queue = Queue(
+            name,
+            backlog,
+            limits,
+            self._scheduler,
+            durable=durable,
+            auto_delete=auto_delete,
+            owner=owner,
+            arguments=arguments,
+        )
+        if durable:
+            self._catalog.apply(definitions.of_queue(queue))
+        self.add_queue(queue)
+        return queue
+
+    def restore_queue(self, name: str, *, auto_delete: bool, arguments: dict[str, Any]) -> None:
+        """A queue that the catalog has, with the messages that it had."""
+        limits = limits_of(arguments, self.describe("queue", name))
+        backlog = MemoryBacklog() if self._store is None else DurableBacklog(self._store, name)
+        options: dict[str, Any] = {"durable": True, "auto_delete": auto_delete, "owner": None}
+        queue = Queue(name, backlog, limits, self._scheduler, arguments=arguments, **options)
+        self.add_queue(queue)
+
+    def add_queue(self, queue: Queue) -> None:
+        queue.on_dead = self._dead
+        queue.on_unused = self._unused
+        queue.on_error = self.failed
+        self.queues[queue.name] = queue
+
+    def _check_same_queue(
+        self,
+        found: Queue,
+        what: str,
+        durable: bool,
+        auto_delete: bool,
+        owner: object | None,
+        user: object,
+        arguments: dict[str, Any],
+    ) -> None:
+        if found.owner is not owner or (found.owner is not None and found.owner is not user):
+            raise Locked(
+                f"cannot obtain exclusive access to locked {what}. It could be originally "
+                "declared on another connection or the exclusive property value does not match "
+                "that of the original declaration."
+            )
+        for flag, received, current in (
+            ("durable", durable, found.durable),
+            ("auto_delete", auto_delete, found.auto_delete),
+        ):
+            if received != current:
+                raise inequivalent_flag(flag, what, received, current)
+        check_same_arguments(arguments, found.arguments, what, QUEUE_ARGUMENTS)
+
+    def delete_queue(
+        self, name: str, user: object, *, if_unused: bool = False, if_empty: bool = False
+    ) -> int:
+        """Delete a queue; return how many messages were ready. None of that name is no error."""
+        if name not in self.queues:
+            return 0
+        queue = self.queue(name, user)
+        what = self.describe("queue", name)
+        if if_unused and queue.consumers:
+            raise Precondition(f"{what} in use")
+        if if_empty and len(queue):
+            raise Precondition(f"{what} not empty")
+        return self._delete(queue)
+
+    def _delete(self, queue: Queue) -> int:
+        count = len(queue)
+        gone = list(self._bound_to.get(Destination(QUEUE, queue.name), ()))
+        changes: dict[str, bytes | None] = {}
+        self._unbind_all(gone, changes)
+        if queue.durable:
+            changes.update(definitions.gone_queue(queue))
+        self._catalog.apply(changes)
+        del self.queues[queue.name]
+        queue.stop()
+        queue.backlog.delete()
+        self._delete_unused_sources(gone)
+        return count
+
+    def _unused(self, queue: Queue) -> None:
+        if self.queues.get(queue.name) is queue:
+            self._delete(queue)
+
+    def delete_queues_of(self, owner: object) -> None:
+        """The connection is gone: its own queues go, too. O(number of queues)."""
+        for queue in [queue for queue in self.queues.values() if queue.owner is owner]:
+            if self.queues.get(queue.name) is queue:
+                self._delete(queue)
+
+    # --- messages ------------------------------------------------------------------------------
+
+    def publish(self, message: Message, exchange: Exchange) -> Outcome:
+        """Put a message into all queues that the exchange leads to."""
+        return self._put(message, self._router.queues_of(exchange, message))
+
+    def _put(self, message: Message, names: tuple[str, ...] | list[str]) -> Outcome:
+        outcome = Outcome()
+        now = now_us()
+        for name in names:
+            queue = self.queues.get(name)
+            if queue is None:
+                continue
+            outcome.queues += 1
+            if not queue.publish(_for_queue(message, queue, now), now):
+                outcome.refused = True
+            elif message.persistent and queue.backlog.is_durable:
+                outcome.durable = True
+        return outcome
+
+    def _dead(self, queue: Queue, entries: list[Entry], why: str) -> None:
+        """Move messages to the dead-letter exchange of their queue.
+
+        The queue's store keeps a message until the store of its new queues has it for good, so a
+        crash may leave it in both places, and never in none.
+        """
+        durable = False
+        for entry in entries:
+            durable = self._dead_one(queue, entry.message, why) or durable
+        moved = [entry for entry in entries if entry.place is not None]
+
+        def settle() -> None:
+            if not queue.deleted:
+                queue.backlog.ack(moved)
+
+        if durable and moved and queue.backlog.is_durable and self.commit is not None:
+            self.commit.join(settle)
+        else:
+            settle()
+
+    def _dead_one(self, queue: Queue, message: Message, why: str) -> bool:
+        """Publish a dead letter; True if a sync has to cover it."""
+        limits = queue.limits
+        exchange = self.exchanges.get(limits.dead_exchange or "")
+        if exchange is None:
+            self.dead_dropped += 1
+            return False
+        try:
+            dead = dead_letter(message, queue.name, why, exchange.name, limits.dead_key)
+        except (AmqpError, ValueError, TypeError) as error:
+            log.error("a message of %r became no dead letter: %s", queue.name, error)
+            self.dead_dropped += 1
+            return False
+        names = list(self._router.queues_of(exchange, dead))
+        if why != "rejected":
+            circle = [name for name in names if is_in_a_circle(dead, name)]
+            if circle:
+                log.warning("a dead letter of %r went in a circle: dropped", queue.name)
+                names = [name for name in names if name not in circle]
+        outcome = self._put(dead, names)
+        if not outcome.queues:
+            self.dead_dropped += 1
+        return outcome.durable
+
+    def failed(self, error: QindexError) -> None:
+        """An error of the store: if it refuses everything from now on, the node hears of it."""
+        if isinstance(error, StoreFailed) and self.commit is not None:
+            self.commit.fail(error)
+
+    def close(self) -> None:
+        """Stop all queues; the store is the owner's to close."""
+        for queue in self.queues.values():
+            queue.stop()
+            queue.backlog.close()
+
+
+def _for_queue(message: Message, queue: Queue, now: int) -> Message:
+    """The message as it stands in this queue: its end there, and its priority."""
+    limits = queue.limits
+    expiration = message.decoded.expiration if message.properties[:2] != b"\0\0" else None
+    times = [int(expiration)] if expiration is not None else []
+    if limits.ttl_ms is not None:
+        times.append(limits.ttl_ms)
+    expires_us = now + min(times) * 1000 if times else 0
+    priority = min(message.priority, limits.max_priority)
+    if not expires_us and priority == message.priority:
+        return message
+    copy = message.copy(expires_us=expires_us)
+    copy.priority = priority
+    return copy

@@ -1,0 +1,1 @@
+"""beanstalkd's binlog: `directory` has its tubes and jobs, `file` one file of the log."""

@@ -1,0 +1,1 @@
+"""gmq v2: `directory` has its queues, `file` one mapped queue file, `bbolt` delayed messages."""

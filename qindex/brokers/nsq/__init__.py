@@ -1,0 +1,1 @@
+"""NSQ's diskqueue: `directory` has its queues, `file` one data file and the way past damage."""

@@ -1,0 +1,74 @@
+"""The two containers in which Erlang keeps terms in files: disk_log and dets.
+
+Rules of this file: only as much as it takes to read what a broker left behind; damage ends the
+reading, it never raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+from qindex.brokers.rabbitmq import erlang
+from qindex.brokers.rabbitmq.erlang import Term
+from qindex.brokers.tree import Findings, Source
+
+_U32: Final = Struct(">I").unpack_from
+
+_LOG_MAGIC: Final = b"\x01\x02\x03\x04"
+_LOG_ITEM: Final = b"bWLA"
+_LOG_ITEM_BIG: Final = 65528  # from this size on the digest of the size follows, 16 bytes
+
+_DETS_ACTIVE: Final = b"\x12\x34\x56\x78"
+
+TERM_BYTES_MAX: Final = 16 * 1024 * 1024
+FILE_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+def log_terms(source: Source, findings: Findings) -> Iterator[Term]:
+    """The terms of a disk_log (mnesia's .LOG, .DCD, .DCL), to its end or to where it is torn.
+
+    The file is 8 bytes of head, then items: size:32 | "bWLA" | term.
+    """
+    if source.read(0, 4) != _LOG_MAGIC:
+        if source.size:
+            findings.damage("no log", source.where, 0, "this is no disk_log")
+        return
+    pos = 8
+    while pos < source.size:
+        head = source.read(pos, 8)
+        size = _U32(head)[0] if len(head) == 8 else 0
+        start = pos + 8 + (16 if size >= _LOG_ITEM_BIG else 0)
+        if head[4:] != _LOG_ITEM or start + size > source.size or size > TERM_BYTES_MAX:
+            text = "the log ends here, in the middle of an item"
+            findings.note("torn tail", source.where, pos, text)
+            return
+        try:
+            yield erlang.decode(source.read(start, size))
+        except erlang.ErlangError as error:
+            findings.damage("bad item", source.where, pos, str(error))
+        pos = start + size
+
+
+def dets_objects(source: Source, findings: Findings) -> Iterator[Term]:
+    """The objects of a dets file, in no order, found by their mark instead of through its tables.
+
+    A collection is bytes:32 | 0x12345678 | objects; an object is size:32 | term, where size counts
+    itself.
+    """
+    data = source.read(0, FILE_BYTES_MAX)
+    mark = data.find(_DETS_ACTIVE)
+    while mark >= 0:
+        pos = mark + 4
+        while pos + 5 <= len(data) and data[pos + 4] == erlang.VERSION:
+            size = _U32(data, pos)[0]
+            if not 4 < size <= min(len(data) - pos, TERM_BYTES_MAX):
+                break
+            try:
+                yield erlang.decode(data[pos + 4 : pos + size])
+            except erlang.ErlangError as error:
+                findings.damage("bad object", source.where, pos, str(error))
+                break
+            pos += size
+        mark = data.find(_DETS_ACTIVE, pos)

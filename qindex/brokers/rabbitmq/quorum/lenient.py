@@ -1,0 +1,155 @@
+"""Going on behind entries that are missing, so that no live message is taken for a settled one.
+
+Every missing entry that may have been a publish gets an empty place in the queue. What a publisher
+sent next tells how many of its publishes are missing, since it counts them. A consumer that settles
+what it has not got by now gets it first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from qindex.brokers.rabbitmq.erlang import ErlangError
+from qindex.brokers.rabbitmq.quorum.consumers import Consumer
+from qindex.brokers.rabbitmq.quorum.deliveries import enqueue, find, numbers_of
+from qindex.brokers.rabbitmq.quorum.entries import Step, read_step, take
+from qindex.brokers.rabbitmq.quorum.held import DEFAULT_PRIORITY, NEVER
+from qindex.brokers.rabbitmq.quorum.machine import COMMANDS, Machine
+from qindex.brokers.rabbitmq.quorum.measure import measure
+from qindex.brokers.rabbitmq.quorum.rules import VERSION_MAX
+from qindex.brokers.rabbitmq.ra.log import Log
+
+_GHOST: Final = -2
+_GHOSTS_MAX: Final = 1_000_000
+_HARMLESS: Final = {"update_config", "register_enqueuer", "checkout", "timeout", "dlx"}
+_BY_CONSUMERS: Final = {"settle", "return", "discard", "modify"}
+
+
+class Gaps:
+    """The holes of one log, and how many publishes each may have held."""
+
+    def __init__(self, holes: Sequence[tuple[int, int]]) -> None:
+        self.holes = list(holes)
+        self._publishes: dict[int, int] = {}  # by the hole's first index
+        self.first = holes[0][0] if holes else -1
+        self._left = _GHOSTS_MAX
+
+    def behind(self, index: int) -> bool:
+        return 0 <= self.first < index
+
+    def look_ahead(self, log: Log, first: int) -> None:
+        """How many publishes each hole held, where every publisher was heard of behind it."""
+        expected: dict[Any, int] = {}
+        open_since: dict[Any, int] = {}  # of publishers not heard of since the hole at this index
+        missing: dict[int, int] = {}
+        holes = iter([*self.holes, (-1, -1)])
+        hole = next(holes)
+        for entry in log.entries(first):
+            while 0 <= hole[0] < entry.index:
+                open_since = dict.fromkeys(expected, hole[0])
+                missing[hole[0]] = 0
+                hole = next(holes)
+            pid, number = _publisher(entry)
+            if pid is None:
+                continue
+            if pid in open_since:
+                missing[open_since.pop(pid)] += max(0, number - expected[pid])
+            expected[pid] = number + 1
+        silent = set(open_since.values())
+        for low, high in self.holes:
+            if low in missing and low not in silent and missing[low] <= high - low + 1:
+                self._publishes[low] = missing[low]
+
+    def publishes(self, low: int, high: int) -> int:
+        """At most so many publishes are missing here, as far as there are places left for them."""
+        count = min(self._publishes.get(low, high - low + 1), self._left)
+        self._left -= count
+        return count
+
+
+def _publisher(entry: Any) -> tuple[Any, int]:
+    try:
+        step = read_step(entry)
+    except ErlangError:
+        return None, 0
+    match step.command, step.at.reply:
+        case ("enqueue", pid, int(number), _), _:
+            return (None if pid == "undefined" else pid), number
+        case ("e", int(number), *_), ("notify", _, pid):
+            return pid, number
+    return None, 0
+
+
+def fill(machine: Machine, gaps: Gaps, low: int, high: int) -> None:
+    """Empty places for what may be missing."""
+    machine.uncertain = True
+    for _ in range(gaps.publishes(low, high)):
+        machine.found += 1
+        machine.ready.put_new(_GHOST, 0, NEVER, DEFAULT_PRIORITY)
+
+
+def allow(machine: Machine, step: Step) -> None:
+    """Makes what the step relies on true, where only a missing entry can have made it so."""
+    match step.command, step.at.reply:
+        case ("enqueue", pid, int(number), _), _:
+            _expect(machine, pid, number)
+        case ("e", int(number), *_), ("notify", _, pid):
+            _expect(machine, pid, number)
+        case (str(name), key, [*told], *_), _ if name in _BY_CONSUMERS:
+            _deliver(machine, key, numbers_of(told))
+        case ("requeue", key, int(number), *_), _:
+            _deliver(machine, key, [number])
+
+
+def apply_doubtful(machine: Machine, step: Step) -> bool:
+    """What may be done of an entry whose checksum does not match; False: it is as good as missing.
+
+    A message is taken, whatever its number says. What takes messages away is not done: one that is
+    given although it was settled is better than one that is lost.
+    """
+    machine.uncertain = True
+    match step.command, step.version:
+        case ("enqueue", _, _, message), _:
+            enqueue(machine, step.at, measure(message, machine.version))
+            machine.checkout(step.at)
+        case ("e", _, message, *_), _:
+            enqueue(machine, step.at, measure(message, machine.version))
+            machine.checkout(step.at)
+        case (str(name), *_), _ if name in _HARMLESS:
+            with contextlib.suppress(TypeError, ValueError, AttributeError, IndexError, KeyError):
+                take(machine, step)
+        case (str(name), *_), _ if name in COMMANDS:
+            pass
+        case None, int(version) if version <= VERSION_MAX:
+            take(machine, step)
+        case _:
+            return False
+    return True
+
+
+def _expect(machine: Machine, pid: Any, number: int) -> None:
+    if pid != "undefined" and machine.enqueuers.get(pid, 1) < number:
+        machine.enqueuers[pid] = number
+
+
+def _deliver(machine: Machine, key: Any, numbers: list[int]) -> None:
+    """The consumer has these, whatever credit it had."""
+    found = find(machine, key)
+    if found is None:
+        if not isinstance(key, tuple) or len(key) != 2:
+            return
+        machine.consumers[key] = Consumer(*key, lifetime="once", next_id=min(numbers, default=0))
+        found = key, machine.consumers[key]
+    consumer = found[1]
+    for number in range(
+        consumer.next_id, min(max(numbers, default=-1), consumer.next_id + 65535) + 1
+    ):
+        message = machine.take_next()
+        if message is None:
+            return
+        consumer.checked[number] = message
+        consumer.next_id = number + 1
+        consumer.deliveries += 1
+        machine.ready_bytes -= message.size

@@ -1,0 +1,284 @@
+"""The quorum queues of a node's directory, or of several nodes of one cluster, each under its name.
+
+A queue may have a member on each of several nodes. Logs of members are never mixed: the one that
+has the newest entry of the newest term has all that the others have, and is taken. What another one
+alone would have given is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from qindex.brokers.rabbitmq.definitions import Definition
+from qindex.brokers.rabbitmq.message import MessageError, text
+from qindex.brokers.rabbitmq.quorum.held import Held
+from qindex.brokers.rabbitmq.quorum.member import replay
+from qindex.brokers.rabbitmq.quorum.message import Message, read
+from qindex.brokers.rabbitmq.quorum.names import Name, name_of
+from qindex.brokers.rabbitmq.quorum.outcome import Outcome
+from qindex.brokers.rabbitmq.ra.system import Server, System, is_system, open_system
+from qindex.brokers.reader import Account
+from qindex.brokers.tree import Findings, Tree
+from qindex.words import many
+
+FOLDER: Final = "quorum"
+
+
+@dataclass(slots=True)
+class Member:
+    """One node's files of a queue."""
+
+    node: str
+    server: Server
+    findings: Findings
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """Term and index of the last entry, by which the best member is told."""
+        snapshots = [(each.term, each.index) for each in self.server.snapshots if each.sound]
+        return max([(self.server.log.last_term, self.server.log.last), *snapshots])
+
+
+@dataclass(slots=True)
+class QuorumQueue:
+    name: str
+    vhost_name: str
+    outcome: Outcome
+    findings: Findings
+    node: str = ""  # whose files were taken
+    members: int = 1  # of the queue in its cluster, as far as it is known
+    arguments: dict[str, Any] = field(default_factory=dict)
+    unreadable: int = 0
+    vanishes: bool = False
+
+    @property
+    def group(self) -> str:
+        return self.vhost_name
+
+    @property
+    def where(self) -> str:
+        return self.outcome.server.where
+
+    @property
+    def segments(self) -> int:
+        return self.outcome.server.segments
+
+    @property
+    def account(self) -> Account:
+        outcome = self.outcome
+        marks = {
+            "redelivered": outcome.redelivered,
+            "expiring": outcome.expiring,
+            "delayed": len(outcome.delayed),
+            "not known to be committed": self.uncommitted,
+            "doubtful": sum(1 for index in outcome.indexes if index in outcome.doubtful),
+        }
+        gone = {**outcome.gone, "dead letters kept apart": len(outcome.dead)}
+        return Account(
+            found=outcome.found,
+            live=len(outcome.indexes),
+            live_body_bytes=outcome.body_bytes,
+            gone={name: count for name, count in gone.items() if count},
+            lost=dict(outcome.lost),
+            marks={name: count for name, count in marks.items() if count},
+        )
+
+    @property
+    def uncommitted(self) -> int:
+        """Messages that this member has and perhaps no other: of several members' queues only."""
+        if self.members < 2:
+            return 0
+        applied = self.outcome.server.last_applied
+        return sum(1 for index in self.outcome.indexes if index > applied)
+
+    def messages(self) -> Iterator[Message]:
+        """The live messages in the order in which consumers would get them.
+
+        One whose entry is damaged is left out, counted in `unreadable`, and becomes a finding.
+        """
+        self.unreadable = 0
+        for held in self.outcome.messages():
+            message = self._read(held)
+            if message is not None:
+                yield message
+
+    def _read(self, held: Held, reason: str | None = None) -> Message | None:
+        log = self.outcome.server.log
+        try:
+            message = read(log, held, reason)
+        except MessageError as error:
+            self.unreadable += 1
+            where = self.where or log.uid
+            self.findings.damage("message lost", where, 0, f"entry {held.index}: {error}")
+            return None
+        message.counts = self.outcome.counts.get(held.index)
+        return message
+
+    def dead_letters(self) -> Iterator[Message]:
+        """What the broker still has to publish to the dead letter exchange."""
+        for reason, held in self.outcome.dead:
+            message = self._read(held, reason)
+            if message is not None:
+                yield message
+
+    def facts(self) -> dict[str, Any]:
+        """What only a quorum queue has."""
+        outcome = self.outcome
+        return {
+            "queue": self.name,
+            "vhost": self.vhost_name,
+            "uid": outcome.server.uid,
+            "node": self.node,
+            "members": self.members,
+            "machine_version": outcome.version,
+            "snapshot_index": outcome.snapshot.index if outcome.snapshot else None,
+            "last_index": outcome.server.last_index,
+            "last_applied": outcome.server.last_applied,
+            "exact": outcome.exact,
+            "why_not_exact": outcome.why,
+            "entries_missing": outcome.missing,
+            "settled_behind_what_is_missing": outcome.maybe,
+            "given_back_in_an_unknown_order": outcome.unordered,
+            "delivery_counts_not_sure": len(outcome.counts),
+            "live_that_may_be_others": outcome.others,
+            "dead": len(outcome.dead),
+            **{name: count for name, count in self.account.marks.items() if name != "redelivered"},
+        }
+
+
+@dataclass(slots=True)
+class DeadLetterQueue:
+    """What a node passes on to the dead letter exchange when it starts: in no count, and not lost.
+
+    These are at-least-once dead letters that wait for that, and messages that have been delivered
+    too often when those that had them are gone.
+    """
+
+    queue: QuorumQueue
+    unreadable: int = 0
+    vanishes: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.queue.name} (dead letters)"
+
+    @property
+    def group(self) -> str:
+        return self.queue.group
+
+    @property
+    def account(self) -> Account:
+        dead = self.queue.outcome.dead
+        size = sum(message.size for _, message in dead)
+        return Account(found=len(dead), live=len(dead), live_body_bytes=size)
+
+    def messages(self) -> Iterator[Message]:
+        """In the order in which the broker would publish them."""
+        before = self.queue.unreadable
+        yield from self.queue.dead_letters()
+        self.unreadable = self.queue.unreadable - before
+
+
+def read_quorum_queues(
+    tree: Tree,
+    defined: Iterable[Definition],
+    findings: Findings,
+    others: Iterable[Tree] = (),
+    deleted: list[Member] | None = None,
+) -> list[QuorumQueue | DeadLetterQueue]:
+    """Every quorum queue with files here, read once.
+
+    `others` are the directories of other nodes of the cluster. What is left of deleted queues goes
+    into `deleted`. Cost: each log is read once.
+    """
+    definitions = {(each.vhost, each.name): each for each in defined}
+    by_name: dict[Name, list[Member]] = {}
+    for each in (tree, *others):
+        own = findings if each is tree else each.findings
+        for member in _members(each, own, [] if deleted is None or each is not tree else deleted):
+            name = name_of(member.server, definitions)
+            if name is None:
+                name = (b"", member.server.uid.encode())
+                text_ = "nothing here says which queue this is: the directory's name is taken"
+                own.damage("name", member.server.where, 0, text_)
+            by_name.setdefault(name, []).append(member)
+    found: list[QuorumQueue | DeadLetterQueue] = []
+    for name in sorted(by_name):
+        queue = _read(name, by_name[name])
+        if queue is not None:
+            if name in definitions:
+                queue.arguments = definitions[name].arguments
+            found.append(queue)
+            if queue.outcome.dead:
+                found.append(DeadLetterQueue(queue))
+    return found
+
+
+def _members(tree: Tree, findings: Findings, deleted: list[Member]) -> Iterator[Member]:
+    try:
+        nodes = tree.folders(FOLDER)
+    except OSError:
+        return
+    for node in nodes:
+        where = f"{FOLDER}/{node}"
+        if is_system(tree, where):
+            system = open_system(tree, where, findings)
+            for server in system.servers.values():
+                if _belongs(system, server, findings):
+                    yield Member(node, server, findings)
+                elif server.log.runs:
+                    deleted.append(Member(node, server, findings))
+
+
+def _belongs(system: System, server: Server, findings: Findings) -> bool:
+    """Whether the server is one of a queue that is still there."""
+    told = server.log.runs or server.snapshots or server.config or server.segments
+    if server.where and told:
+        return True
+    if not server.where and server.uid in system.names.values():
+        text_ = f"the directory of {server.uid} is not there: only the shared log tells of it"
+        findings.damage("missing", system.path(server.uid), 0, text_)
+        return True
+    if not server.where and not server.uid.startswith("?"):
+        name = name_of(server, ())
+        whose = f"the queue {text(name[1])}" if name else "a queue"
+        counted = many(len(server.log), "entry", "entries")
+        text_ = f"{counted} of {whose}, which was deleted ({server.uid}): --orphans takes them"
+        findings.note("deleted", server.log.runs[0].where, 0, text_)
+    return False
+
+
+def _read(name: Name, members: list[Member]) -> QuorumQueue | None:
+    """The queue by its best member."""
+    members = sorted(members, key=lambda member: member.newest, reverse=True)
+    best, *rest = members
+    outcome = replay(best.server, best.findings)
+    if outcome.deleted:
+        best.findings.note(
+            "deleted", best.server.where, 0, "the log ends with the queue's deletion"
+        )
+        return None
+    queue = QuorumQueue(text(name[1]), text(name[0]), outcome, best.findings, best.node)
+    here = len({member.node for member in members})
+    queue.members = max(outcome.members, here)
+    if 2 * here <= queue.members:
+        text_ = (
+            f"{here} of the {queue.members} members of {queue.name} are here: others may have newer"
+        )
+        text_ += f" messages; {queue.uncommitted} of these are not known to be committed"
+        best.findings.suspected("sole member", best.server.where, 0, text_)
+    live = set(outcome.indexes) if rest else set()
+    for member in rest:
+        where = member.server.where
+        if member.node == best.node and not member.server.log.runs:
+            text_ = f"a second, empty directory of {queue.name}: {best.server.uid} is taken"
+            member.findings.note("second directory", where, 0, text_)
+            continue
+        own = set(replay(member.server, Findings()).indexes)
+        text_ = f"{queue.name} is taken from {best.node}: with this member alone"
+        text_ += f" {len(live - own)} of its {len(live)} messages would be missing"
+        text_ += f" and {len(own - live)} that are settled would come back"
+        member.findings.note("lagging member", where, 0, text_)
+    return queue

@@ -1,0 +1,160 @@
+"""Queues of a RabbitMQ node that qindex cannot read: each is named, so that none is forgotten.
+
+::
+
+    NODE/quorum/NAME/UID/N.segment  N.wal      quorum queues: brokers.rabbitmq.quorum reads them
+    NODE/stream/NAME/N.segment  N.index        streams: brokers.rabbitmq.streams reads them
+
+What is left are queues that are defined and have no files here, and types that nobody reads. LOOKS
+has one function per type of queue.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from qindex.brokers.rabbitmq.definitions import Definition, Definitions
+from qindex.brokers.rabbitmq.message import text
+from qindex.brokers.reader import is_folder, names_in
+from qindex.brokers.tree import Findings, Tree
+
+_WAL: Final = re.compile(r"[0-9]{8,16}\.wal")
+_SEGMENT: Final = re.compile(r"[0-9]{8,20}\.segment")
+
+
+@dataclass(slots=True)
+class Unread:
+    """A queue, or a file of several, whose messages are not among those that are given back."""
+
+    type: str  # "quorum queue", "stream"
+    vhost: str  # empty: not known
+    name: str
+    where: str  # its directory; empty: it has none here
+    bytes: int
+    shared: str = ""  # files beside it that it shares with others
+    shared_bytes: int = 0
+    elsewhere: bool = False  # the cluster keeps it on other nodes
+
+    def facts(self) -> dict[str, Any]:
+        """As plain values, with the keys that all commands have."""
+        told = asdict(self)
+        for name, key in (("name", "queue"), ("where", "directory"), ("type", "kind")):
+            told[key] = told.pop(name)
+        return told
+
+    @property
+    def title(self) -> str:
+        """The type and the name, for one line of text."""
+        return f"{self.type} {self.name}" + (f" in {self.vhost}" if self.vhost else "")
+
+    def text(self) -> str:
+        if self.elsewhere:
+            return f"{self.title} has no files here: its members are on other nodes"
+        told = f"{self.title} is not read: {self.bytes:,} bytes"
+        if not self.where:
+            told = f"{self.title} is not read: its directory is not here"
+        if self.shared:
+            told += f", and its part of {self.shared_bytes:,} bytes in {self.shared}"
+        return f"{told}; its messages are not in this account"
+
+
+Names: TypeAlias = "set[tuple[str, str]]"  # virtual host, queue
+Look: TypeAlias = Callable[[Tree, list[Definition], Names], Iterator[Unread]]
+
+
+def unread_queues(
+    tree: Tree, definitions: Definitions | None, findings: Findings, read: Names
+) -> list[Unread]:
+    """All that are not among `read`, each with a finding. Cost: a few directories."""
+    by_type: dict[str, list[Definition]] = {name: [] for name in LOOKS}
+    for definition in (definitions or {}).values():
+        if definition.type not in (*NO_FILES, "rabbit_classic_queue"):
+            by_type.setdefault(definition.type, []).append(definition)
+    found: list[Unread] = []
+    for type_name, defined in by_type.items():
+        look = LOOKS.get(type_name)
+        found += _unknown(type_name, defined) if look is None else look(tree, defined, read)
+    for each in found:
+        report = findings.note if each.elsewhere else findings.damage
+        report("not read", each.where or each.shared, 0, each.text())
+    return found
+
+
+def is_here(folder: Path) -> bool:
+    """Files of such queues are in this directory, whatever else is missing."""
+    if any(
+        (folder / "stream" / name / "00000000000000000000.segment").is_file()
+        or any(map(_SEGMENT.fullmatch, names_in(folder / "stream" / name)))
+        for name in _folders(folder / "stream")
+    ):
+        return True
+    return any(
+        any(map(_WAL.fullmatch, names_in(folder / "quorum" / name)))
+        for name in _folders(folder / "quorum")
+    )
+
+
+def _folders(path: Path) -> list[str]:
+    if not is_folder(path):
+        return []
+    try:
+        return [entry.name for entry in path.iterdir() if is_folder(entry)]
+    except OSError:
+        return []
+
+
+# --- quorum queues ------------------------------------------------------------------------------
+
+
+def _quorum_queues(tree: Tree, defined: list[Definition], read: Names) -> Iterator[Unread]:
+    """Those that are defined and have no files here: quorum.queues reads the others."""
+    systems = _folders_in(tree, "quorum")
+    for definition in defined:
+        vhost, name = text(definition.vhost), text(definition.name)
+        if (vhost, name) not in read:
+            here = not definition.nodes or not systems or definition.nodes.intersection(systems)
+            yield Unread("quorum queue", vhost, name, "", 0, elsewhere=not here)
+
+
+# --- streams ------------------------------------------------------------------------------------
+
+
+def _streams(tree: Tree, defined: list[Definition], read: Names) -> Iterator[Unread]:
+    """Those that are defined and have no directory here: streams.node reads the others."""
+    folders = _folders_in(tree, "stream")
+    systems = set(_folders_in(tree, "quorum"))
+    for definition in defined:
+        if definition.folder not in folders:
+            here = not definition.nodes or not systems or definition.nodes & systems
+            yield Unread(
+                "stream", text(definition.vhost), text(definition.name), "", 0, elsewhere=not here
+            )
+
+
+# --- all ----------------------------------------------------------------------------------------
+
+
+def _unknown(type_name: str, defined: list[Definition]) -> Iterator[Unread]:
+    for each in defined:
+        yield Unread(f"queue of the type {type_name}", text(each.vhost), text(each.name), "", 0)
+
+
+def _folders_in(tree: Tree, where: str) -> list[str]:
+    try:
+        return tree.folders(where)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        tree.findings.damage("missing", where, 0, f"cannot be listed: {error.strerror}")
+        return []
+
+
+LOOKS: Final[dict[str, Look]] = {
+    "rabbit_quorum_queue": _quorum_queues,
+    "rabbit_stream_queue": _streams,
+}
+NO_FILES: Final = ("rabbit_mqtt_qos0_queue",)  # types that keep no message on disk

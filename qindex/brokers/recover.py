@@ -1,0 +1,373 @@
+"""From a dead broker's directory into a qindex store: every live message of every queue, in order.
+
+    with open_node(path) as node, qindex.open(target) as store:
+        report = recover_into(node, store)
+
+Names. A queue keeps its name; one of a RabbitMQ virtual host other than "/" becomes "vhost/queue".
+Should two queues get the same name that way ("a/b" in "/" and "b" in "a"), the one that comes later
+in `node.queues` gets one more "/" in between, until it has a name of its own. Bytes that are not
+UTF-8 become backslash escapes. `RecoveredQueue.into` has the outcome.
+
+Again. A second run would double every message, so a store that already has one of the queues is
+refused before anything is written, whether it holds messages or not. After an interrupted run,
+delete the store, or those queues, and start again: the node's directory is never changed.
+
+Each message carries headers. Of RabbitMQ: exchange, routing_keys (a list), and properties, the raw
+property list that qindex.brokers.amqp.decode_properties() reads; of others see their readers. Text
+that is not UTF-8 is kept as bytes. A body that queues shared is written once for each of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from qindex.brokers.reader import DeadMessage, DeadNode, DeadQueue, QueueDeaths
+from qindex.brokers.storable import (
+    EXPIRY_US_MAX,
+    Changes,
+    Row,
+    fit_row,
+    publish_each,
+    storable_name,
+)
+
+BATCH_MESSAGES_MAX: Final = 1000
+BATCH_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+DEAD_LETTER_AT: Final = "dead_letter_at"  # a header: microseconds since 1970
+
+
+class TargetQueue(Protocol):
+    """What recover_into() needs of a qindex queue."""
+
+    def publish_many(
+        self,
+        bodies: Sequence[bytes],
+        *,
+        headers: Sequence[dict[str, Any]],
+        redelivered: Sequence[bool],
+        expires_at: Sequence[float | None],
+    ) -> object: ...
+
+
+class TargetStore(Protocol):
+    """What recover_into() needs of a qindex store."""
+
+    def queues(self) -> list[str]: ...
+
+    def queue(self, name: str) -> TargetQueue: ...
+
+    def sync(self) -> object: ...
+
+
+class QueueExists(ValueError):
+    """The store already has a queue that would be recovered; nothing was written."""
+
+
+@dataclass(slots=True)
+class RecoveredQueue:
+    """live = messages + expired + dead_lettered + unreadable + unstorable"""
+
+    group: str
+    name: str
+    into: str
+    live: int
+    messages: int = 0
+    body_bytes: int = 0
+    redelivered: int = 0
+    expired: int = 0
+    unreadable: int = 0
+    unstorable: int = 0  # the store refused them, whatever was changed
+    dead_lettered: int = 0  # the broker would pass them on: they are in other queues
+    arrived: int = 0  # the dead letters of other queues that are here, beside `messages`
+    kept: int = 0  # of `messages`: what the broker would drop, or nobody knows
+    dying: int = 0  # of all that is here: it expires later and would be passed on then
+
+    @property
+    def in_store(self) -> int:
+        """How many messages the store's queue got."""
+        return self.messages + self.arrived
+
+    @property
+    def adds_up(self) -> bool:
+        parts = self.messages, self.expired, self.dead_lettered, self.unreadable, self.unstorable
+        return self.live == sum(parts)
+
+
+@dataclass(slots=True)
+class RecoverReport:
+    """The account of a recovery, also while it runs. What was damaged is in `node.findings`."""
+
+    queues: list[RecoveredQueue] = field(default_factory=list)
+    live: int = 0  # what the node has
+    messages: int = 0  # what the store has got
+    body_bytes: int = 0
+    redelivered: int = 0
+    expired: int = 0
+    unreadable: int = 0
+    unstorable: int = 0
+    dead_lettered: int = 0
+    arrived: int = 0  # copies: a dead letter may go to several queues
+    kept: int = 0
+    dying: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)  # how many were kept, by the reason
+    changed: int = 0  # of the stored ones: something that came with them could not be stored
+    changes: dict[str, int] = field(default_factory=dict)  # how many messages, by what was changed
+    now: float = 0.0  # the moment that decided what has expired, in seconds since 1970
+    stopped: str = ""  # why it ended before all was published and synced
+    seconds: float = 0.0
+
+    @property
+    def lost(self) -> bool:
+        """Something that was readable is not in the store, or not all of it."""
+        return bool(self.unstorable or self.changes or self.stopped)
+
+
+def recover_into(
+    node: DeadNode,
+    store: TargetStore,
+    *,
+    keep_expired: bool = False,
+    progress: Callable[[RecoverReport], None] | None = None,
+    report: RecoverReport | None = None,
+    now: float | None = None,
+) -> RecoverReport:
+    """Publishes the node's live messages into the store and syncs it.
+
+    What expired before `now` (seconds since 1970; by default the moment of the call) is left out,
+    if the broker would drop it. Where it would pass it on when it starts, to a dead-letter
+    exchange, the message is put where it would go, behind the messages that are there. What it
+    would drop on that way, or what nobody knows, stays in its queue without an expiry: see `kept`
+    and `reasons`. With `keep_expired` all that has expired stays so.
+
+    Other messages keep their expiry, an absolute time; but in a queue that passes on what dies it
+    becomes the header `dead_letter_at` (microseconds), since a store would drop them then.
+
+    Messages go in atomic batches; `progress` is called behind each with the account so far. What no
+    store could take is changed, see storable.py. `report` is filled in: whoever gives one has the
+    account also if an error ends the recovery. QueueExists: see the module. Cost: one reading of
+    all messages, and a second one of the queues that have dead letters.
+    """
+    started = time.monotonic()
+    plan = _plan(node)
+    existing = sorted({done.into for _, done in plan}.intersection(store.queues()))
+    if existing:
+        raise QueueExists(
+            f"the store already has {len(existing)} of the {len(plan)} queues, the first is"
+            f" {existing[0]!r}: recover into a new store, or delete the queues there"
+        )
+    report = RecoverReport() if report is None else report
+    report.queues, report.live = [done for _, done in plan], sum(done.live for _, done in plan)
+    report.now = time.time() if now is None else now
+    deaths = node.deaths([queue for queue, _ in plan], int(report.now * 1_000_000))
+    run = _Run(store, report, keep_expired, deaths, {id(queue): done for queue, done in plan})
+    report.stopped = "it is not finished"
+    try:
+        for queue, done in plan:
+            target = store.queue(done.into)
+            for batch in batches(run.wanted(queue, done), _size_of):
+                run.publish(target, batch, done)
+                report.seconds = time.monotonic() - started
+                if progress is not None:
+                    progress(report)
+            done.unreadable = queue.unreadable
+            report.unreadable += queue.unreadable
+        for queue, done in plan:
+            if done.dead_lettered:
+                for _ in run.pass_on(queue):
+                    if progress is not None:
+                        progress(report)
+        store.sync()
+    except BaseException as error:
+        report.stopped = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise
+    finally:
+        report.seconds = time.monotonic() - started
+    report.stopped = ""
+    return report
+
+
+def _plan(node: DeadNode) -> list[tuple[DeadQueue, RecoveredQueue]]:
+    """The queues to recover, each with its account."""
+    return [
+        (queue, RecoveredQueue(queue.group, queue.name, into, queue.account.live))
+        for queue, into in names_in_store(node)
+    ]
+
+
+def names_in_store(node: DeadNode) -> list[tuple[DeadQueue, str]]:
+    """The queues that a recovery brings back, each with its name in the store."""
+    named = []
+    taken: set[str] = set()
+    for queue in node.queues:
+        if queue.vanishes and not queue.account.live:
+            continue
+        prefix = "" if queue.group in ("", "/") else f"{queue.group}/"
+        into = storable_name(prefix + queue.name)
+        while into in taken:
+            prefix += "/"
+            into = storable_name(prefix + queue.name)
+        taken.add(into)
+        named.append((queue, into))
+    return named
+
+
+class _Run:
+    """One recovery."""
+
+    def __init__(
+        self,
+        store: TargetStore,
+        report: RecoverReport,
+        keep_expired: bool,
+        deaths: Callable[[DeadQueue], QueueDeaths] | None,
+        accounts: dict[int, RecoveredQueue],
+    ) -> None:
+        self._store = store
+        self._report = report
+        self._keep_expired = keep_expired
+        self._deaths = deaths
+        self._accounts = accounts  # by the id of the queue
+        self._now_us = int(report.now * 1_000_000)
+        self._changes = Changes()
+
+    def wanted(self, queue: DeadQueue, done: RecoveredQueue) -> Iterator[Row]:
+        """What of a queue is published into the queue of its name."""
+        report = self._report
+        for message, reason, deaths in self._dead_or_alive(queue):
+            expiry_us = message.expiry_us
+            if reason is not None:
+                if reason == "expired":
+                    if deaths is None or not deaths.may_die:
+                        done.expired += 1
+                        report.expired += 1
+                        continue
+                    expiry_us = None
+                sent = deaths.send(message, reason) if deaths is not None else ""
+                if not isinstance(sent, str):
+                    done.dead_lettered += 1
+                    report.dead_lettered += 1
+                    continue
+                self._keep(done, sent)
+            elif expiry_us is not None and expiry_us <= self._now_us:
+                expiry_us = None  # --keep-expired
+            may_die = deaths is not None and deaths.may_die
+            row = Row(message.body, message.headers, message.redelivered, expiry_us)
+            yield self._without_expiry(row, done) if may_die else row
+
+    def _dead_or_alive(
+        self, queue: DeadQueue
+    ) -> Iterator[tuple[DeadMessage, str | None, QueueDeaths | None]]:
+        """(message, what it died of, what becomes of it), the same each time it is asked."""
+        deaths = self._deaths(queue) if self._deaths is not None else None
+        for message in queue.messages():
+            reason = None
+            if not self._keep_expired:
+                if deaths is not None and deaths.is_over(message):
+                    reason = "maxlen"
+                elif message.expiry_us is not None and message.expiry_us <= self._now_us:
+                    reason = "expired"
+            yield message, reason, deaths
+
+    def _keep(self, done: RecoveredQueue, reason: str) -> None:
+        done.kept += 1
+        self._report.kept += 1
+        self._report.reasons[reason] = self._report.reasons.get(reason, 0) + 1
+
+    def _without_expiry(self, row: Row, done: RecoveredQueue) -> Row:
+        """A store drops what has expired; the broker would pass it on then."""
+        if row.expiry_us is not None and row.expiry_us <= EXPIRY_US_MAX:
+            row.headers = {**row.headers, DEAD_LETTER_AT: row.expiry_us}
+            row.expiry_us = None
+            done.dying += 1
+            self._report.dying += 1
+        return row
+
+    def pass_on(self, queue: DeadQueue) -> Iterator[None]:
+        """Publishes the dead letters of a queue where they end. Its messages are read once more."""
+        waiting: dict[int, list[Row]] = {}
+        bytes_waiting = 0
+        for message, reason, deaths in self._dead_or_alive(queue):
+            if reason is None or deaths is None or not deaths.may_die:
+                continue
+            sent = deaths.send(message, reason)
+            for arrival in () if isinstance(sent, str) else sent:
+                done = self._accounts[id(arrival.queue)]
+                row = Row(message.body, arrival.headers, False, arrival.expiry_us)
+                if arrival.kept:
+                    self._keep(done, arrival.kept)
+                if arrival.may_die:
+                    row = self._without_expiry(row, done)
+                waiting.setdefault(id(arrival.queue), []).append(row)
+                bytes_waiting += _size_of(row)
+            if bytes_waiting > BATCH_BODY_BYTES_MAX:
+                yield from self._deliver(waiting)
+                bytes_waiting = 0
+        yield from self._deliver(waiting)
+
+    def _deliver(self, waiting: dict[int, list[Row]]) -> Iterator[None]:
+        for key, rows in waiting.items():
+            done = self._accounts[key]
+            for batch in batches(rows, _size_of):
+                target = self._store.queue(done.into)
+                stored = publish_each(partial(_publish, target), batch, fit_row, self._changes)
+                for account in (done, self._report):
+                    account.arrived += len(stored)
+                    account.body_bytes += sum(len(row.body) for row in stored)
+                self._note_changes()
+                yield
+        waiting.clear()
+
+    def publish(self, target: TargetQueue, batch: list[Row], done: RecoveredQueue) -> None:
+        stored = publish_each(partial(_publish, target), batch, fit_row, self._changes)
+        lost = len(batch) - len(stored)
+        body_bytes = sum(len(row.body) for row in stored)
+        redelivered = sum(row.redelivered for row in stored)
+        for account in (done, self._report):
+            account.messages += len(stored)
+            account.body_bytes += body_bytes
+            account.redelivered += redelivered
+            account.unstorable += lost
+        self._note_changes()
+
+    def _note_changes(self) -> None:
+        self._report.changed = self._changes.changed
+        self._report.changes = dict(self._changes.kinds)
+
+
+Messages = TypeVar("Messages")
+
+
+def batches(
+    messages: Iterable[Messages], size_of: Callable[[Messages], int]
+) -> Iterator[list[Messages]]:
+    """Rows of messages whose bodies and headers fit into memory."""
+    batch: list[Messages] = []
+    body_bytes = 0
+    for message in messages:
+        size = size_of(message)
+        full = len(batch) == BATCH_MESSAGES_MAX
+        if full or (batch and body_bytes + size > BATCH_BODY_BYTES_MAX):
+            yield batch
+            batch, body_bytes = [], 0
+        batch.append(message)
+        body_bytes += size
+    if batch:
+        yield batch
+
+
+def _size_of(row: Row) -> int:
+    """About: what is long in headers is a text, bytes, or a list."""
+    return len(row.body) + sum(len(v) for v in row.headers.values() if isinstance(v, Sized))
+
+
+def _publish(target: TargetQueue, batch: list[Row]) -> None:
+    target.publish_many(
+        [row.body for row in batch],
+        headers=[row.headers for row in batch],
+        redelivered=[row.redelivered for row in batch],
+        expires_at=[None if row.expiry_us is None else row.expiry_us / 1_000_000 for row in batch],
+    )

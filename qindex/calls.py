@@ -1,0 +1,25 @@
+"""Loads qindex._calls: publish, get and ack in C, without cffi in between.
+
+qindex._calls is a second module in the shared library of qindex._core, so that both use the same
+engine.
+"""
+
+import sys
+from importlib.machinery import ExtensionFileLoader, ModuleSpec
+from importlib.util import module_from_spec
+
+from qindex import _core
+
+_NAME = "qindex._calls"
+_loader = ExtensionFileLoader(_NAME, str(_core.__file__))
+_calls = module_from_spec(ModuleSpec(_NAME, _loader, origin=_core.__file__))
+_loader.exec_module(_calls)
+sys.modules[_NAME] = _calls
+
+QueueCalls = _calls.QueueCalls
+MessageFields = _calls.MessageFields
+MessageDetails = _calls.MessageDetails
+to_deliveries = _calls.to_deliveries
+join_bodies = _calls.join_bodies
+decode_headers = _calls.decode_headers
+new_message_type = _calls.new_message_type

@@ -1,0 +1,1 @@
+"""qindex bisect: `command` has the arguments and what is done."""

@@ -1,0 +1,73 @@
+"""What the commands that change a store have in common: they say what they will do, and ask."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import qindex
+from qindex.look.screen import CommandError, Screen
+from qindex.look.stores import as_named, damage_count, open_queue, open_to_look
+from qindex.look.text import count
+
+KEPT: Final = 1 << 62  # bytes of history that a store keeps, if it has any
+
+Plan = Callable[[qindex.Store], list[str]]
+Act = Callable[[qindex.Store], Iterator[str]]
+
+
+def add_change(parser: argparse.ArgumentParser) -> None:
+    """--yes and --dry-run."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--yes", action="store_true", help="do not ask")
+    how.add_argument("--dry-run", action="store_true", help="say what would be done, no more")
+
+
+def carry_out(options: argparse.Namespace, screen: Screen, plan: Plan, act: Act) -> int:
+    """Say what `plan` finds, ask, and do it; `act` tells what it has done.
+
+    `plan` sees the store read-only, so that a store which another process has open can be asked
+    about with --dry-run. `act` has it open for writing: nobody else does then.
+    """
+    with open_to_look(options.dir) as store:
+        lines = plan(store)
+    if not lines:
+        screen.line("there is nothing to do")
+        return 0
+    for line in lines:
+        screen.line(f"{'would' if options.dry_run else 'will'} {line}")
+    if options.dry_run:
+        return 0
+    if not options.yes:
+        _ask()
+    has_history = any(Path(options.dir).glob("queues/*/past.*"))
+    keep = KEPT if has_history else 0
+    with qindex.open(options.dir, create=False, expire=False, keep_history=keep) as store:
+        for line in act(store):
+            screen.line(line)
+        damage = damage_count(store.findings)
+    if damage:
+        screen.error(f"{count(damage, 'damaged place')}: 'qindex check' lists them")
+    return 1 if damage else 0
+
+
+def _ask() -> None:
+    if not sys.stdin.isatty():
+        raise CommandError(
+            "nothing was changed: there is no terminal to ask on. --yes does it without a question,"
+            " --dry-run only says what would be done"
+        )
+    sys.stderr.write("Go on? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandError("nothing was changed")
+
+
+def queues_of(store: qindex.Store, asked: list[str]) -> list[qindex.Queue]:
+    """The queues of these names, each once, or all of them. QueueGone if one is not there."""
+    names = store.queues()
+    chosen = dict.fromkeys(as_named(name, names) for name in asked) if asked else names
+    return [open_queue(store, name) for name in chosen]

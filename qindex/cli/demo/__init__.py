@@ -1,0 +1,1 @@
+"""qindex demo: `command` has the arguments and what is done."""

@@ -1,0 +1,1 @@
+"""qindex diff: `command` has the arguments and what is done."""

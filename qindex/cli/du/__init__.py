@@ -1,0 +1,1 @@
+"""qindex du: `command` has the arguments and what is done."""

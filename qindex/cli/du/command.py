@@ -1,0 +1,254 @@
+"""qindex du: where the bytes are, and what keeps them.
+
+Show for each queue how many bytes its index and its bodies take, and for all
+files how much of them is alive: of a store, or of a dead broker's directory. A
+body that several queues of a store share counts in each by its share (of a
+RabbitMQ node, in full).
+
+  --explain   for each message file, and each segment that is mostly garbage:
+              which messages keep it, in which queues, and what would free it
+
+Alive is what a message that is not acked needs. Room is what was allocated in
+advance at the end of a file. The rest is garbage: bodies and records of acked
+messages, which go when the file goes, or in a compaction.
+
+Reads the index of all queues, and of message files only headers; changes
+nothing.
+
+exit codes: 0 shown; 1 something is damaged: what a queue that cannot be read
+keeps alive counts as garbage; 2 no such directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from typing import Any, Final
+
+from qindex.cli.arguments import add_directory, add_output
+from qindex.look.members import add_members
+from qindex.look.screen import Screen
+from qindex.look.sources import Source, open_source
+from qindex.look.telling import tell_damage
+from qindex.look.text import count, printable, size, written_id
+
+MODULES: Final = {"qindex": "store", "rabbitmq": "rabbitmq"}  # all others: other_brokers
+QUEUE_COLUMNS: Final = ["<queue", ">messages", ">index", ">of it live", ">bodies"]
+FILE_COLUMNS: Final = ["<file", ">size", ">live", ">garbage", ">room", "<kept by"]
+FILES_MAX: Final = 40
+QUEUES_MAX: Final = 3
+REQ_IDS_MAX: Final = 4
+MOSTLY_PERCENT: Final = 50
+_FRAME_BYTES_MIN: Final = 25
+
+
+@dataclass(slots=True)
+class Holder:
+    """What one queue keeps in a file; the first ReqIds of it."""
+
+    messages: int = 0
+    bytes: int = 0
+    req_ids: list[int] = field(default_factory=list)
+
+    def add(self, req_id: int, byte_count: int) -> None:
+        self.messages += 1
+        self.bytes += byte_count
+        if len(self.req_ids) < REQ_IDS_MAX:
+            self.req_ids.append(req_id)
+
+
+@dataclass(slots=True)
+class FileUse:
+    """size = live + garbage + room. `kind`: messages, segment, history, or journal (all else)."""
+
+    where: str
+    kind: str
+    size: int
+    room: int = 0
+    live: int = 0
+    is_newest: bool = False  # of the message files: it stays, also if nothing in it is alive
+    queues: dict[str, Holder] = field(default_factory=dict)
+
+    @property
+    def garbage(self) -> int:
+        return max(0, self.size - self.room - self.live)
+
+    @property
+    def messages(self) -> int:
+        return sum(holder.messages for holder in self.queues.values())
+
+    @property
+    def is_mostly_garbage(self) -> bool:
+        return self.garbage * 100 >= MOSTLY_PERCENT * max(1, self.size - self.room)
+
+
+class Seen:
+    """Which places of a file were counted: a bit per 25 bytes, since no frame is shorter."""
+
+    def __init__(self) -> None:
+        self._bits: dict[str | int, bytearray] = {}
+
+    def add(self, file: str | int, offset: int) -> bool:
+        """True for the first one at this place."""
+        bits = self._bits.setdefault(file, bytearray())
+        byte, bit = divmod(offset // _FRAME_BYTES_MIN, 8)
+        if byte >= len(bits):
+            bits.extend(bytes(byte + 1 - len(bits) + len(bits) // 4))
+        if bits[byte] >> bit & 1:
+            return False
+        bits[byte] |= 1 << bit
+        return True
+
+
+@dataclass(slots=True)
+class QueueUse:
+    name: str
+    messages: int = 0
+    index: int = 0
+    index_live: int = 0
+    bodies: int = 0  # in message files, by shares
+    missing: int = 0  # messages whose body is in no file
+
+
+@dataclass(slots=True)
+class Usage:
+    """All files that the format knows, by name; all queues. `advice`: when the format frees."""
+
+    queues: list[QueueUse] = field(default_factory=list)
+    files: dict[str, FileUse] = field(default_factory=dict)
+    advice: str = ""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_directory(parser)
+    add_members(parser)
+    parser.add_argument("--explain", action="store_true", help="show which messages keep each file")
+    add_output(parser, "JSON: all files and queues")
+
+
+def run(options: argparse.Namespace, screen: Screen) -> int:
+    with open_source(options.dir, screen, options.member) as source:
+        module = MODULES.get(source.format, "other_brokers")
+        usage: Usage = import_module(f"qindex.cli.du.{module}").collect(source, screen)
+        if options.json:
+            screen.json(_as_json(source, usage))
+        else:
+            _show_queues(screen, usage)
+            if options.explain:
+                _show_files(screen, usage)
+                _show_advice(screen, usage)
+        return tell_damage(screen, source)
+
+
+def _show_queues(screen: Screen, usage: Usage) -> None:
+    total = QueueUse("all queues")
+    for queue in usage.queues:
+        total.messages += queue.messages
+        total.index += queue.index
+        total.index_live += queue.index_live
+        total.bodies += queue.bodies
+    shown = [*usage.queues, total]
+    screen.table(QUEUE_COLUMNS, [_queue_row(queue) for queue in shown], last_is_total=True)
+    files = [file for file in usage.files.values() if file.kind == "messages"]
+    live, garbage, room = (
+        sum(getattr(file, what) for file in files) for what in ("live", "garbage", "room")
+    )
+    screen.line()
+    screen.line(
+        f"{count(len(files), 'message file')}, {size(live + garbage + room)} ="
+        f" {size(live)} live + {size(garbage)} garbage + {size(room)} room"
+    )
+    if past := [file.size for file in usage.files.values() if file.kind == "history"]:
+        screen.line(f"{size(sum(past))} of history, for qindex replay: keep_history bounds it")
+    if missing := sum(queue.missing for queue in usage.queues):
+        screen.line(screen.paint(f"{count(missing, 'message')} whose body is in no file", "red"))
+
+
+def _queue_row(queue: QueueUse) -> list[str]:
+    sizes = (queue.index, queue.index_live, queue.bodies)
+    return [printable(queue.name), f"{queue.messages:,}", *map(size, sizes)]
+
+
+def _show_files(screen: Screen, usage: Usage) -> None:
+    """Those with the most garbage first."""
+    shown = [
+        file
+        for file in usage.files.values()
+        if file.kind == "messages" or (file.kind == "segment" and file.is_mostly_garbage)
+    ]
+    shown.sort(key=lambda file: (-file.garbage, file.where))
+    if not shown:
+        return
+    screen.line()
+    screen.table(FILE_COLUMNS, [_file_row(file) for file in shown[:FILES_MAX]])
+    if len(shown) > FILES_MAX:
+        screen.line(f"  … and {len(shown) - FILES_MAX:,} more with less garbage: --json has all")
+
+
+def _file_row(file: FileUse) -> list[str]:
+    sizes = (file.size, file.live, file.garbage, file.room)
+    return [file.where, *map(size, sizes), _kept_by(file)]
+
+
+def _kept_by(file: FileUse) -> str:
+    if not file.queues:
+        return "nothing: it is the newest one" if file.is_newest else "nothing"
+    most = sorted(file.queues.items(), key=lambda item: (-item[1].bytes, item[0]))
+    told = [f"{printable(name)}: {_messages_of(holder)}" for name, holder in most[:QUEUES_MAX]]
+    if len(most) > QUEUES_MAX:
+        told.append(count(len(most) - QUEUES_MAX, "more queue"))
+    return "; ".join(told)
+
+
+def _messages_of(holder: Holder) -> str:
+    ids = ", ".join(map(str, holder.req_ids))
+    more = ", …" if holder.messages > len(holder.req_ids) else ""
+    return f"{count(holder.messages, 'message')} ({ids}{more})"
+
+
+def _show_advice(screen: Screen, usage: Usage) -> None:
+    """The acks that free the most for the fewest messages, then what the format does itself."""
+    held = [file for file in usage.files.values() if file.kind != "journal" and file.queues]
+    held.sort(key=lambda file: file.messages / max(1, file.size))
+    screen.line()
+    for file in held[:3]:
+        if not file.is_newest:
+            screen.line(
+                f"To free {file.where} ({size(file.size)}), ack {count(file.messages, 'message')}:"
+                f" {_kept_by(file)}."
+            )
+    screen.line(usage.advice)
+
+
+def _holder_as_json(queue: str, kept: Holder) -> dict[str, Any]:
+    return {"queue": queue, **asdict(kept), "req_ids": list(map(written_id, kept.req_ids))}
+
+
+def _as_json(source: Source, usage: Usage) -> dict[str, Any]:
+    files = [
+        {
+            "file": file.where,
+            "kind": file.kind,
+            "bytes": file.size,
+            "live_bytes": file.live,
+            "garbage_bytes": file.garbage,
+            "room_bytes": file.room,
+            "is_newest": file.is_newest,
+            "messages": file.messages,
+            "queues": [_holder_as_json(*each) for each in file.queues.items()],
+        }
+        for file in usage.files.values()
+    ]
+    queues = [
+        {
+            "queue": queue.name,
+            "messages": queue.messages,
+            "index_bytes": queue.index,
+            "live_index_bytes": queue.index_live,
+            "body_bytes": queue.bodies,
+            "missing": queue.missing,
+        }
+        for queue in usage.queues
+    ]
+    return {"path": source.path, "queues": queues, "files": files, "advice": usage.advice}

@@ -1,0 +1,1 @@
+"""qindex dump: `command` has the arguments and what is done."""

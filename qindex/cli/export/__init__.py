@@ -1,0 +1,1 @@
+"""qindex export: `command` has the arguments and what is done."""

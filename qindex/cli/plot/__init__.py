@@ -1,0 +1,1 @@
+"""qindex plot: `command` has the arguments and what is done."""

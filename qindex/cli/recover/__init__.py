@@ -1,0 +1,1 @@
+"""qindex recover: `command` has the arguments and what is done."""

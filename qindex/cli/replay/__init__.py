@@ -1,0 +1,1 @@
+"""qindex replay: `command` has the arguments and what is done."""

@@ -1,0 +1,1 @@
+"""qindex republish: `command` has the arguments and what is done."""

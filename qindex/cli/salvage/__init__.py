@@ -1,0 +1,1 @@
+"""qindex salvage: `command` has the arguments and what is done."""

@@ -1,0 +1,1 @@
+"""qindex top: `command` has the arguments and what is done."""

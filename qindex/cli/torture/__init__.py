@@ -1,0 +1,1 @@
+"""qindex torture: `command` has the arguments and what is done."""

@@ -1,0 +1,1 @@
+"""qindex trace: `command` has the arguments and what is done."""

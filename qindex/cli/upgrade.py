@@ -1,0 +1,42 @@
+"""qindex upgrade: make a store one of the newest format.
+
+Stores of format 1 are read and written for ever; none is upgraded by itself.
+Format 2 is a preview: a later version may refuse its stores. Nothing is
+converted: store.meta is written with the new version, in one rename, so an
+upgrade that is cut off leaves the store as it was. Older versions of qindex
+refuse the store from then on; the way back is a copy from before.
+
+exit codes: 0 the store has the newest format, or could get it (--dry-run);
+2 there is no such store, another process has it open, or it is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import qindex
+from qindex.cli.arguments import add_directory
+from qindex.look.screen import Screen
+from qindex.look.stores import open_to_look
+from qindex.look.text import count
+from qindex.options import FORMAT_NEWEST
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_directory(parser, "its directory")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, no more")
+
+
+def run(options: argparse.Namespace, screen: Screen) -> int:
+    with open_to_look(options.dir) as store:
+        before = store.stats().format
+        queues = count(len(store.queues()), "queue")
+    if before == FORMAT_NEWEST:
+        screen.line(f"the store has format {before}, the newest: there is nothing to do")
+    elif options.dry_run:
+        would = f"it would become one of format {FORMAT_NEWEST}"
+        screen.line(f"the store has format {before} and {queues}; {would}")
+    else:
+        qindex.open(options.dir, upgrade=True, create=False, expire=False).close()
+        screen.line(f"the store had format {before}, and now has format {FORMAT_NEWEST}")
+    return 0

@@ -1,0 +1,1 @@
+"""qindex write-rabbitmq: `command` has the arguments and what is done."""

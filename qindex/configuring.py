@@ -1,0 +1,90 @@
+"""What belongs to a queue beside its messages: its settings, and its data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from qindex._core import lib
+from qindex.data import Data, change_values, read_value
+from qindex.errors import FormatError, ReadOnly, raise_error
+from qindex.rules import Changes, Settings, from_stored
+
+if TYPE_CHECKING:
+    from qindex.store import Store
+
+_SETTINGS: Final = b"\0settings"
+
+
+class Configured:
+    """For the class of a queue."""
+
+    name: str
+    _store: Store
+    _handle: Any
+    _named: Settings  # by this process, in a store of format 1
+
+    @property
+    def data(self) -> Data:
+        """A small durable mapping of bytes to bytes that belongs to the queue (format 2)."""
+        return Data(self._store, self._handle)
+
+    @property
+    def settings(self) -> Settings:
+        """What the queue does by itself: see configure(), and Store.queue() for what each means.
+
+        In a store of format 1, which does not store them: what this process has named.
+        """
+        if not self._store._stores_settings:
+            return self._named
+        stored = read_value(self._store, self._handle, _SETTINGS)
+        return from_stored(stored, self.name) if stored is not None else Settings()
+
+    def configure(self, **changes: Unpack[Changes]) -> Settings:
+        """Change what is named, durably; None takes a setting back. Return all of them.
+
+        The names are those of Store.queue(): ttl, max_messages, max_bytes, overflow,
+        max_deliveries, dead_letters. All changes of a call are made, or none, after any crash.
+        They hold for what comes, and for whoever opens the store later.
+
+        Raises FormatError in a store of format 1, which does not store settings; ReadOnly;
+        TypeError and ValueError, as Store.queue(). Nothing was changed then.
+
+        Cost: a sync, if anything is changed.
+        """
+        if not self._store._stores_settings:
+            raise FormatError(
+                "the store has format 1, which does not store settings: name all of them in "
+                "store.queue() each time, or upgrade the store (qindex upgrade)"
+            )
+        with self._store._lock:
+            if self._store.read_only:
+                raise ReadOnly("the store was opened with read_only=True")
+            return self._change_settings(changes)
+
+    def _change_settings(self, changes: Changes) -> Settings:
+        """The caller has the store's lock. A reader's changes hold for itself."""
+        before = self.settings
+        settings = before._changed(changes)
+        rules = settings._to_core()
+        if settings != before and not self._store.read_only:
+            stored = {_SETTINGS: settings._to_stored()}
+            change_values(self._store, self._handle, stored, confirm=True)
+        if changes or self._store._expire:
+            self._set_rules(rules)
+        return settings
+
+    def _take_rules(self, changes: Changes) -> None:
+        """What Store.queue() was given. The caller has the store's lock."""
+        if self._store._stores_settings:
+            self._change_settings(changes)
+        else:
+            named = Settings()._changed(changes)
+            self._set_rules(named._to_core())
+            self._named = named
+
+    def _set_rules(self, rules: Any) -> None:
+        """`rules` is the core's struct (qi_rules *)."""
+        code = lib.qi_queue_set_rules(self._handle, rules)
+        if code < 0:
+            raise_error(code)
+        self._has_rules = True

@@ -1,0 +1,137 @@
+"""Opening stores to look at them: read-only, also while another process writes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import qindex
+from qindex.brokers.reader import FORMATS, formats_in
+from qindex.look.screen import CommandError
+from qindex.look.text import count, printable
+from qindex.names import unwritten
+
+
+class QueueGone(CommandError):
+    """There is no such queue, or not any more: another process may have deleted it."""
+
+
+@contextmanager
+def open_to_look(path: str) -> Iterator[qindex.Store]:
+    """The store at `path`, read-only. CommandError with advice if there is none."""
+    try:
+        store = qindex.open(path, read_only=True, create=False)
+    except qindex.StoreMissing:
+        raise CommandError(f"there is no store at {path!r}{advice(path)}") from None
+    except (qindex.FormatError, qindex.StoreCorrupt) as error:
+        raise CommandError(f"{path!r} cannot be opened: {error}") from None
+    with store:
+        yield store
+
+
+def advice(asked: str) -> str:
+    """What may have been meant by a path that is no store, as the end of a sentence."""
+    path = Path(asked)
+    for above in (path, *path.parents[:3]):
+        if (above / "store.meta").is_file():
+            return f": the store is {str(above)!r}"
+    if found := broker_at(path):
+        return f": that is {with_article(FORMATS[found])}; qindex recover reads it"
+    if path.is_dir():
+        inner = sorted(str(found.parent) for found in path.glob("*/store.meta"))
+        return f": perhaps you mean {inner[0]!r}" if inner else ": store.meta is not in it"
+    return ": no such directory" if not path.exists() else ": that is not a directory"
+
+
+def broker_at(path: Path) -> str | None:
+    """The format of a dead broker's directory that is there, or one level below."""
+    for folder in (path, *path.glob("*")):
+        if found := formats_in(folder):
+            return found[0]
+    return None
+
+
+def with_article(kind: str) -> str:
+    """Of what reader.FORMATS calls a format."""
+    return f"{'an' if kind.startswith('NSQ') else 'a'} {kind}"
+
+
+def as_named(asked: str, names: Collection[str]) -> str:
+    """The queue that is meant: by its name, or by the written form of it (names.written)."""
+    name = unwritten(asked)
+    return name if asked not in names and name in names else asked
+
+
+def stripped(names: Sequence[str], prefix: str) -> dict[str, str]:
+    """Each queue's name without the prefix. CommandError if no name has it, or two become one."""
+    if prefix and names and not any(name.startswith(prefix) for name in names):
+        raise CommandError(f"--strip-prefix: no queue's name begins with {printable(prefix)!r}")
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in names:
+        found[name] = name.removeprefix(prefix)
+        if found[name] in taken:
+            shown = printable(found[name])
+            raise CommandError(f"two queues would become {shown!r}: name the QUEUEs to take")
+        taken.add(found[name])
+    return found
+
+
+def open_queue(store: qindex.Store, name: str) -> qindex.Queue:
+    """A queue that must be there already. Raises QueueGone."""
+    try:
+        return store.queue(name, create=False)
+    except qindex.QueueMissing:
+        names = count(len(store.queues()), "queue")
+        raise QueueGone(
+            f"no queue {printable(name)!r} in {store.path!r}, which has {names}: see qindex ls"
+        ) from None
+
+
+def nameless_queue_count(store: qindex.Store) -> int:
+    """Queues that are there, but whose names are damaged, so that queues() leaves them out."""
+    names = len(store.queues())
+    return max(0, store.stats().queues - names)
+
+
+def queue_names(store: qindex.Store) -> dict[str, str]:
+    """The queues' names by their directories."""
+    return {store.queue_directory(name): name for name in store.queues()}
+
+
+def finding_as_json(finding: Any) -> dict[str, Any]:
+    """A finding of the engine or of a reader."""
+    kind = {"kind": finding.kind} if hasattr(finding, "kind") else {}
+    about = {"about": finding.about} if getattr(finding, "about", "") else {}
+    queue = {"queue": finding.queue} if getattr(finding, "queue", None) is not None else {}
+    lost = {"lost": finding.lost} if getattr(finding, "lost", 0) else {}
+    return {
+        "severity": finding.severity,
+        **kind,
+        **about,
+        **queue,
+        "file": finding.where,
+        "offset": finding.offset,
+        "text": finding.text,
+        **lost,
+    }
+
+
+def damage_count(findings: list[Any]) -> int:
+    """What is known to be damaged, and what is suspected to be: all but the notes."""
+    return sum(finding.severity != "note" for finding in findings)
+
+
+def stopped(error: BaseException, into: str) -> CommandError:
+    """What to say of a command that ended while it published into a new store."""
+    half = f"{into!r} holds a part of the messages: delete it"
+    match error:
+        case KeyboardInterrupt():
+            return CommandError(f"interrupted: {half} and start again", 130)
+        case qindex.DiskFull():
+            return CommandError(f"{error}: {half}, make room, start again")
+        case CommandError():
+            return CommandError(f"{error}; {half}", error.code)
+    return CommandError(f"stopped by {type(error).__name__}: {error}; {half} and start again")

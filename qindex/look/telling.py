@@ -1,0 +1,56 @@
+"""What a command reports of a source: damage that it left out, and messages that are not there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from qindex.look.screen import Screen
+from qindex.look.text import count, printable
+
+if TYPE_CHECKING:
+    from qindex.look.sources import Source
+
+LINES_MAX: Final = 20
+
+
+class Telling:
+    """Counts damage and tells the first of it."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self.damaged = 0
+        self.missing: list[str] = []
+
+    def tell(self, text: str) -> None:
+        self.damaged += 1
+        if self.damaged <= LINES_MAX:
+            self._screen.error(text)
+        elif self.damaged == LINES_MAX + 1:
+            self._screen.error("more damage: the rest is counted, not told")
+
+
+def why_missing(source: Source, name: str, req_id: int) -> str:
+    """Of a single message that was asked for and is not there, in words."""
+    where = f"no message {req_id} in {printable(name)!r}"
+    next_req_id = source.next_req_id(name)
+    if next_req_id is None or req_id < next_req_id:
+        return f"{where}: it was acked, expired, or is not in the wanted state"
+    return f"{where}: it is not published yet"
+
+
+def tell_damage(screen: Screen, source: Source) -> int:
+    """One line about what is damaged, and about each message that was asked for and is not there.
+
+    Returns the exit code that follows from it.
+    """
+    for text in source.missing:
+        screen.error(text)
+    damage = source.damage()
+    if not damage:
+        return 1 if source.missing else 0
+    command = "check" if source.format == "qindex" else "recover"
+    screen.error(
+        f"{count(damage, 'damaged place')} in {source.path!r}, left out here:"
+        f" 'qindex {command}' lists all damage"
+    )
+    return 1

@@ -1,0 +1,124 @@
+"""The settings of a queue: their limits, how the core takes them, and how they are stored.
+
+In a store of format 2 they are an entry of the queue's own in the commit log, below a key that
+users cannot name: a field table with what is not as usual (FORMAT.rst, "Commit logs").
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
+
+from qindex._core import ffi
+from qindex.arguments import DELAY_MAX, Seconds, boolean, seconds, whole
+from qindex.errors import NewerFormat, StoreCorrupt
+
+Overflow: TypeAlias = Literal["reject", "drop-head", "dead-letter"]  # in the order of QI_REJECT ...
+_OVERFLOWS: Final[tuple[Overflow, ...]] = get_args(Overflow)
+_COUNT_MAX: Final = 1 << 62
+_DELIVERIES_MAX: Final = 65535
+
+
+def to_core(
+    ttl: Seconds | None,
+    max_messages: int | None,
+    max_bytes: int | None,
+    overflow: Overflow | None,
+    max_deliveries: int | None,
+    dead_letters: bool | None,
+) -> Any:
+    """The core's struct (qi_rules *). ValueError and TypeError: a rule is wrong."""
+    rules = ffi.new("qi_rules *")
+    if ttl is not None:
+        ttl = seconds("ttl", ttl)
+        if not 0 < ttl < DELAY_MAX:
+            raise ValueError(f"ttl must be seconds, above 0 and below {DELAY_MAX:.0f}, not {ttl!r}")
+        rules.ttl_us = max(1, int(ttl * 1_000_000))
+    if max_messages is not None:
+        rules.max_messages = whole("max_messages", max_messages, 1, _COUNT_MAX)
+    if max_bytes is not None:
+        rules.max_bytes = whole("max_bytes", max_bytes, 1, _COUNT_MAX)
+    if max_deliveries is not None:
+        rules.max_deliveries = whole("max_deliveries", max_deliveries, 1, _DELIVERIES_MAX)
+    if dead_letters is not None:
+        rules.dead_letters = boolean("dead_letters", dead_letters)
+    if overflow is not None:
+        if overflow not in _OVERFLOWS:
+            raise ValueError(f"overflow must be one of {', '.join(_OVERFLOWS)}, not {overflow!r}")
+        if overflow != "reject" and max_messages is None and max_bytes is None:
+            raise ValueError(
+                f"overflow={overflow!r} needs a limit beside it: max_messages or max_bytes"
+            )
+        if overflow == "dead-letter" and not dead_letters:
+            raise ValueError("overflow='dead-letter' needs dead_letters=True beside it")
+        rules.overflow = _OVERFLOWS.index(overflow)
+    return rules
+
+
+class Changes(TypedDict, total=False):
+    """What configure() takes: None takes a setting back."""
+
+    ttl: Seconds | None
+    max_messages: int | None
+    max_bytes: int | None
+    overflow: Overflow | None
+    max_deliveries: int | None
+    dead_letters: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a queue does by itself; Store.queue() says what each means.
+
+    `ttl` is in seconds. None: there is no such limit.
+    """
+
+    ttl: float | None = None
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    overflow: Overflow = "reject"
+    max_deliveries: int | None = None
+    dead_letters: bool = False
+
+    def _changed(self, changes: Changes) -> Settings:
+        """With these changes, checked; ttl in whole microseconds, as it is stored."""
+        unknown = set(changes) - set(asdict(self))
+        if unknown:
+            raise TypeError(f"a queue has no setting {min(unknown)!r}")
+        values: dict[str, Any] = asdict(self) | changes
+        rules = to_core(**values)
+        values["ttl"] = rules.ttl_us / 1_000_000 if rules.ttl_us else None
+        values["overflow"] = values["overflow"] or "reject"
+        values["dead_letters"] = bool(values["dead_letters"])
+        return Settings(**values)
+
+    def _to_core(self) -> Any:
+        return to_core(**asdict(self))
+
+    def _to_stored(self) -> bytes:
+        from qindex.field_table import encode_table
+
+        values = {key: value for key, value in asdict(self).items() if value != _USUAL[key]}
+        if self.ttl is not None:
+            values["ttl"] = round(self.ttl * 1_000_000)
+        return encode_table(values)
+
+
+_USUAL: Final = asdict(Settings())
+
+
+def from_stored(table: bytes, name: str) -> Settings:
+    """The settings of the queue of this name. StoreCorrupt and NewerFormat: they are not ours."""
+    from qindex.field_table import decode_table
+
+    try:
+        values: dict[str, Any] = dict(decode_table(table))
+    except ValueError as error:
+        raise StoreCorrupt(f"the settings of queue {name!r} are damaged: {error}") from None
+    newer = f"queue {name!r} has settings that only a newer version of qindex understands"
+    if "ttl" in values and isinstance(values["ttl"], int):
+        values["ttl"] /= 1_000_000
+    try:
+        return Settings()._changed(values)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise NewerFormat(f"{newer} ({error}): use a newer release") from None

@@ -1,0 +1,391 @@
+"""One channel of a connection: AMQP's methods as calls of the broker.
+
+`call()` carries out one method. What the broker refuses is raised as it is; session.py turns it
+into the close of the channel or of the connection.
+"""
+
+from __future__ import annotations
+
+import secrets
+from base64 import urlsafe_b64encode
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from qindex.amqp import methods as m
+from qindex.broker.backlog import Entry
+from qindex.broker.errors import NotAllowed, NotThere, Precondition
+from qindex.broker.exchanges import EXCHANGE, QUEUE
+from qindex.broker.queues import Queue
+from qindex.serve.confirms import Confirms
+from qindex.serve.consumers import Consumer
+from qindex.serve.publishing import REPLY_TO, publish
+
+if TYPE_CHECKING:
+    from qindex.serve.session import Session
+
+
+class Channel:
+    """The state of one channel."""
+
+    def __init__(self, session: Session, number: int) -> None:
+        self.session = session
+        self.number = number
+        self.vhost = session.vhost
+        self.prefetch = 0  # of consumers that begin from now on
+        self.global_prefetch = 0
+        self.unacked_of_consumers = 0
+        self.confirms: Confirms | None = None
+        self.reply_consumer: tuple[str, str] | None = None  # its tag, and the name of its queue
+        self.last_queue = ""
+        self._consumers: dict[str, Consumer] = {}
+        self._unacked: OrderedDict[int, tuple[Queue, Entry, Consumer | None]] = OrderedDict()
+        self._next_tag = 1
+
+    def call(self, method: Any) -> None:
+        handler = _HANDLERS.get(type(method))
+        if handler is None:
+            raise NotThere(f"{type(method).__name__} is not implemented")
+        handler(self, method)
+
+    def send(self, method: Any) -> None:
+        self.session.send(self.number, method)
+
+    def publish(self, method: m.BasicPublish, properties: bytes, body: bytes) -> None:
+        publish(self, method, properties, body)
+
+    # --- exchanges, queues, bindings -----------------------------------------------------------
+
+    def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
+        name = _stripped(method.exchange)
+        if method.passive:
+            self.vhost.check_not_default(name)
+            self.vhost.exchange(name)
+        else:
+            self.vhost.declare_exchange(
+                name,
+                method.type,
+                durable=method.durable,
+                auto_delete=method.auto_delete,
+                internal=method.internal,
+                arguments=method.arguments,
+            )
+        if not method.nowait:
+            self.send(m.ExchangeDeclareOk())
+
+    def _exchange_delete(self, method: m.ExchangeDelete) -> None:
+        self.vhost.delete_exchange(_stripped(method.exchange), if_unused=method.if_unused)
+        if not method.nowait:
+            self.send(m.ExchangeDeleteOk())
+
+    def _exchange_bind(self, method: m.ExchangeBind) -> None:
+        key, arguments = method.routing_key, method.arguments
+        self.vhost.bind(method.source, EXCHANGE, method.destination, key, arguments, self.session)
+        if not method.nowait:
+            self.send(m.ExchangeBindOk())
+
+    def _exchange_unbind(self, method: m.ExchangeUnbind) -> None:
+        key, arguments = method.routing_key, method.arguments
+        self.vhost.unbind(method.source, EXCHANGE, method.destination, key, arguments, self.session)
+        if not method.nowait:
+            self.send(m.ExchangeUnbindOk())
+
+    def _queue_declare(self, method: m.QueueDeclare) -> None:
+        name = _stripped(method.queue)
+        if name == REPLY_TO or name.startswith(REPLY_TO + "."):
+            self.session.server.reply_channel(name, self)
+            self.send(m.QueueDeclareOk(name, 0, 1))
+            return
+        if method.passive:
+            queue = self.vhost.queue(name, self.session)
+            queue.used()
+        else:
+            queue = self.vhost.declare_queue(
+                name,
+                durable=method.durable,
+                auto_delete=method.auto_delete,
+                owner=self.session if method.exclusive else None,
+                user=self.session,
+                arguments=method.arguments,
+            )
+        self.last_queue = queue.name
+        if not method.nowait:
+            self.send(m.QueueDeclareOk(queue.name, len(queue), len(queue.consumers)))
+
+    def _queue_name(self, name: str) -> str:
+        """The name, or that of the queue that this channel has declared last."""
+        if name:
+            return _stripped(name)
+        if not self.last_queue:
+            raise self.session.not_found("no previously declared queue")
+        return self.last_queue
+
+    def _queue_bind(self, method: m.QueueBind) -> None:
+        name = self._queue_name(method.queue)
+        key = method.routing_key or ("" if method.queue else self.last_queue)
+        self.vhost.bind(method.exchange, QUEUE, name, key, method.arguments, self.session)
+        if not method.nowait:
+            self.send(m.QueueBindOk())
+
+    def _queue_unbind(self, method: m.QueueUnbind) -> None:
+        name = self._queue_name(method.queue)
+        key = method.routing_key or ("" if method.queue else self.last_queue)
+        self.vhost.unbind(method.exchange, QUEUE, name, key, method.arguments, self.session)
+        self.send(m.QueueUnbindOk())
+
+    def _queue_purge(self, method: m.QueuePurge) -> None:
+        count = self.vhost.queue(self._queue_name(method.queue), self.session).purge()
+        if not method.nowait:
+            self.send(m.QueuePurgeOk(count))
+
+    def _queue_delete(self, method: m.QueueDelete) -> None:
+        name = self._queue_name(method.queue)
+        count = self.vhost.delete_queue(
+            name, self.session, if_unused=method.if_unused, if_empty=method.if_empty
+        )
+        if not method.nowait:
+            self.send(m.QueueDeleteOk(count))
+
+    # --- consumers -----------------------------------------------------------------------------
+
+    def _consume(self, method: m.BasicConsume) -> None:
+        tag = method.consumer_tag or "amq.ctag-" + _token()
+        if tag in self._consumers or (self.reply_consumer and tag == self.reply_consumer[0]):
+            raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+        if method.queue == REPLY_TO:
+            self._consume_replies(tag, method)
+            return
+        name = self._queue_name(method.queue)
+        queue = self.vhost.queue(name, self.session)
+        consumer = Consumer(self, tag, queue, method)
+        queue.add_consumer(consumer, self.vhost.describe("queue", name))
+        self._consumers[tag] = consumer
+        if not method.nowait:
+            self.send(m.BasicConsumeOk(tag))
+
+    def _consume_replies(self, tag: str, method: m.BasicConsume) -> None:
+        if not method.no_ack:
+            raise Precondition("reply consumer cannot acknowledge")
+        if self.reply_consumer is not None:
+            raise Precondition("reply consumer already set")
+        queue = f"{REPLY_TO}.{_token()}"
+        self.reply_consumer = (tag, queue)
+        self.session.server.replies[queue] = self
+        if not method.nowait:
+            self.send(m.BasicConsumeOk(tag))
+
+    def _cancel(self, method: m.BasicCancel) -> None:
+        tag = method.consumer_tag
+        if self.reply_consumer is not None and tag == self.reply_consumer[0]:
+            self._end_replies()
+        consumer = self._consumers.pop(tag, None)
+        if consumer is not None:
+            consumer.queue.remove_consumer(consumer)
+        if not method.nowait:
+            self.send(m.BasicCancelOk(tag))
+
+    def _cancel_ok(self, method: m.BasicCancelOk) -> None:
+        """The client has heard that its consumer is gone."""
+
+    def _end_replies(self) -> None:
+        if self.reply_consumer is not None:
+            self.session.server.replies.pop(self.reply_consumer[1], None)
+            self.reply_consumer = None
+
+    def cancelled(self, consumer: Consumer) -> None:
+        """The queue of a consumer is gone."""
+        known = self._consumers.pop(consumer.tag, None) is not None
+        if known and self.session.connection.client_can("consumer_cancel_notify"):
+            self.send(m.BasicCancel(consumer.tag, True))
+
+    def deliver(self, consumer: Consumer, queue: Queue, entry: Entry) -> None:
+        tag = self._next_tag
+        self._next_tag += 1
+        if not consumer.no_ack:
+            self._unacked[tag] = (queue, entry, consumer)
+            consumer.unacked += 1
+            self.unacked_of_consumers += 1
+        message = entry.message
+        self.session.connection.send_deliver(
+            self.number,
+            consumer.tag,
+            tag,
+            entry.redelivered,
+            message.exchange,
+            message.routing_keys[0],
+            _properties(queue, entry),
+            message.body,
+        )
+        self.session.flush_later()
+
+    def deliver_reply(self, method: m.BasicPublish, properties: bytes, body: bytes) -> None:
+        """A message for the consumer of direct replies."""
+        if self.reply_consumer is None:
+            return
+        tag = self._next_tag
+        self._next_tag += 1
+        deliver = m.BasicDeliver(
+            self.reply_consumer[0], tag, False, method.exchange, method.routing_key
+        )
+        self.session.send_content(self.number, deliver, properties, body)
+
+    def _get(self, method: m.BasicGet) -> None:
+        queue = self.vhost.queue(self._queue_name(method.queue), self.session)
+        entry = queue.get()
+        if entry is None:
+            self.send(m.BasicGetEmpty())
+            return
+        tag = self._next_tag
+        self._next_tag += 1
+        if method.no_ack:
+            queue.ack([entry])
+        else:
+            self._unacked[tag] = (queue, entry, None)
+        message = entry.message
+        found = m.BasicGetOk(
+            tag, entry.redelivered, message.exchange, message.routing_keys[0], len(queue)
+        )
+        self.session.send_content(self.number, found, _properties(queue, entry), message.body)
+
+    def _qos(self, method: m.BasicQos) -> None:
+        if method.prefetch_size:
+            raise NotThere(f"prefetch_size!=0 ({method.prefetch_size})")
+        if method.global_:
+            self.global_prefetch = method.prefetch_count
+            self.wake_consumers()
+        else:
+            self.prefetch = method.prefetch_count
+        self.send(m.BasicQosOk())
+
+    def wake_consumers(self) -> None:
+        """They may have credit."""
+        for consumer in self._consumers.values():
+            consumer.queue.may_take(consumer)
+
+    # --- settling ------------------------------------------------------------------------------
+
+    def _ack(self, method: m.BasicAck) -> None:
+        self._settle(method.delivery_tag, method.multiple, Queue.ack)
+
+    def _nack(self, method: m.BasicNack) -> None:
+        verb = Queue.requeue if method.requeue else Queue.reject
+        self._settle(method.delivery_tag, method.multiple, verb)
+
+    def _reject(self, method: m.BasicReject) -> None:
+        self._settle(method.delivery_tag, False, Queue.requeue if method.requeue else Queue.reject)
+
+    def _recover(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
+        if not method.requeue:
+            raise NotThere("requeue=false")
+        if self._unacked:
+            self._settle(0, True, Queue.requeue)
+        if isinstance(method, m.BasicRecover):
+            self.send(m.BasicRecoverOk())
+
+    def _settle(self, tag: int, multiple: bool, verb: Callable[[Queue, list[Entry]], None]) -> None:
+        """Settle one delivery, or all up to `tag`; 0 with `multiple`: all that there are."""
+        unacked = self._unacked
+        if not multiple or tag:
+            if tag not in unacked:
+                raise Precondition(f"unknown delivery tag {tag}")
+            if not multiple:
+                queue, entry, consumer = unacked.pop(tag)
+                self._settled(consumer)
+                verb(queue, [entry])
+                return
+        by_queue: dict[Queue, list[Entry]] = {}
+        while unacked:
+            number, (queue, entry, consumer) = unacked.popitem(last=False)
+            by_queue.setdefault(queue, []).append(entry)
+            self._settled(consumer)
+            if number == tag:
+                break
+        for queue, entries in by_queue.items():
+            verb(queue, entries)
+
+    def _settled(self, consumer: Consumer | None) -> None:
+        if consumer is None:
+            return
+        consumer.unacked -= 1
+        self.unacked_of_consumers -= 1
+        if self.global_prefetch:
+            self.wake_consumers()
+        elif consumer.tag in self._consumers and not consumer.waiting:
+            consumer.queue.may_take(consumer)
+
+    # --- the rest ------------------------------------------------------------------------------
+
+    def _confirm_select(self, method: m.ConfirmSelect) -> None:
+        if self.confirms is None:
+            self.confirms = Confirms()
+        if not method.nowait:
+            self.send(m.ConfirmSelectOk())
+
+    def _flow(self, method: m.ChannelFlow) -> None:
+        if not method.active:
+            raise NotThere("active=false")
+        self.send(m.ChannelFlowOk(True))
+
+    def _access(self, method: m.AccessRequest) -> None:
+        self.send(m.AccessRequestOk(1))
+
+    def send_confirms(self) -> None:
+        """Send what is confirmed by now."""
+        if self.confirms is None:
+            return
+        refused, acks = self.confirms.take()
+        for number in refused:
+            self.send(m.BasicNack(number, False, False))
+        for number, multiple in acks:
+            self.send(m.BasicAck(number, multiple))
+
+    def close(self) -> None:
+        """The channel is gone: its consumers leave, what it has not settled goes back."""
+        consumers, self._consumers = self._consumers, {}
+        self._end_replies()
+        for consumer in consumers.values():
+            consumer.queue.remove_consumer(consumer)
+        if self._unacked:
+            self._settle(0, True, Queue.requeue)
+
+
+def _token() -> str:
+    return urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+
+
+def _stripped(name: str) -> str:
+    return name.replace("\r", "").replace("\n", "")
+
+
+def _properties(queue: Queue, entry: Entry) -> bytes:
+    """The properties as they are delivered: of a quorum queue with x-delivery-count."""
+    message = entry.message
+    if not queue.limits.is_quorum or entry.deliveries <= 1:
+        return message.properties
+    return message.with_headers({**message.headers, "x-delivery-count": entry.deliveries - 1})
+
+
+_HANDLERS: Final[dict[type[Any], Callable[[Channel, Any], None]]] = {
+    m.ExchangeDeclare: Channel._exchange_declare,
+    m.ExchangeDelete: Channel._exchange_delete,
+    m.ExchangeBind: Channel._exchange_bind,
+    m.ExchangeUnbind: Channel._exchange_unbind,
+    m.QueueDeclare: Channel._queue_declare,
+    m.QueueBind: Channel._queue_bind,
+    m.QueueUnbind: Channel._queue_unbind,
+    m.QueuePurge: Channel._queue_purge,
+    m.QueueDelete: Channel._queue_delete,
+    m.BasicConsume: Channel._consume,
+    m.BasicCancel: Channel._cancel,
+    m.BasicCancelOk: Channel._cancel_ok,
+    m.BasicGet: Channel._get,
+    m.BasicQos: Channel._qos,
+    m.BasicAck: Channel._ack,
+    m.BasicNack: Channel._nack,
+    m.BasicReject: Channel._reject,
+    m.BasicRecover: Channel._recover,
+    m.BasicRecoverAsync: Channel._recover,
+    m.ConfirmSelect: Channel._confirm_select,
+    m.ChannelFlow: Channel._flow,
+    m.AccessRequest: Channel._access,
+}

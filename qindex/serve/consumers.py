@@ -1,0 +1,54 @@
+"""A consumer of a queue: how much it takes now, and whose it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from qindex.amqp import methods as m
+from qindex.broker.backlog import Entry
+from qindex.broker.errors import Precondition
+from qindex.broker.queues import Queue
+
+if TYPE_CHECKING:
+    from qindex.serve.channel import Channel
+
+_MANY: Final = 1 << 30
+
+
+class Consumer:
+    """A consumer of a queue; qindex.broker.queues.Consumer says what it does."""
+
+    def __init__(self, channel: Channel, tag: str, queue: Queue, method: m.BasicConsume) -> None:
+        self.channel = channel
+        self.tag = tag
+        self.queue = queue
+        self.no_ack = method.no_ack
+        self.exclusive = method.exclusive
+        found = method.arguments.get("x-priority", 0)
+        if not isinstance(found, int) or isinstance(found, bool):
+            raise Precondition(f"invalid arg 'x-priority' for consumer '{tag}': {found!r}")
+        self.priority = found
+        self.prefetch = 0 if method.no_ack else channel.prefetch  # 0: no limit
+        self.waiting = False
+        self.unacked = 0
+
+    @property
+    def shares_credit(self) -> bool:
+        return bool(self.channel.global_prefetch) and not self.no_ack
+
+    def credit(self) -> int:
+        channel = self.channel
+        if not channel.session.is_writable:
+            return 0
+        if self.no_ack:
+            return _MANY
+        credit = self.prefetch - self.unacked if self.prefetch else _MANY
+        if channel.global_prefetch:
+            credit = min(credit, channel.global_prefetch - channel.unacked_of_consumers)
+        return credit
+
+    def deliver(self, queue: Queue, entry: Entry) -> None:
+        self.channel.deliver(self, queue, entry)
+
+    def cancelled(self, queue: Queue) -> None:
+        self.channel.cancelled(self)

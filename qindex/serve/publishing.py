@@ -1,0 +1,159 @@
+"""basic.publish: what the properties ask for, and what the publisher hears of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from qindex.amqp import methods as m
+from qindex.amqp.wire import WireError
+from qindex.broker.errors import AccessRefused, NotThere, Precondition
+from qindex.broker.message import AmqpError, Message
+from qindex.brokers.amqp import Properties, decode_properties
+
+if TYPE_CHECKING:
+    from qindex.serve.channel import Channel
+
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+_KEPT_MAX: Final = 1024
+_KEPT_BYTES_MAX: Final = 256
+_PERSISTENT: Final = 2
+_EXPIRATION_MAX: Final = 0xFFFFFFFF * 1000
+
+
+class _Wishes(NamedTuple):
+    """What of a message's properties the broker looks at."""
+
+    persistent: bool
+    priority: int
+    decoded: Properties
+    is_plain: bool  # nothing below has to be looked at
+
+
+_kept: dict[bytes, _Wishes] = {}
+
+
+def _wishes(raw: bytes) -> _Wishes:
+    """Most publishers send the same properties again and again: those are decoded once."""
+    found = _kept.get(raw)
+    if found is not None:
+        return found
+    try:
+        decoded = decode_properties(raw)
+    except AmqpError as error:
+        raise WireError(502, f"cannot decode properties: {error}") from None
+    headers = decoded.headers or {}
+    is_plain = (
+        decoded.expiration is None
+        and decoded.user_id is None
+        and decoded.reply_to is None
+        and "CC" not in headers
+        and "BCC" not in headers
+    )
+    wishes = _Wishes(decoded.delivery_mode == _PERSISTENT, decoded.priority or 0, decoded, is_plain)
+    if len(raw) <= _KEPT_BYTES_MAX:
+        if len(_kept) >= _KEPT_MAX:
+            _kept.clear()
+        _kept[raw] = wishes
+    return wishes
+
+
+def publish(channel: Channel, method: m.BasicPublish, properties: bytes, body: bytes) -> None:
+    """Carry out a publish: route the message, return or confirm it."""
+    if method.immediate:
+        raise NotThere("immediate=true")
+    vhost = channel.vhost
+    exchange = vhost.exchange(method.exchange)
+    if exchange.internal:
+        raise AccessRefused(
+            f"cannot publish to internal {vhost.describe('exchange', exchange.name)}"
+        )
+    wishes = _wishes(properties)
+    message = Message(
+        exchange.name,
+        [method.routing_key],
+        properties,
+        body,
+        persistent=wishes.persistent,
+        priority=wishes.priority,
+    )
+    message._decoded = wishes.decoded
+    if not wishes.is_plain:
+        message = _checked(channel, message, wishes.decoded)
+    if not exchange.name and method.routing_key.startswith(REPLY_TO + "."):
+        _reply(channel, method, message)
+        return
+    outcome = vhost.publish(message, exchange)
+    if method.mandatory and not outcome.queues:
+        _return(channel, method, message)
+    if channel.confirms is not None:
+        waits = outcome.durable and channel.session.server.confirms_are_durable
+        channel.confirms.published(refused=outcome.refused, waits=waits)
+        channel.session.confirm_later(channel)
+
+
+def _reply(channel: Channel, method: m.BasicPublish, message: Message) -> None:
+    target = channel.session.server.replies.get(method.routing_key)
+    if target is not None:
+        target.deliver_reply(method, message.properties, message.body)
+    elif method.mandatory:
+        _return(channel, method, message)
+    if channel.confirms is not None:
+        channel.confirms.published(refused=False, waits=False)
+        channel.session.confirm_later(channel)
+
+
+def _return(channel: Channel, method: m.BasicPublish, message: Message) -> None:
+    back = m.BasicReturn(312, "NO_ROUTE", method.exchange, method.routing_key)
+    channel.session.send_content(channel.number, back, message.properties, message.body)
+
+
+def _checked(channel: Channel, message: Message, decoded: Properties) -> Message:
+    """The message with the routing keys of CC and BCC, and with the real address of a reply."""
+    user = channel.session.user
+    if decoded.user_id is not None and decoded.user_id != user:
+        raise Precondition(
+            f"user_id property set to '{decoded.user_id}' but authenticated user was '{user}'"
+        )
+    if decoded.expiration is not None:
+        _check_expiration(decoded.expiration)
+    headers = dict(decoded.headers or {})
+    keys = [*message.routing_keys, *_more_keys(headers, "CC"), *_more_keys(headers, "BCC")]
+    changes: dict[str, Any] = {}
+    if decoded.reply_to == REPLY_TO:
+        if channel.reply_consumer is None:
+            raise Precondition("fast reply consumer does not exist")
+        changes["reply_to"] = channel.reply_consumer[1]
+    properties = message.properties
+    if changes or headers.pop("BCC", None) is not None:
+        properties = message.with_headers(headers, **changes)
+    return Message(
+        message.exchange,
+        keys,
+        properties,
+        message.body,
+        persistent=message.persistent,
+        priority=message.priority,
+    )
+
+
+def _more_keys(headers: dict[str, Any], name: str) -> list[str]:
+    found = headers.get(name)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise Precondition(f"invalid message: {{unacceptable_type_in_header,{name}}}")
+    return [key for key in found if isinstance(key, str)]
+
+
+def _check_expiration(text: str) -> None:
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits[:1].isdigit():
+        raise Precondition(f"invalid expiration '{text}': no_integer")
+    if not digits.isdigit():
+        rest = digits.lstrip("0123456789")
+        raise Precondition(f"invalid expiration '{text}': {{leftover_string,\"{rest}\"}}")
+    value = int(text)
+    if value < 0:
+        raise Precondition(f"invalid expiration '{text}': {{value_negative,{value}}}")
+    if value > _EXPIRATION_MAX:
+        raise Precondition(f"invalid expiration '{text}': {{value_too_big,{value}}}")

@@ -1,0 +1,278 @@
+"""The server: sockets on an event loop, heartbeats, start and stop.
+
+One process, one event loop, one thread for syncs. Each socket has a session; what sessions do is
+in session.py and channel.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import platform
+import socket
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+import qindex
+from qindex.amqp.connection import BODY_MAX
+from qindex.broker.errors import NotFound
+from qindex.broker.node import Node
+from qindex.serve.session import Session
+
+if TYPE_CHECKING:
+    from qindex.serve.channel import Channel
+
+log: Final = logging.getLogger("qindex.serve")
+
+Confirm = Literal["durable", "written"]
+HANDSHAKE_SECONDS: Final = 30.0
+CLOSE_SECONDS: Final = 3.0  # that clients have to answer a close
+WRITE_HIGH: Final = 1024 * 1024  # bytes that wait for a client before deliveries stop
+CAPABILITIES: Final = {
+    "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "consumer_priorities": True,
+    "authentication_failure_close": True,
+    "per_consumer_qos": True,
+    "direct_reply_to": True,
+}
+
+
+class Server:
+    """A broker that listens. Made and used in one event loop.
+
+    `confirm` is what a confirm of a persistent message means: "durable", it survives a power cut;
+    "written", it survives kill -9.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None,
+        *,
+        confirm: Confirm = "durable",
+        environment: Mapping[str, str] | None = None,
+        body_max: int = BODY_MAX,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.confirms_are_durable = confirm == "durable"
+        self.body_max = body_max
+        self.replies: dict[str, Channel] = {}  # consumers of direct replies, by queue
+        self.failed: asyncio.Future[BaseException] = self.loop.create_future()
+        self._sessions: set[Session] = set()
+        self._transports: dict[Session, asyncio.Transport] = {}
+        self._listeners: list[asyncio.Server] = []
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="qindex-sync")
+        self._stopped = False
+        try:
+            self.node = Node(directory, self.loop, self._run, environment or {})
+        except BaseException:
+            self._pool.shutdown(wait=False)
+            raise
+        self.node.on_failure = self._sync_failed
+
+    def _run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        """Work in the thread for syncs, then `done` in the event loop."""
+
+        def finished(error: BaseException | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
+                self.loop.call_soon_threadsafe(done, error)
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                finished(error)
+            else:
+                finished(None)
+
+        self._pool.submit(run)
+
+    def _sync_failed(self, error: BaseException) -> None:
+        """Nobody knows what is durable: clients hear no confirm, and the server ends."""
+        for session in list(self._sessions):
+            session.shut_down(f"the disk failed a sync: {error}")
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    # --- start and stop ------------------------------------------------------------------------
+
+    async def listen(self, host: str, port: int) -> int:
+        """Listen there; return the port, which the system has chosen if it was 0."""
+        listener = await self.loop.create_server(lambda: _Client(self), host, port, backlog=1024)
+        self._listeners.append(listener)
+        bound: int = listener.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self) -> None:
+        """Confirm what was published, tell all clients, close the stores. Bounded time."""
+        if self._stopped:
+            return
+        self._stopped = True
+        for listener in self._listeners:
+            listener.close()
+        for transport in self._transports.values():
+            with contextlib.suppress(RuntimeError):
+                transport.pause_reading()
+        await self._confirm_all()
+        for session in list(self._sessions):
+            session.shut_down("broker forced connection closure with reason 'shutdown'")
+        for transport in list(self._transports.values()):
+            with contextlib.suppress(RuntimeError):
+                transport.resume_reading()
+        deadline = self.loop.time() + CLOSE_SECONDS
+        while self._sessions and self.loop.time() < deadline:
+            await asyncio.sleep(0.005)
+        for transport in list(self._transports.values()):
+            transport.abort()
+        await asyncio.sleep(0)
+        for session in list(self._sessions):
+            session.lost()
+        try:
+            self.node.close()
+        finally:
+            self._pool.shutdown(wait=True)
+
+    async def _confirm_all(self) -> None:
+        """Wait until a sync covers everything that was published before."""
+        await asyncio.sleep(0)  # what this turn has published asks for its sync
+        for vhost in self.node.open_vhosts:
+            if vhost.commit is None or vhost.commit.failed is not None:
+                continue
+            synced = self.loop.create_future()
+            vhost.commit.join(partial(_resolve, synced))
+            await asyncio.wait([synced, self.failed], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0)
+
+    # --- what sessions ask ---------------------------------------------------------------------
+
+    def properties(self) -> dict[str, Any]:
+        return {
+            "capabilities": CAPABILITIES,
+            "cluster_name": f"qindex@{socket.gethostname()}",
+            "copyright": "The qindex authors",
+            "information": "MIT license",
+            "platform": f"Python {platform.python_version()}",
+            "product": "qindex",
+            "version": qindex.__version__,
+        }
+
+    def reply_channel(self, name: str, asking: Channel) -> Channel:
+        """The channel that consumes direct replies of this name; NotFound."""
+        found = self.replies.get(name)
+        if found is None:
+            raise NotFound(f"no {asking.vhost.describe('queue', name)}")
+        return found
+
+    def negotiated(self, session: Session) -> None:
+        """The connection is open: heartbeats begin."""
+        seconds = session.connection.heartbeat
+        if seconds:
+            beat = _Heartbeat(session, self._transports[session], self.loop, seconds)
+            self.loop.call_later(seconds / 2, beat.tick)
+
+    def joined(self, session: Session, transport: asyncio.Transport) -> None:
+        self._sessions.add(session)
+        self._transports[session] = transport
+        self.loop.call_later(HANDSHAKE_SECONDS, self._check_handshake, session)
+
+    def left(self, session: Session) -> None:
+        session.lost()
+        self._sessions.discard(session)
+        self._transports.pop(session, None)
+
+    def _check_handshake(self, session: Session) -> None:
+        if session in self._sessions and not session.user:
+            log.warning("%s: no login within %g seconds", session.peer, HANDSHAKE_SECONDS)
+            self._transports[session].abort()
+
+
+def _resolve(waited_for: asyncio.Future[None]) -> None:
+    if not waited_for.done():
+        waited_for.set_result(None)
+
+
+class _Heartbeat:
+    """Sends a heartbeat when nothing else was sent, and ends a connection that is silent."""
+
+    def __init__(
+        self,
+        session: Session,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        seconds: int,
+    ) -> None:
+        self._session = session
+        self._transport = transport
+        self._loop = loop
+        self._seconds = seconds
+        self._sent = self._received = -1
+        self._silent = 0  # half intervals
+
+    def tick(self) -> None:
+        session = self._session
+        if session.closed:
+            return
+        if session.sent == self._sent:
+            session.connection.send_heartbeat()
+            session.flush_later()
+        self._sent = session.sent
+        reads = self._transport.is_reading()  # a client that is not read cannot be heard
+        self._silent = self._silent + 1 if reads and session.received == self._received else 0
+        self._received = session.received
+        if self._silent >= 4:
+            log.warning("%s: missed heartbeats, timeout: %ds", session.peer, self._seconds)
+            self._transport.abort()
+            return
+        self._loop.call_later(self._seconds / 2, self.tick)
+
+
+class _Client(asyncio.Protocol):
+    """The event loop's view of a session."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._session: Session | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's has its methods, not its class
+        peer = transport.get_extra_info("peername")
+        found = transport.get_extra_info("socket")
+        if found is not None and found.family in (socket.AF_INET, socket.AF_INET6):
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport.set_write_buffer_limits(high=WRITE_HIGH)
+        name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local socket"
+        self._session = Session(self._server, transport, name, _is_local(peer))
+        self._server.joined(self._session, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._session is not None:
+            self._session.receive(data)
+
+    def pause_writing(self) -> None:
+        if self._session is not None:
+            self._session.pause()
+
+    def resume_writing(self) -> None:
+        if self._session is not None:
+            self._session.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._session is not None:
+            self._server.left(self._session)
+
+
+def _is_local(peer: Any) -> bool:
+    if not isinstance(peer, tuple):
+        return True
+    try:
+        return ipaddress.ip_address(peer[0].partition("%")[0]).is_loopback
+    except ValueError:
+        return False

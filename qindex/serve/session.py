@@ -1,0 +1,325 @@
+"""One client: its connection, its channels, and what it does wrong.
+
+The server's protocol object feeds `receive()`; what is to be written goes out once per turn of the
+event loop, through `flush()`. A disk that is full stops the clients that publish, and nobody else:
+their bytes wait until a publish succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from qindex.amqp import methods as m
+from qindex.amqp.connection import Connection
+from qindex.amqp.events import (
+    Called,
+    ChannelClosed,
+    ChannelOpened,
+    Ended,
+    Login,
+    Open,
+    Published,
+)
+from qindex.amqp.wire import WireError
+from qindex.broker import errors as broker
+from qindex.broker.vhost import VHost
+from qindex.errors import DiskFull, QindexError, StoreFull
+from qindex.field_table import AmqpError, decode_table
+from qindex.serve.channel import Channel
+
+if TYPE_CHECKING:
+    from qindex.serve.server import Server
+
+log: Final = logging.getLogger("qindex.serve")
+
+# Reply codes; those of the connection end it, the others end the channel.
+_OF_CHANNEL: Final[dict[type[broker.Refused], int]] = {
+    broker.NotFound: 404,
+    broker.AccessRefused: 403,
+    broker.Locked: 405,
+    broker.Precondition: 406,
+}
+_OF_CONNECTION: Final[dict[type[broker.Refused], int]] = {
+    broker.NotAllowed: 530,
+    broker.NotThere: 540,
+}
+_RETRY_SECONDS: Final = 0.2
+_REFUSED: Final = (
+    "Login was refused using authentication mechanism {}. For details see the broker logfile."
+)
+
+
+class Session:
+    """The broker's side of one connection."""
+
+    def __init__(self, server: Server, transport: asyncio.Transport, peer: str, local: bool):
+        self.server = server
+        self.peer = peer
+        self.connection = Connection(server.properties(), body_max=server.body_max)
+        self.user = ""
+        self.is_writable = True
+        self.closed = False
+        self.received = self.sent = 0  # bytes, for heartbeats
+        self._vhost: VHost | None = None
+        self._transport = transport
+        self._is_local = local
+        self._channels: dict[int, Channel] = {}
+        self._to_confirm: dict[Channel, None] = {}
+        self._flushing = False
+        self._events: Iterator[Any] = iter(())
+        self._held: Published | None = None  # the disk has no room for it
+        self._has_room = True
+
+    @property
+    def vhost(self) -> VHost:
+        if self._vhost is None:
+            raise RuntimeError("no virtual host before the connection is open")
+        return self._vhost
+
+    @staticmethod
+    def not_found(text: str) -> broker.Refused:
+        return broker.NotFound(text)
+
+    # --- in ------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes) -> None:
+        """Carry out what these bytes ask for."""
+        self.received += len(data)
+        self._go_through(self.connection.receive(data))
+
+    def _go_through(self, events: Iterator[Any]) -> None:
+        for event in events:
+            self._on_event(event)
+            if self._held is not None:
+                self._events = events
+                return
+        self.flush_later()
+
+    def _on_event(self, event: Any) -> None:
+        kind = type(event)
+        if kind is Published:
+            self._publish(event)
+        elif kind is Called:
+            self._call(event)
+        elif kind is ChannelOpened:
+            self._channels[event.channel] = Channel(self, event.channel)
+        elif kind is ChannelClosed:
+            self._close_channel(event.channel)
+        elif kind is Login:
+            self._login(event)
+        elif kind is Open:
+            self._open(event)
+        elif kind is Ended:
+            log.debug("%s: %s", self.peer, event.why)
+            self._flush()
+            self._transport.close()
+
+    def _all(self, events: Iterator[Any]) -> None:
+        for event in events:
+            self._on_event(event)
+
+    def _call(self, event: Called) -> None:
+        channel = self._channels.get(event.channel)
+        if channel is None:  # connection.update-secret is the only one
+            self.connection.send(0, m.ConnectionUpdateSecretOk())
+            return
+        try:
+            channel.call(event.method)
+        except (broker.Refused, WireError) as error:
+            self._refuse(event.channel, error, event.method)
+        except QindexError as error:
+            self._fail(event.method, error)
+
+    def _publish(self, event: Published) -> None:
+        channel = self._channels[event.channel]
+        try:
+            channel.publish(event.method, event.properties, event.body)
+        except (broker.Refused, WireError) as error:
+            self._refuse(event.channel, error, event.method)
+        except (DiskFull, StoreFull) as error:
+            self._block(event, error)
+        except QindexError as error:
+            self._fail(event.method, error)
+
+    def _refuse(self, number: int, error: broker.Refused | WireError, method: Any) -> None:
+        if isinstance(error, WireError):
+            self._all(self.connection.fail(error.code, str(error), method))
+            return
+        log.info("%s, channel %d: %s", self.peer, number, error)
+        code = _OF_CHANNEL.get(type(error))
+        if code is not None:
+            self._all(self.connection.fail_channel(number, code, str(error), method))
+        else:
+            self._all(self.connection.fail(_OF_CONNECTION[type(error)], str(error), method))
+
+    def _fail(self, method: Any, error: QindexError) -> None:
+        """The store could not do it: the client hears why."""
+        log.error("%s: %s failed: %s", self.peer, type(method).__name__, error)
+        self._all(self.connection.fail(541, str(error), method))
+        self.vhost.failed(error)
+
+    # --- a full disk ---------------------------------------------------------------------------
+
+    def _block(self, event: Published, error: QindexError) -> None:
+        """Stop reading from this client until there is room for its message."""
+        if self._held is None:
+            log.warning("%s: publishing is blocked: %s", self.peer, error)
+            self._transport.pause_reading()
+            if self.connection.client_can("connection.blocked"):
+                self.connection.send(0, m.ConnectionBlocked("low on disk"))
+            self.flush_later()
+        self._held, self._has_room = event, False
+        self.server.loop.call_later(_RETRY_SECONDS, self._retry)
+
+    def _retry(self) -> None:
+        event = self._held
+        if event is None or self.closed:
+            return
+        self._has_room = True
+        self._publish(event)  # _block() says if there is still no room
+        if not self._has_room:
+            return
+        self._held = None
+        if self.connection.client_can("connection.blocked"):
+            self.connection.send(0, m.ConnectionUnblocked())
+        self._transport.resume_reading()
+        self._go_through(self._events)
+
+    # --- login ---------------------------------------------------------------------------------
+
+    def _login(self, event: Login) -> None:
+        found = _credentials(event.mechanism, event.response)
+        if found is None:
+            text = f"unknown authentication mechanism '{event.mechanism}'"
+            self._all(self.connection.fail(503, text))
+            return
+        user, password = found
+        if self.server.node.may_enter(user, password, is_local=self._is_local):
+            self.user = user
+            self.connection.accept_login()
+            return
+        log.warning("%s: login of user %r was refused", self.peer, user)
+        self._all(self.connection.refuse_login(_REFUSED.format(event.mechanism)))
+
+    def _open(self, event: Open) -> None:
+        try:
+            self._vhost = self.server.node.vhost(event.vhost)
+        except broker.NotAllowed as error:
+            self._all(self.connection.fail(530, str(error)))
+        except QindexError as error:
+            log.error("virtual host %r cannot be opened: %s", event.vhost, error)
+            self._all(self.connection.fail(541, f"vhost '{event.vhost}' is down: {error}"))
+        else:
+            self.connection.accept_open()
+            self.server.negotiated(self)
+
+    # --- out -----------------------------------------------------------------------------------
+
+    def send(self, channel: int, method: Any) -> None:
+        self.connection.send(channel, method)
+        self.flush_later()
+
+    def send_content(self, channel: int, method: Any, properties: bytes, body: bytes) -> None:
+        self.connection.send_content(channel, method, properties, body)
+        self.flush_later()
+
+    def confirm_later(self, channel: Channel) -> None:
+        """This channel has news for flush(): confirms, now or after a sync."""
+        self._to_confirm[channel] = None
+        self.flush_later()
+
+    def flush_later(self) -> None:
+        """Write what there is at the end of this turn of the event loop."""
+        if not self._flushing:
+            self._flushing = True
+            self.server.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._to_confirm:
+            channels, self._to_confirm = self._to_confirm, {}
+            self._confirm(list(channels))
+        out = self.connection.out
+        if out and not self._transport.is_closing():
+            data = b"".join(out)
+            out.clear()
+            self.sent += len(data)
+            self._transport.write(data)
+
+    def _confirm(self, channels: list[Channel]) -> None:
+        """Send what is confirmed, and wait for one sync for all that is not."""
+        waiting: list[tuple[Channel, int]] = []
+        for channel in channels:
+            if channel.confirms is not None and self.connection.is_open(channel.number):
+                if channel.confirms.has_news:
+                    channel.send_confirms()
+                if channel.confirms.waiting:
+                    waiting.append((channel, channel.confirms.waiting[-1]))
+        commit = self._vhost.commit if self._vhost is not None else None
+        if not waiting or commit is None:
+            return
+
+        def synced() -> None:
+            for channel, last in waiting:
+                if channel.confirms is not None:
+                    channel.confirms.synced(last)
+                    if channel.confirms.has_news and self.connection.is_open(channel.number):
+                        channel.send_confirms()
+            self.flush_later()
+
+        commit.join(synced)
+
+    def pause(self) -> None:
+        """The client does not read: nothing more is delivered to it until it does."""
+        self.is_writable = False
+
+    def resume(self) -> None:
+        self.is_writable = True
+        for channel in self._channels.values():
+            channel.wake_consumers()
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def shut_down(self, text: str) -> None:
+        """Tell the client that the server stops."""
+        self._all(self.connection.fail(320, text))
+        self.flush_later()
+
+    def _close_channel(self, number: int) -> None:
+        channel = self._channels.pop(number, None)
+        if channel is not None:
+            channel.close()
+
+    def lost(self) -> None:
+        """The socket is closed: what the client had goes back, its own queues go."""
+        if self.closed:
+            return
+        self.closed = True
+        self._held = None
+        for number in list(self._channels):
+            self._close_channel(number)
+        if self._vhost is not None:
+            self._vhost.delete_queues_of(self)
+
+
+def _credentials(mechanism: str, response: bytes) -> tuple[str, str] | None:
+    """User and password; None: an unknown mechanism. Damaged bytes are a user without a name."""
+    if mechanism == "PLAIN":
+        parts = response.split(b"\0")
+        if len(parts) != 3:
+            return "", ""
+        return _decoded(parts[1]), _decoded(parts[2])
+    if mechanism == "AMQPLAIN":
+        try:
+            table: dict[str, Any] = decode_table(len(response).to_bytes(4, "big") + response)
+        except AmqpError:
+            return "", ""
+        return str(table.get("LOGIN", "")), str(table.get("PASSWORD", ""))
+    return None
+
+
+def _decoded(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")

@@ -1,0 +1,109 @@
+"""Damages each file of dead nodes with quorum queues and streams in every way: what is then told.
+
+The rules: no exception; if anything differs from what the sound directory gives, it is reported;
+and one flipped bit costs no more than what it is in: an entry, or a batch packed as a whole.
+What nobody can see is left out: a shared log that ends between two records, as if the node had
+been killed earlier, and the notes in meta.dets, which have no checksum and decide an order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from qindex.brokers.rabbitmq.directory import open_at
+from qindex.brokers.rabbitmq.ra.wal import WalFile
+from qindex.brokers.reader import total
+from qindex.brokers.tree import Findings, Tree
+
+from .rabbitmq_sweep import Damage, damages
+
+Rows = dict[tuple[str, str], list[tuple[Any, ...]]]
+FOLDERS = ("quorum", "coordination", "stream")
+BATCH = 8  # messages that a client of the fixtures packed together, and more
+
+
+def read(path: Path) -> tuple[Rows, bool, str]:
+    """What is given, whether anything is reported, and what."""
+    rows: Rows = {}
+    with open_at(path) as node:
+        for queue in node.queues:
+            rows[queue.group, queue.name] = [
+                (
+                    hashlib.sha256(message.body).digest(),
+                    message.exchange,
+                    tuple(message.routing_keys),
+                    message.redelivered,
+                    message.expiry_us,
+                    getattr(message, "delivery_count", None),
+                )
+                for message in queue.messages()
+            ]
+            assert queue.account.adds_up
+        unreadable = sum(queue.unreadable for queue in node.queues)
+        told = [str(finding) for finding in node.findings if finding.severity != "note"]
+        lost = sum(total(node.queues).lost.values())
+    return rows, bool(told or unreadable or lost), "; ".join(told[:3])
+
+
+def boundaries(data: bytes) -> list[int]:
+    """Where terms and chunks begin, and what may be one: behind a checksum or a length."""
+    return [at for at in range(1, len(data)) if data[at] == 131 or data[at : at + 4] == b"\x50\0"]
+
+
+def files_of(path: Path) -> list[Path]:
+    found = sorted(file for folder in FOLDERS for file in path.glob(f"{folder}/**/*"))
+    return [file for file in found if file.is_file() and file.stat().st_size]
+
+
+def sweep(path: Path, files: list[Path], dice: Random, few: int) -> Iterator[str]:
+    """What breaks a rule."""
+    truth, is_bad, why = read(path)
+    assert not is_bad, why
+    for file in files:
+        data = file.read_bytes()
+        ends = ends_of(path, file)
+        starts = dice.sample(every, min(few, len(every))) if (every := boundaries(data)) else []
+        for damage in damages(data, starts, dice, few):
+            if damage.data is None:
+                file.unlink()
+            else:
+                file.write_bytes(damage.data)
+            place = f"{file.relative_to(path)} {damage}"
+            is_seen = file.name != "meta.dets" and not _is_end(damage, data, ends)
+            yield from (f"{place}: {broken}" for broken in _broken(truth, path, damage, is_seen))
+        file.write_bytes(data)
+
+
+def ends_of(path: Path, file: Path) -> set[int]:
+    """Where the records of a sound shared log end."""
+    if file.suffix != ".wal":
+        return set()
+    findings = Findings()
+    tree = Tree(path, findings)
+    with tree.open(str(file.relative_to(path))) as source:
+        found = {record.offset + record.size for record in WalFile(source, findings).records()}
+    tree.close()
+    return found
+
+
+def _is_end(damage: Damage, data: bytes, ends: set[int]) -> bool:
+    """Whether the log ends here between two records, or in zeros behind one."""
+    return damage.start in ends and damage.what in ("cut", "zeroed") and damage.end == len(data)
+
+
+def _broken(truth: Rows, path: Path, damage: Damage, is_seen: bool) -> Iterator[str]:
+    told, is_bad, why = read(path)
+    if is_seen and not is_bad and told != truth:
+        yield f"nothing is said: {[key for key in truth if told.get(key) != truth[key]]}"
+    for key, rows in truth.items() if damage.what == "flipped" else ():
+        if key not in told:
+            yield f"{key} is gone: {why}"
+            continue
+        bodies = Counter(row[0] for row in rows) - Counter(row[0] for row in told[key])
+        if bodies.total() > BATCH:
+            yield f"{bodies.total()} of {len(rows)} messages of {key} are lost: {why}"

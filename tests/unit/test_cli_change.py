@@ -1,0 +1,171 @@
+"""redrive, purge, delete and compact: they say what they will do, ask, and do that and no more."""
+
+import io
+
+import pytest
+
+import qindex
+
+CHANGES = {
+    "redrive": ["orders"],
+    "purge": ["orders"],
+    "delete": ["orders", "mails"],
+    "compact": [],
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    small = {"embed_below": 64, "segment_entries": 16, "message_file_size": 16384}
+    with qindex.open(tmp_path / "data", **small) as store:
+        orders = store.queue("orders", dead_letters=True)
+        orders.publish_many([b"x" * 5000] * 30)
+        orders.nack_many(orders.get_many(4), requeue=False)
+        orders.ack_many(orders.get_many(6))
+        orders.publish(b"later", due=4102444800)
+        orders.get()  # ready again when the store is opened anew
+        store.queue("mails").publish_many([b"mail"] * 3)
+    return tmp_path / "data"
+
+
+def states(path, name="orders"):
+    with qindex.open(path, read_only=True) as store:
+        if name not in store:
+            return None
+        queue = store.queue(name)
+        return queue.ready, queue.delayed, queue.dead
+
+
+def files_of(path):
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("command", CHANGES)
+def test_a_dry_run_says_what_would_be_done_and_changes_nothing(run, path, command):
+    before = files_of(path)
+    ran = run(command, path, *CHANGES[command], "--dry-run")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("would ")
+    assert files_of(path) == before
+
+
+@pytest.mark.parametrize("command", CHANGES)
+def test_without_a_terminal_it_is_refused_unless_yes_is_said(run, path, command, monkeypatch):
+    before = files_of(path)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    ran = run(command, path, *CHANGES[command])
+    assert ran.code == 2
+    assert "--yes" in ran.err
+    assert files_of(path) == before
+    assert run(command, path, *CHANGES[command], "--yes").code == 0
+
+
+@pytest.mark.parametrize("command", CHANGES)
+@pytest.mark.parametrize("answer", ["n\n", "\n", "", "yse\n"])
+def test_anything_but_yes_changes_nothing(run, path, command, answer, monkeypatch):
+    before = files_of(path)
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    ran = run(command, path, *CHANGES[command])
+    assert (ran.code, ran.err) == (2, "Go on? [y/N] qindex: nothing was changed\n")
+    assert files_of(path) == before
+
+
+@pytest.mark.parametrize("answer", ["y\n", "Yes\n"])
+def test_yes_does_it(run, path, answer, monkeypatch):
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    ran = run("redrive", path)
+    assert ran.code == 0
+    assert (
+        ran.out
+        == "will make 4 dead letters of orders ready again\norders: 4 messages ready again\n"
+    )
+    assert states(path) == (24, 1, 0)
+
+
+def test_some_dead_letters_are_redriven(run, path):
+    ran = run("redrive", path, "orders", "-n", 3, "--yes")
+    assert ran.out.endswith("orders: 3 messages ready again\n")
+    assert states(path) == (23, 1, 1)
+    assert run("redrive", path, "mails", "--yes").out == "there is nothing to do\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "out", "left"),
+    [
+        ([], "orders: 20 messages dropped", (0, 1, 4)),
+        (["--state", "dead"], "orders: 4 messages dropped", (20, 1, 0)),
+        (["--state", "delayed,dead"], "orders: 5 messages dropped", (20, 0, 0)),
+        (["--state", "ready,delayed,dead"], "orders: 25 messages dropped", (0, 0, 0)),
+    ],
+)
+def test_a_purge_takes_what_is_in_these_states(run, path, options, out, left):
+    ran = run("purge", path, "orders", "--yes", *options)
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, out)
+    assert states(path) == left
+    assert states(path, "mails") == (3, 0, 0)
+    assert run("check", path).code == 0
+    assert run("purge", path, "orders", "--yes", *options).out == "there is nothing to do\n"
+
+
+def test_a_state_that_is_none_is_refused(run, path):
+    for state in ("unacked", "", "ready,gone"):
+        ran = run("purge", path, "orders", "--yes", "--state", state)
+        assert (ran.code, "is none of ready, delayed, dead" in ran.err) == (2, True)
+
+
+def test_queues_are_deleted(run, path):
+    ran = run("delete", path, "orders", "--yes", "--if-empty")
+    assert (ran.code, states(path)) == (2, (20, 1, 4))
+    assert "queue orders has 25 messages" in ran.err
+    ran = run("delete", path, "orders", "none", "--yes")
+    assert (ran.code, states(path)) == (2, (20, 1, 4))
+    ran = run("delete", path, "orders", "--yes")
+    assert ran.out.splitlines()[-1] == "orders: deleted, with 25 messages"
+    assert (states(path), states(path, "mails")) == (None, (3, 0, 0))
+
+
+def test_space_is_freed(run, path):
+    run("purge", path, "orders", "--state", "ready,dead", "--yes")
+
+    def size():
+        return sum(file.stat().st_size for file in path.glob("messages/*"))
+
+    ran = run("compact", path, "--yes")
+    assert ran.code == 0
+    assert ran.out.splitlines()[-1].endswith("B freed")
+    assert size() <= 2 * 16384  # the newest file is written to, and stays as it is
+    assert run("check", path).code == 0
+
+
+@pytest.mark.parametrize("command", CHANGES)
+def test_a_store_that_a_process_has_open_is_not_changed(run, path, command):
+    with qindex.open(path, expire=False):
+        ran = run(command, path, *CHANGES[command], "--yes")
+        assert ran.code == 2
+        assert "another writer has this store open" in ran.err
+        assert run(command, path, *CHANGES[command], "--dry-run").code == 0
+    assert states(path) == (20, 1, 4)
+
+
+@pytest.mark.parametrize("command", CHANGES)
+def test_nothing_is_made_where_no_store_is(run, tmp_path, command):
+    assert run(command, tmp_path / "none", *CHANGES[command], "--yes").code == 2
+    assert not (tmp_path / "none").exists()
+
+
+def test_history_is_kept_if_there_is_any(run, tmp_path):
+    path = tmp_path / "data"
+    with qindex.open(path, keep_history=1 << 20, max_journal_entries=8) as store:
+        queue = store.queue("a")
+        for _ in range(5):
+            queue.publish_many([b"x"] * 10)
+            queue.flush()
+    before = sorted(path.glob("queues/*/past.*"))
+    assert before
+    assert run("purge", path, "a", "--yes").code == 0
+    assert set(before) <= set(path.glob("queues/*/past.*"))

@@ -1,0 +1,81 @@
+"""The commit log of format 2: who reads a store whose journals lost what only the log has."""
+
+import shutil
+
+import pytest
+from helpers import queue_directory
+
+import qindex
+
+QUEUES = [f"q{i}" for i in range(6)]
+BODIES = [b"first", b"second", b"third"]
+
+
+@pytest.fixture
+def cut(tmp_path):
+    """As a power cut leaves it: the log is whole, journals have what their own syncs covered."""
+    live, before, after = tmp_path / "live", tmp_path / "before", tmp_path / "cut"
+    store = qindex.open(live, format=2, sync="never")
+    queues = [store.queue(name) for name in QUEUES]
+    for body in BODIES:
+        for queue in queues:
+            queue.publish(body)
+        store.sync()
+        if body == BODIES[0]:
+            shutil.copytree(live, before)
+    shutil.copytree(live, after)
+    for name in QUEUES:
+        lost = queue_directory(before, name) / "journal.jif"
+        shutil.copy(lost, queue_directory(after, name) / "journal.jif")
+    store.close()
+    assert [path.name for path in (after / "commits").iterdir()] == ["1.log"]
+    return after
+
+
+def content(path, *, read_only):
+    with qindex.open(path, read_only=read_only) as store:
+        assert store.findings == []
+        return {name: [m.body for m in store.queue(name).browse()] for name in QUEUES}
+
+
+def flip(path, offset):
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_the_engine_sees_what_the_log_has(cut, read_only):
+    assert content(cut, read_only=read_only) == dict.fromkeys(QUEUES, BODIES)
+
+
+def test_without_the_log_the_journals_lack_it(cut):
+    shutil.rmtree(cut / "commits")
+    assert content(cut, read_only=True) == dict.fromkeys(QUEUES, BODIES[:1])
+
+
+def test_a_replay_agrees_with_the_engine(cut, run):
+    code, out, err = run("replay", cut, "q3", "--verify")
+    assert code == 0, out + err
+    assert "third" in out or run("cat", cut, "q3").out.count("third") == 1
+
+
+def test_salvage_finds_what_the_log_has(cut, run, tmp_path):
+    (cut / "store.meta").unlink()
+    code, _, err = run("salvage", cut, "--out", tmp_path / "new")
+    assert content(tmp_path / "new", read_only=True) == dict.fromkeys(QUEUES, BODIES), (code, err)
+
+
+def test_trace_finds_a_message_of_the_log(cut, run):
+    code, out, err = run("trace", cut, "q2:2")
+    assert code == 0, out + err
+    assert "publish" in out
+
+
+def test_damage_of_the_log_is_told_by_the_engine_and_by_a_replay(cut, run):
+    flip(cut / "commits/1.log", 8192 + 60)
+    with qindex.open(cut, read_only=True) as store:
+        for name in QUEUES:
+            store.queue(name)
+        assert any("commits/1.log" in finding.where for finding in store.findings)
+    assert "commits/1.log" in run("replay", cut, "q5").err
