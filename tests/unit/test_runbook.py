@@ -34,11 +34,13 @@ VARY = [  # from run to run, and with the years
     (r"[\d.]+(?: [kM])? messages/s", "RATE"),
 ]
 SIZES = (r"[\d.]+ (?:B|kB|MB|GB|TB)\b", "SIZE")  # of files, where the file system has a say
+TODAY = (r"\d{4}-\d\d-\d\d(?=T\d\d:)", "DATE")
 
 
 def settled(command, text):
     sizes = [SIZES] if command.startswith(("qindex top", "qindex check")) else []
-    for pattern, word in [*VARY, *sizes]:
+    today = [TODAY] if command.startswith("qindex top") else []
+    for pattern, word in [*today, *VARY, *sizes]:
         text = re.sub(pattern, word, text)
     return text
 
