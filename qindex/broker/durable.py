@@ -144,6 +144,8 @@ class GroupCommit:
 
         def finished(error: BaseException | None) -> None:
             self._running = False
+            if self._closed:  # the store is closed, perhaps below this sync
+                return
             if error is not None:
                 self.fail(error)
                 return

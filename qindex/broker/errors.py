@@ -29,3 +29,7 @@ class NotAllowed(Refused):
 
 class NotThere(Refused):
     """A feature of RabbitMQ that is not there."""
+
+
+class Invalid(Refused):
+    """What an administrator asks for cannot be: the text says why."""

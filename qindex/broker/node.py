@@ -8,24 +8,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
-import secrets
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import qindex
 from qindex.broker.catalog import Catalog, MemoryCatalog, StoreCatalog
 from qindex.broker.durable import GroupCommit, Runner
-from qindex.broker.errors import NotAllowed
+from qindex.broker.errors import Invalid, NotAllowed
 from qindex.broker.queues import Scheduler
+from qindex.broker.users import EVERYTHING, GUEST, Users
 from qindex.broker.vhost import VHost
 from qindex.errors import NotAStore
 from qindex.field_table import decode_table, encode_table
 
-GUEST: Final = "guest"
 USER: Final = "QINDEX_DEFAULT_USER"
 PASSWORD: Final = "QINDEX_DEFAULT_PASS"  # noqa: S105 - the name of a variable
 VHOST: Final = "QINDEX_DEFAULT_VHOST"
@@ -62,9 +60,12 @@ class Node:
             self._store = qindex.open(self.directory / "node", format=STORE_FORMAT)
             catalog = StoreCatalog(self._store)
         self._catalog = catalog
-        self._entries = dict(catalog.items())
-        if not self._entries:
+        self.entries = dict(catalog.items())
+        self.epoch = 0  # of the entries: it grows with each change
+        self.users = Users(lambda: self.entries, self.change)
+        if not self.entries:
             self._begin(environment)
+        self._remove_deleted()
 
     @staticmethod
     def _check_directory(directory: Path) -> None:
@@ -81,39 +82,27 @@ class Node:
             )
 
     def _begin(self, environment: Mapping[str, str]) -> None:
-        self._change(
+        user, vhost = environment.get(USER, GUEST), environment.get(VHOST, "/")
+        self.change(
             {
-                **self._user_entry(environment.get(USER, GUEST), environment.get(PASSWORD, GUEST)),
-                f"vhost/{environment.get(VHOST, '/')}": encode_table({"id": "0"}),
+                **Users.entry(user, environment.get(PASSWORD, GUEST), ["administrator"]),
+                **Users.permission_entry(vhost, user, EVERYTHING),
+                f"vhost/{vhost}": encode_table({"id": "0"}),
             }
         )
 
-    def _change(self, changes: dict[str, bytes | None]) -> None:
+    def change(self, changes: dict[str, bytes | None]) -> None:
+        """Change entries of the catalog: users, permissions, virtual hosts. Durable then."""
         self._catalog.apply(changes)
-        self._entries = dict(self._catalog.items())
-
-    # --- users ---------------------------------------------------------------------------------
-
-    @staticmethod
-    def _user_entry(name: str, password: str) -> dict[str, bytes | None]:
-        salt = secrets.token_bytes(16)
-        digest = _digest(salt, password)
-        return {f"user/{name}": encode_table({"salt": salt, "sha256": digest})}
-
-    def may_enter(self, name: str, password: str, *, is_local: bool) -> bool:
-        """True if the password is right; guest has to come from this machine."""
-        entry = self._entries.get(f"user/{name}")
-        if entry is None or (name == GUEST and not is_local):
-            return False
-        found: dict[str, Any] = decode_table(entry)
-        return hmac.compare_digest(_digest(found["salt"], password), found["sha256"])
+        self.entries = dict(self._catalog.items())
+        self.epoch += 1
 
     # --- virtual hosts -------------------------------------------------------------------------
 
     @property
     def vhosts(self) -> list[str]:
         """The names of the virtual hosts."""
-        keys = (key.partition("/") for key in self._entries)
+        keys = (key.partition("/") for key in self.entries)
         return sorted(name for kind, _, name in keys if kind == "vhost")
 
     def vhost(self, name: str) -> VHost:
@@ -124,14 +113,13 @@ class Node:
         found = self._open.get(name)
         if found is not None:
             return found
-        entry = self._entries.get(f"vhost/{name}")
+        entry = self.entries.get(f"vhost/{name}")
         if entry is None:
             raise NotAllowed(f"vhost {name} not found")
         if self.directory is None:
             found = VHost(name, self._scheduler)
         else:
-            number: Any = decode_table(entry)["id"]
-            path = self.directory / "vhosts" / number
+            path = self.directory / "vhosts" / self._id(name)
             store = qindex.open(path, format=STORE_FORMAT, expire=False)
             self._stores[name] = store
             commit = GroupCommit(store.sync, self._run)
@@ -139,6 +127,50 @@ class Node:
             found = VHost(name, self._scheduler, store, commit)
         self._open[name] = found
         return found
+
+    def _id(self, name: str) -> str:
+        return str(decode_table(self.entries[f"vhost/{name}"])["id"])
+
+    def add_vhost(self, name: str) -> None:
+        """Make a virtual host. Nobody may enter it before permissions say so."""
+        if f"vhost/{name}" in self.entries:
+            raise Invalid(f'Virtual host "{name}" already exists')
+        if not name:
+            raise Invalid("a virtual host needs a name")
+        number = max((int(self._id(each)) for each in self.vhosts), default=-1) + 1
+        self.change({f"vhost/{name}": encode_table({"id": str(number)})})
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a virtual host with all that is in it. Its clients have to be gone.
+
+        It is gone when its entry is; a crash then leaves its files to the next start.
+        """
+        self.check_vhost(name)
+        number = self._id(name)
+        self.change(
+            {**self.users.gone_permissions(name), f"vhost/{name}": None, f"deleted/{number}": b""}
+        )
+        opened, store = self._open.pop(name, None), self._stores.pop(name, None)
+        if opened is not None:
+            if opened.commit is not None:
+                opened.commit.close()
+            opened.close()
+        if store is not None:
+            store.close()
+        self._remove_deleted()
+
+    def check_vhost(self, name: str) -> None:
+        """Raise Invalid if there is no such virtual host."""
+        if f"vhost/{name}" not in self.entries:
+            raise Invalid(f'Virtual host "{name}" does not exist')
+
+    def _remove_deleted(self) -> None:
+        """Remove the files of virtual hosts that are named as deleted, then that entry."""
+        for key in [key for key in self.entries if key.startswith("deleted/")]:
+            number = key.partition("/")[2]
+            if self.directory is not None and number.isdecimal():
+                shutil.rmtree(self.directory / "vhosts" / number, ignore_errors=True)
+            self.change({key: None})
 
     @property
     def open_vhosts(self) -> list[VHost]:
@@ -166,8 +198,3 @@ class Node:
         self._open.clear()
         if failed is not None:
             raise failed
-
-
-def _digest(salt: bytes, password: str) -> bytes:
-    raw = password.encode("utf-8", "surrogateescape")
-    return hashlib.pbkdf2_hmac("sha256", raw, salt, 10_000)

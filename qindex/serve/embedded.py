@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
-from qindex.broker.node import GUEST
+from qindex.broker.users import GUEST
 from qindex.serve.server import Confirm, Server
 
 
@@ -44,6 +44,13 @@ class Broker:
         """Where clients connect, as amqp://guest:guest@host:port/%2F."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"amqp://{GUEST}:{GUEST}@{host}:{self.port}/{quote('/', safe='')}"
+
+    @property
+    def server(self) -> Server:
+        """What runs; RuntimeError before the start and after the end. For its event loop only."""
+        if self._server is None:
+            raise RuntimeError("the broker does not run")
+        return self._server
 
     async def start(self) -> None:
         """Begin to listen; `port` and `url` are right when this returns."""

@@ -62,6 +62,7 @@ def publish(channel: Channel, method: m.BasicPublish, properties: bytes, body: b
     if method.immediate:
         raise NotThere("immediate=true")
     vhost = channel.vhost
+    channel.session.rights.check("write", "exchange", method.exchange)
     exchange = vhost.exchange(method.exchange)
     if exchange.internal:
         raise AccessRefused(

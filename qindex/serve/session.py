@@ -25,9 +25,11 @@ from qindex.amqp.events import (
 )
 from qindex.amqp.wire import WireError
 from qindex.broker import errors as broker
+from qindex.broker.users import Rights
 from qindex.broker.vhost import VHost
 from qindex.errors import DiskFull, QindexError, StoreFull
 from qindex.field_table import AmqpError, decode_table
+from qindex.serve import permissions
 from qindex.serve.channel import Channel
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class Session:
         self.closed = False
         self.received = self.sent = 0  # bytes, for heartbeats
         self._vhost: VHost | None = None
+        self._rights: Rights | None = None
+        self._rights_epoch = -1
         self._transport = transport
         self._is_local = local
         self._channels: dict[int, Channel] = {}
@@ -78,6 +82,15 @@ class Session:
         if self._vhost is None:
             raise RuntimeError("no virtual host before the connection is open")
         return self._vhost
+
+    @property
+    def rights(self) -> Rights:
+        """What the user may do in the virtual host, as it stands now. O(1) but after a change."""
+        node = self.server.node
+        if self._rights is None or self._rights_epoch != node.epoch:
+            self._rights = node.users.rights(self.user, self.vhost.name)
+            self._rights_epoch = node.epoch
+        return self._rights
 
     @staticmethod
     def not_found(text: str) -> broker.Refused:
@@ -127,6 +140,7 @@ class Session:
             self.connection.send(0, m.ConnectionUpdateSecretOk())
             return
         try:
+            permissions.check(self.rights, channel, event.method)
             channel.call(event.method)
         except (broker.Refused, WireError) as error:
             self._refuse(event.channel, error, event.method)
@@ -197,7 +211,7 @@ class Session:
             self._all(self.connection.fail(503, text))
             return
         user, password = found
-        if self.server.node.may_enter(user, password, is_local=self._is_local):
+        if self.server.node.users.may_enter(user, password, is_local=self._is_local):
             self.user = user
             self.connection.accept_login()
             return
@@ -205,8 +219,11 @@ class Session:
         self._all(self.connection.refuse_login(_REFUSED.format(event.mechanism)))
 
     def _open(self, event: Open) -> None:
+        node = self.server.node
         try:
-            self._vhost = self.server.node.vhost(event.vhost)
+            vhost = node.vhost(event.vhost)
+            node.users.rights(self.user, event.vhost)
+            self._vhost = vhost
         except broker.NotAllowed as error:
             self._all(self.connection.fail(530, str(error)))
         except QindexError as error:

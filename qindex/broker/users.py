@@ -1,0 +1,226 @@
+"""Who may log in, and what each user may do where.
+
+A user has a password's digest and tags; for each virtual host that it may enter it has three
+regular expressions, as RabbitMQ has them: which names it may configure, write to and read from.
+They are entries of the node's catalog::
+
+    user/<name>                  salt and sha256 (PBKDF2), or rabbitmq and its algorithm; tags
+    permission/[vhost, user]     configure, write, read
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+from qindex.broker.errors import AccessRefused, Invalid, NotAllowed
+from qindex.field_table import decode_table, encode_table
+
+GUEST: Final = "guest"
+Verb = Literal["configure", "write", "read"]
+Changes = dict[str, bytes | None]
+_REMEMBERED_MAX: Final = 4096
+_ROUNDS: Final = 10_000
+_SALT_BYTES: Final = 4  # of RabbitMQ's digests, which begin with it
+_ALGORITHMS: Final = ("md5", "sha256", "sha512")  # of RabbitMQ's digests
+
+
+class Permission(NamedTuple):
+    """Three regular expressions; an empty one matches the empty name only."""
+
+    configure: str
+    write: str
+    read: str
+
+
+EVERYTHING: Final = Permission(".*", ".*", ".*")
+
+
+class Rights:
+    """What one user may do in one virtual host; what was asked once is remembered."""
+
+    def __init__(self, user: str, vhost: str, permission: Permission) -> None:
+        self._user = user
+        self._vhost = vhost
+        self._patterns = {
+            verb: _compiled(pattern)
+            for verb, pattern in zip(Permission._fields, permission, strict=True)
+        }
+        self._allowed: set[tuple[Verb, str]] = set()
+
+    def check(self, verb: Verb, kind: str, name: str) -> None:
+        """Raise AccessRefused if the user may not do this to the exchange or queue."""
+        if (verb, name) in self._allowed:
+            return
+        shown = name or "amq.default"
+        pattern = self._patterns[verb]
+        if pattern is None or not pattern.search(shown):
+            raise AccessRefused(
+                f"access to {kind} '{shown}' in vhost '{self._vhost}' refused for user "
+                f"'{self._user}'"
+            )
+        if len(self._allowed) >= _REMEMBERED_MAX:
+            self._allowed.clear()
+        self._allowed.add((verb, name))
+
+
+class Users:
+    """The users of a node. `change` applies entries to its catalog; `entries` are what it has."""
+
+    def __init__(
+        self, entries: Callable[[], Mapping[str, bytes]], change: Callable[[Changes], None]
+    ) -> None:
+        self._entries = entries
+        self._change = change
+
+    # --- users ---------------------------------------------------------------------------------
+
+    @staticmethod
+    def entry(name: str, password: str, tags: list[str]) -> Changes:
+        """The entry of a new user."""
+        salt = secrets.token_bytes(16)
+        table = {"salt": salt, "sha256": _digest(salt, password), "tags": tags}
+        return {f"user/{name}": encode_table(table)}
+
+    @staticmethod
+    def entry_of_rabbitmq(name: str, digest: bytes, algorithm: str, tags: list[str]) -> Changes:
+        """The entry of a user whose digest RabbitMQ has made: salt, and hash of salt + password.
+
+        An empty digest, or an algorithm that is not known, is a user without a password.
+        """
+        known = algorithm if algorithm in _ALGORITHMS else ""
+        table = {"rabbitmq": digest if known else b"", "algorithm": known, "tags": tags}
+        return {f"user/{name}": encode_table(table)}
+
+    def __contains__(self, name: object) -> bool:
+        return f"user/{name}" in self._entries()
+
+    def names(self) -> list[str]:
+        return sorted(_rest(key) for key in self._entries() if key.startswith("user/"))
+
+    def tags(self, name: str) -> list[str]:
+        return [str(tag) for tag in self._table(name).get("tags", [])]
+
+    def add(self, name: str, password: str) -> None:
+        if name in self:
+            raise Invalid(f'User "{name}" already exists')
+        if not name:
+            raise Invalid("a user needs a name")
+        self._change(self.entry(name, _checked_password(password), []))
+
+    def change_password(self, name: str, password: str) -> None:
+        self._change(self.entry(name, _checked_password(password), self.tags(name)))
+
+    def set_tags(self, name: str, tags: list[str]) -> None:
+        self._change({f"user/{name}": encode_table({**self._table(name), "tags": tags})})
+
+    def delete(self, name: str) -> None:
+        """Remove a user with all its permissions."""
+        self._table(name)
+        gone: Changes = {_key(vhost, name): None for vhost in self.permissions(user=name)}
+        self._change({**gone, f"user/{name}": None})
+
+    def _table(self, name: str) -> dict[str, Any]:
+        entry = self._entries().get(f"user/{name}")
+        if entry is None:
+            raise Invalid(f'User "{name}" does not exist')
+        return decode_table(entry)
+
+    def may_enter(self, name: str, password: str, *, is_local: bool) -> bool:
+        """True if the password is right; guest has to come from this machine."""
+        if name not in self or (name == GUEST and not is_local):
+            return False
+        found = self._table(name)
+        if "rabbitmq" in found:
+            return _is_rabbitmqs(found["rabbitmq"], found["algorithm"], password)
+        return hmac.compare_digest(_digest(found["salt"], password), found["sha256"])
+
+    # --- permissions ---------------------------------------------------------------------------
+
+    @staticmethod
+    def permission_entry(vhost: str, user: str, permission: Permission) -> Changes:
+        return {_key(vhost, user): encode_table(permission._asdict())}
+
+    def set_permissions(self, vhost: str, user: str, permission: Permission) -> None:
+        self._table(user)
+        for pattern in permission:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise Invalid(f'"{pattern}" is not a regular expression: {error}') from None
+        self._change(self.permission_entry(vhost, user, permission))
+
+    def clear_permissions(self, vhost: str, user: str) -> None:
+        self._table(user)
+        self._change({_key(vhost, user): None})
+
+    def permissions(
+        self, *, user: str | None = None, vhost: str | None = None
+    ) -> dict[str, Permission]:
+        """The permissions of one user by virtual host, or those in one virtual host by user."""
+        found = {}
+        for key, value in sorted(self._entries().items()):
+            if key.startswith("permission/"):
+                its_vhost, its_user = json.loads(_rest(key))
+                permission = _permission(value)
+                if its_user == user:
+                    found[its_vhost] = permission
+                elif its_vhost == vhost:
+                    found[its_user] = permission
+        return found
+
+    def gone_permissions(self, vhost: str) -> Changes:
+        """The entries that go with a virtual host."""
+        return {_key(vhost, user): None for user in self.permissions(vhost=vhost)}
+
+    def rights(self, user: str, vhost: str) -> Rights:
+        """What the user may do in the virtual host; NotAllowed if it may not enter it."""
+        entry = self._entries().get(_key(vhost, user))
+        if entry is None:
+            raise NotAllowed(f"access to vhost '{vhost}' refused for user '{user}'")
+        return Rights(user, vhost, _permission(entry))
+
+
+def _permission(entry: bytes) -> Permission:
+    table = decode_table(entry)
+    return Permission(*(str(table[name]) for name in Permission._fields))
+
+
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    """None, which nothing matches: a pattern of a RabbitMQ node that Python does not understand."""
+    try:
+        return re.compile(pattern or "^$")
+    except re.error:
+        return None
+
+
+def _key(vhost: str, user: str) -> str:
+    return f"permission/{json.dumps([vhost, user])}"
+
+
+def _rest(key: str) -> str:
+    return key.partition("/")[2]
+
+
+def _checked_password(password: str) -> str:
+    if not password:
+        raise Invalid("a user needs a password")
+    return password
+
+
+def _digest(salt: bytes, password: str) -> bytes:
+    raw = password.encode("utf-8", "surrogateescape")
+    return hashlib.pbkdf2_hmac("sha256", raw, salt, _ROUNDS)
+
+
+def _is_rabbitmqs(digest: bytes, algorithm: str, password: str) -> bool:
+    if len(digest) <= _SALT_BYTES or algorithm not in _ALGORITHMS:
+        return False
+    salt, hashed = digest[:_SALT_BYTES], digest[_SALT_BYTES:]
+    raw = salt + password.encode("utf-8", "surrogateescape")
+    return hmac.compare_digest(hashlib.new(algorithm, raw, usedforsecurity=False).digest(), hashed)
