@@ -242,6 +242,9 @@ int64_t qi_ack(qi_queue *queue, uint64_t req_id, uint64_t delivery);
 /* The upper half of all deliveries of this handle, also of those of messages that were only looked
  * at. No other has it. */
 uint32_t qi_queue_tag(const qi_queue *queue);
+/* Of each of these deliveries: held[i] is 1 if it has not ended, else 0. */
+int qi_deliveries_held(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
+                       uint32_t count, uint8_t *held);
 int64_t qi_ack_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
                     uint32_t count);
 int64_t qi_nack_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,

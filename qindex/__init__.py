@@ -11,6 +11,7 @@
 
 from typing import TYPE_CHECKING
 
+from qindex.consumer import Consumer
 from qindex.data import Data
 from qindex.errors import (
     AlreadyAcked,
@@ -55,6 +56,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyAcked",
+    "Consumer",
     "Data",
     "DeadLetter",
     "DeliveryEnded",

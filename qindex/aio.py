@@ -30,6 +30,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import qindex.opening
+from qindex.aio_consumer import Consumer
 from qindex.aio_queue import Queue
 from qindex.aio_store import Store
 from qindex.handle import Disk
@@ -47,7 +48,7 @@ from qindex.options import (
 if TYPE_CHECKING:
     from qindex.compat.diskqueue_aio import DiskQueue
 
-__all__ = ["DiskQueue", "Queue", "Store", "open"]
+__all__ = ["Consumer", "DiskQueue", "Queue", "Store", "open"]
 
 MAX_UNCONFIRMED: Final = 16 * 1024 * 1024  # bytes
 

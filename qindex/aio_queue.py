@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future as ThreadFuture
 from enum import Enum
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from qindex._core import ffi, lib
 from qindex.aio_configuring import AioConfigured
 from qindex.aio_figures import AioFigures
+from qindex.aio_line import BREATH, Line
 from qindex.aio_settling import AioSettling
 from qindex.arguments import Buffer, Moment, Seconds, as_bytes, boolean
 from qindex.calls import QueueCalls
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_BREATH: Final = 64  # calls done at once, after which other tasks have a turn
 _RECORD: Final = 64  # about the bytes that a message takes besides its body
 
 
@@ -73,7 +72,7 @@ class _GroupSync:
         await self._sync()
 
 
-class Queue(AioSettling, AioConfigured, AioFigures):
+class Queue(Line, AioSettling, AioConfigured, AioFigures):
     """A durable queue of a qindex.aio.Store, for the tasks of one event loop.
 
     Methods and errors are those of qindex.Queue. `async for message in queue` takes messages as
@@ -83,6 +82,7 @@ class Queue(AioSettling, AioConfigured, AioFigures):
     """
 
     def __init__(self, store: Store, queue: qindex.queue.Queue) -> None:
+        super().__init__()
         self._store = store
         self._queue = queue
         self.name = queue.name
@@ -93,24 +93,14 @@ class Queue(AioSettling, AioConfigured, AioFigures):
         self._publish_now: Callable[..., int | _Busy] = calls.publish
         self._get_now: Callable[..., Message | _Busy | None] = calls.get
         self._ack_now: Callable[[Message | int | str], _Busy | None] = calls.ack
-        self._calls = 0
         self._unconfirmed = 0  # bytes that may not be durable
         self._bound = store.max_unconfirmed
         self._group = _GroupSync(self._sync)
-        self._waiters: deque[asyncio.Future[None]] = deque()
 
     def __repr__(self) -> str:
         return f"<qindex.aio.Queue {self.name!r}>"
 
     # --- waking --------------------------------------------------------------------------------
-
-    def _wake_next(self) -> bool:
-        while self._waiters:
-            woken = self._waiters.popleft()
-            if not woken.done():
-                woken.set_result(None)
-                return True
-        return False
 
     async def _arm(self, woken: asyncio.Future[None]) -> None:
         """From here on, a message wakes `woken`; at once, if there is one already."""
@@ -119,10 +109,6 @@ class Queue(AioSettling, AioConfigured, AioFigures):
             code = await self._store._run(lib.qi_bell_arm, self._queue._handle, True)
         if code != 0 and not woken.done():  # a message, or an error: the next get raises that
             woken.set_result(None)
-
-    def _leave(self, woken: asyncio.Future[None]) -> None:
-        with contextlib.suppress(ValueError):  # _wake_next() has taken it out
-            self._waiters.remove(woken)
 
     def _pass_on(self) -> None:
         """A task stops waiting, and may have been woken for a message that it did not take.
@@ -169,7 +155,7 @@ class Queue(AioSettling, AioConfigured, AioFigures):
             boolean("confirm", confirm)
         data = body if type(body) is bytes else as_bytes(body)
         self._calls += 1
-        if self._calls % _BREATH == 0:
+        if self._calls % BREATH == 0:
             await asyncio.sleep(0)
         size = len(data) + _RECORD
         if self._unconfirmed + size > self._bound:
@@ -251,8 +237,8 @@ class Queue(AioSettling, AioConfigured, AioFigures):
         """
         timeout = check_timeout(timeout)
         self._calls += 1
-        if self._calls % _BREATH == 0:  # before it takes anything: a cancellation loses nothing
-            await asyncio.sleep(0)
+        if self._in_line or self._calls % BREATH == 0:
+            await self._stand_in_line()  # before it takes anything: a cancellation loses nothing
         message = self._get_now(lease=lease)
         # No call from here to `return`: a signal handler could raise behind it, and the message
         # would be lost to its consumer.

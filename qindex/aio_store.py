@@ -14,11 +14,14 @@ from typing import Any, Final, Self, TypeVar
 import qindex.store
 import qindex.waiting
 from qindex._core import ffi, lib
+from qindex.aio_consumer import Consumer
+from qindex.aio_line import Line
 from qindex.aio_queue import Queue
 from qindex.arguments import Buffer, Moment, Seconds
 from qindex.data import Data
 from qindex.errors import QindexError, StoreClosed, raise_error
 from qindex.figures import QueueStats, StoreStats
+from qindex.held import Held, names_of
 from qindex.message import Finding, Message
 from qindex.options import SyncPolicy
 from qindex.rules import Overflow
@@ -75,7 +78,7 @@ class Store:
 
     async def _wait(
         self,
-        queues: Sequence[Queue],
+        queues: Sequence[Line],
         timeout: float | None,
         take: Callable[[], Awaitable[T]],
     ) -> T:
@@ -86,7 +89,7 @@ class Store:
             while not (taken := await take()) and timeout != 0:
                 woken = self._loop.create_future()
                 for queue in queues:
-                    queue._waiters.append(woken)
+                    queue._join(woken)
                 try:
                     async with asyncio.timeout_at(deadline):
                         for queue in queues:
@@ -215,6 +218,9 @@ class Store:
             raise ValueError("name at least one queue")
         targets = [await self.queue(name, create=create) for name in queues]
 
+        if targets[0]._in_line:
+            await targets[0]._stand_in_line()
+
         async def take() -> Message | None:
             for target in targets:
                 if (message := await target._take(lease)) is not None:
@@ -222,6 +228,20 @@ class Store:
             return None
 
         return await self._wait(targets, qindex.waiting.check_timeout(timeout), take)
+
+    async def consumer(
+        self,
+        queues: Iterable[str],
+        *,
+        fair: bool = True,
+        prefetch: int | None = None,
+        lease: Seconds | None = None,
+        create: bool = False,
+    ) -> Consumer:
+        """A consumer of these queues; use it with `async with`. See qindex.Store.consumer()."""
+        names = names_of(queues)
+        found = [(await self.queue(name, create=create))._queue for name in names]
+        return Consumer(self, Held(found, fair, prefetch, lease))
 
     async def ack(self, message: Message | str) -> None:
         """Settle a delivered message of any queue of this store; see Queue.ack()."""

@@ -16,6 +16,7 @@ from qindex.arguments import (
     to_lease_us,
 )
 from qindex.buffers import BatchReader, Reader
+from qindex.consumer import Consuming
 from qindex.data import Data
 from qindex.errors import QindexError, QueueMissing, StoreClosed, raise_error
 from qindex.fanout import FanOut
@@ -31,7 +32,7 @@ from qindex.waiting import Wait
 COMPACT_PERCENT: Final = 20  # compact() copies files of which at least this share is garbage
 
 
-class Store(Closing, AnyQueue, FanOut):
+class Store(Closing, AnyQueue, Consuming, FanOut):
     """An open store: made by qindex.open(), closed by close() or at the end of a `with` block.
 
     Any number of threads may use it. One process at a time may have a store open for writing; a

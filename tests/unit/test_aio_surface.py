@@ -18,6 +18,7 @@ PAIRS = [
     (qindex.Store, aio.Store),
     (qindex.Queue, aio.Queue),
     (qindex.DiskQueue, aio.DiskQueue),
+    (qindex.Consumer, aio.Consumer),
 ]
 CONTEXT = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__iter__": "__aiter__"}
 DUNDERS = {"__len__", "__bool__", "__contains__", "__repr__", *CONTEXT}
@@ -25,6 +26,7 @@ NOT_AWAITED = {"queue_directory", "__len__", "__bool__", "__contains__", "__repr
 ONLY_ASYNC = {
     aio.Queue: {"__aiter__"},  # a loop of threads would end with nothing: get(timeout=None)
     aio.Store: set(),
+    aio.Consumer: set(),
     aio.DiskQueue: {"__await__"},
 }
 STUB = ast.parse(Path(qindex.__file__).with_name("calls.pyi").read_text("utf-8"))

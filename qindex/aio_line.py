@@ -1,0 +1,50 @@
+"""What tasks wait for on an event loop, in line: a queue, or what a consumer may do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import Final
+
+BREATH: Final = 64  # calls done at once, after which other tasks have a turn
+
+
+class Line:
+    """Tasks that wait for the same thing. Those that are in line take before those that come."""
+
+    def __init__(self) -> None:
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._in_line = 0
+        self._calls = 0
+
+    async def _stand_in_line(self) -> None:
+        """Let the tasks that wait take first: so they share what comes, whoever is quick."""
+        self._in_line += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._in_line -= 1
+
+    def _join(self, woken: asyncio.Future[None]) -> None:
+        self._waiters.append(woken)
+        self._in_line += 1
+
+    def _leave(self, woken: asyncio.Future[None]) -> None:
+        self._in_line -= 1
+        with contextlib.suppress(ValueError):  # _wake_next() has taken it out
+            self._waiters.remove(woken)
+
+    def _wake_next(self) -> bool:
+        while self._waiters:
+            woken = self._waiters.popleft()
+            if not woken.done():
+                woken.set_result(None)
+                return True
+        return False
+
+    async def _arm(self, woken: asyncio.Future[None]) -> None:
+        """From here on, what is waited for wakes `woken`; at once, if it is there already."""
+
+    def _pass_on(self) -> None:
+        """A task stops waiting, and may have been woken for what it did not take."""
