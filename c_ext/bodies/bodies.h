@@ -1,7 +1,5 @@
 /* bodies.h - the message store: bodies that are too big to be embedded in the index.
  *
- * The rolling message store: bodies that are too big to be embedded in the index.
- *
  * A message's id is its birthplace: file number, offset and a stamp that the stored frame repeats,
  * so no index of messages is kept in memory. Files roll at file_size_max; only the newest is
  * written (a tape), the others are immutable. Compaction copies the survivors of some files into
@@ -9,7 +7,7 @@
  * table per birth file keeps old ids valid.
  *
  * Which messages are alive is not known here: the index is the only truth. The queues report each
- * reference that comes and goes (qi_messages_count), per birth file.
+ * reference that is added or removed (qi_messages_count), by birth file.
  *
  * Locking: every function is called with the store's lock held unless it says otherwise.
  */
@@ -28,16 +26,16 @@ struct qi_disk;
 
 /* ---- messages ---- */
 
-/* What the message takes of its file, known from the id alone. */
+/* The size of a message and of its frame, from the id alone. */
 static inline uint32_t qi_payload_length(struct qi_msg_id id) {
     return (uint32_t)(id.stamp >> 32);
 }
 static inline uint32_t qi_frame_bytes(struct qi_msg_id id) {
     return qi_payload_length(id) + QI_MESSAGE_OVERHEAD;
 }
-/* What one reference counts of them. A fan-out message is divided among its queues, so that the sum
- * over all references is never more than the file holds: exact while each queue has it, too low
- * when some have acked it. */
+/* The share of one reference. A fan-out message is divided among its queues, so that the sum over
+ * all references never exceeds the size of the file. The sum is exact while each queue has the
+ * message, and too low once some have acked it. */
 #define QI_SHARES_MAX 255u
 static inline uint32_t qi_stored_bytes(struct qi_msg_id id) {
     uint32_t more = (uint32_t)id.stamp >> 24;
@@ -75,8 +73,8 @@ struct qi_birth {
     uint32_t now;          /* offset in the file that holds it now */
 };
 
-/* References per birth file, as told by the queues; `home` is the number of the file that holds the
- * bodies now. */
+/* References by birth file, as the queues report them. `home` is the number of the file that holds
+ * the bodies now. */
 struct qi_birth_file {
     uint32_t number, home;
     uint64_t references, bytes; /* qi_stored_bytes each */
@@ -136,32 +134,31 @@ int qi_messages_reread(struct qi_messages *messages);
  * the lowest file that a journal names is enough. */
 int qi_messages_barrier(struct qi_messages *messages, uint32_t from);
 
-/* Appends one payload = headers then body, for so many queues; gives its id. After any error
+/* Appends one payload (headers, then body) for `queues` queues and gives its id. After any error
  * nothing is changed. QI_E_FULL: the disk has no room; QI_E_FAILED: a sync has failed. The body is
  * on the medium when qi_messages_sync has passed it. */
 int qi_messages_append(struct qi_messages *messages, const void *headers, uint32_t headers_size,
                        const void *body, uint32_t body_size, uint32_t queues, struct qi_msg_id *id);
 
-/* Reads a payload of exactly `length` bytes, to be trusted only if 0 is returned; checks marker,
- * stamp and checksum (QI_E_CORRUPT with file and offset). */
+/* Reads a payload of exactly `length` bytes and checks marker, stamp and checksum. QI_E_CORRUPT
+ * names file and offset. Unless 0 is returned, `payload` holds unchecked bytes. */
 int qi_messages_read(struct qi_messages *messages, struct qi_msg_id id, void *payload,
                      uint32_t length);
-/* The payload's length, from the frame: not more than the file has, but not covered by a check
+/* The length that the frame states. It is no more than the file has, but no checksum was verified
  * yet. */
 int qi_messages_length(struct qi_messages *messages, struct qi_msg_id id, uint32_t *length);
-/* Is the whole message there, unaltered? The buffer grows as needed, never beyond what the file
- * has; freed by the caller. */
+/* Checks that the whole message is there and undamaged. The buffer grows as needed, but never
+ * beyond the size of the file. The caller frees it. */
 int qi_messages_verify(struct qi_messages *messages, struct qi_msg_id id, uint8_t **buffer,
                        uint32_t *room);
 
-/* References that come (+1) and go (-1); bytes is the reference's share (qi_stored_bytes), with the
- * same sign. */
+/* Adds (+1) or removes (-1) references. `bytes` is their share (qi_stored_bytes), with the same
+ * sign. */
 void qi_messages_count(struct qi_messages *messages, uint32_t birth_file, int64_t references,
                        int64_t bytes);
 
-/* Sync in two halves, so that the I/O runs without the lock: begin collects up to `room` handles
- * (duplicated or pinned) and what to do; run (no lock) syncs them; end notes the result. All return
- * 0 or an error. */
+/* A sync in three steps, so that the I/O runs without the lock: begin collects and pins handles,
+ * run syncs them without the lock, end notes the result. */
 struct qi_messages_sync {
     int handles[16];
     uint32_t numbers[16];
@@ -183,7 +180,7 @@ void qi_messages_sync_end(struct qi_messages *messages, struct qi_messages_sync 
 uint32_t qi_messages_empty(struct qi_messages *messages, uint32_t *numbers, uint32_t room);
 int64_t qi_messages_free(struct qi_messages *messages, const uint32_t *numbers, uint32_t count);
 
-/* Sums up references and live bytes per file, from the birth files: not less than that is alive. */
+/* Sums references and live bytes by file, from the birth files. At least that much is alive. */
 void qi_messages_weigh(struct qi_messages *messages);
 
 /* Compaction (compact.c):

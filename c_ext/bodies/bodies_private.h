@@ -1,8 +1,6 @@
 /* bodies_private.h - what the files of the message store share: names, headers, birth tables, the
  * list of files.
  *
- * What the three rooms of the message store share: names, headers, birth tables, the list of files.
- *
  * A compacted file, behind its frames (all u32 unless said otherwise):
  *
  *   birth files | (birth file, births) each | crc | (old offset, offset now) each frame | crc

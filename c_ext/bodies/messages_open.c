@@ -1,16 +1,18 @@
 /* messages_open.c - from a directory to a list of files, and the end of a session.
  *
- * Headers, sizes and the short first parts of birth tables are read; frames are not, so opening
- * costs what the number of files costs. Nothing is believed because of its name alone, and nothing
- * is removed because it was not understood: N.qms, valid header               one of ours; N.qms,
- * no header at all (zeros)   ours: a power cut came before its first sync; its frames are checked
- * one by one; N.qms, damaged header             ours: its frames tell whether they were born there;
- *                                     it is never removed;
- *   N.qms, anything else              an alien: never removed;
- *   N.new                             output of a compaction that was not finished: removed;
- *   other names                       not looked at.
- * Later files are read later, so the newest of two compacted files that hold the same births gets
- * them.
+ * Reads headers, sizes and the short first parts of birth tables, but no frames: the cost of an
+ * open grows with the number of files only. A name alone proves nothing, and nothing is removed
+ * because it was not understood:
+ *   - N.qms with a valid header is one of ours.
+ *   - N.qms without a header (zeros) is ours: a power cut came before its first sync. Its frames
+ *     are checked one by one.
+ *   - N.qms with a damaged header is ours. Its frames show whether they were born there. It is
+ *     never removed.
+ *   - N.qms with anything else is an alien. It is never removed.
+ *   - N.new is the output of a compaction that was cut off. It is removed.
+ *   - Other names are ignored.
+ * Files are read in the order of their numbers. If two compacted files hold the same births, the
+ * newer one gets them.
  */
 #include "bodies/bodies_private.h"
 

@@ -1,14 +1,12 @@
 /* disk.h - the only door to the operating system, and files whose bytes lie in memory.
  *
- * The only door to the operating system.
- *
  * Nothing else in the core calls it, so a simulated disk that stands behind the same door sees
  * every byte, every sync and every name (crash tests depend on that). Rules of the door:
- *   - a call returns 0 (or a count) or -errno; it never retries a sync; EINTR and short transfers
- * are finished inside;
- *   - names are single path components, opened below a directory handle, never through a symbolic
- * link;
- *   - files are created 0600, directories 0700; only regular files are opened.
+ *   - A call returns 0, a count, or -errno. It repeats itself after EINTR and short transfers, but
+ *     it never retries a sync.
+ *   - A name is a single path component, opened below a directory handle, never through a symbolic
+ *     link.
+ *   - Files are created with 0600, directories with 0700. Only regular files are opened.
  */
 #ifndef QI_DISK_H
 #define QI_DISK_H
@@ -52,29 +50,31 @@ struct qi_disk_ops {
     int (*allocate)(struct qi_disk *, int file,
                     uint64_t size); /* blocks up to size, the file grows to it */
     int (*truncate)(struct qi_disk *, int file, uint64_t size);
-    /* Zeros between the two offsets, below the file's size; the blocks stay. -EOPNOTSUPP where that
-     * cannot be had without writing them; if it fails, zeros may be there or not. */
+    /* Makes the bytes between the two offsets (below the file's size) zeros and keeps the blocks.
+     * -EOPNOTSUPP if the file system cannot do that without writing them. After an error the bytes
+     * are old or zeros. */
     int (*zero)(struct qi_disk *, int file, uint64_t from, uint64_t to);
     void (*begin_sync)(struct qi_disk *,
                        int file);            /* a help for a sync that follows; may be NULL */
     int (*sync)(struct qi_disk *, int file); /* bytes and what is needed to find them */
     int (*sync_dir)(struct qi_disk *, int dir);
-    /* Makes durable whatever was written before on the file system of this directory, by anybody. A
-     * write-back on it that failed since the handle was opened is an error, whether the file was
-     * open then or not. -EOPNOTSUPP: the system cannot do that, or cannot tell of such a
-     * failure. */
+    /* Makes everything durable that any process wrote before to the file system of this directory.
+     * Returns an error if any write-back on it has failed since the handle was opened, also of a
+     * file that was closed. -EOPNOTSUPP: the system cannot do that, or does not report such
+     * failures. */
     int (*sync_all)(struct qi_disk *, int dir);
     bool (*is_same_disk)(struct qi_disk *, int dir, int other); /* one file system */
-    /* Clean pages that nobody maps, those of the two offsets too, and perhaps more of them. */
+    /* Drops clean, unmapped pages between the two offsets from the cache, and perhaps some around
+     * them. */
     int (*drop_cache)(struct qi_disk *, int file, uint64_t from, uint64_t to);
     int (*map)(struct qi_disk *, int file, uint64_t length,
                uint8_t **memory); /* NULL file: plain memory */
     void (*unmap)(struct qi_disk *, uint8_t *memory, uint64_t length);
-    /* Pages of a mapping are there when this returns 0: what cannot be read is an error now, not a
-     * signal later. */
+    /* Loads the pages of a mapping. A page that cannot be read is an error now instead of a SIGBUS
+     * later. */
     int (*populate)(struct qi_disk *, uint8_t *memory, uint64_t length, bool to_write);
-    /* Takes the page tables of a mapping's range away at once; the bytes stay in the file. A sync
-     * would write-protect the pages one by one, with an interrupt to every processor for each. */
+    /* Removes the page tables of a mapping's range at once; the bytes stay in the file. Otherwise a
+     * sync would write-protect the pages one by one, each with an interrupt to every processor. */
     void (*settle)(struct qi_disk *, uint8_t *memory, uint64_t length);
     uint32_t (*files_limit)(struct qi_disk *); /* descriptors, and mappings, of the process */
     int (*lock)(struct qi_disk *,
@@ -85,13 +85,14 @@ struct qi_disk_ops {
                             int dir); /* local file system that keeps allocated blocks */
     uint64_t (*wall_us)(struct qi_disk *);
     uint64_t (*monotonic_us)(struct qi_disk *);
-    /* Of a disk for one thread: nobody could end a wait, so its clocks go on instead. */
+    /* Only for single-threaded disks: no other thread could end a wait, so a wait moves the clocks
+     * on instead. */
     void (*pass)(struct qi_disk *, uint64_t us);
     void (*whoami)(struct qi_disk *, char *text, size_t room); /* process and host, for people */
     void (*random)(struct qi_disk *, void *bytes, size_t length);
 };
 
-/* What the stores of a disk share: a bound on the descriptors that they hold (durable/files.c). */
+/* Shared by all stores of a disk: a limit for the descriptors that they hold (durable/files.c). */
 struct qi_pool {
     pthread_mutex_t lock;    /* for `stores`; taken while a store's lock is held */
     struct qi_store *stores; /* open ones */
@@ -108,7 +109,7 @@ struct qi_disk {
     struct qi_pool pool;
 };
 
-/* How many descriptors one flush may use at a time, or the message files: an eighth of the bound,
+/* How many descriptors one flush, or the message files, may use at a time: an eighth of the limit,
  * at most `most`. */
 static inline uint32_t qi_disk_share(const struct qi_disk *disk, uint32_t most) {
     uint32_t all = (uint32_t)atomic_load_explicit(&disk->pool.most, memory_order_relaxed);
@@ -117,16 +118,15 @@ static inline uint32_t qi_disk_share(const struct qi_disk *disk, uint32_t most) 
 
 /* ---- bell ---- */
 
-/* What an event loop waits for: a descriptor, readable once it was rung. -errno. */
+/* A descriptor for an event loop; it is readable once the bell was rung. Or -errno. */
 int qi_bell_open(void);
 void qi_bell_ring(int bell);
 void qi_bell_close(int bell);
 
 /* ---- posix ---- */
 
-/* A disk that another extension module made (qindex.testing._sim), as it is handed over to the
- * core. By the version and the sizes the core sees whether both were compiled from the same
- * structs. */
+/* How another extension module (qindex.testing._sim) hands a disk over to the core. The version and
+ * the sizes show the core whether both were compiled from the same structs. */
 #define QI_DISK_CAPSULE "QIDISK\r\n"
 #define QI_DISK_LAYOUT  1u /* raised with each change of struct qi_disk or struct qi_disk_ops */
 struct qi_disk_capsule {
@@ -137,12 +137,13 @@ struct qi_disk_capsule {
 
 extern struct qi_disk qi_disk_posix;
 
-/* A counter that a fork raises in the child: handles opened before are not the child's (H16). */
+/* A counter that each fork raises in the child. Handles from before a fork do not belong to the
+ * child (H16). */
 unsigned qi_fork_generation(void);
 
 /* ---- tape ---- */
 
-/* A file whose bytes lie in memory: fill them, then tell.
+/* A file whose bytes lie in memory: fill them, then call qi_tape_wrote().
  *
  * On a safe local file system the memory is a shared mapping of preallocated blocks: a store is the
  * write, the kernel has the bytes, a killed process loses nothing and no system call was made.
@@ -164,41 +165,41 @@ struct qi_tape {
 /* Takes over `file`. Returns 0 or -errno (the file is closed then). */
 int qi_tape_open(struct qi_tape *tape, struct qi_disk *disk, int file, uint64_t mapped,
                  bool use_mapping);
-/* Makes what the file has between the two offsets appear in memory; until then only what is stored
- * is there. */
+/* Loads the bytes of the file between the two offsets into memory. Before that, memory has only
+ * what was stored into it. */
 int qi_tape_load(struct qi_tape *tape, uint64_t from, uint64_t to);
-/* What was loaded is given up. Between the two offsets the cache gives it up, too: the next load
- * asks the medium, and the size is what that says. */
+/* Forgets what was loaded, and drops the bytes between the two offsets from the cache. The next
+ * load reads the medium, and the size becomes what the medium has. */
 int qi_tape_forget(struct qi_tape *tape, uint64_t from, uint64_t to);
-/* 0, or -errno: what was written may not have reached the disk. The tape is closed all the same. */
+/* Closes the tape in any case. -errno: what was written may not have reached the disk. */
 int qi_tape_close(struct qi_tape *tape);
 
-/* Makes `size` bytes usable. With keep_free > 0 it refuses (-ENOSPC) when the disk would have less
- * than that left: publishes leave room for acks and flushes (H14). -EFBIG when the tape cannot hold
- * it. */
+/* Makes `size` bytes usable. With keep_free > 0, -ENOSPC if the disk would have less than that
+ * left: publishes leave room for acks and flushes (H14). -EFBIG if the tape cannot hold that much.
+ */
 int qi_tape_reserve(struct qi_tape *tape, uint64_t size, uint64_t keep_free);
 
-/* The same for what is appended at `tail`, and if that is not long its pages are there, with a
- * quarter as many ahead as came since the last sync: a page that is written to first costs a fault
- * of its own, more than all else about a small message. Below `ready` there is no need to call
- * this. */
+/* The same for an append at `tail`. For a short append it also maps the pages, and a quarter as
+ * many ahead as were written since the last sync: the first write to a page costs a fault, which is
+ * more than everything else about a small message. Not needed for an append that ends below
+ * `ready`. */
 int qi_tape_make_ready(struct qi_tape *tape, uint64_t tail, uint64_t size, uint64_t keep_free);
-/* From that offset on they are not, as before a sync. */
+/* Pages from that offset on have to be made ready again, because a sync comes. */
 static inline void qi_tape_unready(struct qi_tape *tape, uint64_t from) {
     tape->settled = from;
     tape->ready = from;
 }
 
-/* Cuts the file to `size` and gives up what lies behind: stale bytes must not come back. */
+/* Cuts the file to `size`. Stale bytes behind it must not come back. */
 int qi_tape_cut(struct qi_tape *tape, uint64_t size);
 
-/* Zeros from `from` on. Where the file system can it does that with the blocks, of which it then
- * has enough for what comes: sooner done than giving them back. More than some megabytes are cut: a
- * recovery would have to read them. */
+/* Makes the bytes from `from` on zeros. Where the file system can, the file keeps its blocks for
+ * the next appends, which is faster than freeing them. More than some megabytes are cut off,
+ * because a recovery would have to read them. */
 int qi_tape_clear(struct qi_tape *tape, uint64_t from);
 
-/* Before a sync: the whole pages between two offsets leave the mapping at once. The sync would
- * protect each that was written to, with an interrupt for every processor that runs a thread of
+/* Called before a sync: unmaps the whole pages between two offsets at once. Otherwise the sync
+ * would write-protect each dirty page, with an interrupt to every processor that runs a thread of
  * this process. */
 void qi_tape_settle(struct qi_tape *tape, uint64_t from, uint64_t to);
 

@@ -14,29 +14,30 @@ struct qi_timer;
 
 /* ---- lane ---- */
 
-/* False: no memory. */
+/* Makes lane 0. False: no memory. */
 bool qi_lanes_begin(struct qi_lanes *lanes);
-/* Only lane 0 is left, and nothing was published in it. */
+/* Removes all lanes but lane 0, which becomes empty. */
 void qi_lanes_reset(struct qi_lanes *lanes);
 
-/* NULL: nothing was ever published in it, as far as is known. */
+/* NULL if no publish in this lane is known. */
 struct qi_lane *qi_lane_search(const struct qi_lanes *lanes, uint32_t number);
 static inline struct qi_lane *qi_lane_find(const struct qi_lanes *lanes, uint32_t number) {
     return __builtin_expect(number == 0, 1) ? lanes->items : qi_lane_search(lanes, number);
 }
-/* Found or made; NULL: no memory. A new one begins at the queue's floor: all that may have been
- * given out before an unclean end is below. Pointers to lanes are valid until then. */
+/* Finds the lane or makes it; NULL: no memory. A new lane begins at the queue's floor, because
+ * ReqIds below it may have been given out before an unclean end. Making a lane invalidates all
+ * pointers to lanes. */
 struct qi_lane *qi_lane_make(struct qi_queue *queue, uint32_t number);
 
-/* The ReqId that its next message gets, also if it is not made yet. */
+/* The ReqId of the lane's next message. The lane need not exist yet. */
 uint64_t qi_lane_next(const struct qi_queue *queue, uint32_t number);
 
-/* Its next ReqId is not below this one. 0 or QI_E_MEMORY. */
+/* Raises the next ReqId of its lane to at least `next`. 0 or QI_E_MEMORY. */
 int qi_lane_raise(struct qi_queue *queue, uint64_t next);
-/* That of every lane. */
+/* Raises the next ReqId of every lane to at least `count`. */
 void qi_lanes_raise(struct qi_queue *queue, uint64_t count);
 
-/* A lane is read or written here: its maps stay in memory. */
+/* True if a lane is being read or written in this segment: then its maps stay in memory. */
 bool qi_lane_uses(const struct qi_queue *queue, const struct qi_segment *segment);
 
 /* ---- ids ---- */
@@ -55,7 +56,7 @@ static inline uint64_t qi_req_id(const struct qi_queue *queue, const struct qi_s
                                  uint32_t slot) {
     return segment->number * queue->store->options.segment_entries + slot;
 }
-/* The way back; a segment has a power of two of them. */
+/* The inverse of qi_req_id. The number of slots in a segment is a power of two. */
 static inline uint64_t qi_segment_number(const struct qi_queue *queue, uint64_t req_id) {
     return req_id >> __builtin_ctz(queue->store->options.segment_entries);
 }
@@ -72,18 +73,19 @@ static inline uint32_t qi_segment_lane(const struct qi_queue *queue,
 
 extern const struct qi_slots qi_no_slots;
 
-/* Messages in it wait in the heap of those that are due (timers.c): its maps have to stay. */
+/* True if the heap of due messages (timers.c) has messages of this segment: its maps must stay in
+ * memory. */
 static inline bool qi_has_due(const struct qi_segment *segment) {
     return segment->hot->held_count > segment->delayed + segment->dead;
 }
 
-/* The piece with that slot. It is qi_no_slots, which must not be written, unless qi_segment_room
- * made it; for a slot that was published it was made. */
+/* The piece that holds the slot. Where qi_segment_room has made none, this is qi_no_slots, which
+ * must not be written. Every published slot has a piece of its own. */
 static inline struct qi_slots *qi_slots_of(const struct qi_hot *hot, uint32_t slot) {
     return hot->blocks[slot / (64 * QI_BLOCK_PIECES)]->pieces[slot / 64 % QI_BLOCK_PIECES];
 }
 
-/* A slot's bit in a word of its piece. */
+/* The bit of a slot in a word of its piece. */
 static inline bool qi_bit(uint64_t word, uint32_t slot) {
     return word >> (slot & 63) & 1;
 }
@@ -94,71 +96,71 @@ static inline void qi_clear_bit(uint64_t *word, uint32_t slot) {
     *word &= ~(UINT64_C(1) << (slot & 63));
 }
 
-/* What stands in the journal only. */
+/* The slots whose latest change is in the journal only. */
 static inline uint64_t qi_news(const struct qi_slots *slots) {
     return slots->jpub | slots->jdel | slots->jack | slots->jcount | slots->jtime | slots->jside;
 }
 
-/* index < count. */
+/* Requires index < segments->count. */
 static inline struct qi_segment *qi_segment_nth(const struct qi_segments *segments,
                                                 uint32_t index) {
     return segments->items + segments->start + index;
 }
-/* NULL if there is none with that number. */
+/* NULL if no segment has that number. */
 struct qi_segment *qi_segment_find(struct qi_segments *segments, uint64_t number);
-/* The same for one message after the other: mostly in the segment of the one before (NULL: there
- * was none). */
+/* The same for a caller that looks up many messages in a row: most are in the segment of the one
+ * before. `before` is NULL for the first. */
 static inline struct qi_segment *qi_segment_find_near(struct qi_segments *segments,
                                                       struct qi_segment *before, uint64_t number) {
     return before && before->number == number ? before : qi_segment_find(segments, number);
 }
-/* The first with that number or a higher one; NULL: none. */
+/* The first segment with that number or a higher one; NULL if there is none. */
 struct qi_segment *qi_segment_from(struct qi_segments *segments, uint64_t number);
-/* Found or made; NULL: no memory. Pointers into the table are valid until the next make or
- * remove. */
+/* Finds the segment or makes it; NULL: no memory. A make or a remove invalidates all pointers into
+ * the table. */
 struct qi_segment *qi_segment_make(struct qi_segments *segments, uint64_t number);
 void qi_segment_remove(struct qi_segments *segments, uint64_t number);
 void qi_segments_clear(struct qi_segments *segments);
 
-/* Gives the segment maps (empty ones: of a file only qi_segment_load fills them in). 0 or
- * QI_E_MEMORY. */
+/* Gives the segment empty maps; qi_segment_load fills them from the file. 0 or QI_E_MEMORY. */
 int qi_segment_heat(struct qi_segment *segment);
-/* Memory for what is to happen in `count` slots from `slot` on of a hot segment: asked for before a
- * record is appended (H20). 0 or QI_E_MEMORY. */
+/* Allocates what changes of `count` slots from `slot` on will need, in a segment that has maps.
+ * Called before the record is appended (H20). 0 or QI_E_MEMORY. */
 int qi_segment_room(struct qi_segment *segment, uint32_t slot, uint32_t count);
 void qi_segment_cool(struct qi_segment *segment);
-/* Sizes for all pieces that a hot segment has and will have. 0 or QI_E_MEMORY. */
+/* Allocates the sizes of messages for all pieces that the segment has and will have. 0 or
+ * QI_E_MEMORY. */
 int qi_segment_size_room(struct qi_segment *segment);
 
-/* Memory for one more side record of that size (H20): 0 or QI_E_MEMORY. Then the record, in the
- * place of the last one of its kind; `is_news`: from a journal, else from the segment's file, which
- * knows less. */
+/* qi_side_room allocates memory for one more side record of that size (H20): 0 or QI_E_MEMORY.
+ * qi_side_put then stores the record; it replaces the last one of its kind. `is_news`: the record
+ * comes from a journal, so it is newer than one from the segment's file. */
 int qi_side_room(struct qi_slots *slots, uint32_t size);
 void qi_side_put(struct qi_slots *slots, uint32_t slot, const struct qi_side *side, bool is_news);
-/* Those of a slot, one after the other, from *at = 0 on: false behind the last one. */
+/* Steps through the side records of a slot. Begin with *at = 0; false when there are no more. */
 bool qi_side_next(const struct qi_sides *sides, uint32_t slot, uint32_t *at, struct qi_side *side);
-void qi_sides_unload(struct qi_slots *slots); /* those of the segment's file are not known */
-/* How long a consumer may keep the message, as it says itself; 0: it does not. */
+void qi_sides_unload(struct qi_slots *slots); /* forgets those of the segment's file */
+/* The lease that the message was published with; 0: none. */
 uint64_t qi_own_lease_us(const struct qi_slots *slots, uint32_t slot);
 
-/* Memory for the times, and for the leases, of 64 slots. 0 or QI_E_MEMORY. */
+/* Allocates the times, or the leases, of 64 slots. 0 or QI_E_MEMORY. */
 int qi_slots_time_room(struct qi_slots *slots);
 int qi_slots_lease_room(struct qi_slots *slots);
-/* Memory for the delivery counts of 64 slots; and: one more delivery of a slot that had one before.
- * 0 or QI_E_MEMORY. */
+/* qi_slots_count_room allocates the delivery counts of 64 slots. qi_slots_count_again counts one
+ * more delivery of a slot that was delivered before. Both: 0 or QI_E_MEMORY. */
 int qi_slots_count_room(struct qi_slots *slots);
 int qi_slots_count_again(struct qi_slots *slots, uint32_t slot);
-/* Memory for what the next delivery of a slot that had one before is going to note. */
+/* Allocates what the next delivery will note, for a slot that was delivered before. */
 int qi_slots_deliver_room(struct qi_slots *slots, uint32_t slot);
 
-/* Memory for the delivery count that qi_segment_deliver is going to need, if it is: asked for
- * before a record is appended (H20). */
+/* Allocates the delivery count if qi_segment_deliver will need one. Called before the record is
+ * appended (H20). */
 static inline int qi_segment_count_room(const struct qi_segment *segment, uint32_t slot) {
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     return __builtin_expect(!qi_bit(slots->del, slot), 1) ? 0 : qi_slots_deliver_room(slots, slot);
 }
 
-/* References to message files. */
+/* Counts references of the segment to a message file. */
 int qi_segment_use(struct qi_hot *hot, uint32_t file, int32_t count, int64_t bytes);
 void qi_segment_name(uint64_t number, bool alt, char name[32]);
 
@@ -166,8 +168,8 @@ static inline struct qi_segment *qi_segment_with(struct qi_queue *queue, uint64_
     return qi_segment_find(&queue->segments, qi_segment_number(queue, req_id));
 }
 
-/* The only ways in which a queue's counts change: what it has, and what of that are dead
- * letters. */
+/* Nothing else changes these counts: messages in the queue, and how many of them are dead letters.
+ */
 static inline void qi_count_depth(struct qi_queue *queue, int64_t by) {
     queue->depth += (uint64_t)by;
     queue->store->depth += (uint64_t)by;
@@ -186,31 +188,34 @@ static inline void qi_count_nothing(struct qi_queue *queue) {
 
 /* ---- view ---- */
 
-/* A reader's: are the journals that were read a pair of one moment? Has the queue changed since it
- * was read? Both read a few bytes of both journals. */
+/* For readers without the lock. qi_pair_is_steady: do the two journals that were read belong to one
+ * moment? qi_view_is_old: has the queue changed since it was read? Each reads a few bytes of both
+ * journals. */
 bool qi_pair_is_steady(struct qi_queue *queue);
 bool qi_view_is_old(struct qi_queue *queue);
 
 /* ---- timers ---- */
 
-/* 8 bits of priority, 56 of microseconds since 1970: how a time stands in a record. 0: not
- * delayed. */
+/* A time in a record: 8 bits of priority, then 56 bits of microseconds since 1970. 0: not delayed.
+ */
 #define QI_TIME_US_BITS 56
 #define QI_TIME_US_MASK ((UINT64_C(1) << QI_TIME_US_BITS) - 1)
 
-/* Times that never come: the message is a dead letter, for this reason. And one that always has: it
- * was taken back from there, and is delivered once more whatever made it a dead letter. */
+/* From QI_DEAD on a time never comes: the message is a dead letter, and the low 8 bits say why.
+ * QI_REDRIVEN_US is always in the past: the message was a dead letter, was taken back, and is
+ * delivered once more, whatever made it a dead letter. */
 #define QI_DEAD        (QI_TIME_US_MASK - 0xFF)
 #define QI_REDRIVEN_US 1u
-/* Times below are not those of a message: 1, and 2 when it was delivered. */
+/* The lowest time that a caller can give: 1 marks a redriven message, 2 one that was delivered
+ * since. */
 #define QI_FIRST_US    3u
 
 static inline bool qi_time_is_dead(uint64_t time) {
     return (time & QI_TIME_US_MASK) >= QI_DEAD;
 }
 
-/* Lanes of delayed messages: 256 by the half hour in which they are due, and 256 by the minute for
- * those that are due within an hour. */
+/* The lanes of delayed messages: 256 for the half hours in which messages are due, and 256 for the
+ * minutes of the next hour. */
 #define QI_DELAY_LANES 256u
 #define QI_FAR_LANE    256u
 #define QI_NEAR_LANE   512u
@@ -219,8 +224,8 @@ static inline bool qi_time_is_dead(uint64_t time) {
 static inline uint64_t qi_time_us(uint64_t time) {
     return time & QI_TIME_US_MASK;
 }
-/* A time that a caller gives, 0 being none: what would mean something else becomes the next that is
- * a time. */
+/* A time that a caller gives; 0: none. A value that has a meaning of its own becomes the nearest
+ * value that has none. */
 static inline uint64_t qi_time_given(uint64_t us) {
     if (us < QI_FIRST_US)
         return us ? QI_FIRST_US : 0;
@@ -237,77 +242,78 @@ static inline uint32_t qi_delay_lane(uint64_t due_us, uint64_t now_us) {
 
 void qi_timers_clear(struct qi_timers *timers);
 
-/* Of a message with its segment's maps: by its lane, or in a lane of delayed ones by its time. */
+/* The priority of a message: its lane, or in a lane of delayed messages a part of its time. The
+ * segment must have maps. */
 uint32_t qi_priority_of(const struct qi_queue *queue, const struct qi_segment *segment,
                         uint32_t slot);
 
-/* Memory for `count` times of messages from `slot` on, of `in_all` that one frame has: asked for
- * before a record is appended (H20). 0 or QI_E_MEMORY. */
+/* Allocates `count` times of messages from `slot` on; the frame has `in_all` of them. Called before
+ * the record is appended (H20). 0 or QI_E_MEMORY. */
 int qi_time_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot, uint32_t count,
                  uint32_t in_all);
-/* A message that is alive and not out is delayed until then, or ready (0), by a record that is in
- * the journal. */
+/* Delays a message that is alive and not delivered, or makes it ready (time 0). The record is in
+ * the journal already. */
 void qi_time_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot, uint64_t time);
-/* A message that is held is delivered: in a lane of priorities nothing holds it afterwards,
- * whatever becomes of it. In a lane of delayed messages it goes back to its time, and one that was
- * redriven is as any other then. */
+/* A held (delayed or dead) message was delivered. In a lane of priorities it loses its time for
+ * good. In a lane of delayed messages it keeps its time for when it is given back; a redriven
+ * message is then like any other. */
 void qi_time_delivered(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
-/* A message that is held leaves, or goes out: nothing holds it any more. */
+/* A held message was acked or delivered: it is not held any more. */
 void qi_time_drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
-/* Of a segment that nobody read, no more than so many are held after all. */
+/* An unread segment keeps at most `count` held messages. */
 void qi_held_at_most(struct qi_queue *queue, struct qi_segment *segment, uint32_t count);
-/* Out no more and ready again, in its own place. */
+/* A delivered message becomes ready again, in its own place. */
 void qi_release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 
-/* In the id of an entry: any ReqId of a segment whose maps are not in memory. */
+/* Set in the id of a heap entry that stands for a whole segment whose maps are not in memory. */
 #define QI_SEGMENT_ENTRY (UINT64_C(1) << 63)
-/* Does an entry of a message still count, by itself? */
+/* Is this entry still the valid one of its message? */
 bool qi_is_claimed(struct qi_queue *queue, const struct qi_timer *timer);
 
 /* ---- due ---- */
 
-/* Entries for the cold segments of a queue that was recovered. */
+/* Makes the heap entries for the unread segments of a queue that was recovered. */
 int qi_timers_begin(struct qi_queue *queue);
-/* The delayed messages whose time has come are due; those that are due no more, because the wall
- * clock was set back, are delayed again. May read segments. 0 or an error. */
+/* Makes messages due whose time has come. Messages that are no longer due, because the wall clock
+ * was set back, are delayed again. May read segments. 0 or an error. */
 int qi_delayed_run(struct qi_queue *queue);
-/* Something is due of which that did not come to know: there was enough. */
+/* True if qi_delayed_run stopped early, because it had found enough: more messages are due. */
 bool qi_delayed_waits(const struct qi_queue *queue);
-/* The same for who may not wait: false if a segment has to be read for the next of them. */
+/* qi_delayed_run for a caller that must not wait: false if it would have to read a segment. */
 bool qi_delayed_run_now(struct qi_queue *queue);
-/* The first that is due: true and where. */
+/* The first due message. False: there is none. */
 bool qi_due_first(struct qi_queue *queue, struct qi_segment **segment, uint32_t *slot,
                   uint32_t *priority);
-/* The first is taken out of its heap, to be delivered; and: put back, if nothing came of it. */
+/* qi_due_take takes the first due message out of its heap, to be delivered. qi_due_put_back puts it
+ * back if it was not. */
 void qi_due_take(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 void qi_due_put_back(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
-/* The first that is due is put off for the rest of this look: it has expired, and nothing may be
- * changed. */
+/* Leaves the first due message out for the rest of this look: it has expired, and the caller may
+ * not change anything. */
 void qi_due_put_off(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 
 /* ---- timers_heads ---- */
 
-/* Those that are due in the order in which they leave a full queue. Makes that order: 0 or
- * QI_E_MEMORY. */
+/* Sorts the due messages into the order in which a full queue drops them. 0 or QI_E_MEMORY. */
 int qi_due_heads_make(struct qi_queue *queue);
-/* A message became due, or did not leave after all. If there is no memory, the order is made anew
- * when it is needed. */
+/* Adds a message that became due, or that was taken and not dropped. Without memory the order is
+ * sorted anew when it is needed. */
 void qi_due_heads_add(struct qi_queue *queue, const struct qi_segment *segment, uint32_t slot);
-/* Takes the first of the priorities below that one; *head is the one that was taken before. False:
+/* Takes the first message of a priority below `below`. *head is the one taken before it. False:
  * there is none. */
 bool qi_due_heads_take(struct qi_queue *queue, uint32_t below, struct qi_timer *head);
 
 /* ---- leases ---- */
 
-/* Memory for one of `count` leases that begin together; then, the message being out, until when it
- * is. */
+/* qi_lease_room allocates one of `count` leases that begin together. qi_lease_set sets when the
+ * lease of a delivered message ends. */
 int qi_lease_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                   uint32_t count);
 void qi_lease_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                   uint64_t until_us);
 
-/* Ends the leases that are over; every verb does, so that nobody settles what is not his any
- * more. */
+/* Ends the leases that are over. Every verb calls this first, so that no consumer settles a message
+ * after its lease has ended. */
 void qi_leases_run_due(struct qi_queue *queue);
 static inline void qi_leases_run(struct qi_queue *queue, const struct qi_timers *timers) {
     if (__builtin_expect(timers->leases.count != 0, 0))
@@ -316,28 +322,29 @@ static inline void qi_leases_run(struct qi_queue *queue, const struct qi_timers 
 
 /* ---- timers_cold ---- */
 
-/* The maps of a segment leave the memory; one entry stands for its delayed messages. */
+/* Frees the maps of a segment. One heap entry then stands for all its delayed messages. */
 void qi_cool(struct qi_queue *queue, struct qi_segment *segment);
 
-/* The earliest time of what is held, or will be at the next open; UINT64_MAX: nothing is. Of a
- * segment with its maps. */
+/* The earliest time of the messages that are held, or will be held after the next open; UINT64_MAX:
+ * there are none. The segment must have maps. */
 uint64_t qi_segment_due_us(const struct qi_queue *queue, const struct qi_segment *segment);
-/* Heaps that are mostly out of date are made anew. O(their size), when half as much is out of date
- * as counts. */
+/* Rebuilds a heap once it has half as many outdated entries as valid ones. Cost: O(size of the
+ * heap). */
 void qi_timers_tidy(struct qi_queue *queue);
 
-/* A segment that is not in memory has one entry for all its messages. */
+/* True if one heap entry stands for all delayed messages of the segment, because its maps are not
+ * in memory. */
 static inline bool qi_waits_as_whole(const struct qi_segment *segment) {
     return segment->delayed > 0 && !(segment->hot && segment->hot->loaded);
 }
 
 /* ---- expiry ---- */
 
-/* A message in it expires then (not 0). */
+/* Notes that a message of the segment expires at this time (not 0). */
 void qi_segment_expires(struct qi_queue *queue, struct qi_segment *segment, uint64_t expiry_us);
 
-/* A message of the queue expires then: the bounds of the queue and of its store are not above
- * that. */
+/* Notes that a message of the queue expires at this time: lowers the earliest expiry of the queue
+ * and of its store. */
 void qi_queue_expires(struct qi_queue *queue, uint64_t expiry_us);
 
 static inline void qi_lower(uint64_t *bound, uint64_t expiry_us) {
@@ -345,33 +352,33 @@ static inline void qi_lower(uint64_t *bound, uint64_t expiry_us) {
         *bound = expiry_us;
 }
 
-/* The rules of the queue are known from now on. */
+/* The settings of the queue have become known. */
 void qi_expire_rules(struct qi_queue *queue);
 
-/* A message came back to a segment with `expired_out`: it is looked at again. */
+/* A message was given back in a segment with `expired_out`: the segment is looked at again. */
 void qi_expire_came_back(struct qi_queue *queue, struct qi_segment *segment);
 
 /* ---- warm ---- */
 
-/* A segment in which nothing is dirty or out: its maps are wanted soon all the same. */
+/* True if the maps of a segment without dirty or delivered messages will be needed soon. */
 bool qi_is_wanted_soon(struct qi_queue *queue, const struct qi_segment *segment, uint64_t now);
 
 #define QI_SOON_US (UINT64_C(60) * 1000000) /* messages that are due by then stay in memory */
 
-/* Its maps leave the memory, if nobody uses them. */
+/* Frees the maps of the segment if they are not in use. */
 bool qi_cool_if_unused(struct qi_queue *queue, struct qi_segment *segment);
 
 /* ---- segment ---- */
 
-/* The three changes of state, after the journal has the record (H20). */
+/* The three changes of state. Each comes after its record is in the journal (H20). */
 void qi_segment_publish(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                         uint32_t loc, uint32_t sum, bool transient);
 void qi_segment_deliver(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 void qi_segment_ack(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 
-/* The same for `count` slots that follow each other and have nothing special, word by word:
- * published for the first time; or published and not acked before, with no body in the message
- * store, not transient, not out. */
+/* The same for `count` adjacent plain slots, a word at a time. Plain to publish: never published
+ * before. Plain to deliver or ack: published, not acked, no body in the message store, not
+ * transient, not delivered. */
 void qi_segment_publish_range(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                               uint32_t count, uint32_t loc, const uint8_t *records,
                               uint32_t stride);
@@ -383,59 +390,57 @@ void qi_segment_ack_range(struct qi_queue *queue, struct qi_segment *segment, ui
 
 /* ---- segment_file ---- */
 
-/* The publish record of a slot, valid until the next call for this queue. QI_E_CORRUPT: what stands
- * there is not the record that was valid before. */
+/* The publish record of a slot, valid until the next call for this queue. QI_E_CORRUPT: the bytes
+ * are no longer those of the record that was checked before. */
 int qi_segment_record(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                       const struct qi_published **record);
 
-/* Whether qi_segment_record would find that record in memory, without reading a file. */
+/* True if qi_segment_record needs no file for this record. */
 bool qi_segment_at_hand(const struct qi_queue *queue, const struct qi_segment *segment,
                         uint32_t slot);
 
-/* What was read of its file is not the file any more. */
+/* Forgets what was read of the segment's file, because the file has changed. */
 void qi_segment_forget_file(struct qi_queue *queue, struct qi_segment *segment);
-/* Opens the file for reading and checks its header: a handle (>= 0) and the seed of its frames, or
- * an error. */
+/* Opens the file for reading and checks its header. Returns a handle (>= 0), with the seed of the
+ * file's frames, or an error. */
 int qi_segment_open(struct qi_queue *queue, const struct qi_segment *segment, uint32_t *seed);
 
 /* ---- segment_load ---- */
 
-/* Reads the file's entries into the maps, once. Damage is isolated frame by frame, reported in the
- * store's findings and the counters follow what was found. Cost: reads the file once, O(its
- * size). */
+/* Reads the file's entries into the maps, once. A damaged frame is left out and reported in the
+ * store's findings; the counters follow what was found. Cost: reads the whole file once. */
 int qi_segment_load(struct qi_queue *queue, struct qi_segment *segment);
 
-/* So many living messages are in it, whatever was said before. */
+/* Sets the number of living messages of the segment to what was found. */
 void qi_segment_found(struct qi_queue *queue, struct qi_segment *segment, uint32_t unacked,
                       uint32_t transient);
 
 /* ---- segment_uses ---- */
 
-/* The references of a cold segment, its bytes and its bound of expiry, from its last summary; reads
- * one frame. 0 or an error; `uses` is malloc'd. */
+/* The references of an unread segment, its bytes and its earliest expiry, from its last summary.
+ * Reads one frame. 0 or an error; the caller frees `uses`. */
 int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
                        struct qi_file_use **uses, uint32_t *count, uint32_t *transient);
 
-/* The references of any segment, hot or cold; exact. Its bound of expiry is known then. `uses` is
- * malloc'd. */
+/* The exact references of any segment. Afterwards its earliest expiry is known, too. The caller
+ * frees `uses`. */
 int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct qi_file_use **uses,
                     uint32_t *count);
-/* The same for who wants only what the summary says of the segment itself: its bytes, its bound of
- * expiry. */
+/* The same without the references: only the bytes and the earliest expiry of the segment. */
 int qi_segment_read_summary(struct qi_queue *queue, struct qi_segment *segment);
 
 /* ---- bytes ---- */
 
-/* How many bytes of headers and bodies wait: for queues that are measured (bytes.c), and at no cost
- * for others. */
+/* How many bytes of headers and bodies are waiting. Only measured queues (bytes.c) know it; for the
+ * others this costs nothing. */
 
-/* Headers and body of a publish record, wherever they stand. */
+/* The size of headers and body of a published message, embedded or in the message store. */
 static inline uint32_t qi_payload_of(const struct qi_fields *fields) {
     return qi_msg_id_is_set(fields->msg_id) ? qi_payload_length(qi_get_msg_id(fields->msg_id))
                                             : fields->embedded;
 }
 
-/* The size of a message, as long as its segment has maps. */
+/* The size of a message. Its segment must have maps. */
 static inline uint32_t qi_size_of(const struct qi_segment *segment, uint32_t slot) {
     return qi_slots_of(segment->hot, slot)->size[slot & 63];
 }
@@ -446,15 +451,15 @@ static inline void qi_count_bytes(struct qi_queue *queue, struct qi_segment *seg
     queue->store->bytes += (uint64_t)by;
 }
 
-/* So many wait in the segment, whatever was said before. */
+/* Sets the bytes that wait in the segment to what was found. */
 static inline void qi_bytes_found(struct qi_queue *queue, struct qi_segment *segment,
                                   uint64_t bytes) {
     if (queue->measured)
         qi_count_bytes(queue, segment, (int64_t)(bytes - segment->bytes));
 }
 
-/* A message comes, its maps being there; it leaves; it becomes a dead letter; it is none any
- * more. */
+/* A message comes (its segment has maps): qi_bytes_come. It leaves or becomes a dead letter:
+ * qi_bytes_go. A dead letter is taken back: qi_bytes_return. */
 static inline void qi_bytes_come(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                                  uint32_t bytes) {
     if (__builtin_expect(!queue->measured, 1))
@@ -472,28 +477,27 @@ static inline void qi_bytes_return(struct qi_queue *queue, struct qi_segment *se
         qi_count_bytes(queue, segment, qi_size_of(segment, slot));
 }
 
-/* What waits in a segment with its maps, of a queue that is measured. */
+/* The bytes that wait in a segment. The segment must have maps, and the queue must be measured. */
 uint64_t qi_bytes_in_maps(struct qi_queue *queue, const struct qi_segment *segment);
-/* The same, each message asked anew. 0 or an error: a record cannot be read. */
+/* The same, counted from the record of each message. 0, or an error if a record cannot be read. */
 int qi_bytes_recount(struct qi_queue *queue, struct qi_segment *segment, uint64_t *bytes);
 
 /* ---- measure ---- */
 
-/* From now on the queue is measured. 0 or an error, and then it is not. Cost: the last summary of
- * each segment; those that are in memory, and those of which the summary does not know it, are
- * read. */
+/* Begins to measure the queue. On an error the queue stays unmeasured. Cost: reads the last summary
+ * of each segment, and the records of segments that are in memory or whose summary has no sizes. */
 int qi_bytes_begin(struct qi_queue *queue);
 
 /* ---- moments ---- */
 
-/* When the oldest message that waits was published, at the latest, by the steady clock; UINT64_MAX:
+/* An upper bound of when the oldest waiting message was published, by the steady clock; UINT64_MAX:
  * no message waits. */
 uint64_t qi_age_oldest(struct qi_queue *queue, uint64_t now);
 
-/* What is published in the queue was published before now: noted with each sync, and when the
- * journals change places. */
+/* Notes the time: everything that is in the queue now was published earlier. Called with each sync,
+ * and when the journals change places. */
 void qi_age_note(struct qi_queue *queue);
-/* The journals are about to change places: what they tell of the heads is noted. */
+/* The journals are about to change places: keeps what they say of the age of the first messages. */
 void qi_age_keep(struct qi_queue *queue);
 
 #endif

@@ -51,75 +51,76 @@ struct qi_journal {
 
 const char *qi_journal_name(uint64_t epoch);
 
-/* Begins an epoch in an open tape that holds nothing of value: header copies, then the caller
- * appends the MANIFEST. */
+/* Begins an epoch in an open tape that holds nothing of value: writes both copies of the header.
+ * The caller then appends the MANIFEST. */
 int qi_journal_begin(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch,
                      uint32_t version, uint64_t now_us);
 
-/* Reads the header of an open tape: true, the epoch and journal->version if one copy is valid.
- * `damaged` tells that the other holds neither a header nor zeros. Whether that version is known is
- * for the caller to say. */
+/* Reads the header of an open tape. True if one copy is valid; sets the epoch and journal->version.
+ * `damaged`: the other copy holds neither a header nor zeros. The caller decides whether it knows
+ * that version. */
 bool qi_journal_read_header(struct qi_journal *journal, const uint8_t *identity, uint64_t *epoch,
                             bool *damaged);
-/* The highest offset that a MARK or CLOSE says was durable, 0: none does; or -errno. Loads what it
- * looks at, from the end of the file down to the last one, to *from. */
+/* Finds the highest offset that a MARK or CLOSE states as durable (0: there is none). Searches back
+ * from the end of the file and loads what it searches, down to *from. 0 or -errno. */
 int qi_journal_last_mark(struct qi_journal *journal, uint64_t *mark, uint64_t *from);
-/* Where the valid frames end that begin there; what they are in is loaded. */
+/* The end of the run of valid frames that begins at `offset`. Those bytes must be loaded. */
 uint64_t qi_journal_walk_from(const struct qi_journal *journal, uint64_t offset);
-/* 1: there are only zeros from `end` on; 0; or -errno. Loads what it looks at: up to the first
- * piece with something else. */
+/* 1 if there are only zeros from `end` on, 0 if not, or -errno. Loads what it reads, up to the
+ * first piece with other bytes. */
 int qi_journal_ends_with_zeros(struct qi_journal *journal, uint64_t end);
-/* Wipes the headers of a journal whose epoch is flushed: if both copies of the current one were
- * damaged later, this one must not pass for the truth. */
+/* Wipes the headers of a journal whose epoch is flushed. Otherwise this journal would pass for the
+ * current one if both headers of that were damaged later. */
 int qi_journal_retire(struct qi_journal *journal);
-/* The same for one that is kept as history: another magic instead of zeros. */
+/* The same for a journal that is kept as history: it gets another magic instead of zeros. */
 int qi_journal_put_away(struct qi_journal *journal);
-/* Recovery found the header in one copy only (a power cut came between them): writes the other anew
- * (H6). */
+/* Writes the second copy of the header if recovery found only one, because a power cut came between
+ * them (H6). */
 int qi_journal_mend(struct qi_journal *journal, const uint8_t *identity);
 void qi_journal_use(struct qi_journal *journal, const uint8_t *identity, uint64_t epoch);
 
-/* Makes room for a frame with that payload and says where the payload goes. If a sync came since
- * the last MARK, appends one first; but for that nothing is changed before _append. An `urgent`
- * frame (ack, flush) may use the space that publishes must leave free. Returns 0 or -errno. */
+/* Makes room for a frame with that payload and sets *at to where the payload goes. If there was a
+ * sync since the last MARK, appends a MARK first; nothing else changes before qi_journal_append. An
+ * `urgent` frame (ack, flush) may use the space that publishes must leave free. 0 or -errno. */
 int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, uint8_t **at);
-/* Appends a MARK if more is durable than the last MARK says. A MARK is a help: where there is no
- * room for it, it is left out. 0 or -errno. */
+/* Appends a MARK if more is durable than the last MARK states. Without room it is left out, since a
+ * MARK only helps. 0 or -errno. */
 int qi_journal_mark(struct qi_journal *journal);
 
-/* What a journal that was opened again has, up to its tail, is in memory. Called before any of it
- * is read. 0 or -errno. */
+/* Loads a journal that was opened again, up to its tail. Called before any of it is read. 0 or
+ * -errno. */
 int qi_journal_load_cold(struct qi_journal *journal);
 static inline int qi_journal_warm(struct qi_journal *journal) {
     return __builtin_expect(journal->cold, 0) ? qi_journal_load_cold(journal) : 0;
 }
 
-/* Seals the frame whose payload was written at `at`. On an error the journal is as it was
- * before. */
+/* Seals the frame whose payload was written at qi_journal_room's *at. On an error the journal is
+ * unchanged. */
 int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length);
 
-/* Room that only the frames of an open and a close use: a disk that others have filled must not
- * keep a queue from being opened. */
+/* Room that only the frames of an open and a close may use, so that a queue can be opened on a disk
+ * that others have filled. */
 #define QI_JOURNAL_SPARE 1024u
 
-/* How much of the file a cut there keeps: whole pages, and in them the zeros behind the end. */
+/* The size of the file after a cut at `end`: whole pages, with room for the zeros behind the end.
+ */
 static inline uint64_t qi_journal_size_cut_at(uint64_t end) {
     return (end + QI_JOURNAL_SPARE + QI_FRAME_HEADER + 4095) & ~UINT64_C(4095);
 }
 
-/* Zeros behind `end`, and what lies further behind is given up. The file keeps whole pages, so that
- * a size that is none says that somebody else cut it: no power cut leaves that. */
+/* Writes zeros behind `end` and gives up the rest of the file. The file keeps whole pages. So a
+ * size that is not whole pages shows that something else cut the file: no power cut leaves that. */
 int qi_journal_cut(struct qi_journal *journal, uint64_t end);
-/* The same with so many bytes of room for acks, if the disk has them. */
+/* The same, and keeps `room` bytes for acks if the disk has them. */
 int qi_journal_cut_with_room(struct qi_journal *journal, uint64_t end, uint64_t room);
 
-/* The same at its end, for who appends nothing any more. A file that is hardly longer, and has
- * zeros there, stays as it is. */
+/* The same at the journal's own end, when nothing more will be appended. A file that is only a
+ * little longer, with zeros there, stays as it is. */
 int qi_journal_end_file(struct qi_journal *journal, uint64_t room);
 
-/* Zeros behind `end`, durably, before anything is appended: frames behind a hole must not come back
- * (H4), and a power cut could keep the append without them. The file keeps its size if that is not
- * much more; next time it does not, if they are all there. */
+/* Writes zeros behind `end`, durably, before anything is appended (H4): otherwise a power cut could
+ * keep the append and lose the zeros, and frames behind a hole would come back. The file keeps its
+ * size unless it is much longer, or has only zeros there already. */
 int qi_journal_cut_tail(struct qi_journal *journal, uint64_t end);
 
 #define QI_MARK_SIZE (QI_FRAME_HEADER + 16u)
@@ -146,14 +147,14 @@ struct qi_scan {
     uint32_t lowest_body; /* message file that its records name, by the replay; UINT32_MAX: none */
 };
 
-/* Checks every frame once and finds the end, as if the file had at most `size` bytes. Cost: one
- * checksum over its bytes. */
+/* Checks each frame once and finds the end, as if the file had at most `size` bytes. Cost: one
+ * checksum over these bytes. */
 void qi_journal_scan(const struct qi_journal *journal, uint64_t size, struct qi_scan *scan);
-/* medium.c: the same for all of a file that was synced, and of which no more than the header was
- * read. What no MARK vouches for is read from the medium. 0 or -errno. */
+/* medium.c: the same for the whole of a file that was synced, and of which only the header was read
+ * so far. Bytes behind the last MARK are read from the medium. 0 or -errno. */
 int qi_journal_scan_medium(struct qi_journal *journal, struct qi_scan *scan);
-/* The same for a journal whose first frame is not valid although it was durable: that is damage,
- * not a torn tail. */
+/* The same for a journal whose first frame was durable and is not valid: that is damage, not a torn
+ * tail. */
 void qi_journal_scan_behind(const struct qi_journal *journal, struct qi_scan *scan);
 
 /* The next valid frame at or behind *offset and below end, stepping over damage that the scan
@@ -163,12 +164,13 @@ void qi_journal_scan_behind(const struct qi_journal *journal, struct qi_scan *sc
 bool qi_journal_next(const struct qi_journal *journal, struct qi_scan *scan, uint64_t *offset,
                      struct qi_frame *frame);
 
-/* What the file has of a journal that was opened again, from one frame to another: 0, or -errno. */
+/* Checks that the file has the valid frames between two offsets, for a journal that was opened
+ * again. 0 or -errno. */
 int qi_files_prove(struct qi_journal *journal, const uint8_t *identity, uint64_t from, uint64_t to);
 
 /* ---- control ---- */
 
-/* The next ReqId, if this is a CLOSE that can be read. */
+/* True for a readable CLOSE; sets the next ReqId. */
 bool qi_read_close(const struct qi_frame *frame, uint64_t *next);
 
 /* MANIFEST, SESSION and CLOSE frames. */
@@ -204,25 +206,26 @@ struct qi_walk {
     uint64_t start; /* of the first frame */
 };
 
-/* False: neither a journal nor a segment, its header is damaged, or (walk->version says it) of a
- * newer format. */
+/* False: the bytes are neither a journal nor a segment, the header is damaged, or the format is
+ * newer (walk->version says which). */
 bool qi_walk_begin(struct qi_walk *walk, const void *bytes, uint64_t size);
-/* Why it cannot be walked, as an error of ours. */
+/* The error that says why qi_walk_begin refused. */
 int qi_walk_refused(const struct qi_walk *walk);
-/* Then the frames may tell: with what checksum two of them in a row agree. O(size). */
+/* Begins without a valid header: looks for a seed with which two frames in a row are valid.
+ * O(size). */
 bool qi_walk_begin_headless(struct qi_walk *walk);
 
-/* The frame at `at`. `inside`: how much of it was read before; if that is not 0 its checksum was
- * checked then, and is not again: it may hold a million records. */
+/* Reads the frame at `at`. `inside` is how much of the frame was read before. If it is not 0, the
+ * checksum was verified then, and is not verified again: a frame may hold a million records. */
 enum qi_frame_state qi_walk_frame(const struct qi_walk *walk, uint64_t at, uint64_t inside,
                                   struct qi_frame *frame);
 
 /* ---- index_files ---- */
 
-/* The journals and segments of a store as bytes, without the store: for who reads thousands of
- * stores. */
+/* Reads journals and segments as bytes without opening the store, for callers that read thousands
+ * of stores. */
 
-/* The same as qi_index_files_new, on any disk; the disk outlives it. */
+/* qi_index_files_new on any disk. The disk must outlive the result. */
 qi_index_files *qi_index_files_new_on(struct qi_disk *disk);
 
 #endif
