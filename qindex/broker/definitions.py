@@ -1,7 +1,8 @@
 """Exchanges, queues and bindings as entries of a catalog, and back.
 
-The keys are `exchange/<name>`, `queue/<name>` and `binding/<what it joins>`; a value is a table of
-AMQP, which keeps the types of the arguments.
+The keys are `exchange/<name>`, `queue/<name>` and `binding/<what it joins>`, and `arriving/<name>`
+for a queue whose messages a rescue has not brought yet; a value is a table of AMQP, which keeps the
+types of the arguments.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from qindex.broker.arriving import Arrival
 from qindex.broker.errors import Refused
 from qindex.broker.exchanges import QUEUE, Binding, Destination, Exchange, make_exchange
 from qindex.field_table import decode_table, encode_table
@@ -32,23 +34,47 @@ def canonical(arguments: dict[str, Any]) -> str:
     return hashlib.blake2b(table, digest_size=16).hexdigest()
 
 
-def of_exchange(exchange: Exchange) -> Changes:
+def exchange_entry(
+    name: str, kind: str, *, auto_delete: bool, internal: bool, arguments: dict[str, Any]
+) -> Changes:
     table = {
-        "kind": exchange.kind,
-        "auto_delete": exchange.auto_delete,
-        "internal": exchange.internal,
-        "arguments": exchange.arguments,
+        "kind": kind,
+        "auto_delete": auto_delete,
+        "internal": internal,
+        "arguments": arguments,
     }
-    return {f"exchange/{exchange.name}": encode_table(table)}
+    return {f"exchange/{name}": encode_table(table)}
+
+
+def of_exchange(exchange: Exchange) -> Changes:
+    return exchange_entry(
+        exchange.name,
+        exchange.kind,
+        auto_delete=exchange.auto_delete,
+        internal=exchange.internal,
+        arguments=exchange.arguments,
+    )
 
 
 def gone_exchange(exchange: Exchange) -> Changes:
     return {f"exchange/{exchange.name}": None} if exchange.durable else {}
 
 
+def queue_entry(name: str, *, auto_delete: bool, arguments: dict[str, Any]) -> Changes:
+    return {f"queue/{name}": encode_table({"auto_delete": auto_delete, "arguments": arguments})}
+
+
 def of_queue(queue: Queue) -> Changes:
-    table = {"auto_delete": queue.auto_delete, "arguments": queue.arguments}
-    return {f"queue/{queue.name}": encode_table(table)}
+    return queue_entry(queue.name, auto_delete=queue.auto_delete, arguments=queue.arguments)
+
+
+def arriving_entry(name: str, count: int) -> Changes:
+    """The messages of this queue, so many, are still being copied from somewhere else."""
+    return {f"arriving/{name}": encode_table({"count": count})}
+
+
+def gone_arriving(name: str) -> Changes:
+    return {f"arriving/{name}": None}
 
 
 def gone_queue(queue: Queue) -> Changes:
@@ -72,6 +98,10 @@ def gone_binding(binding: Binding) -> Changes:
 def restore(vhost: VHost, catalog: Catalog) -> None:
     """Make what the catalog has. What cannot be made is logged, and stays in the catalog."""
     entries = list(catalog.items())
+    for key, value in entries:
+        if key.startswith("arriving/"):
+            count: Any = decode_table(value)["count"]
+            vhost.arriving[key.partition("/")[2]] = Arrival(count)
     for kind, make in (("exchange", _restore_exchange), ("queue", _restore_queue)):
         for key, value in entries:
             if key.startswith(f"{kind}/"):

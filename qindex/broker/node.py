@@ -35,8 +35,8 @@ class Node:
 
     `directory` is None for a node in memory. A new node gets one user and one virtual host: guest,
     whose password is guest and who can only connect from this machine, and "/"; or those that
-    `environment` names. Raises NotAStore if the directory holds something else, and StoreLocked if
-    it is served already.
+    `environment` names. With `is_rescue` a new node stays empty, and a rescue fills it. Raises
+    NotAStore if the directory holds something else, and StoreLocked if it is served already.
     """
 
     def __init__(
@@ -45,12 +45,14 @@ class Node:
         scheduler: Scheduler,
         run: Runner,
         environment: Mapping[str, str],
+        *,
+        is_rescue: bool = False,
     ) -> None:
         self.directory = None if directory is None else Path(directory)
         self.on_failure: Callable[[BaseException], None] | None = None
         self._scheduler = scheduler
         self._run = run
-        self._stores: dict[str, qindex.Store] = {}
+        self.stores: dict[str, qindex.Store] = {}
         self._open: dict[str, VHost] = {}
         self._store: qindex.Store | None = None
         catalog: Catalog = MemoryCatalog()
@@ -63,8 +65,9 @@ class Node:
         self.entries = dict(catalog.items())
         self.epoch = 0  # of the entries: it grows with each change
         self.users = Users(lambda: self.entries, self.change)
-        if not self.entries:
-            self._begin(environment)
+        self.is_open = True
+        if not self.entries and not is_rescue:
+            self.change(first_entries(environment))
         self._remove_deleted()
 
     @staticmethod
@@ -80,16 +83,6 @@ class Node:
                 f"{str(directory)!r} holds other files ({min(others)!r}): name a new or empty "
                 "directory, or one that was served before"
             )
-
-    def _begin(self, environment: Mapping[str, str]) -> None:
-        user, vhost = environment.get(USER, GUEST), environment.get(VHOST, "/")
-        self.change(
-            {
-                **Users.entry(user, environment.get(PASSWORD, GUEST), ["administrator"]),
-                **Users.permission_entry(vhost, user, EVERYTHING),
-                f"vhost/{vhost}": encode_table({"id": "0"}),
-            }
-        )
 
     def change(self, changes: dict[str, bytes | None]) -> None:
         """Change entries of the catalog: users, permissions, virtual hosts. Durable then."""
@@ -121,7 +114,7 @@ class Node:
         else:
             path = self.directory / "vhosts" / self._id(name)
             store = qindex.open(path, format=STORE_FORMAT, expire=False)
-            self._stores[name] = store
+            self.stores[name] = store
             commit = GroupCommit(store.sync, self._run)
             commit.on_failure = self._failed
             found = VHost(name, self._scheduler, store, commit)
@@ -150,7 +143,7 @@ class Node:
         self.change(
             {**self.users.gone_permissions(name), f"vhost/{name}": None, f"deleted/{number}": b""}
         )
-        opened, store = self._open.pop(name, None), self._stores.pop(name, None)
+        opened, store = self._open.pop(name, None), self.stores.pop(name, None)
         if opened is not None:
             if opened.commit is not None:
                 opened.commit.close()
@@ -183,11 +176,12 @@ class Node:
 
     def close(self) -> None:
         """Stop all virtual hosts and close their stores. Raises StoreFailed, as Store.close()."""
+        self.is_open = False
         for vhost in self._open.values():
             if vhost.commit is not None:
                 vhost.commit.close()
             vhost.close()
-        stores = [*self._stores.values(), self._store]
+        stores = [*self.stores.values(), self._store]
         failed: BaseException | None = None
         for store in stores:
             try:
@@ -198,3 +192,16 @@ class Node:
         self._open.clear()
         if failed is not None:
             raise failed
+
+
+def first_entries(
+    environment: Mapping[str, str], vhosts: list[str] | None = None
+) -> dict[str, bytes | None]:
+    """The user and the virtual host of a new node; with `vhosts`, the user of these."""
+    user, vhost = environment.get(USER, GUEST), environment.get(VHOST, "/")
+    entries = Users.entry(user, environment.get(PASSWORD, GUEST), ["administrator"])
+    for each in [vhost] if vhosts is None else vhosts:
+        entries |= Users.permission_entry(each, user, EVERYTHING)
+    return (
+        entries if vhosts is not None else {**entries, f"vhost/{vhost}": encode_table({"id": "0"})}
+    )

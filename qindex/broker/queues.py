@@ -23,7 +23,6 @@ TURN_MAX: Final = 512  # messages that a queue delivers before others have their
 TIMER_SECONDS_MAX: Final = 3600.0
 RETRY_SECONDS: Final = 1.0  # after the disk has failed to read
 
-
 log: Final = logging.getLogger("qindex.broker")
 
 
@@ -90,6 +89,7 @@ class Queue:
         self.unacked = 0
         self.consumers: dict[Consumer, None] = {}
         self.deleted = False
+        self.paused = False  # nothing is delivered, and nothing expires
         # What to do with messages that leave otherwise than by an ack, and with the queue itself.
         # Set by the vhost.
         self.on_dead: Callable[[Queue, list[Entry], str], None] = lambda queue, entries, why: None
@@ -112,6 +112,12 @@ class Queue:
 
     def __bool__(self) -> bool:
         return True
+
+    def arrived(self, backlog: Backlog) -> None:
+        """All messages of a queue that was paused are in: this is where they are."""
+        self.backlog, self.paused, self._expiring = backlog, False, True
+        self._bytes = backlog.ready_bytes() if self.limits.max_bytes is not None else 0
+        self.wake()
 
     # --- messages in ---------------------------------------------------------------------------
 
@@ -259,7 +265,7 @@ class Queue:
 
     def _turn(self) -> None:
         self._woken = False
-        if self.deleted:
+        if self.deleted or self.paused:
             return
         try:
             if self._pump(now_us()):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from qindex.broker import definitions
+from qindex.broker.arriving import Arrival, NotIn
 from qindex.broker.catalog import Catalog
 from qindex.broker.errors import AccessRefused, Locked, NotFound, Precondition
 from qindex.broker.exchanges import (
@@ -28,6 +30,8 @@ class Topology:
         self.name = name
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
+        self.arriving: dict[str, Arrival] = {}  # queues that a rescue is still bringing
+        self.on_wanted: Callable[[str], None] = lambda name: None  # somebody waits for one of them
         self._catalog = catalog
         self._router = Router(self.exchanges)
         self._bound_to: dict[Destination, dict[Binding, None]] = {}
@@ -64,6 +68,16 @@ class Topology:
                 "value does not match that of the original declaration."
             )
         return found
+
+    def check_arrived(self, name: str) -> None:
+        """Raise NotIn while the messages of this queue are coming; Precondition if they do not."""
+        found = self.arriving.get(name)
+        if found is None:
+            return
+        if found.failed:
+            raise Precondition(f"{self.describe('queue', name)} is not served: {found.failed}")
+        self.on_wanted(name)
+        raise NotIn
 
     def check_not_default(self, name: str) -> None:
         if not name:

@@ -14,6 +14,7 @@ from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING, Any, Final
 
 from qindex.broker import definitions
+from qindex.broker.arriving import ArrivingBacklog
 from qindex.broker.backlog import Backlog, Entry, MemoryBacklog
 from qindex.broker.catalog import MemoryCatalog, StoreCatalog
 from qindex.broker.dead_letters import dead_letter, is_in_a_circle
@@ -66,6 +67,7 @@ class VHost(Topology):
         super().__init__(name, MemoryCatalog() if store is None else StoreCatalog(store))
         self.commit = commit
         self.dead_dropped = 0  # dead letters that no queue took, or that went in a circle
+        self._dead_waiting: list[tuple[Queue, list[Entry], str]] = []  # for a queue to be in
         self._scheduler = scheduler
         self._store = store
         definitions.restore(self, self._catalog)
@@ -124,10 +126,38 @@ class VHost(Topology):
     def restore_queue(self, name: str, *, auto_delete: bool, arguments: dict[str, Any]) -> None:
         """A queue that the catalog has, with the messages that it had."""
         limits = limits_of(arguments, self.describe("queue", name))
-        backlog = MemoryBacklog() if self._store is None else DurableBacklog(self._store, name)
+        arrival = self.arriving.get(name)
+        backlog: Backlog
+        if arrival is not None:
+            backlog = ArrivingBacklog(arrival.count)
+        elif self._store is None:
+            backlog = MemoryBacklog()
+        else:
+            backlog = DurableBacklog(self._store, name)
         options: dict[str, Any] = {"durable": True, "auto_delete": auto_delete, "owner": None}
         queue = Queue(name, backlog, limits, self._scheduler, arguments=arguments, **options)
+        queue.paused = arrival is not None
         self.add_queue(queue)
+
+    def arrived(self, name: str) -> None:
+        """All messages of a queue that was arriving are in the store, and synced: it is served."""
+        if self._store is None:
+            raise RuntimeError("nothing arrives in memory")
+        self._catalog.apply(definitions.gone_arriving(name))
+        del self.arriving[name]
+        self.queues[name].arrived(DurableBacklog(self._store, name))
+        waiting, self._dead_waiting = self._dead_waiting, []
+        for queue, _, _ in waiting:
+            queue.paused = False
+            queue.wake()
+        for queue, entries, why in waiting:
+            self._dead(queue, entries, why)  # which may pause it again
+
+    def leave_out(self, name: str) -> None:
+        """A queue that was arriving does not come: it goes."""
+        self._catalog.apply(definitions.gone_arriving(name))
+        del self.arriving[name]
+        self._delete(self.queues[name])
 
     def add_queue(self, queue: Queue) -> None:
         queue.on_dead = self._dead
@@ -200,8 +230,12 @@ class VHost(Topology):
     # --- messages ------------------------------------------------------------------------------
 
     def publish(self, message: Message, exchange: Exchange) -> Outcome:
-        """Put a message into all queues that the exchange leads to."""
-        return self._put(message, self._router.queues_of(exchange, message))
+        """Put a message into all queues that the exchange leads to. NotIn: one is not there yet."""
+        names = self._router.queues_of(exchange, message)
+        if self.arriving:
+            for name in names:
+                self.check_arrived(name)
+        return self._put(message, names)
 
     def _put(self, message: Message, names: tuple[str, ...] | list[str]) -> Outcome:
         outcome = Outcome()
@@ -223,6 +257,10 @@ class VHost(Topology):
         The queue's store keeps a message until the store of its new queues has it for good, so a
         crash may leave it in both places, and never in none.
         """
+        if self.arriving and self._waits_for_arrival(queue, entries, why):
+            queue.paused = True  # so that what dies meanwhile does not fill the memory
+            self._dead_waiting.append((queue, entries, why))
+            return
         durable = False
         for entry in entries:
             durable = self._dead_one(queue, entry.message, why) or durable
@@ -236,6 +274,22 @@ class VHost(Topology):
             self.commit.join(settle)
         else:
             settle()
+
+    def _waits_for_arrival(self, queue: Queue, entries: list[Entry], why: str) -> bool:
+        """True if a dead letter may go to a queue that is not in: then all of these wait."""
+        exchange = self.exchanges.get(queue.limits.dead_exchange or "")
+        if exchange is None:
+            return False
+        key = queue.limits.dead_key
+        for entry in entries:
+            dead = entry.message if key is None else entry.message.copy(expires_us=0)
+            if key is not None:
+                dead.routing_keys = [key]
+            for name in self._router.queues_of(exchange, dead):
+                if name in self.arriving:
+                    self.on_wanted(name)
+                    return True
+        return False
 
     def _dead_one(self, queue: Queue, message: Message, why: str) -> bool:
         """Publish a dead letter; True if a sync has to cover it."""

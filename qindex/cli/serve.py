@@ -13,8 +13,13 @@ A new DIR has the user guest, with the password guest, who can connect from this
 machine only, and the virtual host "/". QINDEX_DEFAULT_USER, QINDEX_DEFAULT_PASS
 and QINDEX_DEFAULT_VHOST name others when DIR is made.
 
-exit codes: 0 it was stopped; 1 the disk failed a sync, or the end was not clean;
-2 DIR is served already or holds something else, or nothing can listen there.
+--rescue NODE serves what is in the directory of a dead RabbitMQ node: users,
+virtual hosts, exchanges, bindings, queues and messages. NODE is only read. Clients
+can connect at once; a queue is served when its messages are in.
+
+exit codes: 0 it was stopped; 1 the disk failed a sync, the end was not clean, or
+not all of NODE can be served; 2 DIR is served already or holds something else, or
+nothing can listen there.
 """
 
 from __future__ import annotations
@@ -54,6 +59,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "kill -9 (written)",
     )
     parser.add_argument(
+        "--rescue",
+        metavar="NODE",
+        help="serve what is in the directory of a dead RabbitMQ node; DIR has to be new, or begun "
+        "so before. NODE is only read",
+    )
+    parser.add_argument(
+        "--without",
+        metavar="WHAT",
+        action="append",
+        default=[],
+        help="leave out this part of NODE, which cannot be taken over: a refusal names it",
+    )
+    parser.add_argument(
         "--log",
         metavar="LEVEL",
         choices=["debug", "info", "warning", "error"],
@@ -63,6 +81,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
+    if options.rescue is not None and options.memory:
+        raise CommandError("--rescue needs a DIR: what is rescued has to survive", 2)
+    if options.without and options.rescue is None:
+        raise CommandError("--without says what --rescue leaves out: name a NODE, too", 2)
     if bool(options.directory) == options.memory:
         raise CommandError("name a DIR to keep messages in, or say --memory, not both", 2)
     host, port = _address(options.amqp)
@@ -91,19 +113,32 @@ def _loop_factory() -> Any:
 
 
 async def _serve(options: argparse.Namespace, screen: Screen, host: str, port: int) -> int:
+    from qindex.broker.rescue.rescue import Rescue, RescueRefused
     from qindex.serve.server import Server
+    from qindex.serve.sockets import bind
 
+    loop = asyncio.get_running_loop()
+    rescue = None
+    if options.rescue is not None:
+        rescue = Rescue(options.rescue, options.without, loop.call_soon_threadsafe)
     server = Server(
         None if options.memory else options.directory,
         confirm=options.confirm,
         environment=os.environ,
+        rescue=rescue,
     )
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         server.loop.add_signal_handler(number, _stop, stopped)
     try:
-        bound = await server.listen(host, port)
-        _say(options, screen, server, f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}")
+        found = bind(host, port)  # clients may connect from now on, and wait
+        try:
+            rescued = await server.begin_rescue()
+        except RescueRefused as error:
+            raise CommandError(str(error), 1) from None
+        bound = await server.accept(found)
+        address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
+        _say(options, screen, server, address, rescued)
         server.failed.add_done_callback(lambda _: stopped.set())
         await stopped.wait()
     finally:
@@ -119,7 +154,9 @@ def _stop(stopped: asyncio.Event) -> None:
     stopped.set()
 
 
-def _say(options: argparse.Namespace, screen: Screen, server: Server, address: str) -> None:
+def _say(
+    options: argparse.Namespace, screen: Screen, server: Server, address: str, rescued: str
+) -> None:
     what = "memory" if options.memory else options.directory
     promise = {
         "durable": "a confirm survives a power cut",
@@ -128,5 +165,6 @@ def _say(options: argparse.Namespace, screen: Screen, server: Server, address: s
     if options.memory:
         promise = "nothing survives the process"
     vhosts = ", ".join(server.node.vhosts)
-    screen.line(f"serving {what} on amqp://{address} (virtual hosts: {vhosts}; {promise})")
+    more = f"; {rescued}" if rescued else ""
+    screen.line(f"serving {what} on amqp://{address} (virtual hosts: {vhosts}; {promise}){more}")
     screen.out.flush()  # who has started it waits for this line

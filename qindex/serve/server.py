@@ -22,7 +22,9 @@ import qindex
 from qindex.amqp.connection import BODY_MAX
 from qindex.broker.errors import NotFound
 from qindex.broker.node import Node
+from qindex.broker.rescue.rescue import Rescue, check_whole
 from qindex.serve.session import Session
+from qindex.serve.sockets import BACKLOG, bind
 
 if TYPE_CHECKING:
     from qindex.serve.channel import Channel
@@ -60,6 +62,7 @@ class Server:
         confirm: Confirm = "durable",
         environment: Mapping[str, str] | None = None,
         body_max: int = BODY_MAX,
+        rescue: Rescue | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.confirms_are_durable = confirm == "durable"
@@ -71,8 +74,15 @@ class Server:
         self._listeners: list[asyncio.Server] = []
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="qindex-sync")
         self._stopped = False
+        self._environment = environment or {}
+        self._rescue = rescue
         try:
-            self.node = Node(directory, self.loop, self._run, environment or {})
+            is_rescue = rescue is not None
+            self.node = Node(
+                directory, self.loop, self._run, self._environment, is_rescue=is_rescue
+            )
+            if not is_rescue:
+                check_whole(self.node)
         except BaseException:
             self._pool.shutdown(wait=False)
             raise
@@ -106,16 +116,36 @@ class Server:
 
     async def listen(self, host: str, port: int) -> int:
         """Listen there; return the port, which the system has chosen if it was 0."""
-        listener = await self.loop.create_server(lambda: _Client(self), host, port, backlog=1024)
-        self._listeners.append(listener)
-        bound: int = listener.sockets[0].getsockname()[1]
+        return await self.accept(bind(host, port))
+
+    async def accept(self, sockets: list[socket.socket]) -> int:
+        """Accept clients at these sockets that listen; return the port of the first one."""
+        for each in sockets:
+            listener = await self.loop.create_server(
+                lambda: _Client(self), sock=each, backlog=BACKLOG
+            )
+            self._listeners.append(listener)
+        bound: int = sockets[0].getsockname()[1]
         return bound
+
+    async def begin_rescue(self) -> str:
+        """Take the definitions of the dead node, and begin to copy; return what to say about it.
+
+        RescueRefused, NotAStore: nothing was changed. Until it returns, clients wait.
+        """
+        if self._rescue is None:
+            return ""
+        if self._rescue.needs_source(self.node):
+            await self.loop.run_in_executor(None, self._rescue.read)
+        return self._rescue.begin(self.node, self._environment)
 
     async def stop(self) -> None:
         """Confirm what was published, tell all clients, close the stores. Bounded time."""
         if self._stopped:
             return
         self._stopped = True
+        if self._rescue is not None:
+            self._rescue.stop()
         for listener in self._listeners:
             listener.close()
         for transport in self._transports.values():

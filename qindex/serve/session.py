@@ -25,11 +25,13 @@ from qindex.amqp.events import (
 )
 from qindex.amqp.wire import WireError
 from qindex.broker import errors as broker
+from qindex.broker.arriving import NotIn
 from qindex.broker.users import Rights
 from qindex.broker.vhost import VHost
 from qindex.errors import DiskFull, QindexError, StoreFull
 from qindex.field_table import AmqpError, decode_table
 from qindex.serve import permissions
+from qindex.serve.arrivals import check_arrived
 from qindex.serve.channel import Channel
 
 if TYPE_CHECKING:
@@ -74,8 +76,9 @@ class Session:
         self._to_confirm: dict[Channel, None] = {}
         self._flushing = False
         self._events: Iterator[Any] = iter(())
-        self._held: Published | None = None  # the disk has no room for it
+        self._held: Published | Called | None = None  # the disk has no room for it, or it waits
         self._has_room = True
+        self._told_blocked = False
 
     @property
     def vhost(self) -> VHost:
@@ -141,7 +144,11 @@ class Session:
             return
         try:
             permissions.check(self.rights, channel, event.method)
+            if channel.vhost.arriving:
+                check_arrived(channel, event.method)
             channel.call(event.method)
+        except NotIn:
+            self._hold(event)
         except (broker.Refused, WireError) as error:
             self._refuse(event.channel, error, event.method)
         except QindexError as error:
@@ -153,6 +160,8 @@ class Session:
             channel.publish(event.method, event.properties, event.body)
         except (broker.Refused, WireError) as error:
             self._refuse(event.channel, error, event.method)
+        except NotIn:
+            self._hold(event)
         except (DiskFull, StoreFull) as error:
             self._block(event, error)
         except QindexError as error:
@@ -175,15 +184,22 @@ class Session:
         self._all(self.connection.fail(541, str(error), method))
         self.vhost.failed(error)
 
-    # --- a full disk ---------------------------------------------------------------------------
+    # --- what has to wait ----------------------------------------------------------------------
 
     def _block(self, event: Published, error: QindexError) -> None:
         """Stop reading from this client until there is room for its message."""
         if self._held is None:
             log.warning("%s: publishing is blocked: %s", self.peer, error)
+        if not self._told_blocked and self.connection.client_can("connection.blocked"):
+            self._told_blocked = True
+            self.connection.send(0, m.ConnectionBlocked("low on disk"))
+            self.flush_later()
+        self._hold(event)
+
+    def _hold(self, event: Published | Called) -> None:
+        """Stop reading from this client until this can be done."""
+        if self._held is None:
             self._transport.pause_reading()
-            if self.connection.client_can("connection.blocked"):
-                self.connection.send(0, m.ConnectionBlocked("low on disk"))
             self.flush_later()
         self._held, self._has_room = event, False
         self.server.loop.call_later(_RETRY_SECONDS, self._retry)
@@ -193,11 +209,12 @@ class Session:
         if event is None or self.closed:
             return
         self._has_room = True
-        self._publish(event)  # _block() says if there is still no room
+        self._on_event(event)  # _hold() says if it still cannot be done
         if not self._has_room:
             return
         self._held = None
-        if self.connection.client_can("connection.blocked"):
+        if self._told_blocked:
+            self._told_blocked = False
             self.connection.send(0, m.ConnectionUnblocked())
         self._transport.resume_reading()
         self._go_through(self._events)

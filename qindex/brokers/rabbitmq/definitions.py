@@ -39,6 +39,7 @@ class Definition:
     folder: str = ""  # of a stream: the name of its directory
     nodes: frozenset[str] = frozenset()  # of a replicated queue: the nodes that have it
     policies: list[Any] = field(default_factory=list)  # those that were in force, as terms
+    auto_delete: bool = False
 
     @property
     def has_ttl(self) -> bool:
@@ -103,9 +104,9 @@ def _operate(record: Any, verb: str, definitions: Definitions) -> None:
 
 def _write(record: Any, definitions: Definitions) -> None:
     match record:
-        case ("amqqueue", ("resource", bytes(vhost), "queue", bytes(name)), _, _, _, [*arguments],
-              *rest):  # fmt: skip
-            definition = Definition(vhost, name)
+        case ("amqqueue", ("resource", bytes(vhost), "queue", bytes(name)), _, auto_delete, _,
+              [*arguments], *rest):  # fmt: skip
+            definition = Definition(vhost, name, auto_delete=auto_delete == "true")
             definition.type = next((str(r) for r in rest if _is_type(r)), definition.type)
             definition.policies = [r for r in rest if isinstance(r, list)]
             for state in rest:

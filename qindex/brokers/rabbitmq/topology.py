@@ -49,6 +49,8 @@ class Binding:
 class Exchange:
     type: str
     arguments: Mapping[str, FieldValue]
+    auto_delete: bool = False
+    internal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

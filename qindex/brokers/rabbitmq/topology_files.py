@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from qindex.brokers.rabbitmq.definitions import read_definitions
@@ -49,11 +49,18 @@ def _leads_on(topology: Topology, place: Place, binding: Binding) -> bool:
     return place in topology.exchanges and target in there
 
 
-def _of_mnesia(tree: Tree, log: Findings) -> Topology:
-    rows: dict[str, dict[Any, Any]] = {table: {} for table in _TABLES}
-    topology = Topology(queues=read_definitions(tree, log) or {})
+def mnesia_rows(
+    tree: Tree, log: Findings, tables: Mapping[str, str]
+) -> dict[str, dict[str, Any]] | None:
+    """The records of these tables, {table: tag of its records}, each under its key's text.
+
+    None: no file of any of these tables is there.
+    """
+    rows: dict[str, dict[str, Any]] = {table: {} for table in tables}
     names = set(_names(tree))
-    files = [f"{table}.{ending}" for table in _TABLES for ending in ("DCD", "DCL")]
+    files = [f"{table}.{ending}" for table in tables for ending in ("DCD", "DCL")]
+    if not names.intersection((*files, *_LOGS)):
+        return None
     for file in (*files, *_LOGS):
         source = tree.try_open(file) if file in names else None
         if source is None:
@@ -61,9 +68,15 @@ def _of_mnesia(tree: Tree, log: Findings) -> Topology:
         with source:
             for term in log_terms(source, log):
                 for record, verb in _operations(term):
-                    _apply(rows, record, verb)
+                    _apply(rows, tables, record, verb)
+    return rows
+
+
+def _of_mnesia(tree: Tree, log: Findings) -> Topology:
+    topology = Topology(queues=read_definitions(tree, log) or {})
+    rows = mnesia_rows(tree, log, _TABLES) or {table: {} for table in _TABLES}
     parameters = rows["rabbit_runtime_parameters"]
-    topology.has_policies = bool(parameters) or "rabbit_runtime_parameters.DCD" in names
+    topology.has_policies = bool(parameters) or "rabbit_runtime_parameters.DCD" in _names(tree)
     _add_exchanges(topology, rows["rabbit_durable_exchange"].values())
     routes = rows["rabbit_durable_route"].values()
     _add_bindings(topology, (each[1] for each in routes if isinstance(each, tuple) and each[1:]))
@@ -74,9 +87,11 @@ def _of_mnesia(tree: Tree, log: Findings) -> Topology:
 def _add_exchanges(topology: Topology, records: Iterable[Any]) -> None:
     for record in records:
         match record:
-            case (_, ("resource", bytes(vhost), "exchange", bytes(name)), str(kind), _, _, _,
-                  [*arguments], *_):  # fmt: skip
-                topology.exchanges[vhost, name] = Exchange(str(kind), _decoded(arguments))
+            case (_, ("resource", bytes(vhost), "exchange", bytes(name)), str(kind), _,
+                  str(auto_delete), str(internal), [*arguments], *_):  # fmt: skip
+                topology.exchanges[vhost, name] = Exchange(
+                    str(kind), _decoded(arguments), auto_delete == "true", internal == "true"
+                )
 
 
 def _add_bindings(topology: Topology, records: Iterable[Any]) -> None:
@@ -118,13 +133,15 @@ def _operations(term: Any) -> Iterator[tuple[Any, str]]:
             yield term, "write"
 
 
-def _apply(rows: dict[str, dict[Any, Any]], operation: Any, verb: str) -> None:
+def _apply(
+    rows: dict[str, dict[str, Any]], tables: Mapping[str, str], operation: Any, verb: str
+) -> None:
     match operation:
         case ((str(table), key), record, _):
             if table not in rows:
                 return
         case (str(tag), key, *_):
-            table = next((table for table, its in _TABLES.items() if its == tag), "")
+            table = next((table for table, its in tables.items() if its == tag), "")
             record = operation
         case _:
             return
