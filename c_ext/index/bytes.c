@@ -11,7 +11,7 @@
  * need not be known (batch.c). Of the others, and of those that journals changed, the records are
  * read.
  */
-#include "index/index.h"
+#include "index/index_private.h"
 
 /* The living that are no dead letters. */
 static uint64_t waiting_of(const struct qi_slots *slots) {

@@ -2,7 +2,7 @@
  *
  * A bound that is too low costs a look; one that is too high is never written.
  */
-#include "index/index.h"
+#include "index/index_private.h"
 
 /* The store's bound is never above that of a queue: as long as it has not passed, nobody looks at
  * all queues. */

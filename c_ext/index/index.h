@@ -128,9 +128,6 @@ int qi_segment_heat(struct qi_segment *segment);
  * Called before the record is appended (H20). 0 or QI_E_MEMORY. */
 int qi_segment_room(struct qi_segment *segment, uint32_t slot, uint32_t count);
 void qi_segment_cool(struct qi_segment *segment);
-/* Allocates the sizes of messages for all pieces that the segment has and will have. 0 or
- * QI_E_MEMORY. */
-int qi_segment_size_room(struct qi_segment *segment);
 
 /* qi_side_room allocates memory for one more side record of that size (H20): 0 or QI_E_MEMORY.
  * qi_side_put then stores the record; it replaces the last one of its kind. `is_news`: the record
@@ -139,13 +136,9 @@ int qi_side_room(struct qi_slots *slots, uint32_t size);
 void qi_side_put(struct qi_slots *slots, uint32_t slot, const struct qi_side *side, bool is_news);
 /* Steps through the side records of a slot. Begin with *at = 0; false when there are no more. */
 bool qi_side_next(const struct qi_sides *sides, uint32_t slot, uint32_t *at, struct qi_side *side);
-void qi_sides_unload(struct qi_slots *slots); /* forgets those of the segment's file */
 /* The lease that the message was published with; 0: none. */
 uint64_t qi_own_lease_us(const struct qi_slots *slots, uint32_t slot);
 
-/* Allocates the times, or the leases, of 64 slots. 0 or QI_E_MEMORY. */
-int qi_slots_time_room(struct qi_slots *slots);
-int qi_slots_lease_room(struct qi_slots *slots);
 /* qi_slots_count_room allocates the delivery counts of 64 slots. qi_slots_count_again counts one
  * more delivery of a slot that was delivered before. Both: 0 or QI_E_MEMORY. */
 int qi_slots_count_room(struct qi_slots *slots);
@@ -355,9 +348,6 @@ static inline void qi_lower(uint64_t *bound, uint64_t expiry_us) {
 /* The settings of the queue have become known. */
 void qi_expire_rules(struct qi_queue *queue);
 
-/* A message was given back in a segment with `expired_out`: the segment is looked at again. */
-void qi_expire_came_back(struct qi_queue *queue, struct qi_segment *segment);
-
 /* ---- warm ---- */
 
 /* True if the maps of a segment without dirty or delivered messages will be needed soon. */
@@ -417,11 +407,6 @@ void qi_segment_found(struct qi_queue *queue, struct qi_segment *segment, uint32
 
 /* ---- segment_uses ---- */
 
-/* The references of an unread segment, its bytes and its earliest expiry, from its last summary.
- * Reads one frame. 0 or an error; the caller frees `uses`. */
-int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
-                       struct qi_file_use **uses, uint32_t *count, uint32_t *transient);
-
 /* The exact references of any segment. Afterwards its earliest expiry is known, too. The caller
  * frees `uses`. */
 int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct qi_file_use **uses,
@@ -458,8 +443,7 @@ static inline void qi_bytes_found(struct qi_queue *queue, struct qi_segment *seg
         qi_count_bytes(queue, segment, (int64_t)(bytes - segment->bytes));
 }
 
-/* A message comes (its segment has maps): qi_bytes_come. It leaves or becomes a dead letter:
- * qi_bytes_go. A dead letter is taken back: qi_bytes_return. */
+/* A message comes. Its segment has maps. */
 static inline void qi_bytes_come(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                                  uint32_t bytes) {
     if (__builtin_expect(!queue->measured, 1))
@@ -467,18 +451,7 @@ static inline void qi_bytes_come(struct qi_queue *queue, struct qi_segment *segm
     qi_slots_of(segment->hot, slot)->size[slot & 63] = bytes;
     qi_count_bytes(queue, segment, bytes);
 }
-static inline void qi_bytes_go(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
-    if (__builtin_expect(queue->measured, 0))
-        qi_count_bytes(queue, segment, -(int64_t)qi_size_of(segment, slot));
-}
-static inline void qi_bytes_return(struct qi_queue *queue, struct qi_segment *segment,
-                                   uint32_t slot) {
-    if (__builtin_expect(queue->measured, 0))
-        qi_count_bytes(queue, segment, qi_size_of(segment, slot));
-}
 
-/* The bytes that wait in a segment. The segment must have maps, and the queue must be measured. */
-uint64_t qi_bytes_in_maps(struct qi_queue *queue, const struct qi_segment *segment);
 /* The same, counted from the record of each message. 0, or an error if a record cannot be read. */
 int qi_bytes_recount(struct qi_queue *queue, struct qi_segment *segment, uint64_t *bytes);
 

@@ -7,6 +7,44 @@
 
 #include "index/index.h"
 
+/* ---- slots ---- */
+
+/* Allocates the sizes of messages for all pieces that the segment has and will have. 0 or
+ * QI_E_MEMORY. */
+int qi_segment_size_room(struct qi_segment *segment);
+/* Allocates the times, or the leases, of 64 slots. 0 or QI_E_MEMORY. */
+int qi_slots_time_room(struct qi_slots *slots);
+int qi_slots_lease_room(struct qi_slots *slots);
+void qi_sides_unload(struct qi_slots *slots); /* forgets side records of the segment's file */
+
+/* ---- segment_uses ---- */
+
+/* The references of an unread segment, its bytes and its earliest expiry, from its last summary.
+ * Reads one frame. 0 or an error; the caller frees `uses`. */
+int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
+                       struct qi_file_use **uses, uint32_t *count, uint32_t *transient);
+
+/* ---- bytes ---- */
+
+/* A message leaves or becomes a dead letter; a dead letter is taken back. */
+static inline void qi_bytes_go(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
+    if (__builtin_expect(queue->measured, 0))
+        qi_count_bytes(queue, segment, -(int64_t)qi_size_of(segment, slot));
+}
+static inline void qi_bytes_return(struct qi_queue *queue, struct qi_segment *segment,
+                                   uint32_t slot) {
+    if (__builtin_expect(queue->measured, 0))
+        qi_count_bytes(queue, segment, qi_size_of(segment, slot));
+}
+
+/* The bytes that wait in a segment. The segment must have maps, and the queue must be measured. */
+uint64_t qi_bytes_in_maps(struct qi_queue *queue, const struct qi_segment *segment);
+
+/* ---- expiry ---- */
+
+/* A message was given back in a segment with `expired_out`: the segment is looked at again. */
+void qi_expire_came_back(struct qi_queue *queue, struct qi_segment *segment);
+
 /* ---- timers ---- */
 
 /* The same for what a segment's file says: all its messages that are held, when it has been read.

@@ -3,7 +3,7 @@
  *
  * An entry is a claim, as in timers.c: it counts if the slot still says the same.
  */
-#include "index/index.h"
+#include "index/index_private.h"
 
 #define TIDY_MIN 4096u
 

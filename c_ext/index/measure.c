@@ -1,5 +1,5 @@
 /* measure.c - from now on a queue is measured: the bytes of all that it has are counted once. */
-#include "index/index.h"
+#include "index/index_private.h"
 
 /* Sizes for maps that have none. A record that cannot be read counts nothing: who gets the message
  * is told. */

@@ -3,7 +3,7 @@
  * The counters (unacked, transient, depth) change with the bits and never otherwise; check.c
  * recounts them.
  */
-#include "index/index.h"
+#include "index/index_private.h"
 
 void qi_segment_publish(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                         uint32_t loc, uint32_t sum, bool transient) {

@@ -3,7 +3,7 @@
  *
  * Reads one frame of a cold segment. Owns nothing; what it gives is malloc'd.
  */
-#include "index/index.h"
+#include "index/index_private.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  * other: slot 1, what the journal says of it 1, kind 2, size 4, the bytes. Of each kind of a slot
  * there is one, the last.
  */
-#include "index/index.h"
+#include "index/index_private.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* slots.c - the table of a queue's segments, and the maps of one: memory for the pieces of 64
  * slots. */
-#include "index/index.h"
+#include "index/index_private.h"
 
 #include <assert.h>
 #include <stdio.h>
