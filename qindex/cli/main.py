@@ -46,6 +46,7 @@ GROUPS: Final = {
     },
     "run a broker": {
         "serve": "serve a directory to clients of RabbitMQ (AMQP 0-9-1)",
+        "ctl": "ask a server: users, permissions, virtual hosts, queues, connections",
     },
     "change a store": {
         "redrive": "make dead letters ready again",

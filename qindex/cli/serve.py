@@ -135,6 +135,8 @@ async def _serve(options: argparse.Namespace, screen: Screen, host: str, port: i
         try:
             rescued = await server.begin_rescue()
         except RescueRefused as error:
+            for problem in error.problems:
+                screen.error(problem)
             raise CommandError(str(error), 1) from None
         bound = await server.accept(found)
         address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"

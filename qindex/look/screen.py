@@ -84,6 +84,10 @@ class Screen:
         text = json.dumps(plain(value), indent=indent, allow_nan=False)
         self.out.write(text.replace("\x7f", "\\u007f") + "\n")
 
+    def cells(self, values: Sequence[str]) -> None:
+        """One line with tabs in between, for programs; the values are escaped as in line()."""
+        self.out.write("\t".join(map(printable, values)) + "\n")
+
     def raw(self, body: bytes) -> None:
         """Bytes as they are, behind the text so far; a terminal gets them as printable lines."""
         if self.is_terminal:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import itertools
 import logging
 import os
 import platform
 import socket
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -23,6 +25,7 @@ from qindex.amqp.connection import BODY_MAX
 from qindex.broker.errors import NotFound
 from qindex.broker.node import Node
 from qindex.broker.rescue.rescue import Rescue, check_whole
+from qindex.serve.control import open_control
 from qindex.serve.session import Session
 from qindex.serve.sockets import BACKLOG, bind
 
@@ -74,6 +77,10 @@ class Server:
         self._listeners: list[asyncio.Server] = []
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="qindex-sync")
         self._stopped = False
+        self._numbers = itertools.count(1)
+        self._control: asyncio.Server | None = None
+        self._began = time.monotonic()
+        self.on_reload: Callable[[], None] = lambda: None
         self._environment = environment or {}
         self._rescue = rescue
         try:
@@ -125,6 +132,8 @@ class Server:
                 lambda: _Client(self), sock=each, backlog=BACKLOG
             )
             self._listeners.append(listener)
+        if self._control is None and self.node.directory is not None:
+            self._control = await open_control(self, self.node.directory)
         bound: int = sockets[0].getsockname()[1]
         return bound
 
@@ -148,6 +157,8 @@ class Server:
             self._rescue.stop()
         for listener in self._listeners:
             listener.close()
+        if self._control is not None:
+            self._control.close()
         for transport in self._transports.values():
             with contextlib.suppress(RuntimeError):
                 transport.pause_reading()
@@ -207,6 +218,37 @@ class Server:
         if seconds:
             beat = _Heartbeat(session, self._transports[session], self.loop, seconds)
             self.loop.call_later(seconds / 2, beat.tick)
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The connections that there are."""
+        return list(self._sessions)
+
+    def next_number(self) -> int:
+        """The number of a new session."""
+        return next(self._numbers)
+
+    def end(self, session: Session, why: str) -> None:
+        """Close a connection: what it had goes back at once, the client has some seconds."""
+        session.shut_down(why)
+        session.lost()
+        self.loop.call_later(CLOSE_SECONDS, self._abort, session)
+
+    def _abort(self, session: Session) -> None:
+        transport = self._transports.get(session)
+        if transport is not None:
+            transport.abort()
+
+    def status(self) -> list[list[Any]]:
+        """What `qindex ctl DIR status` says of it."""
+        rows: list[list[Any]] = [
+            ["uptime", int(time.monotonic() - self._began)],
+            ["connections", len(self._sessions)],
+            ["confirms", "durable" if self.confirms_are_durable else "written"],
+        ]
+        if self._rescue is not None:
+            rows.append(["queues_arriving", self._rescue.left])
+        return rows
 
     def joined(self, session: Session, transport: asyncio.Transport) -> None:
         self._sessions.add(session)

@@ -61,6 +61,7 @@ class Session:
 
     def __init__(self, server: Server, transport: asyncio.Transport, peer: str, local: bool):
         self.server = server
+        self.number = server.next_number()
         self.peer = peer
         self.connection = Connection(server.properties(), body_max=server.body_max)
         self.user = ""
@@ -85,6 +86,24 @@ class Session:
         if self._vhost is None:
             raise RuntimeError("no virtual host before the connection is open")
         return self._vhost
+
+    @property
+    def vhost_name(self) -> str:
+        """The virtual host's; empty before the connection is open."""
+        return self._vhost.name if self._vhost is not None else ""
+
+    @property
+    def state(self) -> str:
+        """As RabbitMQ names it: starting, running, blocked (it waits, and is not read), closing."""
+        if self._held is not None:
+            return "blocked"
+        if self.connection.is_running:
+            return "running"
+        return "closing" if self._vhost is not None else "starting"
+
+    @property
+    def channel_count(self) -> int:
+        return len(self._channels)
 
     @property
     def rights(self) -> Rights:

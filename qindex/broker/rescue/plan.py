@@ -33,7 +33,14 @@ _ABOUT_REPLICAS: Final = (b"ha-", b"queue-mode", b"queue-master-locator", b"queu
 
 
 class RescueRefused(ValueError):
-    """Something of the node cannot be taken over, and nobody said that it may be left out."""
+    """Something of the node cannot be taken over, and nobody said that it may be left out.
+
+    `problems` has a line for each: the option that leaves it out, and why.
+    """
+
+    def __init__(self, text: str, problems: Iterable[str] = ()) -> None:
+        super().__init__(text)
+        self.problems = list(problems)
 
 
 @dataclass(slots=True)
@@ -77,15 +84,13 @@ def make_plan(node: Node, without: Iterable[str]) -> Plan:
     problems = [*_of_definitions(plan, accounts), *_of_queues(plan), *_of_files(node)]
     left = [problem for problem in problems if problem.word not in words]
     if left:
-        raise RescueRefused(_refusal(node, left))
+        raise RescueRefused(
+            f"not all of {node.tree.path} can be served, and nothing was written: name what may be "
+            "left out",
+            [f"--without {_quoted(problem.word)}: {problem.text}" for problem in left],
+        )
     _check_words(plan, problems)
     return plan
-
-
-def _refusal(node: Node, left: list[Problem]) -> str:
-    lines = [f"  --without {_quoted(problem.word)}: {problem.text}" for problem in left]
-    head = f"not all of {node.tree.path} can be served, and nothing was written. To leave out:"
-    return "\n".join([head, *lines])
 
 
 def _quoted(word: str) -> str:

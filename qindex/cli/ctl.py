@@ -1,0 +1,114 @@
+"""qindex ctl: ask the server of a directory, with the words of rabbitmqctl.
+
+  users          add_user USER [PASSWORD], change_password USER [PASSWORD],
+                 authenticate_user USER [PASSWORD], delete_user USER,
+                 set_user_tags USER [TAG ...], list_users
+  permissions    set_permissions [-p VHOST] USER CONFIGURE WRITE READ,
+                 clear_permissions [-p VHOST] USER, list_permissions [-p VHOST],
+                 list_user_permissions USER
+  virtual hosts  add_vhost VHOST, delete_vhost VHOST, list_vhosts
+  queues         list_queues [-p VHOST] [COLUMN ...], purge_queue [-p VHOST] QUEUE,
+                 delete_queue [-p VHOST] QUEUE
+  the server     status, list_connections [COLUMN ...], close_connection PID WHY,
+                 reload
+
+A password that is not given is read from stdin, so that no other user of the
+machine sees it. If nobody serves DIR, the command opens it itself.
+
+exit codes: 0 it is done; 1 it was refused; 2 wrong usage, or DIR is no directory
+of qindex serve.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import getpass
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from qindex.look.screen import CommandError, Screen, plain
+
+_OPTIONS: Final = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+_OPTIONS.add_argument("-p", "--vhost", default="/")
+_OPTIONS.add_argument("-q", "--quiet", action="store_true")
+_OPTIONS.add_argument("--json", action="store_true")
+_OPTIONS.add_argument("arguments", nargs="*")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", help="what `qindex serve` serves")
+    parser.add_argument("verb", metavar="COMMAND", help="one of those above")
+    parser.add_argument(
+        "rest",
+        metavar="ARGUMENT",
+        nargs=argparse.REMAINDER,
+        help="its arguments; -p VHOST (default: /), -q (rows only), --json",
+    )
+
+
+def run(options: argparse.Namespace, screen: Screen) -> int:
+    from qindex.serve.commands import WITH_PASSWORD
+    from qindex.serve.control import ask
+
+    directory = Path(options.directory)
+    if not (directory / "node" / "store.meta").exists():
+        raise CommandError(f"{options.directory} is no directory of qindex serve", 2)
+    given, unknown = _OPTIONS.parse_known_intermixed_args(options.rest)
+    arguments: list[str] = given.arguments
+    if unknown:
+        raise CommandError(f"unknown options: {' '.join(unknown)}", 2)
+    if options.verb in WITH_PASSWORD and len(arguments) == 1:
+        arguments.append(_password())
+    request = {"command": options.verb, "arguments": arguments, "vhost": given.vhost}
+    reply = ask(directory, request)
+    if reply is None:
+        reply = asyncio.run(_without_server(directory, request))
+    if "error" in reply:
+        raise CommandError(str(reply["error"]), 1)
+    _show(screen, reply, given)
+    return 0
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        return getpass.getpass("Password: ")
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+async def _without_server(directory: Path, request: dict[str, Any]) -> dict[str, Any]:
+    from qindex.broker.node import Node
+    from qindex.serve.commands import Administration
+    from qindex.serve.control import answer
+
+    node = Node(directory, asyncio.get_running_loop(), lambda work, done: None, {}, is_rescue=True)
+    try:
+        admin = Administration(node, None, request["vhost"])
+        return answer(admin, request["command"], request["arguments"])
+    finally:
+        node.close()
+
+
+def _show(screen: Screen, reply: dict[str, Any], given: argparse.Namespace) -> None:
+    columns, rows = reply["columns"], reply["rows"]
+    if given.json:
+        # The keys are rabbitmqctl's columns, not those that other commands share.
+        told = [dict(zip(columns, row, strict=True)) for row in rows]
+        screen.line(json.dumps(plain(told), allow_nan=False))
+        return
+    if not given.quiet:
+        screen.line(reply["text"])
+        if columns:
+            screen.cells(columns)
+    for row in rows:
+        screen.cells([_cell(value) for value in row])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    return str(value)
