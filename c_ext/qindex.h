@@ -275,7 +275,10 @@ int64_t qi_reject_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t 
                        uint32_t count);
 /* Dead letters are ready again, at most so many, in the order of ReqIds; how many. */
 int64_t qi_redrive(qi_queue *queue, uint64_t most);
-int64_t qi_purge(qi_queue *queue);
+/* Messages in these states are dropped; how many. What is out stays. If nothing else stays, they go
+ * in one record; else in parts. */
+enum { QI_PURGE_READY = 1, QI_PURGE_DELAYED = 2, QI_PURGE_DEAD = 4, QI_PURGE_ALL = 7 };
+int64_t qi_purge(qi_queue *queue, uint32_t states);
 /* What has expired leaves, wherever it stands, or is a dead letter if the queue keeps those; how
  * many. */
 int64_t qi_expire(qi_queue *queue);

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from qindex.arguments import Moment, Seconds
-from qindex.message import Message
-from qindex.queue import State
+from qindex.message import Message, State
+from qindex.settling import PurgeState
 
 if TYPE_CHECKING:
     import qindex.queue
@@ -98,9 +98,11 @@ class AioSettling:
         """Drop every message that has expired; return how many. See Queue.expire()."""
         return await self._store._run(self._queue.expire)
 
-    async def purge(self, where: Callable[[Message], bool] | None = None) -> int:
-        """Drop all messages but the unacked, or those of `where`; return how many.
+    async def purge(
+        self, where: Callable[[Message], bool] | None = None, *, state: PurgeState = "ready"
+    ) -> int:
+        """Drop the messages that are ready, or in another state; return how many.
 
         See Queue.purge().
         """
-        return await self._store._run(self._queue.purge, where)
+        return await self._store._run(self._queue.purge, where, state=state)

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from qindex.arguments import Moment, Seconds
     from qindex.queue import Queue
 
-__all__ = ["DeadReason", "Details", "Finding", "Message"]
+__all__ = ["DeadReason", "Details", "Finding", "Message", "State"]
 
 _T = TypeVar("_T")
 DeadReason: TypeAlias = Literal["expired", "rejected", "deliveries", "full"]
+State: TypeAlias = Literal["ready", "unacked", "delayed", "dead"]
 
 
 def _made_in_c(cls: type[_T]) -> type[_T]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from qindex._core import ffi, lib
 from qindex.arguments import (
@@ -38,7 +38,7 @@ from qindex.calls import QueueCalls, join_bodies
 from qindex.configuring import Configured
 from qindex.errors import raise_error
 from qindex.figures import Figures
-from qindex.message import Details, Message
+from qindex.message import Details, Message, State
 from qindex.rules import Settings
 from qindex.settling import Settling
 from qindex.waiting import Wait
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from qindex.store import Store
 
 
-State: TypeAlias = Literal["ready", "unacked", "delayed", "dead"]
 _STATES: Final = get_args(State)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from qindex._core import ffi, lib
 from qindex.arguments import REQ_ID_MAX, Moment, Seconds, boolean, to_due_us, to_lease_us, whole
@@ -20,11 +20,19 @@ from qindex.errors import (
     UnknownMessage,
     raise_error,
 )
-from qindex.message import Message
+from qindex.message import Message, State
 from qindex.tokens import read_token
 
 if TYPE_CHECKING:
     from qindex.store import Store
+
+PurgeState: TypeAlias = Literal["ready", "delayed", "dead", "all"]
+_PURGED: Final = {
+    "ready": lib.QI_PURGE_READY,
+    "delayed": lib.QI_PURGE_DELAYED,
+    "dead": lib.QI_PURGE_DEAD,
+    "all": lib.QI_PURGE_ALL,
+}
 
 
 def _settle(
@@ -251,22 +259,30 @@ class Settling:
         """
         return self._settled(lib.qi_expire(self._handle))
 
-    def purge(self, where: Callable[[Message], bool] | None = None) -> int:
-        """Drop all messages but the unacked, also delayed ones and dead letters; return how many.
+    def purge(
+        self, where: Callable[[Message], bool] | None = None, *, state: PurgeState = "ready"
+    ) -> int:
+        """Drop the messages that are ready, or in another state; return how many.
 
-        With `where`, only messages for which it returns True are dropped, one by one: a crash may
-        leave some of them. Without it, all go at once.
+        - `state`: "ready", "delayed" or "dead"; "all" for these together. Unacked messages stay:
+          their consumer settles them.
+        - `where`: of these, only messages for which it returns True, one by one.
 
-        Raises DiskError if a segment cannot be read: then nothing was dropped. Cost: O(number of
-        messages).
+        They go at once if nothing but unacked messages stays, else in parts of up to 4,096: then a
+        crash, or an error, may leave some of them.
+
+        Raises DiskError if a segment cannot be read. Cost: O(number of messages); of dead letters
+        alone, O(number of messages in segments that have some).
         """
+        if state not in _PURGED:
+            raise ValueError(f"state must be one of {', '.join(_PURGED)}, not {state!r}")
         if where is not None:
-            return self._purge_some(where)
-        return self._settled(lib.qi_purge(self._handle))
+            return self._purge_some(where, state)
+        return self._settled(lib.qi_purge(self._handle, _PURGED[state]))
 
-    def _purge_some(self, where: Callable[[Message], bool]) -> int:
+    def _purge_some(self, where: Callable[[Message], bool], state: PurgeState) -> int:
         count = 0
-        for message in self.browse():
+        for message in self.browse(state=None if state == "all" else state):
             if where(message):
                 # Since browse() showed it, a consumer may have taken or acked it.
                 with contextlib.suppress(MessageDelivered, AlreadyAcked):
@@ -276,7 +292,7 @@ class Settling:
 
     if TYPE_CHECKING:
 
-        def browse(self) -> Iterator[Message]: ...
+        def browse(self, *, state: State | None) -> Iterator[Message]: ...
 
     def sync(self) -> None:
         """Return when everything before this call survives a power cut.

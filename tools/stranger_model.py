@@ -75,6 +75,16 @@ class Model:
         waiting = states.count("waiting") - delayed
         return waiting, states.count("unacked"), delayed, states.count("dead")
 
+    def in_state(self, state: str) -> list[int]:
+        """The ReqIds of those that purge(state=...) takes."""
+        by_state: dict[str, list[int]] = {"ready": [], "delayed": [], "dead": []}
+        for m in self.kept.values():
+            if m.state == "dead":
+                by_state["dead"].append(m.req_id)
+            elif m.state == "waiting":
+                by_state["delayed" if m.is_delayed() else "ready"].append(m.req_id)
+        return sum(by_state.values(), []) if state == "all" else by_state[state]
+
     def leave(self, message: Kept, why: str) -> None:
         """By itself, or because it must."""
         if self.rules.get("dead_letters"):

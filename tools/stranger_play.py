@@ -45,7 +45,7 @@ class Play:
         verb = dice.choices(
             ["publish", "many", "fan out", "get", "newest", "get many", "ack", "nack", "reject",
              "later", "reschedule", "delete", "redrive", "purge", "peek", "keep"],
-            [30, 5, 3, 22, 3, 3, 14, 8, 5, 6, 8, 3, 3, 0.2, 3, 1.5],
+            [30, 5, 3, 22, 3, 3, 14, 8, 5, 6, 8, 3, 3, 0.4, 3, 1.5],
         )[0]  # fmt: skip
         what: Any = None
         if verb in ("publish", "many", "fan out"):
@@ -66,6 +66,8 @@ class Play:
             what = (what, dice.choice((None, *PAST, *FUTURE)))
         elif verb in ("redrive", "get many"):
             what = dice.choice((1, 2, 100))
+        elif verb == "purge":
+            what = dice.choice(("ready", "delayed", "dead", "all"))
         elif verb == "keep":
             what = dice.choice(("flush", "sync", "compact", "check"))
         return verb, number, what
@@ -113,7 +115,7 @@ class Play:
         if verb == "redrive":
             return queue.redrive(what)
         if verb == "purge":
-            return queue.purge()
+            return queue.purge(state=what)
         if verb == "peek":
             shown = queue.peek()
             return None if shown is None else (shown.req_id, shown.due)
@@ -150,7 +152,7 @@ class Play:
             for req_id in dead:
                 model.redrive(model.kept[req_id])
         elif verb == "purge":
-            gone = [m.req_id for m in model.kept.values() if m.state != "unacked"]
+            gone = model.in_state(what)
             self._same(result, len(gone))
             for req_id in gone:
                 del model.kept[req_id]

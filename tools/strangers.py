@@ -211,8 +211,14 @@ def _imagine(play: Play, call: Call, found: list[list[tuple[Any, ...]]]) -> bool
                 break
             model.redrive(model.kept[req_id])
         return True
+    if verb == "purge" and what != "all":  # in parts
+        alive = {row[0] for row in found[number]}
+        for req_id in model.in_state(what):
+            if req_id not in alive:
+                del model.kept[req_id]
+        return True
     if verb == "purge":
-        result = sum(m.state != "unacked" for m in model.kept.values())
+        result = len(model.in_state(what))
     elif one is not None and verb == "reschedule":
         result = what[1]
     try:

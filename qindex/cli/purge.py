@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Final, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 import qindex
 from qindex.cli.arguments import add_directory
 from qindex.cli.change import add_change, carry_out, queues_of
 from qindex.look.screen import Screen
 from qindex.look.text import count, printable
-from qindex.queue import State
 
-STATES: Final[tuple[State, ...]] = tuple(s for s in get_args(State) if s != "unacked")
+Dropped: TypeAlias = Literal["ready", "delayed", "dead"]
+STATES: Final[tuple[Dropped, ...]] = get_args(Dropped)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    chosen: tuple[State, ...] = options.state
+    chosen: tuple[Dropped, ...] = options.state
 
     def plan(store: qindex.Store) -> list[str]:
         return [
@@ -56,20 +56,15 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     return carry_out(options, screen, plan, act)
 
 
-def _count(queue: qindex.Queue, state: State) -> int:
+def _count(queue: qindex.Queue, state: Dropped) -> int:
     return {"ready": queue.ready, "delayed": queue.delayed, "dead": queue.dead}[state]
 
 
-def _drop(queue: qindex.Queue, chosen: tuple[State, ...]) -> int:
+def _drop(queue: qindex.Queue, chosen: tuple[Dropped, ...]) -> int:
     """At once, if that is everything. (No other process can publish meanwhile.)"""
     if not any(_count(queue, state) for state in STATES if state not in chosen):
-        return queue.purge()
-    number = 0
-    for state in chosen:
-        for message in queue.browse(state=state):
-            queue.delete(message)
-            number += 1
-    return number
+        return queue.purge(state="all")
+    return sum(queue.purge(state=state) for state in chosen)
 
 
 def _states(text: str) -> tuple[str, ...]:

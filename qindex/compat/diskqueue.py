@@ -312,7 +312,7 @@ class _EngineFiles:
         self._queue.sync()
 
     def empty(self) -> None:
-        self._queue.purge()
+        self._queue.purge(state="all")
 
     def delete(self) -> None:
         self._taken.clear()

@@ -120,7 +120,7 @@ class _DiskQueue:
     def clear(self) -> None:
         """Drop all items."""
         self._put_back()
-        self._queue.purge()
+        self._queue.purge(state="all")
 
     def __len__(self) -> int:
         return self._queue.ready + (self._held is not None)

@@ -285,7 +285,7 @@ static void purge(struct run *run, uint32_t queue) {
     for (uint32_t i = 0; i < run->count; i++)
         if (run->items[i].queue == queue && run->items[i].acked == NOT)
             run->items[i].acked = TRIED; /* what is out is not purged */
-    went(run, "purge", qi_purge(run->queues[queue]));
+    went(run, "purge", qi_purge(run->queues[queue], QI_PURGE_ALL));
 }
 
 static void delete_queue(struct run *run, uint32_t queue) {

@@ -306,7 +306,7 @@ static int64_t redrive(struct corner *corner) {
     return qi_redrive(corner->a, 10);
 }
 static int64_t purge(struct corner *corner) {
-    return qi_purge(corner->a);
+    return qi_purge(corner->a, QI_PURGE_ALL);
 }
 static int64_t expire(struct corner *corner) {
     return qi_expire(corner->a);

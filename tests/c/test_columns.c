@@ -92,7 +92,7 @@ static void test_records_of_every_kind_come_in_any_portions(void) {
     assert(get_many(corner.a, 4, ids) == 4 && qi_ack_many(corner.a, ids, NULL, 3) == 0);
     assert(qi_nack_many(corner.a, ids + 3, NULL, 1, now + 5) == 0);
     publish_many(corner.b, 3);
-    assert(qi_purge(corner.b) == 3 && qi_flush(corner.a) == 0);
+    assert(qi_purge(corner.b, QI_PURGE_ALL) == 3 && qi_flush(corner.a) == 0);
     publish_many(corner.a, 1);
     assert(get_many(corner.a, 6, ids) == 6 && qi_nack_many(corner.a, ids, NULL, 6, 0) == 0);
     assert(get_many(corner.a, 1, ids) == 1 && qi_ack(corner.a, ids[0], 0) == 0);

@@ -27,7 +27,7 @@ static void writers_say(struct corner *corner, qi_queue *queue, int code) {
     assert(qi_ack(queue, 0, 0) == code);
     assert(qi_ack_many(queue, ids, NULL, 2) == code);
     assert(qi_nack_many(queue, ids, NULL, 2, 0) == code);
-    assert(qi_purge(queue) == code);
+    assert(qi_purge(queue, QI_PURGE_ALL) == code);
     assert(qi_flush(queue) == code);
     assert(qi_queue_sync(queue) == code);
     assert(qi_index_publish(queue, 2, NULL, NULL, 0) == code);

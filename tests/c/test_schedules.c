@@ -352,7 +352,7 @@ static void purge(int q) {
     purges[q]++;
     for (uint32_t i = 0; i < PLACES; i++)
         ledger.messages[q][i].purging = !ledger.messages[q][i].settled;
-    assert(said(qi_purge(queue_at(q))) >= 0);
+    assert(said(qi_purge(queue_at(q), QI_PURGE_ALL)) >= 0);
     purge_begun[q] = false;
     TELL("purge %c\n", 'a' + q);
     ledger.ticks++;

@@ -224,7 +224,7 @@ static void test_delays_that_were_purged_unread_are_dropped(void) {
     assert(qi_browse(corner.a, ids[8], false, &message, payload, sizeof payload) == 4);
     cool(corner.a, ids[8]);
     assert(corner.a->timers.delayed.count > 8); /* eight of messages */
-    assert(qi_purge(corner.a) == 24);
+    assert(qi_purge(corner.a, QI_PURGE_ALL) == 24);
     struct qi_segment *segment = qi_segment_find(&corner.a->segments, ids[8] / 8);
     assert(segment && !segment->hot);
     qi_sim_advance(corner.sim, 4 * MINUTE);

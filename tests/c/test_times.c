@@ -193,7 +193,7 @@ static void test_entries_whose_messages_are_gone_are_dropped(void) {
         assert(got > 0 && qi_delete(corner.a, id = (uint64_t)got) == 0);
         publish_many(corner.a, 8);
         assert(qi_get(&reader) == 10 && qi_ack(corner.a, reader.message.req_id, 0) == 0);
-        assert(qi_purge(corner.a) == 7 && qi_flush(corner.a) == 0);
+        assert(qi_purge(corner.a, QI_PURGE_ALL) == 7 && qi_flush(corner.a) == 0);
     }
     qi_sim_advance(corner.sim, 2 * SECOND);
     assert(qi_get(&reader) == QI_EMPTY);

@@ -320,7 +320,7 @@ static void use_queue(struct session *session, qi_queue *queue) {
     note(session, qi_publish(queue, payload, 100));
     note(session, qi_flush(queue));
     if (count % 5 == 4)
-        note(session, qi_purge(queue));
+        note(session, qi_purge(queue, QI_PURGE_ALL));
 }
 
 /* Returns true if nothing failed; then the digests are of what the next session must show. */

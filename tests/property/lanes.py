@@ -100,6 +100,14 @@ class LaneModel(Model):
         """What nobody has: ready, delayed, or dead letters."""
         return [m for m in self.live() if not m.out]
 
+    def in_state(self, state: str) -> list[Sent]:
+        """Those that purge(state=...) drops."""
+        if state == "all":
+            return self.waiting()
+        dead, delayed = self.dead(), self.delayed()
+        ready = [m for m in self.waiting() if m not in dead and m not in delayed]
+        return {"ready": ready, "delayed": delayed, "dead": dead}[state]
+
     def ready(self) -> list[Sent]:
         """In the order of get(): by priority, and of each first what is due, by its time."""
         now = self.now()

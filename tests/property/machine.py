@@ -206,14 +206,14 @@ class StoreMachine(Ground):
                     self.queues[name].ack_many(ids)
         assert state(self.queues[name]) == before
 
-    @rule(name=names)
-    def purge(self, name):
+    @rule(name=names, what=st.sampled_from(["ready", "delayed", "dead", "all"]))
+    def purge(self, name, what):
         model = self.models[name]
-        waiting = model.waiting()
-        model.removing(waiting)
+        gone = model.in_state(what)
+        model.removing(gone)
         with self.may_fail():
-            assert self.queues[name].purge() == len(waiting)
-            model.removed(waiting)
+            assert self.queues[name].purge(state=what) == len(gone)
+            model.removed(gone)
 
     # --- upkeep --------------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class StoreMachine(Ground):
                 queue.sync()
             case "purge":
                 model.removing(model.waiting())
-                queue.purge()
+                queue.purge(state="all")
                 queue.sync()
             case "flush":
                 queue.flush()

@@ -168,12 +168,18 @@ def test_a_delayed_message_that_was_delivered_goes_back_to_its_time(disk, simula
     assert take_all(queue) == [b"first", b"second", b"plain"]
 
 
-def test_purge_takes_the_delayed_ones_too(simulated):
+def test_purge_takes_the_delayed_ones_if_it_is_told_to(disk, simulated):
     queue = simulated.queue("a")
     for n in range(40):
         queue.publish(b"%d" % n, delay=n % 2 * 90)
     kept = queue.get()
-    assert queue.purge() == 39
+    assert queue.purge() == 19
+    assert (queue.ready, queue.delayed, queue.unacked) == (0, 20, 1)
+    queue.publish_many([b"more"] * 3)
+    assert queue.purge(state="delayed") == 20
+    assert (queue.ready, queue.delayed, queue.unacked) == (3, 0, 1)
+    queue.publish(b"late", delay=90)
+    assert queue.purge(state="all") == 4
     assert (len(queue), queue.delayed, queue.next_due) == (1, 0, None)
     queue.ack(kept)
     assert simulated.check() == []
@@ -184,7 +190,7 @@ def test_purge_takes_those_that_are_asked_for(simulated):
     for n in range(40):
         queue.publish(b"%d" % n, delay=n % 2 * 90, priority=n % 4)
     queue.get_many(3)
-    assert queue.purge(lambda message: message.due is not None) == 20
+    assert queue.purge(lambda message: message.due is not None, state="delayed") == 20
     assert queue.purge(lambda message: message.priority == 2) == 7
     assert (queue.ready, queue.delayed, queue.unacked) == (10, 0, 3)
     assert simulated.check() == []
@@ -308,3 +314,28 @@ def test_cold_segments_are_read_in_the_order_of_times(disk, size):
     with qindex.open("/", disk=left) as store:
         taken = take_all(store.queue("a"))
     assert taken == [b"%05d" % n * (size // 5) for n in range(1500)]
+
+
+def test_a_state_that_is_none_is_refused(simulated):
+    queue = simulated.queue("a")
+    queue.publish(b"stays")
+    for wrong in ("unacked", "reddy", None):
+        with pytest.raises(ValueError, match="state must be one of ready, delayed, dead, all"):
+            queue.purge(state=wrong)
+    assert queue.ready == 1
+
+
+def test_what_is_due_is_ready_for_a_purge(disk, simulated):
+    queue = simulated.queue("a")
+    for n in range(10):
+        queue.publish(b"%d" % n, delay=5 + n)
+    queue.publish(b"far", delay=500)
+    queue.flush()
+    disk.advance(9.5)
+    assert queue.purge() == 5
+    assert (queue.ready, queue.delayed) == (0, 6)
+    disk.advance(10)
+    assert queue.purge(state="delayed") == 1
+    assert [m.body for m in queue.browse()] == [b"5", b"6", b"7", b"8", b"9"]
+    assert queue.get().body == b"5"
+    assert simulated.check() == []

@@ -347,7 +347,7 @@ bool play_purge(struct player *player, const struct op *op) {
         count++;
         model_event(queue, EVENT_ACK, message, message == last);
     }
-    int64_t got = qi_purge(player->session.queues[op->queue]);
+    int64_t got = qi_purge(player->session.queues[op->queue], QI_PURGE_ALL);
     if (got < 0)
         return player_failed(player, "purge", got);
     model_returned(queue);

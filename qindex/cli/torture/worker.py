@@ -174,7 +174,7 @@ class Player:
         if verb == "compact":
             self.store.compact()
         elif verb == "purge":
-            self.queues[name].purge()
+            self.queues[name].purge(state="all")
         else:
             getattr(self.queues[name], verb)()
         self.say(done=True)
