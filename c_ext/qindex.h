@@ -37,6 +37,8 @@ enum {
     QI_E_ENDED = -24,      /* a delivery has ended, and somebody else has the message */
     QI_E_DEAD = -25,       /* a dead letter, which has no other time */
     QI_E_NEWER = -26,      /* a file of a newer format, which this version does not understand */
+    QI_E_NOT_EMPTY = -27,  /* the queue has messages */
+    QI_E_IN_USE = -28,     /* somebody has messages of the queue, or waits for one */
 };
 const char *qi_error_text(void);
 /* The message that a QI_E_CORRUPT is about, if it is about one and what is behind it can be read;
@@ -155,6 +157,10 @@ int64_t qi_queues_create(qi_store *store, uint32_t count, const char *names,
 /* 1: the store has this queue; 0, or an error. */
 int qi_queue_exists(qi_store *store, const char *name, size_t name_size, const char *directory);
 int qi_queue_delete(qi_queue *queue);
+/* The same, if it has no message (QI_IF_EMPTY) and nobody has one or waits for one (QI_IF_UNUSED):
+ * QI_E_NOT_EMPTY, QI_E_IN_USE. Between the look and the end nothing can change that. */
+enum { QI_IF_EMPTY = 1, QI_IF_UNUSED = 2 };
+int qi_queue_delete_if(qi_queue *queue, uint32_t conditions);
 /* Small durable entries of the store (`queue` is NULL) or of a queue, in stores of format 2. Keys
  * have 1 to 65535 bytes; one that begins with a zero byte is the engine's. Entries are as in a DATA
  * frame: size of the key 2, key, size of the value 4, value; all ones as the size: the key goes. */
@@ -267,6 +273,7 @@ typedef struct {
     int overflow;            /* QI_REJECT ... */
     uint32_t max_deliveries; /* after so many, and again so many, it is not delivered any more */
     bool dead_letters;       /* what would be dropped is kept aside */
+    uint64_t lease_us;       /* of a delivery, if neither its taker nor the message names one */
 } qi_rules;
 int qi_queue_set_rules(qi_queue *queue, const qi_rules *rules);
 /* Delivered messages are settled without an ack: they are dropped, or dead letters if the queue

@@ -54,6 +54,8 @@ class _Lib:
     QI_E_LEASE: Final = -20
     QI_E_QUEUE_FULL: Final = -22
     QI_E_STORE_FULL: Final = -23
+    QI_E_NOT_EMPTY: Final = -27
+    QI_E_IN_USE: Final = -28
     QI_REDELIVERED: Final = 1
     QI_TRANSIENT: Final = 2
     QI_UNACKED: Final = 4
@@ -65,6 +67,8 @@ class _Lib:
     QI_DEAD_REJECTED: Final = 2
     QI_DEAD_DELIVERIES: Final = 3
     QI_DEAD_FULL: Final = 4
+    QI_IF_EMPTY: Final = 1
+    QI_IF_UNUSED: Final = 2
     QI_PURGE_READY: Final = 1
     QI_PURGE_DELAYED: Final = 2
     QI_PURGE_DEAD: Final = 4
@@ -165,6 +169,7 @@ class _Lib:
         self, store: _C, count: int, names: _C, name_sizes: _C, directories: _C, /
     ) -> int: ...
     def qi_queue_delete(self, queue: _C, /) -> int: ...
+    def qi_queue_delete_if(self, queue: _C, conditions: int, /) -> int: ...
     def qi_data_get(
         self, store: _C, queue: _C, key: Bytes, key_size: int, value: _C, room: int, /
     ) -> int: ...

@@ -124,9 +124,10 @@ class Store:
         overflow: Overflow | None = None,
         max_deliveries: int | None = None,
         dead_letters: bool | None = None,
+        lease: Seconds | None = None,
     ) -> Queue:
         """The queue of this name, created on first use; rules as qindex.Store.queue()."""
-        rules = (ttl, max_messages, max_bytes, overflow, max_deliveries, dead_letters)
+        rules = (ttl, max_messages, max_bytes, overflow, max_deliveries, dead_letters, lease)
         found = self._queues.get(name) if isinstance(name, str) else None
         if found is None or any(rule is not None for rule in rules):
             queue = await self._run(
@@ -139,6 +140,7 @@ class Store:
                 overflow=overflow,
                 max_deliveries=max_deliveries,
                 dead_letters=dead_letters,
+                lease=lease,
             )
             found = self._queues.get(name)  # another task may have been quicker
             if found is None:
@@ -162,10 +164,13 @@ class Store:
         """Create those that are not there, durably; return how many. See Store.create_queues()."""
         return await self._run(self._store.create_queues, names)
 
-    async def delete_queue(self, name: str) -> None:
-        """Delete a queue with all its messages, durably. Raises QueueMissing."""
+    async def delete_queue(
+        self, name: str, *, if_empty: bool = False, if_unused: bool = False
+    ) -> None:
+        """Delete a queue with all its messages, durably. See qindex.Store.delete_queue()."""
+        options = {"if_empty": if_empty, "if_unused": if_unused}
+        await self._run(self._store.delete_queue, name, **options)
         queue = self._queues.pop(name, None)
-        await self._run(self._store.delete_queue, name)
         if queue is not None:
             queue._wake_next()
 

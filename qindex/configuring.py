@@ -43,8 +43,8 @@ class Configured:
         """Change what is named, durably; None takes a setting back. Return all of them.
 
         The names are those of Store.queue(): ttl, max_messages, max_bytes, overflow,
-        max_deliveries, dead_letters. All changes of a call are made, or none, after any crash.
-        They hold for what comes, and for whoever opens the store later.
+        max_deliveries, dead_letters, lease. All changes of a call are made, or none, after any
+        crash. They hold for what comes, and for whoever opens the store later.
 
         Raises FormatError in a store of format 1, which does not store settings; ReadOnly;
         TypeError and ValueError, as Store.queue(). Nothing was changed then.

@@ -27,7 +27,9 @@
         ├── MessageDelivered a consumer has it: it can be acked or nacked
         ├── DeadLetter       a dead letter cannot be given a time: redrive it
         ├── QueueFull        its max_messages or max_bytes is reached: nothing was changed
-        └── QueueMissing     no such queue, and create=False
+        ├── QueueMissing     no such queue, and create=False
+        ├── QueueNotEmpty    it was to be deleted only if it is empty
+        └── QueueInUse       it was to be deleted only if nobody uses it
 
 Bad arguments raise TypeError or ValueError, as everywhere in Python.
 """
@@ -169,6 +171,17 @@ class QueueMissing(MessageError):
     """The store has no queue of this name, and create=False."""
 
 
+class QueueNotEmpty(MessageError):
+    """The queue has messages, and was to be deleted only without any; nothing was changed."""
+
+
+class QueueInUse(MessageError):
+    """Consumers have messages of the queue or wait for one, and it was to be deleted only unused.
+
+    Nothing was changed.
+    """
+
+
 _BY_CODE: dict[int, type[Exception]] = {
     lib.QI_E_IO: DiskError,
     lib.QI_E_CORRUPT: StoreCorrupt,
@@ -185,6 +198,8 @@ _BY_CODE: dict[int, type[Exception]] = {
     lib.QI_E_ENDED: DeliveryEnded,
     lib.QI_E_QUEUE_FULL: QueueFull,
     lib.QI_E_STORE_FULL: StoreFull,
+    lib.QI_E_NOT_EMPTY: QueueNotEmpty,
+    lib.QI_E_IN_USE: QueueInUse,
     lib.QI_E_DELIVERED: MessageDelivered,
     lib.QI_E_DEAD: DeadLetter,
     lib.QI_E_ARGUMENT: ValueError,

@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from qindex._core import ffi
-from qindex.arguments import DELAY_MAX, Seconds, boolean, seconds, whole
+from qindex.arguments import DELAY_MAX, Seconds, boolean, seconds, to_lease_us, whole
 from qindex.errors import NewerFormat, StoreCorrupt
 
 Overflow: TypeAlias = Literal["reject", "drop-head", "dead-letter"]  # in the order of QI_REJECT ...
 _OVERFLOWS: Final[tuple[Overflow, ...]] = get_args(Overflow)
 _COUNT_MAX: Final = 1 << 62
 _DELIVERIES_MAX: Final = 65535
+_TIMES: Final = frozenset(("ttl", "lease"))  # settings that are seconds here, microseconds stored
 
 
 def to_core(
@@ -26,6 +27,7 @@ def to_core(
     overflow: Overflow | None,
     max_deliveries: int | None,
     dead_letters: bool | None,
+    lease: Seconds | None,
 ) -> Any:
     """The core's struct (qi_rules *). ValueError and TypeError: a rule is wrong."""
     rules = ffi.new("qi_rules *")
@@ -42,6 +44,7 @@ def to_core(
         rules.max_deliveries = whole("max_deliveries", max_deliveries, 1, _DELIVERIES_MAX)
     if dead_letters is not None:
         rules.dead_letters = boolean("dead_letters", dead_letters)
+    rules.lease_us = to_lease_us(lease)
     if overflow is not None:
         if overflow not in _OVERFLOWS:
             raise ValueError(f"overflow must be one of {', '.join(_OVERFLOWS)}, not {overflow!r}")
@@ -64,13 +67,14 @@ class Changes(TypedDict, total=False):
     overflow: Overflow | None
     max_deliveries: int | None
     dead_letters: bool | None
+    lease: Seconds | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What a queue does by itself; Store.queue() says what each means.
 
-    `ttl` is in seconds. None: there is no such limit.
+    `ttl` and `lease` are in seconds. None: there is no such limit.
     """
 
     ttl: float | None = None
@@ -79,15 +83,18 @@ class Settings:
     overflow: Overflow = "reject"
     max_deliveries: int | None = None
     dead_letters: bool = False
+    lease: float | None = None
 
     def _changed(self, changes: Changes) -> Settings:
-        """With these changes, checked; ttl in whole microseconds, as it is stored."""
+        """With these changes, checked; times in whole microseconds, as they are stored."""
         unknown = set(changes) - set(asdict(self))
         if unknown:
             raise TypeError(f"a queue has no setting {min(unknown)!r}")
         values: dict[str, Any] = asdict(self) | changes
         rules = to_core(**values)
-        values["ttl"] = rules.ttl_us / 1_000_000 if rules.ttl_us else None
+        for key in _TIMES:
+            us = getattr(rules, f"{key}_us")
+            values[key] = us / 1_000_000 if us else None
         values["overflow"] = values["overflow"] or "reject"
         values["dead_letters"] = bool(values["dead_letters"])
         return Settings(**values)
@@ -99,8 +106,8 @@ class Settings:
         from qindex.field_table import encode_table
 
         values = {key: value for key, value in asdict(self).items() if value != _USUAL[key]}
-        if self.ttl is not None:
-            values["ttl"] = round(self.ttl * 1_000_000)
+        for key in _TIMES & values.keys():
+            values[key] = round(values[key] * 1_000_000)
         return encode_table(values)
 
 
@@ -116,8 +123,9 @@ def from_stored(table: bytes, name: str) -> Settings:
     except ValueError as error:
         raise StoreCorrupt(f"the settings of queue {name!r} are damaged: {error}") from None
     newer = f"queue {name!r} has settings that only a newer version of qindex understands"
-    if "ttl" in values and isinstance(values["ttl"], int):
-        values["ttl"] /= 1_000_000
+    for key in _TIMES & values.keys():
+        if isinstance(values[key], int):
+            values[key] /= 1_000_000
     try:
         return Settings()._changed(values)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:

@@ -103,6 +103,7 @@ class Store(Closing, AnyQueue, Consuming, FanOut):
         overflow: Overflow | None = None,
         max_deliveries: int | None = None,
         dead_letters: bool | None = None,
+        lease: Seconds | None = None,
     ) -> Queue:
         """The queue of this name; it is created on first use unless `create` is False.
 
@@ -125,6 +126,8 @@ class Store(Closing, AnyQueue, Consuming, FanOut):
         - `dead_letters`: True to keep, as dead letters, messages that expired, were rejected with
           nack(requeue=False) or delivered too often. Otherwise they are dropped. See
           Queue.redrive().
+        - `lease`: seconds after which a delivered message is ready again if it is not settled. A
+          lease that get() or the message names goes before it.
 
         Raises QueueMissing if the queue is not there and may not be created, StoreCorrupt if it
         cannot be read at all. (What is damaged but readable is served and reported in `findings`.)
@@ -141,6 +144,7 @@ class Store(Closing, AnyQueue, Consuming, FanOut):
             "overflow": overflow,
             "max_deliveries": max_deliveries,
             "dead_letters": dead_letters,
+            "lease": lease,
         }
         named = cast("Changes", {key: rule for key, rule in given.items() if rule is not None})
         if named or (self._expire and not queue._has_rules):
@@ -228,17 +232,24 @@ class Store(Closing, AnyQueue, Consuming, FanOut):
             raise_error(made)
         return int(made)
 
-    def delete_queue(self, name: str) -> None:
+    def delete_queue(self, name: str, *, if_empty: bool = False, if_unused: bool = False) -> None:
         """Delete a queue with all its messages, durably. Raises QueueMissing.
 
-        Handles of the queue raise StoreClosed from then on, and threads that wait for a message of
-        it wake up with that.
+        - `if_empty`: raise QueueNotEmpty if it has messages, in whatever state.
+        - `if_unused`: raise QueueInUse if one of its messages is unacked, or somebody waits in
+          get() for one.
+
+        A publish that comes between the look and the end raises StoreClosed, and one that came
+        before it is seen. Handles of the queue raise StoreClosed from then on, and threads that
+        wait for a message of it wake up with that.
         """
+        conditions = lib.QI_IF_EMPTY if boolean("if_empty", if_empty) else 0
+        conditions |= lib.QI_IF_UNUSED if boolean("if_unused", if_unused) else 0
         queue = self.queue(name, create=False)
         with self._lock:  # else queue() could hand out the handle that is about to be deleted
             if self._queues.get(name) is not queue:
                 raise QueueMissing(f"there is no queue {name!r} in this store")
-            code = lib.qi_queue_delete(queue._handle)
+            code = lib.qi_queue_delete_if(queue._handle, conditions)
             if code < 0:
                 raise_error(code)
             del self._queues[name]

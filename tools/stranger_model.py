@@ -83,7 +83,8 @@ class Model:
                 by_state["dead"].append(m.req_id)
             elif m.state == "waiting":
                 by_state["delayed" if m.is_delayed() else "ready"].append(m.req_id)
-        return sum(by_state.values(), []) if state == "all" else by_state[state]
+        by_state["all"] = [req_id for req_ids in by_state.values() for req_id in req_ids]
+        return by_state[state]
 
     def leave(self, message: Kept, why: str) -> None:
         """By itself, or because it must."""

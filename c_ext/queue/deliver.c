@@ -66,18 +66,20 @@ static int set_aside(const struct qi_look *look, const struct qi_found *found) {
     return qi_fail_damaged(req_id, "is damaged and was set aside (ack it to drop it)");
 }
 
-/* What whoever gets the message says, else what it says itself; 0: none. */
-static inline uint64_t lease_of(const struct qi_found *found, uint64_t lease_us) {
+/* What whoever gets the message says, else what it says itself, else what the queue says; 0:
+ * none. */
+static inline uint64_t lease_of(const struct qi_queue *queue, const struct qi_found *found,
+                                uint64_t lease_us) {
     const struct qi_hot *hot = found->segment->hot;
-    if (__builtin_expect(!hot->sided, 1) || lease_us)
-        return lease_us;
-    return qi_own_lease_us(qi_slots_of(hot, found->slot), found->slot);
+    if (__builtin_expect(hot->sided, 0) && !lease_us)
+        lease_us = qi_own_lease_us(qi_slots_of(hot, found->slot), found->slot);
+    return lease_us ? lease_us : queue->rules.lease_us;
 }
 
 static int deliver(const struct qi_look *look, const struct qi_found *found, qi_message *message,
                    uint64_t lease_us) {
     struct qi_queue *queue = look->queue;
-    lease_us = lease_of(found, lease_us);
+    lease_us = lease_of(queue, found, lease_us);
     int error = lease_us ? qi_lease_room(queue, found->segment, found->slot, 1) : 0;
     if (!error)
         error = hand_out(queue, found, message->req_id);
@@ -228,7 +230,7 @@ static int read_next(struct qi_queue *queue, struct batch *batch, uint32_t got,
     int error = qi_read_message(queue, found, message, batch->payloads, batch->room);
     if (!error)
         error = qi_segment_count_room(found->segment, found->slot);
-    if (!error && lease_of(found, batch->lease_us))
+    if (!error && lease_of(queue, found, batch->lease_us))
         error = qi_lease_room(queue, found->segment, found->slot, batch->count);
     if (error)
         return error;
@@ -283,7 +285,7 @@ static int64_t get_many_locked(struct qi_queue *queue, struct batch *batch) {
         mark_out(queue, found.segment, found.slot);
         number_delivery(&found, queue, &batch->messages[i]);
         qi_look_delivered(&look, &found);
-        uint64_t lease_us = lease_of(&found, batch->lease_us);
+        uint64_t lease_us = lease_of(queue, &found, batch->lease_us);
         if (lease_us) {
             now_us = now_us ? now_us : qi_steady_us(queue->store);
             qi_lease_set(queue, found.segment, found.slot, now_us + lease_us);

@@ -131,42 +131,66 @@ void qi_remove_deleted(struct qi_store *store, const char *gone) {
     store->disk->ops->remove_dir(store->disk, store->queues_dir, gone);
 }
 
-int qi_queue_delete(struct qi_queue *queue) {
+/* May it go? Dead letters are messages, too. */
+static int check_conditions(const struct qi_queue *queue, uint32_t conditions) {
+    if (conditions & QI_IF_EMPTY && queue->depth > 0)
+        return qi_fail(QI_E_NOT_EMPTY, "queue %s has %llu message%s: it was not deleted",
+                       queue->name, (unsigned long long)queue->depth, qi_plural(queue->depth));
+    if (conditions & QI_IF_UNUSED && queue->out > 0)
+        return qi_fail(QI_E_IN_USE, "consumers have %llu message%s of queue %s: it was not deleted",
+                       (unsigned long long)queue->out, qi_plural(queue->out), queue->name);
+    if (conditions & QI_IF_UNUSED && queue->waiters)
+        return qi_fail(QI_E_IN_USE, "consumers wait for messages of queue %s: it was not deleted",
+                       queue->name);
+    return 0;
+}
+
+/* Nobody syncs or flushes it any more. */
+static int remove_queue(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
     struct qi_disk *disk = store->disk;
     char gone[40];
     snprintf(gone, sizeof gone, "%s.del", queue->directory);
+    forget_references(queue);
+    queue->deleted = true;
+    int error =
+        disk->ops->rename(disk, store->queues_dir, queue->directory, store->queues_dir, gone);
+    if (!error && !QI_BUG(delete_not_synced))
+        error = disk->ops->sync_dir(disk, store->queues_dir);
+    if (error)
+        error = qi_store_fail(store, qi_fail_disk(error, "cannot delete queue", queue->name));
+    qi_queue_reset(queue);
+    if (store->commits)
+        qi_commits_need_from(store->commits, queue, UINT64_MAX);
+    queue->expiry_us = 0;              /* the worker does not look for it any more */
+    queue->lsn_synced = qi_lsn(queue); /* who waits for a sync of it waits for nothing more */
+    qi_wake_waiters(queue, UINT64_MAX);
+    if (!error)
+        qi_remove_deleted(store, gone);
+    if (!error && store->commits)
+        error = qi_data_delete(store, queue->identity);
+    pthread_cond_broadcast(&store->changed);
+    return error == QI_E_FULL ? 0 : error; /* it is gone; its keys stay, and nobody sees them */
+}
+
+int qi_queue_delete_if(struct qi_queue *queue, uint32_t conditions) {
+    struct qi_store *store = queue->store;
     qi_lock(store);
     int error = qi_queue_ready(queue, true);
     while (!error && (queue->flushing || queue->syncing)) {
         pthread_cond_wait(&store->changed, &store->lock);
         error = qi_queue_ready(queue, true);
     }
-    if (!error) {
-        forget_references(queue);
-        queue->deleted = true;
-        error =
-            disk->ops->rename(disk, store->queues_dir, queue->directory, store->queues_dir, gone);
-        if (!error && !QI_BUG(delete_not_synced))
-            error = disk->ops->sync_dir(disk, store->queues_dir);
-        if (error)
-            error = qi_store_fail(store, qi_fail_disk(error, "cannot delete queue", queue->name));
-        qi_queue_reset(queue);
-        if (store->commits)
-            qi_commits_need_from(store->commits, queue, UINT64_MAX);
-        queue->expiry_us = 0;              /* the worker does not look for it any more */
-        queue->lsn_synced = qi_lsn(queue); /* who waits for a sync of it waits for nothing more */
-        qi_wake_waiters(queue, UINT64_MAX);
-        if (!error)
-            qi_remove_deleted(store, gone);
-        if (!error && store->commits)
-            error = qi_data_delete(store, queue->identity);
-        if (error == QI_E_FULL) /* the queue is gone; its keys stay, and nobody sees them */
-            error = 0;
-        pthread_cond_broadcast(&store->changed);
-    }
+    if (!error)
+        error = check_conditions(queue, conditions);
+    if (!error)
+        error = remove_queue(queue);
     qi_unlock(store);
     return error;
+}
+
+int qi_queue_delete(struct qi_queue *queue) {
+    return qi_queue_delete_if(queue, 0);
 }
 
 int qi_queue_sync(struct qi_queue *queue) {

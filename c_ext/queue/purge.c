@@ -1,7 +1,7 @@
 /* purge.c - dropping what waits, or what waits in some states.
  *
- * If nothing stays but what is out, it is one record, which names those that are out. Otherwise acks
- * are appended, a frame for up to AT_ONCE messages, so a crash may leave some of them.
+ * If nothing stays but what is out, it is one record, which names those that are out. Otherwise
+ * acks are appended, a frame for up to AT_ONCE messages, so a crash may leave some of them.
  */
 #include "queue/queue_private.h"
 
@@ -72,9 +72,8 @@ static int64_t drop_some(struct qi_queue *queue, uint64_t number, uint32_t state
         return error;
     bool was_cold = !segment->hot;
     error = qi_segment_load(queue, segment);
-    for (uint32_t slot = 0; !error && count < AT_ONCE &&
-                            qi_find_slot(queue, segment->hot, false, &slot);
-         slot++)
+    for (uint32_t slot = 0;
+         !error && count < AT_ONCE && qi_find_slot(queue, segment->hot, false, &slot); slot++)
         if (state_of(queue, qi_slots_of(segment->hot, slot), slot) & states)
             req_ids[count++] = qi_req_id(queue, segment, slot);
     if (!error && count)

@@ -5,6 +5,7 @@ from helpers import on_a_loop
 
 import qindex
 from qindex import Settings, aio
+from qindex.testing import SimulatedDisk
 
 
 @pytest.fixture
@@ -147,3 +148,42 @@ async def test_an_event_loop_has_them_too(path):
         store.data[b"a"] = b"1"
         queue.data[b"b"] = b"2"
         assert (store.data.copy(), queue.data.copy()) == ({b"a": b"1"}, {b"b": b"2"})
+
+
+def test_a_lease_for_all_messages_of_a_queue(path):
+    disk = SimulatedDisk()
+    with qindex.open("/", disk=disk, format=2) as store:
+        queue = store.queue("q", lease=0.5)
+        assert store.queue("q").settings == Settings(lease=0.5)
+        queue.publish(b"usual")
+        queue.publish(b"its own", lease=20)
+        queue.publish(b"the taker's")
+        queue.get(), queue.get(), queue.get(lease=40)
+        queue.publish_many([b"a", b"b"])
+        assert len(queue.get_many(2)) == 2
+        disk.advance(1)
+        assert [m.body for m in queue.get_many(9)] == [b"usual", b"a", b"b"]
+        disk.advance(1)
+        assert queue.configure(lease=None) == Settings()
+        assert [m.body for m in queue.get_many(9)] == [b"usual", b"a", b"b"]
+        disk.advance(18)
+        assert [m.body for m in queue.get_many(9)] == [b"its own"]
+        disk.advance(1000)
+        assert [m.body for m in queue.get_many(9)] == [b"its own", b"the taker's"]
+        disk.advance(1000)
+        assert queue.unacked == 4
+        for wrong in (0, -1, "5"):
+            with pytest.raises((ValueError, TypeError)):
+                queue.configure(lease=wrong)
+
+
+def test_the_lease_of_a_queue_is_there_for_who_opens_it_later(path):
+    with qindex.open(path, format=2) as store:
+        store.queue("q", lease=0.02).publish(b"one")
+    with qindex.open(path) as store:
+        queue = store.queue("q")
+        assert queue.settings == Settings(lease=0.02)
+        late = queue.get()
+        assert queue.get(timeout=5).body == b"one"
+        with pytest.raises(qindex.LeaseExpired):
+            queue.ack(late)
