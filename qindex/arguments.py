@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, TypeVar
 
 from qindex._core import lib
+from qindex.calls import join_headers
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Seconds: TypeAlias = float | timedelta
@@ -142,14 +143,13 @@ def as_bytes(body: Buffer) -> bytes:
 
 def batch_headers(
     headers: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None, count: int
-) -> tuple[bytes, array[int] | None]:
+) -> tuple[bytes, bytes | array[int] | None]:
     if not headers:
         return b"", None
     if isinstance(headers, Mapping):
         table = encode_headers(headers)
         return table * count, array("I", [len(table)] * count)
-    tables = [encode_headers(one) for one in one_each("headers", headers, count)]
-    return b"".join(tables), array("I", map(len, tables))
+    return join_headers(one_each("headers", headers, count), encode_headers)
 
 
 def batch_flags(

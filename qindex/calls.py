@@ -8,11 +8,11 @@ import sys
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import module_from_spec
 
-from qindex import _core
+from qindex._core import __file__ as _library
 
 _NAME = "qindex._calls"
-_loader = ExtensionFileLoader(_NAME, str(_core.__file__))
-_calls = module_from_spec(ModuleSpec(_NAME, _loader, origin=_core.__file__))
+_loader = ExtensionFileLoader(_NAME, _library)
+_calls = module_from_spec(ModuleSpec(_NAME, _loader, origin=_library))
 _loader.exec_module(_calls)
 sys.modules[_NAME] = _calls
 
@@ -22,4 +22,5 @@ MessageDetails = _calls.MessageDetails
 to_deliveries = _calls.to_deliveries
 join_bodies = _calls.join_bodies
 decode_headers = _calls.decode_headers
+join_headers = _calls.join_headers
 new_message_type = _calls.new_message_type

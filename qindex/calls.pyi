@@ -1,6 +1,6 @@
 """The types of qindex._calls, with the texts of c_ext/python/calls.c for editors."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from qindex.arguments import Buffer, Moment, Seconds
@@ -8,6 +8,9 @@ from qindex.message import DeadReason, Message
 
 def to_deliveries(messages: Iterable[object]) -> tuple[bytes, bytes]: ...
 def join_bodies(bodies: Iterable[Buffer]) -> tuple[bytes, bytes]: ...
+def join_headers(
+    headers: Sequence[Mapping[str, Any] | None], encode: Callable[[Any], bytes], /
+) -> tuple[bytes, bytes]: ...
 def decode_headers(table: bytes, /) -> dict[str, Any] | None: ...
 def new_message_type() -> Any: ...
 

@@ -400,6 +400,7 @@ static PyMethodDef module_methods[] = {
     {"to_deliveries", to_deliveries, METH_O, NULL},
     {"join_bodies", qi_join_bodies, METH_O, NULL},
     {"decode_headers", qi_decode_headers, METH_O, NULL},
+    {"join_headers", qi_join_headers, METH_VARARGS, NULL},
     {"new_message_type", qi_new_message_type, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

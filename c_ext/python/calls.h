@@ -65,6 +65,11 @@ int qi_make_option_names(void); /* -1: an exception */
  * unusual, or need more room. */
 int qi_encode_headers(PyObject *headers, uint8_t *table, size_t room, uint32_t *size);
 
+/* join_headers(headers, encode): of a sequence of dicts, or None, the tables as one bytes object
+ * and their sizes as the bytes of an array of uint32_t. encode(dict) gives the bytes of an unusual
+ * one, or raises what is wrong with it. Cost: some 0.5 us each, a tenth of what Python needs. */
+PyObject *qi_join_headers(PyObject *module, PyObject *arguments);
+
 /* decode_headers(table): the dict, or None if there is anything unusual in it. */
 PyObject *qi_decode_headers(PyObject *module, PyObject *table);
 

@@ -20,7 +20,7 @@ that is not UTF-8 is kept as bytes. A body that queues shared is written once fo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -359,9 +359,12 @@ def batches(
         yield batch
 
 
+_SIZED: Final = frozenset((str, bytes, list, dict))
+
+
 def _size_of(row: Row) -> int:
     """About: what is long in headers is a text, bytes, or a list."""
-    return len(row.body) + sum(len(v) for v in row.headers.values() if isinstance(v, Sized))
+    return len(row.body) + sum(len(v) for v in row.headers.values() if type(v) in _SIZED)
 
 
 def _publish(target: TargetQueue, batch: list[Row]) -> None:

@@ -80,7 +80,7 @@ def test_both_ways_publish_and_get_the_same(queue, usual, options, size):
 @pytest.mark.parametrize(
     "headers",
     [
-        {"k": ["a", 1]},
+        {"k": ["a", [1]]},
         {"k": {"inner": 1}},
         {"k": datetime(2026, 1, 1, tzinfo=UTC)},
         {"k": Decimal("1.5")},
