@@ -7,10 +7,12 @@ A backlog knows order, priorities and what is delivered. It knows nothing of con
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Any, Final, Protocol
 
 from qindex.broker.message import Message
+from qindex.broker.timers import now_us
 
 DELIVERIES_MAX: Final = 65_535
 TAKEN_BYTES_MAX: Final = 4 * 1024 * 1024  # of bodies; one message may have more
@@ -37,8 +39,27 @@ class Backlog(Protocol):
     def __len__(self) -> int:
         """How many messages are ready."""
 
-    def publish(self, message: Message) -> None:
-        """Append a message, behind all others of its priority."""
+    def publish(self, message: Message, due_us: int = 0) -> int:
+        """Append a message, behind all others of its priority; return its number.
+
+        With `due_us`, in microseconds since 1970, it is not ready before that moment; when it is,
+        it may come before those that are ready already.
+        """
+
+    def take_in_due(self) -> int:
+        """Count messages that are due by now as ready; when the next one is due, or 0."""
+
+    def delayed(self) -> int:
+        """How many messages are delayed."""
+
+    def find(self, number: int) -> tuple[Message, int] | None:
+        """The message of this number, and how often it was delivered; None: it is settled.
+
+        In memory, a message that is delivered now is not found either, and it takes O(messages).
+        """
+
+    def browse(self) -> Iterator[tuple[int, Message]]:
+        """All messages with their numbers, whatever their state, but those that are settled."""
 
     def take(self, count: int) -> list[Entry]:
         """Take up to `count` ready messages, in order: the highest priority first.
@@ -56,7 +77,7 @@ class Backlog(Protocol):
         """These go back to their places, and are marked as redelivered."""
 
     def purge(self) -> int:
-        """Drop all ready messages; return how many."""
+        """Drop all ready messages; return how many. Delayed ones stay."""
 
     def ready_bytes(self) -> int:
         """The bytes of all ready bodies. O(their number): asked once, when a queue is opened."""
@@ -83,19 +104,53 @@ class MemoryBacklog:
         self._priorities: list[int] = []  # those that were seen, the highest first
         self._next = 0
         self._ready = 0
+        self._delayed: list[tuple[int, int, Message]] = []  # a heap, by the time
 
     def __len__(self) -> int:
         return self._ready
 
-    def publish(self, message: Message) -> None:
+    def publish(self, message: Message, due_us: int = 0) -> int:
+        number = self._next
+        self._next += 1
+        if due_us:
+            heappush(self._delayed, (due_us, number, message))
+        else:
+            self._append(number, message)
+        return number
+
+    def _append(self, number: int, message: Message) -> None:
         lane = self._new.get(message.priority)
         if lane is None:
             lane = self._new[message.priority] = deque()
             self._back[message.priority] = []
             self._priorities = sorted(self._new, reverse=True)
-        lane.append((self._next, message))
-        self._next += 1
+        lane.append((number, message))
         self._ready += 1
+
+    def take_in_due(self) -> int:
+        """A due message comes before the new ones: it goes where returned messages are."""
+        now = now_us()
+        while self._delayed and self._delayed[0][0] <= now:
+            _, number, message = heappop(self._delayed)
+            self._append(number, message)
+            self._new[message.priority].pop()
+            heappush(self._back[message.priority], (number, 0, message))
+        return self._delayed[0][0] if self._delayed else 0
+
+    def delayed(self) -> int:
+        return len(self._delayed)
+
+    def find(self, number: int) -> tuple[Message, int] | None:
+        return next(((each, times) for at, times, each in self._all() if at == number), None)
+
+    def browse(self) -> Iterator[tuple[int, Message]]:
+        return ((number, message) for number, _, message in self._all())
+
+    def _all(self) -> Iterator[tuple[int, int, Message]]:
+        for priority in self._priorities:
+            yield from sorted(self._back[priority], key=lambda each: each[0])
+            yield from ((number, 0, message) for number, message in self._new[priority])
+        yield from ((number, 0, message) for _, number, message in self._delayed)
 
     def take(self, count: int) -> list[Entry]:
         taken: list[Entry] = []
@@ -106,7 +161,7 @@ class MemoryBacklog:
                 if back:
                     number, deliveries, message = heappop(back)
                     again = min(deliveries + 1, DELIVERIES_MAX)
-                    taken.append(Entry(message, number, True, again))
+                    taken.append(Entry(message, number, deliveries > 0, again))
                 else:
                     number, message = new.popleft()
                     taken.append(Entry(message, number, False, 1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from qindex._core import lib
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("qindex.broker")
 
 # qindex.Queue.publish() encodes headers from a dict. The broker has them as bytes, so it calls the
-# core as that does. A message without a moment for its end and without a delay is all it needs:
-# the broker itself carries out expiry, since RabbitMQ does so at a queue's head only.
+# core as that does. A message without a moment for its end is all it needs: the broker itself
+# carries out expiry, since RabbitMQ does so at a queue's head only.
 _NO_TIME: Final = 0
 _DAMAGED_MAX: Final = 1000  # damaged messages that one take() goes past
 
@@ -37,17 +37,36 @@ class DurableBacklog:
     def __len__(self) -> int:
         return self._ready
 
-    def publish(self, message: Message) -> None:
+    def publish(self, message: Message, due_us: int = 0) -> int:
         table, body = message.to_table(), message.body
         flags = message.priority << lib.QI_PRIORITY_SHIFT
         if not message.persistent:
             flags |= lib.QI_TRANSIENT
         code = lib.qi_publish_with(
-            self._queue._handle, table, len(table), body, len(body), flags, _NO_TIME, _NO_TIME
+            self._queue._handle, table, len(table), body, len(body), flags, _NO_TIME, due_us
         )
         if code < 0:
             raise_error(code)
-        self._ready += 1
+        if not due_us:
+            self._ready += 1
+        number: int = code
+        return number
+
+    def take_in_due(self) -> int:
+        due = self._queue.next_due  # asked first: what is due meanwhile is counted below
+        self._ready = self._queue.ready
+        return 0 if due is None else round(due * 1e6)
+
+    def delayed(self) -> int:
+        return self._queue.delayed
+
+    def find(self, number: int) -> tuple[Message, int] | None:
+        found = self._queue.peek(number)
+        return None if found is None else (self._message(found), found.delivery_count)
+
+    def browse(self) -> Iterator[tuple[int, Message]]:
+        for found in self._queue.browse():
+            yield found.req_id, self._message(found)
 
     def take(self, count: int) -> list[Entry]:
         for _ in range(_DAMAGED_MAX):
@@ -61,7 +80,8 @@ class DurableBacklog:
                 log.error("a damaged message of queue %r was left out: %s", self._name, error)
                 self._ready = self._queue.ready
                 continue
-            self._ready -= len(found)
+            # A due message may be taken before take_in_due() has counted it.
+            self._ready = max(0, self._ready - len(found))
             return [
                 Entry(self._message(each), each, each.redelivered, each.delivery_count)
                 for each in found
@@ -96,8 +116,7 @@ class DurableBacklog:
         self._ready += len(entries)
 
     def purge(self) -> int:
-        count = self._ready
-        self._queue.purge()
+        count = self._queue.purge()
         self._ready = 0
         return count
 

@@ -18,7 +18,7 @@ import qindex
 from qindex.broker.catalog import Catalog, MemoryCatalog, StoreCatalog
 from qindex.broker.durable import GroupCommit, Runner
 from qindex.broker.errors import Invalid, NotAllowed
-from qindex.broker.queues import Scheduler
+from qindex.broker.timers import Scheduler
 from qindex.broker.users import EVERYTHING, GUEST, Users
 from qindex.broker.vhost import VHost
 from qindex.errors import NotAStore

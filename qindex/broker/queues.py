@@ -8,7 +8,6 @@ leave at once otherwise (a limit, a time to live of 0), it is offered to the con
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -17,24 +16,13 @@ from qindex.broker.backlog import Backlog, Entry
 from qindex.broker.errors import AccessRefused
 from qindex.broker.limits import Limits
 from qindex.broker.message import Message
+from qindex.broker.timers import TIMER_SECONDS_MAX, DueTimer, Scheduler, Timer, now_us
 from qindex.errors import QindexError
 
 TURN_MAX: Final = 512  # messages that a queue delivers before others have their turn
-TIMER_SECONDS_MAX: Final = 3600.0
 RETRY_SECONDS: Final = 1.0  # after the disk has failed to read
 
 log: Final = logging.getLogger("qindex.broker")
-
-
-class Timer(Protocol):
-    def cancel(self) -> None: ...
-
-
-class Scheduler(Protocol):
-    """What the broker needs of an event loop; those of asyncio and uvloop have it."""
-
-    def call_soon(self, call: Callable[..., object], /, *args: Any) -> object: ...
-    def call_later(self, delay: float, call: Callable[..., object], /, *args: Any) -> Timer: ...
 
 
 class Consumer(Protocol):
@@ -57,11 +45,6 @@ class Consumer(Protocol):
 
     def cancelled(self, queue: Queue) -> None:
         """The queue is gone."""
-
-
-def now_us() -> int:
-    """Microseconds since 1970."""
-    return time.time_ns() // 1000
 
 
 class Queue:
@@ -101,6 +84,7 @@ class Queue:
         self._expiring = limits.ttl_ms is not None or len(backlog) > 0
         self._expiry_timer: Timer | None = None
         self._unused_timer: Timer | None = None
+        self._due = DueTimer(backlog, scheduler, self._came_due)
         self._bytes = backlog.ready_bytes() if limits.max_bytes is not None else 0
         self.used()
         if self._expiring:
@@ -116,16 +100,18 @@ class Queue:
     def arrived(self, backlog: Backlog) -> None:
         """All messages of a queue that was paused are in: this is where they are."""
         self.backlog, self.paused, self._expiring = backlog, False, True
+        self._due = DueTimer(backlog, self._scheduler, self._came_due)
         self._bytes = backlog.ready_bytes() if self.limits.max_bytes is not None else 0
         self.wake()
 
     # --- messages in ---------------------------------------------------------------------------
 
-    def publish(self, message: Message, now: int) -> bool:
-        """Append a message; False if the queue is full and refuses it.
+    def publish(self, message: Message, now: int, due_us: int = 0) -> int | None:
+        """Append a message; return its number in the backlog, or None: the queue is full.
 
         `now` is the moment of the publish in microseconds: a message whose time to live is 0 may be
-        delivered at that moment.
+        delivered at that moment. A message is not ready before `due_us`, if that is given, and
+        counts for no limit until then.
         """
         limits = self.limits
         if limits.has_length and limits.overflow != "drop-head" and self._is_full(message):
@@ -133,8 +119,11 @@ class Queue:
             if self._is_full(message):
                 if limits.overflow == "reject-publish-dlx":
                     self.on_dead(self, [Entry(message, None, False, 0)], "maxlen")
-                return False
-        self.backlog.publish(message)
+                return None
+        number = self.backlog.publish(message, due_us)
+        if due_us:
+            self._due.published(due_us)
+            return number
         self._bytes += message.size
         if message.expires_us:
             self._expiring = True
@@ -142,7 +131,7 @@ class Queue:
             self._pump(now)
             self._drop_over_length()
         self.wake()
-        return True
+        return number
 
     def _is_full(self, message: Message) -> bool:
         limits = self.limits
@@ -350,6 +339,12 @@ class Queue:
 
     # --- times ---------------------------------------------------------------------------------
 
+    def _came_due(self) -> None:
+        if self.limits.max_bytes is not None:
+            self._bytes = self.backlog.ready_bytes()
+        self._drop_over_length()
+        self.wake()
+
     def _arm_expiry(self) -> None:
         """Drop what has expired at the head, and look again when the next one expires."""
         now = now_us()
@@ -391,6 +386,7 @@ class Queue:
     def stop(self) -> None:
         """No more turns and timers."""
         self.deleted = True
+        self._due.stop()
         for timer in (self._expiry_timer, self._unused_timer):
             if timer is not None:
                 timer.cancel()

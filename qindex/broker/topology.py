@@ -43,6 +43,11 @@ class Topology:
             options: dict[str, Any] = {"auto_delete": False, "internal": False, "arguments": {}}
             self.exchanges[name] = make_exchange(name, kind, durable=True, **options)
 
+    @property
+    def catalog(self) -> Catalog:
+        """What is remembered. Other doors keep entries there, under prefixes of their own."""
+        return self._catalog
+
     # --- names ---------------------------------------------------------------------------------
 
     def describe(self, kind: str, name: str) -> str:

@@ -32,7 +32,8 @@ from qindex.broker.limits import (
     limits_of,
 )
 from qindex.broker.message import AmqpError, Message
-from qindex.broker.queues import Queue, Scheduler, now_us
+from qindex.broker.queues import Queue
+from qindex.broker.timers import Scheduler, now_us
 from qindex.broker.topology import Topology
 from qindex.errors import QindexError, StoreFailed
 
@@ -245,7 +246,7 @@ class VHost(Topology):
             if queue is None:
                 continue
             outcome.queues += 1
-            if not queue.publish(_for_queue(message, queue, now), now):
+            if queue.publish(_for_queue(message, queue, now), now) is None:
                 outcome.refused = True
             elif message.persistent and queue.backlog.is_durable:
                 outcome.durable = True
@@ -264,6 +265,24 @@ class VHost(Topology):
         durable = False
         for entry in entries:
             durable = self._dead_one(queue, entry.message, why) or durable
+        self._settle_moved(queue, entries, durable)
+
+    def move(self, queue: Queue, entries: list[Entry], target: Queue) -> None:
+        """Move deliveries of a queue to another one, as they are; dead letters move the same way.
+
+        A crash may leave a message in both queues, and never in none.
+        """
+        now = now_us()
+        durable = False
+        for entry in entries:
+            message = _for_queue(entry.message, target, now)
+            if target.publish(message, now) is None:
+                self.dead_dropped += 1
+            durable = durable or (message.persistent and target.backlog.is_durable)
+        self._settle_moved(queue, entries, durable)
+
+    def _settle_moved(self, queue: Queue, entries: list[Entry], durable: bool) -> None:
+        """These messages are in their new queues, some of them in need of a sync."""
         moved = [entry for entry in entries if entry.place is not None]
 
         def settle() -> None:

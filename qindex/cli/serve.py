@@ -1,4 +1,4 @@
-"""qindex serve: a broker on a directory, for clients of AMQP 0-9-1.
+"""qindex serve: a broker on a directory, for clients of AMQP 0-9-1 and of gmq.
 
 Clients of RabbitMQ work as they are: pika, aio-pika, kombu and Celery, and those
 of other languages. DIR is made if it is not there. It then holds users and
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from qindex.serve.server import Server
 
 PORT: Final = 5672
+GMQ_PORT: Final = 9503
 HOST: Final = "127.0.0.1"
 
 
@@ -47,6 +48,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         default=f"{HOST}:{PORT}",
         help=f"where to listen (default: {HOST}:{PORT}); port 0: one that the system chooses",
+    )
+    parser.add_argument(
+        "--gmq",
+        metavar="HOST:PORT",
+        default="none",
+        help=f"where to speak gmq's protocols, as {HOST}:{GMQ_PORT} (default: none); they have no "
+        "login",
     )
     parser.add_argument(
         "--memory", action="store_true", help="keep everything in memory; needs no DIR"
@@ -88,18 +96,19 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     if bool(options.directory) == options.memory:
         raise CommandError("name a DIR to keep messages in, or say --memory, not both", 2)
     host, port = _address(options.amqp)
+    gmq = None if options.gmq == "none" else _address(options.gmq, "--gmq", GMQ_PORT)
     logging.basicConfig(
         level=options.log.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(options, screen, host, port))
+        return runner.run(_serve(options, screen, host, port, gmq))
 
 
-def _address(text: str) -> tuple[str, int]:
+def _address(text: str, option: str = "--amqp", port_shown: int = PORT) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise CommandError(f"--amqp takes HOST:PORT, as {HOST}:{PORT}, not {text!r}", 2)
+        raise CommandError(f"{option} takes HOST:PORT, as {HOST}:{port_shown}, not {text!r}", 2)
     return host, int(port)
 
 
@@ -112,7 +121,9 @@ def _loop_factory() -> Any:
     return uvloop.new_event_loop
 
 
-async def _serve(options: argparse.Namespace, screen: Screen, host: str, port: int) -> int:
+async def _serve(
+    options: argparse.Namespace, screen: Screen, host: str, port: int, gmq: tuple[str, int] | None
+) -> int:
     from qindex.broker.rescue.rescue import Rescue, RescueRefused
     from qindex.serve.server import Server
     from qindex.serve.sockets import bind
@@ -139,8 +150,11 @@ async def _serve(options: argparse.Namespace, screen: Screen, host: str, port: i
                 screen.error(problem)
             raise CommandError(str(error), 1) from None
         bound = await server.accept(found)
-        address = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
-        _say(options, screen, server, address, rescued)
+        gmq_bound = await server.listen_gmq(*gmq) if gmq is not None else None
+        _say(options, screen, server, _shown(host, bound), rescued)
+        if gmq is not None and gmq_bound is not None:
+            screen.line(f"serving gmq's protocols on {_shown(gmq[0], gmq_bound)}")
+            screen.out.flush()
         server.failed.add_done_callback(lambda _: stopped.set())
         await stopped.wait()
     finally:
@@ -148,6 +162,10 @@ async def _serve(options: argparse.Namespace, screen: Screen, host: str, port: i
     if server.failed.done():
         raise CommandError(f"the disk failed a sync: {server.failed.result()}", 1)
     return 0
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _stop(stopped: asyncio.Event) -> None:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
 
 import qindex
 from qindex.amqp.connection import BODY_MAX
@@ -51,6 +51,16 @@ CAPABILITIES: Final = {
 }
 
 
+class Door(Protocol):
+    """Another port of the server, on the same queues."""
+
+    def pause(self) -> None:
+        """Read no more; what was read is still answered."""
+
+    async def close(self) -> None:
+        """Write what there is, and close. Bounded time."""
+
+
 class Server:
     """A broker that listens. Made and used in one event loop.
 
@@ -75,6 +85,7 @@ class Server:
         self._sessions: set[Session] = set()
         self._transports: dict[Session, asyncio.Transport] = {}
         self._listeners: list[asyncio.Server] = []
+        self._doors: list[Door] = []
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="qindex-sync")
         self._stopped = False
         self._numbers = itertools.count(1)
@@ -148,21 +159,31 @@ class Server:
             await self.loop.run_in_executor(None, self._rescue.read)
         return self._rescue.begin(self.node, self._environment)
 
+    async def listen_gmq(self, host: str, port: int) -> int:
+        """Speak gmq's two protocols there, on the queues of the virtual host "/", or of the first.
+
+        Whoever can connect may use all of its queues: gmq has no login.
+        """
+        from qindex.serve.gmq import door
+
+        names = self.node.vhosts
+        vhost = self.node.vhost("/" if "/" in names else names[0])
+        gmq = door.Door(vhost, self.loop, waits=self.confirms_are_durable)
+        self._doors.append(gmq)
+        listener = await self.loop.create_server(gmq.connection, host, port, backlog=1024)
+        self._listeners.append(listener)
+        bound: int = listener.sockets[0].getsockname()[1]
+        return bound
+
     async def stop(self) -> None:
         """Confirm what was published, tell all clients, close the stores. Bounded time."""
         if self._stopped:
             return
         self._stopped = True
-        if self._rescue is not None:
-            self._rescue.stop()
-        for listener in self._listeners:
-            listener.close()
-        if self._control is not None:
-            self._control.close()
-        for transport in self._transports.values():
-            with contextlib.suppress(RuntimeError):
-                transport.pause_reading()
+        self._stop_reading()
         await self._confirm_all()
+        for door in self._doors:
+            await door.close()
         for session in list(self._sessions):
             session.shut_down("broker forced connection closure with reason 'shutdown'")
         for transport in list(self._transports.values()):
@@ -180,6 +201,20 @@ class Server:
             self.node.close()
         finally:
             self._pool.shutdown(wait=True)
+
+    def _stop_reading(self) -> None:
+        """Nobody connects any more, and what clients send is not read."""
+        if self._rescue is not None:
+            self._rescue.stop()
+        for listener in self._listeners:
+            listener.close()
+        if self._control is not None:
+            self._control.close()
+        for transport in self._transports.values():
+            with contextlib.suppress(RuntimeError):
+                transport.pause_reading()
+        for door in self._doors:
+            door.pause()
 
     async def _confirm_all(self) -> None:
         """Wait until a sync covers everything that was published before."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from broker_rooms import Consumer, declare, drain, publish, turns, vhost
 
 from qindex.broker.errors import AccessRefused
+from qindex.broker.message import Message
 
 
 def test_messages_come_in_order_and_requeued_ones_go_back_to_their_places(vhost):
@@ -220,4 +223,41 @@ def test_a_time_to_live_of_0_reaches_a_consumer_that_waits_and_nobody_else(
     turns.run()
     turns.fire()
     assert consumer.bodies == [b"taken"]
+    assert len(queue) == 0
+
+
+def test_a_delayed_message_waits_for_one_timer_which_an_earlier_one_moves(vhost, turns):
+    queue = declare(vhost)
+    consumer = Consumer()
+    queue.add_consumer(consumer, "q")
+    turns.run()
+    now = time.time_ns() // 1000
+    message = Message("", ["q"], b"", b"late", persistent=True)
+    for seconds in (3600, 0.05, 1800):
+        queue.publish(message, now, now + round(seconds * 1e6))
+    armed = [timer for timer in turns.later if not timer.cancelled]
+    assert len(armed) == 1
+    assert 0 < armed[0].delay <= 0.06
+    assert (len(queue), queue.backlog.delayed()) == (0, 3)
+    turns.fire()  # too early
+    assert consumer.bodies == []
+    time.sleep(0.06)
+    turns.fire()
+    assert consumer.bodies == [b"late"]
+    assert [entry.redelivered for entry in consumer.entries] == [False]
+    (armed,) = [timer for timer in turns.later if not timer.cancelled]
+    assert 1790 < armed.delay < 1801
+    assert (queue.purge(), queue.backlog.delayed()) == (0, 2)
+
+
+def test_a_due_message_that_is_taken_before_its_timer_is_counted_right(vhost, turns):
+    queue = declare(vhost)
+    publish(vhost, b"in its place")
+    now = time.time_ns() // 1000
+    queue.publish(Message("", ["q"], b"", b"due", persistent=True), now, now + 1)
+    time.sleep(0.01)
+    first = queue.get()
+    turns.fire()
+    assert len(queue) == 1
+    assert {first.message.body, queue.get().message.body} == {b"due", b"in its place"}
     assert len(queue) == 0

@@ -1,0 +1,67 @@
+"""JSON as Go writes it, numbers as gmq's clients send them, and ids."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+# 41 bits of milliseconds since 2017, 10 bits of a node's number, 12 bits of a sequence.
+_EPOCH_MS: Final = 1_483_228_800_000
+_SEQUENCE_BITS: Final = 12
+_NODE_BITS: Final = 10
+_NODE: Final = 1  # gmq's default
+_ESCAPED: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
+
+
+def go_json(value: Any) -> bytes:
+    """`value` in the bytes that Go's encoding/json writes; keys keep their order."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.translate(_ESCAPED).encode("utf-8", "replace")
+
+
+def shown(body: bytes) -> str:
+    """A body as JSON can have it: bytes that are no UTF-8 become U+FFFD, as in Go."""
+    return body.decode("utf-8", "replace")
+
+
+def to_bytes(text: str) -> bytes:
+    """A text of JSON as a body. Half of a surrogate pair becomes U+FFFD, as in Go."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        halves = text.encode("utf-16-le", "surrogatepass")
+        return halves.decode("utf-16-le", "replace").encode()
+
+
+def whole_number(value: Any, what: str, most: int) -> int:
+    """A number from 0 to `most`, as JSON has it or as text; "" and None are 0. ValueError."""
+    if value is None or value == "":
+        return 0
+    text = str(value)
+    is_whole = isinstance(value, (int, str)) and not isinstance(value, bool)
+    if not is_whole or len(text) > 12 or not text.isascii() or not text.isdigit():
+        raise ValueError(f"{what} must be a whole number that is not negative, not {text[:40]!r}")
+    if int(text) > most:
+        raise ValueError(f"{what} must be at most {most}, not {text}")
+    return int(text)
+
+
+class Snowflakes:
+    """Ids that grow: no two are the same, also if the clock goes back while this process runs."""
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._last = 0
+
+    def next(self) -> int:
+        since = int(self._now() * 1000) - _EPOCH_MS
+        first = (since << _NODE_BITS | _NODE) << _SEQUENCE_BITS
+        if first <= self._last:
+            first = self._last + 1
+            if not first & ((1 << _SEQUENCE_BITS) - 1):  # the sequence is full: the next moment
+                since = (first >> (_NODE_BITS + _SEQUENCE_BITS)) + 1
+                first = (since << _NODE_BITS | _NODE) << _SEQUENCE_BITS
+        self._last = first
+        return first

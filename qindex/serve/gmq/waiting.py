@@ -1,0 +1,73 @@
+"""Wait for one message of several queues, as a consumer with a credit of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qindex.broker.backlog import Entry
+from qindex.broker.queues import Queue
+
+OnEntry = Callable[[Queue, Entry], None]
+
+
+class Waiter:
+    """Hears of one message, from whichever queue has it first; then it waits no more."""
+
+    def __init__(self, on_entry: OnEntry) -> None:
+        self.is_over = False
+        self._on_entry = on_entry
+        self._ears: list[_Ear] = []
+
+    def listen(self, queue: Queue, what: str) -> None:
+        """Wait for this queue, too. AccessRefused if another consumer has it for itself.
+
+        An auto-delete queue would go with this consumer, so it is left to those that are its own.
+        """
+        if not queue.auto_delete and not self.is_over:
+            ear = _Ear(self, queue)
+            queue.add_consumer(ear, what)
+            self._ears.append(ear)
+
+    def stop(self) -> None:
+        """Hear of nothing any more."""
+        self.is_over = True
+        ears, self._ears = self._ears, []
+        for ear in ears:
+            ear.queue.remove_consumer(ear)
+
+    def deliver(self, queue: Queue, entry: Entry) -> None:
+        # The queue is in the middle of handing out: its list of consumers is not changed now.
+        self.is_over = True
+        self._on_entry(queue, entry)
+
+
+class _Ear:
+    """The waiter as a consumer of one of its queues; broker.queues.Consumer says what it does."""
+
+    no_ack = False
+    exclusive = False
+    priority = 0
+    shares_credit = True
+
+    def __init__(self, waiter: Waiter, queue: Queue) -> None:
+        self.queue = queue
+        self.waiting = False
+        self._waiter = waiter
+
+    def credit(self) -> int:
+        return 0 if self._waiter.is_over else 1
+
+    def deliver(self, queue: Queue, entry: Entry) -> None:
+        self._waiter.deliver(queue, entry)
+
+    def cancelled(self, queue: Queue) -> None:
+        """The queue is gone; the other queues may still have something."""
+
+
+def first_of(queues: list[Queue]) -> tuple[Queue, Entry] | None:
+    """A message of the first queue that has one; nobody waits."""
+    for queue in queues:
+        entry = queue.get()
+        if entry is not None:
+            return queue, entry
+    return None
