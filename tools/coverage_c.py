@@ -77,7 +77,7 @@ class Share:
 
 
 def is_core(path: Path) -> bool:
-    return path.suffix in (".c", ".h") and layers.folder(path) not in ("", "proof")
+    return path.suffix in (".c", ".h") and layers.folder(path) not in ("", "proof", "amqp")
 
 
 def add_line(file: File, entry: dict[str, Any]) -> None:

@@ -10,20 +10,24 @@ The owner answers the events Login and Open with `accept_login()`, `accept_open(
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, Final
 
 from qindex.amqp import methods as m
+from qindex.amqp._wire import Publishes
+from qindex.amqp.contents import Channel
 from qindex.amqp.events import (
-    REPLIES,
     Called,
     ChannelClosed,
     ChannelOpened,
     Ended,
+    Group,
     Login,
     Open,
     Published,
+    PublishedMany,
+    reply_text,
 )
 from qindex.amqp.layouts import CODES
 from qindex.amqp.wire import (
@@ -34,13 +38,13 @@ from qindex.amqp.wire import (
     METHOD,
     PROTOCOL_HEADER,
     Frame,
-    Scanner,
     WireError,
-    decode_header,
     decode_method,
+    decode_publish,
     encode_content,
     encode_deliver,
     encode_method,
+    scanner_in_c,
 )
 
 FRAME_MAX: Final = 131_072
@@ -48,7 +52,6 @@ FRAME_MIN: Final = 4096
 CHANNEL_MAX: Final = 2047
 HEARTBEAT_SECONDS: Final = 60
 BODY_MAX: Final = 128 * 1024 * 1024
-TEXT_MAX: Final = 255  # bytes of a reply text
 
 
 class _State(Enum):
@@ -63,17 +66,6 @@ class _State(Enum):
     ENDED = "ended"
 
 
-class _Channel:
-    __slots__ = ("body", "closing", "method", "missing", "properties", "size")
-
-    def __init__(self) -> None:
-        self.closing = False  # we have sent channel.close
-        self.method: m.BasicPublish | None = None  # whose content is coming
-        self.properties: bytes | None = None
-        self.missing = self.size = 0  # bytes of the body
-        self.body: list[bytes] = []
-
-
 class Connection:
     """The state of one connection. Not for use by several threads at once."""
 
@@ -86,6 +78,7 @@ class Connection:
         channel_max: int = CHANNEL_MAX,
         heartbeat: int = HEARTBEAT_SECONDS,
         body_max: int = BODY_MAX,
+        scanner: Callable[[int], Any] = scanner_in_c,
     ) -> None:
         self.out: list[bytes] = []
         self.frame_max = frame_max
@@ -97,8 +90,9 @@ class Connection:
         self._mechanisms = mechanisms
         self._state = _State.HEADER
         self._begin = b""
-        self._channels: dict[int, _Channel] = {}
-        self._scanner = Scanner(frame_max)
+        self._channels: dict[int, Channel] = {}
+        self._scanner = scanner(frame_max)
+        self._scanner.body_max = body_max
 
     @property
     def is_running(self) -> bool:
@@ -141,7 +135,10 @@ class Connection:
             for each in self._scanner.frames(data):
                 if self.has_ended:
                     return
-                yield from self._frame(each)
+                if type(each) is Publishes:
+                    yield from self._publishes(each)
+                else:
+                    yield from self._frame(each)
         except WireError as error:
             if self._state in (_State.HEADER, _State.START, _State.LOGIN):
                 yield self._end(f"no login, and then: {error}")
@@ -149,7 +146,7 @@ class Connection:
                 yield from self.fail(error.code, str(error))
 
     def _frame(self, frame: Frame) -> Iterator[Any]:
-        kind, number, payload = frame
+        kind, number, _ = frame
         if kind == HEARTBEAT:
             return
         if self._state is not _State.RUNNING:
@@ -159,12 +156,7 @@ class Connection:
         if channel is None or kind == METHOD:
             yield from self._method(number, channel, frame)
         elif not channel.closing:
-            if kind == HEADER:
-                yield from self._content_header(number, channel, payload)
-            elif kind == BODY:
-                yield from self._content_body(number, channel, payload)
-            else:
-                raise WireError(501, f"unknown frame type {kind}")
+            yield from self._content(channel, frame)
 
     def _before_running(self, frame: Frame) -> Iterator[Any]:
         if self._state is _State.CLOSING:
@@ -193,7 +185,7 @@ class Connection:
         else:
             raise WireError(503, f"unexpected method in connection state {self._state.value}")
 
-    def _method(self, number: int, channel: _Channel | None, frame: Frame) -> Iterator[Any]:
+    def _method(self, number: int, channel: Channel | None, frame: Frame) -> Iterator[Any]:
         if frame.kind != METHOD:
             if number:
                 raise WireError(504, "expected 'channel.open'")
@@ -207,6 +199,7 @@ class Connection:
             del self._channels[number]
         elif isinstance(method, m.ChannelClose):
             del self._channels[number]
+            self._scanner.open(number, False)
             if not channel.closing:
                 yield ChannelClosed(number)
             self.send(number, m.ChannelCloseOk())
@@ -245,39 +238,45 @@ class Connection:
                 f"number of channels opened ({self.channel_max}) has reached the "
                 f"negotiated channel_max ({self.channel_max})",
             )
-        self._channels[number] = _Channel()
+        self._channels[number] = Channel(number)
+        self._scanner.open(number, True)
         yield ChannelOpened(number)
         self.send(number, m.ChannelOpenOk())
 
-    def _content_header(self, number: int, channel: _Channel, payload: bytes) -> Iterator[Any]:
-        if channel.method is None or channel.properties is not None:
-            raise WireError(505, "expected method frame, got content header frame instead")
-        channel.size, channel.properties = decode_header(payload)
-        if channel.size > self.body_max:
-            text = f"message size {channel.size} is larger than configured max size {self.body_max}"
-            yield from self.fail_channel(number, 406, text, channel.method)
-            return
-        channel.missing = channel.size
-        if not channel.size:
-            yield from self._published(number, channel)
+    def _content(self, channel: Channel, frame: Frame) -> Iterator[Any]:
+        if frame.kind == HEADER:
+            method = channel.take_header(frame.payload)
+            if channel.size > self.body_max:
+                text = (
+                    f"message size {channel.size} is larger than configured max size "
+                    f"{self.body_max}"
+                )
+                yield from self.fail_channel(channel.number, 406, text, method)
+                return
+        elif frame.kind == BODY:
+            channel.take_body(frame.payload)
+        else:
+            raise WireError(501, f"unknown frame type {frame.kind}")
+        if (event := channel.published()) is not None:
+            yield event
 
-    def _content_body(self, number: int, channel: _Channel, payload: bytes) -> Iterator[Any]:
-        if channel.properties is None:
-            raise WireError(505, "expected method frame, got content body frame instead")
-        channel.missing -= len(payload)
-        if channel.missing < 0:
-            raise WireError(501, "content body is larger than its header says")
-        channel.body.append(payload)
-        if not channel.missing:
-            yield from self._published(number, channel)
+    def _publishes(self, messages: Publishes) -> Iterator[Any]:
+        groups = [
+            Group(channel, decode_publish(payload), persistent, priority, properties, count)
+            for channel, payload, persistent, priority, properties, count in messages.groups
+        ]
+        event = PublishedMany(groups, messages)
+        if len(messages) > 1 and all(self.is_open(group.channel) for group in groups):
+            yield event
+        else:
+            yield from self.one_by_one(event)
 
-    def _published(self, number: int, channel: _Channel) -> Iterator[Any]:
-        method, properties, pieces = channel.method, channel.properties, channel.body
-        channel.method = channel.properties = None
-        channel.body = []
-        if method is not None and properties is not None:
-            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            yield Published(number, method, properties, body)
+    def one_by_one(self, event: PublishedMany) -> Iterator[Any]:
+        """Its publishes as single events, each if its channel is open when its turn comes."""
+        for number, properties, body in event.messages.contents():
+            group = event.groups[number]
+            if self.is_open(group.channel):
+                yield Published(group.channel, group.method, properties, body)
 
     # --- the owner's answers and bytes out -----------------------------------------------------
 
@@ -363,9 +362,12 @@ class Connection:
         if found is None or found.closing:
             return
         found.closing = True
+        self._scanner.open(channel, False)
         found.body = []
         code_of = CODES[type(method)] if method is not None else 0
-        self.send(channel, m.ChannelClose(code, _text(code, text), code_of >> 16, code_of & 0xFFFF))
+        self.send(
+            channel, m.ChannelClose(code, reply_text(code, text), code_of >> 16, code_of & 0xFFFF)
+        )
         yield ChannelClosed(channel)
 
     def fail(self, code: int, text: str, method: Any = None) -> Iterator[Any]:
@@ -374,7 +376,7 @@ class Connection:
             return
         self._state = _State.CLOSING
         code_of = CODES[type(method)] if method is not None else 0
-        reply = _text(code, text)
+        reply = reply_text(code, text)
         self.send(0, m.ConnectionClose(code, reply, code_of >> 16, code_of & 0xFFFF))
         for number, channel in self._channels.items():
             if not channel.closing:
@@ -384,13 +386,6 @@ class Connection:
     def _end(self, why: str) -> Ended:
         self._state = _State.ENDED
         return Ended(why)
-
-
-def _text(code: int, text: str) -> str:
-    """RabbitMQ's form of a reply text, cut to what a short string holds."""
-    full = f"{REPLIES[code]} - {text}" if text else REPLIES[code]
-    raw = full.encode("utf-8", "surrogateescape")
-    return full if len(raw) <= TEXT_MAX else raw[: TEXT_MAX - 3].decode("utf-8", "ignore") + "..."
 
 
 def _name(method: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from qindex.amqp._wire import Publishes
 from qindex.amqp.methods import BasicPublish
 
 REPLIES: Final = {
@@ -26,6 +27,15 @@ REPLIES: Final = {
     540: "NOT_IMPLEMENTED",
     541: "INTERNAL_ERROR",
 }
+
+_TEXT_MAX: Final = 255  # bytes of a short string
+
+
+def reply_text(code: int, text: str) -> str:
+    """RabbitMQ's form of a reply text, cut to what a short string holds."""
+    full = f"{REPLIES[code]} - {text}" if text else REPLIES[code]
+    raw = full.encode("utf-8", "surrogateescape")
+    return full if len(raw) <= _TEXT_MAX else raw[: _TEXT_MAX - 3].decode("utf-8", "ignore") + "..."
 
 
 class Login(NamedTuple):
@@ -66,6 +76,32 @@ class Published(NamedTuple):
     method: BasicPublish
     properties: bytes
     body: bytes
+
+
+class Group(NamedTuple):
+    """Publishes of one channel with the same method.
+
+    `properties` are those of all of them. None: each has its own, and nothing in them has to be
+    looked at: no headers, expiration or user_id, and no direct reply. `persistent` and `priority`
+    are what these say then.
+    """
+
+    channel: int
+    method: BasicPublish
+    persistent: bool
+    priority: int
+    properties: bytes | None
+    size: int  # number of messages
+
+
+class PublishedMany(NamedTuple):
+    """Publishes that came one behind the other, of channels that are open.
+
+    Instead of carrying it out, the owner may go through Connection.one_by_one() of it.
+    """
+
+    groups: list[Group]
+    messages: Publishes
 
 
 class Ended(NamedTuple):

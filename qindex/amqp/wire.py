@@ -1,5 +1,8 @@
 """Frames and methods of AMQP 0-9-1 as bytes. No state but the scanner's rest of a frame.
 
+What comes by the million is in C (qindex.amqp._wire, c_ext/amqp): its Scanner gives what the one
+here gives, and publishes in bulk. This one is what that one is compared with.
+
 A frame is: type (1 byte), channel (2), size (4), that many bytes, 0xCE. Bad bytes raise WireError
 and nothing else.
 """
@@ -9,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
+from qindex.amqp import _wire
 from qindex.amqp.layouts import CODES, LAYOUTS
+from qindex.amqp.methods import BasicPublish
 from qindex.field_table import AmqpError, decode_table_at, encode_shortstr, encode_table
 
 METHOD: Final = 1
@@ -49,9 +54,14 @@ class Frame(NamedTuple):
 class Scanner:
     """Bytes in, whole frames out. It stops and goes on in the middle of any frame."""
 
+    body_max = 0  # the scanner in C goes by it
+
     def __init__(self, frame_max: int) -> None:
         self.frame_max = frame_max  # bytes of a whole frame
         self._rest = bytearray()
+
+    def open(self, channel: int, is_open: bool) -> None:
+        """The scanner in C takes publishes of open channels."""
 
     def frames(self, data: bytes) -> Iterator[Frame]:
         """The frames that these bytes complete. Linear in what they hold.
@@ -77,6 +87,17 @@ class Scanner:
             position = end + 1
         if position < length:
             self._rest += data[position:]
+
+
+def scanner_in_c(frame_max: int) -> _wire.Scanner:
+    """The same in C. It gives Publishes instead of the frames of publishes of open channels."""
+    return _wire.Scanner(frame_max, Frame, _bad_frame)
+
+
+def _bad_frame(kind: int, begin: bytes, end: int, size: int, frame_max: int) -> NoReturn:
+    if end < 0:
+        raise WireError(501, _too_large(kind, begin, size, frame_max))
+    raise WireError(501, _bad_end(kind, begin, end))
 
 
 def _too_large(kind: int, payload: bytes, size: int, frame_max: int) -> str:
@@ -105,6 +126,19 @@ def frame(kind: int, channel: int, payload: bytes) -> bytes:
 
 
 # --- methods ---------------------------------------------------------------------------------
+
+_KEPT_MAX: Final = 4096
+_publishes: dict[bytes, BasicPublish] = {}  # clients send few of them, again and again
+
+
+def decode_publish(payload: bytes) -> BasicPublish:
+    """decode_method() of a basic.publish that a scanner has taken."""
+    found = _publishes.get(payload)
+    if found is None:
+        if len(_publishes) >= _KEPT_MAX:
+            _publishes.clear()
+        found = _publishes[payload] = decode_method(payload)
+    return found
 
 
 def decode_method(payload: bytes) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from qindex.broker.message import Message
 from qindex.broker.timers import now_us
@@ -28,6 +28,30 @@ class Entry:
         self.place = place
         self.redelivered = redelivered
         self.deliveries = deliveries  # this one included
+
+
+class Share(NamedTuple):
+    """What a queue takes of a group of publishes, which have this in common."""
+
+    exchange: str
+    routing_key: str
+    persistent: bool
+    priority: int
+    expires_us: int  # 0: never
+
+
+class Publishes(Protocol):
+    """Publishes in groups, as they came: those of the protocol's scanner."""
+
+    def contents(self) -> list[tuple[int, bytes, bytes]]:
+        """The number of its group, the properties and the body of each message."""
+
+    def gather(
+        self, wanted: list[tuple[bytes, int] | None], /
+    ) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+        """A batch for a store of the groups for which `wanted` has the beginning of the headers
+        and the flags: bodies, their sizes, headers, their sizes, flags.
+        """
 
 
 class Backlog(Protocol):
@@ -60,6 +84,12 @@ class Backlog(Protocol):
 
     def browse(self) -> Iterator[tuple[int, Message]]:
         """All messages with their numbers, whatever their state, but those that are settled."""
+
+    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> None:
+        """Append the messages of the groups that have a share, in order: all of them or none.
+
+        The priority of all shares is the same.
+        """
 
     def take(self, count: int) -> list[Entry]:
         """Take up to `count` ready messages, in order: the highest priority first.
@@ -151,6 +181,22 @@ class MemoryBacklog:
             yield from sorted(self._back[priority], key=lambda each: each[0])
             yield from ((number, 0, message) for number, message in self._new[priority])
         yield from ((number, 0, message) for _, number, message in self._delayed)
+
+    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> None:
+        for number, properties, body in publishes.contents():
+            share = shares[number]
+            if share is not None:
+                self.publish(
+                    Message(
+                        share.exchange,
+                        [share.routing_key],
+                        properties,
+                        body,
+                        persistent=share.persistent,
+                        priority=share.priority,
+                        expires_us=share.expires_us,
+                    )
+                )
 
     def take(self, count: int) -> list[Entry]:
         taken: list[Entry] = []

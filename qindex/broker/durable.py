@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from qindex._core import lib
-from qindex.broker.backlog import Entry
-from qindex.broker.message import Message, from_table
+from qindex._core import ffi, lib
+from qindex.broker.backlog import Entry, Publishes, Share
+from qindex.broker.message import Message, begin_table, from_table
 from qindex.errors import StoreCorrupt, raise_error
 
 if TYPE_CHECKING:
@@ -39,11 +39,12 @@ class DurableBacklog:
 
     def publish(self, message: Message, due_us: int = 0) -> int:
         table, body = message.to_table(), message.body
+        data = body if isinstance(body, bytes) else ffi.from_buffer(body)  # a large one
         flags = message.priority << lib.QI_PRIORITY_SHIFT
         if not message.persistent:
             flags |= lib.QI_TRANSIENT
         code = lib.qi_publish_with(
-            self._queue._handle, table, len(table), body, len(body), flags, _NO_TIME, due_us
+            self._queue._handle, table, len(table), data, len(body), flags, _NO_TIME, due_us
         )
         if code < 0:
             raise_error(code)
@@ -67,6 +68,34 @@ class DurableBacklog:
     def browse(self) -> Iterator[tuple[int, Message]]:
         for found in self._queue.browse():
             yield found.req_id, self._message(found)
+
+    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> None:
+        wanted: list[tuple[bytes, int] | None] = []
+        priority = 0
+        for share in shares:
+            if share is None:
+                wanted.append(None)
+                continue
+            begin = begin_table(share.exchange, [share.routing_key], share.expires_us)
+            wanted.append((begin, 0 if share.persistent else lib.QI_TRANSIENT))
+            priority = share.priority
+        bodies, body_sizes, headers, headers_sizes, flags = publishes.gather(wanted)
+        first = lib.qi_publish_many(
+            self._queue._handle,
+            len(flags),
+            bodies,
+            ffi.from_buffer("uint32_t[]", body_sizes),
+            headers,
+            ffi.from_buffer("uint32_t[]", headers_sizes),
+            priority << lib.QI_PRIORITY_SHIFT,
+            _NO_TIME,
+            _NO_TIME,
+            flags,
+            ffi.NULL,
+        )
+        if first < 0:
+            raise_error(first)
+        self._ready += len(flags)
 
     def take(self, count: int) -> list[Entry]:
         for _ in range(_DAMAGED_MAX):

@@ -14,6 +14,7 @@ from qindex.broker.message import Message
 TYPES: Final = ("direct", "fanout", "topic", "headers")
 QUEUE: Final = "queue"
 EXCHANGE: Final = "exchange"
+_NO_PROPERTIES: Final = b"\0\0"
 
 
 class Destination(NamedTuple):
@@ -244,6 +245,15 @@ class Router:
 
     def changed(self) -> None:
         self._kept.clear()
+
+    def route(self, exchange: Exchange, key: str) -> tuple[str, ...] | None:
+        """The queues of all messages with this key; None if their headers have a say."""
+        kept = self._kept.get((exchange.name, key))
+        if kept is not None:
+            return kept
+        message = Message(exchange.name, [key], _NO_PROPERTIES, b"")
+        cacheable = self._walk(exchange, message)[1]
+        return self.queues_of(exchange, message) if cacheable else None
 
     def queues_of(self, exchange: Exchange, message: Message) -> tuple[str, ...]:
         """The names of the queues, each once, in the order in which they were found."""

@@ -105,19 +105,23 @@ class Message:
 
     def to_table(self) -> bytes:
         """What a store keeps as the message's headers."""
-        key = (self.exchange, *self.routing_keys)
-        prefix = _prefixes.get(key)
-        if prefix is None:
-            if len(_prefixes) >= _PREFIXES_MAX:
-                _prefixes.clear()
-            table = {"exchange": self.exchange, "routing_keys": self.routing_keys}
-            prefix = _prefixes[key] = encode_table(_storable(table))[4:]
-        parts = [prefix]
-        if self.expires_us:
-            parts += (_EXPIRES, _I64.pack(self.expires_us))
-        parts += (_PROPERTIES, _U32.pack(len(self.properties)), self.properties)
-        table_bytes = b"".join(parts)
-        return _U32.pack(len(table_bytes)) + table_bytes
+        begin = begin_table(self.exchange, self.routing_keys, self.expires_us)
+        size = len(begin) + 4 + len(self.properties)
+        return b"".join((_U32.pack(size), begin, _U32.pack(len(self.properties)), self.properties))
+
+
+def begin_table(exchange: str, routing_keys: list[str], expires_us: int) -> bytes:
+    """The table behind its size, up to the size of the properties, which are its end."""
+    key = (exchange, *routing_keys)
+    prefix = _prefixes.get(key)
+    if prefix is None:
+        if len(_prefixes) >= _PREFIXES_MAX:
+            _prefixes.clear()
+        table = {"exchange": exchange, "routing_keys": routing_keys}
+        prefix = _prefixes[key] = encode_table(_storable(table))[4:]
+    if expires_us:
+        return prefix + _EXPIRES + _I64.pack(expires_us) + _PROPERTIES
+    return prefix + _PROPERTIES
 
 
 def _storable(table: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from qindex.broker.backlog import Backlog, Entry
+from qindex.broker.backlog import Backlog, Entry, Publishes, Share
+from qindex.broker.consumers import Consumer
 from qindex.broker.errors import AccessRefused
 from qindex.broker.limits import Limits
 from qindex.broker.message import Message
@@ -23,28 +24,6 @@ TURN_MAX: Final = 512  # messages that a queue delivers before others have their
 RETRY_SECONDS: Final = 1.0  # after the disk has failed to read
 
 log: Final = logging.getLogger("qindex.broker")
-
-
-class Consumer(Protocol):
-    """Somebody who takes messages from a queue as they come."""
-
-    no_ack: bool
-    exclusive: bool
-    priority: int
-    waiting: bool  # the queue's own: it is among those that may have credit
-
-    @property
-    def shares_credit(self) -> bool:
-        """True if a delivery to another consumer may take its credit."""
-
-    def credit(self) -> int:
-        """How many messages it takes now."""
-
-    def deliver(self, queue: Queue, entry: Entry) -> None:
-        """Here is one. With no_ack it is settled already."""
-
-    def cancelled(self, queue: Queue) -> None:
-        """The queue is gone."""
 
 
 class Queue:
@@ -132,6 +111,21 @@ class Queue:
             self._drop_over_length()
         self.wake()
         return number
+
+    @property
+    def takes_batches(self) -> bool:
+        """True if no message that comes has to be looked at on its own: publish_many() may be
+        called."""
+        limits = self.limits
+        return not (self.paused or limits.has_length or limits.ttl_ms == 0)
+
+    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> None:
+        """Append the messages of the groups that have a share: all of them or none. Their priority
+        is the same. Only if the queue takes_batches.
+        """
+        self.backlog.publish_many(publishes, shares)
+        self._expiring = self._expiring or self.limits.ttl_ms is not None
+        self.wake()
 
     def _is_full(self, message: Message) -> bool:
         limits = self.limits

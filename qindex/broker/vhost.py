@@ -238,6 +238,10 @@ class VHost(Topology):
                 self.check_arrived(name)
         return self._put(message, names)
 
+    def route(self, exchange: Exchange, key: str) -> tuple[str, ...] | None:
+        """The names of the queues that messages with this key go to; None: headers have a say."""
+        return self._router.route(exchange, key)
+
     def _put(self, message: Message, names: tuple[str, ...] | list[str]) -> Outcome:
         outcome = Outcome()
         now = now_us()

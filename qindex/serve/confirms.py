@@ -6,32 +6,38 @@ from collections import deque
 
 
 class Confirms:
-    """Numbers 1, 2, 3 ... in the order of the publishes.
+    """Numbers 1, 2, 3 ... in the order of the publishes, kept as ranges (first, last).
 
-    `now` are confirmed in this turn; `waiting` wait for a sync. What `take()` returns is what the
+    Some are confirmed in this turn, some wait for a sync. What `take()` returns is what the
     channel sends.
     """
 
     def __init__(self) -> None:
         self.next = 1
-        self.waiting: deque[int] = deque()
-        self._now: list[int] = []
+        self._waiting: deque[tuple[int, int]] = deque()
+        self._now: list[tuple[int, int]] = []
         self._refused: list[int] = []
 
-    def published(self, *, refused: bool, waits: bool) -> None:
-        number = self.next
-        self.next += 1
+    def published(self, count: int = 1, *, refused: bool, waits: bool) -> None:
+        """The next `count` publishes. O(1) for all of them, unless they are refused."""
+        first, last = self.next, self.next + count - 1
+        self.next += count
         if refused:
-            self._refused.append(number)
+            self._refused += range(first, last + 1)
         elif waits:
-            self.waiting.append(number)
+            self._waiting.append((first, last))
         else:
-            self._now.append(number)
+            self._now.append((first, last))
+
+    @property
+    def last_waiting(self) -> int:
+        """The highest number that waits for a sync; 0: none does."""
+        return self._waiting[-1][1] if self._waiting else 0
 
     def synced(self, last: int) -> None:
-        """A sync covers the numbers up to `last`."""
-        while self.waiting and self.waiting[0] <= last:
-            self._now.append(self.waiting.popleft())
+        """A sync covers the numbers up to `last`, which was last_waiting once."""
+        while self._waiting and self._waiting[0][1] <= last:
+            self._now.append(self._waiting.popleft())
 
     def take(self) -> tuple[list[int], list[tuple[int, bool]]]:
         """The numbers that are refused; and those that are confirmed, with `multiple` for each."""
@@ -40,11 +46,13 @@ class Confirms:
             return refused, []
         now, self._now = sorted(self._now), []
         # Every number below the first one that waits is confirmed or refused: one ack names all.
-        first = self.waiting[0] if self.waiting else self.next
-        below = [number for number in now if number < first]
-        acks = [(number, False) for number in now if number > first]
+        wall = self._waiting[0][0] if self._waiting else self.next
+        below = [each for each in now if each[1] < wall]
+        acks: list[tuple[int, bool]] = []
         if below:
-            acks.insert(0, (below[-1], len(below) > 1))
+            acks.append((below[-1][1], below[0][0] < below[-1][1]))
+        for first, last in now[len(below) :]:
+            acks += ((number, False) for number in range(first, last + 1))
         return refused, acks
 
     @property

@@ -16,7 +16,7 @@ _MANY: Final = 1 << 30
 
 
 class Consumer:
-    """A consumer of a queue; qindex.broker.queues.Consumer says what it does."""
+    """A consumer of a queue; qindex.broker.consumers.Consumer says what it does."""
 
     def __init__(self, channel: Channel, tag: str, queue: Queue, method: m.BasicConsume) -> None:
         self.channel = channel

@@ -20,7 +20,7 @@ _PERSISTENT: Final = 2
 _EXPIRATION_MAX: Final = 0xFFFFFFFF * 1000
 
 
-class _Wishes(NamedTuple):
+class Wishes(NamedTuple):
     """What of a message's properties the broker looks at."""
 
     persistent: bool
@@ -29,10 +29,10 @@ class _Wishes(NamedTuple):
     is_plain: bool  # nothing below has to be looked at
 
 
-_kept: dict[bytes, _Wishes] = {}
+_kept: dict[bytes, Wishes] = {}
 
 
-def _wishes(raw: bytes) -> _Wishes:
+def wishes_of(raw: bytes) -> Wishes:
     """Most publishers send the same properties again and again: those are decoded once."""
     found = _kept.get(raw)
     if found is not None:
@@ -49,7 +49,7 @@ def _wishes(raw: bytes) -> _Wishes:
         and "CC" not in headers
         and "BCC" not in headers
     )
-    wishes = _Wishes(decoded.delivery_mode == _PERSISTENT, decoded.priority or 0, decoded, is_plain)
+    wishes = Wishes(decoded.delivery_mode == _PERSISTENT, decoded.priority or 0, decoded, is_plain)
     if len(raw) <= _KEPT_BYTES_MAX:
         if len(_kept) >= _KEPT_MAX:
             _kept.clear()
@@ -68,7 +68,7 @@ def publish(channel: Channel, method: m.BasicPublish, properties: bytes, body: b
         raise AccessRefused(
             f"cannot publish to internal {vhost.describe('exchange', exchange.name)}"
         )
-    wishes = _wishes(properties)
+    wishes = wishes_of(properties)
     message = Message(
         exchange.name,
         [method.routing_key],
@@ -85,7 +85,7 @@ def publish(channel: Channel, method: m.BasicPublish, properties: bytes, body: b
         return
     outcome = vhost.publish(message, exchange)
     if method.mandatory and not outcome.queues:
-        _return(channel, method, message)
+        send_return(channel, method, message.properties, message.body)
     if channel.confirms is not None:
         waits = outcome.durable and channel.session.server.confirms_are_durable
         channel.confirms.published(refused=outcome.refused, waits=waits)
@@ -97,15 +97,16 @@ def _reply(channel: Channel, method: m.BasicPublish, message: Message) -> None:
     if target is not None:
         target.deliver_reply(method, message.properties, message.body)
     elif method.mandatory:
-        _return(channel, method, message)
+        send_return(channel, method, message.properties, message.body)
     if channel.confirms is not None:
         channel.confirms.published(refused=False, waits=False)
         channel.session.confirm_later(channel)
 
 
-def _return(channel: Channel, method: m.BasicPublish, message: Message) -> None:
+def send_return(channel: Channel, method: m.BasicPublish, properties: bytes, body: bytes) -> None:
+    """No queue takes the message, and its publisher wants to know."""
     back = m.BasicReturn(312, "NO_ROUTE", method.exchange, method.routing_key)
-    channel.session.send_content(channel.number, back, message.properties, message.body)
+    channel.session.send_content(channel.number, back, properties, body)
 
 
 def _checked(channel: Channel, message: Message, decoded: Properties) -> Message:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from qindex.amqp import methods as m
@@ -22,6 +23,7 @@ from qindex.amqp.events import (
     Login,
     Open,
     Published,
+    PublishedMany,
 )
 from qindex.amqp.wire import WireError
 from qindex.broker import errors as broker
@@ -29,10 +31,11 @@ from qindex.broker.arriving import NotIn
 from qindex.broker.users import Rights
 from qindex.broker.vhost import VHost
 from qindex.errors import DiskFull, QindexError, StoreFull
-from qindex.field_table import AmqpError, decode_table
 from qindex.serve import permissions
 from qindex.serve.arrivals import check_arrived
+from qindex.serve.batches import Batch, batch_of
 from qindex.serve.channel import Channel
+from qindex.serve.logins import credentials
 
 if TYPE_CHECKING:
     from qindex.serve.server import Server
@@ -77,7 +80,8 @@ class Session:
         self._to_confirm: dict[Channel, None] = {}
         self._flushing = False
         self._events: Iterator[Any] = iter(())
-        self._held: Published | Called | None = None  # the disk has no room for it, or it waits
+        # What the disk has no room for, or what waits for messages of a rescue.
+        self._held: Published | Batch | Called | None = None
         self._has_room = True
         self._told_blocked = False
 
@@ -114,6 +118,10 @@ class Session:
             self._rights_epoch = node.epoch
         return self._rights
 
+    def channel(self, number: int) -> Channel:
+        """The channel of that number, which is open."""
+        return self._channels[number]
+
     @staticmethod
     def not_found(text: str) -> broker.Refused:
         return broker.NotFound(text)
@@ -126,10 +134,11 @@ class Session:
         self._go_through(self.connection.receive(data))
 
     def _go_through(self, events: Iterator[Any]) -> None:
+        self._events = iter(())
         for event in events:
             self._on_event(event)
-            if self._held is not None:
-                self._events = events
+            if self._held is not None:  # in the middle of many, what is left of them comes first
+                self._events = chain(self._events, events)
                 return
         self.flush_later()
 
@@ -137,8 +146,12 @@ class Session:
         kind = type(event)
         if kind is Published:
             self._publish(event)
+        elif kind is PublishedMany:
+            self._publish_many(event)
         elif kind is Called:
             self._call(event)
+        elif kind is Batch:  # that had no room
+            self._run(event)
         elif kind is ChannelOpened:
             self._channels[event.channel] = Channel(self, event.channel)
         elif kind is ChannelClosed:
@@ -186,6 +199,21 @@ class Session:
         except QindexError as error:
             self._fail(event.method, error)
 
+    def _publish_many(self, event: PublishedMany) -> None:
+        batch = batch_of(self, event)
+        if batch is None:
+            self._go_through(self.connection.one_by_one(event))
+        else:
+            self._run(batch)
+
+    def _run(self, batch: Batch) -> None:
+        try:
+            batch.run()
+        except (DiskFull, StoreFull) as error:
+            self._block(batch, error)
+        except QindexError as error:
+            self._fail(batch.method, error)
+
     def _refuse(self, number: int, error: broker.Refused | WireError, method: Any) -> None:
         if isinstance(error, WireError):
             self._all(self.connection.fail(error.code, str(error), method))
@@ -205,8 +233,8 @@ class Session:
 
     # --- what has to wait ----------------------------------------------------------------------
 
-    def _block(self, event: Published, error: QindexError) -> None:
-        """Stop reading from this client until there is room for its message."""
+    def _block(self, event: Published | Batch, error: QindexError) -> None:
+        """Stop reading from this client until there is room for its messages."""
         if self._held is None:
             log.warning("%s: publishing is blocked: %s", self.peer, error)
         if not self._told_blocked and self.connection.client_can("connection.blocked"):
@@ -215,7 +243,7 @@ class Session:
             self.flush_later()
         self._hold(event)
 
-    def _hold(self, event: Published | Called) -> None:
+    def _hold(self, event: Published | Batch | Called) -> None:
         """Stop reading from this client until this can be done."""
         if self._held is None:
             self._transport.pause_reading()
@@ -241,7 +269,7 @@ class Session:
     # --- login ---------------------------------------------------------------------------------
 
     def _login(self, event: Login) -> None:
-        found = _credentials(event.mechanism, event.response)
+        found = credentials(event.mechanism, event.response)
         if found is None:
             text = f"unknown authentication mechanism '{event.mechanism}'"
             self._all(self.connection.fail(503, text))
@@ -309,8 +337,8 @@ class Session:
             if channel.confirms is not None and self.connection.is_open(channel.number):
                 if channel.confirms.has_news:
                     channel.send_confirms()
-                if channel.confirms.waiting:
-                    waiting.append((channel, channel.confirms.waiting[-1]))
+                if channel.confirms.last_waiting:
+                    waiting.append((channel, channel.confirms.last_waiting))
         commit = self._vhost.commit if self._vhost is not None else None
         if not waiting or commit is None:
             return
@@ -356,23 +384,3 @@ class Session:
             self._close_channel(number)
         if self._vhost is not None:
             self._vhost.delete_queues_of(self)
-
-
-def _credentials(mechanism: str, response: bytes) -> tuple[str, str] | None:
-    """User and password; None: an unknown mechanism. Damaged bytes are a user without a name."""
-    if mechanism == "PLAIN":
-        parts = response.split(b"\0")
-        if len(parts) != 3:
-            return "", ""
-        return _decoded(parts[1]), _decoded(parts[2])
-    if mechanism == "AMQPLAIN":
-        try:
-            table: dict[str, Any] = decode_table(len(response).to_bytes(4, "big") + response)
-        except AmqpError:
-            return "", ""
-        return str(table.get("LOGIN", "")), str(table.get("PASSWORD", ""))
-    return None
-
-
-def _decoded(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")

@@ -18,6 +18,7 @@ from qindex.amqp.events import (
     Login,
     Open,
     Published,
+    PublishedMany,
 )
 from qindex.amqp.wire import (
     BODY,
@@ -43,6 +44,9 @@ def play(connection, data):
     """Receive bytes and answer as an owner that lets everybody in; return the events."""
     events = []
     for event in connection.receive(data):
+        if isinstance(event, PublishedMany):
+            events += connection.one_by_one(event)
+            continue
         events.append(event)
         if isinstance(event, Login):
             connection.accept_login()

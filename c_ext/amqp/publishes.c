@@ -1,0 +1,342 @@
+/* publishes.c - publishes that came one behind the other, in groups: the class Publishes.
+ *
+ * Publishes of one channel to one exchange with one key are a group, if nothing in their properties
+ * has to be looked at, or all their properties are the same bytes. So Python asks once per group
+ * what is to be done, and gather() makes one batch for each queue of what the groups of that queue
+ * have, in the order in which it came.
+ *
+ * Messages are not copied before that: they stay in the bytes that the socket has read.
+ */
+#include "amqp/amqp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { GROUPS_MAX = 256, PLACES = 1024 };
+
+struct group {
+    struct qi_piece method, properties; /* properties of one that is not plain */
+    struct qi_wishes wishes;
+    uint32_t count;
+    uint16_t channel;
+};
+
+struct message {
+    struct qi_piece properties, body;
+    PyObject *whole; /* among what is kept: the body */
+    uint32_t group;
+};
+
+struct qi_publishes {
+    PyObject_HEAD PyObject *data, *kept; /* what the pieces point into */
+    struct message *messages;
+    size_t count, room;
+    uint32_t group_count;
+    uint16_t places[PLACES]; /* a hash table: number of the group + 1; 0: free */
+    struct group groups[GROUPS_MAX];
+};
+
+PyTypeObject *qi_publishes_type;
+
+Publishes *qi_publishes_new(PyObject *data) {
+    Publishes *self = (Publishes *)PyType_GenericAlloc(qi_publishes_type, 0);
+    if (self)
+        self->data = Py_NewRef(data);
+    return self;
+}
+
+static void publishes_dealloc(PyObject *object) {
+    Publishes *self = (Publishes *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF(self->data);
+    Py_XDECREF(self->kept);
+    free(self->messages);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
+    Py_DECREF(type);
+}
+
+int qi_publishes_keep(Publishes *self, PyObject *object) {
+    if (!self->kept)
+        self->kept = PyList_New(0);
+    int error = self->kept ? PyList_Append(self->kept, object) : -1;
+    Py_DECREF(object);
+    return error;
+}
+
+bool qi_publishes_is_full(const Publishes *self) {
+    return self->group_count == GROUPS_MAX;
+}
+
+static bool is_same(struct qi_piece one, struct qi_piece other) {
+    return one.size == other.size && (!one.size || memcmp(one.at, other.at, one.size) == 0);
+}
+
+static bool is_in(const struct group *group, const struct qi_content *content,
+                  struct qi_wishes wishes) {
+    if (group->channel != content->channel || !is_same(group->method, content->method) ||
+        group->wishes.plain != wishes.plain)
+        return false;
+    return wishes.plain ? group->wishes.persistent == wishes.persistent &&
+                              group->wishes.priority == wishes.priority
+                        : is_same(group->properties, content->properties);
+}
+
+static uint32_t hash_of(const struct qi_content *content, struct qi_wishes wishes) {
+    uint32_t hash = 2166136261u ^ content->channel ^ (uint32_t)wishes.priority << 16;
+    for (size_t i = 0; i < content->method.size; i++)
+        hash = (hash ^ content->method.at[i]) * 16777619u;
+    for (size_t i = 0; !wishes.plain && i < content->properties.size; i++)
+        hash = (hash ^ content->properties.at[i]) * 16777619u;
+    return hash;
+}
+
+/* The number of the content's group, which there is from now on. */
+static uint32_t group_of(Publishes *self, const struct qi_content *content) {
+    struct qi_wishes wishes = qi_wishes_of(content->properties);
+    if (self->count) { /* mostly that of the message before */
+        uint32_t last = self->messages[self->count - 1].group;
+        if (is_in(&self->groups[last], content, wishes))
+            return last;
+    }
+    uint32_t place = hash_of(content, wishes) % PLACES;
+    while (self->places[place]) {
+        uint32_t number = self->places[place] - 1u;
+        if (is_in(&self->groups[number], content, wishes))
+            return number;
+        place = (place + 1) % PLACES;
+    }
+    self->groups[self->group_count] = (struct group){.method = content->method,
+                                                     .properties = content->properties,
+                                                     .wishes = wishes,
+                                                     .channel = content->channel};
+    self->places[place] = (uint16_t)(self->group_count + 1);
+    return self->group_count++;
+}
+
+int qi_publishes_add(Publishes *self, const struct qi_content *content) {
+    if (self->count == self->room) {
+        size_t room = self->room ? self->room * 2 : 64;
+        struct message *grown = realloc(self->messages, room * sizeof *grown);
+        if (!grown) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        self->messages = grown;
+        self->room = room;
+    }
+    uint32_t group = group_of(self, content);
+    self->groups[group].count++;
+    self->messages[self->count++] =
+        (struct message){content->properties, content->body, content->whole, group};
+    return 0;
+}
+
+/* ---- what Python sees ---- */
+
+static Py_ssize_t publishes_length(PyObject *object) {
+    return (Py_ssize_t)((Publishes *)object)->count;
+}
+
+static PyObject *get_groups(PyObject *object, void *unused) {
+    Publishes *self = (Publishes *)object;
+    (void)unused;
+    PyObject *list = PyList_New(self->group_count);
+    for (uint32_t i = 0; list && i < self->group_count; i++) {
+        const struct group *group = &self->groups[i];
+        PyObject *properties =
+            group->wishes.plain ? Py_NewRef(Py_None) : qi_bytes(group->properties);
+        PyObject *made = properties ? Py_BuildValue("Hy#OiOI", group->channel, group->method.at,
+                                                    (Py_ssize_t)group->method.size,
+                                                    group->wishes.persistent ? Py_True : Py_False,
+                                                    (int)group->wishes.priority, properties,
+                                                    (unsigned)group->count)
+                                    : NULL;
+        Py_XDECREF(properties);
+        if (made)
+            PyList_SetItem(list, i, made);
+        else
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *get_order(PyObject *object, void *unused) {
+    Publishes *self = (Publishes *)object;
+    (void)unused;
+    PyObject *order = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)self->count);
+    char *at = order ? PyBytes_AsString(order) : NULL;
+    for (size_t i = 0; order && i < self->count; i++)
+        at[i] = (char)self->messages[i].group;
+    return order;
+}
+
+static PyObject *body_of(const struct message *message) {
+    return message->whole && message->body.size >= QI_LARGE ? Py_NewRef(message->whole)
+                                                            : qi_bytes(message->body);
+}
+
+/* The number of the group, the properties and the body of each message. */
+static PyObject *contents(PyObject *object, PyObject *unused) {
+    Publishes *self = (Publishes *)object;
+    (void)unused;
+    PyObject *list = PyList_New((Py_ssize_t)self->count);
+    for (size_t i = 0; list && i < self->count; i++) {
+        const struct message *message = &self->messages[i];
+        PyObject *properties = qi_bytes(message->properties), *made = NULL;
+        PyObject *body = properties ? body_of(message) : NULL;
+        if (body)
+            made = Py_BuildValue("IOO", message->group, properties, body);
+        Py_XDECREF(properties);
+        Py_XDECREF(body);
+        if (made)
+            PyList_SetItem(list, (Py_ssize_t)i, made);
+        else
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* ---- gather ---- */
+
+/* What a queue takes of a group: what its messages' headers begin with, and their flags. */
+struct share {
+    struct qi_piece prefix;
+    uint8_t flags;
+    bool is_wanted;
+};
+
+/* The bytes of what is gathered, as bytes objects. */
+struct gathered {
+    PyObject *bodies, *body_sizes, *headers, *headers_sizes, *flags;
+};
+
+static int read_shares(const Publishes *self, PyObject *wanted, struct share *shares) {
+    if (!PyList_Check(wanted) || PyList_Size(wanted) != (Py_ssize_t)self->group_count) {
+        PyErr_SetString(PyExc_TypeError, "gather() takes a list with one item for each group");
+        return -1;
+    }
+    for (uint32_t i = 0; i < self->group_count; i++) {
+        PyObject *item = PyList_GetItem(wanted, i);
+        const char *prefix;
+        Py_ssize_t size;
+        if (item == Py_None)
+            continue;
+        if (!PyArg_ParseTuple(item, "y#b", &prefix, &size, &shares[i].flags))
+            return -1;
+        shares[i].prefix = (struct qi_piece){(const uint8_t *)prefix, (size_t)size};
+        shares[i].is_wanted = true;
+    }
+    return 0;
+}
+
+static size_t headers_size(const struct share *share, const struct message *message) {
+    return 4 + share->prefix.size + 4 + message->properties.size;
+}
+
+static int make_room(const Publishes *self, const struct share *shares, struct gathered *into) {
+    size_t count = 0, bodies = 0, headers = 0;
+    for (size_t i = 0; i < self->count; i++) {
+        const struct message *message = &self->messages[i];
+        const struct share *share = &shares[message->group];
+        if (!share->is_wanted)
+            continue;
+        count++;
+        bodies += message->body.size;
+        headers += headers_size(share, message);
+    }
+    Py_ssize_t sizes = (Py_ssize_t)(count * sizeof(uint32_t));
+    into->bodies = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bodies);
+    into->headers = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)headers);
+    into->body_sizes = PyBytes_FromStringAndSize(NULL, sizes);
+    into->headers_sizes = PyBytes_FromStringAndSize(NULL, sizes);
+    into->flags = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count);
+    return into->bodies && into->headers && into->body_sizes && into->headers_sizes && into->flags
+               ? 0
+               : -1;
+}
+
+static uint8_t *put(uint8_t *at, struct qi_piece piece) {
+    if (piece.size)
+        memcpy(at, piece.at, piece.size);
+    return at + piece.size;
+}
+
+static void fill(const Publishes *self, const struct share *shares, struct gathered *into) {
+    uint8_t *body = (uint8_t *)PyBytes_AsString(into->bodies);
+    uint8_t *headers = (uint8_t *)PyBytes_AsString(into->headers);
+    uint32_t *body_sizes = (uint32_t *)(void *)PyBytes_AsString(into->body_sizes);
+    uint32_t *headers_sizes = (uint32_t *)(void *)PyBytes_AsString(into->headers_sizes);
+    uint8_t *flags = (uint8_t *)PyBytes_AsString(into->flags);
+    for (size_t i = 0; i < self->count; i++) {
+        const struct message *message = &self->messages[i];
+        const struct share *share = &shares[message->group];
+        if (!share->is_wanted)
+            continue;
+        size_t size = headers_size(share, message);
+        qi_put_big32(headers, (uint32_t)(size - 4));
+        headers = put(headers + 4, share->prefix);
+        qi_put_big32(headers, (uint32_t)message->properties.size);
+        headers = put(headers + 4, message->properties);
+        body = put(body, message->body);
+        *headers_sizes++ = (uint32_t)size;
+        *body_sizes++ = (uint32_t)message->body.size;
+        *flags++ = share->flags;
+    }
+}
+
+static PyObject *gather(PyObject *object, PyObject *wanted) {
+    const Publishes *self = (const Publishes *)object;
+    struct share shares[GROUPS_MAX] = {0};
+    struct gathered into = {0};
+    PyObject *result = NULL;
+    if (read_shares(self, wanted, shares) != 0)
+        return NULL;
+    if (make_room(self, shares, &into) == 0) {
+        fill(self, shares, &into);
+        result = PyTuple_Pack(5, into.bodies, into.body_sizes, into.headers, into.headers_sizes,
+                              into.flags);
+    }
+    Py_XDECREF(into.bodies);
+    Py_XDECREF(into.body_sizes);
+    Py_XDECREF(into.headers);
+    Py_XDECREF(into.headers_sizes);
+    Py_XDECREF(into.flags);
+    return result;
+}
+
+static PyMethodDef publishes_methods[] = {
+    {"contents", contents, METH_NOARGS,
+     "contents($self)\n--\n\n"
+     "Each message: the number of its group, its properties and its body. A large body may be a\n"
+     "bytearray, so that it is in memory once."},
+    {"gather", gather, METH_O,
+     "gather($self, wanted, /)\n--\n\n"
+     "A batch of the messages of some groups, in order, as the engine takes it.\n\n"
+     "`wanted` has an item for each group: None, or what its messages' headers begin with, and\n"
+     "their flags. The rest of a message's headers are its properties, as a long string.\n"
+     "Returns the bodies end to end, their sizes, the headers end to end, their sizes (both as\n"
+     "the bytes of an array of uint32_t), and the flags, a byte each. Cost: one copy."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef publishes_getset[] = {
+    {"groups", get_groups, NULL,
+     "For each group: channel, payload of the method, persistent, priority, properties (None:\n"
+     "they differ, and nothing in them has to be looked at), number of messages.",
+     NULL},
+    {"order", get_order, NULL, "The number of each message's group, as a byte.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot publishes_slots[] = {
+    {Py_tp_dealloc, publishes_dealloc},
+    {Py_tp_methods, publishes_methods},
+    {Py_tp_getset, publishes_getset},
+    {Py_sq_length, publishes_length},
+    {Py_tp_doc, "Publishes that came one behind the other, in groups; made by a Scanner."},
+    {0, NULL},
+};
+
+PyType_Spec qi_publishes_spec = {"qindex.amqp._wire.Publishes", sizeof(Publishes), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                 publishes_slots};

@@ -1,0 +1,145 @@
+"""Many basic.publish at once: one batch for each queue, and confirms in ranges.
+
+What one socket read has brought is carried out as if each publish came alone, only cheaper: the
+questions (may this user publish there, which queues get it, what do its properties ask for) are
+asked once per group. If one of the answers is unusual (an error, a limit of a queue, CC, a direct
+reply), nothing is done here, and the session carries out one publish after the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from qindex.amqp.events import Group, PublishedMany
+from qindex.amqp.wire import WireError
+from qindex.broker.backlog import Share
+from qindex.broker.errors import Refused
+from qindex.broker.queues import Queue
+from qindex.broker.timers import now_us
+from qindex.serve.permissions import REPLY_TO
+from qindex.serve.publishing import send_return, wishes_of
+
+if TYPE_CHECKING:
+    from qindex.serve.channel import Channel
+    from qindex.serve.session import Session
+
+_US: Final = 1000  # microseconds of a millisecond
+
+
+class _Way(NamedTuple):
+    """Where the messages of a group go."""
+
+    channel: Channel
+    group: Group
+    queues: list[Queue]
+    persistent: bool
+    priority: int
+
+    @property
+    def is_durable(self) -> bool:
+        """A confirm has to wait for a sync."""
+        return self.persistent and any(queue.backlog.is_durable for queue in self.queues)
+
+
+class Batch:
+    """Publishes that are on their way into their queues.
+
+    The disk may have no room in the middle: `run()` goes on where it stopped.
+    """
+
+    def __init__(self, event: PublishedMany, ways: list[_Way]) -> None:
+        self.method = event.groups[0].method  # that an error names
+        self._event = event
+        self._ways = ways
+        self._left = list(_shares(ways).items())
+
+    def run(self) -> None:
+        """Publish, return what no queue takes, confirm. An error of the store: call it again."""
+        left = self._left
+        while left:
+            (queue, _), shares = left[0]
+            if not queue.deleted:  # while there was no room
+                queue.publish_many(self._event.messages, shares)
+            del left[0]
+        self._return()
+        self._confirm()
+
+    def _return(self) -> None:
+        lost = {at for at, way in enumerate(self._ways) if not way.queues}
+        if not any(self._ways[at].group.method.mandatory for at in lost):
+            return
+        for number, properties, body in self._event.messages.contents():
+            way = self._ways[number]
+            if number in lost and way.group.method.mandatory:
+                send_return(way.channel, way.group.method, properties, body)
+
+    def _confirm(self) -> None:
+        ways = self._ways
+        waits = [way.channel.session.server.confirms_are_durable and way.is_durable for way in ways]
+        if len({(way.channel, wait) for way, wait in zip(ways, waits, strict=True)}) == 1:
+            _confirm(ways[0].channel, len(self._event.messages), waits[0])
+            return
+        for number in self._event.messages.order:
+            _confirm(ways[number].channel, 1, waits[number])
+
+
+def _confirm(channel: Channel, count: int, waits: bool) -> None:
+    if channel.confirms is not None:
+        channel.confirms.published(count, refused=False, waits=waits)
+        channel.session.confirm_later(channel)
+
+
+def batch_of(session: Session, event: PublishedMany) -> Batch | None:
+    """The batch of these publishes; None: something about them is unusual."""
+    ways: list[_Way] = []
+    for group in event.groups:
+        try:
+            way = _way_of(session.channel(group.channel), group)
+        except (Refused, WireError):  # the one that is carried out alone says so
+            return None
+        if way is None:
+            return None
+        ways.append(way)
+    return Batch(event, ways)
+
+
+def _way_of(channel: Channel, group: Group) -> _Way | None:
+    method, vhost = group.method, channel.vhost
+    channel.session.rights.check("write", "exchange", method.exchange)
+    exchange = vhost.exchange(method.exchange)
+    if method.immediate or exchange.internal:
+        return None
+    if not exchange.name and method.routing_key.startswith(REPLY_TO + "."):
+        return None
+    persistent, priority = group.persistent, group.priority
+    if group.properties is not None:
+        wishes = wishes_of(group.properties)
+        if not wishes.is_plain:
+            return None
+        persistent, priority = wishes.persistent, wishes.priority
+    names = vhost.route(exchange, method.routing_key)
+    if names is None:
+        return None
+    queues = [vhost.queues[name] for name in names if name in vhost.queues]
+    if not all(queue.takes_batches for queue in queues):
+        return None
+    return _Way(channel, group, queues, persistent, priority)
+
+
+def _shares(ways: list[_Way]) -> dict[tuple[Queue, int], list[Share | None]]:
+    """By queue and priority, in the order in which they came: what it takes of each group."""
+    now = now_us()
+    found: dict[tuple[Queue, int], list[Share | None]] = {}
+    for number, way in enumerate(ways):
+        method = way.group.method
+        for queue in way.queues:
+            limits = queue.limits
+            priority = min(way.priority, limits.max_priority)
+            ends_us = now + limits.ttl_ms * _US if limits.ttl_ms else 0
+            shares = found.get((queue, priority))
+            if shares is None:
+                shares = found[queue, priority] = [None] * len(ways)
+            shares[number] = Share(
+                method.exchange, method.routing_key, way.persistent, priority, ends_us
+            )
+    return found

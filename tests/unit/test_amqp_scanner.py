@@ -1,0 +1,305 @@
+"""The scanner in C gives what the one in Python gives, wherever the bytes are cut."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qindex.amqp import methods as m
+from qindex.amqp._wire import Publishes
+from qindex.amqp.connection import Connection
+from qindex.amqp.events import Login, Open, PublishedMany
+from qindex.amqp.wire import (
+    BODY,
+    HEADER,
+    HEARTBEAT_FRAME,
+    METHOD,
+    PROTOCOL_HEADER,
+    Frame,
+    Scanner,
+    WireError,
+    encode_content,
+    encode_method,
+    frame,
+    scanner_in_c,
+)
+from qindex.brokers.amqp import AmqpError, Properties, decode_properties, encode_properties
+
+FRAME_MAX = 4096
+PLAIN = b"\x10\0\x02"
+OPENING = PROTOCOL_HEADER + b"".join(
+    [
+        encode_method(0, m.ConnectionStartOk({}, "PLAIN", b"\0a\0b", "en_US")),
+        encode_method(0, m.ConnectionTuneOk(100, FRAME_MAX, 10)),
+        encode_method(0, m.ConnectionOpen("/", "", False)),
+        encode_method(1, m.ChannelOpen("")),
+        encode_method(2, m.ChannelOpen("")),
+    ]
+)
+
+
+def publish(body, key="key", properties=PLAIN, channel=1, piece=FRAME_MAX):
+    """The frames of a publish, each on its own."""
+    method = encode_method(channel, m.BasicPublish(0, "x", key, False, False))
+    header, *rest = _whole_frames(encode_content(channel, properties, body, piece))
+    return [method, header, *rest]
+
+
+def _whole_frames(parts):
+    frames = Scanner(1 << 20).frames(b"".join(parts))
+    return [frame(each.kind, each.channel, each.payload) for each in frames]
+
+
+def play(connection, data):
+    events = []
+    for event in connection.receive(data):
+        if isinstance(event, PublishedMany):
+            assert sum(group.size for group in event.groups) == len(event.messages)
+            events += connection.one_by_one(event)
+            continue
+        events.append(event)
+        if isinstance(event, Login):
+            connection.accept_login()
+        elif isinstance(event, Open):
+            connection.accept_open()
+    return events
+
+
+def both(pieces, **options):
+    """Both give the same events and answers. The end of a damaged frame may be shown or not."""
+    results = []
+    for scanner in (scanner_in_c, Scanner):
+        connection = Connection({}, scanner=scanner, **options)
+        events = [event for piece in pieces for event in play(connection, piece)]
+        results.append((events, b"".join(connection.out), connection.has_ended))
+    assert results[0] == results[1]
+    return results[0][0]
+
+
+def cut(raw, places):
+    edges = [0, *sorted(place % (len(raw) + 1) for place in places), len(raw)]
+    return [raw[start:end] for start, end in itertools.pairwise(edges)]
+
+
+CUTS = st.lists(st.integers(0, 1 << 16), max_size=20)
+PROPERTIES = st.sampled_from(
+    [
+        PLAIN,
+        b"\0\0",
+        b"\x18\0\x02\x05",
+        encode_properties(Properties(headers={"a": 1}, delivery_mode=2)),
+        encode_properties(Properties(message_id="m", timestamp=1, reply_to="r")),
+        encode_properties(Properties(expiration="10")),
+        b"\x10\0",
+        b"\xff",
+    ]
+)
+
+
+@st.composite
+def contents(draw):
+    """A publish as frames: in order, or broken off, or with too much."""
+    frames = publish(
+        draw(st.binary(max_size=40)) * draw(st.sampled_from([0, 1, 1, 30])),
+        draw(st.sampled_from(["key", "other", ""])),
+        draw(PROPERTIES),
+        draw(st.sampled_from([1, 2, 2, 7, 0])),
+        draw(st.sampled_from([12, 100, FRAME_MAX])),
+    )
+    spoiled = draw(st.integers(0, 15))
+    if spoiled == 0:
+        frames.insert(draw(st.integers(0, len(frames))), draw(strangers()))
+    elif spoiled == 1:
+        del frames[draw(st.integers(0, len(frames) - 1))]
+    return frames
+
+
+def strangers():
+    channel = st.sampled_from([0, 1, 2])
+    return st.one_of(
+        st.just(HEARTBEAT_FRAME),
+        st.builds(encode_method, channel, st.just(m.BasicAck(1, True))),
+        st.builds(encode_method, channel, st.just(m.ChannelClose(200, "", 0, 0))),
+        st.builds(frame, st.sampled_from([HEADER, BODY, 9]), channel, st.binary(max_size=20)),
+        st.builds(frame, st.just(METHOD), channel, st.just(b"\0\x3c\0\x28\0\0\x01x")),
+    )
+
+
+@st.composite
+def sessions(draw):
+    """Contents and other frames; those of different channels may be mixed."""
+    lists = draw(st.lists(st.one_of(contents(), strangers().map(lambda one: [one])), max_size=12))
+    if draw(st.booleans()):
+        return b"".join(itertools.chain.from_iterable(lists))
+    mixed = []
+    while lists:
+        at = draw(st.integers(0, len(lists) - 1)) if draw(st.booleans()) else 0
+        mixed.append(lists[at].pop(0))
+        if not lists[at]:
+            del lists[at]
+    return b"".join(mixed)
+
+
+@settings(max_examples=200)
+@given(sessions(), CUTS)
+def test_both_scanners_give_the_same_wherever_the_bytes_are_cut(raw, places):
+    both([OPENING, *cut(raw, places)], body_max=1000)
+
+
+@settings(max_examples=150)
+@given(sessions(), CUTS, st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=3))
+def test_both_say_the_same_of_damaged_bytes(raw, places, damage):
+    spoiled = bytearray(raw)
+    for at, value in damage:
+        if spoiled:
+            spoiled[at % len(spoiled)] = value
+    both([OPENING, *cut(bytes(spoiled), places)], body_max=1000)
+
+
+@given(CUTS)
+def test_publishes_before_the_connection_is_open_are_refused_alike(places):
+    raw = OPENING[:40] + b"".join(publish(b"early")) + OPENING[40:]
+    both(cut(raw, places))
+
+
+def test_publishes_that_come_together_come_out_together():
+    scanner = scanner_in_c(FRAME_MAX)
+    scanner.open(1, True)
+    scanner.body_max = 1 << 20
+    data = [publish(b"%d" % number, f"k{number % 2}") for number in range(10)]
+    ack = encode_method(1, m.BasicAck(1, False))
+    flat = [b"".join(frames) for frames in data]
+    found = list(scanner.frames(b"".join(flat[:6]) + ack + b"".join(flat[6:])))
+    assert [type(each) for each in found] == [Publishes, Frame, Publishes]
+    assert [len(found[0]), len(found[2])] == [6, 4]
+    assert [group[4:] for group in found[0].groups] == [(None, 3)] * 2
+    assert found[0].order == bytes([0, 1, 0, 1, 0, 1])
+
+
+def test_a_batch_has_the_messages_of_the_groups_that_are_wanted_in_order():
+    scanner = scanner_in_c(FRAME_MAX)
+    scanner.open(1, True)
+    scanner.body_max = 1 << 20
+    keys = "abcacb"
+    raw = b"".join(b"".join(publish(key.encode() * n, key)) for n, key in enumerate(keys))
+    (found,) = scanner.frames(raw)
+    bodies, sizes, headers, headers_sizes, flags = found.gather([(b"A", 0), None, (b"CC", 2)])
+    assert bodies == b"ccaaacccc"
+    assert struct.unpack("4I", sizes) == (0, 2, 3, 4)
+    rest = b"\0\0\0\x03" + PLAIN
+    assert headers == (b"\0\0\0\x08A" + rest + b"\0\0\0\x09CC" + rest) * 2
+    assert struct.unpack("4I", headers_sizes) == (12, 13, 12, 13)
+    assert flags == bytes([0, 2, 0, 2])
+    for wrong in (None, [], [None, None], [(b"A",), None, None], [(b"A", 300), None, None]):
+        with pytest.raises((TypeError, OverflowError)):
+            found.gather(wrong)
+
+
+def test_more_groups_than_one_holds_are_several():
+    raw = b"".join(b"".join(publish(b"x", f"key{number}")) for number in range(600))
+    connection = Connection({})
+    play(connection, OPENING)
+    events = list(connection.receive(raw))
+    assert [len(event.messages) for event in events] == [256, 256, 88]
+    again = [each for event in events for each in connection.one_by_one(event)]
+    assert [each.method.routing_key for each in again] == [f"key{number}" for number in range(600)]
+
+
+@given(st.binary(max_size=30), st.integers(0, 0xFFFF))
+def test_properties_are_plain_only_if_python_finds_nothing_in_them(rest, flags):
+    for raw in (rest, flags.to_bytes(2, "big") + rest):
+        scanner = scanner_in_c(FRAME_MAX)
+        scanner.open(1, True)
+        scanner.body_max = 1
+        (found,) = scanner.frames(b"".join(publish(b"", properties=raw)))
+        ((_, _, persistent, priority, properties, _),) = found.groups
+        if properties is not None:
+            assert properties == raw
+            continue
+        decoded = decode_properties(raw)
+        assert (decoded.headers, decoded.expiration, decoded.user_id) == (None, None, None)
+        assert decoded.reply_to != "amq.rabbitmq.reply-to"
+        assert persistent == (decoded.delivery_mode == 2)
+        assert priority == (decoded.priority or 0)
+
+
+@pytest.mark.parametrize(
+    "set_",
+    [
+        {"content_type": "t", "delivery_mode": 2, "message_id": "m", "timestamp": 5},
+        {"correlation_id": "c", "reply_to": "q", "type": "t", "app_id": "a", "cluster_id": "c"},
+        {"priority": 9, "content_encoding": "e"},
+    ],
+)
+def test_what_most_clients_send_is_plain(set_):
+    scanner = scanner_in_c(FRAME_MAX)
+    scanner.open(1, True)
+    raw = encode_properties(Properties(**set_))
+    (found,) = scanner.frames(b"".join(publish(b"", properties=raw)))
+    assert found.groups[0][4] is None
+
+
+def test_a_large_body_stands_alone_and_is_in_memory_once():
+    size = 8 << 20
+    raw = b"".join(b"".join(publish(body, piece=100_000)) for body in (b"a", bytes(size), b"b"))
+    scanner = scanner_in_c(131_072)
+    scanner.open(1, True)
+    scanner.body_max = size
+    pieces = [raw[at : at + 65_536] for at in range(0, len(raw), 65_536)]
+    tracemalloc.start()
+    try:
+        found = [each.contents() for piece in pieces for each in scanner.frames(piece)]
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    bodies = [body for batch in found for _, _, body in batch]
+    assert [len(body) for body in bodies] == [1, size, 1]
+    assert [len(batch) for batch in found] == [1, 1, 1]
+    assert most < 1.3 * size
+
+
+def test_a_promised_body_costs_nothing():
+    scanner = scanner_in_c(131_072)
+    scanner.open(1, True)
+    scanner.body_max = 1 << 40
+    header = frame(HEADER, 1, struct.pack(">HHQ", 60, 0, 1 << 39) + PLAIN)
+    tracemalloc.start()
+    try:
+        list(scanner.frames(publish(b"")[0] + header + frame(BODY, 1, b"x" * 100)))
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_is_left_of_one_read_is_not_lost_when_another_comes():
+    scanner = scanner_in_c(FRAME_MAX)
+    ack = encode_method(1, m.BasicAck(1, False))
+    first = scanner.frames(ack * 3 + ack[:5])
+    next(first)
+    assert len(list(scanner.frames(ack[5:]))) == 3
+    assert list(scanner.frames(b"")) == []
+
+
+def test_wrong_arguments_and_what_the_owner_raises_come_through():
+    scanner = scanner_in_c(FRAME_MAX)
+    with pytest.raises(TypeError):
+        scanner.frames("text")
+    with pytest.raises(WireError, match="invalid_frame_end_marker"):
+        list(scanner.frames(HEARTBEAT_FRAME[:-1] + b"x"))
+    assert list(scanner.frames(HEARTBEAT_FRAME)) == [Frame(8, 0, b"")]
+    with pytest.raises(TypeError):
+        Publishes()
+
+
+def test_damaged_properties_are_not_plain():
+    with pytest.raises(AmqpError):
+        decode_properties(b"\x10\0")
+    scanner = scanner_in_c(FRAME_MAX)
+    scanner.open(1, True)
+    (found,) = scanner.frames(b"".join(publish(b"", properties=b"\x10\0")))
+    assert found.groups[0][4] == b"\x10\0"

@@ -1,0 +1,221 @@
+"""Publishes that come in one read: what they do is what they do one by one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from raw_client import RawClient, publish
+
+from qindex.amqp import methods as m
+from qindex.amqp.wire import encode_method
+from qindex.broker.durable import DurableBacklog
+from qindex.brokers.amqp import Properties, decode_properties, encode_properties
+from qindex.errors import DiskFull
+from qindex.serve import Broker, session
+from qindex.serve.confirms import Confirms
+
+PERSISTENT = b"\x10\0\x02"
+QUEUES = {
+    "plain": {},
+    "other": {},
+    "priorities": {"max_priority": 3},
+    "ttl": {"message_ttl": 600_000},
+    "short": {"max_length": 2},
+    "refusing": {"max_length": 2, "overflow": "reject-publish"},
+}
+
+
+def set_up(client):
+    for name, arguments in QUEUES.items():
+        client.declare(name, **arguments)
+    client.declare("transient", durable=False)
+    for queue, exchange, key in (
+        ("plain", "amq.topic", "a.*"),
+        ("other", "amq.topic", "#.b"),
+        ("transient", "amq.topic", "t.#"),
+        ("plain", "amq.fanout", ""),
+        ("priorities", "amq.fanout", ""),
+        ("ttl", "amq.direct", "ttl"),
+    ):
+        client.ask(m.QueueBind(0, queue, exchange, key, False, {}), m.QueueBindOk)
+    client.ask(m.QueueBind(0, "other", "amq.headers", "", False, {"h": 1}), m.QueueBindOk)
+    client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
+
+
+def tear_down(client):
+    for name in [*QUEUES, "transient"]:
+        client.ask(m.QueueDelete(0, name, False, False, False), m.QueueDeleteOk)
+
+
+def confirmed(client, count):
+    """Each number's answer, once all are there; and what came back, in order."""
+    answers, back = {}, []
+    while len(answers) < count:
+        got = client.expect((m.BasicAck, m.BasicNack, m.BasicReturn))
+        if isinstance(got, m.BasicReturn):
+            back.append((got.exchange, got.routing_key))
+            continue
+        first = 1 if got.multiple else got.delivery_tag
+        for number in range(first, got.delivery_tag + 1):
+            answers.setdefault(number, isinstance(got, m.BasicAck))
+    return answers, back
+
+
+PLACES = st.sampled_from(
+    [
+        *(("", name) for name in [*QUEUES, "transient", "nowhere"]),
+        *(("amq.topic", key) for key in ("a.b", "a.c", "x.b", "t.b", "none")),
+        *(("amq.fanout", "k"), ("amq.direct", "ttl"), ("amq.headers", "")),
+    ]
+)
+PROPERTIES = st.builds(
+    lambda **set_: encode_properties(Properties(**set_)),
+    delivery_mode=st.sampled_from([None, 1, 2, 2]),
+    priority=st.sampled_from([None, None, 2, 9]),
+    headers=st.sampled_from([None, None, None, {"h": 1}, {"CC": ["other"]}]),
+    message_id=st.sampled_from([None, "m"]),
+)
+MESSAGES = st.lists(st.tuples(PLACES, PROPERTIES, st.booleans()), min_size=2, max_size=30)
+
+
+def bytes_of(messages):
+    return b"".join(
+        publish(*place, properties, b"%d" % number, mandatory=mandatory)
+        for number, (place, properties, mandatory) in enumerate(messages)
+    )
+
+
+@pytest.fixture(scope="module", params=["memory", "directory"])
+def broker(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("served") / "d" if request.param == "directory" else None
+    with Broker(directory) as broker:
+        yield broker
+
+
+def outcome(broker, messages):
+    with RawClient(broker.url) as client:
+        set_up(client)
+        try:
+            client.send(bytes_of(messages))
+            answers, back = confirmed(client, len(messages))
+            client.heard.clear()
+            return answers, back, {name: client.take_all(name) for name in [*QUEUES, "transient"]}
+        finally:
+            tear_down(client)
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(messages=MESSAGES)
+def test_many_at_once_do_what_they_do_one_by_one(broker, messages):
+    many = outcome(broker, messages)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "batch_of", lambda *_: None)
+        assert outcome(broker, messages) == many
+
+
+def test_usual_publishes_are_batches(broker, monkeypatch):
+    made = []
+    real = session.batch_of
+    monkeypatch.setattr(session, "batch_of", lambda *a: made.append(real(*a)) or made[-1])
+    places = [("", "plain"), ("amq.topic", "a.b"), ("amq.fanout", "k"), ("amq.direct", "ttl")]
+    messages = [(places[number % 4], PERSISTENT, True) for number in range(40)]
+    answers, back, found = outcome(broker, messages)
+    assert made
+    assert None not in made
+    assert (back, set(answers.values())) == ([], {True})
+    bodies = {name: [int(body) for *_, body in found[name]] for name in found}
+    assert bodies["plain"] == [number for number in range(40) if number % 4 != 3]
+    assert bodies["other"] == list(range(1, 40, 4))
+    assert bodies["ttl"] == list(range(3, 40, 4))
+    assert decode_properties(found["ttl"][0][2]).delivery_mode == 2
+
+
+def test_a_publish_to_no_exchange_closes_its_channel_where_it_stands(broker):
+    with RawClient(broker.url, channels=(1, 2)) as client:
+        client.declare("q")
+        good, bad = publish("", "q", PERSISTENT, b"1"), publish("no", "q", PERSISTENT, b"2")
+        other = publish("", "q", PERSISTENT, b"4", channel=2)
+        client.send(good + bad + publish("", "q", PERSISTENT, b"3") + other)
+        assert client.expect(m.ChannelClose).reply_code == 404
+        client.call(m.ChannelCloseOk())
+        client.ask(m.ChannelOpen(""), m.ChannelOpenOk)
+        assert [body for *_, body in client.take_all("q")] == [b"1", b"4"]
+        client.ask(m.QueueDelete(0, "q", False, False, False), m.QueueDeleteOk)
+
+
+def test_a_full_disk_in_the_middle_loses_nothing_and_doubles_nothing(tmp_path, monkeypatch):
+    full = [3]
+    real = DurableBacklog.publish_many
+
+    def publish_many(self, publishes, shares):
+        if self._name == "other" and full[0]:
+            full[0] -= 1
+            raise DiskFull("no room")
+        real(self, publishes, shares)
+
+    monkeypatch.setattr(DurableBacklog, "publish_many", publish_many)
+    with Broker(tmp_path / "d") as broker, RawClient(broker.url) as client:
+        set_up(client)
+        places = [("", "plain"), ("", "other"), ("", "priorities")]
+        client.send(
+            bytes_of([(places[number % 3], PERSISTENT, True) for number in range(30)])
+            + encode_method(1, m.BasicQos(0, 1, False))  # a limit would make it one by one
+            + bytes_of([(("", "short"), PERSISTENT, True)] * 4)
+        )
+        client.expect(m.ConnectionBlocked)
+        client.expect(m.ConnectionUnblocked)
+        client.expect(m.BasicQosOk)
+        answers, _ = confirmed(client, 34)
+        assert set(answers.values()) == {True}
+        for first, name in enumerate(("plain", "other", "priorities")):
+            found = [int(body) for *_, body in client.take_all(name)]
+            assert found == list(range(first, 30, 3))
+        assert [body for *_, body in client.take_all("short")] == [b"2", b"3"]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(1, 4), st.booleans(), st.booleans()),
+        st.tuples(st.sampled_from(["sync", "take"])),
+    )
+)
+
+
+@given(STEPS)
+def test_confirms_name_each_number_once_and_none_too_early(steps):
+    confirms = Confirms()
+    waiting, open_, refused_ones = {}, set(), set()
+    answered = {}
+
+    def take():
+        refused, acks = confirms.take()
+        for number in refused:
+            answered[number] = False
+        for number, multiple in acks:
+            for each in range(1 if multiple else number, number + 1):
+                assert each not in waiting
+                assert multiple or each not in answered
+                answered.setdefault(each, True)
+        assert not confirms.has_news
+
+    for kind, *rest in steps:
+        if kind == "publish":
+            count, refused, waits = rest
+            for number in range(confirms.next, confirms.next + count):
+                open_.add(number)
+                if refused:
+                    refused_ones.add(number)
+                elif waits:
+                    waiting[number] = None
+            confirms.published(count, refused=refused, waits=waits)
+            assert confirms.last_waiting == max(waiting, default=0)
+        elif kind == "sync":
+            confirms.synced(confirms.last_waiting)
+            waiting.clear()
+        else:
+            take()
+    confirms.synced(confirms.last_waiting)
+    waiting.clear()
+    take()
+    assert answered == {number: number not in refused_ones for number in open_}
