@@ -161,6 +161,22 @@ int qi_queue_delete(qi_queue *queue);
  * QI_E_NOT_EMPTY, QI_E_IN_USE. Between the look and the end nothing can change that. */
 enum { QI_IF_EMPTY = 1, QI_IF_UNUSED = 2 };
 int qi_queue_delete_if(qi_queue *queue, uint32_t conditions);
+/* What a backup holds (store/backup.c). The newest message file and the newest commit log go on
+ * growing: of them so many bytes belong to the moment. -1: there is none. */
+typedef struct {
+    uint8_t identity[16]; /* the store's */
+    int64_t messages_number, log_number;
+    uint64_t messages_length, log_length;
+    uint64_t files;
+    uint64_t copied; /* bytes, with the lock held */
+    uint64_t us;     /* how long it was held */
+} qi_held;
+/* All files of the store as they are at one moment, in an empty folder on the same file system: as
+ * second names, journals as copies. */
+int qi_store_hold(qi_store *store, const char *path, qi_held *held);
+/* Two folders or files change places, atomically. -errno: the file system cannot do that, or one is
+ * not there. */
+int qi_exchange(const char *one, const char *other);
 /* Small durable entries of the store (`queue` is NULL) or of a queue, in stores of format 2. Keys
  * have 1 to 65535 bytes; one that begins with a zero byte is the engine's. Entries are as in a DATA
  * frame: size of the key 2, key, size of the value 4, value; all ones as the size: the key goes. */

@@ -9,7 +9,7 @@ from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import qindex.store
 import qindex.waiting
@@ -25,6 +25,9 @@ from qindex.held import Held, names_of
 from qindex.message import Finding, Message
 from qindex.options import SyncPolicy
 from qindex.rules import Overflow
+
+if TYPE_CHECKING:
+    from qindex.backup import Backup
 
 T = TypeVar("T")
 
@@ -296,6 +299,10 @@ class Store:
     async def compact(self) -> int:
         """Free the space of acked bodies now; return the bytes freed. See Store.compact()."""
         return await self._run(self._store.compact)
+
+    async def backup(self, directory: str | os.PathLike[str]) -> Backup:
+        """Make `directory` a copy of the store as it is at one moment. See Store.backup()."""
+        return await self._run(self._store.backup, directory)
 
     async def check(self) -> list[Finding]:
         """Read, verify and recount everything; return all findings. See Store.check()."""

@@ -130,6 +130,10 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     store._log.opened()
     if not read_only and disk is None:
         _settle_batches(store)
+        if os.path.isdir(f"{text}/backup.hold"):  # noqa: PTH112 - lighter
+            import shutil
+
+            shutil.rmtree(f"{text}/backup.hold", ignore_errors=True)  # a backup was cut off
     return store
 
 

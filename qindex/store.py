@@ -17,6 +17,7 @@ from qindex.arguments import (
 )
 from qindex.buffers import BatchReader, Reader
 from qindex.consumer import Consuming
+from qindex.copies import Copied
 from qindex.data import Data
 from qindex.errors import QindexError, QueueMissing, StoreClosed, raise_error
 from qindex.fanout import FanOut
@@ -32,7 +33,7 @@ from qindex.waiting import Wait
 COMPACT_PERCENT: Final = 20  # compact() copies files of which at least this share is garbage
 
 
-class Store(Closing, AnyQueue, Consuming, FanOut):
+class Store(Closing, AnyQueue, Consuming, Copied, FanOut):
     """An open store: made by qindex.open(), closed by close() or at the end of a `with` block.
 
     Any number of threads may use it. One process at a time may have a store open for writing; a
@@ -63,6 +64,7 @@ class Store(Closing, AnyQueue, Consuming, FanOut):
         self._readers: list[Reader] = []  # at most as many as calls were under way at the same time
         self._batch_readers: list[BatchReader] = []
         self._closed = False
+        self._backing_up = threading.Lock()
         self._log = StoreLog(path, handle)
         self._has_data: bool | None = None  # not asked for yet
         # A signal handler may close the store while the main thread holds the lock: so reentrant.

@@ -123,6 +123,11 @@ int qi_bell_open(void);
 void qi_bell_ring(int bell);
 void qi_bell_close(int bell);
 
+/* ---- hold ---- */
+
+/* The file has the same name in another folder of its file system, too. -errno. */
+int qi_hold_file(int from_dir, int to_dir, const char *name);
+
 /* ---- posix ---- */
 
 /* How another extension module (qindex.testing._sim) hands a disk over to the core. The version and

@@ -48,6 +48,9 @@ GROUPS: Final = {
         "serve": "serve a directory to clients of RabbitMQ (AMQP 0-9-1)",
         "ctl": "ask a server: users, permissions, virtual hosts, queues, connections",
     },
+    "keep a copy": {
+        "backup": "copy a store as it is at one moment; again: only what has changed",
+    },
     "change a store": {
         "redrive": "make dead letters ready again",
         "purge": "drop messages that are ready, delayed or dead",
@@ -64,8 +67,8 @@ COMMANDS: Final = {name: text for group in GROUPS.values() for name, text in gro
 DESCRIPTION: Final = """\
 qindex: an embedded, crash-safe storage engine for message queues.
 
-A store is a directory. All commands but demo, serve, torture and those that
-change a store only read the one that they are given, so that they may be used
+A store is a directory. All commands but backup, demo, serve, torture and those
+that change a store only read the one that they are given, so that they may be used
 while another process has it open.
 """
 EPILOG: Final = """\

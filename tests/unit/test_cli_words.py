@@ -28,8 +28,8 @@ def test_what_is_read_has_one_name():
         for action in actions_of(command)
         if not action.option_strings
     }
-    # A and B of diff, kind of plot, COMMAND and ARGUMENT of ctl
-    assert names == {"DIR", "A", "B", "QUEUE", "WHAT", "kind", "COMMAND", "ARGUMENT"}
+    # A and B of diff, TO of backup, kind of plot, COMMAND and ARGUMENT of ctl
+    assert names == {"DIR", "A", "B", "TO", "QUEUE", "WHAT", "kind", "COMMAND", "ARGUMENT"}
 
 
 def test_what_is_written_has_one_name():
