@@ -77,8 +77,8 @@ BASE = {
     "delete": [["{store}", "{queue}", "--dry-run"]],
     "compact": [["{store}", "--dry-run"]],
 }
-# It runs until somebody stops it: test_serve.py shows that a hostile DIR is harmless.
-RUNS_UNTIL_STOPPED = {"serve"}
+# They are about a directory that is served: test_serve.py and test_serve_control.py have them.
+ABOUT_A_SERVER = {"serve", "ctl"}
 NEEDS = {
     "plot": "matplotlib", "republish": "pika", "audit": "pyarrow", "spark-export": "pyarrow",
     "spark-recover": "pyarrow",

@@ -7,7 +7,10 @@ virtual hosts; each virtual host is a store.
 A persistent message in a durable queue survives kill -9 as soon as the server has
 it, and a power cut as soon as it is confirmed. kill -9 is a supported way to stop:
 the next start reads what the journals have. SIGTERM and Ctrl-C confirm what was
-published, tell the clients and close; a second one ends at once.
+published, tell the clients and close; a second one ends at once. SIGHUP opens the
+log anew and reads the settings about it again. SIGUSR2 does the same as SIGTERM
+and starts the installed version in the same process, with the same sockets: no
+connection is refused meanwhile.
 
 A new DIR has the user guest, with the password guest, who can connect from this
 machine only, and the virtual host "/". QINDEX_DEFAULT_USER, QINDEX_DEFAULT_PASS
@@ -16,6 +19,11 @@ and QINDEX_DEFAULT_VHOST name others when DIR is made.
 --rescue NODE serves what is in the directory of a dead RabbitMQ node: users,
 virtual hosts, exchanges, bindings, queues and messages. NODE is only read. Clients
 can connect at once; a queue is served when its messages are in.
+
+A setting comes from its flag, from the environment (QINDEX_SERVE_AMQP,
+QINDEX_SERVE_LOG_FILE ...) or from the file of --config, in this order. That is TOML,
+with the names of the flags: amqp, gmq, confirm, log, log-format, log-file. Sockets that
+systemd hands over (LISTEN_FDS) take the place of --amqp.
 
 exit codes: 0 it was stopped; 1 the disk failed a sync, the end was not clean, or
 not all of NODE can be served; 2 DIR is served already or holds something else, or
@@ -29,13 +37,17 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 from typing import TYPE_CHECKING, Any, Final
 
 from qindex.look.screen import CommandError, Screen
 
 if TYPE_CHECKING:
+    from qindex.serve.logs import Logs
     from qindex.serve.server import Server
+    from qindex.serve.settings import Settings
 
+log: Final = logging.getLogger("qindex.serve")
 PORT: Final = 5672
 GMQ_PORT: Final = 9503
 HOST: Final = "127.0.0.1"
@@ -46,13 +58,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--amqp",
         metavar="HOST:PORT",
-        default=f"{HOST}:{PORT}",
         help=f"where to listen (default: {HOST}:{PORT}); port 0: one that the system chooses",
     )
     parser.add_argument(
         "--gmq",
         metavar="HOST:PORT",
-        default="none",
         help=f"where to speak gmq's protocols, as {HOST}:{GMQ_PORT} (default: none); they have no "
         "login",
     )
@@ -62,7 +72,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--confirm",
         choices=["durable", "written"],
-        default="durable",
         help="what a confirm means: the message survives a power cut (durable, the default), or "
         "kill -9 (written)",
     )
@@ -79,36 +88,67 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="leave out this part of NODE, which cannot be taken over: a refusal names it",
     )
+    parser.add_argument("--config", metavar="FILE", help="settings, as TOML")
     parser.add_argument(
         "--log",
         metavar="LEVEL",
         choices=["debug", "info", "warning", "error"],
-        default="info",
-        help="what is logged to stderr, from this level on (default: info)",
+        help="what is logged, from this level on (default: info)",
     )
+    parser.add_argument(
+        "--log-format", choices=["text", "json"], help="one line of text for an event, or of JSON"
+    )
+    parser.add_argument("--log-file", metavar="FILE", help="where the log goes (default: stderr)")
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
+    from qindex.serve.logs import Logs
+    from qindex.serve.sockets import start_anew
+
     if options.rescue is not None and options.memory:
         raise CommandError("--rescue needs a DIR: what is rescued has to survive", 2)
     if options.without and options.rescue is None:
         raise CommandError("--without says what --rescue leaves out: name a NODE, too", 2)
     if bool(options.directory) == options.memory:
         raise CommandError("name a DIR to keep messages in, or say --memory, not both", 2)
-    host, port = _address(options.amqp)
-    gmq = None if options.gmq == "none" else _address(options.gmq, "--gmq", GMQ_PORT)
-    logging.basicConfig(
-        level=options.log.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(options, screen, host, port, gmq))
+    settings = _settings(options)
+    _addresses(settings)
+    logs = Logs()
+    logs.reopen(settings)
+    running = _Run(options, screen, settings, logs)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(running.serve())
+    finally:
+        logs.close()
+    if running.kept:
+        start_anew(running.kept)
+    return 0
 
 
-def _address(text: str, option: str = "--amqp", port_shown: int = PORT) -> tuple[str, int]:
+def _settings(options: argparse.Namespace) -> Settings:
+    from qindex.serve.settings import NAMES, SettingsError, read_settings
+
+    flags = {name: getattr(options, name) for name in NAMES}
+    try:
+        return read_settings(flags, os.environ, options.config)
+    except SettingsError as error:
+        raise CommandError(str(error), 2) from None
+
+
+def _addresses(settings: Settings) -> dict[str, tuple[str, int]]:
+    """Where to listen for what."""
+    found = {"amqp": _address(settings.amqp, "--amqp", PORT)}
+    if settings.gmq != "none":
+        found["gmq"] = _address(settings.gmq, "--gmq", GMQ_PORT)
+    return found
+
+
+def _address(text: str, option: str, usual: int) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise CommandError(f"{option} takes HOST:PORT, as {HOST}:{port_shown}, not {text!r}", 2)
+        raise CommandError(f"{option} takes HOST:PORT, as {HOST}:{usual}, not {text!r}", 2)
     return host, int(port)
 
 
@@ -121,70 +161,117 @@ def _loop_factory() -> Any:
     return uvloop.new_event_loop
 
 
-async def _serve(
-    options: argparse.Namespace, screen: Screen, host: str, port: int, gmq: tuple[str, int] | None
-) -> int:
-    from qindex.broker.rescue.rescue import Rescue, RescueRefused
-    from qindex.serve.server import Server
-    from qindex.serve.sockets import bind
+class _Run:
+    """The server from its start to its end. `kept` are descriptors of sockets for the next one."""
 
-    loop = asyncio.get_running_loop()
-    rescue = None
-    if options.rescue is not None:
-        rescue = Rescue(options.rescue, options.without, loop.call_soon_threadsafe)
-    server = Server(
-        None if options.memory else options.directory,
-        confirm=options.confirm,
-        environment=os.environ,
-        rescue=rescue,
-    )
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        server.loop.add_signal_handler(number, _stop, stopped)
-    try:
-        found = bind(host, port)  # clients may connect from now on, and wait
+    def __init__(
+        self, options: argparse.Namespace, screen: Screen, settings: Settings, logs: Logs
+    ) -> None:
+        self._options = options
+        self._screen = screen
+        self._settings = settings
+        self._logs = logs
+        self._stopped = asyncio.Event()
+        self._sockets: dict[str, list[socket.socket]] = {}
+        self.kept: list[tuple[str, int]] = []
+
+    async def serve(self) -> None:
+        from qindex.broker.rescue.rescue import Rescue
+        from qindex.serve.server import Server
+        from qindex.serve.sockets import bind, handed_over
+
+        options = self._options
+        loop = asyncio.get_running_loop()
+        rescue = None
+        if options.rescue is not None:
+            rescue = Rescue(options.rescue, options.without, loop.call_soon_threadsafe)
+        server = Server(
+            None if options.memory else options.directory,
+            confirm=self._settings.confirm,  # type: ignore[arg-type]  # it is one of both
+            environment=os.environ,
+            rescue=rescue,
+        )
+        server.on_reload = self._reload
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGUSR2, self._start_anew)
         try:
-            rescued = await server.begin_rescue()
+            # Clients may connect from now on, and wait.
+            found = handed_over(os.environ)
+            for name, address in _addresses(self._settings).items():
+                if name not in found:
+                    found[name] = bind(*address)
+            rescued = await self._begin_rescue(server)
+            await server.accept(found["amqp"])
+            if "gmq" in found:
+                await server.accept_gmq(found["gmq"])
+            self._sockets = found
+            self._say(server, _shown(found["amqp"][0]), rescued)
+            server.failed.add_done_callback(lambda _: self._stopped.set())
+            await self._stopped.wait()
+        finally:
+            await server.stop()
+        if server.failed.done():
+            raise CommandError(f"the disk failed a sync: {server.failed.result()}", 1)
+
+    async def _begin_rescue(self, server: Server) -> str:
+        from qindex.broker.rescue.rescue import RescueRefused
+
+        try:
+            return await server.begin_rescue()
         except RescueRefused as error:
             for problem in error.problems:
-                screen.error(problem)
+                self._screen.error(problem)
             raise CommandError(str(error), 1) from None
-        bound = await server.accept(found)
-        gmq_bound = await server.listen_gmq(*gmq) if gmq is not None else None
-        _say(options, screen, server, _shown(host, bound), rescued)
-        if gmq is not None and gmq_bound is not None:
-            screen.line(f"serving gmq's protocols on {_shown(gmq[0], gmq_bound)}")
-            screen.out.flush()
-        server.failed.add_done_callback(lambda _: stopped.set())
-        await stopped.wait()
-    finally:
-        await server.stop()
-    if server.failed.done():
-        raise CommandError(f"the disk failed a sync: {server.failed.result()}", 1)
-    return 0
+
+    def _stop(self) -> None:
+        if self._stopped.is_set():
+            os._exit(130)  # the second signal: kill -9 is a supported way to stop
+        self._stopped.set()
+
+    def _start_anew(self) -> None:
+        from qindex.serve.sockets import kept
+
+        if not self._stopped.is_set() and self._sockets:
+            log.info("starting anew, with the same sockets")
+            self.kept = kept(self._sockets)
+            self._stopped.set()
+
+    def _reload(self) -> None:
+        """Open the log anew; what cannot be read or opened is logged, and all stays as it was."""
+        from qindex.serve.settings import RELOADED
+
+        try:
+            new = _settings(self._options)
+            self._logs.reopen(new)
+        except (CommandError, OSError) as error:
+            log.error("the settings stay as they were: %s", error)
+            return
+        for name in new.__slots__:
+            if name not in RELOADED and getattr(new, name) != getattr(self._settings, name):
+                log.warning("the new %s counts from the next start on", name)
+        log.info("the log was opened anew")
+
+    def _say(self, server: Server, address: str, rescued: str) -> None:
+        options, confirm = self._options, self._settings.confirm
+        what = "memory" if options.memory else options.directory
+        promise = {
+            "durable": "a confirm survives a power cut",
+            "written": "a confirm survives kill -9",
+        }[confirm]
+        if options.memory:
+            promise = "nothing survives the process"
+        vhosts = ", ".join(server.node.vhosts)
+        more = f"; {rescued}" if rescued else ""
+        self._screen.line(
+            f"serving {what} on amqp://{address} (virtual hosts: {vhosts}; {promise}){more}"
+        )
+        if "gmq" in self._sockets:
+            self._screen.line(f"serving gmq's protocols on {_shown(self._sockets['gmq'][0])}")
+        self._screen.out.flush()  # who has started it waits for this line
 
 
-def _shown(host: str, port: int) -> str:
+def _shown(found: socket.socket) -> str:
+    host, port = found.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _stop(stopped: asyncio.Event) -> None:
-    if stopped.is_set():
-        os._exit(130)  # the second signal: kill -9 is a supported way to stop
-    stopped.set()
-
-
-def _say(
-    options: argparse.Namespace, screen: Screen, server: Server, address: str, rescued: str
-) -> None:
-    what = "memory" if options.memory else options.directory
-    promise = {
-        "durable": "a confirm survives a power cut",
-        "written": "a confirm survives kill -9",
-    }[options.confirm]
-    if options.memory:
-        promise = "nothing survives the process"
-    vhosts = ", ".join(server.node.vhosts)
-    more = f"; {rescued}" if rescued else ""
-    screen.line(f"serving {what} on amqp://{address} (virtual hosts: {vhosts}; {promise}){more}")
-    screen.out.flush()  # who has started it waits for this line

@@ -160,6 +160,10 @@ class Server:
         return self._rescue.begin(self.node, self._environment)
 
     async def listen_gmq(self, host: str, port: int) -> int:
+        """accept_gmq() of sockets that listen there; return the port."""
+        return await self.accept_gmq(bind(host, port))
+
+    async def accept_gmq(self, sockets: list[socket.socket]) -> int:
         """Speak gmq's two protocols there, on the queues of the virtual host "/", or of the first.
 
         Whoever can connect may use all of its queues: gmq has no login.
@@ -170,9 +174,10 @@ class Server:
         vhost = self.node.vhost("/" if "/" in names else names[0])
         gmq = door.Door(vhost, self.loop, waits=self.confirms_are_durable)
         self._doors.append(gmq)
-        listener = await self.loop.create_server(gmq.connection, host, port, backlog=1024)
-        self._listeners.append(listener)
-        bound: int = listener.sockets[0].getsockname()[1]
+        for each in sockets:
+            listener = await self.loop.create_server(gmq.connection, sock=each, backlog=BACKLOG)
+            self._listeners.append(listener)
+        bound: int = sockets[0].getsockname()[1]
         return bound
 
     async def stop(self) -> None:

@@ -13,6 +13,7 @@ import stat
 import pika
 import pytest
 from broker_process import BrokerProcess, connect
+from hostile_commands import ESCAPES
 from pika.exceptions import ConnectionClosedByBroker
 
 from qindex.cli.main import main
@@ -144,6 +145,17 @@ def test_connections_are_listed_and_closed(served, ctl):
     with pytest.raises(ConnectionClosedByBroker, match="CONNECTION_FORCED - enough"):
         channel.queue_declare("q")
     assert "no connection" in ctl("close_connection", one["pid"], "again", code=1)
+
+
+def test_a_hostile_name_cannot_steer_the_terminal(served, ctl):
+    name = f"q{ESCAPES}\tq"
+    with connect(served.url) as connection:
+        connection.channel().queue_declare(name)
+    out = ctl("list_queues", "-q")
+    assert all(character.isprintable() for character in out.replace("\t", "").replace("\n", ""))
+    (row,) = json.loads(ctl("list_queues", "--json"))
+    assert row["name"] == name
+    ctl("delete_queue", name)
 
 
 def test_status(served, ctl):

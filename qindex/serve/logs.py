@@ -1,0 +1,66 @@
+"""The log of a server: one line for each event, as text or as JSON, to stderr or to a file.
+
+What clients send may be in it (names of users, queues, hosts), so that everything that could steer
+a terminal, or look like another line, is escaped. Bodies and passwords are never logged.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+from qindex.look.text import printable
+from qindex.serve.settings import Settings
+
+
+class _Text(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC)
+        told = {
+            "time": at.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        return json.dumps(told)
+
+
+class Logs:
+    """The one handler of the process. reopen() is for logrotate, which has moved the file."""
+
+    def __init__(self) -> None:
+        self._handler: logging.Handler | None = None
+
+    def reopen(self, settings: Settings) -> None:
+        """Log as the settings say from now on. OSError: as before."""
+        handler: logging.Handler
+        if settings.log_file:
+            handler = logging.FileHandler(settings.log_file, encoding="utf-8", errors="replace")
+        else:
+            handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_Json() if settings.log_format == "json" else _Text())
+        root = logging.getLogger()
+        root.addHandler(handler)
+        root.setLevel(settings.log.upper())
+        self.close()
+        self._handler = handler
+
+    def close(self) -> None:
+        """Take the handler away again."""
+        if self._handler is not None:
+            logging.getLogger().removeHandler(self._handler)
+            self._handler.close()
+            self._handler = None

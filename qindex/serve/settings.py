@@ -1,0 +1,83 @@
+"""What an operator can set: by flag, by environment, or in a TOML file; the first of them wins."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+PREFIX: Final = "QINDEX_SERVE_"
+CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "confirm": ("durable", "written"),
+    "log": ("debug", "info", "warning", "error"),
+    "log_format": ("text", "json"),
+}
+RELOADED: Final = ("log", "log_format", "log_file")
+"""What counts at once when the file is read again; all else needs a start."""
+
+
+class SettingsError(ValueError):
+    """A setting is not known, or has a value that it cannot have; the text says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    amqp: str = "127.0.0.1:5672"
+    gmq: str = "none"
+    confirm: str = "durable"
+    log: str = "info"
+    log_format: str = "text"
+    log_file: str = ""  # empty: stderr
+
+
+NAMES: Final = tuple(each.name for each in fields(Settings))
+
+
+def read_settings(
+    flags: Mapping[str, str | None], environment: Mapping[str, str], file: str | None
+) -> Settings:
+    """All settings. `flags` has None for those that were not given. SettingsError, OSError."""
+    found: dict[str, str] = {} if file is None else _of_file(file)
+    for name in NAMES:
+        variable = PREFIX + name.upper()
+        if variable in environment:
+            found[name] = _checked(name, environment[variable], variable)
+    for variable in environment:
+        if variable.startswith(PREFIX) and variable[len(PREFIX) :].lower() not in NAMES:
+            known = [PREFIX + name.upper() for name in NAMES]
+            raise SettingsError(_unknown("variable", variable, known))
+    found |= {name: value for name, value in flags.items() if value is not None}
+    return Settings(**found)
+
+
+def _of_file(file: str) -> dict[str, str]:
+    try:
+        told: dict[str, Any] = tomllib.loads(Path(file).read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: {error}") from None
+    found = {}
+    for key, value in told.items():
+        name = key.replace("-", "_")
+        if name not in NAMES or "_" in key:
+            known = [name.replace("_", "-") for name in NAMES]
+            raise SettingsError(f"{file}: {_unknown('setting', key, known)}")
+        found[name] = _checked(name, value, f"{file}: {key}")
+    return found
+
+
+def _unknown(what: str, name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, 1)
+    hint = f"is it {near[0]!r}?" if near else f"there are {', '.join(known)}"
+    return f"unknown {what} {name!r}; {hint}"
+
+
+def _checked(name: str, value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise SettingsError(f"{where}: a text is needed, not {value!r}")
+    choices = CHOICES.get(name)
+    if choices is not None and value not in choices:
+        raise SettingsError(f"{where}: {value!r} is none of {', '.join(choices)}")
+    return value
