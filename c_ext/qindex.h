@@ -126,7 +126,9 @@ int qi_store_open_capsule(const void *capsule, const qi_options *options, qi_sto
  * the scan of stored counts, freeing, compaction, idle queues. 0 or an error. */
 int qi_store_tick(qi_store *store);
 int qi_store_close(qi_store *store); /* syncs and marks the end as clean */
-void qi_store_free(qi_store *store); /* without close: as a crash would leave it */
+/* Closes as a crash would: nothing is written. Whoever still has a handle is told "closed". */
+void qi_store_abandon(qi_store *store);
+void qi_store_free(qi_store *store); /* abandons it if it is open; nobody may have a handle */
 /* Never freed: the program ends, and somebody may still call. */
 void qi_store_leave(qi_store *store);
 int qi_store_sync(qi_store *store);

@@ -7,7 +7,9 @@ int qi_find_live(struct qi_queue *queue, uint64_t req_id, struct qi_segment **se
                  uint32_t *slot) {
     const struct qi_lane *lane = qi_lane_find(&queue->lanes, qi_lane_number(req_id));
     if (!lane || req_id >= lane->next)
-        return qi_fail(QI_E_UNKNOWN, "message %llu was never published",
+        return qi_fail(QI_E_UNKNOWN,
+                       "there is no message %llu: it was never published, or has left before the "
+                       "store was opened",
                        (unsigned long long)req_id);
     *slot = qi_slot_of(queue, req_id);
     *segment = qi_segment_with(queue, req_id);
@@ -57,7 +59,8 @@ int qi_append_events(struct qi_queue *queue, enum qi_record_kind kind, const uin
 int qi_find_unacked(struct qi_queue *queue, uint64_t req_id, uint64_t delivery,
                     struct qi_segment **segment, uint32_t *slot) {
     int error = qi_find_live(queue, req_id, segment, slot);
-    if (error == QI_E_ACKED && delivery && delivery >> 32 != queue->tag)
+    bool is_gone = error == QI_E_ACKED || error == QI_E_UNKNOWN;
+    if (is_gone && delivery && delivery >> 32 != queue->tag)
         return qi_fail(QI_E_ENDED,
                        "this delivery of message %llu is of another session or queue: it has ended",
                        (unsigned long long)req_id);

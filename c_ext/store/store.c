@@ -309,6 +309,13 @@ static int come_to_rest(struct qi_store *store) {
  * front of that leaves an unclean session, whatever is there of the CLOSE frames. Many queues cost
  * two syncs of the file system, not two each. */
 static int close_cleanly(struct qi_store *store) {
+    if (store->failed)
+        return qi_fail(QI_E_FAILED,
+                       "the store is closed, but an earlier write or sync failed (%s): what was "
+                       "not confirmed may be lost; reopen it to see what is there",
+                       store->why_failed);
+    if (store->options.read_only)
+        return 0;
     int error = come_to_rest(store);
     if (!error)
         error = qi_sync_at_rest(store);
@@ -320,7 +327,7 @@ static int close_cleanly(struct qi_store *store) {
     return error ? error : qi_meta_write(store, true);
 }
 
-int qi_store_close(struct qi_store *store) {
+static int end_store(struct qi_store *store, bool cleanly) {
     if (store->fork_generation != qi_fork_generation())
         return 0; /* the parent's: its locks and files stay its own */
     qi_worker_stop(store);
@@ -333,20 +340,20 @@ int qi_store_close(struct qi_store *store) {
     }
     store->closing = true;
     wait_for_others(store);
-    int error = 0;
-    if (store->failed)
-        error =
-            qi_fail(QI_E_FAILED,
-                    "the store is closed, but an earlier write or sync failed (%s): what was not "
-                    "confirmed may be lost; reopen it to see what is there",
-                    store->why_failed);
-    else if (!store->options.read_only)
-        error = close_cleanly(store);
+    int error = cleanly ? close_cleanly(store) : 0;
     wait_for_others(store);
     release_all(store);
     pthread_cond_broadcast(&store->changed);
     qi_unlock(store);
     return error;
+}
+
+int qi_store_close(struct qi_store *store) {
+    return end_store(store, true);
+}
+
+void qi_store_abandon(struct qi_store *store) {
+    end_store(store, false);
 }
 
 /* From here whoever looks for lost memory finds them. */

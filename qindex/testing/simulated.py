@@ -180,10 +180,9 @@ def tick(store: Store) -> None:
 
 
 def abandon(store: Store | QueueIndex) -> None:
-    """Let go of a store as a killed process does: no close, no sync. On any disk; once or twice."""
-    detached = store._finalizer.detach()  # it holds the disk, which has to outlive the handle
-    if detached is None:
-        return
+    """Let go of a store as a killed process does: no close, no sync. On any disk; once or twice.
+
+    Its queues and messages raise StoreClosed from then on.
+    """
     store._closed = True
-    core.qi_store_free(store._handle if isinstance(store, Store) else store._store)
-    del detached
+    core.qi_store_abandon(store._handle if isinstance(store, Store) else store._store)

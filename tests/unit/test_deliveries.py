@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
-from helpers import asked_for, state
+from helpers import asked_for, crash, state
 
 import qindex
 import qindex.aio
@@ -224,3 +224,22 @@ def test_nor_one_of_a_queue_of_the_same_name_elsewhere(open_store, tmp_path, ver
     assert (queue.ready, queue.delayed) == before
     getattr(queue, verb)(message.req_id)
     here.close()
+
+
+@every_way
+def test_a_delivery_of_a_message_that_the_queue_no_longer_knows(open_store, settle):
+    """Two sessions later nothing is left of an empty lane. Nobody says "never published"."""
+    store = open_store()
+    queue = store.queue("a")
+    req_id = queue.publish(b"x", priority=7)
+    message = queue.get()
+    queue.ack(message)
+    queue.flush()
+    for _ in range(2):
+        crash(store)
+        store = qindex.open(store.path)
+        queue = store.queue("a")
+    refused(queue, settle, message)
+    with pytest.raises(qindex.UnknownMessage, match="or has left before the store was opened"):
+        queue.ack(req_id)
+    store.close()

@@ -175,6 +175,26 @@ def test_two_disks_with_one_seed_hold_the_same_files():
     assert files() == files()
 
 
+# ---- handles of a store that was let go of ----
+
+
+def test_what_is_left_of_an_abandoned_store_says_that_it_is_closed(disk):
+    """Its memory stays for as long as somebody may ask it; a tester keeps messages over a cut."""
+    store = open_on(disk)
+    queue = store.queue("a")
+    queue.publish_many([b"1", b"2"], confirm=True)
+    message, walk = queue.get(), queue.browse()
+    with open_on(disk.kill()) as other:
+        abandon(store)
+        abandon(store)
+        calls = [message.ack, queue.get, queue.sync, lambda: queue.ready, lambda: next(walk)]
+        for call in [*calls, store.stats, lambda: queue.publish(b"3"), message.nack]:
+            with pytest.raises(qindex.StoreClosed):
+                call()
+        store.close()
+        assert other.queue("a").ready == 2
+
+
 # ---- the disk as the core takes it ----
 
 

@@ -98,9 +98,8 @@ def live_and_die(directory: Path, seed: int, options: dict[str, Any], dice: rand
 
 def let_go(store: qindex.Store) -> None:
     """As a killed process would: no close, no sync, the lock is released."""
-    store._finalizer.detach()
     store._closed = True
-    lib.qi_store_free(store._handle)
+    lib.qi_store_abandon(store._handle)
 
 
 def damage(store: qindex.Store) -> list[str]:
