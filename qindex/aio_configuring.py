@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Unpack
 
+from qindex.arguments import parts_of
 from qindex.data import Data
 from qindex.rules import Changes, Settings
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from qindex.queue import Queue
 
 
+@parts_of("Queue")
 class AioConfigured:
     """For the class of a queue of qindex.aio."""
 

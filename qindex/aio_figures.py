@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qindex.arguments import parts_of
+
 if TYPE_CHECKING:
     import qindex.queue
 
 
+@parts_of("Queue")
 class AioFigures:
     """For the class of a queue."""
 

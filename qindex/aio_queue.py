@@ -15,7 +15,7 @@ from qindex.aio_configuring import AioConfigured
 from qindex.aio_figures import AioFigures
 from qindex.aio_line import BREATH, Line
 from qindex.aio_settling import AioSettling
-from qindex.arguments import Buffer, Moment, Seconds, as_bytes, boolean
+from qindex.arguments import Buffer, Moment, Seconds, as_bytes, boolean, several
 from qindex.calls import QueueCalls
 from qindex.errors import QindexError, StoreClosed, raise_error
 from qindex.figures import QueueStats
@@ -193,7 +193,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
     ) -> range:
         """Append a batch, all of it or nothing. See Queue.publish_many(). A turn of a thread."""
         boolean("confirm", confirm)
-        items = [as_bytes(body) for body in bodies]
+        items = [as_bytes(each) for each in several("bodies", bodies, "bodies", "publish()")]
         size = sum(map(len, items)) + _RECORD * len(items)
         await self._make_room(size)
         self._unconfirmed += size

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from qindex.arguments import Moment, Seconds
+from qindex.arguments import Moment, Seconds, parts_of
 from qindex.message import Message, State
 from qindex.settling import PurgeState
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _BROWSED: Final = 256  # messages per turn of a thread
 
 
+@parts_of("Queue")
 class AioSettling:
     """For the class of a queue. Methods and errors are those of qindex.Queue."""
 

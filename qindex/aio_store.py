@@ -17,7 +17,7 @@ from qindex._core import ffi, lib
 from qindex.aio_consumer import Consumer
 from qindex.aio_line import Line
 from qindex.aio_queue import Queue
-from qindex.arguments import Buffer, Moment, Seconds
+from qindex.arguments import Buffer, Moment, Seconds, boolean, several
 from qindex.data import Data
 from qindex.errors import QindexError, StoreClosed, raise_error
 from qindex.figures import QueueStats, StoreStats
@@ -131,6 +131,7 @@ class Store:
     ) -> Queue:
         """The queue of this name, created on first use; rules as qindex.Store.queue()."""
         rules = (ttl, max_messages, max_bytes, overflow, max_deliveries, dead_letters, lease)
+        boolean("create", create)
         found = self._queues.get(name) if isinstance(name, str) else None
         if found is None or any(rule is not None for rule in rules):
             queue = await self._run(
@@ -220,8 +221,7 @@ class Store:
 
         A queue that is not there is an error, QueueMissing; with `create` it is created.
         """
-        if isinstance(queues, str):
-            raise TypeError("queues is a list of names; for one queue use its get()")
+        queues = several("queues", queues, "names", "store.queue(name) has a get()")
         if not queues:
             raise ValueError("name at least one queue")
         targets = [await self.queue(name, create=create) for name in queues]

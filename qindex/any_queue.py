@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from qindex.arguments import Moment, Seconds
+from qindex.arguments import Moment, Seconds, parts_of, several, shown
 from qindex.errors import DeliveryEnded, UnknownMessage
 from qindex.message import Message
 from qindex.tokens import KEY_SIZE, read_token
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from qindex.queue import Queue
 
 
+@parts_of("Store")
 class AnyQueue:
     """For the class of a store. Each verb takes messages, or their tokens."""
 
@@ -35,6 +36,7 @@ class AnyQueue:
         may have theirs settled. `missing_ok` and errors as Queue.ack_many().
         """
         late: list[Message | int | str] = []
+        messages = several("messages", messages, "messages", "ack()")
         for queue, own in self._by_queue(messages).items():
             late += queue.ack_many(own, missing_ok=missing_ok)
         return late
@@ -64,6 +66,7 @@ class AnyQueue:
         `missing_ok` and errors as Queue.nack_many().
         """
         late: list[Message | int | str] = []
+        messages = several("messages", messages, "messages", "nack()")
         for queue, own in self._by_queue(messages).items():
             late += queue.nack_many(own, requeue, delay=delay, due=due, missing_ok=missing_ok)
         return late
@@ -77,10 +80,10 @@ class AnyQueue:
         if isinstance(message, str):
             return self._queue_of_token(message)
         if not isinstance(message, Message):
-            raise TypeError(
-                f"a Message or its token is needed, not {message!r}: a ReqId alone does not say of "
-                "which queue"
-            )
+            why = "a ReqId alone does not say of which queue"  # type: ignore[unreachable]
+            if message is None:
+                why = "get() returned None, because nothing was ready"
+            raise TypeError(f"a Message or its token is needed, not {shown(message)}: {why}")
         queue = message._settler()
         if queue._store is not self:
             raise UnknownMessage(

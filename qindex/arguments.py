@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import FunctionType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from qindex._core import lib
@@ -21,19 +22,55 @@ EXPIRES_MAX: Final = 1 << 43  # the same, the year 280,000
 REQ_ID_MAX: Final = (1 << 64) - 1  # the core takes any 64 bits as a ReqId; it gives out fewer
 
 
+def shown(value: object) -> str:
+    """A value in the text of an error; a long one is cut."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int of more digits than Python writes
+        text = f"a {type(value).__name__} of thousands of digits"
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def several(name: str, values: Iterable[T], of: str, one: str) -> list[T]:
+    """The caller's values as a list of its own; TypeError if they are none. `one`: what takes one.
+
+    Text and bytes are refused: each character or byte of them would be taken for a value.
+    """
+    if not isinstance(values, (str, bytes, bytearray, memoryview)):
+        try:
+            each = iter(values)
+        except TypeError:
+            pass
+        else:
+            return list(each)
+    raise TypeError(f"{name} must be a list of {of}, not {shown(values)}; a single one: {one}")
+
+
+def parts_of(public: str) -> Callable[[type[T]], type[T]]:
+    """Errors about a call name the class that users know, not the part that has the method."""
+
+    def rename(part: type[T]) -> type[T]:
+        for name, value in vars(part).items():
+            if isinstance(value, FunctionType):
+                value.__qualname__ = f"{public}.{name}"
+        return part
+
+    return rename
+
+
 def whole(name: str, value: int, low: int, high: int) -> int:
     """The value, if it is an int of that range; else raise TypeError or ValueError."""
     if not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
+        raise TypeError(f"{name} must be a whole number, not {shown(value)}")
     if not low <= value <= high:
-        raise ValueError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
+        raise ValueError(f"{name} must be a whole number from {low} to {high}, not {shown(value)}")
     return value
 
 
 def boolean(name: str, value: bool) -> bool:
     """The value, if it is True or False; else TypeError: "no" and 5 would count as True."""
     if value is not True and value is not False:
-        raise TypeError(f"{name} must be True or False, not {value!r}")
+        raise TypeError(f"{name} must be True or False, not {shown(value)}")
     return value
 
 
@@ -48,21 +85,27 @@ def array_of(name: str, code: str, values: Iterable[int]) -> array[int]:
         raise TypeError(f"{name} must be whole numbers: {error}") from None
 
 
-def number(name: str, value: float) -> float:
+def number(name: str, value: Any, what: str = "a number") -> float:
     """The value, if it can be compared with numbers; else raise TypeError."""
-    if hasattr(type(value), "__float__") or hasattr(type(value), "__index__"):
+    if isinstance(value, (int, float)):
         return value
-    raise TypeError(f"{name} must be a number, not {value!r}")
+    if hasattr(type(value), "__float__") or hasattr(type(value), "__index__"):
+        return float(value)  # comparing a Decimal may raise errors of its own
+    raise TypeError(f"{name} must be {what}, not {shown(value)}")
 
 
 def seconds(name: str, value: Seconds) -> float:
     """A time span as a number; else TypeError."""
-    return value.total_seconds() if isinstance(value, timedelta) else number(name, value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return number(name, value, "a number of seconds or a timedelta")
 
 
 def moment(name: str, value: Moment) -> float:
     """A point of time as seconds since 1970; else TypeError."""
-    return value.timestamp() if isinstance(value, datetime) else number(name, value)
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return number(name, value, "a number of seconds since 1970 or a datetime")
 
 
 def to_expiry_us(now_us: Callable[[], int], ttl: Seconds | None, expires_at: Moment | None) -> int:
@@ -75,7 +118,7 @@ def to_expiry_us(now_us: Callable[[], int], ttl: Seconds | None, expires_at: Mom
         ttl = seconds("ttl", ttl)
         if not 0 <= ttl < EXPIRES_MAX / 2:
             raise ValueError(
-                f"ttl must be seconds, from 0 to below {EXPIRES_MAX // 2}, not {ttl!r}"
+                f"ttl must be seconds, from 0 to below {EXPIRES_MAX // 2}, not {shown(ttl)}"
             )
         expires_at = now_us() / 1_000_000 + ttl
     if expires_at is None:
@@ -84,7 +127,7 @@ def to_expiry_us(now_us: Callable[[], int], ttl: Seconds | None, expires_at: Mom
     if not 0 <= expires_at < EXPIRES_MAX:
         raise ValueError(
             f"expires_at must be seconds since 1970, from 0 to below {EXPIRES_MAX},"
-            f" not {expires_at!r}"
+            f" not {shown(expires_at)}"
         )
     return max(1, int(expires_at * 1_000_000))
 
@@ -97,14 +140,16 @@ def to_due_us(now_us: Callable[[], int], delay: Seconds | None, due: Moment | No
         delay = seconds("delay", delay)
         if not 0 <= delay < DELAY_MAX:
             raise ValueError(
-                f"delay must be seconds, from 0 to below {DELAY_MAX:.0f}, not {delay!r}"
+                f"delay must be seconds, from 0 to below {DELAY_MAX:.0f}, not {shown(delay)}"
             )
         return now_us() + int(delay * 1_000_000) if delay else 0
     if due is None:
         return 0
     due = moment("due", due)
     if not 0 <= due < DUE_MAX:
-        raise ValueError(f"due must be seconds since 1970, from 0 to below {DUE_MAX}, not {due!r}")
+        raise ValueError(
+            f"due must be seconds since 1970, from 0 to below {DUE_MAX}, not {shown(due)}"
+        )
     return max(1, int(due * 1_000_000))
 
 
@@ -114,7 +159,9 @@ def to_lease_us(lease: Seconds | None) -> int:
         return 0
     lease = seconds("lease", lease)
     if not 0 < lease < DELAY_MAX:
-        raise ValueError(f"lease must be seconds, above 0 and below {DELAY_MAX:.0f}, not {lease!r}")
+        raise ValueError(
+            f"lease must be seconds, above 0 and below {DELAY_MAX:.0f}, not {shown(lease)}"
+        )
     return max(1, int(lease * 1_000_000))
 
 
@@ -149,7 +196,8 @@ def batch_headers(
     if isinstance(headers, Mapping):
         table = encode_headers(headers)
         return table * count, array("I", [len(table)] * count)
-    return join_headers(one_each("headers", headers, count), encode_headers)
+    each = several("headers", headers, "dicts", "a dict counts for all")
+    return join_headers(one_each("headers", each, count), encode_headers)
 
 
 def batch_flags(

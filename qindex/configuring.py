@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from qindex._core import lib
+from qindex.arguments import parts_of
 from qindex.data import Data, change_values, read_value
 from qindex.errors import FormatError, ReadOnly, raise_error
 from qindex.rules import Changes, Settings, from_stored
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _SETTINGS: Final = b"\0settings"
 
 
+@parts_of("Queue")
 class Configured:
     """For the class of a queue."""
 

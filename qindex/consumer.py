@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from qindex._core import lib
-from qindex.arguments import Moment, Seconds, boolean
+from qindex.arguments import Moment, Seconds, boolean, parts_of
 from qindex.errors import MessageError, StoreClosed
 from qindex.held import PRUNE_SECONDS, Held, Turn, deleted_of, ended_of, give_back, names_of
 from qindex.message import Message
@@ -255,6 +255,7 @@ class Consumer:
         self.close()
 
 
+@parts_of("Store")
 class Consuming:
     """For the class of a store."""
 

@@ -13,7 +13,9 @@ from qindex.arguments import (
     as_bytes,
     boolean,
     encode_headers,
+    parts_of,
     priority_flags,
+    several,
     to_due_us,
     to_expiry_us,
 )
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from qindex.queue import Queue
 
 
+@parts_of("Store")
 class FanOut:
     """For the class of a store."""
 
@@ -62,10 +65,7 @@ class FanOut:
         Cost: a record for each queue. A body of `embed_below` bytes or more is stored once, and
         freed after the last queue has acked it.
         """
-        if isinstance(queues, str):
-            raise TypeError(
-                "queues is a list of names; for one queue use store.queue(name).publish"
-            )
+        queues = several("queues", queues, "names", "store.queue(name).publish()")
         boolean("confirm", confirm)
         targets = [self.queue(name, create=create) for name in queues]
         if not targets:

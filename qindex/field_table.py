@@ -200,7 +200,10 @@ def _encoder_of_subclass(value: Any) -> _Encoder:
     for kind, encoder in _ENCODERS.items():
         if isinstance(value, kind):
             return encoder
-    raise TypeError(f"a value of type {type(value).__name__} has no place in a field table")
+    instead = "make it a list" if isinstance(value, (tuple, set, frozenset)) else "encode it first"
+    raise TypeError(
+        f"a value of type {type(value).__name__} has no place in a field table: {instead}"
+    )
 
 
 # --- reading ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from qindex._core import ffi, lib
+from qindex.arguments import parts_of
 from qindex.errors import raise_error
 
 _UNKNOWN: Final = (1 << 64) - 1
@@ -89,6 +90,7 @@ class StoreStats:
     """The format of the store's files: 1 or 2."""
 
 
+@parts_of("Queue")
 class Figures:
     """The properties of a queue that are figures, for its class."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from qindex.calls import MessageDetails as Details
 from qindex.calls import MessageFields, decode_headers, new_message_type
-from qindex.errors import UnknownMessage
+from qindex.errors import StoreCorrupt, UnknownMessage
 
 if TYPE_CHECKING:
     from qindex.arguments import Moment, Seconds
@@ -96,7 +96,10 @@ class Message(MessageFields):
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The headers that it was published with. Decoded anew at each read: O(their size)."""
+        """The headers that it was published with. Decoded anew at each read: O(their size).
+
+        Raises StoreCorrupt if another process has written into them while the store was open.
+        """
         table = self._details.headers
         if not table:
             return {}
@@ -105,7 +108,13 @@ class Message(MessageFields):
             return usual
         from qindex.field_table import decode_table
 
-        return decode_table(table)
+        try:
+            return decode_table(table)
+        except ValueError as error:  # another process wrote into the store's files
+            raise StoreCorrupt(
+                f"the headers of message {self.req_id} of {self.queue!r} are damaged: {error}",
+                self.req_id,
+            ) from None
 
     @property
     def token(self) -> str:

@@ -22,6 +22,7 @@ from qindex.arguments import (
     encode_headers,
     one_each,
     priority_flags,
+    several,
     to_due_us,
     to_expiry_us,
     to_lease_us,
@@ -156,7 +157,9 @@ class Queue(QueueCalls, Settling, Configured, Figures):
         Cost: as publish(), but one call and one journal frame for all.
         """
         boolean("confirm", confirm)
-        items = bodies if isinstance(bodies, list) else list(bodies)
+        items = (
+            bodies if isinstance(bodies, list) else several("bodies", bodies, "bodies", "publish()")
+        )
         try:
             joined, sizes = join_bodies(items)
         except TypeError:  # not all are bytes objects

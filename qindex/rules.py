@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from qindex._core import ffi
-from qindex.arguments import DELAY_MAX, Seconds, boolean, seconds, to_lease_us, whole
+from qindex.arguments import DELAY_MAX, Seconds, boolean, seconds, shown, to_lease_us, whole
 from qindex.errors import NewerFormat, StoreCorrupt
 
 Overflow: TypeAlias = Literal["reject", "drop-head", "dead-letter"]  # in the order of QI_REJECT ...
@@ -34,7 +34,9 @@ def to_core(
     if ttl is not None:
         ttl = seconds("ttl", ttl)
         if not 0 < ttl < DELAY_MAX:
-            raise ValueError(f"ttl must be seconds, above 0 and below {DELAY_MAX:.0f}, not {ttl!r}")
+            raise ValueError(
+                f"ttl must be seconds, above 0 and below {DELAY_MAX:.0f}, not {shown(ttl)}"
+            )
         rules.ttl_us = max(1, int(ttl * 1_000_000))
     if max_messages is not None:
         rules.max_messages = whole("max_messages", max_messages, 1, _COUNT_MAX)
@@ -47,7 +49,9 @@ def to_core(
     rules.lease_us = to_lease_us(lease)
     if overflow is not None:
         if overflow not in _OVERFLOWS:
-            raise ValueError(f"overflow must be one of {', '.join(_OVERFLOWS)}, not {overflow!r}")
+            raise ValueError(
+                f"overflow must be one of {', '.join(_OVERFLOWS)}, not {shown(overflow)}"
+            )
         if overflow != "reject" and max_messages is None and max_bytes is None:
             raise ValueError(
                 f"overflow={overflow!r} needs a limit beside it: max_messages or max_bytes"
@@ -89,7 +93,9 @@ class Settings:
         """With these changes, checked; times in whole microseconds, as they are stored."""
         unknown = set(changes) - set(asdict(self))
         if unknown:
-            raise TypeError(f"a queue has no setting {min(unknown)!r}")
+            raise TypeError(
+                f"a queue has no setting {min(unknown)!r}; there are {', '.join(asdict(self))}"
+            )
         values: dict[str, Any] = asdict(self) | changes
         rules = to_core(**values)
         for key in _TIMES:

@@ -8,7 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from qindex._core import ffi, lib
-from qindex.arguments import REQ_ID_MAX, Moment, Seconds, boolean, to_due_us, to_lease_us, whole
+from qindex.arguments import (
+    REQ_ID_MAX,
+    Moment,
+    Seconds,
+    boolean,
+    parts_of,
+    several,
+    shown,
+    to_due_us,
+    to_lease_us,
+    whole,
+)
 from qindex.calls import MessageFields, to_deliveries
 from qindex.errors import (
     AlreadyAcked,
@@ -62,6 +73,7 @@ def _settle(
     return late
 
 
+@parts_of("Queue")
 class Settling:
     """The methods of a queue that end a delivery or change a waiting message."""
 
@@ -78,7 +90,9 @@ class Settling:
             return self._which(read_token(self._store._key, message)[1])
         if not isinstance(message, int) or isinstance(message, bool):
             why = ": get() returned None, because nothing was ready" if message is None else ""
-            raise TypeError(f"a Message, its ReqId or its token is needed, not {message!r}{why}")
+            raise TypeError(
+                f"a Message, its ReqId or its token is needed, not {shown(message)}{why}"
+            )
         return whole("a ReqId", message, 0, REQ_ID_MAX), 0
 
     def _which_of(self, messages: Iterable[Message | int | str]) -> tuple[Any, Any, int]:
@@ -127,7 +141,8 @@ class Settling:
         def settle(some: list[Message | int | str]) -> None:
             self._settled(lib.qi_ack_many(self._handle, *self._which_of(some)))
 
-        return _settle(list(messages), settle, missing_ok)
+        own = several("messages", messages, "messages", "ack()")
+        return _settle(own, settle, missing_ok)
 
     def nack(
         self,
@@ -176,7 +191,8 @@ class Settling:
             if self._confirm_all and (due_us or not requeue):
                 self._confirm()
 
-        return _settle(list(messages), settle, missing_ok)
+        own = several("messages", messages, "messages", "nack()")
+        return _settle(own, settle, missing_ok)
 
     def touch(self, message: Message | int | str, lease: Seconds) -> None:
         """Extend the lease of a delivered message: it ends `lease` seconds from now.
@@ -277,6 +293,11 @@ class Settling:
         if state not in _PURGED:
             raise ValueError(f"state must be one of {', '.join(_PURGED)}, not {state!r}")
         if where is not None:
+            if not callable(where):
+                raise TypeError(
+                    f"where must be a function of a message that returns True or False, "
+                    f"not {shown(where)}"
+                )
             return self._purge_some(where, state)
         return self._settled(lib.qi_purge(self._handle, _PURGED[state]))
 

@@ -13,6 +13,7 @@ from qindex.any_queue import AnyQueue
 from qindex.arguments import (
     Seconds,
     boolean,
+    several,
     to_lease_us,
 )
 from qindex.buffers import BatchReader, Reader
@@ -217,8 +218,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut):
 
         Cost: a few syncs together for a thousand queues, where queue() needs some for each.
         """
-        if isinstance(names, str):
-            raise TypeError("create_queues takes a list of names; for one queue use store.queue")
+        names = several("names", names, "names", "store.queue()")
         encoded = []
         directories = []
         for name in names:
@@ -277,8 +277,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut):
         Cost: as Queue.get(), and a look at each queue before the one that has a message. Waiting
         needs no other thread and no polling.
         """
-        if isinstance(queues, str):
-            raise TypeError("queues is a list of names; for one queue use store.queue(name).get")
+        queues = several("queues", queues, "names", "store.queue(name).get()")
         if not queues:
             raise ValueError("name at least one queue")
         targets = [self.queue(name, create=create) for name in queues]

@@ -24,6 +24,7 @@ import re
 import struct
 from typing import Final
 
+from qindex.arguments import shown
 from qindex.calls import MessageFields
 from qindex.errors import DeliveryEnded
 from qindex.message import Details
@@ -53,7 +54,8 @@ def read_token(key: bytes, token: str) -> tuple[int, MessageFields]:
     """
     if not _FORM.fullmatch(token):
         raise ValueError(
-            f"a token has {TOKEN_SIZE} letters, digits, '-' and '_', as m.token says: {token!r}"
+            f"a token has {TOKEN_SIZE} letters, digits, '-' and '_', as m.token says: "
+            + shown(token)
         )
     content = base64.urlsafe_b64decode(token)
     delivery, proof = content[: _BYTES.size], content[_BYTES.size :]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from qindex._core import lib
-from qindex.arguments import Seconds, seconds
+from qindex.arguments import Seconds, seconds, shown
 
 _FOR_EVER: Final = 2**64 - 1
 # Python runs signal handlers in the main thread only, and never while that is inside the core. So
@@ -21,7 +21,7 @@ def check_timeout(timeout: Seconds | None) -> float | None:
         return None
     timeout = seconds("timeout", timeout)
     if not timeout >= 0:
-        raise ValueError(f"timeout must be 0 or more seconds, or None, not {timeout!r}")
+        raise ValueError(f"timeout must be 0 or more seconds, or None, not {shown(timeout)}")
     return timeout
 
 

@@ -231,7 +231,7 @@ def test_create_queues_makes_those_that_are_not_there(tmp_path: Path) -> None:
         assert store.create_queues([]) == 0
         assert store.queues() == ["a", "b", "c"]
         assert len(store.queue("b")) == 1
-        with pytest.raises(TypeError, match="takes a list of names"):
+        with pytest.raises(TypeError, match="names must be a list of names"):
             store.create_queues("abc")
         with pytest.raises(ValueError, match="65535"):
             store.create_queues(["d", "x" * 65536])

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+import qindex
+
 MANY = 240
 
 # What the child does with the store. `scribble()` returns when the parent has written.
@@ -295,3 +297,19 @@ def test_a_file_that_is_made_shorter_is_survived_without_mappings(tmp_path: Path
     told = child.go_on()
     assert told["wrong"] == []
     assert told["right"] + len(told["aside"]) == 2 * MANY
+
+
+def test_headers_that_somebody_wrote_into_are_told_as_damage(tmp_path: Path) -> None:
+    with qindex.open(tmp_path / "s", io="mmap") as store:
+        queue = store.queue("a")
+        queue.publish(b"body", headers={"key": "a value to find"})
+        journal = files(tmp_path / "s", "journal.jif")[0]
+        with journal.open("r+b") as file:
+            file.seek(journal.read_bytes().find(b"a value to find") - 5)
+            file.write(b"\xee")  # what kind of value it is
+        message = queue.get()
+        assert message is not None
+        assert message.body == b"body"
+        with pytest.raises(qindex.StoreCorrupt, match="the headers of message 0 of 'a'") as error:
+            message.headers  # noqa: B018
+        assert error.value.req_id == 0

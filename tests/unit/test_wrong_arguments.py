@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import qindex
+import qindex.aio
 from qindex import Queue, Store
 from qindex.arguments import DELAY_MAX, DUE_MAX, EXPIRES_MAX, REQ_ID_MAX
 
@@ -121,7 +122,9 @@ def test_a_time_says_its_name_and_its_limit(queue: Queue, name: str) -> None:
         with pytest.raises(ValueError, match=rf"{name} must be seconds.* below {limit:.0f}, not"):
             call(queue, value)
     for value in NO_NUMBERS:
-        with pytest.raises(TypeError, match=f"{name} must be a number, not"):
+        with pytest.raises(
+            TypeError, match=f"{name} must be a number of seconds.* or a (timedelta|datetime), not"
+        ):
             call(queue, value)
     assert counts(queue) == before
     call(queue, math.nextafter(limit, 0))
@@ -213,3 +216,95 @@ def test_a_store_beside_others_is_made(tmp_path: Path) -> None:
     stores: list[Store] = [qindex.open(tmp_path / name) for name in ("a", "b")]
     for store in stores:
         store.close()
+
+
+LISTS: dict[str, tuple[str, Callable[[Queue, Any], object]]] = {
+    "publish_many": (
+        r"bodies must be a list of bodies, .* publish\(\)",
+        lambda q, v: q.publish_many(v),
+    ),
+    "ack_many": (r"messages must be a list of messages, .* ack\(\)", lambda q, v: q.ack_many(v)),
+    "nack_many": (r"messages must be a list of messages, .* nack\(\)", lambda q, v: q.nack_many(v)),
+    "Store.ack_many": ("messages must be a list of messages", lambda q, v: q._store.ack_many(v)),
+    "Store.nack_many": ("messages must be a list of messages", lambda q, v: q._store.nack_many(v)),
+    "Store.publish": ("queues must be a list of names", lambda q, v: q._store.publish(v, b"x")),
+    "Store.get": ("queues must be a list of names", lambda q, v: q._store.get(v)),
+    "create_queues": ("names must be a list of names", lambda q, v: q._store.create_queues(v)),
+    "headers": ("headers must be a list", lambda q, v: q.publish_many([b"x"], headers=v)),
+}
+
+
+@pytest.mark.parametrize(("text", "call"), LISTS.values(), ids=LISTS.keys())
+def test_one_thing_where_several_are_meant_is_refused(
+    queue: Queue, text: str, call: Callable[[Queue, Any], object]
+) -> None:
+    """Each byte of b"x" would be taken for a ReqId, each letter for a queue."""
+    before = counts(queue)
+    for value in ("text", b"\0\1", 5, object(), queue.peek(1)):
+        with pytest.raises(TypeError, match=text):
+            call(queue, value)
+    assert counts(queue) == before
+    assert queue._store.queues() == ["a"]
+
+
+def test_no_error_is_as_long_as_what_was_wrong(queue: Any) -> None:
+    long = "x" * 100_000
+    calls: list[Callable[[], object]] = [
+        lambda: queue.ack(long),
+        lambda: queue.publish(b"x", ttl=long),
+        lambda: queue.publish(b"x", priority=long),
+        lambda: queue.publish(b"x", confirm=long),
+        lambda: queue.peek(1 << 100_000),
+        lambda: queue.get(timeout=long),
+    ]
+    for call in calls:
+        with pytest.raises((TypeError, ValueError)) as error:
+            call()
+        assert len(str(error.value)) < 300
+
+
+def test_a_number_of_another_kind_is_taken_or_refused_as_a_number(queue: Any) -> None:
+    from decimal import Decimal
+
+    for name in ("ttl", "delay", "due", "expires_at"):
+        with pytest.raises(ValueError, match=f"{name} must be seconds"):
+            queue.publish(b"x", **{name: Decimal("NaN")})
+    message = queue.peek(queue.publish(b"x", due=Decimal("5.5")))
+    assert message is not None
+    assert message.due == 5.5
+
+
+def test_none_and_a_tuple_say_what_to_do(queue: Any) -> None:
+    for verb in (queue.ack, queue._store.ack, queue._store.nack):
+        with pytest.raises(TypeError, match=r"get\(\) returned None, because nothing was ready"):
+            verb(None)
+    with pytest.raises(TypeError, match=r"headers\['a'\]: a value of type tuple .* make it a list"):
+        queue.publish(b"x", headers={"a": (1, 2)})
+    with pytest.raises(TypeError, match="where must be a function of a message"):
+        queue.purge("ready")
+
+
+def public_verbs(public: type) -> Iterator[tuple[str, Any]]:
+    for name in dir(public):
+        verb = getattr(public, name)
+        if not name.startswith("_") and hasattr(verb, "__qualname__"):
+            yield name, verb
+
+
+@pytest.mark.parametrize("public", [Queue, Store, qindex.aio.Queue, qindex.aio.Store])
+def test_an_unknown_option_is_told_with_the_name_of_the_class_that_users_know(public: type) -> None:
+    """Not with that of the part of it in which the method is written."""
+    named = {name: verb.__qualname__.partition(".")[0] for name, verb in public_verbs(public)}
+    inherited = {"publish": "QueueCalls", "get": "QueueCalls", "ack": "QueueCalls"}
+    for name, part in named.items():
+        assert part in {public.__name__, inherited.get(name)}, name
+    nack: Any = Queue.nack
+    with pytest.raises(TypeError, match=r"Queue\.nack\(\) got an unexpected .* 'dealy'"):
+        nack(None, 0, dealy=5)
+
+
+def test_an_unknown_setting_says_which_there_are(tmp_path: Path) -> None:
+    with qindex.open(tmp_path / "store", format=2) as store:
+        queue: Any = store.queue("a")
+        with pytest.raises(TypeError, match=r"no setting 'overflw'; there are ttl, .*overflow"):
+            queue.configure(overflw="reject")
