@@ -106,43 +106,41 @@ static int keep_rest(Scanner *self, size_t more) {
     return 0;
 }
 
-/* on_bad() says what is wrong, as an exception. Nothing of these bytes is used any more. */
-static int bad_frame(Scanner *self, const uint8_t *frame, size_t size, int end) {
+enum { BAD = -2 }; /* the bytes are no frame */
+
+/* Bytes of the whole frame that begins there; 0: that is not known yet; BAD. */
+static int64_t frame_size(const Scanner *self, const uint8_t *frame, size_t size) {
+    if (size < QI_FRAME_BEGIN)
+        return 0;
+    uint64_t payload = qi_big32(frame + 3);
+    if (payload + QI_FRAME_EXTRA > self->frame_max)
+        return BAD;
+    if (size < payload + QI_FRAME_EXTRA)
+        return 0;
+    return frame[QI_FRAME_BEGIN + payload] == QI_FRAME_END ? (int64_t)(payload + QI_FRAME_EXTRA)
+                                                           : BAD;
+}
+
+/* on_bad() says what is wrong with the frame that is next, as an exception. Nothing of these bytes
+ * is used any more. */
+static void raise_bad(Scanner *self) {
+    size_t left = (size_t)(self->end - self->at), rest = self->rest_size, shown = 0;
+    const uint8_t *frame = rest ? self->rest : self->at;
+    uint64_t payload = qi_big32(frame + 3), there = (rest ? rest : left) - QI_FRAME_BEGIN;
+    bool is_large = payload + QI_FRAME_EXTRA > self->frame_max;
     uint8_t begin[16];
-    size_t payload = qi_big32(frame + 3), there = size - QI_FRAME_BEGIN;
-    size_t follows = self->rest_size ? (size_t)(self->end - self->at) : 0, shown = there;
-    if (end >= 0 && shown > payload)
-        shown = payload;
-    shown = shown < sizeof begin ? shown : sizeof begin;
-    memcpy(begin, frame + QI_FRAME_BEGIN, shown);
-    if (end < 0 && follows) {
-        size_t more = follows < sizeof begin - shown ? follows : sizeof begin - shown;
-        memcpy(begin + shown, self->at, more);
-        shown += more;
-    }
-    PyObject *said = PyObject_CallFunction(self->on_bad, "iy#nII", frame[0], (const char *)begin,
-                                           (Py_ssize_t)shown, (Py_ssize_t)end, (unsigned)payload,
-                                           self->frame_max);
+    for (; shown < there && shown < sizeof begin && (is_large || shown < payload); shown++)
+        begin[shown] = frame[QI_FRAME_BEGIN + shown];
+    for (size_t i = 0; rest && is_large && i < left && shown < sizeof begin; i++)
+        begin[shown++] = self->at[i];
+    PyObject *said = PyObject_CallFunction(
+        self->on_bad, "iy#iII", frame[0], (const char *)begin, (Py_ssize_t)shown,
+        is_large ? -1 : frame[QI_FRAME_BEGIN + payload], (unsigned)payload, self->frame_max);
     if (said)
         PyErr_SetString(PyExc_RuntimeError, "a bad frame was taken for a good one");
     Py_XDECREF(said);
     self->rest_size = 0;
     use_up(self);
-    return -1;
-}
-
-/* Bytes of the whole frame that begins there; 0: that is not known yet; -1: an exception. */
-static int64_t frame_size(Scanner *self, const uint8_t *frame, size_t size) {
-    if (size < QI_FRAME_BEGIN)
-        return 0;
-    uint64_t payload = qi_big32(frame + 3);
-    if (payload + QI_FRAME_EXTRA > self->frame_max)
-        return bad_frame(self, frame, size, -1);
-    if (size < payload + QI_FRAME_EXTRA)
-        return 0;
-    uint8_t last = frame[QI_FRAME_BEGIN + payload];
-    return last == QI_FRAME_END ? (int64_t)(payload + QI_FRAME_EXTRA)
-                                : bad_frame(self, frame, size, last);
 }
 
 /* What the rest lacks of a whole frame, as far as its bytes say. */
@@ -153,30 +151,27 @@ static size_t lacking(const Scanner *self) {
     return wanted - self->rest_size;
 }
 
-/* The next whole frame, which stays where it is, and its bytes. 1; 0: there is none; -1: an
+/* The next whole frame, which stays where it is, and its bytes. 1; 0: there is none; BAD; -1: an
  * exception. */
 static int next_frame(Scanner *self, struct qi_frame *frame, size_t *size) {
     const uint8_t *begin = self->at;
-    int64_t found;
-    while (self->rest_size) {
-        found = frame_size(self, self->rest, self->rest_size);
-        if (found < 0)
-            return -1;
-        begin = self->rest;
-        if (found)
-            break;
+    int64_t found = 0;
+    while (self->rest_size && !found) {
+        found = frame_size(self, begin = self->rest, self->rest_size);
         size_t more = lacking(self), left = (size_t)(self->end - self->at);
-        if (left == 0)
+        if (!found && left == 0)
             return 0;
-        if (keep_rest(self, more < left ? more : left) != 0)
+        if (!found && keep_rest(self, more < left ? more : left) != 0)
             return -1;
     }
     if (!self->rest_size)
         found = frame_size(self, begin, (size_t)(self->end - begin));
-    if (found <= 0) {
+    if (found == 0) {
         size_t left = (size_t)(self->end - self->at);
-        return found < 0 || (left && keep_rest(self, left) != 0) ? -1 : 0;
+        return left && keep_rest(self, left) != 0 ? -1 : 0;
     }
+    if (found < 0)
+        return BAD;
     *size = (size_t)found;
     *frame = (struct qi_frame){.kind = begin[0], .channel = qi_big16(begin + 1)};
     frame->payload = (struct qi_piece){begin + QI_FRAME_BEGIN, *size - QI_FRAME_EXTRA};
@@ -280,8 +275,10 @@ static int take_one(Scanner *self, Publishes **into, PyObject **other) {
     struct qi_frame frame;
     size_t size;
     int found = next_frame(self, &frame, &size);
+    if (found == BAD && !*into)
+        raise_bad(self);
     if (found <= 0)
-        return found;
+        return found != BAD ? found : *into ? 0 : -1;
     struct qi_begun **begun = qi_begun_find(&self->begun, frame.channel);
     bool is_large = begun && qi_begun_size(*begun) >= QI_LARGE;
     if (*into && (is_large || qi_publishes_is_full(*into)))

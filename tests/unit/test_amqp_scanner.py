@@ -296,6 +296,13 @@ def test_wrong_arguments_and_what_the_owner_raises_come_through():
         Publishes()
 
 
+def test_publishes_before_damage_are_not_lost():
+    """They were, if the damage was in the same read."""
+    whole = [b"".join(publish(b"%d" % number)) for number in range(3)]
+    events = both([OPENING, b"".join(whole) + HEARTBEAT_FRAME[:-1] + b"x"])
+    assert [event.body for event in events if hasattr(event, "body")] == [b"0", b"1", b"2"]
+
+
 def test_damaged_properties_are_not_plain():
     with pytest.raises(AmqpError):
         decode_properties(b"\x10\0")
