@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, cast
 
+from qindex.arguments import parts_of
+
 if TYPE_CHECKING:
     from qindex.backup import Backup
     from qindex.store import Store
 
 
+@parts_of("Store")
 class Copied:
     """For the class of a store."""
 
