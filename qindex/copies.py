@@ -28,8 +28,8 @@ class Copied:
         Raises NotAStore if the directory holds something else, or was opened for writing since it
         was made; StoreNested if it lies in the store; OSError. Then it is as it was.
 
-        Cost: the store's lock while the journals are copied and each file gets a second name, about
-        a millisecond for ten queues; then a copy and a sync of each file that has changed.
+        Cost: the store's lock while the journals are copied and each file gets a second name, up
+        to a millisecond for each queue; then a copy and a sync of each file that has changed.
         """
         from qindex.backup import back_up
 
