@@ -31,5 +31,9 @@ class NotThere(Refused):
     """A feature of RabbitMQ that is not there."""
 
 
+class Unknown(Refused):
+    """A word of the protocol that is not known; the connection may not go on after this."""
+
+
 class Invalid(Refused):
     """What an administrator asks for cannot be: the text says why."""

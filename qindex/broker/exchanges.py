@@ -118,6 +118,11 @@ class Fanout(Exchange):
         pass
 
 
+def _words(key: str) -> list[str]:
+    """The words between dots; an empty key has none."""
+    return key.split(".") if key else []
+
+
 class _Node:
     """A word of the patterns: what comes behind it, and the bindings that end with it."""
 
@@ -140,7 +145,7 @@ class Topic(Exchange):
         self._root = _Node()
 
     def matches(self, key: str, message: Message) -> Iterable[Destination]:
-        words = key.split(".")
+        words = _words(key)
         found: dict[Binding, None] = {}
         seen: set[tuple[int, int]] = set()
         open_ = [(self._root, 0)]
@@ -160,13 +165,13 @@ class Topic(Exchange):
 
     def _added(self, binding: Binding, arguments: dict[str, Any]) -> None:
         node = self._root
-        for word in binding.routing_key.split("."):
+        for word in _words(binding.routing_key):
             node = node.next.setdefault(word, _Node())
         node.ends[binding] = None
 
     def _removed(self, binding: Binding, arguments: dict[str, Any]) -> None:
         path, node = [], self._root
-        for word in binding.routing_key.split("."):
+        for word in _words(binding.routing_key):
             path.append((node, word))
             node = node.next[word]
         del node.ends[binding]

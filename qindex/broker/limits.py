@@ -51,10 +51,10 @@ class Limits:
 
 def _whole(value: Any, least: int, most: int) -> str | None:
     if not isinstance(value, int) or isinstance(value, bool):
-        return f"{{unacceptable_type,{type_name(value)}}}"
+        return f'"expected integer, got {type_name(value)}"'
     if value < least:
         return f"{{value_negative,{value}}}" if least == 0 else f"{{value_zero,{value}}}"
-    return f"{{value_too_big,{value}}}" if value > most else None
+    return f"{{value_too_large,{value}}}" if value > most else None
 
 
 def _text(value: Any) -> str | None:
@@ -63,11 +63,11 @@ def _text(value: Any) -> str | None:
 
 def _priority(value: Any) -> str | None:
     wrong = _whole(value, 0, 255)
-    return f"{{max_value_exceeded,{value}}}" if wrong and "too_big" in wrong else wrong
+    return f"{{max_value_exceeded,{value}}}" if wrong and "too_large" in wrong else wrong
 
 
 def _overflow(value: Any) -> str | None:
-    return None if value in _OVERFLOWS else "invalid_overflow"
+    return _text(value) or (None if value in _OVERFLOWS else "invalid_overflow")
 
 
 def _bool(value: Any) -> str | None:
@@ -99,6 +99,8 @@ def limits_of(arguments: dict[str, Any], what: str) -> Limits:
     for name, value in arguments.items():
         if name == "x-queue-type":
             limits.is_quorum = _queue_type(value, what)
+        elif name == "x-dead-letter-exchange" and not isinstance(value, str):
+            raise Precondition(f"invalid type '{type_name(value)}' for arg '{name}' in {what}")
         elif name in _KNOWN:
             field, check = _KNOWN[name]
             wrong = check(value)
@@ -107,6 +109,9 @@ def limits_of(arguments: dict[str, Any], what: str) -> Limits:
             setattr(limits, field, value)
         elif name.startswith("x-stream-") or name == "x-max-age":
             raise Precondition(f"invalid arg '{name}' for {what}: qindex has no streams")
+    if limits.is_quorum and "x-max-priority" in arguments:
+        kind = "of queue type rabbit_quorum_queue"
+        raise Precondition(f"invalid arg 'x-max-priority' for {what} {kind}")
     if limits.dead_key is not None and limits.dead_exchange is None:
         raise Precondition(
             f"invalid arg 'x-dead-letter-routing-key' for {what}: routing_key_but_no_dlx_defined"
@@ -124,10 +129,8 @@ def _queue_type(value: Any, what: str) -> bool:
             "out, or name classic or quorum"
         )
     if value not in ("classic", "quorum"):
-        shown = value if isinstance(value, str) else type_name(value)
-        raise Precondition(
-            f"invalid arg 'x-queue-type' for {what}: \"unsupported queue type '{shown}'\""
-        )
+        wrong = _text(value) or f"\"unsupported queue type '{value}'\""
+        raise Precondition(f"invalid arg 'x-queue-type' for {what}: {wrong}")
     return bool(value == "quorum")
 
 
@@ -145,6 +148,8 @@ def type_name(value: Any) -> str:
 
 def inequivalent(name: str, what: str, received: Any, current: Any) -> Precondition:
     """The error of a second declaration with another argument."""
+    if received is not None and current is not None:
+        return inequivalent_flag(name, what, received, current)
     return Precondition(
         f"inequivalent arg '{name}' for {what}: "
         f"received {_shown(received)} but current is {_shown(current)}"
@@ -154,18 +159,18 @@ def inequivalent(name: str, what: str, received: Any, current: Any) -> Precondit
 def _shown(value: Any) -> str:
     if value is None:
         return "none"
-    return f"the value '{value}' of type '{type_name(value)}'"
+    return f"the value '{_plain(value)}' of type '{type_name(value)}'"
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def inequivalent_flag(name: str, what: str, received: Any, current: Any) -> Precondition:
     """The same about a flag or a name."""
-
-    def shown(value: Any) -> str:
-        return str(value).lower() if isinstance(value, bool) else str(value)
-
     return Precondition(
         f"inequivalent arg '{name}' for {what}: "
-        f"received '{shown(received)}' but current is '{shown(current)}'"
+        f"received '{_plain(received)}' but current is '{_plain(current)}'"
     )
 
 
@@ -174,7 +179,10 @@ def check_same_arguments(
 ) -> None:
     """Raise Precondition if one of these arguments is not as it was declared."""
     for name in names:
+        usual = "classic" if name == "x-queue-type" else None
         one, other = received.get(name), current.get(name)
+        if usual is not None and {one, other} <= {usual, None}:
+            continue
         if one != other or isinstance(one, bool) != isinstance(other, bool):
             raise inequivalent(name, what, one, other)
 

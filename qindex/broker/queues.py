@@ -58,6 +58,7 @@ class Queue:
         self.on_unused: Callable[[Queue], None] = lambda queue: None
         self.on_error: Callable[[QindexError], None] = lambda error: None
         self._scheduler = scheduler
+        self._chosen: Consumer | None = None  # of a queue with a single active consumer
         self._active: dict[int, deque[Consumer]] = {}  # by priority: those that may have credit
         self._woken = False
         self._expiring = limits.ttl_ms is not None or len(backlog) > 0
@@ -214,6 +215,7 @@ class Queue:
         if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
             raise AccessRefused(f"{what} in exclusive use")
         self.consumers[consumer] = None
+        self._single_active()
         self.may_take(consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -299,9 +301,11 @@ class Queue:
         return None, 0
 
     def _single_active(self) -> Consumer | None:
-        if not self.consumers:
-            return None
-        return max(self.consumers, key=lambda consumer: consumer.priority)
+        """The one that is chosen stays it as long as it is there, whoever comes later."""
+        if self._chosen not in self.consumers:
+            by_priority = sorted(self.consumers, key=lambda consumer: -consumer.priority)
+            self._chosen = by_priority[0] if by_priority else None
+        return self._chosen
 
     def _hand_out(self, entries: list[Entry], consumers: deque[Consumer] | None, now: int) -> None:
         """One message to each consumer in turn, as long as it has credit."""

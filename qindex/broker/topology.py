@@ -8,7 +8,7 @@ from typing import Any
 from qindex.broker import definitions
 from qindex.broker.arriving import Arrival, NotIn
 from qindex.broker.catalog import Catalog
-from qindex.broker.errors import AccessRefused, Locked, NotFound, Precondition
+from qindex.broker.errors import AccessRefused, Locked, NotFound, Precondition, Unknown
 from qindex.broker.exchanges import (
     EXCHANGE,
     QUEUE,
@@ -19,7 +19,7 @@ from qindex.broker.exchanges import (
     Router,
     make_exchange,
 )
-from qindex.broker.limits import check_same_arguments, inequivalent_flag
+from qindex.broker.limits import check_same_arguments, inequivalent_flag, type_name
 from qindex.broker.queues import Queue
 
 
@@ -106,7 +106,7 @@ class Topology:
     ) -> None:
         """Make an exchange, or check that the one that is there is the same."""
         if kind not in TYPES:
-            raise Precondition(f"unknown exchange type '{kind}'")
+            raise Unknown(f"unknown exchange type '{kind}'")
         self.check_not_default(name)
         what = self.describe("exchange", name)
         found = self.exchanges.get(name)
@@ -122,6 +122,10 @@ class Topology:
             check_same_arguments(arguments, found.arguments, what, ["alternate-exchange"])
             return
         self._check_name("exchange", name)
+        alternate = arguments.get("alternate-exchange", "")
+        if not isinstance(alternate, str):
+            wrong = f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange'"
+            raise Precondition(f"{wrong} in {what}")
         exchange = make_exchange(
             name,
             kind,
@@ -174,9 +178,10 @@ class Topology:
     def unbind(
         self, source: str, kind: str, name: str, key: str, arguments: dict[str, Any], user: object
     ) -> None:
-        """Remove a binding; one that is not there is no error."""
-        if kind == QUEUE and name not in self.queues:
-            raise NotFound(f"no {self.describe('queue', name)}")
+        """Remove a binding; one that is not there is no error, nor is an end that is not there."""
+        there = name in (self.queues if kind == QUEUE else self.exchanges)
+        if source and not (there and source in self.exchanges):
+            return
         exchange = self._bindable(source, kind, name, user)
         binding = Binding(source, Destination(kind, name), key, definitions.canonical(arguments))
         if binding not in exchange.bindings:
@@ -226,7 +231,11 @@ class Topology:
 
 def _check_match(arguments: dict[str, Any]) -> None:
     how = arguments.get("x-match", "all")
+    if not isinstance(how, str):
+        raise Precondition(
+            f"Invalid x-match field type {type_name(how)} (value {how}); expected longstr"
+        )
     if how not in ("all", "any", "all-with-x", "any-with-x"):
         raise Precondition(
-            f"Invalid x-match field value {how!r}; expected all, any, all-with-x, or any-with-x"
+            f'Invalid x-match field value <<"{how}">>; expected all, any, all-with-x, or any-with-x'
         )

@@ -102,8 +102,15 @@ class VHost(Topology):
         else:
             self._check_name("queue", name)
         limits = limits_of(arguments, self.describe("queue", name))
-        if limits.is_quorum and not durable:
-            raise Precondition(f"invalid property 'non-durable' for {self.describe('queue', name)}")
+        if limits.is_quorum:
+            for is_wrong, word in (
+                (owner is not None, "exclusive-owner"),
+                (not durable, "non-durable"),
+                (auto_delete, "auto-delete"),
+            ):
+                if is_wrong:
+                    queue_text = self.describe("queue", name)
+                    raise Precondition(f"invalid property '{word}' for {queue_text}")
         backlog: Backlog = MemoryBacklog()
         if durable and self._store is not None:
             if name in self._store:  # a crash has left it: nobody can know of its messages

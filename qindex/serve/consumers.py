@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from qindex.amqp import methods as m
 from qindex.broker.backlog import Entry
 from qindex.broker.errors import Precondition
+from qindex.broker.limits import type_name
 from qindex.broker.queues import Queue
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ class Consumer:
         self.exclusive = method.exclusive
         found = method.arguments.get("x-priority", 0)
         if not isinstance(found, int) or isinstance(found, bool):
-            raise Precondition(f"invalid arg 'x-priority' for consumer '{tag}': {found!r}")
+            what = channel.vhost.describe("queue", queue.name)
+            wrong = f'"expected integer, got {type_name(found)}"'
+            raise Precondition(f"invalid arg 'x-priority' for {what}: {wrong}")
         self.priority = found
         self.prefetch = 0 if method.no_ack else channel.prefetch  # 0: no limit
         self.waiting = False

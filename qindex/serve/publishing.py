@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from qindex.amqp import methods as m
 from qindex.amqp.wire import WireError
 from qindex.broker.errors import AccessRefused, NotThere, Precondition
+from qindex.broker.limits import type_name
 from qindex.broker.message import AmqpError, Message
 from qindex.brokers.amqp import Properties, decode_properties
 
@@ -143,7 +144,9 @@ def _more_keys(headers: dict[str, Any], name: str) -> list[str]:
     if found is None:
         return []
     if not isinstance(found, list):
-        raise Precondition(f"invalid message: {{unacceptable_type_in_header,{name}}}")
+        raise Precondition(
+            f'invalid message: {{unacceptable_type_in_header,"{name}",{type_name(found)}}}'
+        )
     return [key for key in found if isinstance(key, str)]
 
 
@@ -158,4 +161,4 @@ def _check_expiration(text: str) -> None:
     if value < 0:
         raise Precondition(f"invalid expiration '{text}': {{value_negative,{value}}}")
     if value > _EXPIRATION_MAX:
-        raise Precondition(f"invalid expiration '{text}': {{value_too_big,{value}}}")
+        raise Precondition(f"invalid expiration '{text}': {{value_too_large,{value}}}")

@@ -52,6 +52,7 @@ _OF_CHANNEL: Final[dict[type[broker.Refused], int]] = {
 _OF_CONNECTION: Final[dict[type[broker.Refused], int]] = {
     broker.NotAllowed: 530,
     broker.NotThere: 540,
+    broker.Unknown: 503,
 }
 _RETRY_SECONDS: Final = 0.2
 _REFUSED: Final = (

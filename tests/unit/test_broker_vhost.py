@@ -67,7 +67,7 @@ def test_another_declaration_of_the_same_name_is_refused(vhost, changed, text):
         ({"queue_type": "stream"}, NotThere, "no streams"),
         ({"queue_type": "what"}, Precondition, "unsupported queue type 'what'"),
         ({"max_length": -1}, Precondition, "invalid arg 'x-max-length' for queue 'q'"),
-        ({"max_length": "1"}, Precondition, "unacceptable_type,longstr"),
+        ({"max_length": "1"}, Precondition, "expected integer, got longstr"),
         ({"expires": 0}, Precondition, "value_zero,0"),
         ({"overflow": "x"}, Precondition, "invalid_overflow"),
         ({"dead_letter_routing_key": "k"}, Precondition, "routing_key_but_no_dlx_defined"),
