@@ -153,6 +153,10 @@ uint64_t qi_commits_covered(const struct qi_commits *commits, const uint8_t *ide
 uint64_t qi_commits_epoch(const struct qi_commits *commits, const uint8_t *identity);
 /* The queue was recovered, and what the logs have of it is durable in its files. */
 void qi_commits_taken(struct qi_commits *commits, const uint8_t *identity);
+/* Queues that nobody recovered yet may be all that keeps an older log. */
+static inline bool qi_commits_untaken(const struct qi_commits *commits) {
+    return commits && commits->copied_count > 0 && commits->oldest != commits->newest;
+}
 /* All queues that are there were recovered: the other COPYs are of queues that were deleted. */
 void qi_commits_all_taken(struct qi_commits *commits);
 

@@ -346,7 +346,9 @@ struct qi_store {
     bool counting; /* a census runs */
     bool closing;  /* no new calls */
     bool messages_syncing;
-    uint32_t waiting;            /* threads in qi_wait */
+    uint32_t waiting; /* threads in qi_wait */
+    uint32_t looking; /* threads that read names without the lock: a close waits for them */
+    uint64_t deleted; /* queues in this session */
     uint64_t depth, dead, bytes; /* of all queues that were recovered: the sums of theirs */
 
     int bell; /* -1: no event loop asked for it */

@@ -153,6 +153,7 @@ static int remove_queue(struct qi_queue *queue) {
     snprintf(gone, sizeof gone, "%s.del", queue->directory);
     forget_references(queue);
     queue->deleted = true;
+    store->deleted++;
     int error =
         disk->ops->rename(disk, store->queues_dir, queue->directory, store->queues_dir, gone);
     if (!error && !QI_BUG(delete_not_synced))

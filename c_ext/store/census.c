@@ -44,11 +44,7 @@ int qi_census(struct qi_store *store, bool all) {
     if (all && store->census == QI_CENSUS_STOPPED && store->census_error != QI_E_CORRUPT)
         store->census = 0; /* the disk may work again; segments that are counted stay so */
     if (!store->messages.counted && store->census == 0) {
-        qi_unlock(store);
-        error = qi_store_queues(store); /* also the queues that nobody has asked for */
-        qi_relock(store);
-        if (error > 0)
-            error = 0;
+        error = qi_list_queues(store); /* also the queues that nobody has asked for */
     }
     while (!store->messages.counted && !error) {
         if (store->census == QI_CENSUS_STOPPED) {

@@ -13,6 +13,8 @@
 #include "index/index.h"
 #include "queue/queue.h"
 
+#define AT_ONCE 256u /* names, before the lock is given up for a moment */
+
 /* The directories are hashes already. */
 static uint32_t place_of(const struct qi_store *store, const char *directory) {
     uint32_t sum = 0;
@@ -168,65 +170,137 @@ int qi_queue_open(struct qi_store *store, const char *name, size_t name_size, co
     return error;
 }
 
-struct collecting {
-    struct qi_store *store;
+/* The directories that a list of queues/ had; made without the lock. */
+struct listing {
+    char (*directories)[33];
+    uint32_t count, room;
     bool incomplete; /* no memory: whoever frees what no queue needs must not believe the list */
 };
 
 static void collect_name(void *context, const char *name) {
-    struct collecting *collecting = context;
-    struct qi_store *store = collecting->store;
-    if (qi_is_queue_directory(name) && !qi_find_queue(store, name) &&
-        !qi_add_queue(store, "", 0, name))
-        collecting->incomplete = true;
+    struct listing *listing = context;
+    if (!qi_is_queue_directory(name) || listing->incomplete)
+        return;
+    if (listing->count == listing->room) {
+        uint32_t room = listing->room ? 2 * listing->room : 64;
+        char (*directories)[33] = realloc(listing->directories, room * sizeof *directories);
+        listing->incomplete = !directories;
+        if (!directories)
+            return;
+        listing->directories = directories;
+        listing->room = room;
+    }
+    memcpy(listing->directories[listing->count++], name, 33);
 }
 
-/* From its queue.meta; the name stays empty if there is no directory. *of_dir: the error is one of
- * the directory. */
-static int read_name(struct qi_queue *queue, bool *of_dir) {
-    struct qi_disk *disk = queue->store->disk;
-    bool damaged;
-    int dir = disk->ops->open_dir(disk, queue->store->queues_dir, queue->directory);
-    *of_dir = dir < 0;
-    if (dir < 0)
-        return qi_is_of_the_disk(dir) /* it may be there */
-                   ? qi_fail_disk(dir, "cannot open the directory of queue", queue->name)
-                   : 0;
-    queue->dir = dir;
-    int error = qi_queue_meta_read(queue, &damaged);
-    disk->ops->close(disk, dir);
-    queue->dir = -1;
+static bool is_still_there(const struct qi_store *store, const char *directory) {
+    struct qi_disk *disk = store->disk;
+    int dir = disk->ops->open_dir(disk, store->queues_dir, directory);
+    if (dir >= 0)
+        disk->ops->close(disk, dir);
+    return dir != -ENOENT;
+}
+
+/* The handles of those that have none yet. A queue that was deleted since the list was made must
+ * not come back as one that cannot be read. */
+static int add_listed(struct qi_store *store, const struct listing *listing, uint64_t deleted) {
+    int error = 0;
+    for (uint32_t i = 0; i < listing->count && !error; i++) {
+        const char *directory = listing->directories[i];
+        if (i % AT_ONCE == AT_ONCE - 1) {
+            qi_unlock(store);
+            qi_relock(store);
+            error = qi_store_usable(store, false);
+        }
+        if (error || qi_find_queue(store, directory) ||
+            (store->deleted != deleted && !is_still_there(store, directory)))
+            continue;
+        if (!qi_add_queue(store, "", 0, directory))
+            error = qi_fail_disk(-ENOMEM, "cannot list", "queues");
+    }
     return error;
 }
 
-static int collect_names(struct qi_store *store) {
-    struct collecting collecting = {.store = store};
-    struct qi_disk *disk = store->disk;
-    int error = disk->ops->list(disk, store->queues_dir, collect_name, &collecting);
-    if (!error && collecting.incomplete)
-        error = -ENOMEM;
-    return error ? qi_fail_disk(error, "cannot list", "queues") : 0;
+int qi_list_queues(struct qi_store *store) {
+    int error = qi_store_usable(store, false);
+    if (error)
+        return error;
+    store->looking++;
+    do {
+        struct listing listing = {0};
+        uint64_t deleted = store->deleted;
+        qi_unlock(store);
+        error = store->disk->ops->list(store->disk, store->queues_dir, collect_name, &listing);
+        qi_relock(store);
+        if (!error && listing.incomplete)
+            error = -ENOMEM;
+        error = error ? qi_fail_disk(error, "cannot list", "queues")
+                      : add_listed(store, &listing, deleted);
+        free(listing.directories);
+    } while (error && qi_files_gave(store, NULL));
+    store->looking--;
+    pthread_cond_broadcast(&store->changed);
+    return error;
+}
+
+/* Takes it from queue.meta; there is none if there is no directory. *of_dir: the error is one of
+ * the directory. `looked` is nobody else's. */
+static int read_name(struct qi_queue *looked, bool *of_dir) {
+    struct qi_disk *disk = looked->store->disk;
+    bool damaged;
+    int dir = disk->ops->open_dir(disk, looked->store->queues_dir, looked->directory);
+    *of_dir = dir < 0;
+    if (dir < 0)
+        return qi_is_of_the_disk(dir) /* it may be there */
+                   ? qi_fail_disk(dir, "cannot open the directory of queue", looked->directory)
+                   : 0;
+    looked->dir = dir;
+    int error = qi_queue_meta_read(looked, &damaged);
+    disk->ops->close(disk, dir);
+    return error;
+}
+
+static bool lacks_name(const struct qi_queue *queue) {
+    return !queue->name_size && !queue->deleted && !queue->recovered && !queue->recovering;
+}
+
+/* Gives the lock up: thousands of small files that are not in the cache take seconds. */
+static int look_up_name(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    struct qi_queue looked = {.store = store};
+    bool of_dir;
+    memcpy(looked.directory, queue->directory, 33);
+    qi_unlock(store);
+    int error = read_name(&looked, &of_dir);
+    qi_relock(store);
+    if (!error && looked.name && lacks_name(queue)) {
+        free(queue->name);
+        queue->name = looked.name;
+        queue->name_size = looked.name_size;
+        looked.name = NULL;
+    }
+    free(looked.name);
+    return error;
 }
 
 int qi_store_queues(struct qi_store *store) {
     qi_lock(store);
-    int error = qi_store_usable(store, false);
-    if (!error) {
-        do
-            error = collect_names(store);
-        while (error && qi_files_gave(store, NULL));
-    }
+    int error = qi_list_queues(store);
+    store->looking++;
     for (uint32_t i = 0; i < store->queues_count && !error; i++) {
         struct qi_queue *queue = store->queues[i];
-        if (queue->name_size || queue->deleted || queue->recovered || queue->recovering)
+        if (!lacks_name(queue))
             continue;
-        bool of_dir;
         do
-            error = read_name(queue, &of_dir);
+            error = look_up_name(queue);
         while (error && qi_files_gave(store, queue));
         if (error && !qi_error_is_crowded())
             error = 0; /* the name stays empty; opening says why */
+        if (!error)
+            error = qi_store_usable(store, false);
     }
+    store->looking--;
+    pthread_cond_broadcast(&store->changed);
     int count = (int)store->queues_count;
     qi_unlock(store);
     return error ? error : count;

@@ -27,6 +27,9 @@ struct qi_queue *qi_find_queue(const struct qi_store *store, const char *directo
 struct qi_queue *qi_add_queue(struct qi_store *store, const char *name, size_t size,
                               const char *directory);
 bool qi_is_queue_directory(const char *directory);
+/* Handles for all queues on disk; names are not read. With the lock, and gives it up. 0 or the
+ * error. */
+int qi_list_queues(struct qi_store *store);
 /* 0, or QI_E_CORRUPT: the queue has another name. `dir`: its directory, if its queue.meta is to be
  * read first; -1: it was. */
 int qi_check_name(struct qi_queue *queue, int dir, const char *name, size_t name_size);

@@ -28,8 +28,11 @@ struct rounds {
     uint64_t census_us;      /* not before */
 };
 
+/* Without message files there is nothing to count, and without old COPYs nothing that a queue has
+ * to take: then queues that nobody uses are not read. */
 static bool waits_for_census(const struct qi_store *store) {
-    return !store->messages.counted && store->census != QI_CENSUS_STOPPED;
+    bool has_use = store->messages.files_count > 0 || qi_commits_untaken(store->commits);
+    return has_use && !store->messages.counted && store->census != QI_CENSUS_STOPPED;
 }
 
 static bool census_is_due(const struct qi_store *store, const struct rounds *rounds) {

@@ -3,6 +3,9 @@
  */
 #include "corner.h"
 #include "queue/queue.h"
+#include "store/store.h"
+
+#include <unistd.h>
 
 static struct qi_disk_ops real, ours;
 static void (*turn)(struct corner *); /* before the next sync, once; NULL: nothing */
@@ -130,7 +133,57 @@ static void test_nobody_comes_in_while_a_queue_goes_to_sleep(void) {
     }
 }
 
+/* ---- the names of queues are read without the lock ---- */
+
+static int list_with_turn(struct qi_disk *disk, int dir, qi_list_fn each, void *context) {
+    int error = real.list(disk, dir, each, context);
+    void (*now)(struct corner *) = turn;
+    turn = NULL;
+    if (now)
+        now(stage);
+    return error;
+}
+
+static int looked_up;
+
+static int open_dir_unlocked(struct qi_disk *disk, int parent, const char *name) {
+    if (stage && qi_is_queue_directory(name)) {
+        looked_up++;
+        qi_lock(stage->store); /* else this waits for ever */
+        qi_unlock(stage->store);
+    }
+    return real.open_dir(disk, parent, name);
+}
+
+static struct qi_queue *listed(const struct corner *corner, const char *directory) {
+    return qi_find_queue(corner->store, directory);
+}
+
+static void test_queues_are_listed_without_the_lock(void) {
+    struct corner corner = begin();
+    ours.list = list_with_turn;
+    assert(qi_store_close(corner.store) == 0);
+    qi_store_free(corner.store);
+    qi_options options = usual();
+    assert(qi_store_open_sim(corner.sim, &options, &corner.store) == 0);
+    ours.open_dir = open_dir_unlocked;
+    stage = &corner;
+    assert(qi_store_queues(corner.store) == 2 && looked_up == 2);
+    assert(memcmp(listed(&corner, A)->name, "a", 2) == 0);
+    stage = NULL;
+    corner.b = queue_of(corner.store, 'b', B);
+    stage = &corner;
+    turn = delete_b; /* it is on the list */
+    ours.open_dir = real.open_dir;
+    assert(qi_store_queues(corner.store) == 2 && !turn && !listed(&corner, B));
+    stage = NULL;
+    assert(qi_store_close(corner.store) == 0);
+    corner_end(&corner);
+}
+
 int main(void) {
+    alarm(60); /* not for ever */
+    test_queues_are_listed_without_the_lock();
     test_a_fan_out_looks_again_at_the_queues_that_had_room();
     test_a_fan_out_goes_on_though_a_queue_that_has_it_is_deleted();
     test_nobody_comes_in_while_a_queue_goes_to_sleep();

@@ -152,11 +152,6 @@ static void test_a_flush_is_done_later_also_if_the_worker_sleeps_too_long(const 
     begin(root, "busy");
     is_busy = true;
     segments_to_refuse = 1;
-    for (bool is_counted = false; !is_counted; sched_yield()) { /* then it has nothing else to do */
-        qi_lock(store);
-        is_counted = store->messages.counted;
-        qi_unlock(store);
-    }
     publish_until_a_flush_is_due(queue);
     say(&published);
     until(&opened, 2); /* nobody else has flushed */
@@ -183,27 +178,38 @@ static void test_the_group_commit_goes_on_during_a_flush(const char *root) {
     qi_store_free(store);
 }
 
-/* Nobody asked for the sync that failed: the next verb says so. */
-/* Who opens a store gets his first messages before it. */
+static bool is_counted(void) {
+    qi_lock(store);
+    bool counted = store->messages.counted;
+    qi_unlock(store);
+    return counted;
+}
+
+/* Who opens a store gets his first messages before it. It begins when there is a message file that
+ * could be freed: one behind which there is another. */
 static void test_the_census_waits_a_moment(const char *root) {
+    static const char large[5000];
     begin(root, "census");
     publish_until_a_flush_is_due(queue);
+    usleep(200000);
+    assert(!is_counted());
+    assert(qi_publish(queue, large, sizeof large) == 26 && !is_counted());
+    assert(qi_publish(queue, large, sizeof large) == 27);
+    while (!is_counted())
+        sched_yield();
     assert(qi_store_close(store) == 0);
     qi_store_free(store);
     uint64_t before_us = qi_disk_posix.ops->monotonic_us(&qi_disk_posix), now_us = 0;
     begin(root, "census");
-    assert(qi_publish(queue, "x", 1) >= 26); /* the worker has other things to do at once */
-    for (bool is_counted = false; !is_counted; sched_yield()) {
-        now_us = qi_disk_posix.ops->monotonic_us(&qi_disk_posix);
-        qi_lock(store);
-        is_counted = store->messages.counted;
-        qi_unlock(store);
-    }
+    assert(qi_publish(queue, "x", 1) > 26); /* the worker has other things to do at once */
+    while (now_us = qi_disk_posix.ops->monotonic_us(&qi_disk_posix), !is_counted())
+        sched_yield();
     assert(now_us - before_us >= 100000);
     assert(qi_store_close(store) == 0);
     qi_store_free(store);
 }
 
+/* Nobody asked for the sync that failed: the next verb says so. */
 static void test_a_sync_that_fails_in_the_worker_ends_the_store(const char *root) {
     begin(root, "sync");
     no_sync = true;
