@@ -32,7 +32,15 @@ FLAGS = ["-std=c11", "-D_DEFAULT_SOURCE", "-g", "-pthread", f"-I{CORE}", f"-I{TE
 ALLOCATIONS = CORE / "proof/explore/allocations.h"
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 SECONDS_MAX = 900  # of one test
-PARTS = ["disk/tape", "base/frame", "base/codec", "base/crc32c", "disk/posix", "base/error"]
+PARTS = [
+    "disk/tape",
+    "base/frame",
+    "base/codec",
+    "base/crc32c",
+    "disk/posix",
+    "disk/spare",
+    "base/error",
+]
 
 
 def message_store() -> list[Path]:
@@ -49,11 +57,11 @@ def pure() -> list[Path]:
 
 
 def real_disk() -> list[Path]:
-    return [CORE / "disk/posix.c"]
+    return [CORE / "disk/posix.c", CORE / "disk/spare.c"]
 
 
 def tapes() -> list[Path]:
-    return [CORE / "disk/tape.c", CORE / "disk/posix.c"]
+    return [CORE / "disk/tape.c", CORE / "disk/posix.c", CORE / "disk/spare.c"]
 
 
 def engine() -> list[Path]:

@@ -77,6 +77,9 @@ struct qi_disk_ops {
      * sync would write-protect the pages one by one, each with an interrupt to every processor. */
     void (*settle)(struct qi_disk *, uint8_t *memory, uint64_t length);
     uint32_t (*files_limit)(struct qi_disk *); /* descriptors, and mappings, of the process */
+    /* Keeps about so many descriptors back, which open and list use when there are no others; may
+     * be NULL. */
+    void (*keep_spare)(struct qi_disk *, uint32_t most);
     int (*lock)(struct qi_disk *,
                 int file); /* exclusive, for the life of the handle; -EWOULDBLOCK if held */
     void (*unlock)(struct qi_disk *, int file); /* also for what a forked child inherited */
@@ -98,6 +101,7 @@ struct qi_pool {
     struct qi_store *stores; /* open ones */
     atomic_int open;         /* descriptors that the engine holds, counted at the door */
     atomic_int most;         /* how many that may be */
+    atomic_int lacks;        /* of the spare ones: so many had to be used */
     atomic_ullong uses;      /* grows whenever a queue becomes the last used one of its store */
 };
 
@@ -133,7 +137,7 @@ int qi_hold_file(int from_dir, int to_dir, const char *name);
 /* How another extension module (qindex.testing._sim) hands a disk over to the core. The version and
  * the sizes show the core whether both were compiled from the same structs. */
 #define QI_DISK_CAPSULE "QIDISK\r\n"
-#define QI_DISK_LAYOUT  1u /* raised with each change of struct qi_disk or struct qi_disk_ops */
+#define QI_DISK_LAYOUT  2u /* raised with each change of struct qi_disk or struct qi_disk_ops */
 struct qi_disk_capsule {
     char magic[8]; /* QI_DISK_CAPSULE */
     uint32_t layout, disk_size, ops_size;

@@ -5,7 +5,7 @@
  * process would succeed, and its close would drop the lock of the first.
  */
 #define _GNU_SOURCE
-#include "disk/disk.h"
+#include "disk/disk_private.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -42,6 +42,7 @@ static void count_fork(void) {
     fork_count++;
     qi_disk_posix.pool.stores = NULL;
     pthread_mutex_init(&qi_disk_posix.pool.lock, NULL);
+    qi_spare_forked();
 }
 
 static void watch_forks(void) {
@@ -76,7 +77,7 @@ static int open_root(struct qi_disk *disk, const char *path, bool create) {
 }
 
 static int open_dir(struct qi_disk *disk, int parent, const char *name) {
-    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = qi_open_at(disk, parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
     if (fd >= 0)
         return handed_out(disk, fd);
     int error = errno;
@@ -98,8 +99,7 @@ static int remove_dir(struct qi_disk *disk, int parent, const char *name) {
 }
 
 static int list(struct qi_disk *disk, int dir, qi_list_fn each, void *context) {
-    (void)disk;
-    int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int copy = qi_open_at(disk, dir, ".", O_RDONLY | O_DIRECTORY);
     if (copy < 0)
         return -errno;
     DIR *stream = fdopendir(copy);
@@ -120,6 +120,7 @@ static int list(struct qi_disk *disk, int dir, qi_list_fn each, void *context) {
             each(context, entry->d_name);
     }
     closedir(stream);
+    qi_spare_refill(disk);
     return result;
 }
 
@@ -131,7 +132,7 @@ static int open_file(struct qi_disk *disk, int dir, const char *name, enum qi_op
         [QI_OPEN_FRESH] = O_RDWR | O_CREAT,
     };
     /* O_NONBLOCK: a FIFO planted under our name must not hang the open; regular files ignore it. */
-    int fd = openat(dir, name, flags[mode] | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+    int fd = qi_open_at(disk, dir, name, flags[mode] | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return -errno;
     struct stat status;
@@ -162,7 +163,9 @@ static int unlink_file(struct qi_disk *disk, int dir, const char *name) {
 
 static int close_file(struct qi_disk *disk, int file) {
     atomic_fetch_sub_explicit(&disk->pool.open, 1, memory_order_relaxed);
-    return close(file) != 0 && errno != EINTR ? -errno : 0;
+    int error = close(file) != 0 && errno != EINTR ? -errno : 0;
+    qi_spare_refill(disk);
+    return error;
 }
 
 static int size_of(struct qi_disk *disk, int file, uint64_t *size) {
@@ -468,6 +471,7 @@ static const struct qi_disk_ops posix_ops = {
     .sync_all = sync_all,
     .is_same_disk = is_same_disk,
     .files_limit = files_limit,
+    .keep_spare = qi_spare_keep,
     .drop_cache = drop_cache,
     .map = map,
     .unmap = unmap,

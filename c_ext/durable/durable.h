@@ -25,6 +25,10 @@ struct qi_store;
  *        ^                       | |                      ^
  *        `----- idle: CLOSE -----' `--- bound reached ----'
  *
+ * A program may take the last descriptors of its process. For that the disk keeps some back, which
+ * an open uses when there are no others (disk/spare.c); the next use of a queue then parks as many
+ * as it takes to have them again.
+ *
  * What was appended and not synced when a journal is closed is in the kernel's cache: kill -9 loses
  * none of it, and a later sync through a new descriptor writes it. But a write-back that fails
  * while the file is closed may go untold: the kernel keeps the error with the inode, for the next

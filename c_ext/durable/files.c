@@ -30,12 +30,19 @@ static uint32_t most_files(struct qi_disk *disk) {
     return most < INT32_MAX ? most : INT32_MAX;
 }
 
+/* With the pool's lock. */
+static void set_bound(struct qi_disk *disk) {
+    disk->pool.most = (int)most_files(disk);
+    if (disk->ops->keep_spare)
+        disk->ops->keep_spare(disk, disk->pool.stores ? qi_disk_share(disk, UINT32_MAX) : 0);
+}
+
 void qi_files_join(struct qi_store *store) {
     struct qi_pool *pool = &store->disk->pool;
     pthread_mutex_lock(&pool->lock);
     store->next_open = pool->stores;
     pool->stores = store;
-    pool->most = (int)most_files(store->disk);
+    set_bound(store->disk);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -46,7 +53,7 @@ void qi_files_leave(struct qi_store *store) {
         if (*at != store)
             continue;
         *at = store->next_open;
-        pool->most = (int)most_files(store->disk);
+        set_bound(store->disk);
         break;
     }
     pthread_mutex_unlock(&pool->lock);
@@ -204,7 +211,8 @@ void qi_files_room(struct qi_store *store, const struct qi_queue *keep) {
     struct qi_pool *pool = &store->disk->pool;
     int most = atomic_load_explicit(&pool->most, memory_order_relaxed);
     most -= most / (int)SPARE_PART + QI_FILES_OF_QUEUE;
-    while (atomic_load_explicit(&pool->open, memory_order_relaxed) > most &&
+    while ((atomic_load_explicit(&pool->open, memory_order_relaxed) > most ||
+            atomic_load_explicit(&pool->lacks, memory_order_relaxed) > 0) &&
            give_one(store, keep)) {
     }
 }

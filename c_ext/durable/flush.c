@@ -296,11 +296,13 @@ static int write_live_segments(struct qi_queue *queue, struct qi_flush_job *flus
     int error = 0;
     uint32_t at_once = qi_disk_share(queue->store->disk, FILES_AT_ONCE);
     for (uint32_t from = 0; from < flush->count && !error; from += at_once) {
-        uint32_t left = flush->count - from, count = left < at_once ? left : at_once;
+        uint32_t left = flush->count - from, count = left < at_once ? left : at_once, i = 0;
         struct qi_flush_segment *segments = flush->segments + from;
-        for (uint32_t i = 0; i < count && !error; i++)
+        for (; i < count && !error; i++)
             error = segments[i].unacked ? qi_batch_write(queue, flush, &segments[i]) : 0;
-        for (uint32_t i = 0; i < count; i++)
+        if (error && i > 1 && qi_error_is_crowded()) /* those before it give theirs back */
+            at_once = count = i - 1, error = 0;
+        for (i = 0; i < count; i++)
             error = qi_batch_end(queue, &segments[i], error);
     }
     return error;

@@ -360,3 +360,41 @@ def test_a_power_cut_behind_a_clean_end_gives_no_reqid_twice() -> None:
             assert full - 2 <= len(after.queue("a")) <= full + 3
             assert after.queue("a").publish(b"new") > full + 2
         store.close()
+
+
+@pytest.mark.parametrize("form", [1, 2])
+def test_a_store_goes_on_when_a_program_has_every_descriptor(tmp_path: Path, form: int) -> None:
+    run_with_limit(
+        64,
+        """
+        import os, sys, qindex
+        store = qindex.open(sys.argv[1], format=int(sys.argv[2]))
+        queue = store.queue("alone")
+        def publish():
+            for priority in range(20):  # a segment for each
+                queue.publish(b"%d" % priority, priority=priority)
+            queue.publish(b"x" * 10_000)
+        publish()
+        held = []
+        try:
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            pass
+        queue.flush()
+        publish()
+        store.sync()
+        assert len(list(queue.browse())) == 42
+        assert not store.check()
+        queue.ack_many(queue.get_many(30))
+        store.compact()
+        assert store.queues() == ["alone"]
+        publish()
+        store.close()
+        """,
+        str(tmp_path / "store"),
+        str(form),
+    )
+    with qindex.open(tmp_path / "store") as store:
+        assert len(store.queue("alone")) == 33
+        assert not store.findings
