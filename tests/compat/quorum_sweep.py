@@ -38,10 +38,19 @@ class Told:
         return self.findings != other.findings or self.uncounted != other.uncounted
 
 
+def nodes_of(path: Path) -> list[Path]:
+    """The node itself, or those of a cluster beneath it."""
+    if any((path / folder).is_dir() for folder in FOLDERS):
+        return [path]
+    found = {above.parent for folder in FOLDERS for above in path.glob(f"*/*/{folder}")}
+    return sorted(found)
+
+
 def read(path: Path) -> Told:
     """What is given, and what is reported."""
     rows: Rows = {}
-    with open_at(path) as node:
+    first, *members = nodes_of(path)
+    with open_at(first, members) as node:
         for queue in node.queues:
             rows[queue.group, queue.name] = [
                 (
