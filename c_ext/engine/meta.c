@@ -319,9 +319,14 @@ int qi_queue_meta_read(struct qi_queue *queue, bool *damaged) {
     if (!file)
         return qi_fail(QI_E_MEMORY, "no memory to open a queue");
     int64_t size = read_file(queue->store->disk, queue->dir, "queue.meta", file, ROOM_MAX);
-    int error = size < 0
-                    ? qi_fail_disk((int)size, "cannot read queue.meta of", queue->directory)
-                    : take_queue_meta(queue, whole_copy(file, (uint64_t)size, queue_size, damaged));
+    int error;
+    if (size == -ENOENT) /* a queue is born with it */
+        error = qi_fail(QI_E_CORRUPT, "queues/%s/queue.meta is missing, and with it the name",
+                        queue->directory);
+    else if (size < 0)
+        error = qi_fail_disk((int)size, "cannot read queue.meta of", queue->directory);
+    else
+        error = take_queue_meta(queue, whole_copy(file, (uint64_t)size, queue_size, damaged));
     free(file);
     return error;
 }

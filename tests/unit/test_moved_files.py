@@ -103,6 +103,32 @@ def test_a_stray_link_does_not_stop_check(
     assert "other" in out or "42" in out, "the queues that are there are checked"
 
 
+@pytest.mark.parametrize("was", ["an empty folder", "a queue"])
+def test_a_folder_without_its_queue_meta_is_damage_of_one_queue(
+    tmp_path: Path, path: Path, run: Callable[..., Any], was: str
+) -> None:
+    """It ended check, and an open with limits, with an error of the disk, for all queues."""
+    folder = path / "queues" / ("ab" * 16)
+    if was == "a queue":
+        with qindex.open(path) as store:
+            store.queue("lost").publish(b"x")
+        folder = Path(queue_directory(path, "lost"))
+        (folder / "queue.meta").unlink()
+    else:
+        folder.mkdir()
+    code, out, err = run("check", path)
+    assert code == 1
+    assert f"{folder.name}/queue.meta is missing" in out + err
+    assert "other" in out or "42" in out, "the queues that are there are checked"
+    with qindex.open(path, max_messages=10**6) as store:
+        assert store.queue("other").ready
+        assert [finding.severity for finding in store.check()].count("damage") == 1
+        if was == "a queue":
+            with pytest.raises(qindex.StoreCorrupt, match=r"queue\.meta is missing"):
+                store.queue("lost")
+    assert folder.is_dir()
+
+
 def test_a_link_that_no_segment_has_stays(tmp_path: Path, path: Path) -> None:
     stray = Path(queue_directory(path, "q")) / "900.idx"
     (tmp_path / "elsewhere").write_bytes(b"mine")
