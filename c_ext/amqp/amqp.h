@@ -124,6 +124,12 @@ bool qi_is_publish(struct qi_piece payload);
 PyObject *qi_bytes(struct qi_piece piece);
 PyObject *qi_make_frame(PyObject *make_frame, const struct qi_frame *frame);
 
+/* ---- deliveries.c ---- */
+
+/* deliver(channel, consumer, tag, redelivered, exchange, key, properties, body): the frames. None:
+ * one of the names is no UTF-8, or too long. */
+PyObject *qi_deliver(PyObject *module, PyObject *arguments);
+
 /* ---- scanner.c ---- */
 
 extern PyType_Spec qi_scanner_spec;

@@ -389,9 +389,17 @@ static PyType_Slot scanner_slots[] = {
 PyType_Spec qi_scanner_spec = {"qindex.amqp._wire.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEFAULT,
                                scanner_slots};
 
+static PyMethodDef module_methods[] = {
+    {"deliver", qi_deliver, METH_VARARGS,
+     "deliver(channel, consumer_tag, tag, redelivered, exchange, key, properties, body, /)\n--\n\n"
+     "A basic.deliver with a content that fits into one frame, as bytes. None: one of the names\n"
+     "is no UTF-8, or has more than 255 bytes."},
+    {NULL, NULL, 0, NULL},
+};
+
 static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT, .m_name = "qindex.amqp._wire",
                                         .m_doc = "AMQP 0-9-1 in C: what comes by the million.",
-                                        .m_size = -1};
+                                        .m_size = -1, .m_methods = module_methods};
 
 PyMODINIT_FUNC PyInit__wire(void);
 

@@ -27,3 +27,15 @@ class Scanner:
     def __next__(self) -> Any: ...
     def open(self, channel: int, is_open: bool, /) -> None: ...
     def frames(self, data: bytes, /) -> Scanner: ...
+
+def deliver(
+    channel: int,
+    consumer_tag: str,
+    tag: int,
+    redelivered: bool,
+    exchange: str,
+    key: str,
+    properties: bytes,
+    body: bytes,
+    /,
+) -> bytes | None: ...

@@ -42,7 +42,7 @@ from qindex.amqp.wire import (
     decode_method,
     decode_publish,
     encode_content,
-    encode_deliver,
+    encode_delivery,
     encode_method,
     scanner_in_c,
 )
@@ -345,8 +345,13 @@ class Connection:
         body: bytes,
     ) -> None:
         """A basic.deliver: what send_content() does, quicker."""
-        self.out.append(encode_deliver(channel, consumer_tag, tag, redelivered, exchange, key))
-        self.out += encode_content(channel, properties, body, self.frame_max)
+        self.out += encode_delivery(
+            channel,
+            (consumer_tag, tag, redelivered, exchange, key),
+            properties,
+            body,
+            self.frame_max,
+        )
 
     def send_heartbeat(self) -> None:
         self.out.append(HEARTBEAT_FRAME)

@@ -34,6 +34,7 @@ _HEADER: Final = Struct(">HHQ")  # class, weight (0), size of the body; then the
 _NUMBERS: Final = {letter: Struct(">" + letter) for letter in "BHIQ"}
 _TAG: Final = Struct(">QB")
 _BASIC: Final = 60
+_COPIED_MAX: Final = 32 * 1024  # bytes of a body that is copied into its frames
 _DELIVER: Final = b"\0\x3c\0\x3c"
 
 
@@ -270,3 +271,20 @@ def encode_content(channel: int, properties: bytes, body: bytes, frame_max: int)
         piece = view[start : start + most]
         parts += (_FRAME.pack(BODY, channel, len(piece)), bytes(piece), b"\xce")
     return parts
+
+
+def encode_delivery(
+    channel: int,
+    fields: tuple[str, int, bool, str, str],
+    properties: bytes,
+    body: bytes,
+    frame_max: int,
+) -> list[bytes]:
+    """A basic.deliver with its content; `fields` are those of encode_deliver(). In C, if the body
+    is small.
+    """
+    if len(body) < min(_COPIED_MAX, frame_max - FRAME_EXTRA):
+        frames = _wire.deliver(channel, *fields, properties, body)
+        if frames is not None:
+            return [frames]
+    return [encode_deliver(channel, *fields), *encode_content(channel, properties, body, frame_max)]

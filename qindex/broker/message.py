@@ -27,6 +27,9 @@ _PREFIXES_MAX: Final = 4096
 # Names as bytes, and back: publishers use few of them, again and again.
 _prefixes: dict[tuple[str, ...], bytes] = {}
 _names: dict[bytes, tuple[str, list[str]]] = {}
+# Whole tables, too: many messages of one publisher have the same properties.
+_tables: dict[bytes, tuple[tuple[str, list[str]], int, bytes]] = {}
+_TABLE_BYTES_MAX: Final = 256
 
 
 class Message:
@@ -144,11 +147,13 @@ def from_table(
     table: bytes, body: bytes, *, persistent: bool, priority: int, queue: str
 ) -> Message:
     """The message that a store has kept. Headers of other programs are the message's headers."""
-    known = _known(table)
+    known = _tables.get(table)
+    if known is None:
+        known = _known(table)
     if known is not None:
-        names, ends_us, at = known
+        names, ends_us, raw = known
         options: dict[str, Any] = {"priority": priority, "expires_us": ends_us}
-        return Message(*names, table[at:], body, persistent=persistent, **options)
+        return Message(*names, raw, body, persistent=persistent, **options)
     found = decode_table(table) if table else {}
     properties = found.get("properties")
     if not isinstance(properties, bytes):
@@ -169,9 +174,9 @@ def from_table(
     )
 
 
-def _known(table: bytes) -> tuple[tuple[str, list[str]], int, int] | None:
+def _known(table: bytes) -> tuple[tuple[str, list[str]], int, bytes] | None:
     """What to_table() wrote, without decoding what was decoded before: the names, the end of the
-    message, and where its properties begin. None: somebody else wrote the table.
+    message, and its properties. None: somebody else wrote the table.
     """
     if not table.startswith(_EXCHANGE, 4) or len(table) < _NAMES_MIN:
         return None
@@ -196,7 +201,12 @@ def _known(table: bytes) -> tuple[tuple[str, list[str]], int, int] | None:
             return None
         keys = [_text(key) for key in found["routing_keys"]]
         known = _names[names] = (_text(found["exchange"]), keys)
-    return known, expires_us, begin
+    found_all = known, expires_us, table[begin:]
+    if len(table) <= _TABLE_BYTES_MAX and not expires_us:
+        if len(_tables) >= _PREFIXES_MAX:
+            _tables.clear()
+        _tables[table] = found_all
+    return found_all
 
 
 def _text(value: Any) -> str:

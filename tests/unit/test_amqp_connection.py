@@ -220,3 +220,13 @@ def test_a_refused_login_is_a_close_for_clients_that_know_it():
     assert sent(connection)[-1][1] == m.ConnectionClose(
         403, "ACCESS_REFUSED - Login was refused", 0, 0
     )
+
+
+@pytest.mark.parametrize("size", [0, 1, 4087, 4088, 4089, 9000, 40_000])
+@pytest.mark.parametrize("name", ["tag", "\udcff"])
+def test_a_deliver_of_any_size_is_a_method_and_its_content(connection, size, name):
+    fields = (name, 7, True, "x", "key")
+    connection.send_deliver(1, *fields, b"\x10\0\x02", b"b" * size)
+    expected = encode_method(1, m.BasicDeliver(*fields))
+    expected += b"".join(encode_content(1, b"\x10\0\x02", b"b" * size, 4096))
+    assert b"".join(connection.out) == expected
