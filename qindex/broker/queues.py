@@ -22,7 +22,6 @@ from qindex.errors import QindexError
 
 TURN_MAX: Final = 512  # messages that a queue delivers before others have their turn
 RETRY_SECONDS: Final = 1.0  # after the disk has failed to read
-
 log: Final = logging.getLogger("qindex.broker")
 
 
@@ -49,6 +48,7 @@ class Queue:
         self.owner = owner  # the connection of an exclusive queue
         self.arguments = arguments
         self.unacked = 0
+        self.published = self.delivered = self.acked = 0  # since this process began
         self.consumers: dict[Consumer, None] = {}
         self.deleted = False
         self.paused = False  # nothing is delivered, and nothing expires
@@ -101,6 +101,7 @@ class Queue:
                     self.on_dead(self, [Entry(message, None, False, 0)], "maxlen")
                 return None
         number = self.backlog.publish(message, due_us)
+        self.published += 1
         if due_us:
             self._due.published(due_us)
             return number
@@ -124,7 +125,9 @@ class Queue:
         """Append the messages of the groups that have a share: all of them or none. Their priority
         is the same. Only if the queue takes_batches.
         """
+        before = len(self.backlog)
         self.backlog.publish_many(publishes, shares)
+        self.published += len(self.backlog) - before
         self._expiring = self._expiring or self.limits.ttl_ms is not None
         self.wake()
 
@@ -155,6 +158,7 @@ class Queue:
         while entries := self._take(1):
             if not self._has_expired(entries[0], now_us()):
                 self.unacked += 1
+                self.delivered += 1
                 self.wake()
                 return entries[0]
             self._leave(entries, "expired")
@@ -163,6 +167,7 @@ class Queue:
     def ack(self, entries: list[Entry]) -> None:
         """These deliveries are settled."""
         self.unacked -= len(entries)
+        self.acked += len(entries)
         if not self.deleted:
             self.backlog.ack(entries)
 
@@ -325,6 +330,7 @@ class Queue:
                 settled.append(entry)
             else:
                 self.unacked += 1
+            self.delivered += 1
             consumer.deliver(self, entry)
         if settled:
             self.backlog.ack(settled)

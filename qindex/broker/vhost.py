@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 from base64 import urlsafe_b64encode
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from qindex.broker import definitions
 from qindex.broker.arriving import ArrivingBacklog
@@ -55,6 +55,21 @@ class Outcome:
         self.durable = False  # one of them has it on the disk: it needs a sync
 
 
+class Totals(NamedTuple):
+    """What queues have counted since the process began."""
+
+    published: int
+    delivered: int
+    acked: int
+
+    def plus(self, queue: Queue) -> Totals:
+        return Totals(
+            self.published + queue.published,
+            self.delivered + queue.delivered,
+            self.acked + queue.acked,
+        )
+
+
 class VHost(Topology):
     """One virtual host, in a store or in memory. For the thread of one event loop."""
 
@@ -67,6 +82,7 @@ class VHost(Topology):
     ) -> None:
         super().__init__(name, MemoryCatalog() if store is None else StoreCatalog(store))
         self.commit = commit
+        self._gone = Totals(0, 0, 0)  # of queues that are deleted
         self.dead_dropped = 0  # dead letters that no queue took, or that went in a circle
         self._dead_waiting: list[tuple[Queue, list[Entry], str]] = []  # for a queue to be in
         self._scheduler = scheduler
@@ -220,6 +236,7 @@ class VHost(Topology):
             changes.update(definitions.gone_queue(queue))
         self._catalog.apply(changes)
         del self.queues[queue.name]
+        self._gone = self._gone.plus(queue)
         queue.stop()
         queue.backlog.delete()
         self._delete_unused_sources(gone)
@@ -234,6 +251,13 @@ class VHost(Topology):
         for queue in [queue for queue in self.queues.values() if queue.owner is owner]:
             if self.queues.get(queue.name) is queue:
                 self._delete(queue)
+
+    def totals(self) -> Totals:
+        """Of all queues, also of those that are gone. O(number of queues)."""
+        total = self._gone
+        for queue in self.queues.values():
+            total = total.plus(queue)
+        return total
 
     # --- messages ------------------------------------------------------------------------------
 

@@ -22,8 +22,8 @@ can connect at once; a queue is served when its messages are in.
 
 A setting comes from its flag, from the environment (QINDEX_SERVE_AMQP,
 QINDEX_SERVE_LOG_FILE ...) or from the file of --config, in this order. That is TOML,
-with the names of the flags: amqp, gmq, confirm, log, log-format, log-file. Sockets that
-systemd hands over (LISTEN_FDS) take the place of --amqp.
+with the names of the flags: amqp, gmq, http, http-host, confirm, log, log-format,
+log-file. Sockets that systemd hands over (LISTEN_FDS) take the place of --amqp.
 
 exit codes: 0 it was stopped; 1 the disk failed a sync, the end was not clean, or
 not all of NODE can be served; 2 DIR is served already or holds something else, or
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("qindex.serve")
 PORT: Final = 5672
 GMQ_PORT: Final = 9503
+HTTP_PORT: Final = 15672
 HOST: Final = "127.0.0.1"
 
 
@@ -65,6 +66,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help=f"where to speak gmq's protocols, as {HOST}:{GMQ_PORT} (default: none); they have no "
         "login",
+    )
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help=f"where to answer HTTP, as {HOST}:{HTTP_PORT}: the management API and metrics "
+        "(default: none); needs qindex[serve]",
+    )
+    parser.add_argument(
+        "--http-host",
+        metavar="NAMES",
+        help="names by which HTTP clients call this machine, besides its addresses and its own, "
+        "with commas between them",
     )
     parser.add_argument(
         "--memory", action="store_true", help="keep everything in memory; needs no DIR"
@@ -141,6 +154,8 @@ def _addresses(settings: Settings) -> dict[str, tuple[str, int]]:
     found = {"amqp": _address(settings.amqp, "--amqp", PORT)}
     if settings.gmq != "none":
         found["gmq"] = _address(settings.gmq, "--gmq", GMQ_PORT)
+    if settings.http != "none":
+        found["http"] = _address(settings.http, "--http", HTTP_PORT)
     return found
 
 
@@ -206,6 +221,8 @@ class _Run:
             await server.accept(found["amqp"])
             if "gmq" in found:
                 await server.accept_gmq(found["gmq"])
+            if "http" in found:
+                await self._answer_http(server, found["http"])
             self._sockets = found
             self._say(server, _shown(found["amqp"][0]), rescued)
             server.failed.add_done_callback(lambda _: self._stopped.set())
@@ -214,6 +231,15 @@ class _Run:
             await server.stop()
         if server.failed.done():
             raise CommandError(f"the disk failed a sync: {server.failed.result()}", 1)
+
+    async def _answer_http(self, server: Server, sockets: list[socket.socket]) -> None:
+        try:
+            from qindex.serve.http.door import accept
+        except ImportError as error:
+            text = f"--http needs more packages ({error}): pip install 'qindex[serve]'"
+            raise CommandError(text, 2) from None
+        names = [name.strip() for name in self._settings.http_host.split(",") if name.strip()]
+        await accept(server, sockets, names)
 
     async def _begin_rescue(self, server: Server) -> str:
         from qindex.broker.rescue.rescue import RescueRefused
@@ -269,6 +295,9 @@ class _Run:
         )
         if "gmq" in self._sockets:
             self._screen.line(f"serving gmq's protocols on {_shown(self._sockets['gmq'][0])}")
+        if "http" in self._sockets:
+            address = _shown(self._sockets["http"][0])
+            self._screen.line(f"serving the management API on http://{address}/api/")
         self._screen.out.flush()  # who has started it waits for this line
 
 

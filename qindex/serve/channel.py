@@ -42,6 +42,10 @@ class Channel:
         self._unacked: OrderedDict[int, tuple[Queue, Entry, Consumer | None]] = OrderedDict()
         self._next_tag = 1
 
+    @property
+    def unacked(self) -> int:
+        return len(self._unacked)
+
     def call(self, method: Any) -> None:
         handler = _HANDLERS.get(type(method))
         if handler is None:

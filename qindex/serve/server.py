@@ -173,12 +173,21 @@ class Server:
         names = self.node.vhosts
         vhost = self.node.vhost("/" if "/" in names else names[0])
         gmq = door.Door(vhost, self.loop, waits=self.confirms_are_durable)
-        self._doors.append(gmq)
+        self.add_door(gmq)
         for each in sockets:
             listener = await self.loop.create_server(gmq.connection, sock=each, backlog=BACKLOG)
             self._listeners.append(listener)
         bound: int = sockets[0].getsockname()[1]
         return bound
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since the server was made."""
+        return time.monotonic() - self._began
+
+    def add_door(self, door: Door) -> None:
+        """A port that ends with the server."""
+        self._doors.append(door)
 
     async def stop(self) -> None:
         """Confirm what was published, tell all clients, close the stores. Bounded time."""
@@ -282,7 +291,7 @@ class Server:
     def status(self) -> list[list[Any]]:
         """What `qindex ctl DIR status` says of it."""
         rows: list[list[Any]] = [
-            ["uptime", int(time.monotonic() - self._began)],
+            ["uptime", int(self.uptime)],
             ["connections", len(self._sessions)],
             ["confirms", "durable" if self.confirms_are_durable else "written"],
         ]

@@ -107,6 +107,10 @@ class Session:
         return "closing" if self._vhost is not None else "starting"
 
     @property
+    def channels(self) -> list[Channel]:
+        return list(self._channels.values())
+
+    @property
     def channel_count(self) -> int:
         return len(self._channels)
 

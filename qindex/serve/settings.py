@@ -27,6 +27,8 @@ class SettingsError(ValueError):
 class Settings:
     amqp: str = "127.0.0.1:5672"
     gmq: str = "none"
+    http: str = "none"
+    http_host: str = ""  # names, with commas between them
     confirm: str = "durable"
     log: str = "info"
     log_format: str = "text"

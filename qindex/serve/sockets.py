@@ -51,7 +51,7 @@ def handed_over(environment: MutableMapping[str, str]) -> dict[str, list[socket.
     """Sockets that systemd, or the process that this one was before, has left open for it.
 
     They listen. The key is the name that they were given (FileDescriptorName= in systemd): "gmq",
-    and "amqp" for all others. The variables that name them are removed: no child takes them.
+    "http", and "amqp" for all others. The variables are removed: no child takes the sockets.
     """
     pid, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
     names = environment.pop("LISTEN_FDNAMES", "").split(":")
@@ -62,8 +62,8 @@ def handed_over(environment: MutableMapping[str, str]) -> dict[str, list[socket.
         os.set_inheritable(_FIRST + number, False)
         each = socket.socket(fileno=_FIRST + number)
         each.setblocking(False)
-        is_gmq = names[number : number + 1] == ["gmq"]
-        found.setdefault("gmq" if is_gmq else "amqp", []).append(each)
+        name = names[number] if number < len(names) else ""
+        found.setdefault(name if name in ("gmq", "http") else "amqp", []).append(each)
     return found
 
 

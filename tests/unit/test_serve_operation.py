@@ -38,7 +38,7 @@ def file(tmp_path):
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(file):
     environment = {"QINDEX_SERVE_AMQP": "127.0.0.1:2", "QINDEX_SERVE_LOG": "debug", "HOME": "/"}
     found = read_settings({**NO_FLAGS, "amqp": "127.0.0.1:3"}, environment, str(file))
-    assert found == Settings("127.0.0.1:3", "none", "written", "debug", "json", "")
+    assert found == Settings(amqp="127.0.0.1:3", confirm="written", log="debug", log_format="json")
     assert read_settings(NO_FLAGS, environment, str(file)).amqp == "127.0.0.1:2"
     assert read_settings(NO_FLAGS, {}, str(file)).amqp == "127.0.0.1:1"
     assert read_settings(NO_FLAGS, {}, None) == Settings()
@@ -49,7 +49,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(file):
     [
         ('ampq = "x"', "unknown setting 'ampq'; is it 'amqp'?"),
         ('log_format = "json"', "unknown setting 'log_format'; is it 'log-format'?"),
-        ('zzz = "x"', "there are amqp, gmq, confirm, log, log-format, log-file"),
+        ('zzz = "x"', "there are amqp, gmq, http, http-host, confirm, log, log-format, log-file"),
         ('confirm = "maybe"', "confirm: 'maybe' is none of durable, written"),
         ("amqp = 5672", "amqp: a text is needed, not 5672"),
         ("amqp", "qindex.toml: "),

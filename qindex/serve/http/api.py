@@ -1,0 +1,219 @@
+"""The paths of RabbitMQ's management API that its tools use, and /metrics.
+
+What a user sees and changes follows its permissions, as over AMQP. Users with the tag monitoring
+or administrator see all virtual hosts. changes.py has what changes something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from aiohttp import web
+
+from qindex.broker.errors import NotAllowed
+from qindex.broker.exchanges import QUEUE
+from qindex.serve.consumers import Consumer
+from qindex.serve.http import changes, metrics, shapes
+from qindex.serve.http.asked import SEES_ALL, TRUE, Asked, answer
+
+PAGE_MAX: Final = 500
+
+
+def _listed(asked: Asked, rows: Iterable[Any], shape: Callable[[Any], dict[str, Any]]) -> Any:
+    """Rows as a list; as a page of them if one is asked for, made of the rows that it has."""
+    all_rows = list(rows)
+    columns = [each for each in asked.query("columns").split(",") if each]
+
+    def chosen(row: Any) -> dict[str, Any]:
+        found = shape(row)
+        return {name: found[name] for name in columns if name in found} if columns else found
+
+    if "page" not in asked.request.query:
+        return [chosen(row) for row in all_rows]
+    size = min(max(int(asked.query("page_size", "100")), 1), PAGE_MAX)
+    page = max(int(asked.query("page")), 1)
+    wanted = asked.query("name").lower()
+    found = [row for row in all_rows if wanted in row[-1].name.lower()] if wanted else all_rows
+    sort = asked.query("sort")
+    if sort:
+        found = _sorted(found, sort, shape, asked.query("sort_reverse") in TRUE)
+    items = [chosen(row) for row in found[(page - 1) * size : page * size]]
+    return {
+        "items": items,
+        "item_count": len(items),
+        "filtered_count": len(found),
+        "total_count": len(all_rows),
+        "page": page,
+        "page_size": size,
+        "page_count": max(1, -(-len(found) // size)),
+    }
+
+
+def _sorted(
+    rows: list[Any], column: str, shape: Callable[[Any], dict[str, Any]], reverse: bool
+) -> list[Any]:
+    def key(row: Any) -> tuple[bool, float, str]:
+        value = shape(row).get(column)
+        if isinstance(value, int | float):
+            return False, value, ""
+        return True, 0, str(value)
+
+    return sorted(rows, key=key, reverse=reverse)
+
+
+# --- what there is ------------------------------------------------------------------------------
+
+
+async def _overview(asked: Asked) -> Any:
+    return shapes.overview(asked.server, asked.vhosts())
+
+
+async def _nodes(asked: Asked) -> Any:
+    return [shapes.node(asked.server)]
+
+
+async def _whoami(asked: Asked) -> Any:
+    return {"name": asked.user, "tags": sorted(asked.tags)}
+
+
+async def _vhosts(asked: Asked) -> Any:
+    return [shapes.vhost(each) for each in asked.vhosts()]
+
+
+async def _vhost(asked: Asked) -> Any:
+    return shapes.vhost(asked.vhost())
+
+
+async def _queues(asked: Asked) -> Any:
+    rows = [(vhost, queue) for vhost in asked.in_vhosts() for queue in vhost.queues.values()]
+    return _listed(asked, rows, lambda row: shapes.queue(asked.server, *row))
+
+
+async def _queue(asked: Asked) -> Any:
+    return shapes.queue(asked.server, *asked.queue())
+
+
+async def _exchanges(asked: Asked) -> Any:
+    rows = [(vhost, each) for vhost in asked.in_vhosts() for each in vhost.exchanges.values()]
+    return _listed(asked, rows, lambda row: shapes.exchange(*row))
+
+
+async def _exchange(asked: Asked) -> Any:
+    vhost = asked.vhost()
+    return shapes.exchange(vhost, vhost.exchange(asked.part("name")))
+
+
+async def _bindings(asked: Asked) -> Any:
+    found = []
+    for vhost in asked.in_vhosts():
+        found += [shapes.binding(vhost, *each) for each in shapes.bindings(vhost)]
+    return found
+
+
+async def _bindings_of_queue(asked: Asked) -> Any:
+    vhost, queue = asked.queue()
+    return [
+        shapes.binding(vhost, *each)
+        for each in shapes.bindings(vhost)
+        if each[0].destination == (QUEUE, queue.name)
+    ]
+
+
+async def _connections(asked: Asked) -> Any:
+    return [shapes.connection(asked.server, each) for each in asked.sessions()]
+
+
+async def _channels(asked: Asked) -> Any:
+    return [
+        shapes.channel(asked.server, session, channel)
+        for session in asked.sessions()
+        for channel in session.channels
+    ]
+
+
+async def _consumers(asked: Asked) -> Any:
+    return [
+        shapes.consumer(vhost, queue, consumer)
+        for vhost in asked.in_vhosts()
+        for queue in vhost.queues.values()
+        for consumer in queue.consumers
+        if isinstance(consumer, Consumer)
+    ]
+
+
+async def _users(asked: Asked) -> Any:
+    asked.must_administer()
+    users = asked.server.node.users
+    return [{"name": name, "tags": users.tags(name)} for name in users.names()]
+
+
+async def _permissions(asked: Asked) -> Any:
+    asked.must_administer()
+    users = asked.server.node.users
+    return [
+        {"user": name, "vhost": vhost, **permission._asdict()}
+        for name in users.names()
+        for vhost, permission in users.permissions(user=name).items()
+    ]
+
+
+# --- the paths ----------------------------------------------------------------------------------
+
+
+async def _metrics(asked: Asked) -> web.Response:
+    per_object = asked.request.path.endswith("/per-object")
+    if not SEES_ALL & asked.tags:
+        raise NotAllowed("metrics need the tag monitoring or administrator")
+    page = metrics.page(asked.server, per_object=per_object)
+    return web.Response(body=page, headers={"Content-Type": "text/plain; version=0.0.4"})
+
+
+_PATHS: Final[tuple[tuple[str, str, Callable[[Asked], Any]], ...]] = (
+    ("GET", "/api/overview", _overview),
+    ("GET", "/api/nodes", _nodes),
+    ("GET", "/api/whoami", _whoami),
+    ("GET", "/api/vhosts", _vhosts),
+    ("GET", "/api/vhosts/{vhost}", _vhost),
+    ("GET", "/api/queues", _queues),
+    ("GET", "/api/queues/{vhost}", _queues),
+    ("GET", "/api/queues/{vhost}/{name}", _queue),
+    ("PUT", "/api/queues/{vhost}/{name}", changes.put_queue),
+    ("DELETE", "/api/queues/{vhost}/{name}", changes.delete_queue),
+    ("DELETE", "/api/queues/{vhost}/{name}/contents", changes.purge),
+    ("GET", "/api/queues/{vhost}/{name}/bindings", _bindings_of_queue),
+    ("POST", "/api/queues/{vhost}/{name}/get", changes.get),
+    ("GET", "/api/exchanges", _exchanges),
+    ("GET", "/api/exchanges/{vhost}", _exchanges),
+    ("GET", "/api/exchanges/{vhost}/{name}", _exchange),
+    ("PUT", "/api/exchanges/{vhost}/{name}", changes.put_exchange),
+    ("DELETE", "/api/exchanges/{vhost}/{name}", changes.delete_exchange),
+    ("POST", "/api/exchanges/{vhost}/{name}/publish", changes.publish),
+    ("GET", "/api/bindings", _bindings),
+    ("GET", "/api/bindings/{vhost}", _bindings),
+    ("POST", "/api/bindings/{vhost}/e/{source}/{kind:[qe]}/{name}", changes.bind),
+    ("DELETE", "/api/bindings/{vhost}/e/{source}/{kind:[qe]}/{name}/{key}", changes.unbind),
+    ("GET", "/api/connections", _connections),
+    ("DELETE", "/api/connections/{name}", changes.close_connection),
+    ("GET", "/api/channels", _channels),
+    ("GET", "/api/consumers", _consumers),
+    ("GET", "/api/consumers/{vhost}", _consumers),
+    ("GET", "/api/users", _users),
+    ("GET", "/api/permissions", _permissions),
+    ("GET", "/metrics", _metrics),
+    ("GET", "/metrics/per-object", _metrics),
+)
+
+
+def _handler(call: Callable[[Asked], Any]) -> Callable[[web.Request], Any]:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        found = await call(Asked(request))
+        return found if isinstance(found, web.StreamResponse) else answer(found)
+
+    return handle
+
+
+def add_to(app: web.Application) -> None:
+    """Give the application its paths. In them, a name is percent-encoded, as "/" is %2F."""
+    for method, path, call in _PATHS:
+        app.router.add_route(method, path, _handler(call))

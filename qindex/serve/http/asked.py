@@ -1,0 +1,98 @@
+"""A request as the API's functions see it: who asks, about what, and what that user may do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from aiohttp import web
+
+from qindex.broker.errors import NotAllowed, NotFound
+from qindex.broker.queues import Queue
+from qindex.broker.users import Rights
+from qindex.broker.vhost import VHost
+from qindex.serve.http import shapes
+from qindex.serve.http.door import SERVER, USER
+from qindex.serve.server import Server
+from qindex.serve.session import Session
+
+SEES_ALL: Final = frozenset({"monitoring", "administrator"})
+NAME_BYTES_MAX: Final = 255
+TRUE: Final = frozenset({"true", "1"})
+
+
+def check_name(name: str) -> None:
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise ValueError(f"a name or routing key may have {NAME_BYTES_MAX} bytes")
+
+
+class Asked:
+    """A request with what it names: the user, the virtual host and what it may do there."""
+
+    def __init__(self, request: web.Request) -> None:
+        self.request = request
+        self.server: Server = request.app[SERVER]
+        self.user: str = request[USER]
+        self.tags = frozenset(self.server.node.users.tags(self.user))
+
+    def part(self, name: str) -> str:
+        """A name in the path. ValueError: AMQP could not have it."""
+        found: str = self.request.match_info[name]
+        if name in ("name", "source"):
+            check_name(found)
+        return found
+
+    def query(self, name: str, default: str = "") -> str:
+        return self.request.query.get(name, default)
+
+    def vhosts(self) -> list[VHost]:
+        """Those that the user may see."""
+        node = self.server.node
+        seen = node.users.permissions(user=self.user)
+        sees_all = SEES_ALL & self.tags
+        return [node.vhost(name) for name in node.vhosts if sees_all or name in seen]
+
+    def vhost(self) -> VHost:
+        """The one that the path names, or NotFound."""
+        name = self.part("vhost")
+        if name not in self.server.node.vhosts:
+            raise NotFound("Not Found")
+        found = self.server.node.vhost(name)
+        if not SEES_ALL & self.tags:
+            self.rights()
+        return found
+
+    def rights(self) -> Rights:
+        """What the user may do in the virtual host of the path; NotAllowed."""
+        return self.server.node.users.rights(self.user, self.part("vhost"))
+
+    def queue(self) -> tuple[VHost, Queue]:
+        vhost = self.vhost()
+        found = vhost.queues.get(self.part("name"))
+        if found is None:
+            raise NotFound("Not Found")
+        return vhost, found
+
+    def must_administer(self) -> None:
+        if "administrator" not in self.tags:
+            raise NotAllowed("User not authorised to perform this action: needs administrator")
+
+    async def json(self) -> dict[str, Any]:
+        raw = await self.request.read()
+        found = json.loads(raw) if raw else {}
+        if not isinstance(found, dict):
+            raise ValueError("the body is a JSON object")
+        return found
+
+    def sessions(self) -> list[Session]:
+        """The connections that the user may see."""
+        sees_all = SEES_ALL & self.tags
+        return [each for each in self.server.sessions if sees_all or each.user == self.user]
+
+    def in_vhosts(self) -> list[VHost]:
+        """The virtual host of the path, or all that the user may see."""
+        return [self.vhost()] if "vhost" in self.request.match_info else self.vhosts()
+
+
+def answer(value: Any, status: int = 200) -> web.Response:
+    return web.Response(status=status, text=shapes.to_json(value), content_type="application/json")

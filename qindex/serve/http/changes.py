@@ -1,0 +1,220 @@
+"""What changes something over HTTP: declare, bind, delete, purge, publish, get, close."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from typing import Any, Final
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from qindex.broker.backlog import Entry
+from qindex.broker.errors import AccessRefused, NotFound
+from qindex.broker.exchanges import EXCHANGE, QUEUE
+from qindex.broker.message import Message
+from qindex.broker.vhost import VHost
+from qindex.brokers.amqp import PROPERTY_NAMES, Properties, encode_properties
+from qindex.serve.http import shapes
+from qindex.serve.http.asked import TRUE, Asked, answer, check_name
+
+GET_MAX: Final = 10_000
+
+
+async def put_queue(asked: Asked) -> web.Response:
+    vhost, name, given = asked.vhost(), asked.part("name"), await asked.json()
+    asked.rights().check("configure", "queue", name)
+    is_new = name not in vhost.queues
+    vhost.declare_queue(
+        name,
+        durable=_flag(given, "durable", True),
+        auto_delete=_flag(given, "auto_delete", False),
+        owner=None,
+        user=None,
+        arguments=_table(given, "arguments"),
+    )
+    return web.Response(status=201 if is_new else 204)
+
+
+async def delete_queue(asked: Asked) -> web.Response:
+    vhost, queue = asked.queue()
+    asked.rights().check("configure", "queue", queue.name)
+    vhost.check_arrived(queue.name)
+    if_unused, if_empty = (asked.query(each) in TRUE for each in ("if-unused", "if-empty"))
+    vhost.delete_queue(queue.name, queue.owner, if_unused=if_unused, if_empty=if_empty)
+    return web.Response(status=204)
+
+
+async def purge(asked: Asked) -> web.Response:
+    vhost, queue = asked.queue()
+    asked.rights().check("read", "queue", queue.name)
+    vhost.check_arrived(queue.name)
+    vhost.queue(queue.name, None).purge()
+    return web.Response(status=204)
+
+
+async def put_exchange(asked: Asked) -> web.Response:
+    vhost, name, given = asked.vhost(), asked.part("name"), await asked.json()
+    asked.rights().check("configure", "exchange", name)
+    is_new = name not in vhost.exchanges
+    vhost.declare_exchange(
+        name,
+        str(given.get("type", "direct")),
+        durable=_flag(given, "durable", True),
+        auto_delete=_flag(given, "auto_delete", False),
+        internal=_flag(given, "internal", False),
+        arguments=_table(given, "arguments"),
+    )
+    return web.Response(status=201 if is_new else 204)
+
+
+async def delete_exchange(asked: Asked) -> web.Response:
+    vhost, name = asked.vhost(), asked.part("name")
+    asked.rights().check("configure", "exchange", vhost.exchange(name).name)
+    vhost.delete_exchange(name, if_unused=asked.query("if-unused") in TRUE)
+    return web.Response(status=204)
+
+
+def _ends(asked: Asked) -> tuple[VHost, str, str, str]:
+    """The virtual host, source, kind and name of a binding's path, which the user may join."""
+    vhost, source, name = asked.vhost(), asked.part("source"), asked.part("name")
+    kind = QUEUE if asked.part("kind") == "q" else EXCHANGE
+    asked.rights().check("write", kind, name)
+    asked.rights().check("read", "exchange", source)
+    return vhost, source, kind, name
+
+
+async def bind(asked: Asked) -> web.Response:
+    vhost, source, kind, name = _ends(asked)
+    given = await asked.json()
+    key = str(given.get("routing_key", ""))
+    check_name(key)
+    vhost.bind(source, kind, name, key, _table(given), None)
+    return web.Response(status=201)
+
+
+async def unbind(asked: Asked) -> web.Response:
+    vhost, source, kind, name = _ends(asked)
+    for binding, arguments in list(vhost.exchange(source).bindings.items()):
+        key = unquote(shapes.properties_key(binding))
+        if binding.destination == (kind, name) and key == unquote(asked.part("key")):
+            vhost.unbind(source, kind, name, binding.routing_key, arguments, None)
+            return web.Response(status=204)
+    raise NotFound("Not Found")
+
+
+async def publish(asked: Asked) -> web.Response:
+    vhost, given = asked.vhost(), await asked.json()
+    name = asked.part("name")
+    exchange = vhost.exchange("" if name == "amq.default" else name)
+    asked.rights().check("write", "exchange", exchange.name)
+    if exchange.internal:
+        raise AccessRefused("cannot publish to an internal exchange")
+    values = _table(given, "properties")
+    unknown = sorted(set(values) - set(PROPERTY_NAMES))
+    if unknown:
+        raise ValueError(f"unknown properties: {', '.join(unknown)}")
+    body = _body(given)
+    key = str(given["routing_key"])
+    check_name(key)
+    properties = Properties(**values)
+    message = Message(
+        exchange.name,
+        [key],
+        encode_properties(properties),
+        body,
+        persistent=properties.delivery_mode == 2,
+        priority=properties.priority or 0,
+    )
+    if properties.expiration is not None and not properties.expiration.isdigit():
+        raise ValueError("expiration is a text with a number of milliseconds")
+    outcome = vhost.publish(message, exchange)
+    if outcome.refused:
+        raise ValueError("a queue is full and has refused the message")
+    if outcome.durable and asked.server.confirms_are_durable and vhost.commit is not None:
+        synced = asyncio.Event()
+        vhost.commit.join(synced.set)
+        await synced.wait()
+    return answer({"routed": outcome.queues > 0})
+
+
+def _body(given: dict[str, Any]) -> bytes:
+    payload = given["payload"]
+    if not isinstance(payload, str):
+        raise TypeError("payload is a text")
+    if given.get("payload_encoding", "string") == "string":
+        return payload.encode()
+    try:
+        return base64.b64decode(payload, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"payload is no base64: {error}") from None
+
+
+async def get(asked: Asked) -> web.Response:
+    """Take messages, and settle or give them back at once, as ackmode says."""
+    vhost, queue = asked.queue()
+    asked.rights().check("read", "queue", queue.name)
+    vhost.check_arrived(queue.name)
+    queue = vhost.queue(queue.name, None)
+    given = await asked.json()
+    mode = given.get("ackmode", "ack_requeue_true")
+    verbs = {
+        "ack_requeue_true": queue.requeue,
+        "reject_requeue_true": queue.requeue,
+        "ack_requeue_false": queue.ack,
+        "reject_requeue_false": queue.reject,
+    }
+    if mode not in verbs:
+        raise ValueError(f"ackmode is one of {', '.join(verbs)}")
+    truncate = int(given["truncate"]) if "truncate" in given else None
+    encoding = str(given.get("encoding", "auto"))
+    count = min(max(int(given.get("count", 1)), 0), GET_MAX)
+    entries: list[Entry] = []
+    found = []
+    try:
+        while len(entries) < count and (entry := queue.get()) is not None:
+            entries.append(entry)
+        for at, entry in enumerate(entries):
+            message = entry.message
+            found.append(
+                {
+                    **shapes.payload(message.body, encoding, truncate),
+                    "exchange": shapes.plain(message.exchange),
+                    "routing_key": shapes.plain(message.routing_keys[0]),
+                    "redelivered": entry.redelivered,
+                    "message_count": len(queue) + len(entries) - at - 1,
+                    "properties": shapes.properties(message),
+                }
+            )
+    except Exception:
+        queue.requeue(entries)
+        raise
+    if entries:
+        verbs[mode](entries)
+    return answer(found)
+
+
+async def close_connection(asked: Asked) -> web.Response:
+    for session in asked.sessions():
+        if session.peer == asked.part("name"):
+            why = asked.request.headers.get("X-Reason", "Closed via management plugin")
+            asked.server.end(session, why)
+            return web.Response(status=204)
+    raise NotFound("Not Found")
+
+
+def _flag(given: dict[str, Any], name: str, default: bool) -> bool:
+    value = given.get(name, default)
+    if isinstance(value, str):  # rabbitmqadmin sends what its user has typed
+        value = {"true": True, "false": False}.get(value)
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is true or false")
+    return value
+
+
+def _table(given: dict[str, Any], name: str = "arguments") -> dict[str, Any]:
+    value = given.get(name) or {}
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} is an object")
+    return value

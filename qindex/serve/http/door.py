@@ -1,0 +1,215 @@
+"""The HTTP port: who may ask, what is refused and how it is said.
+
+A client logs in with each request (Basic), as RabbitMQ's tools do. A browser sends such a login
+along with requests that a foreign page makes. So what changes something is refused if it says that
+it comes from a page of another origin, and all of it if the Host is a name that is not this one's:
+a foreign name that was made to lead here would otherwise read everything.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import logging
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from qindex.broker import errors as broker
+from qindex.broker.arriving import NotIn
+from qindex.errors import QindexError
+from qindex.field_table import AmqpError
+from qindex.serve.http.shapes import to_json
+from qindex.serve.sockets import BACKLOG
+
+if TYPE_CHECKING:
+    from qindex.serve.server import Server
+
+log: Final = logging.getLogger("qindex.serve")
+BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+FAILURES_MAX: Final = 10  # log-ins of one address that fail, in FAILURE_SECONDS
+FAILURE_SECONDS: Final = 60.0
+ADDRESSES_MAX: Final = 10_000
+_TAGS: Final = frozenset({"management", "policymaker", "monitoring", "administrator"})
+_STATUS: Final[dict[type[broker.Refused], tuple[int, str]]] = {
+    broker.NotFound: (404, "Object Not Found"),
+    broker.AccessRefused: (401, "not_authorised"),
+    broker.NotAllowed: (401, "not_authorised"),
+}
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+}
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+SERVER: Final[web.AppKey[Server]] = web.AppKey("server")
+USER: Final[web.RequestKey[str]] = web.RequestKey("user", str)
+
+
+def refusal(status: int, error: str, reason: str) -> web.Response:
+    """As RabbitMQ says it."""
+    text = to_json({"error": error, "reason": reason.encode("utf-8", "replace").decode()})
+    return web.Response(status=status, text=text, content_type="application/json")
+
+
+class Login(NamedTuple):
+    user: str
+    password: str
+
+
+def _login(header: str) -> Login | None:
+    """What a request says who it is; None if it says nothing, or nothing that is known here."""
+    scheme, _, text = header.partition(" ")
+    try:
+        user, colon, password = base64.b64decode(text, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return Login(user, password) if colon and scheme.lower() == "basic" else None
+
+
+class Logins:
+    """Who has logged in rightly is known until users change; who fails often has to wait."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._key = os.urandom(32)
+        self._known: dict[bytes, int] = {}  # digest of user, password and place -> epoch
+        self._failures: dict[str, list[float]] = {}
+
+    def must_wait(self, address: str) -> bool:
+        recent = self._failures.get(address, [])
+        return len(recent) >= FAILURES_MAX and time.monotonic() - recent[0] < FAILURE_SECONDS
+
+    def is_right(self, login: Login, address: str) -> bool:
+        """Costs a slow digest the first time. The password itself is not kept."""
+        local = _is_loopback(address)
+        raw = f"{login.user}\0{login.password}\0{local}".encode("utf-8", "surrogateescape")
+        digest = hmac.digest(self._key, raw, hashlib.sha256)
+        epoch = self._server.node.epoch
+        if self._known.get(digest) == epoch:
+            return True
+        users = self._server.node.users
+        if users.may_enter(login.user, login.password, is_local=local):
+            self._known = {each: at for each, at in self._known.items() if at == epoch}
+            self._known[digest] = epoch
+            return True
+        if len(self._failures) >= ADDRESSES_MAX:
+            self._failures.clear()
+        recent = self._failures.setdefault(address, [])
+        recent[:] = [*recent, time.monotonic()][-FAILURES_MAX:]
+        log.warning("%s: login of user %r over HTTP was refused", address, login.user)
+        return False
+
+
+async def accept(server: Server, sockets: list[socket.socket], names: list[str]) -> None:
+    """Answer HTTP at these sockets that listen, until the server stops.
+
+    `names` are further names of this machine that clients may use.
+    """
+    door = HttpDoor(server, names)
+    server.add_door(door)
+    await door.accept(sockets)
+
+
+class HttpDoor:
+    """The port. Made and used in one event loop."""
+
+    def __init__(self, server: Server, allowed_hosts: list[str]) -> None:
+        from qindex.serve.http import api
+
+        self._logins = Logins(server)
+        self._hosts = {"localhost", socket.gethostname().lower(), *map(str.lower, allowed_hosts)}
+        app = web.Application(middlewares=[self._guard], client_max_size=BODY_BYTES_MAX)
+        app[SERVER] = server
+        api.add_to(app)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+
+    async def accept(self, sockets: list[socket.socket]) -> None:
+        await self._runner.setup()
+        for each in sockets:
+            await web.SockSite(self._runner, each, backlog=BACKLOG).start()
+
+    def pause(self) -> None:
+        """Requests that were read are still answered."""
+
+    async def close(self) -> None:
+        await self._runner.cleanup()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = self._refuse(request) or await _carried_out(request, handler)
+        response.headers.update(_HEADERS)
+        return response
+
+    def _refuse(self, request: web.Request) -> web.Response | None:
+        """What is wrong with a request before its path is looked at; None: nothing."""
+        host = urlsplit(f"//{request.host}").hostname or ""
+        if not self._is_ours(host):
+            reason = f"this server is not called {host!r}; name it with --http-host"
+            return refusal(403, "forbidden", reason)
+        if request.method not in ("GET", "HEAD") and _is_foreign(request):
+            return refusal(403, "forbidden", "the request comes from a page of another origin")
+        address = request.remote or ""
+        if self._logins.must_wait(address):
+            return refusal(429, "too_many_requests", "too many failed log-ins: wait a minute")
+        login = _login(request.headers.get("Authorization", ""))
+        if login is None or not self._logins.is_right(login, address):
+            response = refusal(401, "not_authorised", "Login failed")
+            response.headers["WWW-Authenticate"] = 'Basic realm="qindex"'
+            return response
+        tags = request.app[SERVER].node.users.tags(login.user)
+        if not _TAGS & set(tags):
+            return refusal(401, "not_authorised", "Not management user")
+        request[USER] = login.user
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        try:
+            ipaddress.ip_address(host.partition("%")[0])
+        except ValueError:
+            return host.lower() in self._hosts
+        return True
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_foreign(request: web.Request) -> bool:
+    if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        return True
+    origin = request.headers.get("Origin")
+    return origin is not None and urlsplit(origin).netloc != request.host
+
+
+async def _carried_out(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPNotFound:
+        return refusal(404, "Object Not Found", "Not Found")
+    except web.HTTPMethodNotAllowed as error:
+        return refusal(405, "Method Not Allowed", f"allowed: {', '.join(error.allowed_methods)}")
+    except web.HTTPRequestEntityTooLarge:
+        return refusal(413, "bad_request", f"a request may have {BODY_BYTES_MAX} bytes")
+    except NotIn:
+        return refusal(503, "service_unavailable", "messages of the queue are still coming")
+    except broker.Refused as error:
+        status, name = _STATUS.get(type(error), (400, "bad_request"))
+        return refusal(status, name, str(error))
+    except (AmqpError, ValueError, TypeError, KeyError) as error:
+        return refusal(400, "bad_request", str(error))
+    except QindexError as error:
+        log.error("%s %s failed: %s", request.method, request.path, error)
+        return refusal(500, "internal_error", str(error))

@@ -1,0 +1,261 @@
+"""What the API says of things, in the JSON that RabbitMQ 3.10 has for them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import platform
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import qindex
+from qindex.broker.exchanges import QUEUE, Binding, Destination, Exchange
+from qindex.broker.message import Message
+from qindex.broker.queues import Queue
+from qindex.broker.vhost import Totals, VHost
+from qindex.brokers.amqp import PROPERTY_NAMES
+from qindex.serve.consumers import Consumer
+
+if TYPE_CHECKING:
+    from qindex.serve.channel import Channel
+    from qindex.serve.server import Server
+    from qindex.serve.session import Session
+
+# Clients look at this for what they may ask; what is answered has the shapes of this version.
+MANAGEMENT_VERSION: Final = "3.10.8"
+Shape = dict[str, Any]
+
+
+def plain(value: Any) -> Any:
+    """A value of AMQP's tables as JSON can have it: bytes that are no text as base64."""
+    if isinstance(value, dict):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    if isinstance(value, datetime):
+        return int(value.replace(tzinfo=value.tzinfo or UTC).timestamp())
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def overview(server: Server, vhosts: list[VHost]) -> Shape:
+    queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
+    ready, unacked = sum(map(len, queues)), sum(queue.unacked for queue in queues)
+    total = Totals(*(sum(column) for column in zip(*map(VHost.totals, vhosts), strict=True)))
+    channels = [channel for session in server.sessions for channel in session.channels]
+    return {
+        "management_version": MANAGEMENT_VERSION,
+        "rabbitmq_version": MANAGEMENT_VERSION,
+        "product_name": "qindex",
+        "product_version": qindex.__version__,
+        "rates_mode": "none",
+        "cluster_name": server.properties()["cluster_name"],
+        "node": node_name(server),
+        "message_stats": _message_stats(total),
+        "queue_totals": {
+            "messages": ready + unacked,
+            "messages_ready": ready,
+            "messages_unacknowledged": unacked,
+        },
+        "object_totals": {
+            "connections": len(server.sessions),
+            "channels": len(channels),
+            "consumers": sum(len(queue.consumers) for queue in queues),
+            "exchanges": sum(len(vhost.exchanges) for vhost in vhosts),
+            "queues": len(queues),
+        },
+    }
+
+
+def _message_stats(total: Totals | Queue) -> Shape:
+    return {
+        "publish": total.published,
+        "deliver_get": total.delivered,
+        "ack": total.acked,
+    }
+
+
+def node_name(server: Server) -> str:
+    return str(server.properties()["cluster_name"])
+
+
+def node(server: Server) -> Shape:
+    return {
+        "name": node_name(server),
+        "type": "disc",
+        "running": True,
+        "os_pid": str(os.getpid()),
+        "python": platform.python_version(),
+        "mem_alarm": False,
+        "disk_free_alarm": False,
+        "uptime": int(server.uptime * 1000),
+    }
+
+
+def vhost(found: VHost) -> Shape:
+    ready = sum(map(len, found.queues.values()))
+    unacked = sum(queue.unacked for queue in found.queues.values())
+    return {
+        "name": found.name,
+        "description": "",
+        "tags": [],
+        "tracing": False,
+        "messages": ready + unacked,
+        "messages_ready": ready,
+        "messages_unacknowledged": unacked,
+    }
+
+
+def queue(server: Server, vhost: VHost, found: Queue) -> Shape:
+    return {
+        "name": plain(found.name),
+        "vhost": vhost.name,
+        "type": "quorum" if found.limits.is_quorum else "classic",
+        "durable": found.durable,
+        "auto_delete": found.auto_delete,
+        "exclusive": found.owner is not None,
+        "arguments": plain(found.arguments),
+        "node": node_name(server),
+        "state": "arriving" if found.name in vhost.arriving else "running",
+        "messages": len(found) + found.unacked,
+        "messages_ready": len(found),
+        "messages_unacknowledged": found.unacked,
+        "messages_delayed": found.backlog.delayed(),
+        "consumers": len(found.consumers),
+        "policy": None,
+        "message_stats": _message_stats(found),
+    }
+
+
+def exchange(vhost: VHost, found: Exchange) -> Shape:
+    return {
+        "name": plain(found.name),
+        "vhost": vhost.name,
+        "type": found.kind,
+        "durable": found.durable,
+        "auto_delete": found.auto_delete,
+        "internal": found.internal,
+        "arguments": plain(found.arguments),
+        "user_who_performed_action": "",
+    }
+
+
+def properties_key(binding: Binding) -> str:
+    """The last part of a binding's path: its routing key, and a digest of its arguments."""
+    key = quote(binding.routing_key, safe="") or "~"
+    return f"{key}~{binding.arguments}" if binding.arguments else key
+
+
+def binding(vhost: VHost, found: Binding, arguments: Shape) -> Shape:
+    return {
+        "source": plain(found.source),
+        "vhost": vhost.name,
+        "destination": plain(found.destination.name),
+        "destination_type": found.destination.kind,
+        "routing_key": plain(found.routing_key),
+        "arguments": plain(arguments),
+        "properties_key": properties_key(found),
+    }
+
+
+def bindings(vhost: VHost) -> list[tuple[Binding, Shape]]:
+    """All bindings, those of the default exchange to each queue first."""
+    default: list[tuple[Binding, Shape]] = [
+        (Binding("", Destination(QUEUE, name), name, ""), {})
+        for name, queue in vhost.queues.items()
+        if queue.owner is None
+    ]
+    made = [each for found in vhost.exchanges.values() for each in found.bindings.items()]
+    return [*default, *made]
+
+
+def connection(server: Server, session: Session) -> Shape:
+    host, _, port = session.peer.rpartition(":")
+    client = plain(session.connection.client or {})
+    return {
+        "name": session.peer,
+        "node": node_name(server),
+        "type": "network",
+        "protocol": "AMQP 0-9-1",
+        "user": session.user,
+        "vhost": session.vhost_name,
+        "state": session.state,
+        "peer_host": host,
+        "peer_port": int(port) if port.isdigit() else 0,
+        "channels": session.channel_count,
+        "channel_max": session.connection.channel_max,
+        "frame_max": session.connection.frame_max,
+        "timeout": session.connection.heartbeat,
+        "recv_oct": session.received,
+        "send_oct": session.sent,
+        "client_properties": client,
+        "user_provided_name": client.get("connection_name", ""),
+    }
+
+
+def channel(server: Server, session: Session, found: Channel) -> Shape:
+    return {
+        "name": f"{session.peer} ({found.number})",
+        "node": node_name(server),
+        "number": found.number,
+        "user": session.user,
+        "vhost": session.vhost_name,
+        "confirm": found.confirms is not None,
+        "transactional": False,
+        "prefetch_count": found.prefetch,
+        "global_prefetch_count": found.global_prefetch,
+        "messages_unacknowledged": found.unacked,
+        "connection_details": {"name": session.peer},
+    }
+
+
+def consumer(vhost: VHost, queue: Queue, found: Consumer) -> Shape:
+    session = found.channel.session
+    return {
+        "consumer_tag": plain(found.tag),
+        "ack_required": not found.no_ack,
+        "exclusive": found.exclusive,
+        "prefetch_count": found.prefetch,
+        "arguments": {},
+        "active": True,
+        "queue": {"name": plain(queue.name), "vhost": vhost.name},
+        "channel_details": {
+            "name": f"{session.peer} ({found.channel.number})",
+            "number": found.channel.number,
+            "connection_name": session.peer,
+            "user": session.user,
+        },
+    }
+
+
+def properties(message: Message) -> Shape:
+    """The properties that are set, by RabbitMQ's names."""
+    decoded = message.decoded
+    values = ((name, getattr(decoded, name)) for name in PROPERTY_NAMES)
+    return {name: plain(value) for name, value in values if value is not None}
+
+
+def payload(body: bytes, encoding: str, truncate: int | None) -> Shape:
+    shown = body if truncate is None else body[:truncate]
+    text: str | None = None
+    if encoding == "auto":
+        try:
+            text = shown.decode()
+        except UnicodeDecodeError:
+            text = None
+    if text is None:
+        raw = base64.b64encode(shown).decode()
+        return {"payload": raw, "payload_encoding": "base64", "payload_bytes": len(body)}
+    return {"payload": text, "payload_encoding": "string", "payload_bytes": len(body)}
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
