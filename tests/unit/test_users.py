@@ -42,6 +42,17 @@ def test_a_user_is_added_changed_and_deleted(node):
     assert users.permissions(vhost="/") == {"guest": EVERYTHING}
 
 
+def test_a_password_that_was_right_is_wrong_when_it_was_changed(node):
+    node.users.add("ann", "one")
+    for _ in range(2):  # the second time it is remembered
+        assert node.users.may_enter("ann", "one", is_local=False)
+        assert not node.users.may_enter("ann", "two", is_local=False)
+    node.users.change_password("ann", "two")
+    assert not node.users.may_enter("ann", "one", is_local=False)
+    node.users.delete("ann")
+    assert not node.users.may_enter("ann", "two", is_local=False)
+
+
 def test_guest_comes_from_this_machine_only(node):
     assert node.users.may_enter("guest", "guest", is_local=True)
     assert not node.users.may_enter("guest", "guest", is_local=False)
