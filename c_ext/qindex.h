@@ -148,6 +148,32 @@ int qi_store_publish(qi_store *store, qi_queue **queues, uint32_t count, const v
                      uint32_t headers_size, const void *body, uint32_t body_size, uint32_t flags,
                      uint64_t expiry_us, uint64_t due_us, uint64_t *req_ids);
 
+/* One change of a transaction. A publish takes the fields of the message; a move takes headers only
+ * if it has some: then they are in the place of the message's own. `delivery` as in qi_ack; a move
+ * with 0 takes a message that nobody has. */
+typedef struct {
+    int kind;
+    qi_queue *queue; /* that it goes to, or is in */
+    qi_queue *to;    /* of a move */
+    const void *headers, *body;
+    uint64_t body_size;
+    uint32_t headers_size, flags;
+    uint64_t expiry_us, due_us, lease_us;
+    uint64_t req_id; /* ack, move: of the message; behind a publish or move the new one */
+    uint64_t delivery;
+} qi_change;
+enum {
+    QI_CHANGE_PUBLISH = 0,
+    QI_CHANGE_ACK = 1,
+    QI_CHANGE_MOVE = 2,
+    QI_MOVE_FOR_EVER = 1, /* flag of a move: the message expires no more */
+};
+/* All of the changes or, after an error, none; after any crash, too. In stores of format 2. With
+ * `confirm` it survives a power cut when this returns. QI_E_OUTCOME: all of it is there, and nobody
+ * knows whether it is durable. *failed: the change that an error is about; else `count`. */
+int qi_transaction(qi_store *store, qi_change *changes, uint32_t count, bool confirm,
+                   uint32_t *failed);
+
 /* `directory` is 32 hex digits that stand for the name */
 int qi_queue_open(qi_store *store, const char *name, size_t name_size, const char *directory,
                   bool create, qi_queue **queue);

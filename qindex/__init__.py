@@ -50,6 +50,7 @@ from qindex.opening import open
 from qindex.queue import Queue
 from qindex.rules import Settings
 from qindex.store import Store
+from qindex.transaction import Transaction
 
 if TYPE_CHECKING:
     from qindex.compat.diskqueue import DiskQueue
@@ -96,6 +97,7 @@ __all__ = [
     "StoreMissing",
     "StoreNested",
     "StoreStats",
+    "Transaction",
     "UnknownMessage",
     "open",
 ]

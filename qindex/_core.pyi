@@ -157,6 +157,13 @@ class _Lib:
         req_ids: _C,
         /,
     ) -> int: ...
+    QI_CHANGE_PUBLISH: int = 0
+    QI_CHANGE_ACK: int = 1
+    QI_CHANGE_MOVE: int = 2
+    QI_MOVE_FOR_EVER: int = 1
+    def qi_transaction(
+        self, store: _C, changes: _C, count: int, confirm: bool, failed: _C, /
+    ) -> int: ...
     def qi_queue_open(
         self,
         store: _C,

@@ -33,6 +33,7 @@ import qindex.opening
 from qindex.aio_consumer import Consumer
 from qindex.aio_queue import Queue
 from qindex.aio_store import Store
+from qindex.aio_transaction import Transaction
 from qindex.handle import Disk
 from qindex.options import (
     EMBED_BELOW,
@@ -48,7 +49,7 @@ from qindex.options import (
 if TYPE_CHECKING:
     from qindex.compat.diskqueue_aio import DiskQueue
 
-__all__ = ["Consumer", "DiskQueue", "Queue", "Store", "open"]
+__all__ = ["Consumer", "DiskQueue", "Queue", "Store", "Transaction", "open"]
 
 MAX_UNCONFIRMED: Final = 16 * 1024 * 1024  # bytes
 

@@ -17,6 +17,7 @@ from qindex._core import ffi, lib
 from qindex.aio_consumer import Consumer
 from qindex.aio_line import Line
 from qindex.aio_queue import Queue
+from qindex.aio_transaction import Transaction
 from qindex.arguments import Buffer, Moment, Seconds, boolean, several
 from qindex.data import Data
 from qindex.errors import QindexError, StoreClosed, raise_error
@@ -250,6 +251,26 @@ class Store:
         names = names_of(queues)
         found = [(await self.queue(name, create=create))._queue for name in names]
         return Consumer(self, Held(found, fair, prefetch, lease))
+
+    def transaction(self, *, confirm: bool = False) -> Transaction:
+        """Publish, ack and move in any queues: all of it or nothing. See Store.transaction().
+
+        ``async with store.transaction() as t:``. The methods of `t` are not awaited.
+        """
+        return Transaction(self._store, self._run, confirm=confirm)
+
+    async def move(
+        self,
+        messages: Message | int | str | Iterable[Message | int | str],
+        *,
+        to: str,
+        headers: Mapping[str, Any] | None = None,
+        queue: str | None = None,
+        confirm: bool = False,
+    ) -> list[int]:
+        """Move messages to another queue of the store: all or none. See Store.move()."""
+        options = {"to": to, "headers": headers, "queue": queue, "confirm": confirm}
+        return await self._run(self._store.move, messages, **options)
 
     async def ack(self, message: Message | str) -> None:
         """Settle a delivered message of any queue of this store; see Queue.ack()."""

@@ -29,12 +29,13 @@ from qindex.options import SyncPolicy
 from qindex.queue import Queue
 from qindex.rules import Changes, Overflow
 from qindex.store_log import StoreLog, finding_at
+from qindex.transaction import Transactions
 from qindex.waiting import Wait
 
 COMPACT_PERCENT: Final = 20  # compact() copies files of which at least this share is garbage
 
 
-class Store(Closing, AnyQueue, Consuming, Copied, FanOut):
+class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Transactions):
     """An open store: made by qindex.open(), closed by close() or at the end of a `with` block.
 
     Any number of threads may use it. One process at a time may have a store open for writing; a

@@ -181,4 +181,29 @@ EXPLORED = [
         " 2500; reopen; publish a 1500; publish b 4000; reopen; publish a 3000; publish b 3000;"
         " reopen; publish a 2000; publish b 2500; reopen",
     ),
+    Explored(
+        "A queue took part in a transaction although its journal had just begun and its header was"
+        " not durable: a power cut took the journal, and a confirmed part of the transaction with"
+        " it.",
+        "part_of_unsure_journal",
+        "seed=7 mapping=1 segment=16 journal=12 bytes=9000 embed=64 file=4096 format=2"
+        " few=3 log=20000; create a; create b; publish a 20; publish a 20; publish a 20;"
+        " publish a 20; publish a 20; publish a 20; publish a 20; publish a 20; publish a"
+        " 20; publish a 20; publish a 20; publish a 20; publish a 20; publish a 20;"
+        " transact a x1 40; cut 5; publish a 20",
+    ),
+    Explored(
+        "Two logs were removed when a catalog had what they said. A power cut brought back the"
+        " older one alone, and what it said of a mapping was taken on top of the catalog, which"
+        " knew better.",
+        "old_data_taken_again",
+        "seed=5653751148059074118 mapping=1 segment=8 journal=24 bytes=9000 embed=64"
+        " file=2048 history=0 files=14 format=2 few=1 log=8800; publish a 30 +el;"
+        " ack_many a x9 212; publish a 54 +r; ack_many a x9 424; sync a; get_many a x7;"
+        " flush a; data a x6 3497 +tez; flush a; flush a; ack a 967; ack a 258; publish a"
+        " 35 +r; transact a x3 169 +p; get_many a x8; ack_many a x9 354; ack a 378; data"
+        " a x5 598; sync a; nack a x1 324 +d; ack a 303; data a x7 46 +t; fail 870;"
+        " publish a 38 +hp; reject a x8 465; get_many a x4; ack a 299; publish a 54 +rp;"
+        " transact a x6 135 +r; tick",
+    ),
 ]

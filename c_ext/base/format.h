@@ -47,9 +47,10 @@ enum qi_frame_type {
 /* Kinds of extended frames. Who does not know one below QI_KIND_SKIPPED must not go on. */
 #define QI_KIND_SIZE 2u
 enum qi_extended_kind {
-    QI_KIND_COPY = 1,   /* commit log: bytes of a journal */
-    QI_KIND_DELETE = 3, /* commit log: a queue is no more */
-    QI_KIND_DATA = 4,   /* commit log, catalog: keys get values, or go */
+    QI_KIND_COPY = 1,        /* commit log: bytes of a journal */
+    QI_KIND_DELETE = 3,      /* commit log: a queue is no more */
+    QI_KIND_DATA = 4,        /* commit log, catalog: keys get values, or go */
+    QI_KIND_TRANSACTION = 5, /* commit log: what several journals have, all of it or nothing */
     QI_KIND_SKIPPED = 0x8000,
 };
 /* COPY payload behind its kind: identity of the queue, epoch, offset in the journal, the bytes. */
@@ -57,6 +58,8 @@ enum qi_extended_kind {
 #define QI_COPY_EPOCH    18u
 #define QI_COPY_OFFSET   26u
 #define QI_COPY_BYTES    34u
+/* TRANSACTION payload behind its kind: parts, each a size 4 and the payload of a COPY. */
+#define QI_PART_SIZE     4u
 #define QI_COMMITS_MAGIC "QICOMM\r\n"
 #define QI_CATALOG_MAGIC "QICATA\r\n"
 #define QI_LH_CATALOG    48u /* of a log's header: the number of the catalog that was there then */

@@ -106,6 +106,14 @@ int qi_commits_room(struct qi_commits *commits, uint32_t copies, uint64_t bytes,
 
 /* ---- append and sync ---- */
 
+uint8_t *qi_put_copy(uint8_t *at, const uint8_t *identity, uint64_t epoch, uint64_t offset) {
+    qi_put16(at, QI_KIND_COPY);
+    memcpy(at + QI_COPY_IDENTITY, identity, QI_IDENTITY_SIZE);
+    qi_put64(at + QI_COPY_EPOCH, epoch);
+    qi_put64(at + QI_COPY_OFFSET, offset);
+    return at + QI_COPY_BYTES;
+}
+
 int qi_commits_append(struct qi_commits *commits, const uint8_t *identity, uint64_t epoch,
                       uint64_t offset, const uint8_t *bytes, uint32_t size) {
     struct qi_journal *journal = &commits->newest->journal;
@@ -113,11 +121,7 @@ int qi_commits_append(struct qi_commits *commits, const uint8_t *identity, uint6
     int error = qi_journal_room(journal, QI_COPY_BYTES + (uint64_t)size, false, &at);
     if (error)
         return error == -EFBIG ? -ENOSPC : error;
-    qi_put16(at, QI_KIND_COPY);
-    memcpy(at + QI_COPY_IDENTITY, identity, QI_IDENTITY_SIZE);
-    qi_put64(at + QI_COPY_EPOCH, epoch);
-    qi_put64(at + QI_COPY_OFFSET, offset);
-    memcpy(at + QI_COPY_BYTES, bytes, size);
+    memcpy(qi_put_copy(at, identity, epoch, offset), bytes, size);
     error = qi_journal_append(journal, QI_FRAME_EXTENDED, QI_COPY_BYTES + size);
     commits->end = commits->before + journal->tail;
     return error;
@@ -137,6 +141,18 @@ int qi_commits_record(struct qi_commits *commits, uint32_t kind, const uint8_t *
         memcpy(at + QI_DATA_ENTRIES, bytes, size);
     error = qi_journal_append(journal, QI_FRAME_EXTENDED, length);
     commits->newest->records += !error;
+    commits->end = commits->before + journal->tail;
+    return error;
+}
+
+int qi_commits_transaction_room(struct qi_commits *commits, uint64_t payload, bool urgent,
+                                uint8_t **at) {
+    return qi_journal_room(&commits->newest->journal, payload, urgent, at);
+}
+
+int qi_commits_transaction(struct qi_commits *commits, uint32_t payload) {
+    struct qi_journal *journal = &commits->newest->journal;
+    int error = qi_journal_append(journal, QI_FRAME_EXTENDED, payload);
     commits->end = commits->before + journal->tail;
     return error;
 }

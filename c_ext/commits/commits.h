@@ -95,6 +95,7 @@ struct qi_copy {
     struct qi_commit_log *log;
     uint64_t at; /* of its frame in the log */
     uint64_t epoch, offset;
+    uint32_t length, bytes; /* of that frame's payload; where in it what the COPY is of begins */
     uint32_t size;
     uint32_t next; /* of the same queue: index + 1; 0: it is the last one */
 };
@@ -104,6 +105,17 @@ struct qi_copied {
     uint8_t identity[QI_IDENTITY_SIZE];
     uint32_t first, last;         /* index + 1 */
     struct qi_commit_log *oldest; /* NULL: nothing here, or the queue was recovered */
+};
+
+/* A frame of a transaction that stands in a journal without its header. It gets that when the
+ * TRANSACTION is durable (durable/parts.c). */
+struct qi_part {
+    struct qi_part *next;         /* in the order of their transactions */
+    struct qi_queue *queue;       /* NULL: it was deleted meanwhile */
+    uint64_t epoch, at;           /* of the journal; of the frame in it */
+    uint64_t tail, lsn, reserved; /* behind it */
+    uint64_t end;                 /* of the TRANSACTION, as commits->end */
+    uint8_t header[QI_FRAME_HEADER];
 };
 
 struct qi_commits {
@@ -127,6 +139,8 @@ struct qi_commits {
     uint32_t copied_count, copied_room;
 
     struct qi_data data;
+    struct qi_part *first_part, *last_part; /* that have no header yet */
+
     uint64_t before;  /* bytes of the logs before the newest one */
     uint64_t end;     /* of the last frame that was appended in this session, MARKs not counted */
     uint64_t catalog; /* the file has what the logs before this one say; 0: there is none */
@@ -141,6 +155,9 @@ struct qi_commits {
  * Findings are reported. Cost: reads all logs. 0, or the error. */
 int qi_commits_open(struct qi_store *store);
 void qi_commits_close(struct qi_store *store);
+
+/* ---- copies.c ---- */
+
 /* What puts bytes where they belong: into a file, or into memory. 0 or -errno. */
 typedef int (*qi_put_fn)(void *context, const uint8_t *bytes, uint64_t size, uint64_t offset);
 /* Puts the bytes of all COPYs of a journal, in their order. 0, or the error. */
@@ -177,6 +194,13 @@ int qi_commits_append(struct qi_commits *commits, const uint8_t *identity, uint6
  * There is room. An `urgent` one may use the space that publishes leave free. 0 or -errno. */
 int qi_commits_record(struct qi_commits *commits, uint32_t kind, const uint8_t *identity,
                       const uint8_t *bytes, uint32_t size, bool urgent);
+/* Room for a TRANSACTION with that payload in the newest log, which fits; where it goes. Nothing is
+ * there before it is appended. 0 or -errno. */
+int qi_commits_transaction_room(struct qi_commits *commits, uint64_t payload, bool urgent,
+                                uint8_t **at);
+int qi_commits_transaction(struct qi_commits *commits, uint32_t payload);
+/* Writes the head of a COPY, behind which its bytes go: where. */
+uint8_t *qi_put_copy(uint8_t *at, const uint8_t *identity, uint64_t epoch, uint64_t offset);
 /* How much of what was appended to all logs in this session is durable, to be compared with
  * commits->end. */
 uint64_t qi_commits_durable(const struct qi_commits *commits);

@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "commits/commits.h"
+
 #define QI_LOG_MORE (UINT64_C(1) << 20) /* address space behind the size at which a log is full */
 
 struct qi_log_name {
@@ -16,5 +18,12 @@ static inline struct qi_log_name qi_log_name(uint64_t number) {
     snprintf(name.text, sizeof name.text, "%llu.log", (unsigned long long)number);
     return name;
 }
+
+/* A frame of that kind must not be passed over: QI_E_NEWER. */
+int qi_refuse_kind(const struct qi_commit_log *log, const char *what, uint32_t kind);
+/* Notes what a COPY or TRANSACTION has of queues. 0, QI_EMPTY: the frame is another one; or the
+ * error. */
+int qi_copies_take(struct qi_commits *commits, struct qi_commit_log *log,
+                   const struct qi_frame *frame);
 
 #endif

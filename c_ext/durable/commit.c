@@ -37,12 +37,11 @@ static bool takes_part(const struct qi_covered *covered) {
         queue->lsn_synced >= covered->lsn)
         return false;
     const struct qi_journal *journal = qi_current(queue);
-    if (covered->tail - journal->synced > COPY_MAX)
+    if (covered->tail > qi_journal_logged(journal) + COPY_MAX)
         return false;
     if (QI_BUG(copy_of_unsure_journal))
         return true;
-    return !queue->old_unsynced && !queue->dir_unsynced && !queue->syncing &&
-           journal->settled > QI_JOURNAL_START;
+    return qi_files_are_sure(queue) && !queue->syncing;
 }
 
 static bool is_no_room(int error) {
@@ -62,6 +61,8 @@ static int sync_log(struct qi_store *store, uint64_t now) {
     qi_relock(store);
     if (!error)
         error = qi_commits_sync_end(store->commits, &sync);
+    if (!error && store->commits->first_part)
+        return (error = qi_parts_give(store, now)) ? qi_store_fail(store, error) : 0;
     return error ? qi_store_fail(store, qi_fail_disk(error, "cannot sync the commit log", "")) : 0;
 }
 
@@ -82,7 +83,8 @@ static int find_room(struct qi_store *store, const struct qi_covered *covered, u
     for (uint32_t i = 0; i < count; i++) {
         if (!takes_part(&covered[i]))
             continue;
-        bytes += covered[i].tail - qi_current(covered[i].queue)->synced;
+        uint64_t from = qi_journal_logged(qi_current(covered[i].queue));
+        bytes += covered[i].tail > from ? covered[i].tail - from : 0;
         copies++;
     }
     if (!qi_is_group(store, copies))
@@ -108,17 +110,21 @@ static int append_copy(struct qi_covered *covered) {
         error = qi_files_warm(queue, qi_current(queue));
     if (error)
         return error;
-    const struct qi_journal *journal = qi_current(queue);
-    uint64_t from = journal->synced;
-    error = qi_commits_append(commits, queue->identity, queue->epoch, from,
-                              journal->tape.memory + from, (uint32_t)(covered->tail - from));
+    struct qi_journal *journal = qi_current(queue);
+    uint64_t from = qi_journal_logged(journal);
+    if (covered->tail > from) /* else a transaction has all of it */
+        error = qi_commits_append(commits, queue->identity, queue->epoch, from,
+                                  journal->tape.memory + from, (uint32_t)(covered->tail - from));
     if (is_no_room(error))
         return 0;
     if (error)
         return qi_store_fail(queue->store,
                              qi_fail_disk(error, "cannot append to the commit log", ""));
     qi_commits_need(commits, queue);
-    queue->lsn_logged = covered->lsn;
+    if (covered->tail > journal->copied)
+        journal->copied = covered->tail;
+    if (queue->lsn_logged < covered->lsn)
+        queue->lsn_logged = covered->lsn;
     covered->logged = true;
     return 0;
 }

@@ -124,6 +124,28 @@ int qi_data_delete(struct qi_store *store, const uint8_t *identity);
  * lock up. */
 int qi_catalog_run(struct qi_store *store);
 
+/* ---- parts ---- */
+
+/* What a transaction has of one queue (parts.c). All functions keep the lock, but for
+ * qi_parts_prepare. */
+
+/* Its frame could be appended now, to each of them; they are in use. */
+bool qi_parts_prepared(struct qi_queue **queues, uint32_t count);
+/* Sees to it, by syncs of their own; look again. 0 or the error. Gives the lock up. */
+int qi_parts_prepare(struct qi_store *store, struct qi_queue **queues, uint32_t count);
+/* Bytes of a part with so many bytes of records. The journal's files are open, and what it has is
+ * in memory (qi_files_warm). */
+uint64_t qi_part_size(const struct qi_queue *queue, uint64_t records);
+/* Writes it, but for the records: where these go. Then the frame gets its checksum. */
+uint8_t *qi_part_begin(struct qi_queue *queue, uint8_t *at, uint64_t records);
+void qi_part_seal(struct qi_queue *queue, uint8_t *records, uint32_t size);
+/* The TRANSACTION was appended: the frame goes to its journal, without its header, and `part` joins
+ * those that have none. There is room. 0 or -errno; the transaction is there in any case. */
+int qi_part_put(struct qi_queue *queue, const uint8_t *records, uint32_t size,
+                struct qi_part *part);
+/* The queue was deleted. */
+void qi_parts_forget(struct qi_queue *queue);
+
 /* ---- state ---- */
 
 /* Bytes of a closed journal that deliveries and acks will need. */

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "durable/durable.h"
+#include "journal/journal.h"
 
 struct qi_fields;
 struct qi_file_use;
@@ -122,6 +123,27 @@ uint64_t qi_newest_log(const struct qi_store *store);
 /* A sync of the queue's own files that began when that log was the newest has covered all below
  * `lsn`. */
 void qi_note_settled(struct qi_queue *queue, uint64_t lsn, uint64_t log);
+
+/* ---- sync ---- */
+
+/* No power cut takes the journals as files: their names, headers and MANIFEST are durable. */
+static inline bool qi_files_are_sure(const struct qi_queue *queue) {
+    return !queue->old_unsynced && !queue->dir_unsynced &&
+           queue->journals[queue->epoch & 1].settled > QI_JOURNAL_START;
+}
+/* Makes them so. 0 or the error. Gives the lock up. */
+int qi_sync_files(struct qi_queue *queue);
+
+/* ---- parts ---- */
+
+/* Behind a sync of the log: what it covered gets its headers. 0 or the error. */
+int qi_parts_give(struct qi_store *store, uint64_t now);
+/* Where the log ends with the last of those of the queue that have none. */
+uint64_t qi_parts_end(const struct qi_queue *queue);
+/* The journal of the epoch before has one. */
+bool qi_parts_of_old(const struct qi_queue *queue);
+/* Up to there a sync of the current journal's own file may claim it. */
+uint64_t qi_parts_sure(const struct qi_queue *queue);
 
 /* ---- history ---- */
 

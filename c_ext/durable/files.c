@@ -169,7 +169,8 @@ void qi_files_park(struct qi_queue *queue) {
 
 /* Nobody uses the files without the lock. */
 static bool may_park(const struct qi_queue *queue, const struct qi_queue *keep) {
-    return queue != keep && !queue->flushing && !queue->syncing && !queue->recovering;
+    return queue != keep && !queue->flushing && !queue->syncing && !queue->recovering &&
+           !queue->pinned && !queue->parts;
 }
 
 static struct qi_queue *oldest_of(const struct qi_store *store, const struct qi_queue *keep) {

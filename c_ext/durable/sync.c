@@ -94,7 +94,8 @@ static int sync_once(struct qi_queue *queue) {
         return error;
     queue->syncing = true;
     struct qi_journal *journal = qi_current(queue);
-    uint64_t upto = qi_lsn(queue), epoch = queue->epoch, now = qi_wall_us(store);
+    uint64_t tail = qi_parts_sure(queue);
+    uint64_t upto = queue->lsn_base + tail, epoch = queue->epoch, now = qi_wall_us(store);
     uint64_t reserved = queue->reserved, log = qi_newest_log(store);
     qi_age_note(queue);
     struct sync sync = {.disk = store->disk,
@@ -102,7 +103,7 @@ static int sync_once(struct qi_queue *queue) {
                         .old = queue->old_unsynced ? qi_previous(queue) : NULL,
                         .dir = queue->dir_unsynced ? queue->dir : -1,
                         .from = journal->settled,
-                        .tail = journal->tail,
+                        .tail = tail,
                         .end = journal->tape.allocated,
                         .identity = queue->identity};
     qi_tape_unready(&journal->tape, journal->tail); /* see sync_files */
@@ -145,6 +146,7 @@ static int sync_once(struct qi_queue *queue) {
  * `log`. */
 static int sync_until(struct qi_queue *queue, uint64_t lsn, uint64_t log) {
     struct qi_store *store = queue->store;
+    bool log_synced = false;
     while (queue->lsn_synced < lsn || (queue->needs && queue->needs->journal.epoch < log)) {
         if (store->failed)
             return qi_fail(
@@ -154,7 +156,12 @@ static int sync_until(struct qi_queue *queue, uint64_t lsn, uint64_t log) {
             pthread_cond_wait(&store->changed, &store->lock);
             continue;
         }
-        int error = sync_once(queue);
+        /* What has no header yet gets it: then more is durable. Where transactions come all the
+         * time, what is in front of the first is synced behind that. */
+        bool log_first = queue->parts && (!log_synced || qi_parts_of_old(queue)) &&
+                         !QI_BUG(frame_without_header_synced);
+        int error = log_first ? qi_log_sync_to(store, qi_parts_end(queue)) : sync_once(queue);
+        log_synced = log_first;
         if (error)
             return error == QI_E_IO
                        ? qi_fail(QI_E_OUTCOME, "%s; nobody knows whether this is durable",
@@ -166,6 +173,16 @@ static int sync_until(struct qi_queue *queue, uint64_t lsn, uint64_t log) {
 
 int qi_sync_to(struct qi_queue *queue, uint64_t lsn) {
     return sync_until(queue, lsn, 0);
+}
+
+/* Its own files, and their names, also if a commit log has all that they have. */
+int qi_sync_files(struct qi_queue *queue) {
+    int error = qi_sync_to(queue, qi_lsn(queue));
+    while (!error && queue->syncing)
+        pthread_cond_wait(&queue->store->changed, &queue->store->lock);
+    if (!error)
+        error = qi_store_usable(queue->store, true);
+    return error || qi_files_are_sure(queue) ? error : sync_once(queue);
 }
 
 int qi_settle(struct qi_queue *queue, uint64_t number) {
@@ -214,6 +231,10 @@ static uint32_t collect(struct qi_store *store, struct qi_covered *covered) {
 }
 
 static int sync_dirty(struct qi_store *store, const bool *give_up) {
+    const struct qi_part *part = store->commits ? store->commits->last_part : NULL;
+    int synced = part ? qi_log_sync_to(store, part->end) : 0; /* fewer are dirty then */
+    if (synced)
+        return synced;
     qi_commit_wait(store);
     uint32_t count = collect(store, NULL);
     if (count == 0)

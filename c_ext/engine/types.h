@@ -280,6 +280,9 @@ struct qi_queue {
     struct qi_commit_log
         *needs;          /* the oldest log with bytes that its own files may lack; NULL: none */
     uint64_t lsn_logged; /* the end of its last COPY */
+    uint64_t bodies_end; /* what messages.written was behind the last body that a record names */
+    uint32_t parts;      /* frames of transactions that have no header yet (durable/parts.c) */
+    uint32_t pinned;     /* calls that are about to append: its files stay open */
     bool old_unsynced;   /* the journal of the epoch before is not durable yet */
     bool dir_unsynced;   /* a name in the directory is not durable yet */
     bool next_is_stale;  /* the other journal may hold frames of an epoch that is yet to come */

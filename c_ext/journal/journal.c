@@ -54,6 +54,7 @@ void qi_journal_use(struct qi_journal *journal, const uint8_t *identity, uint64_
     journal->tail = QI_JOURNAL_START;
     journal->synced = 0;
     journal->settled = 0;
+    journal->copied = 0;
     journal->covered = 0;
     journal->marked = 0;
     journal->drain_room = 0;

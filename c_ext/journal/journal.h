@@ -35,10 +35,12 @@ struct qi_journal {
     struct qi_tape tape; /* file == -1: closed */
     uint64_t epoch;
     uint32_t seed;
-    uint32_t version;      /* of the format that it was begun in, as its header says */
-    uint64_t tail;         /* offset of the next frame */
-    uint64_t synced;       /* bytes below this are durable, in this file or in a commit log */
-    uint64_t settled;      /* bytes below this are durable in this file */
+    uint32_t version; /* of the format that it was begun in, as its header says */
+    uint64_t tail;    /* offset of the next frame */
+    uint64_t synced;  /* bytes below this are durable, in this file or in a commit log */
+    uint64_t settled; /* bytes below this are durable in this file */
+    uint64_t
+        copied; /* bytes below this a commit log has, too; with its next sync they are durable */
     uint64_t covered;      /* a commit log has bytes up to here, as of the recovery; 0: none */
     uint64_t marked;       /* what the last MARK said */
     uint64_t mark_time_us; /* wall clock of the sync that `synced` comes from */
@@ -48,6 +50,11 @@ struct qi_journal {
     bool cold;             /* its file was opened again: what is in it was not loaded since */
     bool unproven; /* its file was closed, with bytes that were not synced (durable/files.c) */
 };
+
+/* Bytes below that are durable, or will be with the next sync of the commit log. */
+static inline uint64_t qi_journal_logged(const struct qi_journal *journal) {
+    return journal->copied > journal->synced ? journal->copied : journal->synced;
+}
 
 const char *qi_journal_name(uint64_t epoch);
 

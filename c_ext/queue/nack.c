@@ -77,18 +77,21 @@ int64_t qi_touch(struct qi_queue *queue, uint64_t req_id, uint64_t delivery, uin
     return error;
 }
 
-/* A message that nobody has. */
+int qi_find_waiting(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
+                    uint32_t *slot) {
+    int error = qi_find_live(queue, req_id, segment, slot);
+    if (!error && qi_bit(qi_slots_of((*segment)->hot, *slot)->out, *slot))
+        error = qi_fail(QI_E_DELIVERED, "message %llu is delivered: who has it may ack or nack it",
+                        (unsigned long long)req_id);
+    return error;
+}
+
 static int find_waiting(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
                         uint32_t *slot) {
     int error = qi_queue_ready(queue, true);
     if (!error)
         error = qi_make_event_room(queue, QI_TIME_RECORD);
-    if (!error)
-        error = qi_find_live(queue, req_id, segment, slot);
-    if (!error && qi_bit(qi_slots_of((*segment)->hot, *slot)->out, *slot))
-        error = qi_fail(QI_E_DELIVERED, "message %llu is delivered: who has it may ack or nack it",
-                        (unsigned long long)req_id);
-    return error;
+    return error ? error : qi_find_waiting(queue, req_id, segment, slot);
 }
 
 /* A dead letter, or one that was taken back from them and nobody has had since. */

@@ -130,6 +130,7 @@ static inline void mark_published(struct qi_queue *queue, struct qi_segment *seg
     fields.embedded = publish->id.stamp ? 0 : publish->headers_size + publish->body_size;
     qi_put_msg_id(fields.msg_id, publish->id);
     if (publish->id.stamp) {
+        queue->bodies_end = queue->store->messages.written;
         qi_set_bit(&qi_slots_of(segment->hot, slot)->stored, slot);
         int error = qi_segment_use(segment->hot, publish->id.file, 1, qi_stored_bytes(publish->id));
         if (error) /* it is published; but nothing may be freed by what the memory says */
@@ -176,6 +177,20 @@ static inline void advance(struct qi_queue *queue, struct qi_lane *lane, uint32_
     lane->next += count;
     if (qi_count_of(lane->next) > queue->highest)
         queue->highest = qi_count_of(lane->next);
+}
+
+uint8_t *qi_put_publish(const struct qi_queue *queue, uint8_t *at, uint64_t req_id,
+                        const struct qi_new_message *publish) {
+    return put_publish(queue, at, req_id, publish);
+}
+
+void qi_mark_published(struct qi_queue *queue, uint64_t req_id, uint64_t offset,
+                       const struct qi_new_message *publish) {
+    struct qi_segment *segment = qi_segment_with(queue, req_id);
+    mark_published(queue, segment, qi_slot_of(queue, req_id), offset, publish);
+    if (qi_count_of(req_id) >= queue->highest)
+        queue->highest = qi_count_of(req_id) + 1;
+    announce(queue, publish, 1);
 }
 
 /* The record, where there is room for it already. */

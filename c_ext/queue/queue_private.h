@@ -108,6 +108,9 @@ bool qi_find_slot(struct qi_queue *queue, const struct qi_hot *hot, bool ready_o
 /* The same for one that is out; `delivery` as in qi_ack. */
 int qi_find_unacked(struct qi_queue *queue, uint64_t req_id, uint64_t delivery,
                     struct qi_segment **segment, uint32_t *slot);
+/* The same for one that nobody has; else QI_E_DELIVERED. */
+int qi_find_waiting(struct qi_queue *queue, uint64_t req_id, struct qi_segment **segment,
+                    uint32_t *slot);
 /* Events of one kind for `count` ReqIds, as one frame. */
 int qi_append_events(struct qi_queue *queue, enum qi_record_kind kind, const uint64_t *req_ids,
                      uint32_t count);
@@ -266,8 +269,59 @@ int qi_publish_maps(struct qi_queue *queue, const struct qi_new_message *publish
  * reference in the index the lock is never given up, so that nobody sees a body without references
  * and frees it. */
 int qi_publish_body(struct qi_store *store, struct qi_new_message *publish);
+/* For who appends the record itself: writes it, up to the end that it returns; and its bits, when
+ * it stands at that offset of the journal. The maps are there. */
+uint8_t *qi_put_publish(const struct qi_queue *queue, uint8_t *at, uint64_t req_id,
+                        const struct qi_new_message *publish);
+void qi_mark_published(struct qi_queue *queue, uint64_t req_id, uint64_t offset,
+                       const struct qi_new_message *publish);
 /* The record, where there is room for it already: the ReqId, or an error. */
 int64_t qi_append_publish(struct qi_queue *queue, const struct qi_new_message *publish);
+
+/* ---- transaction ---- */
+
+/* What a transaction does in one queue. */
+struct qi_tx_queue {
+    struct qi_queue *queue;
+    struct qi_part *frame;  /* what the journal gets */
+    uint64_t size, payload; /* of its records; of what is published, for its bounds */
+    uint32_t publishes;
+    const struct qi_new_message *one; /* of these */
+    uint8_t *records, *next;          /* in the log */
+    uint64_t offset;                  /* of the records in the journal */
+};
+
+/* A change as it is carried out. */
+struct qi_tx_step {
+    uint32_t from, to;             /* parts; `from` of an ack or move, `to` of a publish or move */
+    struct qi_new_message message; /* of a publish or move */
+    uint32_t deliveries;           /* that a moved message had */
+    uint64_t req_id;               /* that it gets */
+    size_t copied;                 /* where its payload is kept */
+};
+
+struct qi_tx {
+    struct qi_store *store;
+    qi_change *changes;
+    struct qi_tx_step *steps;
+    uint32_t count;
+    struct qi_tx_queue *parts;
+    struct qi_queue **queues; /* the same queues */
+    uint32_t parts_count;
+    uint32_t at; /* the change that is looked at */
+    uint32_t pins;
+    uint8_t *kept; /* payloads of moved messages */
+    size_t kept_size, kept_room;
+};
+
+/* ---- transaction_steps ---- */
+
+/* What each change does, and how much that is for each queue: 0 or the error, which is about the
+ * change tx->at. What moves is read. */
+int qi_tx_measure(struct qi_tx *tx);
+/* Bytes of the records of a publish or move, in the queue that it goes to. */
+uint64_t qi_tx_record_size(const struct qi_tx_step *step);
+int qi_tx_fail_big(const struct qi_tx *tx, uint64_t size);
 
 /* ---- rules ---- */
 

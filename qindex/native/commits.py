@@ -8,6 +8,7 @@ The logs of a tree are read once: only a power cut makes them matter.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -32,11 +33,28 @@ from qindex.words import many
 
 COPY: Final = 1
 RECORDS: Final = (3, 4)  # DELETE and DATA: of mappings, not of journals
+TRANSACTION: Final = 5
 _LOG: Final = re.compile(r"([1-9][0-9]{0,17})\.log")
 _HEADER: Final = Struct(">8sI4x16sQ20xI")  # magic, version, identity of the store, number; a CRC
 _MAGIC: Final = b"QICOMM\r\n"
 _COPY: Final = Struct(">H16sQQ")  # kind, identity of the queue, epoch, offset
+_PART_SIZE: Final = 4  # in front of each part of a TRANSACTION
 _STORE_META: Final = Struct(">8sII16s")
+
+
+def _newer(what: str, where: str) -> CannotReplay:
+    newer = "is one that only a newer version of qindex understands"
+    return CannotReplay(f"{what} of {where} {newer}: use a matching release")
+
+
+def _parts(payload: bytes) -> Iterator[bytes]:
+    """Those of a TRANSACTION: the payload of a COPY each."""
+    at = KIND_BYTES
+    while at < len(payload):
+        size = int.from_bytes(payload[at : at + _PART_SIZE], "big")
+        at += _PART_SIZE
+        yield payload[at : at + size]
+        at += size
 
 
 class Laid(NamedTuple):
@@ -111,14 +129,22 @@ class CommitLogs:
         payload = frames.payload(frame)
         kind = int.from_bytes(payload[:KIND_BYTES], "big")
         if kind == COPY and len(payload) > _COPY.size:
-            _, identity, epoch, offset = _COPY.unpack_from(payload)
-            if offset < FILE_BYTES_MAX:
-                copies = self._copies.setdefault((identity, epoch), [])
-                copies.append((offset, payload[_COPY.size :]))
+            self._take_copy(payload)
+        elif kind == TRANSACTION:
+            for part in _parts(payload):
+                if int.from_bytes(part[:KIND_BYTES], "big") != COPY or len(part) <= _COPY.size:
+                    raise _newer(
+                        f"a transaction with an unknown part at byte {frame.offset}", where
+                    )
+                self._take_copy(part)
         elif kind < SKIPPED and kind not in RECORDS:
-            what = f"a frame of kind {kind} at byte {frame.offset} of {where}"
-            newer = "is one that only a newer version of qindex understands"
-            raise CannotReplay(f"{what} {newer}: use a matching release")
+            raise _newer(f"a frame of kind {kind} at byte {frame.offset}", where)
+
+    def _take_copy(self, payload: bytes) -> None:
+        _, identity, epoch, offset = _COPY.unpack_from(payload)
+        if offset < FILE_BYTES_MAX:
+            copies = self._copies.setdefault((identity, epoch), [])
+            copies.append((offset, payload[_COPY.size :]))
 
     def _identity(self, data: bytes) -> bytes | None:
         """Of the store: the log's header says it, or store.meta."""

@@ -176,6 +176,29 @@ DATA_FRAME = frame(seed(STORE_ID, 0, LOG), DATA_AT, EXTENDED, DATA_PAYLOAD)
 COMMIT_LOG = (twice(LOG_HEADER) + COPY_FRAME + COPY_PAYLOAD + DATA_FRAME + DATA_PAYLOAD).ljust(
     16384, b"\0"
 )
+
+# Behind that a session began, and published by a transaction: the part has its SESSION, too.
+TRANSACTION = 5
+PART_AT = 8192 + len(joined(JOURNAL_FRAMES))
+PART_FRAMES = chain(
+    seed(QUEUE_ID, 0, EPOCH),
+    PART_AT,
+    [
+        ("SESSION", SESSION, struct.pack(">QQ", 2, 0) + lanes(131076)),
+        ("publish", RECORDS, record(0, 4, publish_fields(b"paid"))),
+    ],
+)
+PART = struct.pack(">H", COPY) + QUEUE_ID + struct.pack(">QQ", EPOCH, PART_AT) + joined(PART_FRAMES)
+TRANSACTION_PAYLOAD = struct.pack(">HI", TRANSACTION, len(PART)) + PART
+TRANSACTION_FRAME = frame(
+    seed(STORE_ID, 0, LOG),
+    DATA_AT + len(DATA_FRAME) + len(DATA_PAYLOAD),
+    EXTENDED,
+    TRANSACTION_PAYLOAD,
+)
+COMMIT_LOG_2 = (COMMIT_LOG.rstrip(b"\0") + TRANSACTION_FRAME + TRANSACTION_PAYLOAD).ljust(
+    16384, b"\0"
+)
 STORE_META_2 = with_crc(STORE_META[:8] + struct.pack(">I", 2) + STORE_META[12:-4])
 
 FILES = {
@@ -285,6 +308,17 @@ EXAMPLES = {
         (DATA_PAYLOAD[2:18], "the mapping of the store"),
         (DATA_PAYLOAD[18:24], "size of the key, key"),
         (DATA_PAYLOAD[24:], "size of the value, value"),
+    ],
+    "TRANSACTION": [
+        (TRANSACTION_FRAME[:4], "type and length"),
+        (TRANSACTION_FRAME[4:], "checksum"),
+        (TRANSACTION_PAYLOAD[:2], "kind"),
+        (TRANSACTION_PAYLOAD[2:6], "size of the part"),
+        (PART[:2], "its kind: COPY"),
+        (PART[2:18], "identity of the queue"),
+        (PART[18:34], "epoch, offset in the journal"),
+        (b"".join(PART_FRAMES[0][1:]), "SESSION"),
+        (b"".join(PART_FRAMES[1][1:]), "the frame of the transaction: a publish"),
     ],
     "segment": [
         (SEGMENT_HEADER[:16], "magic, version, entries"),

@@ -10,6 +10,7 @@ import qindex
 
 from .format_encoder import (
     COMMIT_LOG,
+    COMMIT_LOG_2,
     DELAYED,
     DIRECTORY,
     DUE_US,
@@ -145,3 +146,13 @@ def test_the_engine_reads_what_only_the_commit_log_has(store_path, read_only):
         assert not store.check()
         assert store.data.copy() == {b"road": b"north"}
     assert (JOURNAL in journal.read_bytes()) == (not read_only)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_the_transaction_of_the_example_is_there(store_path, read_only):
+    (store_path / "store.meta").write_bytes(twice(STORE_META_2))
+    (store_path / "commits").mkdir()
+    (store_path / "commits/1.log").write_bytes(COMMIT_LOG_2)
+    with qindex.open(store_path, read_only=read_only) as store:
+        assert store.queue(QUEUE, create=False).peek(4).body == b"paid"
+        assert not store.check()

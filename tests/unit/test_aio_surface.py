@@ -22,7 +22,7 @@ PAIRS = [
 ]
 CONTEXT = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__iter__": "__aiter__"}
 DUNDERS = {"__len__", "__bool__", "__contains__", "__repr__", *CONTEXT}
-NOT_AWAITED = {"queue_directory", "__len__", "__bool__", "__contains__", "__repr__"}
+NOT_AWAITED = {"queue_directory", "transaction", "__len__", "__bool__", "__contains__", "__repr__"}
 ONLY_ASYNC = {
     aio.Queue: {"__aiter__"},  # a loop of threads would end with nothing: get(timeout=None)
     aio.Store: set(),

@@ -85,6 +85,7 @@ static void apply(const struct message *message, struct state *state, const stru
 static void log_event(struct model_queue *queue, struct message *message, struct event event) {
     queue->log = grown(queue->log, queue->log_count, &queue->log_room, sizeof *queue->log);
     event.message = (uint32_t)(message - queue->messages);
+    event.transaction = queue->transaction;
     queue->log[queue->log_count++] = event;
     apply(message, &message->now, &event);
     if (event.kind == EVENT_ACK)
@@ -156,6 +157,9 @@ void model_returned(struct model_queue *queue) {
 /* Messages that are over leave the row; the log is empty, so nothing points at them. */
 void model_synced(struct model_queue *queue) {
     uint32_t kept = 0;
+    for (uint32_t i = 0; i < queue->log_count; i++)
+        if (queue->log[i].transaction)
+            queue->confirmed = queue->log[i].transaction;
     for (uint32_t i = 0; i < queue->count; i++) {
         struct message *message = &queue->messages[i];
         message->durable = message->now;
@@ -168,6 +172,7 @@ void model_synced(struct model_queue *queue) {
 
 void model_forget(struct model_queue *queue) {
     queue->count = queue->log_count = queue->returned = queue->given_count = 0;
+    queue->transaction = queue->confirmed = 0;
 }
 
 void model_free(struct model *model) {
@@ -228,8 +233,24 @@ static void accuse(const struct model_queue *queue, const struct seen *const *of
              queue->log_count);
 }
 
+/* The first `applied` events explain it: any number of transactions from the last one among them
+ * on, up to the next one of this queue. True if others may be possible, too. */
+static bool note_cuts(const struct model_queue *queue, uint32_t applied, struct cuts *cuts) {
+    uint32_t least = queue->confirmed, next = 0;
+    for (uint32_t i = 0; i < queue->log_count && !next; i++) {
+        uint32_t transaction = queue->log[i].transaction;
+        if (i < applied && transaction)
+            least = transaction;
+        else if (transaction)
+            next = transaction;
+    }
+    for (uint32_t i = least; i < (next ? next : TRANSACTIONS + 1); i++)
+        cuts->may_be[i] = true;
+    return next != 0;
+}
+
 bool model_allows(const struct model_queue *queue, const struct seen *seen, uint32_t count,
-                  enum ended ended, bool killed, struct verdict *verdict) {
+                  enum ended ended, bool killed, struct cuts *cuts, struct verdict *verdict) {
     const struct seen *stack_of[256];
     struct state stack_states[256];
     bool small = queue->count <= 256;
@@ -248,14 +269,19 @@ bool model_allows(const struct model_queue *queue, const struct seen *seen, uint
         wrong += !explains(message, &states[i], of[i], ended);
     }
     bool allowed = wrong == 0 && (!killed || queue->returned == 0);
-    for (uint32_t i = 0; i < queue->log_count && !allowed; i++) {
+    *cuts = (struct cuts){0};
+    bool go_on = !allowed || note_cuts(queue, 0, cuts);
+    for (uint32_t i = 0; i < queue->log_count && go_on; i++) {
         const struct event *event = &queue->log[i];
         const struct message *message = &queue->messages[event->message];
         struct state *state = &states[event->message];
         wrong -= !explains(message, state, of[event->message], ended);
         apply(message, state, event);
         wrong += !explains(message, state, of[event->message], ended);
-        allowed = wrong == 0 && event->ends_frame && (!killed || i + 1 >= queue->returned);
+        if (wrong == 0 && event->ends_frame && (!killed || i + 1 >= queue->returned)) {
+            allowed = true;
+            go_on = note_cuts(queue, i + 1, cuts);
+        }
     }
     if (!allowed)
         accuse(queue, of, ended, killed, verdict);
@@ -285,5 +311,5 @@ void model_rebase(struct model_queue *queue, const struct seen *seen, uint32_t c
         queue->messages[kept++] = message;
     }
     queue->count = kept;
-    queue->log_count = queue->returned = 0;
+    queue->log_count = queue->returned = queue->transaction = queue->confirmed = 0;
 }

@@ -8,6 +8,9 @@
  * were confirmed, never half a frame, never one without those before it. After a kill: all frames
  * that returned.
  *
+ * Transactions go by a log of all queues: for some number c, all queues have the first c of them
+ * whole, and of the others nothing.
+ *
  * Confirmed publishes, acks that stay, whole batches, order, prefixes, phantoms and counts of
  * deliveries all follow.
  */
@@ -45,6 +48,7 @@ struct event {
     uint32_t message; /* index */
     bool ends_frame;
     uint64_t time;
+    uint32_t transaction; /* its number; 0: it is of none */
 };
 
 struct given { /* of a lane, ids below it may have been given */
@@ -60,9 +64,17 @@ struct model_queue {
     uint32_t count, room;
     struct event *log;
     uint32_t log_count, log_room;
-    uint32_t returned; /* events of calls that have returned: a kill loses none of them */
+    uint32_t transaction; /* events are logged as of this one; 0: of none */
+    uint32_t confirmed;   /* the last transaction before the log */
+    uint32_t returned;    /* events of calls that have returned: a kill loses none of them */
     struct given *given;
     uint32_t given_count, given_room;
+};
+
+#define TRANSACTIONS 128u /* between two opens */
+/* How many transactions may have happened, so that what was seen is explained. */
+struct cuts {
+    bool may_be[TRANSACTIONS + 1];
 };
 
 #define QUEUES 4
@@ -89,7 +101,8 @@ enum ended { UNCLEAN, CLEAN, UNCLEAN_OR_CLEAN }; /* what the next open finds */
 struct model {
     struct model_queue queues[QUEUES];
     struct model_keys keys;
-    uint32_t serial; /* of the next message, or value */
+    uint32_t transactions; /* since the open */
+    uint32_t serial;       /* of the next message, or value */
     enum ended ended;
 };
 
@@ -144,9 +157,9 @@ void keys_rebase(struct model_keys *model, const struct keys *seen);
 void keys_forget(struct model_keys *model, int queue);
 
 /* Is this what `ended` (not UNCLEAN_OR_CLEAN) may leave? `killed`: nothing that returned may be
- * missing. */
+ * missing. Into `cuts`: with how many transactions. */
 bool model_allows(const struct model_queue *queue, const struct seen *seen, uint32_t count,
-                  enum ended ended, bool killed, struct verdict *verdict);
+                  enum ended ended, bool killed, struct cuts *cuts, struct verdict *verdict);
 /* What was seen after an open is durable now (the barrier). */
 void model_rebase(struct model_queue *queue, const struct seen *seen, uint32_t count,
                   enum ended ended);

@@ -58,7 +58,7 @@ uint64_t model_due_us(uint64_t due_us) {
 }
 
 /* As the engine chooses it: the priority, or the minute (nothing here is delayed for an hour). */
-static uint32_t lane_of(const struct player *player, const struct op *op) {
+uint32_t lane_of(const struct player *player, const struct op *op) {
     uint64_t due_us = op_due_us(player, op);
     return due_us ? 512 + (uint32_t)(due_us / 60000000 % 256) : priority_of(op);
 }
@@ -128,14 +128,14 @@ static void describe(struct player *player, const struct op *op, uint32_t size,
     message->expiry_us = op->flags & FLAG_EXPIRES ? player->session.sim->wall_us + 400000 : 0;
 }
 
-static uint32_t engine_flags(const struct op *op) {
+uint32_t engine_flags(const struct op *op) {
     return (op->flags & FLAG_TRANSIENT ? QI_TRANSIENT : 0u) |
            (op->flags & FLAG_REDELIVERED ? QI_REDELIVERED : 0u) |
            priority_of(op) << QI_PRIORITY_SHIFT;
 }
 
-static struct message *foresee(struct player *player, const struct op *op, uint8_t queue,
-                               uint64_t id, uint32_t size, bool last) {
+struct message *foresee(struct player *player, const struct op *op, uint8_t queue, uint64_t id,
+                        uint32_t size, bool last) {
     struct model_queue *model = &player->model.queues[queue];
     bool redelivered = op->flags & FLAG_REDELIVERED, delayed = op->flags & FLAG_DELAY;
     struct message *message =
@@ -151,11 +151,6 @@ static struct message *foresee(struct player *player, const struct op *op, uint8
 static int number_of(const struct player *player, const struct model_queue *queue) {
     return (int)(queue - player->model.queues);
 }
-
-/* What counts for a bound, or shall come. */
-struct load {
-    uint32_t messages, bytes;
-};
 
 static struct load load_of(const struct message *message) {
     return (struct load){1, message->headers_size + message->body_size};
@@ -186,8 +181,7 @@ static void take_off(struct load *here, const struct message *message) {
 }
 
 /* No place for so much, even if all that is ready went. */
-static bool is_full(const struct player *player, const struct model_queue *queue,
-                    struct load more) {
+bool is_full(const struct player *player, const struct model_queue *queue, struct load more) {
     struct load here = load_here(queue);
     for (uint32_t i = 0; i < queue->count; i++)
         if (may_make_place(player, &queue->messages[i]))
@@ -196,7 +190,7 @@ static bool is_full(const struct player *player, const struct model_queue *queue
 }
 
 /* The heads of a full queue go, in one frame. */
-static void foresee_place(struct player *player, struct model_queue *queue, struct load more) {
+void foresee_place(struct player *player, struct model_queue *queue, struct load more) {
     struct load here = load_here(queue);
     while (is_over(player, queue, here, more)) {
         struct message *head = oldest(player, queue);
@@ -209,7 +203,7 @@ static void foresee_place(struct player *player, struct model_queue *queue, stru
     }
 }
 
-static bool is_refused(struct player *player, const char *what, int64_t code) {
+bool is_refused(struct player *player, const char *what, int64_t code) {
     if (code == QI_E_QUEUE_FULL)
         return true;
     return code < 0 ? player_failed(player, what, code)
@@ -440,6 +434,8 @@ static bool play_other(struct player *player, const struct op *op) {
         return play_crash(player, op);
     case OP_DATA:
         return play_data(player, op);
+    case OP_TRANSACT:
+        return play_transact(player, op);
     default:
         return play_sync(player, op);
     }

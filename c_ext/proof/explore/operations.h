@@ -21,6 +21,23 @@ bool message_waits(const struct message *message);
 /* The one that a consumer gets next, expired or not; NULL: none. */
 struct message *foresee_best(struct player *player, struct model_queue *queue);
 
+/* What counts for a bound, or shall come; no place for so much, even if all that is ready went;
+ * and: the heads of a full queue go, in one frame. */
+struct load {
+    uint32_t messages, bytes;
+};
+bool is_full(const struct player *player, const struct model_queue *queue, struct load more);
+void foresee_place(struct player *player, struct model_queue *queue, struct load more);
+/* A message that is published with that id, in the model. */
+struct message *foresee(struct player *player, const struct op *op, uint8_t queue, uint64_t id,
+                        uint32_t size, bool last);
+uint32_t engine_flags(const struct op *op);
+uint32_t lane_of(const struct player *player, const struct op *op);
+/* The queue is full, and the engine says so. */
+bool is_refused(struct player *player, const char *what, int64_t code);
+
+/* transacting.c: several queues, all of it or nothing. */
+bool play_transact(struct player *player, const struct op *op);
 /* Several queues with one call. */
 bool play_create_group(struct player *player, const struct op *op);
 /* keys.c: a change of a mapping. */

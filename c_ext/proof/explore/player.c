@@ -15,9 +15,7 @@ bool player_complain(struct player *player, const char *format, ...) {
     return false;
 }
 
-static bool complain(struct verdict *verdict, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static bool complain(struct verdict *verdict, const char *format, ...) {
+bool verdict_complain(struct verdict *verdict, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(verdict->text, sizeof verdict->text, format, arguments);
@@ -72,7 +70,7 @@ static bool open_with(struct session *session, struct qi_sim *sim, const qi_opti
     int error = qi_store_open_sim(sim, options, &session->store);
     if (error) {
         session->store = NULL;
-        complain(verdict, "open failed: %s (%d)", qi_error_text(), error);
+        verdict_complain(verdict, "open failed: %s (%d)", qi_error_text(), error);
         return refused(verdict, error);
     }
     return true;
@@ -91,15 +89,17 @@ bool session_queues(struct session *session, const struct model *model, struct v
         int error =
             qi_queue_open(session->store, &name, 1, queue_directory(i), false, &session->queues[i]);
         if (error && !(error == QI_E_MISSING && exists != PRESENT)) {
-            complain(verdict, "queue %c does not open: %s (%d)", name, qi_error_text(), error);
+            verdict_complain(verdict, "queue %c does not open: %s (%d)", name, qi_error_text(),
+                             error);
             session->queues[i] = NULL;
             return refused(verdict, error);
         }
         if (!error && exists == ABSENT)
-            return complain(verdict, "queue %c is there, but it was deleted or never created",
-                            name);
+            return verdict_complain(verdict,
+                                    "queue %c is there, but it was deleted or never created", name);
         if (!error && (error = session_rules(session, i)) != 0) {
-            complain(verdict, "queue %c has no rules: %s (%d)", name, qi_error_text(), error);
+            verdict_complain(verdict, "queue %c has no rules: %s (%d)", name, qi_error_text(),
+                             error);
             return refused(verdict, error);
         }
         if (error)
@@ -140,24 +140,24 @@ static bool check_message(const struct session *session, int queue, struct model
     unsigned long long id = message->req_id;
     const struct message *known = model_find(model, message->req_id);
     if (!known)
-        return complain(verdict,
-                        id < model_next_min(model, model_lane(id))
-                            ? "%c: message %llu is back after a confirmed ack"
-                            : "%c: message %llu was never published",
-                        name, id);
+        return verdict_complain(verdict,
+                                id < model_next_min(model, model_lane(id))
+                                    ? "%c: message %llu is back after a confirmed ack"
+                                    : "%c: message %llu was never published",
+                                name, id);
     uint32_t size = known->headers_size + known->body_size;
     if (message->payload_size != size || message->body_size != known->body_size ||
         message->expiry_us != known->expiry_us ||
         known->transient != ((message->flags & QI_TRANSIENT) != 0) ||
         known->priority != message->priority)
-        return complain(verdict, "%c: message %llu has other sizes, flags, priority or expiry",
-                        name, id);
+        return verdict_complain(
+            verdict, "%c: message %llu has other sizes, flags, priority or expiry", name, id);
     if (!payload_is(known->serial, payload, size))
-        return complain(verdict, "%c: message %llu has wrong bytes", name, id);
+        return verdict_complain(verdict, "%c: message %llu has wrong bytes", name, id);
     int64_t own_us = qi_lease_of(session->queues[queue], message->req_id);
     if (own_us != (int64_t)known->own_us)
-        return complain(verdict, "%c: message %llu has a lease of %lld", name, id,
-                        (long long)own_us);
+        return verdict_complain(verdict, "%c: message %llu has a lease of %lld", name, id,
+                                (long long)own_us);
     return true;
 }
 
@@ -180,7 +180,8 @@ static bool glance_at(qi_queue *queue, char name, struct glance *glance, struct 
     glance->bytes = error ? 0 : stats.bytes;
     if (!error)
         return true;
-    complain(verdict, "%c: peeking failed: %s (%lld)", name, qi_error_text(), (long long)error);
+    verdict_complain(verdict, "%c: peeking failed: %s (%lld)", name, qi_error_text(),
+                     (long long)error);
     return refused(verdict, error);
 }
 
@@ -209,40 +210,42 @@ static bool look_at_queue(struct sight *sight, int queue, const struct session *
         from = message.req_id + 1;
     }
     if (got != QI_EMPTY) {
-        complain(verdict, "%c: browsing from %llu failed: %s (%lld)", 'a' + queue,
-                 (unsigned long long)from, qi_error_text(), (long long)got);
+        verdict_complain(verdict, "%c: browsing from %llu failed: %s (%lld)", 'a' + queue,
+                         (unsigned long long)from, qi_error_text(), (long long)got);
         return refused(verdict, got);
     }
     qi_queue_stats stats;
     int error = qi_queue_stats_of(session->queues[queue], &stats);
     if (error) {
-        complain(verdict, "%c: no stats: %s (%d)", 'a' + queue, qi_error_text(), error);
+        verdict_complain(verdict, "%c: no stats: %s (%d)", 'a' + queue, qi_error_text(), error);
         return refused(verdict, error);
     }
     if (stats.depth != sight->count[queue])
-        return complain(verdict, "%c: %llu messages are counted, %u are there", 'a' + queue,
-                        (unsigned long long)stats.depth, sight->count[queue]);
+        return verdict_complain(verdict, "%c: %llu messages are counted, %u are there", 'a' + queue,
+                                (unsigned long long)stats.depth, sight->count[queue]);
     if (stats.delayed != delayed || stats.dead != dead ||
         stats.ready + delayed + dead != stats.depth)
-        return complain(
+        return verdict_complain(
             verdict, "%c: %llu are counted as delayed and %llu as dead, %llu and %llu are",
             'a' + queue, (unsigned long long)stats.delayed, (unsigned long long)stats.dead,
             (unsigned long long)delayed, (unsigned long long)dead);
     sight->next[queue] = stats.next_req_id;
     if (before.next_due_us != (delayed ? due_us : 0))
-        return complain(verdict, "%c: the next is said to be due at %llu, and is due at %llu", name,
-                        (unsigned long long)before.next_due_us, (unsigned long long)due_us);
+        return verdict_complain(verdict,
+                                "%c: the next is said to be due at %llu, and is due at %llu", name,
+                                (unsigned long long)before.next_due_us, (unsigned long long)due_us);
     if (!glance_at(session->queues[queue], name, &after, verdict))
         return false;
     if (before.got != after.got || before.first != after.first)
-        return complain(verdict, "%c: the next one was %llu (%lld), after a look it is %llu (%lld)",
-                        name, (unsigned long long)before.first, (long long)before.got,
-                        (unsigned long long)after.first, (long long)after.got);
+        return verdict_complain(verdict,
+                                "%c: the next one was %llu (%lld), after a look it is %llu (%lld)",
+                                name, (unsigned long long)before.first, (long long)before.got,
+                                (unsigned long long)after.first, (long long)after.got);
     bool is_counted = session->measures || is_bounded(queue);
     if (is_counted && (before.bytes != bytes || after.bytes != bytes))
-        return complain(verdict, "%c: %llu bytes are counted, %llu are there, then %llu", name,
-                        (unsigned long long)before.bytes, (unsigned long long)bytes,
-                        (unsigned long long)after.bytes);
+        return verdict_complain(verdict, "%c: %llu bytes are counted, %llu are there, then %llu",
+                                name, (unsigned long long)before.bytes, (unsigned long long)bytes,
+                                (unsigned long long)after.bytes);
     return true;
 }
 
@@ -253,8 +256,9 @@ static bool no_damage(const struct session *session, struct verdict *verdict) {
     for (uint32_t i = 0; qi_store_finding(session->store, i, &damage, &where, &offset, &text) == 0;
          i++)
         if (damage)
-            return complain(verdict, "damage is reported where there is none: %s at %llu: %s",
-                            where, (unsigned long long)offset, text);
+            return verdict_complain(verdict,
+                                    "damage is reported where there is none: %s at %llu: %s", where,
+                                    (unsigned long long)offset, text);
     return true;
 }
 
@@ -269,77 +273,11 @@ bool sight_take(struct sight *sight, const struct session *session, struct model
     }
     int64_t error = keys_look(session, &sight->keys);
     if (error) {
-        complain(verdict, "the mappings cannot be read: %s (%lld)", qi_error_text(),
-                 (long long)error);
+        verdict_complain(verdict, "the mappings cannot be read: %s (%lld)", qi_error_text(),
+                         (long long)error);
         return refused(verdict, error);
     }
     return no_damage(session, verdict);
-}
-
-/* The power cut was an unclean end: what was shown and transient is gone. */
-static uint32_t without_transients(struct seen *seen, uint32_t count) {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (!(seen[i].flags & QI_TRANSIENT))
-            seen[kept++] = seen[i];
-    return kept;
-}
-
-bool sight_is_same(struct sight *one, const struct sight *two, struct verdict *verdict) {
-    for (int i = 0; i < QUEUES; i++) {
-        one->count[i] = without_transients(one->seen[i], one->count[i]);
-        if (one->exists[i] != two->exists[i] || one->count[i] != two->count[i])
-            return complain(verdict, "%c: %u messages were shown, a power cut later there are %u",
-                            'a' + i, one->count[i], two->count[i]);
-        if (two->next[i] < one->next[i])
-            return complain(verdict, "%c: the next id fell from %llu to %llu", 'a' + i,
-                            (unsigned long long)one->next[i], (unsigned long long)two->next[i]);
-        for (uint32_t k = 0; k < one->count[i]; k++)
-            if (one->seen[i][k].id != two->seen[i][k].id ||
-                one->seen[i][k].deliveries != two->seen[i][k].deliveries ||
-                one->seen[i][k].due_us != two->seen[i][k].due_us ||
-                !(two->seen[i][k].flags & QI_REDELIVERED))
-                return complain(verdict,
-                                "%c: message %llu was shown, a power cut later it is not the same",
-                                'a' + i, (unsigned long long)one->seen[i][k].id);
-    }
-    return keys_are_same(&one->keys, &two->keys, one->exists) ||
-           complain(verdict, "mappings were shown, a power cut later they are not the same");
-}
-
-static bool allowed_as(const struct sight *sight, const struct model *model, bool killed,
-                       enum ended ended, struct verdict *verdict) {
-    for (int i = 0; i < QUEUES; i++) {
-        const struct model_queue *queue = &model->queues[i];
-        if (!sight->exists[i])
-            continue;
-        struct verdict why;
-        if (!model_allows(queue, sight->seen[i], sight->count[i], ended, killed, &why))
-            return complain(verdict, "%c: %s", 'a' + i, why.text);
-        for (uint32_t k = 0; k < sight->count[i] && model_lane(sight->seen[i][k].id) == 0; k++)
-            if (sight->next[i] <= sight->seen[i][k].id)
-                return complain(verdict, "%c: the next id is not above that of a message", 'a' + i);
-        if (sight->next[i] < model_next_min(queue, 0))
-            return complain(verdict, "%c: the next id is %llu, but ids below %llu were given",
-                            'a' + i, (unsigned long long)sight->next[i],
-                            (unsigned long long)model_next_min(queue, 0));
-    }
-    return keys_allow(&model->keys, &sight->keys, sight->exists, killed) ||
-           complain(verdict, "the mappings are not what their first changes make of them");
-}
-
-bool sight_allowed(const struct sight *sight, const struct model *model, bool killed,
-                   enum ended *ended, struct verdict *verdict) {
-    *ended = model->ended == CLEAN ? CLEAN : UNCLEAN;
-    if (allowed_as(sight, model, killed, *ended, verdict))
-        return true;
-    if (model->ended != UNCLEAN_OR_CLEAN)
-        return false;
-    *ended = CLEAN;
-    if (!allowed_as(sight, model, killed, CLEAN, verdict))
-        return false;
-    verdict->text[0] = 0;
-    return true;
 }
 
 /* ---- a run ---- */
@@ -427,6 +365,7 @@ bool player_reopen(struct player *player, struct qi_sim *sim, bool killed) {
             model_forget(&model->queues[i]); /* the next one of that name begins at 0 */
         model_rebase(&model->queues[i], player->sight.seen[i], player->sight.count[i], ended);
     }
+    model->transactions = 0;
     keys_rebase(&model->keys, &player->sight.keys);
     model->ended = UNCLEAN;
     return true;

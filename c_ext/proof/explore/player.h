@@ -90,6 +90,9 @@ void sight_free(struct sight *sight);
 bool sight_allowed(const struct sight *sight, const struct model *model, bool killed,
                    enum ended *ended, struct verdict *verdict);
 
+/* What is wrong; false. */
+bool verdict_complain(struct verdict *verdict, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Puts where it was in front of what is wrong. */
 void verdict_inside(struct verdict *verdict, const char *where);
 

@@ -47,6 +47,7 @@ static const struct {
     [OP_LATE] = {"late", true, true, true, false, 20},
     [OP_STEP] = {"step", false, false, true, false, 20},
     [OP_DATA] = {"data", true, true, true, false, 0},          /* see program_make */
+    [OP_TRANSACT] = {"transact", true, true, true, true, 0},   /* see program_make */
     [OP_UPGRADE] = {"upgrade", false, false, false, false, 0}, /* see program_make */
 };
 
@@ -99,13 +100,15 @@ static struct op make_op(uint64_t *random, uint32_t queues) {
 }
 
 /* Programs of stores that are of format 2, or become it: some of their operations are changes of a
- * mapping. */
+ * mapping, and transactions. */
 static void put_data(struct program *program, bool often) {
     for (uint32_t i = 1; i < program->count; i += 2) {
         uint8_t *kind = &program->ops[i].kind;
         if (*kind == OP_ADVANCE || *kind == OP_STEP || *kind == OP_COMPACT || *kind == OP_EXPIRE ||
             (often && *kind == OP_PUBLISH && i % 5 < 2))
             *kind = OP_DATA;
+        else if (*kind == OP_FANOUT || *kind == OP_BATCH)
+            *kind = OP_TRANSACT;
     }
 }
 

@@ -37,6 +37,7 @@ enum op_kind {
     OP_LATE,
     OP_STEP,
     OP_DATA,
+    OP_TRANSACT,
     OP_UPGRADE, /* reopen, and the store becomes one of the newest format */
     OP_KINDS,
 };
