@@ -166,6 +166,8 @@ struct qi_sleeper {
 
 /* ---- meta ---- */
 
+/* QI_E_MISSING if the directory has nothing of a store. Reads no more than a byte. */
+int qi_meta_look(struct qi_store *store);
 int qi_meta_open(struct qi_store *store, bool create);
 int qi_meta_write(struct qi_store *store, bool clean);
 /* Not `durable`: whoever calls syncs the file and its name before they count. */

@@ -200,6 +200,16 @@ static bool has_content(struct qi_store *store) {
     return found;
 }
 
+static int fail_missing(void) {
+    return qi_fail(QI_E_MISSING, "there is no store here (no store.meta)");
+}
+
+int qi_meta_look(struct qi_store *store) {
+    uint8_t byte;
+    int64_t size = read_file(store->disk, store->root, "store.meta", &byte, sizeof byte);
+    return size == -ENOENT && !has_content(store) ? fail_missing() : 0;
+}
+
 int qi_meta_open(struct qi_store *store, bool create) {
     uint8_t file[2 * HALF(STORE_SIZE)] = {0};
     bool damaged;
@@ -224,7 +234,7 @@ int qi_meta_open(struct qi_store *store, bool create) {
         return 0;
     }
     if (size == -ENOENT)
-        return qi_fail(QI_E_MISSING, "there is no store here (no store.meta)");
+        return fail_missing();
     if (size < 0)
         return qi_fail_disk((int)size, "cannot read", "store.meta");
     const uint8_t *bytes = whole_copy(file, (uint64_t)size, store_size, &damaged);

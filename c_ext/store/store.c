@@ -114,7 +114,10 @@ static int open_parts(struct qi_store *store) {
     qi_options *options = &store->options;
     struct qi_disk *disk = store->disk;
     bool writing = !options->read_only;
-    int error = writing ? take_lock(store) : 0;
+    /* Before the lock file, which would be left where there is no store. */
+    int error = writing && !options->create ? qi_meta_look(store) : 0;
+    if (!error && writing)
+        error = take_lock(store);
     if (!error)
         error = qi_meta_open(store, writing && options->create);
     if (error)
