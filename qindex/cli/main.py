@@ -53,6 +53,7 @@ GROUPS: Final = {
     },
     "change a store": {
         "redrive": "make dead letters ready again",
+        "move": "move messages to another queue of the store",
         "purge": "drop messages that are ready, delayed or dead",
         "delete": "delete queues with all their messages",
         "compact": "free the space of acked bodies",

@@ -1,4 +1,4 @@
-"""redrive, purge, delete and compact: they say what they will do, ask, and do that and no more."""
+"""redrive, move, purge, delete, compact say what they will do, ask, and do that and no more."""
 
 import io
 
@@ -8,6 +8,7 @@ import qindex
 
 CHANGES = {
     "redrive": ["orders"],
+    "move": ["orders", "--to", "mails"],
     "purge": ["orders"],
     "delete": ["orders", "mails"],
     "compact": [],
@@ -16,7 +17,7 @@ CHANGES = {
 
 @pytest.fixture
 def path(tmp_path):
-    small = {"embed_below": 64, "segment_entries": 16, "message_file_size": 16384}
+    small = {"embed_below": 64, "segment_entries": 16, "message_file_size": 16384, "format": 2}
     with qindex.open(tmp_path / "data", **small) as store:
         orders = store.queue("orders", dead_letters=True)
         orders.publish_many([b"x" * 5000] * 30)
@@ -110,6 +111,49 @@ def test_a_purge_takes_what_is_in_these_states(run, path, options, out, left):
     assert states(path, "mails") == (3, 0, 0)
     assert run("check", path).code == 0
     assert run("purge", path, "orders", "--yes", *options).out == "there is nothing to do\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "moved", "left", "there"),
+    [
+        ([], 20, (0, 1, 4), (23, 0, 0)),
+        (["-n", 7], 7, (13, 1, 4), (10, 0, 0)),
+        (["--state", "dead"], 4, (20, 1, 0), (7, 0, 0)),
+    ],
+)
+def test_a_move_takes_what_is_in_one_state(run, path, options, moved, left, there):
+    ran = run("move", path, "orders", "--to", "mails", "--yes", *options)
+    told = f"orders to mails: {moved} messages moved"
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, told)
+    assert (states(path), states(path, "mails")) == (left, there)
+    assert run("check", path).code == 0
+
+
+def test_a_move_of_many_goes_in_several_transactions_and_keeps_to_limits(run, tmp_path):
+    with qindex.open(tmp_path / "data", format=2) as store:
+        store.queue("a").publish_many([f"{n}".encode() for n in range(1200)])
+        store.queue("b", max_messages=1100)
+        store.queue("c", max_bytes=1 << 30)
+    for target, text in (("b", "may have 1,100"), ("c", "max_bytes")):
+        ran = run("move", tmp_path / "data", "a", "--to", target, "--yes")
+        assert (ran.code, text in ran.err) == (2, True)
+    assert run("move", tmp_path / "data", "a", "--to", "b", "-n", 1100, "--yes").code == 0
+    with qindex.open(tmp_path / "data") as store:
+        bodies = [[message.body for message in store.queue(name).browse()] for name in "bac"]
+    numbers = [f"{n}".encode() for n in range(1200)]
+    assert bodies == [numbers[:1100], numbers[1100:], []]
+
+
+def test_a_move_that_cannot_be_changes_nothing(run, path, tmp_path):
+    before = files_of(path)
+    for names in (["orders", "--to", "orders"], ["orders", "--to", "nobody"]):
+        assert run("move", path, *names, "--yes").code == 2
+    assert files_of(path) == before
+    with qindex.open(tmp_path / "old", format=1) as store:
+        store.queue("a").publish(b"x")
+        store.queue("b")
+    ran = run("move", tmp_path / "old", "a", "--to", "b", "--yes")
+    assert (ran.code, "qindex upgrade" in ran.err) == (2, True)
 
 
 def test_a_state_that_is_none_is_refused(run, path):
