@@ -144,9 +144,11 @@ uint64_t qi_store_finding_lost(qi_store *store, uint32_t index);
  * else. */
 uint64_t qi_store_finding_orphans(qi_store *store, uint32_t index);
 int qi_store_check(qi_store *store); /* adds findings; their number */
+/* To all of them or none. With `skip_full`, queues that are full are left out: their ReqId is
+ * UINT64_MAX. */
 int qi_store_publish(qi_store *store, qi_queue **queues, uint32_t count, const void *headers,
                      uint32_t headers_size, const void *body, uint32_t body_size, uint32_t flags,
-                     uint64_t expiry_us, uint64_t due_us, uint64_t *req_ids);
+                     uint64_t expiry_us, uint64_t due_us, bool skip_full, uint64_t *req_ids);
 
 /* One change of a transaction. A publish takes the fields of the message; a move takes headers only
  * if it has some: then they are in the place of the message's own. `delivery` as in qi_ack; a move
@@ -242,6 +244,17 @@ int64_t qi_publish_many_at(qi_queue *queue, uint64_t first, uint32_t count, cons
                            const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
                            uint64_t due_us, const uint8_t *per_flags,
                            const uint64_t *per_expiry_us);
+/* Waits until so many messages with so many bytes of headers and bodies have a place in the queue:
+ * 0, or as qi_get_wait QI_PAUSE; QI_E_QUEUE_FULL or QI_E_STORE_FULL when the time is over, or at
+ * once if they never will. Somebody else may take the place. */
+int64_t qi_place_wait(qi_queue *queue, uint32_t count, uint64_t bytes, uint64_t until_us,
+                      uint64_t pause_us);
+/* For an event loop. 1: there is a place; 0: the store's descriptor becomes readable when one may
+ * have come (qi_places_came), or the store is closed; or an error, as above. May wait for the
+ * lock. */
+int qi_place_arm(qi_queue *queue, uint32_t count, uint64_t bytes);
+/* True once for each time that it did; never waits. */
+bool qi_places_came(qi_store *store);
 /* The ReqId that the next message with these flags and this time would get, as of now. */
 int64_t qi_next_req_id(qi_queue *queue, uint32_t flags, uint64_t due_us);
 /* Where qi_get puts a message: one per caller at a time. */

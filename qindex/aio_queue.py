@@ -14,10 +14,20 @@ from qindex._core import ffi, lib
 from qindex.aio_configuring import AioConfigured
 from qindex.aio_figures import AioFigures
 from qindex.aio_line import BREATH, Line
+from qindex.aio_places import Places
 from qindex.aio_settling import AioSettling
-from qindex.arguments import Buffer, Moment, Seconds, as_bytes, boolean, several
+from qindex.arguments import (
+    Buffer,
+    Moment,
+    Seconds,
+    as_bytes,
+    batch_headers,
+    boolean,
+    encode_headers,
+    several,
+)
 from qindex.calls import QueueCalls
-from qindex.errors import QindexError, StoreClosed, raise_error
+from qindex.errors import QindexError, QueueFull, StoreClosed, StoreFull, raise_error
 from qindex.figures import QueueStats
 from qindex.message import Message
 from qindex.waiting import check_timeout
@@ -96,6 +106,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         self._unconfirmed = 0  # bytes that may not be durable
         self._bound = store.max_unconfirmed
         self._group = _GroupSync(self._sync)
+        self._places = Places(store, queue)
 
     def __repr__(self) -> str:
         return f"<qindex.aio.Queue {self.name!r}>"
@@ -142,10 +153,12 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         due: Moment | None = None,
         lease: Seconds | None = None,
         confirm: bool = False,
+        timeout: Seconds | None = 0,
     ) -> int:
         """Append a message; return its ReqId. It survives kill -9 when this returns.
 
         With `confirm` it survives a power cut, too; all tasks that wait for that share one sync.
+        With `timeout`, tasks that find the queue full stand in line for a place.
         Options and errors as qindex.Queue.publish().
 
         Cost: that of Queue.publish() and a coroutine. With a body that is not embedded, or with
@@ -153,6 +166,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         """
         if confirm is not True:
             boolean("confirm", confirm)
+        left = 0 if timeout == 0 else check_timeout(timeout)
         data = body if type(body) is bytes else as_bytes(body)
         self._calls += 1
         if self._calls % BREATH == 0:
@@ -170,9 +184,19 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         if not (usual and ttl is expires_at is due is lease is None):
             options |= {"ttl": ttl, "expires_at": expires_at, "due": due, "lease": lease}
             options |= {"persistent": persistent, "redelivered": redelivered}
-        req_id = self._publish_now(data, **options)
-        if isinstance(req_id, _Busy):
-            req_id = await self._store._run(self._queue._publish, data, **options)
+        try:
+            req_id = self._publish_now(data, **options)
+            if isinstance(req_id, _Busy):
+                req_id = await self._store._run(self._queue._publish, data, **options)
+        except (QueueFull, StoreFull):
+            if left == 0:
+                raise
+
+            async def publish() -> int:
+                return await self._store._run(self._queue._publish, data, **options)
+
+            size = len(data) + len(encode_headers(headers))
+            req_id = await self._places.publish(publish, left, 1, size)
         if confirm or self._confirm_all:
             await self._group.join()
         return req_id
@@ -190,14 +214,17 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         delay: Seconds | None = None,
         due: Moment | None = None,
         confirm: bool = False,
+        timeout: Seconds | None = 0,
     ) -> range:
         """Append a batch, all of it or nothing. See Queue.publish_many(). A turn of a thread."""
         boolean("confirm", confirm)
+        left = check_timeout(timeout)
         items = [as_bytes(each) for each in several("bodies", bodies, "bodies", "publish()")]
         size = sum(map(len, items)) + _RECORD * len(items)
         await self._make_room(size)
         self._unconfirmed += size
-        req_ids = await self._store._run(
+        publish = partial(
+            self._store._run,
             self._queue.publish_many,
             items,
             headers=headers,
@@ -209,6 +236,13 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
             delay=delay,
             due=due,
         )
+        try:
+            req_ids = await publish()
+        except (QueueFull, StoreFull):
+            if left == 0:
+                raise
+            size += len(batch_headers(headers, len(items))[0]) - _RECORD * len(items)
+            req_ids = await self._places.publish(publish, left, len(items), size)
         if confirm or self._confirm_all:
             await self._group.join()
         return req_ids

@@ -15,10 +15,11 @@ import qindex.store
 import qindex.waiting
 from qindex._core import ffi, lib
 from qindex.aio_consumer import Consumer
+from qindex.aio_fanout import AioFanOut
 from qindex.aio_line import Line
 from qindex.aio_queue import Queue
 from qindex.aio_transaction import Transaction
-from qindex.arguments import Buffer, Moment, Seconds, boolean, several
+from qindex.arguments import Moment, Seconds, boolean, several
 from qindex.data import Data
 from qindex.errors import QindexError, StoreClosed, raise_error
 from qindex.figures import QueueStats, StoreStats
@@ -35,7 +36,7 @@ T = TypeVar("T")
 _THREADS: Final = 4
 
 
-class Store:
+class Store(AioFanOut):
     """An open store of one event loop: made by qindex.aio.open(), closed by `await close()`.
 
     Or use it with `async with`. Methods and errors are those of qindex.Store. `path`, `read_only`,
@@ -48,6 +49,7 @@ class Store:
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="qindex")
         self._queues: dict[str, Queue] = {}
         self._by_handle: dict[Any, Queue] = {}
+        self._for_places: list[asyncio.Future[None]] = []  # each waits for a place in a queue
         self._closed = False
         self.path = store.path
         self.read_only: bool = store.read_only
@@ -75,10 +77,18 @@ class Store:
     def _heard(self) -> None:
         """The wake-up descriptor became readable: reset it, then wake the queues that caused it."""
         os.read(self._bell, 8)
+        if lib.qi_places_came(self._store._handle):
+            self._wake_for_places()
         while (handle := lib.qi_bell_next(self._store._handle)) != ffi.NULL:
             queue = self._by_handle.get(handle)
             if queue is not None and not queue._wake_next():
                 queue._pass_on()  # the task that had armed it is gone
+
+    def _wake_for_places(self) -> None:
+        waiting, self._for_places = self._for_places, []
+        for woken in waiting:
+            if not woken.done():
+                woken.set_result(None)
 
     async def _wait(
         self,
@@ -178,37 +188,6 @@ class Store:
         queue = self._queues.pop(name, None)
         if queue is not None:
             queue._wake_next()
-
-    async def publish(
-        self,
-        queues: Iterable[str],
-        body: Buffer,
-        *,
-        headers: Mapping[str, Any] | None = None,
-        persistent: bool = True,
-        ttl: Seconds | None = None,
-        expires_at: Moment | None = None,
-        priority: int = 0,
-        delay: Seconds | None = None,
-        due: Moment | None = None,
-        confirm: bool = False,
-        create: bool = False,
-    ) -> list[int]:
-        """Publish one body to several queues; return its ReqId in each. See Store.publish()."""
-        return await self._run(
-            self._store.publish,
-            queues,
-            body,
-            headers=headers,
-            persistent=persistent,
-            ttl=ttl,
-            expires_at=expires_at,
-            priority=priority,
-            delay=delay,
-            due=due,
-            confirm=confirm,
-            create=create,
-        )
 
     async def get(
         self,
@@ -362,6 +341,7 @@ class Store:
             lib.qi_store_bell_close(self._store._handle)
             for queue in self._by_handle.values():
                 queue._wake_next()
+            self._wake_for_places()
 
     def _end(self) -> None:
         self._pool.shutdown()  # waits for what a cancelled task has begun

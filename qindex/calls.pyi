@@ -107,6 +107,7 @@ class QueueCalls:
         due: Moment | None = None,
         lease: Seconds | None = None,
         confirm: bool = False,
+        timeout: Seconds | None = 0,
     ) -> int:
         """Append a message; return its ReqId. The message survives kill -9 when this returns.
 
@@ -122,6 +123,8 @@ class QueueCalls:
         - `lease`: who gets the message without a lease has it for so many seconds. Only stores
           of format 2 can keep it: FormatError in others.
         - `confirm`: True to wait until the message survives a power cut, too.
+        - `timeout`: seconds to wait for a place if the queue or the store is full, None for ever.
+          What could never have one is refused at once. A time that is given counts from the call.
 
         Raises QueueFull, StoreFull or DiskFull if there is no room: then nothing was published.
         Raises OutcomeUnknown if the sync for `confirm` failed: then the message is published,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args, overload
 
 from qindex._core import ffi, lib
 from qindex.arguments import (
@@ -25,6 +25,10 @@ from qindex.options import SyncPolicy
 if TYPE_CHECKING:
     from qindex.queue import Queue
 
+OnFull: TypeAlias = Literal["raise", "skip"]
+_ON_FULL: Final = get_args(OnFull)
+_SKIPPED: Final = (1 << 64) - 1
+
 
 @parts_of("Store")
 class FanOut:
@@ -38,6 +42,40 @@ class FanOut:
         def _now_us(self) -> int: ...
         def _open_handle(self) -> Any: ...
 
+    @overload
+    def publish(
+        self,
+        queues: Iterable[str],
+        body: Buffer,
+        *,
+        headers: Mapping[str, Any] | None = ...,
+        persistent: bool = ...,
+        ttl: Seconds | None = ...,
+        expires_at: Moment | None = ...,
+        priority: int = ...,
+        delay: Seconds | None = ...,
+        due: Moment | None = ...,
+        confirm: bool = ...,
+        create: bool = ...,
+        on_full: Literal["raise"] = ...,
+    ) -> list[int]: ...
+    @overload
+    def publish(
+        self,
+        queues: Iterable[str],
+        body: Buffer,
+        *,
+        headers: Mapping[str, Any] | None = ...,
+        persistent: bool = ...,
+        ttl: Seconds | None = ...,
+        expires_at: Moment | None = ...,
+        priority: int = ...,
+        delay: Seconds | None = ...,
+        due: Moment | None = ...,
+        confirm: bool = ...,
+        create: bool = ...,
+        on_full: Literal["skip"],
+    ) -> list[int | None]: ...
     def publish(
         self,
         queues: Iterable[str],
@@ -52,10 +90,14 @@ class FanOut:
         due: Moment | None = None,
         confirm: bool = False,
         create: bool = False,
-    ) -> list[int]:
+        on_full: OnFull = "raise",
+    ) -> list[int] | list[int | None]:
         """Publish one body to several queues; return its ReqId in each, in the same order.
 
-        A queue that is not there is an error, QueueMissing; with `create` it is created.
+        - `create`: True to create a queue that is not there; else it is an error, QueueMissing.
+        - `on_full`: "skip" leaves out the queues that are full: their place in the result is None,
+          and the others get the message. "raise": QueueFull, and no queue gets it. A store that is
+          full raises StoreFull either way.
 
         All queues get the message, or none: what can be refused is refused before the first record
         is written. Only a crash, or a disk that fails between the records, may leave it in the
@@ -67,6 +109,8 @@ class FanOut:
         """
         queues = several("queues", queues, "names", "store.queue(name).publish()")
         boolean("confirm", confirm)
+        if on_full not in _ON_FULL:
+            raise ValueError(f"on_full must be one of {', '.join(_ON_FULL)}, not {on_full!r}")
         targets = [self.queue(name, create=create) for name in queues]
         if not targets:
             raise ValueError("name at least one queue: a message for none would be lost")
@@ -86,12 +130,16 @@ class FanOut:
             | priority_flags(priority),
             to_expiry_us(self._now_us, ttl, expires_at),
             to_due_us(self._now_us, delay, due),
+            on_full == "skip",
             req_ids,
         )
         if code < 0:
             raise_error(code)
-        if confirm or self.sync_policy == "always":
-            for queue in targets:
-                queue._confirm()
         result: list[int] = ffi.unpack(req_ids, len(targets))
+        if confirm or self.sync_policy == "always":
+            for queue, req_id in zip(targets, result, strict=True):
+                if req_id != _SKIPPED:
+                    queue._confirm()
+        if on_full == "skip":
+            return [None if req_id == _SKIPPED else req_id for req_id in result]
         return result

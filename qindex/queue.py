@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from qindex._core import ffi, lib
@@ -107,12 +108,14 @@ class Queue(QueueCalls, Settling, Configured, Figures):
         due: Moment | None = None,
         lease: Seconds | None = None,
         confirm: bool = False,
+        timeout: Seconds | None = 0,
     ) -> int:
         """publish() of anything but bytes, or with options that are seldom or wrong."""
         body = as_bytes(body)
         table = encode_headers(headers)
         boolean("confirm", confirm)
-        req_id: int = lib.qi_publish_leased(
+        publish = partial(
+            lib.qi_publish_leased,
             self._handle,
             table,
             len(table),
@@ -125,6 +128,7 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             to_due_us(self._store._now_us, delay, due),
             to_lease_us(lease),
         )
+        req_id = self._in_time(timeout, publish, 1, len(table) + len(body))
         if req_id < 0:
             raise_error(req_id)
         if confirm or self._confirm_all:
@@ -144,12 +148,13 @@ class Queue(QueueCalls, Settling, Configured, Figures):
         delay: Seconds | None = None,
         due: Moment | None = None,
         confirm: bool = False,
+        timeout: Seconds | None = 0,
     ) -> range:
         """Append a batch, all of it or nothing; return the ReqIds, which follow each other.
 
         Options as publish(). `headers`, `persistent`, `expires_at` and `redelivered` are one value
         for all messages, or a sequence with one for each body. `priority`, `delay` and `due` are
-        one for all.
+        one for all. `timeout` is for a place for the whole batch.
 
         Raises ValueError if the batch has more than 256 MiB of records (bodies in message files are
         not counted); other errors as publish(). No crash leaves a part of a batch.
@@ -176,7 +181,8 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             per_expiry = array("Q", [to_expiry_us(now_us, None, moment) for moment in moments])
         elif ttl is not None or expires_at is not None:
             expiry_us = to_expiry_us(now_us, ttl, expires_at)
-        first = lib.qi_publish_many(
+        publish = partial(
+            lib.qi_publish_many,
             self._handle,
             count,
             joined,
@@ -189,11 +195,25 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             ffi.NULL if per_flags is None else per_flags,
             ffi.NULL if per_expiry is None else ffi.from_buffer("uint64_t[]", per_expiry),
         )
+        payload = len(joined) + (sum(table_sizes) if table_sizes is not None else 0)
+        first = self._in_time(timeout, publish, count, payload)
         if first < 0:
             raise_error(first)
         if confirm or self._confirm_all:
             self._confirm()
         return range(first, first + count)
+
+    def _in_time(
+        self, timeout: Seconds | None, publish: Callable[[], int], count: int, payload: int
+    ) -> int:
+        """What the core says to a publish, as soon as it has a place or the time is over."""
+        wait = Wait(self._store._handle, timeout) if timeout != 0 else None
+        result = publish()
+        while wait is not None and result in (lib.QI_E_QUEUE_FULL, lib.QI_E_STORE_FULL):
+            if (code := wait(lib.qi_place_wait, self._handle, count, payload)) < 0:
+                return code
+            result = publish()
+        return result
 
     # --- getting -------------------------------------------------------------------------------
 

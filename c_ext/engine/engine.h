@@ -152,6 +152,9 @@ static inline void qi_announce(struct qi_queue *queue, uint64_t messages) {
         qi_wake_waiters(queue, messages);
 }
 
+/* Something left, or may stay: who waits for a place in a queue looks again. With the lock. */
+void qi_wake_for_places(struct qi_store *store);
+
 /* The waiter leaves the queue's list, if it is in it. With the lock. */
 void qi_waiter_leave(struct qi_queue *queue, struct qi_waiter *waiter);
 

@@ -353,11 +353,15 @@ struct qi_store {
     uint32_t looking; /* threads that read names without the lock: a close waits for them */
     uint64_t deleted; /* queues in this session */
     uint64_t depth, dead, bytes; /* of all queues that were recovered: the sums of theirs */
+    uint32_t places_wanted;      /* threads that wait for a place in a queue, and 1 if armed */
+    bool places_armed;           /* an event loop does */
+    pthread_cond_t places;
 
     int bell; /* -1: no event loop asked for it */
     pthread_mutex_t
         bell_lock; /* for the list of queues that rang; taken last, never held for long */
     struct qi_queue *rung;
+    bool places_came; /* this, too, is of those that wait for a place */
 
     struct qi_messages messages;
     struct qi_commits *commits; /* the commit log (commits.h); NULL: format 1 */

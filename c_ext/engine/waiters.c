@@ -46,6 +46,18 @@ static void ring(struct qi_queue *queue) {
         qi_bell_ring(store->bell);
 }
 
+void qi_wake_for_places(struct qi_store *store) {
+    pthread_cond_broadcast(&store->places);
+    if (!store->places_armed)
+        return;
+    store->places_armed = false;
+    store->places_wanted--;
+    pthread_mutex_lock(&store->bell_lock);
+    store->places_came = true;
+    pthread_mutex_unlock(&store->bell_lock);
+    qi_bell_ring(store->bell);
+}
+
 void qi_wake_waiters(struct qi_queue *queue, uint64_t messages) {
     while (queue->waiters && messages > 0) {
         struct qi_waiter *waiter = queue->waiters;
@@ -59,6 +71,7 @@ void qi_wake_waiters(struct qi_queue *queue, uint64_t messages) {
 }
 
 void qi_wake_all(struct qi_store *store) {
+    qi_wake_for_places(store);
     for (uint32_t i = 0; i < store->queues_count; i++)
         qi_wake_waiters(store->queues[i], UINT64_MAX);
 }

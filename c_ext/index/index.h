@@ -166,10 +166,14 @@ static inline struct qi_segment *qi_segment_with(struct qi_queue *queue, uint64_
 static inline void qi_count_depth(struct qi_queue *queue, int64_t by) {
     queue->depth += (uint64_t)by;
     queue->store->depth += (uint64_t)by;
+    if (__builtin_expect(queue->store->places_wanted != 0, 0) && by < 0)
+        qi_wake_for_places(queue->store);
 }
 static inline void qi_count_dead(struct qi_queue *queue, int64_t by) {
     queue->dead += (uint64_t)by;
     queue->store->dead += (uint64_t)by;
+    if (__builtin_expect(queue->store->places_wanted != 0, 0) && by > 0)
+        qi_wake_for_places(queue->store);
 }
 static inline void qi_count_nothing(struct qi_queue *queue) {
     qi_count_depth(queue, -(int64_t)queue->depth);

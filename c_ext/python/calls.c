@@ -116,6 +116,8 @@ static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_
         Py_BEGIN_ALLOW_THREADS result = qi_publish_given(self->queue, &options.given);
         Py_END_ALLOW_THREADS
     }
+    if (options.waits && (result == QI_E_QUEUE_FULL || result == QI_E_STORE_FULL))
+        return call_python(object, "_publish", arguments, count, keywords);
     if (result < 0)
         return raise_error(object, result);
     if (options.confirm) {
@@ -335,7 +337,7 @@ static PyMethodDef calls_methods[] = {
     {"publish", (PyCFunction)(void (*)(void))publish, METH_FASTCALL | METH_KEYWORDS,
      "publish($self, body, *, headers=None, persistent=True, ttl=None, expires_at=None,\n"
      "        redelivered=False, priority=0, delay=None, due=None, lease=None,\n"
-     "        confirm=False)\n--\n\n"
+     "        confirm=False, timeout=0)\n--\n\n"
      "Append a message; return its ReqId. The message survives kill -9 when this returns.\n\n"
      "- `body`: bytes, or another buffer.\n"
      "- `headers`: names and values, as AMQP 0-9-1 tables can hold them.\n"
@@ -348,7 +350,10 @@ static PyMethodDef calls_methods[] = {
      "- `redelivered`: True for a message that a consumer may have had before.\n"
      "- `lease`: who gets the message without a lease has it for so many seconds. Only stores\n"
      "  of format 2 can keep it: FormatError in others.\n"
-     "- `confirm`: True to wait until the message survives a power cut, too.\n\n"
+     "- `confirm`: True to wait until the message survives a power cut, too.\n"
+     "- `timeout`: seconds to wait for a place if the queue or the store is full, None for ever.\n"
+     "  What could never have one is refused at once. A time that is given counts from the "
+     "call.\n\n"
      "Raises QueueFull, StoreFull or DiskFull if there is no room: then nothing was published.\n"
      "Raises OutcomeUnknown if the sync for `confirm` failed: then the message is published,\n"
      "and nobody knows whether it is durable. Also StoreFailed, StoreClosed and ReadOnly;\n"

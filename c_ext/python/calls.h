@@ -49,6 +49,7 @@ PyObject *qi_details_of(PyObject *plain, const qi_message *message, const char *
 struct qi_publish_options {
     struct qi_given given;
     int confirm;
+    int waits;           /* for a place, if the queue is full */
     uint8_t table[1024]; /* the headers, if they fit */
 };
 

@@ -103,6 +103,15 @@ static int read_delay(const qi_queue *queue, PyObject *given, uint64_t *due_us) 
     return 1;
 }
 
+/* None: for ever. */
+static int read_timeout(PyObject *given, int *waits) {
+    double seconds = 0;
+    if (given != Py_None && !read_seconds(given, HUGE_VAL, &seconds))
+        return 0;
+    *waits = given == Py_None || seconds > 0;
+    return 1;
+}
+
 static int read_publish_option(const qi_queue *queue, PyObject *keyword, PyObject *value,
                                struct qi_publish_options *options) {
     struct qi_given *given = &options->given;
@@ -126,6 +135,8 @@ static int read_publish_option(const qi_queue *queue, PyObject *keyword, PyObjec
         return !given->due_us && read_us(value, DUE_MAX, &given->due_us);
     case LEASE:
         return read_us(value, DELAY_MAX, &given->lease_us);
+    case TIMEOUT:
+        return read_timeout(value, &options->waits);
     case CONFIRM:
         options->confirm |= value == Py_True;
         return PyBool_Check(value);
@@ -153,11 +164,9 @@ int qi_read_get_options(PyObject *const *values, PyObject *keywords, int *waits,
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *value = values[i];
         enum option option = option_of(PyTuple_GetItem(keywords, i));
-        double seconds = 0;
         if (option == TIMEOUT) {
-            if (value != Py_None && !read_seconds(value, HUGE_VAL, &seconds))
+            if (!read_timeout(value, waits))
                 return 0;
-            *waits = value == Py_None || seconds > 0;
         } else if (option != LEASE || (value != Py_None && !read_us(value, DELAY_MAX, lease_us))) {
             return 0;
         }

@@ -1,6 +1,9 @@
 /* fanout.c - one message to several queues: all that can fail comes before the first record. */
 #include "queue/queue_private.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* A queue may be named more than once. */
 static void count_copies(struct qi_queue **queues, uint32_t count) {
     for (uint32_t i = 0; i < count; i++)
@@ -22,12 +25,9 @@ static int reserve(struct qi_queue *queue, const struct qi_new_message *publish,
     return error ? qi_append_failed(queue, error) : 0;
 }
 
-/* All that can fail, before the first record: the queues are awake and have room, all at one
- * moment. To wait for one may take that from another, so it is looked at again. */
-static int prepare_all(struct qi_queue **queues, uint32_t count,
-                       const struct qi_new_message *publish) {
-    uint64_t size = qi_publish_size(queues[0]->store, publish),
-             payload = qi_publish_payload(publish);
+/* All queues are awake and have room, at one moment. To wait for one may take that from another, so
+ * it is looked at again. */
+static int room_in_all(struct qi_queue **queues, uint32_t count, uint64_t size) {
     bool fits = false;
     for (int attempt = 0; !fits && attempt < 100; attempt++) {
         count_copies(queues, count);
@@ -52,23 +52,57 @@ static int prepare_all(struct qi_queue **queues, uint32_t count,
     if (!fits)
         return qi_fail(QI_E_FULL, "no room in %u queues at the same time: nothing was published",
                        count);
-    int error = 0;
-    struct qi_heads leaving = {0};
+    return 0;
+}
+
+/* The queue is named no more; how many are left. */
+static uint32_t leave_out(struct qi_queue **queues, uint32_t count, struct qi_queue *queue) {
+    uint32_t kept = 0;
+    queue->heads.count = 0; /* nothing leaves it */
     for (uint32_t i = 0; i < count; i++)
+        if (queues[i] != queue)
+            queues[kept++] = queues[i];
+    return kept;
+}
+
+/* Each queue has a place for its copies, and the store for all. With `skip`, those that are full
+ * are left out of the list instead. */
+static int places_in_all(struct qi_queue **queues, uint32_t *count, uint64_t payload, bool skip) {
+    struct qi_store *store = queues[0]->store;
+    struct qi_heads leaving = {0};
+    int error = 0;
+    for (uint32_t i = 0; i < *count; i++)
         queues[i]->heads.count = 0;
-    for (uint32_t i = 0; i < count && !error; i++) {
-        const struct qi_heads *heads = &queues[i]->heads;
-        if (!queues[i]->bounded || heads->count) /* a queue that is named twice counts once */
+    for (uint32_t i = 0; i < *count && !error;) {
+        struct qi_queue *queue = queues[i];
+        const struct qi_heads *heads = &queue->heads;
+        if (!queue->bounded || heads->count) { /* a queue that is named twice counts once */
+            i++;
             continue;
-        error = qi_files_stay(queues[i]);
+        }
+        error = qi_files_stay(queue);
         if (!error)
-            error = qi_queue_has_place(queues[i], queues[i]->copies, queues[i]->copies * payload);
+            error = qi_queue_has_place(queue, queue->copies, queue->copies * payload);
+        if (error == QI_E_QUEUE_FULL && skip) {
+            *count = leave_out(queues, *count, queue);
+            error = 0;
+            continue;
+        }
         leaving.count += heads->count;
         leaving.bytes += heads->bytes;
+        i++;
     }
+    return error || !*count ? error : qi_store_has_place(store, *count, *count * payload, &leaving);
+}
+
+/* All that can fail, before the first record. */
+static int prepare_all(struct qi_queue **queues, uint32_t *count,
+                       const struct qi_new_message *publish, bool skip) {
+    uint64_t size = qi_publish_size(queues[0]->store, publish);
+    int error = room_in_all(queues, *count, size);
     if (!error)
-        error = qi_store_has_place(queues[0]->store, count, count * payload, &leaving);
-    for (uint32_t i = 0; i < count && !error; i++)
+        error = places_in_all(queues, count, qi_publish_payload(publish), skip);
+    for (uint32_t i = 0; i < *count && !error; i++)
         error = reserve(queues[i], publish, size);
     return error;
 }
@@ -101,31 +135,56 @@ static int publish_to_all(struct qi_queue **queues, uint32_t count,
     return 0;
 }
 
-int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t count,
-                     const void *headers, uint32_t headers_size, const void *body,
-                     uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t due_us,
-                     uint64_t *req_ids) {
-    struct qi_new_message publish =
-        qi_new_message_of(store, headers, headers_size, body, body_size, flags, expiry_us, due_us);
-    publish.queues = count;
-    qi_lock(store);
-    int error = count ? prepare_all(queues, count, &publish) : 0;
-    if (!error && count)
-        error = qi_publish_body(store, &publish);
-    uint64_t size = QI_FRAME_HEADER + (error ? 0 : qi_publish_size(store, &publish));
+static int publish_prepared(struct qi_queue **queues, uint32_t count,
+                            struct qi_new_message *publish, uint64_t *req_ids) {
+    struct qi_store *store = queues[0]->store;
+    publish->queues = count;
+    int error = qi_publish_body(store, publish);
+    uint64_t size = QI_FRAME_HEADER + (error ? 0 : qi_publish_size(store, publish));
     for (uint32_t i = 0; i < count && !error; i++) {
         error = qi_files_stay(queues[i]);
         if (!error)
-            error = qi_make_place(queues[i], &publish, queues[i]->copies, queues[i]->copies * size);
+            error = qi_make_place(queues[i], publish, queues[i]->copies, queues[i]->copies * size);
         if (error)
             error = fail_all(queues, count, error);
     }
     if (!error)
-        error = publish_to_all(queues, count, &publish, req_ids);
+        error = publish_to_all(queues, count, publish, req_ids);
     for (uint32_t i = 0; i < count && !error; i++)
         if (qi_is_in_use(queues[i])) /* without a worker, the flush of one gives up the lock */
             qi_flush_if_due(queues[i]);
+    return error;
+}
+
+/* `req_ids` has those of the queues that took it, in their order: each moves to its queue's place
+ * among all of them. */
+static void tell_skipped(struct qi_queue *const *all, uint32_t count,
+                         struct qi_queue *const *takers, uint32_t taken, uint64_t *req_ids) {
+    for (uint32_t i = count; i-- > 0;)
+        req_ids[i] = taken && takers[taken - 1] == all[i] ? req_ids[--taken] : UINT64_MAX;
+}
+
+int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t count,
+                     const void *headers, uint32_t headers_size, const void *body,
+                     uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t due_us,
+                     bool skip_full, uint64_t *req_ids) {
+    struct qi_new_message publish =
+        qi_new_message_of(store, headers, headers_size, body, body_size, flags, expiry_us, due_us);
+    if (count == 0)
+        return 0;
+    struct qi_queue **takers = malloc(count * sizeof(struct qi_queue *));
+    if (!takers)
+        return qi_fail(QI_E_MEMORY, "no memory for a list of %u queues", count);
+    memcpy(takers, queues, count * sizeof(struct qi_queue *));
+    uint32_t taken = count;
+    qi_lock(store);
+    int error = prepare_all(takers, &taken, &publish, skip_full);
+    if (!error && taken)
+        error = publish_prepared(takers, taken, &publish, req_ids);
     qi_unlock(store);
+    if (!error && skip_full)
+        tell_skipped(queues, count, takers, taken, req_ids);
+    free(takers);
     return error;
 }
 

@@ -167,6 +167,7 @@ static int remove_queue(struct qi_queue *queue) {
     queue->expiry_us = 0;              /* the worker does not look for it any more */
     queue->lsn_synced = qi_lsn(queue); /* who waits for a sync of it waits for nothing more */
     qi_wake_waiters(queue, UINT64_MAX);
+    qi_wake_for_places(store);
     if (!error)
         qi_remove_deleted(store, gone);
     if (!error && store->commits)

@@ -31,6 +31,7 @@ int qi_queue_set_rules(struct qi_queue *queue, const qi_rules *rules) {
         qi_expire_rules(queue);
         queue->bounded = rules->max_messages || rules->max_bytes || store->options.max_messages ||
                          store->options.max_bytes;
+        qi_wake_for_places(store); /* it may have more now */
     }
     qi_unlock(store);
     return error;

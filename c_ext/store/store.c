@@ -175,6 +175,7 @@ static void init_threads(struct qi_store *store) {
     pthread_mutex_init(&store->bell_lock, NULL);
     pthread_cond_init(&store->changed, &clock);
     pthread_cond_init(&store->work, &clock);
+    pthread_cond_init(&store->places, &clock);
     pthread_condattr_destroy(&clock);
 }
 

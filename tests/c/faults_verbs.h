@@ -195,9 +195,9 @@ static void fan_out(struct run *run, uint32_t size) {
             add_item(run, i, size, false);
         }
     fill(run->serial, bytes, size);
-    if (run->store &&
-        went(run, "fan out",
-             qi_store_publish(run->store, queues, count, NULL, 0, bytes, size, 0, 0, 0, ids)))
+    if (run->store && went(run, "fan out",
+                           qi_store_publish(run->store, queues, count, NULL, 0, bytes, size, 0, 0,
+                                            0, false, ids)))
         for (uint32_t i = from; i < run->count; i++)
             run->items[i].published = RETURNED;
 }

@@ -20,7 +20,8 @@ static void writers_say(struct corner *corner, qi_queue *queue, int code) {
     assert(qi_publish(queue, body, 10) == code);
     assert(qi_publish_with(queue, NULL, 0, body, 10, 0, 0, 0) == code);
     assert(qi_publish_many(queue, 2, body, sizes, NULL, NULL, 0, 0, 0, NULL, NULL) == code);
-    assert(qi_store_publish(corner->store, queues, 1, NULL, 0, body, 10, 0, 0, 0, ids) == code);
+    assert(qi_store_publish(corner->store, queues, 1, NULL, 0, body, 10, 0, 0, 0, false, ids) ==
+           code);
     assert(qi_get(&reader) == code);
     assert(qi_get_many(queue, 2, messages, payload, sizeof payload, ids, 0) == code);
     ids[0] = 0, ids[1] = 1;
@@ -186,7 +187,7 @@ static void test_what_is_too_big_is_refused_before_it_is_looked_at(void) {
     assert(qi_publish(corner.a, body, UINT32_MAX) == QI_E_ARGUMENT);
     assert(qi_publish_with(corner.a, body, UINT32_MAX - 50, body, 100, 0, 0, 0) == QI_E_ARGUMENT);
     assert(qi_store_publish(corner.store, queues, 1, body, UINT32_MAX - 50, body, 100, 0, 0, 0,
-                            ids) == QI_E_ARGUMENT);
+                            false, ids) == QI_E_ARGUMENT);
     assert(qi_index_publish(corner.a, 7 << 20, NULL, NULL, 0) == QI_E_ARGUMENT);
     qi_queue_stats stats;
     assert(qi_queue_stats_of(corner.a, &stats) == 0 && stats.depth == 0 && stats.next_req_id == 0);

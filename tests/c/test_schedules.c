@@ -159,8 +159,8 @@ static void fan_out(void) {
     uint64_t ids[QUEUES];
     uint32_t size = new_body(body);
     ledger.publishing[0]++, ledger.publishing[1]++;
-    int error =
-        qi_store_publish(ledger.corner.store, queues, QUEUES, NULL, 0, body, size, 0, 0, 0, ids);
+    int error = qi_store_publish(ledger.corner.store, queues, QUEUES, NULL, 0, body, size, 0, 0, 0,
+                                 false, ids);
     said(error);
     for (int q = 0; q < QUEUES; q++)
         was_published(q, error ? error : (int64_t)ids[q], 1, 0, 0);

@@ -174,4 +174,5 @@ def test_a_misspelt_option_is_found_by_mypy(tmp_path):
         command, capture_output=True, text=True, cwd=Path(qindex.__file__).parents[1]
     )
     lines = [line.split(":")[1] for line in done.stdout.splitlines() if ": error:" in line]
+    lines = list(dict.fromkeys(lines))  # of an overloaded function two are told
     assert lines == ["3", "4", "5", "6", "7", "8", "9"], done.stdout

@@ -168,7 +168,7 @@ def test_priorities_and_delays_are_in_the_depth_and_in_slots_of_their_own(number
         found = numbers("slots", tmp_path / "s")
         assert found["totals"] == {"published": 20, "delivered": 0, "acked": 0, "live": 20}
         assert found["queue"] == "q, lane 0"
-        queue.purge()
+        queue.purge(state="all")
         found = numbers("depth", tmp_path / "s")
         assert found["depth"][-1] == len(queue) == 0
         assert numbers("slots", tmp_path / "s")["totals"]["live"] == 0

@@ -110,3 +110,43 @@ def test_all_queues_get_it_or_none(open_store, io):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert len(a) == len(b) - 5000 < 200
     assert store.publish(["a", "b"], BODY, create=True) == [len(a) - 1, len(b) - 1]
+
+
+@pytest.mark.parametrize("body", [b"small", b"x" * 5000], ids=["embedded", "stored"])
+def test_queues_that_are_full_are_left_out(tmp_path, body):
+    with qindex.open(tmp_path / "store") as store:
+        store.queue("full", max_messages=1).publish(b"first")
+        names = ["a", "full", "b", "full", "a"]
+        assert store.publish(names, body, create=True, on_full="skip") == [0, None, 0, None, 1]
+        with pytest.raises(qindex.QueueFull):
+            store.publish(names, body)
+        with pytest.raises(qindex.QueueFull):
+            store.publish(names, body, on_full="raise")
+        assert store.publish(["full"], body, on_full="skip", confirm=True) == [None]
+        assert [len(store.queue(name)) for name in ("a", "full", "b")] == [2, 1, 1]
+        for name in ("a", "a", "b"):
+            message = store.queue(name).get()
+            assert message.body == body
+            message.ack()
+        assert store.check() == []
+        assert store.stats().live_references == 0
+        with pytest.raises(ValueError, match="on_full must be one of raise, skip"):
+            store.publish(["a"], b"x", on_full="drop")
+
+
+def test_a_full_store_skips_nothing(tmp_path):
+    with qindex.open(tmp_path / "store", max_messages=2) as store:
+        store.queue("full", max_messages=1).publish(b"first")
+        with pytest.raises(qindex.StoreFull):
+            store.publish(["a", "full", "b"], b"x", create=True, on_full="skip")
+        assert store.publish(["a", "full"], b"x", on_full="skip") == [0, None]
+
+
+def test_a_queue_that_is_left_out_drops_nothing(tmp_path):
+    with qindex.open(tmp_path / "store") as store:
+        heads = store.queue("heads", max_bytes=10, overflow="drop-head")
+        heads.publish_many([b"12345", b"6789"])
+        assert store.publish(["heads", "a"], b"x" * 11, create=True, on_full="skip") == [None, 0]
+        assert [m.body for m in heads.browse()] == [b"12345", b"6789"]
+        assert store.publish(["heads", "a"], b"abc", on_full="skip") == [2, 1]
+        assert [m.body for m in heads.browse()] == [b"6789", b"abc"]

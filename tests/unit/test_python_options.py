@@ -113,7 +113,7 @@ def test_unusual_headers_go_the_usual_way_and_come_back(queue, usual, headers):
         ({"lease": 5}, qindex.FormatError),
         ({"prioritty": 3}, TypeError),
         ({"prioritty": None}, TypeError),
-        ({"timeout": None}, TypeError),
+        ({"timeout": -1}, ValueError),
     ],
 )
 def test_what_is_wrong_is_refused_and_nothing_is_published(queue, options, error):

@@ -308,7 +308,7 @@ static bool play_fanout(struct player *player, const struct op *op) {
         return is_refused(player, "fanout",
                           qi_store_publish(player->session.store, queues, count, NULL, 0, payload,
                                            op->size, engine_flags(op), 0, op_due_us(player, op),
-                                           got));
+                                           false, got));
     for (uint32_t i = 0; i < count; i++)
         foresee_place(player, &player->model.queues[numbers[i]], more);
     for (uint32_t i = 0; i < count; i++)
@@ -317,7 +317,7 @@ static bool play_fanout(struct player *player, const struct op *op) {
     int error =
         qi_store_publish(player->session.store, queues, count, payload, message.headers_size,
                          payload + message.headers_size, message.body_size, engine_flags(op),
-                         message.expiry_us, op_due_us(player, op), got);
+                         message.expiry_us, op_due_us(player, op), false, got);
     if (error)
         return player_failed(player, "fanout", error);
     for (uint32_t i = 0; i < count; i++) {
