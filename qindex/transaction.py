@@ -14,6 +14,7 @@ from qindex.arguments import (
     as_bytes,
     boolean,
     encode_headers,
+    parts_of,
     priority_flags,
     to_due_us,
     to_expiry_us,
@@ -200,6 +201,7 @@ def _raise(code: int, failed: int, count: int) -> None:
         raise
 
 
+@parts_of("Store")
 class Transactions:
     """For the class of a store."""
 
