@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qindex.amqp import methods as m
+from qindex.serve.permissions import stripped
 
 if TYPE_CHECKING:
     from qindex.serve.channel import Channel
@@ -16,6 +17,6 @@ def check_arrived(channel: Channel, method: Any) -> None:
     VHost.publish() looks after publishes itself.
     """
     if isinstance(method, m.BasicGet | m.QueuePurge | m.QueueDelete):
-        channel.vhost.check_arrived(method.queue or channel.last_queue)
+        channel.vhost.check_arrived(stripped(method.queue or channel.last_queue))
     elif isinstance(method, m.BasicConsume):
-        channel.vhost.on_wanted(method.queue or channel.last_queue)
+        channel.vhost.on_wanted(stripped(method.queue or channel.last_queue))

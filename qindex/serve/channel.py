@@ -19,6 +19,7 @@ from qindex.broker.exchanges import EXCHANGE, QUEUE
 from qindex.broker.queues import Queue
 from qindex.serve.confirms import Confirms
 from qindex.serve.consumers import Consumer
+from qindex.serve.permissions import stripped
 from qindex.serve.publishing import REPLY_TO, publish
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Channel:
     # --- exchanges, queues, bindings -----------------------------------------------------------
 
     def _exchange_declare(self, method: m.ExchangeDeclare) -> None:
-        name = _stripped(method.exchange)
+        name = stripped(method.exchange)
         if method.passive:
             self.vhost.check_not_default(name)
             self.vhost.exchange(name)
@@ -78,7 +79,7 @@ class Channel:
             self.send(m.ExchangeDeclareOk())
 
     def _exchange_delete(self, method: m.ExchangeDelete) -> None:
-        self.vhost.delete_exchange(_stripped(method.exchange), if_unused=method.if_unused)
+        self.vhost.delete_exchange(stripped(method.exchange), if_unused=method.if_unused)
         if not method.nowait:
             self.send(m.ExchangeDeleteOk())
 
@@ -95,7 +96,7 @@ class Channel:
             self.send(m.ExchangeUnbindOk())
 
     def _queue_declare(self, method: m.QueueDeclare) -> None:
-        name = _stripped(method.queue)
+        name = stripped(method.queue)
         if name == REPLY_TO or name.startswith(REPLY_TO + "."):
             self.session.server.reply_channel(name, self)
             self.send(m.QueueDeclareOk(name, 0, 1))
@@ -119,7 +120,7 @@ class Channel:
     def _queue_name(self, name: str) -> str:
         """The name, or that of the queue that this channel has declared last."""
         if name:
-            return _stripped(name)
+            return stripped(name)
         if not self.last_queue:
             raise self.session.not_found("no previously declared queue")
         return self.last_queue
@@ -355,10 +356,6 @@ class Channel:
 
 def _token() -> str:
     return urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
-
-
-def _stripped(name: str) -> str:
-    return name.replace("\r", "").replace("\n", "")
 
 
 def _properties(queue: Queue, entry: Entry) -> bytes:

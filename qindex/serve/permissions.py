@@ -24,18 +24,40 @@ def check(rights: Rights, channel: Channel, method: Any) -> None:
         needs(rights, channel, method)
 
 
-def _declare_exchange(rights: Rights, channel: Channel, method: m.ExchangeDeclare) -> None:
-    if method.passive:
-        return
-    rights.check("configure", "exchange", method.exchange)
-    alternate = method.arguments.get("alternate-exchange")
+def stripped(name: str) -> str:
+    """The name that is meant: without line ends, as in RabbitMQ. What is checked is that name."""
+    return name.replace("\r", "").replace("\n", "")
+
+
+def check_declare_exchange(rights: Rights, name: str, arguments: dict[str, Any]) -> None:
+    """Raise AccessRefused if the user may not make this exchange."""
+    rights.check("configure", "exchange", name)
+    alternate = arguments.get("alternate-exchange")
     if isinstance(alternate, str):
-        rights.check("read", "exchange", method.exchange)
+        rights.check("read", "exchange", name)
         rights.check("write", "exchange", alternate)
 
 
+def check_declare_queue(rights: Rights, name: str, arguments: dict[str, Any]) -> None:
+    """Raise AccessRefused if the user may not make this queue: "" is one that the server names."""
+    rights.check("configure", "queue", name or "amq.gen-")
+    dead = arguments.get("x-dead-letter-exchange")
+    if isinstance(dead, str):
+        rights.check("read", "queue", name or "amq.gen-")
+        rights.check("write", "exchange", dead)
+
+
+def _queue(channel: Channel, method: Any) -> str:
+    return stripped(method.queue or channel.last_queue)
+
+
+def _declare_exchange(rights: Rights, channel: Channel, method: m.ExchangeDeclare) -> None:
+    if not method.passive:
+        check_declare_exchange(rights, stripped(method.exchange), method.arguments)
+
+
 def _delete_exchange(rights: Rights, channel: Channel, method: m.ExchangeDelete) -> None:
-    rights.check("configure", "exchange", method.exchange)
+    rights.check("configure", "exchange", stripped(method.exchange))
 
 
 def _join_exchanges(
@@ -46,22 +68,18 @@ def _join_exchanges(
 
 
 def _declare_queue(rights: Rights, channel: Channel, method: m.QueueDeclare) -> None:
-    name = method.queue
+    name = stripped(method.queue)
     if method.passive or name == REPLY_TO or name.startswith(REPLY_TO + "."):
         return
-    rights.check("configure", "queue", name or "amq.gen-")
-    dead = method.arguments.get("x-dead-letter-exchange")
-    if isinstance(dead, str):
-        rights.check("read", "queue", name or "amq.gen-")
-        rights.check("write", "exchange", dead)
+    check_declare_queue(rights, name, method.arguments)
 
 
 def _delete_queue(rights: Rights, channel: Channel, method: m.QueueDelete) -> None:
-    rights.check("configure", "queue", method.queue or channel.last_queue)
+    rights.check("configure", "queue", _queue(channel, method))
 
 
 def _join_queue(rights: Rights, channel: Channel, method: m.QueueBind | m.QueueUnbind) -> None:
-    rights.check("write", "queue", method.queue or channel.last_queue)
+    rights.check("write", "queue", _queue(channel, method))
     rights.check("read", "exchange", method.exchange)
 
 
@@ -69,7 +87,7 @@ def _read_queue(
     rights: Rights, channel: Channel, method: m.QueuePurge | m.BasicGet | m.BasicConsume
 ) -> None:
     if method.queue != REPLY_TO:
-        rights.check("read", "queue", method.queue or channel.last_queue)
+        rights.check("read", "queue", _queue(channel, method))
 
 
 _NEEDS: Final[dict[type, Callable[[Rights, Channel, Any], None]]] = {

@@ -110,15 +110,19 @@ def send_return(channel: Channel, method: m.BasicPublish, properties: bytes, bod
     channel.session.send_content(channel.number, back, properties, body)
 
 
-def _checked(channel: Channel, message: Message, decoded: Properties) -> Message:
-    """The message with the routing keys of CC and BCC, and with the real address of a reply."""
-    user = channel.session.user
+def check_properties(decoded: Properties, user: str) -> None:
+    """Raise Precondition if this user may not say this, or if the expiration is none."""
     if decoded.user_id is not None and decoded.user_id != user:
         raise Precondition(
             f"user_id property set to '{decoded.user_id}' but authenticated user was '{user}'"
         )
     if decoded.expiration is not None:
         _check_expiration(decoded.expiration)
+
+
+def _checked(channel: Channel, message: Message, decoded: Properties) -> Message:
+    """The message with the routing keys of CC and BCC, and with the real address of a reply."""
+    check_properties(decoded, channel.session.user)
     headers = dict(decoded.headers or {})
     keys = [*message.routing_keys, *_more_keys(headers, "CC"), *_more_keys(headers, "BCC")]
     changes: dict[str, Any] = {}

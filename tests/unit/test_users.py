@@ -218,6 +218,18 @@ def test_what_is_not_permitted_closes_the_channel_with_rabbitmqs_words(limited, 
     assert (caught.value.reply_code, caught.value.reply_text) == (403, text)
 
 
+def test_a_name_is_checked_as_it_is_meant_without_line_ends(broker, limited):
+    broker.server.node.vhost("/").declare_queue(
+        "kept", durable=False, auto_delete=False, owner=None, user=None, arguments={}
+    )
+    everything_else = Permission(*["^(?!kept)"] * 3)
+    broker.server.node.users.set_permissions("/", "ann", everything_else)
+    for call in ("queue_purge", "queue_delete", "basic_get"):
+        with pytest.raises(ChannelClosedByBroker, match="access to queue 'kept'"):
+            getattr(limited.channel(), call)("\nkept")
+    assert "kept" in broker.server.node.vhost("/").queues
+
+
 def test_a_change_of_permissions_counts_at_once(broker, limited):
     channel = limited.channel()
     channel.confirm_delivery()

@@ -18,13 +18,16 @@ from qindex.broker.vhost import VHost
 from qindex.brokers.amqp import PROPERTY_NAMES, Properties, encode_properties
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import TRUE, Asked, answer, check_name
+from qindex.serve.permissions import check_declare_exchange, check_declare_queue
+from qindex.serve.publishing import check_properties
 
 GET_MAX: Final = 10_000
 
 
 async def put_queue(asked: Asked) -> web.Response:
     vhost, name, given = asked.vhost(), asked.part("name"), await asked.json()
-    asked.rights().check("configure", "queue", name)
+    arguments = _table(given, "arguments")
+    check_declare_queue(asked.rights(), name, arguments)
     is_new = name not in vhost.queues
     vhost.declare_queue(
         name,
@@ -32,7 +35,7 @@ async def put_queue(asked: Asked) -> web.Response:
         auto_delete=_flag(given, "auto_delete", False),
         owner=None,
         user=None,
-        arguments=_table(given, "arguments"),
+        arguments=arguments,
     )
     return web.Response(status=201 if is_new else 204)
 
@@ -56,7 +59,8 @@ async def purge(asked: Asked) -> web.Response:
 
 async def put_exchange(asked: Asked) -> web.Response:
     vhost, name, given = asked.vhost(), asked.part("name"), await asked.json()
-    asked.rights().check("configure", "exchange", name)
+    arguments = _table(given, "arguments")
+    check_declare_exchange(asked.rights(), name, arguments)
     is_new = name not in vhost.exchanges
     vhost.declare_exchange(
         name,
@@ -64,7 +68,7 @@ async def put_exchange(asked: Asked) -> web.Response:
         durable=_flag(given, "durable", True),
         auto_delete=_flag(given, "auto_delete", False),
         internal=_flag(given, "internal", False),
-        arguments=_table(given, "arguments"),
+        arguments=arguments,
     )
     return web.Response(status=201 if is_new else 204)
 
@@ -119,6 +123,7 @@ async def publish(asked: Asked) -> web.Response:
     key = str(given["routing_key"])
     check_name(key)
     properties = Properties(**values)
+    check_properties(properties, asked.user)
     message = Message(
         exchange.name,
         [key],
@@ -127,8 +132,6 @@ async def publish(asked: Asked) -> web.Response:
         persistent=properties.delivery_mode == 2,
         priority=properties.priority or 0,
     )
-    if properties.expiration is not None and not properties.expiration.isdigit():
-        raise ValueError("expiration is a text with a number of milliseconds")
     outcome = vhost.publish(message, exchange)
     if outcome.refused:
         raise ValueError("a queue is full and has refused the message")
@@ -198,6 +201,8 @@ async def get(asked: Asked) -> web.Response:
 async def close_connection(asked: Asked) -> web.Response:
     for session in asked.sessions():
         if session.peer == asked.part("name"):
+            if session.user != asked.user:  # monitoring sees it, too
+                asked.must_administer()
             why = asked.request.headers.get("X-Reason", "Closed via management plugin")
             asked.server.end(session, why)
             return web.Response(status=204)
