@@ -302,7 +302,7 @@ class Server:
     def joined(self, session: Session, transport: asyncio.Transport) -> None:
         self._sessions.add(session)
         self._transports[session] = transport
-        self.loop.call_later(HANDSHAKE_SECONDS, self._check_handshake, session)
+        session.handshake = self.loop.call_later(HANDSHAKE_SECONDS, self._check_handshake, session)
 
     def left(self, session: Session) -> None:
         session.lost()
@@ -310,8 +310,8 @@ class Server:
         self._transports.pop(session, None)
 
     def _check_handshake(self, session: Session) -> None:
-        if session in self._sessions and not session.user:
-            log.warning("%s: no login within %g seconds", session.peer, HANDSHAKE_SECONDS)
+        if session in self._sessions and not session.vhost_name:
+            log.warning("%s: no open connection within %g seconds", session.peer, HANDSHAKE_SECONDS)
             self._transports[session].abort()
 
 

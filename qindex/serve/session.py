@@ -72,6 +72,7 @@ class Session:
         self.is_writable = True
         self.closed = False
         self.received = self.sent = 0  # bytes, for heartbeats
+        self.handshake: asyncio.TimerHandle | None = None  # it would keep all this in memory
         self._vhost: VHost | None = None
         self._rights: Rights | None = None
         self._rights_epoch = -1
@@ -179,6 +180,11 @@ class Session:
         if channel is None:  # connection.update-secret is the only one
             self.connection.send(0, m.ConnectionUpdateSecretOk())
             return
+        if type(event.method) is m.BasicGet:
+            self._flush()
+            if not self.is_writable:  # what it asked for before fills the memory unless it reads
+                self._hold(event)
+                return
         try:
             permissions.check(self.rights, channel, event.method)
             if channel.vhost.arriving:
@@ -385,6 +391,8 @@ class Session:
             return
         self.closed = True
         self._held = None
+        if self.handshake is not None:
+            self.handshake.cancel()
         for number in list(self._channels):
             self._close_channel(number)
         if self._vhost is not None:
