@@ -352,6 +352,7 @@ struct qi_store {
     uint32_t waiting; /* threads in qi_wait */
     uint32_t looking; /* threads that read names without the lock: a close waits for them */
     uint64_t deleted; /* queues in this session */
+    uint64_t moved;   /* stored bodies that went from one queue to another, in this session */
     uint64_t depth, dead, bytes; /* of all queues that were recovered: the sums of theirs */
     uint32_t places_wanted;      /* threads that wait for a place in a queue, and 1 if armed */
     bool places_armed;           /* an event loop does */

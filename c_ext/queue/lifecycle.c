@@ -176,13 +176,23 @@ static int remove_queue(struct qi_queue *queue) {
     return error == QI_E_FULL ? 0 : error; /* it is gone; its keys stay, and nobody sees them */
 }
 
+/* A transaction in it is not durable yet. What it has moved would be in no queue if a power cut
+ * took the transaction and not the deletion. */
+static bool is_in_doubt(const struct qi_queue *queue) {
+    return queue->parts > 0;
+}
+
 int qi_queue_delete_if(struct qi_queue *queue, uint32_t conditions) {
     struct qi_store *store = queue->store;
     qi_lock(store);
     int error = qi_queue_ready(queue, true);
-    while (!error && (queue->flushing || queue->syncing)) {
-        pthread_cond_wait(&store->changed, &store->lock);
-        error = qi_queue_ready(queue, true);
+    while (!error && (queue->flushing || queue->syncing || is_in_doubt(queue))) {
+        if (is_in_doubt(queue))
+            error = qi_log_sync_to(store, store->commits->end);
+        else
+            pthread_cond_wait(&store->changed, &store->lock);
+        if (!error)
+            error = qi_queue_ready(queue, true);
     }
     if (!error)
         error = check_conditions(queue, conditions);

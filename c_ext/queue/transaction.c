@@ -376,6 +376,7 @@ static int carry_out(struct qi_tx *tx) {
         qi_change *change = &tx->changes[i];
         if (step->to != UINT32_MAX)
             mark_publish(tx, step);
+        tx->store->moved += step->message.id.stamp != 0;
         if (step->from != UINT32_MAX) {
             struct qi_queue *queue = tx->queues[step->from];
             qi_segment_ack(queue, qi_segment_with(queue, change->req_id),

@@ -7,7 +7,7 @@
 #include "index/index.h"
 #include "queue/queue.h"
 
-#define LOOK_FURTHER 1 /* the files that looked worth it were not; there may be others */
+#define LOOK_FURTHER 1 /* the files that looked worth it were not, or bodies moved: look again */
 
 /* Collects the ids of all living messages that were born in (or moved to) the victims. */
 struct marking {
@@ -71,6 +71,7 @@ static int compare_ids(const void *a, const void *b) {
 
 static int mark_all(struct qi_store *store, struct qi_compaction *compaction) {
     struct marking marking = {store, compaction, 0};
+    uint64_t moved = store->moved;
     int error = 0;
     for (uint32_t i = 0; i < store->queues_count && !error; i++) {
         struct qi_queue *queue = store->queues[i];
@@ -78,6 +79,10 @@ static int mark_all(struct qi_store *store, struct qi_compaction *compaction) {
         for (uint32_t k = 0; !error && k < queue->segments.count; k++)
             error = mark_segment(&marking, queue, qi_segment_nth(&queue->segments, k));
     }
+    /* While this waited for a queue, a body may have gone from one that was not looked at yet to
+     * one that was. */
+    if (!error && store->moved != moved)
+        error = LOOK_FURTHER;
     if (compaction->live_count)
         qsort(compaction->live, compaction->live_count, sizeof *compaction->live, compare_ids);
     uint64_t kept = 0; /* a fan-out message is marked once per queue */

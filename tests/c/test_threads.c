@@ -169,11 +169,13 @@ static int64_t publish_batch(struct scene *scene) {
 }
 
 static const char *root;
+static uint32_t new_format; /* 0: as usual */
 
 static void open_store(struct scene *scene, const char *name) {
     char path[300];
     qi_options options = usual();
     options.io = 2;
+    options.new_format = new_format ? new_format : options.new_format;
     snprintf(path, sizeof path, "%s/%s", root, name);
     *scene = (struct scene){0};
     assert(qi_store_open(path, &options, &scene->store) == 0);
@@ -351,6 +353,55 @@ static void test_a_file_that_is_synced_is_freed_later(void) {
     end(&scene);
 }
 
+static int64_t unload_b(struct scene *scene) {
+    qi_lock(scene->store);
+    int error = qi_queue_unload(scene->b);
+    qi_unlock(scene->store);
+    return error;
+}
+
+/* From the worker: nothing is synced before. */
+static int64_t compact_at_once(struct scene *scene) {
+    int64_t freed;
+    qi_lock(scene->store);
+    int error = qi_compact(scene->store, 20, &freed);
+    qi_unlock(scene->store);
+    return error ? error : freed;
+}
+
+/* While a compaction that has looked at a waits for b, a body moves from c to a: it is not lost. */
+static void test_what_moves_during_a_compaction_is_not_left_behind(void) {
+    struct scene scene;
+    uint8_t body[500] = {0}, payload[500];
+    new_format = 2;
+    begin(&scene, "moves");
+    new_format = 0;
+    qi_queue *c;
+    assert(qi_queue_open(scene.store, "c", 1, C, true, &c) == 0);
+    assert(compact(&scene) >= 0); /* now all references are known */
+    for (int i = 0; i < 20; i++)
+        assert(qi_publish(c, body, 500) == i);
+    qi_reader reader = {.queue = c, .payload = payload, .room = sizeof payload};
+    for (int i = 0; i < 20; i++) /* 10 and 11 stay: of one file, which is not the newest */
+        assert(qi_get(&reader) >= 0 &&
+               (i == 10 || i == 11 || qi_ack(c, reader.message.req_id, 0) == 0));
+    assert(qi_publish(scene.b, "x", 1) == 0 && qi_flush(scene.b) == 0 && sync_all(&scene) == 0);
+    struct actor *first = enter_and_stop(&scene, unload_b, 1);
+    struct actor *second = enter(&scene, compact_at_once);
+    until_waiting(1);
+    qi_change move = {.kind = QI_CHANGE_MOVE, .queue = c, .to = scene.a, .req_id = 10};
+    uint32_t failed;
+    assert(qi_nack_many(c, &move.req_id, NULL, 1, 0) == 0);
+    assert(qi_transaction(scene.store, &move, 1, false, &failed) == 0);
+    let_go_on(0);
+    assert(leave(first) == 0 && leave(second) > 0);
+    reader.queue = scene.a;
+    for (int i = 0; i < 11; i++)
+        assert(qi_get(&reader) >= 0);
+    assert(reader.message.req_id == move.req_id);
+    end(&scene);
+}
+
 static void test_two_compactions_follow_each_other(void) {
     struct scene scene;
     begin(&scene, "compactions");
@@ -520,6 +571,7 @@ int main(int count, char **arguments) {
     test_a_publish_waits_for_the_flush_that_makes_room();
     test_a_file_that_is_synced_is_freed_later();
     test_two_compactions_follow_each_other();
+    test_what_moves_during_a_compaction_is_not_left_behind();
     test_who_waits_for_bodies_hears_that_the_store_failed();
     test_what_comes_while_a_wait_looks_elsewhere_is_not_missed();
     test_a_queue_that_is_used_while_it_goes_to_sleep_stays_open();

@@ -209,6 +209,22 @@ def test_a_power_cut_leaves_all_or_nothing(confirmed):
         store.close()
 
 
+@pytest.mark.parametrize("deleted", ["a", "b"])
+def test_what_has_moved_is_in_one_queue_when_the_other_is_deleted(deleted):
+    for seed in range(20):
+        disk = SimulatedDisk(seed=seed)
+        store = qindex.open("/store", disk=disk, **SETTINGS)
+        store.queue("b")
+        store.queue("a").publish(b"order")
+        store.sync()
+        store.move(store.queue("a").get(), to="b")
+        store.delete_queue(deleted)
+        with qindex.open("/store", disk=disk.power_cut(seed), **SETTINGS) as again:
+            left = bodies(again, "a") + bodies(again, "b")
+        assert left == ([b"order"] if deleted == "a" else [])
+        store.close()
+
+
 # --- moves -----------------------------------------------------------------------------------
 
 
