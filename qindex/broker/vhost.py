@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 from base64 import urlsafe_b64encode
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from qindex.broker import definitions
@@ -20,11 +21,7 @@ from qindex.broker.catalog import MemoryCatalog, StoreCatalog
 from qindex.broker.dead_letters import dead_letter, is_in_a_circle
 from qindex.broker.durable import DurableBacklog, GroupCommit
 from qindex.broker.errors import Locked, Precondition
-from qindex.broker.exchanges import (
-    QUEUE,
-    Destination,
-    Exchange,
-)
+from qindex.broker.exchanges import QUEUE, Destination, Exchange
 from qindex.broker.limits import (
     QUEUE_ARGUMENTS,
     check_same_arguments,
@@ -50,7 +47,7 @@ class Outcome:
     __slots__ = ("durable", "queues", "refused")
 
     def __init__(self) -> None:
-        self.queues = 0  # that the message was routed to
+        self.queues: list[str] = []  # that the message was routed to, and that have seen it
         self.refused = False  # one of them is full
         self.durable = False  # one of them has it on the disk: it needs a sync
 
@@ -261,30 +258,34 @@ class VHost(Topology):
 
     # --- messages ------------------------------------------------------------------------------
 
-    def publish(self, message: Message, exchange: Exchange) -> Outcome:
-        """Put a message into all queues that the exchange leads to. NotIn: one is not there yet."""
+    def publish(
+        self, message: Message, exchange: Exchange, outcome: Outcome | None = None
+    ) -> Outcome:
+        """Put a message into all queues that the exchange leads to. NotIn: one is not there yet.
+
+        The disk was full in the middle: with the same `outcome` the queues that are left get it.
+        """
         names = self._router.queues_of(exchange, message)
         if self.arriving:
             for name in names:
                 self.check_arrived(name)
-        return self._put(message, names)
+        return self._put(message, names, outcome or Outcome())
 
     def route(self, exchange: Exchange, key: str) -> tuple[str, ...] | None:
         """The names of the queues that messages with this key go to; None: headers have a say."""
         return self._router.route(exchange, key)
 
-    def _put(self, message: Message, names: tuple[str, ...] | list[str]) -> Outcome:
-        outcome = Outcome()
+    def _put(self, message: Message, names: Iterable[str], outcome: Outcome) -> Outcome:
         now = now_us()
         for name in names:
             queue = self.queues.get(name)
-            if queue is None:
+            if queue is None or name in outcome.queues:
                 continue
-            outcome.queues += 1
             if queue.publish(_for_queue(message, queue, now), now) is None:
                 outcome.refused = True
             elif message.persistent and queue.backlog.is_durable:
                 outcome.durable = True
+            outcome.queues.append(name)
         return outcome
 
     def _dead(self, queue: Queue, entries: list[Entry], why: str) -> None:
@@ -364,7 +365,7 @@ class VHost(Topology):
             if circle:
                 log.warning("a dead letter of %r went in a circle: dropped", queue.name)
                 names = [name for name in names if name not in circle]
-        outcome = self._put(dead, names)
+        outcome = self._put(dead, names, Outcome())
         if not outcome.queues:
             self.dead_dropped += 1
         return outcome.durable

@@ -17,6 +17,7 @@ from qindex.broker.backlog import Entry
 from qindex.broker.errors import NotAllowed, NotThere, Precondition
 from qindex.broker.exchanges import EXCHANGE, QUEUE
 from qindex.broker.queues import Queue
+from qindex.broker.vhost import Outcome
 from qindex.serve.confirms import Confirms
 from qindex.serve.consumers import Consumer
 from qindex.serve.permissions import stripped
@@ -39,6 +40,7 @@ class Channel:
         self.confirms: Confirms | None = None
         self.reply_consumer: tuple[str, str] | None = None  # its tag, and the name of its queue
         self.last_queue = ""
+        self.begun: Outcome | None = None  # of the publish that the disk had no room for
         self._consumers: dict[str, Consumer] = {}
         self._unacked: OrderedDict[int, tuple[Queue, Entry, Consumer | None]] = OrderedDict()
         self._next_tag = 1

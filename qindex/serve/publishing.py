@@ -9,7 +9,9 @@ from qindex.amqp.wire import WireError
 from qindex.broker.errors import AccessRefused, NotThere, Precondition
 from qindex.broker.limits import type_name
 from qindex.broker.message import AmqpError, Message
+from qindex.broker.vhost import Outcome
 from qindex.brokers.amqp import Properties, decode_properties
+from qindex.errors import DiskFull, StoreFull
 
 if TYPE_CHECKING:
     from qindex.serve.channel import Channel
@@ -84,7 +86,13 @@ def publish(channel: Channel, method: m.BasicPublish, properties: bytes, body: b
     if not exchange.name and method.routing_key.startswith(REPLY_TO + "."):
         _reply(channel, method, message)
         return
-    outcome = vhost.publish(message, exchange)
+    outcome = channel.begun or Outcome()
+    try:
+        vhost.publish(message, exchange, outcome)
+    except (DiskFull, StoreFull):
+        channel.begun = outcome  # the session comes again: no queue gets it twice
+        raise
+    channel.begun = None
     if method.mandatory and not outcome.queues:
         send_return(channel, method, message.properties, message.body)
     if channel.confirms is not None:

@@ -174,6 +174,29 @@ def test_a_full_disk_in_the_middle_loses_nothing_and_doubles_nothing(tmp_path, m
         assert [body for *_, body in client.take_all("short")] == [b"2", b"3"]
 
 
+@pytest.mark.parametrize("stopped", ["plain", "other"])
+def test_a_publish_that_the_disk_stops_is_in_no_queue_twice(tmp_path, monkeypatch, stopped):
+    full = [3]
+    real = DurableBacklog.publish
+
+    def publish_one(self, message, due_us=0):
+        if self._name == stopped and full[0]:
+            full[0] -= 1
+            raise DiskFull("no room")
+        return real(self, message, due_us)
+
+    monkeypatch.setattr(DurableBacklog, "publish", publish_one)
+    with Broker(tmp_path / "d") as broker, RawClient(broker.url) as client:
+        set_up(client)
+        for body in (b"1", b"2"):
+            client.send(publish("amq.topic", "a.b", PERSISTENT, body))
+            client.expect(m.BasicAck)
+        client.heard.clear()
+        assert full == [0]
+        for name in ("plain", "other"):
+            assert [body for *_, body in client.take_all(name)] == [b"1", b"2"]
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("publish"), st.integers(1, 4), st.booleans(), st.booleans()),

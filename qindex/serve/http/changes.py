@@ -139,7 +139,7 @@ async def publish(asked: Asked) -> web.Response:
         synced = asyncio.Event()
         vhost.commit.join(synced.set)
         await synced.wait()
-    return answer({"routed": outcome.queues > 0})
+    return answer({"routed": bool(outcome.queues)})
 
 
 def _body(given: dict[str, Any]) -> bytes:
