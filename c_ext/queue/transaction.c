@@ -386,12 +386,17 @@ static int carry_out(struct qi_tx *tx) {
         if (step->to != UINT32_MAX)
             change->req_id = step->req_id;
     }
-    return failed;
+    return failed
+               ? qi_fail(QI_E_OUTCOME, "%s; the transaction is there: close and reopen the store",
+                         qi_error_text())
+               : 0;
 }
 
 /* With the lock. */
 static int run(struct qi_tx *tx) {
     int error = get_ready(tx);
+    if (error == QI_E_OUTCOME) /* of what stands in front of it */
+        error = qi_fail(QI_E_IO, "nothing of the transaction was done: %s", qi_error_text());
     if (!error)
         error = find_places(tx);
     if (!error)

@@ -6,7 +6,7 @@ import pytest
 
 import qindex
 import qindex.aio
-from qindex.testing.simulated import SimulatedDisk
+from qindex.testing.simulated import SimulatedDisk, abandon
 
 SETTINGS = {"format": 2, "sync_interval": 3600}
 
@@ -223,6 +223,34 @@ def test_what_has_moved_is_in_one_queue_when_the_other_is_deleted(deleted):
             left = bodies(again, "a") + bodies(again, "b")
         assert left == ([b"order"] if deleted == "a" else [])
         store.close()
+
+
+@pytest.mark.parametrize("kind", ["eio", "enospc", "short"])
+@pytest.mark.parametrize("mapping", [True, False])
+def test_the_error_of_a_disk_says_whether_the_transaction_is_there(mapping, kind):
+    errors = set()
+    for call in range(1, 40):
+        disk = SimulatedDisk(seed=1, mapping=mapping)
+        store = qindex.open("/store", disk=disk, **SETTINGS)
+        store.queue("b")
+        store.queue("a").publish(b"order")
+        order, before, error = store.queue("a").get(), disk.calls, None
+        disk.fault(call, kind)
+        try:
+            store.move(order, to="b", confirm=True)
+        except qindex.QindexError as caught:
+            error = type(caught)
+            errors.add(error)
+        if disk.calls - before < call:
+            break
+        disk.heal()
+        with qindex.open("/store", disk=disk.kill(), **SETTINGS) as again:
+            left = (bodies(again, "a"), bodies(again, "b"))
+        moved = left == ([], [b"order"])
+        assert moved or left == ([b"order"], [])
+        assert moved == (error is None) or error is qindex.OutcomeUnknown
+        abandon(store)
+    assert errors
 
 
 # --- moves -----------------------------------------------------------------------------------
