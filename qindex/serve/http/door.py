@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import hmac
 import ipaddress
 import logging
-import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -77,12 +74,10 @@ def _login(header: str) -> Login | None:
 
 
 class Logins:
-    """Who has logged in rightly is known until users change; who fails often has to wait."""
+    """Who fails often has to wait."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._key = os.urandom(32)
-        self._known: dict[bytes, int] = {}  # digest of user, password and place -> epoch
         self._failures: dict[str, list[float]] = {}
 
     def must_wait(self, address: str) -> bool:
@@ -90,17 +85,9 @@ class Logins:
         return len(recent) >= FAILURES_MAX and time.monotonic() - recent[0] < FAILURE_SECONDS
 
     def is_right(self, login: Login, address: str) -> bool:
-        """Costs a slow digest the first time. The password itself is not kept."""
-        local = _is_loopback(address)
-        raw = f"{login.user}\0{login.password}\0{local}".encode("utf-8", "surrogateescape")
-        digest = hmac.digest(self._key, raw, hashlib.sha256)
-        epoch = self._server.node.epoch
-        if self._known.get(digest) == epoch:
-            return True
+        """Costs a slow digest the first time."""
         users = self._server.node.users
-        if users.may_enter(login.user, login.password, is_local=local):
-            self._known = {each: at for each, at in self._known.items() if at == epoch}
-            self._known[digest] = epoch
+        if users.may_enter(login.user, login.password, is_local=_is_loopback(address)):
             return True
         if len(self._failures) >= ADDRESSES_MAX:
             self._failures.clear()
@@ -152,11 +139,15 @@ class HttpDoor:
 
     def _refuse(self, request: web.Request) -> web.Response | None:
         """What is wrong with a request before its path is looked at; None: nothing."""
-        host = urlsplit(f"//{request.host}").hostname or ""
+        try:
+            host = urlsplit(f"//{request.host}").hostname or ""
+            is_foreign = _is_foreign(request)
+        except ValueError:
+            return refusal(400, "bad_request", "a Host or an Origin that is none")
         if not self._is_ours(host):
             reason = f"this server is not called {host!r}; name it with --http-host"
             return refusal(403, "forbidden", reason)
-        if request.method not in ("GET", "HEAD") and _is_foreign(request):
+        if request.method not in ("GET", "HEAD") and is_foreign:
             return refusal(403, "forbidden", "the request comes from a page of another origin")
         address = request.remote or ""
         if self._logins.must_wait(address):
