@@ -261,11 +261,12 @@ def test_h21_files_are_0600_and_directories_0700(store):
 UNREADABLE = """
 import pathlib, sys, time, qindex
 root = pathlib.Path(sys.argv[1])
-with qindex.open(root) as store:
-    store.queue("a").publish(b"1")
+small = {"embed_below": 64, "message_file_size": 16384}
+with qindex.open(root, **small) as store:
+    store.queue("a").publish_many([b"1" * 5000] * 8)
 next(root.rglob("queue.meta")).write_bytes(b"junk")
-store = qindex.open(root)
-while not store.findings:
+store = qindex.open(root, **small)
+while not store.findings:  # the scan of the stored counts runs, since there are files that it may free
     time.sleep(0.001)
 store.queue("b").publish(b"2")
 try:
