@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from datetime import UTC, datetime
+from typing import Final
 
 from qindex.look.text import printable
+from qindex.private import FILE_MODE
 from qindex.serve.settings import Settings
+
+_MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class _Text(logging.Formatter):
@@ -48,6 +53,8 @@ class Logs:
         """Log as the settings say from now on. OSError: as before."""
         handler: logging.Handler
         if settings.log_file:
+            # A new file is for its owner only. One that somebody has made keeps its mode.
+            os.close(os.open(settings.log_file, _MAKE, FILE_MODE))
             handler = logging.FileHandler(settings.log_file, encoding="utf-8", errors="replace")
         else:
             handler = logging.StreamHandler(sys.stderr)

@@ -22,9 +22,10 @@ from qindex.private import make_folder, open_private, replace_file
 
 # Options that take a text, but name nothing that is written.
 READ = {
-    "--amqp", "--at-time", "--by", "--cmd", "--columns", "--format", "--master", "--max-priority",
-    "--member", "--member-b", "--queues", "--separator", "--state", "--states",
-    "--strip-prefix", "--vhost",
+    "--amqp", "--at-time", "--by", "--cmd", "--columns", "--config",
+    "--format", "--gmq", "--http", "--http-host", "--master", "--max-priority",
+    "--member", "--member-b", "--queues", "--rescue", "--separator", "--state", "--states",
+    "--strip-prefix", "--to", "--vhost", "--without",
 }  # fmt: skip
 # All that name what is written: the whole command, with {store}, {node} and {out}.
 WRITE = {
@@ -63,6 +64,7 @@ def test_every_option_is_known_to_write_or_to_read():
     written = {(command, option) for command, option, *_ in WRITE}
     known = written | {(name, option) for name, option in all_options if option in READ}
     known |= {("replay", "--priority"), ("replay", "--until"), ("plot", "--priority")}
+    known |= {("serve", "--log-file")}  # test_serve_operation.py writes it
     assert all_options - known == set()
     assert written <= all_options
 

@@ -266,7 +266,7 @@ with qindex.open(root, **small) as store:
     store.queue("a").publish_many([b"1" * 5000] * 8)
 next(root.rglob("queue.meta")).write_bytes(b"junk")
 store = qindex.open(root, **small)
-while not store.findings:  # the scan of the stored counts runs, since there are files that it may free
+while not store.findings:  # the scan runs, since there are files that it may free
     time.sleep(0.001)
 store.queue("b").publish(b"2")
 try:

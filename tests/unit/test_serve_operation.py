@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -98,6 +99,7 @@ def test_a_line_of_text_stays_one_line(tmp_path):
         process.end(signal.SIGTERM)
     assert all(line[:4].isdigit() for line in path.read_text().splitlines())
     assert "hunter2" not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def wait_for(condition):
