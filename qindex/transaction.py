@@ -249,9 +249,9 @@ class Transactions:
 
         After any crash each message is in exactly one queue. Body, headers, priority, expiry, its
         own lease and how often it was delivered go along; it stands behind the others of its
-        priority, and a delay, or that it was a dead letter, is over. A body in a message file is
-        not copied, unless it gets other headers. `confirm` and errors as transaction(); also
-        MessageDelivered if a ReqId is with a consumer.
+        priority. A delay is over, and that it was a dead letter: one that had expired expires no
+        more. A body in a message file is not copied, unless it gets other headers. `confirm` and
+        errors as transaction(); also MessageDelivered if a ReqId is with a consumer.
 
         Cost: two records for each message and the same in the commit log.
         """

@@ -41,6 +41,15 @@ static int keep_stored(struct qi_tx *tx, const struct qi_fields *fields, size_t 
     return error;
 }
 
+/* It is alive again where it goes; with a time that is over it would be dropped there. */
+static bool has_died_of_time(const struct qi_queue *queue, const struct qi_slots *slots,
+                             uint32_t slot, uint64_t expiry_us) {
+    if (!qi_bit(slots->held, slot) || !qi_is_expired(queue, expiry_us))
+        return false;
+    uint64_t time = slots->time[slot & 63];
+    return qi_time_is_dead(time) || qi_time_us(time) == QI_REDRIVEN_US;
+}
+
 /* The message as it is published in the other queue. */
 static int describe_moved(struct qi_tx *tx, const qi_change *change, struct qi_tx_step *step,
                           struct qi_segment *segment, uint32_t slot) {
@@ -58,14 +67,16 @@ static int describe_moved(struct qi_tx *tx, const qi_change *change, struct qi_t
         return qi_fail(QI_E_CORRUPT, "message %llu of %s has a damaged record",
                        (unsigned long long)change->req_id, queue->name);
     uint32_t priority = qi_priority_of(queue, segment, slot);
-    *message = (struct qi_new_message){
-        .headers_size = payload - fields->size,
-        .body_size = fields->size,
-        .flags =
-            priority << QI_PRIORITY_SHIFT | (qi_bit(slots->transient, slot) ? QI_TRANSIENT : 0u),
-        .expiry_us = change->flags & QI_MOVE_FOR_EVER ? 0 : fields->expiry_us,
-        .lane = priority,
-        .lease_us = qi_own_lease_us(slots, slot)};
+    bool for_ever =
+        change->flags & QI_MOVE_FOR_EVER || has_died_of_time(queue, slots, slot, fields->expiry_us);
+    *message =
+        (struct qi_new_message){.headers_size = payload - fields->size,
+                                .body_size = fields->size,
+                                .flags = priority << QI_PRIORITY_SHIFT |
+                                         (qi_bit(slots->transient, slot) ? QI_TRANSIENT : 0u),
+                                .expiry_us = for_ever ? 0 : fields->expiry_us,
+                                .lane = priority,
+                                .lease_us = qi_own_lease_us(slots, slot)};
     step->deliveries = qi_delivery_count(slots, slot);
     if (change->headers)
         message->headers_size = change->headers_size;

@@ -311,6 +311,17 @@ def test_a_dead_letter_is_alive_where_it_moves(store):
     assert store.queue("a").stats().dead == 0
 
 
+def test_a_dead_letter_that_had_expired_expires_no_more_where_it_moves():
+    disk = SimulatedDisk(wall=1e9)
+    with qindex.open("/store", disk=disk, **SETTINGS) as store:
+        store.queue("b")
+        req_id = store.queue("a", dead_letters=True).publish(b"late", ttl=1)
+        disk.advance(2)
+        assert store.queue("a").get() is None
+        store.move(req_id, to="b", queue="a")
+        assert store.queue("b").get().body == b"late"
+
+
 @pytest.mark.parametrize("to", ["nowhere", "full"])
 def test_a_move_that_is_refused_leaves_the_message_where_it_was(store, to):
     store.queue("full", max_messages=1).publish(b"")
