@@ -48,6 +48,12 @@ class Limits:
     def has_length(self) -> bool:
         return self.max_length is not None or self.max_bytes is not None
 
+    def is_over(self, count: int, size: int) -> bool:
+        """So many messages, or bytes of bodies, are more than the queue may have."""
+        if self.max_length is not None and count > self.max_length:
+            return True
+        return self.max_bytes is not None and size > self.max_bytes
+
 
 def _whole(value: Any, least: int, most: int) -> str | None:
     if not isinstance(value, int) or isinstance(value, bool):

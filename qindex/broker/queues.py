@@ -17,7 +17,14 @@ from qindex.broker.consumers import Consumer
 from qindex.broker.errors import AccessRefused
 from qindex.broker.limits import Limits
 from qindex.broker.message import Message
-from qindex.broker.timers import TIMER_SECONDS_MAX, DueTimer, Scheduler, Timer, now_us
+from qindex.broker.timers import (
+    TIMER_SECONDS_MAX,
+    DueTimer,
+    Scheduler,
+    Timer,
+    UnusedTimer,
+    now_us,
+)
 from qindex.errors import QindexError
 
 TURN_MAX: Final = 512  # messages that a queue delivers before others have their turn
@@ -63,9 +70,10 @@ class Queue:
         self._woken = False
         self._expiring = limits.ttl_ms is not None or len(backlog) > 0
         self._expiry_timer: Timer | None = None
-        self._unused_timer: Timer | None = None
+        self._unused = UnusedTimer(limits.expires_ms, scheduler, self._came_unused)
         self._due = DueTimer(backlog, scheduler, self._came_due)
         self._bytes = backlog.ready_bytes() if limits.max_bytes is not None else 0
+        self.used = self._unused.used  # somebody uses it: x-expires begins anew
         self.used()
         if self._expiring:
             self.wake()
@@ -109,10 +117,17 @@ class Queue:
         if message.expires_us:
             self._expiring = True
         if limits.has_length or (message.expires_us and message.expires_us <= now):
-            self._pump(now)
-            self._drop_over_length()
+            self._make_way(now)
         self.wake()
         return number
+
+    def _make_way(self, now: int) -> None:
+        """The message is in: if others cannot leave now, that is no error of its publish."""
+        try:
+            self._pump(now)
+            self._drop_over_length()
+        except QindexError as error:
+            self._failed(error)
 
     @property
     def takes_batches(self) -> bool:
@@ -132,19 +147,13 @@ class Queue:
         self.wake()
 
     def _is_full(self, message: Message) -> bool:
-        limits = self.limits
-        if limits.max_length is not None and len(self) >= limits.max_length:
-            return True
-        return limits.max_bytes is not None and self._bytes + message.size > limits.max_bytes
+        return self.limits.is_over(len(self) + 1, self._bytes + message.size)
 
     def _drop_over_length(self) -> None:
         limits = self.limits
         if limits.overflow != "drop-head":
             return
-        while len(self) and (
-            (limits.max_length is not None and len(self) > limits.max_length)
-            or (limits.max_bytes is not None and self._bytes > limits.max_bytes)
-        ):
+        while len(self) and limits.is_over(len(self), self._bytes):
             dropped = self._take(1)
             if not dropped:
                 return
@@ -177,15 +186,12 @@ class Queue:
         if self.deleted:
             return
         limit = self.limits.delivery_limit
-        if limit is not None:
-            over = [entry for entry in entries if entry.deliveries > limit]
-            entries = [entry for entry in entries if entry.deliveries <= limit]
-            if over:
-                self._leave(over, "delivery_limit")
-        self.backlog.requeue(entries)
-        self._bytes += sum(entry.message.size for entry in entries)
-        self._drop_over_length()
+        over = [] if limit is None else [entry for entry in entries if entry.deliveries > limit]
+        self.put_back([entry for entry in entries if entry not in over] if over else entries)
         self.wake()
+        if over:
+            self._leave(over, "delivery_limit")
+        self._drop_over_length()
 
     def reject(self, entries: list[Entry]) -> None:
         """These deliveries end, and the messages are dead letters."""
@@ -207,7 +213,10 @@ class Queue:
         return 0 < entry.message.expires_us < now
 
     def _leave(self, entries: list[Entry], why: str) -> None:
-        """Messages leave without an ack: to the dead-letter exchange, or for good."""
+        """Messages leave without an ack: to the dead-letter exchange, or for good.
+
+        An error says that some are in the queue again: they did not get there.
+        """
         if self.limits.dead_exchange is None:
             self.backlog.ack(entries)
         else:
@@ -258,14 +267,19 @@ class Queue:
         if self.deleted or self.paused:
             return
         try:
+            self._drop_over_length()
             if self._pump(now_us()):
                 self.wake()
             elif self._expiring:
                 self._arm_expiry()
         except QindexError as error:
-            log.error("queue %r cannot deliver: %s", self.name, error)
-            self.on_error(error)
-            self._scheduler.call_later(RETRY_SECONDS, self.wake)
+            self._failed(error)
+
+    def _failed(self, error: QindexError) -> None:
+        """The disk is full, or worse: what could not be done is tried again."""
+        log.error("queue %r cannot deliver: %s", self.name, error)
+        self.on_error(error)
+        self._scheduler.call_later(RETRY_SECONDS, self.wake)
 
     def _pump(self, now: int) -> bool:
         """Deliver up to TURN_MAX messages; True if there is more to deliver at once."""
@@ -314,10 +328,10 @@ class Queue:
 
     def _hand_out(self, entries: list[Entry], consumers: deque[Consumer] | None, now: int) -> None:
         """One message to each consumer in turn, as long as it has credit."""
-        settled, left = [], []
+        settled, left, expired = [], [], []
         for entry in entries:
             if self._has_expired(entry, now):
-                self._leave([entry], "expired")
+                expired.append(entry)
                 continue
             while consumers and consumers[0].credit() <= 0:
                 consumers.popleft().waiting = False
@@ -335,10 +349,14 @@ class Queue:
         if settled:
             self.backlog.ack(settled)
         if left:
-            self._untake(left)
+            self.put_back(left)
+        if expired:
+            self._leave(expired, "expired")
 
-    def _untake(self, entries: list[Entry]) -> None:
-        self.backlog.requeue(entries)
+    def put_back(self, entries: list[Entry]) -> None:
+        """What was taken and could not leave is ready again, in its place."""
+        if entries:
+            self.backlog.requeue(entries)
         self._bytes += sum(entry.message.size for entry in entries)
 
     # --- times ---------------------------------------------------------------------------------
@@ -365,35 +383,17 @@ class Queue:
             seconds = min((head.expires_us - now) / 1e6 + 0.001, TIMER_SECONDS_MAX)
             self._expiry_timer = self._scheduler.call_later(seconds, self.wake)
 
-    def used(self) -> None:
-        """Somebody uses it: x-expires begins anew."""
-        if self.limits.expires_ms is None:
-            return
-        if self._unused_timer is not None:
-            self._unused_timer.cancel()
-        seconds = min(self.limits.expires_ms / 1000, TIMER_SECONDS_MAX)
-        self._unused_timer = self._scheduler.call_later(seconds, self._look_unused, seconds)
-
-    def _look_unused(self, waited: float) -> None:
-        self._unused_timer = None
-        if self.consumers:
-            return
-        left = (self.limits.expires_ms or 0) / 1000 - waited
-        if left > 0:
-            seconds = min(left, TIMER_SECONDS_MAX)
-            self._unused_timer = self._scheduler.call_later(
-                seconds, self._look_unused, waited + seconds
-            )
-        else:
+    def _came_unused(self) -> None:
+        if not self.consumers:
             self.on_unused(self)
 
     def stop(self) -> None:
         """No more turns and timers."""
         self.deleted = True
         self._due.stop()
-        for timer in (self._expiry_timer, self._unused_timer):
-            if timer is not None:
-                timer.cancel()
+        self._unused.stop()
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
         for consumer in list(self.consumers):
             consumer.cancelled(self)
         self.consumers.clear()

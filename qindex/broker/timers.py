@@ -65,3 +65,37 @@ class DueTimer:
         if self._timer is not None:
             self._timer.cancel()
         self._armed_us, self._timer = 0, None
+
+
+class UnusedTimer:
+    """Calls `on_unused` when nobody has used a queue for so long (x-expires)."""
+
+    def __init__(
+        self, ms: int | None, scheduler: Scheduler, on_unused: Callable[[], object]
+    ) -> None:
+        self._seconds = None if ms is None else ms / 1000
+        self._scheduler = scheduler
+        self._on_unused = on_unused
+        self._timer: Timer | None = None
+
+    def used(self) -> None:
+        """The time begins anew."""
+        if self._seconds is not None:
+            self.stop()
+            self._wait(self._seconds)
+
+    def _wait(self, left: float) -> None:
+        seconds = min(left, TIMER_SECONDS_MAX)
+        self._timer = self._scheduler.call_later(seconds, self._look, left - seconds)
+
+    def _look(self, left: float) -> None:
+        self._timer = None
+        if left > 0:
+            self._wait(left)
+        else:
+            self._on_unused()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

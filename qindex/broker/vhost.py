@@ -289,19 +289,21 @@ class VHost(Topology):
         return outcome
 
     def _dead(self, queue: Queue, entries: list[Entry], why: str) -> None:
-        """Move messages to the dead-letter exchange of their queue.
-
-        The queue's store keeps a message until the store of its new queues has it for good, so a
-        crash may leave it in both places, and never in none.
+        """Move messages to the dead-letter exchange. A store keeps each until that of its new
+        queues has it for good, so a crash may leave it in both, and never in none.
         """
         if self.arriving and self._waits_for_arrival(queue, entries, why):
             queue.paused = True  # so that what dies meanwhile does not fill the memory
             self._dead_waiting.append((queue, entries, why))
             return
-        durable = False
-        for entry in entries:
-            durable = self._dead_one(queue, entry.message, why) or durable
-        self._settle_moved(queue, entries, durable)
+        durable, done = False, 0
+        try:
+            for entry in entries:
+                durable = self._dead_one(queue, entry.message, why) or durable
+                done += 1
+        finally:  # without room, those before are there, and the others stay
+            self._settle_moved(queue, entries[:done], durable)
+            queue.put_back([entry for entry in entries[done:] if entry.place is not None])
 
     def move(self, queue: Queue, entries: list[Entry], target: Queue) -> None:
         """Move deliveries of a queue to another one, as they are; dead letters move the same way.
@@ -366,7 +368,7 @@ class VHost(Topology):
                 log.warning("a dead letter of %r went in a circle: dropped", queue.name)
                 names = [name for name in names if name not in circle]
         outcome = self._put(dead, names, Outcome())
-        if not outcome.queues:
+        if not outcome.queues or outcome.refused:
             self.dead_dropped += 1
         return outcome.durable
 

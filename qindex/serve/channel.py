@@ -1,7 +1,6 @@
 """One channel of a connection: AMQP's methods as calls of the broker.
 
-`call()` carries out one method. What the broker refuses is raised as it is; session.py turns it
-into the close of the channel or of the connection.
+`call()` carries out one method. What is refused is raised; session.py closes for it what it has to.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from qindex.broker.errors import NotAllowed, NotThere, Precondition
 from qindex.broker.exchanges import EXCHANGE, QUEUE
 from qindex.broker.queues import Queue
 from qindex.broker.vhost import Outcome
+from qindex.errors import QindexError
 from qindex.serve.confirms import Confirms
 from qindex.serve.consumers import Consumer
 from qindex.serve.permissions import stripped
@@ -301,6 +301,7 @@ class Channel:
                 verb(queue, [entry])
                 return
         by_queue: dict[Queue, list[Entry]] = {}
+        failed: QindexError | None = None
         while unacked:
             number, (queue, entry, consumer) = unacked.popitem(last=False)
             by_queue.setdefault(queue, []).append(entry)
@@ -308,7 +309,12 @@ class Channel:
             if number == tag:
                 break
         for queue, entries in by_queue.items():
-            verb(queue, entries)
+            try:
+                verb(queue, entries)
+            except QindexError as error:  # of one queue: the others get theirs all the same
+                failed = error
+        if failed:
+            raise failed
 
     def _settled(self, consumer: Consumer | None) -> None:
         if consumer is None:
