@@ -214,11 +214,9 @@ int qi_log_sync_to(struct qi_store *store, uint64_t end) {
             continue;
         }
         commits->busy = true;
-        int error = QI_BUG(data_not_synced) ? 0 : sync_log(store, qi_wall_us(store));
+        int error = sync_log(store, qi_wall_us(store));
         commits->busy = false;
         pthread_cond_broadcast(&store->changed);
-        if (QI_BUG(data_not_synced))
-            return 0;
         if (error)
             return qi_fail(QI_E_OUTCOME, "%s; nobody knows whether this is durable",
                            qi_error_text());
