@@ -11,36 +11,13 @@
 
 #include "commits/commits.h"
 #include "durable/durable_private.h"
-#include "proof/sim/disk_sim.h"
 #include "usual.h"
+#include "watched.h"
 
 #define QUEUES 6
 
-static qi_sim *sim;
 static qi_store *store;
 static qi_queue *queues[QUEUES];
-static struct qi_disk_ops real, ours;
-static uint32_t syncs;
-static const char *full; /* files with names like this cannot grow */
-
-static int count_sync(struct qi_disk *disk, int file) {
-    syncs++;
-    return real.sync(disk, file);
-}
-
-static int open_unless_full(struct qi_disk *disk, int dir, const char *name,
-                            enum qi_open_mode mode) {
-    bool refused = full && mode == QI_OPEN_FRESH && strstr(name, full);
-    return refused ? -ENOSPC : real.open(disk, dir, name, mode);
-}
-
-static void watch_calls(void) {
-    real = *sim->disk.ops;
-    ours = real;
-    ours.sync = count_sync;
-    ours.open = open_unless_full;
-    sim->disk.ops = &ours;
-}
 
 static qi_options options(void) {
     qi_options options = usual();

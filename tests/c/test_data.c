@@ -9,33 +9,11 @@
 #include <string.h>
 
 #include "commits/commits.h"
-#include "proof/sim/disk_sim.h"
 #include "usual.h"
+#include "watched.h"
 
-static qi_sim *sim;
 static qi_store *store;
 static qi_queue *queue;
-static struct qi_disk_ops real, ours;
-static uint32_t syncs;
-static const char *full; /* a draft with this name has no room */
-
-static int count_sync(struct qi_disk *disk, int file) {
-    syncs++;
-    return real.sync(disk, file);
-}
-
-static int open_unless_full(struct qi_disk *disk, int dir, const char *name,
-                            enum qi_open_mode mode) {
-    return full && strcmp(name, full) == 0 ? -ENOSPC : real.open(disk, dir, name, mode);
-}
-
-static void watch_calls(void) {
-    real = *sim->disk.ops;
-    ours = real;
-    ours.sync = count_sync;
-    ours.open = open_unless_full;
-    sim->disk.ops = &ours;
-}
 
 static qi_options options(void) {
     qi_options options = usual();
