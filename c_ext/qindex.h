@@ -195,6 +195,7 @@ int qi_queue_delete_if(qi_queue *queue, uint32_t conditions);
  * growing: of them so many bytes belong to the moment. -1: there is none. */
 typedef struct {
     uint8_t identity[16]; /* the store's */
+    uint64_t session;     /* the store's, counted at each open */
     int64_t messages_number, log_number;
     uint64_t messages_length, log_length;
     uint64_t files;

@@ -61,7 +61,7 @@ def back_up(store: Store, target: str) -> Backup:
             note = _base(final, bytes(held.identity).hex())
             _begin(partial)
             making = _Making(hold, partial, final if note else None, note.get("files", {}))
-            making.copy_all(_lengths(held))
+            making.copy_all(_lengths(held), int(held.session))
         finally:
             shutil.rmtree(hold, ignore_errors=True)
         making.finish(bytes(held.identity).hex())
@@ -162,8 +162,9 @@ class _Making:
         self.taken: dict[str, list[int]] = {}  # of files that were copied: their state in the store
         self.files = self.copied = 0
 
-    def copy_all(self, lengths: dict[str, int]) -> None:
+    def copy_all(self, lengths: dict[str, int], session: int) -> None:
         """All but store.meta, which makes a store of it."""
+        self.session = session
         for folder in _folders_below(self.hold):
             (self.partial / folder).mkdir(mode=0o700, exist_ok=True)
         for name in sorted(_files_below(self.hold)):
@@ -179,9 +180,14 @@ class _Making:
             return  # a full message file is never written again, by no store that has it
         if length is None and state.st_nlink == 1 and _move(source, made):
             return  # a journal, which is a copy already; or nobody else has it any more
-        # The first bytes of a file that only grows stay what they are; others tell by their time.
+        # The first bytes of a file that only grows stay what they are in this session; a power cut
+        # can take some of them, and the next session writes others there. Other files tell by time.
         size = state.st_size if length is None else length
-        self.taken[name] = [state.st_ino, size, state.st_mtime_ns if length is None else 0]
+        self.taken[name] = [
+            state.st_ino,
+            size,
+            state.st_mtime_ns if length is None else self.session,
+        ]
         if self.base and self.seen.get(name) == self.taken[name] and _link(self.base / name, made):
             return
         self.copied += _copy_bytes(source, made, size)

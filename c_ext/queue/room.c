@@ -130,6 +130,13 @@ static int begin_flush(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     return error;
 }
 
+/* What failed stands in front of the verb, which has changed nothing. So its outcome is known. */
+static int not_begun(int error) {
+    return error == QI_E_OUTCOME
+               ? qi_fail(QI_E_IO, "nothing was changed; of what came before: %s", qi_error_text())
+               : error;
+}
+
 /* The usual case is one comparison each; the rest waits for a flush or a sync, its own or one that
  * is under way. */
 int qi_make_room_slowly(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
@@ -161,7 +168,7 @@ int qi_make_room_slowly(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
         if (!error)
             error = qi_queue_ready(queue, true); /* the wait may have been long */
         if (error)
-            return error;
+            return not_begun(error);
     }
 }
 

@@ -10,8 +10,9 @@
  * second name is made: segments, message files and commit logs are append-only, and the MANIFEST
  * (or the length that is handed back) says which bytes of them count. Journals are begun anew in
  * place, so their valid bytes are copied here; they are short, if the queues were flushed right
- * before. Three things that are decided without the lock are waited for: a queue's recovery, which
- * cuts journals, a commit, and a catalog that is being written.
+ * before. store.meta is copied, too: a full disk has it written over in place. Three things that
+ * are decided without the lock are waited for: a queue's recovery, which cuts journals, a commit,
+ * and a catalog that is being written.
  */
 #include "store/store.h"
 
@@ -105,7 +106,9 @@ static void hold_name(void *context, const char *name) {
     struct holding *holding = context;
     if (holding->error || ends_with(name, ".new") || ends_with(name, ".del"))
         return;
-    int error = is_journal(name) ? hold_journal(holding, name) : hold(holding, name);
+    int error = is_journal(name)                  ? hold_journal(holding, name)
+                : strcmp(name, "store.meta") == 0 ? copy(holding, name, UINT64_MAX)
+                                                  : hold(holding, name);
     if (!error)
         holding->held->files++;
     else if (error != -ENOENT) /* somebody has just removed what nothing names any more */
@@ -224,6 +227,7 @@ int qi_store_hold(struct qi_store *store, const char *path, qi_held *held) {
     qi_lock(store);
     *held = (qi_held){.messages_number = -1, .log_number = -1};
     memcpy(held->identity, store->identity, sizeof held->identity);
+    held->session = store->session;
     int error = qi_store_usable(store, true);
     if (!error && store->disk != &qi_disk_posix)
         error = qi_fail(QI_E_ARGUMENT, "only a store on a real disk can be backed up");

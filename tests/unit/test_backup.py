@@ -127,6 +127,41 @@ def test_the_second_backup_copies_only_what_has_changed(tmp_path):
     assert not (tmp_path / "copy.partial").exists()
 
 
+@pytest.mark.parametrize("session", [1, 2])
+def test_a_growing_file_is_taken_from_the_backup_before_in_one_session_only(tmp_path, session):
+    """A power cut can take a log with its name. The next session can have a new one of this name,
+    of the same length, and in the same inode."""
+    for folder in ("hold", "copy", "copy.partial"):
+        (tmp_path / folder / "commits").mkdir(parents=True)
+    log = tmp_path / "hold/commits/1.log"
+    log.write_bytes(b"new bytes")
+    (tmp_path / "held twice").hardlink_to(log)  # the store has it, too
+    (tmp_path / "copy/commits/1.log").write_bytes(b"old bytes")
+    (tmp_path / "hold/store.meta").write_bytes(b"")
+    taken = {"commits/1.log": [log.stat().st_ino, 9, 1]}
+    making = qindex.backup._Making(
+        tmp_path / "hold", tmp_path / "copy.partial", tmp_path / "copy", taken
+    )
+    making.copy_all({"commits/1.log": 9}, session)
+    copied = (tmp_path / "copy.partial/commits/1.log").read_bytes()
+    assert copied == (b"old bytes" if session == 1 else b"new bytes")
+
+
+def test_store_meta_is_a_copy_since_a_full_disk_has_it_written_over_in_place(tmp_path, monkeypatch):
+    shares = []
+    real = qindex.backup._Making.copy_all
+
+    def copy_all(making, *arguments):
+        shares.append((making.hold / "store.meta").samefile(tmp_path / "data/store.meta"))
+        real(making, *arguments)
+
+    monkeypatch.setattr(qindex.backup._Making, "copy_all", copy_all)
+    with qindex.open(tmp_path / "data") as store:
+        store.queue("a").publish(b"x")
+        store.backup(tmp_path / "copy")
+    assert shares == [False]
+
+
 def test_a_copy_and_its_store_go_their_own_ways(tmp_path):
     with qindex.open(tmp_path / "data", **SMALL) as store:
         fill(store)
@@ -283,7 +318,8 @@ def test_the_command_backs_up_a_store_that_no_process_has_open(tmp_path):
         assert (refused.returncode, "has this store open" in refused.stderr) == (2, True)
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert "3 files" in done.stdout
+    files = sum(path.is_file() for path in (tmp_path / "copy").rglob("*")) - 1  # backup.json
+    assert f" {files} files" in done.stdout
     assert bodies(tmp_path / "copy") == {"a": [b"x"]}
     command[-1] = tmp_path / "data/inside"
     assert subprocess.run(command, capture_output=True).returncode == 2

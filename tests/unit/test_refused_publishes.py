@@ -199,3 +199,32 @@ def test_after_an_unclean_end_it_is_drained_as_far_as_its_journal_has_room(
         assert [message.body for message in store.queue("a").browse()] == bodies[acked:]
         assert [message.body for message in store.queue("b").browse()] == bodies
         assert [finding for finding in store.findings if finding.severity == "damage"] == []
+
+
+@pytest.mark.parametrize("sticky", [False, True])
+def test_a_publish_that_was_not_begun_is_not_of_unknown_outcome(sticky: bool) -> None:
+    """A publish can wait for a sync of what came before it. If that fails, nothing was published,
+    and the error says so: only who waits for the own sync (confirm) can be told "unknown"."""
+    refused = 0
+    for call in itertools.count(1):
+        disk = SimulatedDisk(seed=call)
+        store = qindex.open("/", disk=disk, max_journal_entries=20)
+        queue = store.queue("orders")
+        disk.fault(call, "eio", sticky=sticky)
+        before, published, text = disk.calls, 0, ""
+        try:
+            for published in range(100):
+                queue.publish(b"%d" % published)
+        except qindex.DiskError as error:
+            text = str(error)
+        used, left = disk.calls - before, disk.kill()
+        abandon(store)
+        if text:
+            left.heal()
+            with qindex.open("/", disk=left) as store:
+                bodies = [message.body for message in store.queue("orders").browse()]
+            assert b"%d" % published not in bodies, text
+            refused += text.startswith("nothing was changed; of what came before: cannot sync")
+        if used < call:
+            break
+    assert refused > 2, "a sync of what came before failed"
