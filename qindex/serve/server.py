@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import itertools
 import logging
 import os
@@ -18,14 +17,16 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import qindex
 from qindex.amqp.connection import BODY_MAX
 from qindex.broker.errors import NotFound
 from qindex.broker.node import Node
 from qindex.broker.rescue.rescue import Rescue, check_whole
+from qindex.serve.clients import Client, Heartbeat
 from qindex.serve.control import open_control
+from qindex.serve.logins import Logins
 from qindex.serve.session import Session
 from qindex.serve.sockets import BACKLOG, bind
 
@@ -37,7 +38,6 @@ log: Final = logging.getLogger("qindex.serve")
 Confirm = Literal["durable", "written"]
 HANDSHAKE_SECONDS: Final = 30.0
 CLOSE_SECONDS: Final = 3.0  # that clients have to answer a close
-WRITE_HIGH: Final = 1024 * 1024  # bytes that wait for a client before deliveries stop
 CAPABILITIES: Final = {
     "publisher_confirms": True,
     "exchange_exchange_bindings": True,
@@ -105,6 +105,7 @@ class Server:
             self._pool.shutdown(wait=False)
             raise
         self.node.on_failure = self._sync_failed
+        self.logins = Logins(self.node.users, self.loop)
 
     def _run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
         """Work in the thread for syncs, then `done` in the event loop."""
@@ -140,7 +141,7 @@ class Server:
         """Accept clients at these sockets that listen; return the port of the first one."""
         for each in sockets:
             listener = await self.loop.create_server(
-                lambda: _Client(self), sock=each, backlog=BACKLOG
+                lambda: Client(self), sock=each, backlog=BACKLOG
             )
             self._listeners.append(listener)
         if self._control is None and self.node.directory is not None:
@@ -211,6 +212,7 @@ class Server:
         await asyncio.sleep(0)
         for session in list(self._sessions):
             session.lost()
+        self.logins.stop()
         try:
             self.node.close()
         finally:
@@ -265,7 +267,7 @@ class Server:
         """The connection is open: heartbeats begin."""
         seconds = session.connection.heartbeat
         if seconds:
-            beat = _Heartbeat(session, self._transports[session], self.loop, seconds)
+            beat = Heartbeat(session, self._transports[session], self.loop, seconds)
             self.loop.call_later(seconds / 2, beat.tick)
 
     @property
@@ -318,82 +320,3 @@ class Server:
 def _resolve(waited_for: asyncio.Future[None]) -> None:
     if not waited_for.done():
         waited_for.set_result(None)
-
-
-class _Heartbeat:
-    """Sends a heartbeat when nothing else was sent, and ends a connection that is silent."""
-
-    def __init__(
-        self,
-        session: Session,
-        transport: asyncio.Transport,
-        loop: asyncio.AbstractEventLoop,
-        seconds: int,
-    ) -> None:
-        self._session = session
-        self._transport = transport
-        self._loop = loop
-        self._seconds = seconds
-        self._sent = self._received = -1
-        self._silent = 0  # half intervals
-
-    def tick(self) -> None:
-        session = self._session
-        if session.closed:
-            return
-        if session.sent == self._sent:
-            session.connection.send_heartbeat()
-            session.flush_later()
-        self._sent = session.sent
-        reads = self._transport.is_reading()  # a client that is not read cannot be heard
-        self._silent = self._silent + 1 if reads and session.received == self._received else 0
-        self._received = session.received
-        if self._silent >= 4:
-            log.warning("%s: missed heartbeats, timeout: %ds", session.peer, self._seconds)
-            self._transport.abort()
-            return
-        self._loop.call_later(self._seconds / 2, self.tick)
-
-
-class _Client(asyncio.Protocol):
-    """The event loop's view of a session."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._session: Session | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's has its methods, not its class
-        peer = transport.get_extra_info("peername")
-        found = transport.get_extra_info("socket")
-        if found is not None and found.family in (socket.AF_INET, socket.AF_INET6):
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        transport.set_write_buffer_limits(high=WRITE_HIGH)
-        name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local socket"
-        self._session = Session(self._server, transport, name, _is_local(peer))
-        self._server.joined(self._session, transport)
-
-    def data_received(self, data: bytes) -> None:
-        if self._session is not None:
-            self._session.receive(data)
-
-    def pause_writing(self) -> None:
-        if self._session is not None:
-            self._session.pause()
-
-    def resume_writing(self) -> None:
-        if self._session is not None:
-            self._session.resume()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._session is not None:
-            self._server.left(self._session)
-
-
-def _is_local(peer: Any) -> bool:
-    if not isinstance(peer, tuple):
-        return True
-    try:
-        return ipaddress.ip_address(peer[0].partition("%")[0]).is_loopback
-    except ValueError:
-        return False

@@ -31,11 +31,10 @@ from qindex.broker.arriving import NotIn
 from qindex.broker.users import Rights
 from qindex.broker.vhost import VHost
 from qindex.errors import DiskFull, QindexError, StoreFull
-from qindex.serve import permissions
+from qindex.serve import entrance, permissions
 from qindex.serve.arrivals import check_arrived
 from qindex.serve.batches import Batch, batch_of
 from qindex.serve.channel import Channel
-from qindex.serve.logins import credentials
 
 if TYPE_CHECKING:
     from qindex.serve.server import Server
@@ -55,15 +54,13 @@ _OF_CONNECTION: Final[dict[type[broker.Refused], int]] = {
     broker.Unknown: 503,
 }
 _RETRY_SECONDS: Final = 0.2
-_REFUSED: Final = (
-    "Login was refused using authentication mechanism {}. For details see the broker logfile."
-)
+Held = Published | Batch | Called | Login
 
 
 class Session:
     """The broker's side of one connection."""
 
-    def __init__(self, server: Server, transport: asyncio.Transport, peer: str, local: bool):
+    def __init__(self, server: Server, transport: asyncio.Transport, peer: str, address: str):
         self.server = server
         self.number = server.next_number()
         self.peer = peer
@@ -77,13 +74,13 @@ class Session:
         self._rights: Rights | None = None
         self._rights_epoch = -1
         self._transport = transport
-        self._is_local = local
+        self.address = address
         self._channels: dict[int, Channel] = {}
         self._to_confirm: dict[Channel, None] = {}
         self._flushing = False
         self._events: Iterator[Any] = iter(())
-        # What the disk has no room for, or what waits for messages of a rescue.
-        self._held: Published | Batch | Called | None = None
+        # What waits: for room on the disk, for messages of a rescue, for the digest of a password.
+        self._held: Held | None = None
         self._has_room = True
         self._told_blocked = False
 
@@ -93,6 +90,10 @@ class Session:
             raise RuntimeError("no virtual host before the connection is open")
         return self._vhost
 
+    @vhost.setter
+    def vhost(self, vhost: VHost) -> None:
+        self._vhost = vhost
+
     @property
     def vhost_name(self) -> str:
         """The virtual host's; empty before the connection is open."""
@@ -101,7 +102,7 @@ class Session:
     @property
     def state(self) -> str:
         """As RabbitMQ names it: starting, running, blocked (it waits, and is not read), closing."""
-        if self._held is not None:
+        if self._held is not None and self._vhost is not None:
             return "blocked"
         if self.connection.is_running:
             return "running"
@@ -163,15 +164,15 @@ class Session:
         elif kind is ChannelClosed:
             self._close_channel(event.channel)
         elif kind is Login:
-            self._login(event)
+            entrance.login(self, event)
         elif kind is Open:
-            self._open(event)
+            entrance.open_vhost(self, event)
         elif kind is Ended:
             log.debug("%s: %s", self.peer, event.why)
             self._flush()
             self._transport.close()
 
-    def _all(self, events: Iterator[Any]) -> None:
+    def all(self, events: Iterator[Any]) -> None:
         for event in events:
             self._on_event(event)
 
@@ -227,19 +228,19 @@ class Session:
 
     def _refuse(self, number: int, error: broker.Refused | WireError, method: Any) -> None:
         if isinstance(error, WireError):
-            self._all(self.connection.fail(error.code, str(error), method))
+            self.all(self.connection.fail(error.code, str(error), method))
             return
         log.info("%s, channel %d: %s", self.peer, number, error)
         code = _OF_CHANNEL.get(type(error))
         if code is not None:
-            self._all(self.connection.fail_channel(number, code, str(error), method))
+            self.all(self.connection.fail_channel(number, code, str(error), method))
         else:
-            self._all(self.connection.fail(_OF_CONNECTION[type(error)], str(error), method))
+            self.all(self.connection.fail(_OF_CONNECTION[type(error)], str(error), method))
 
     def _fail(self, method: Any, error: QindexError) -> None:
         """The store could not do it: the client hears why."""
         log.error("%s: %s failed: %s", self.peer, type(method).__name__, error)
-        self._all(self.connection.fail(541, str(error), method))
+        self.all(self.connection.fail(541, str(error), method))
         self.vhost.failed(error)
 
     # --- what has to wait ----------------------------------------------------------------------
@@ -255,12 +256,17 @@ class Session:
         self._hold(event)
 
     def _hold(self, event: Published | Batch | Called) -> None:
-        """Stop reading from this client until this can be done."""
+        """Try again later."""
+        self.wait_for(event)
+        self._has_room = False
+        self.server.loop.call_later(_RETRY_SECONDS, self._retry)
+
+    def wait_for(self, event: Held) -> None:
+        """Read and carry out nothing that the client has sent behind this, until go_on()."""
         if self._held is None:
             self._transport.pause_reading()
             self.flush_later()
-        self._held, self._has_room = event, False
-        self.server.loop.call_later(_RETRY_SECONDS, self._retry)
+        self._held = event
 
     def _retry(self) -> None:
         event = self._held
@@ -270,43 +276,16 @@ class Session:
         self._on_event(event)  # _hold() says if it still cannot be done
         if not self._has_room:
             return
-        self._held = None
         if self._told_blocked:
             self._told_blocked = False
             self.connection.send(0, m.ConnectionUnblocked())
+        self.go_on()
+
+    def go_on(self) -> None:
+        """What was waited for is done."""
+        self._held = None
         self._transport.resume_reading()
         self._go_through(self._events)
-
-    # --- login ---------------------------------------------------------------------------------
-
-    def _login(self, event: Login) -> None:
-        found = credentials(event.mechanism, event.response)
-        if found is None:
-            text = f"unknown authentication mechanism '{event.mechanism}'"
-            self._all(self.connection.fail(503, text))
-            return
-        user, password = found
-        if self.server.node.users.may_enter(user, password, is_local=self._is_local):
-            self.user = user
-            self.connection.accept_login()
-            return
-        log.warning("%s: login of user %r was refused", self.peer, user)
-        self._all(self.connection.refuse_login(_REFUSED.format(event.mechanism)))
-
-    def _open(self, event: Open) -> None:
-        node = self.server.node
-        try:
-            vhost = node.vhost(event.vhost)
-            node.users.rights(self.user, event.vhost)
-            self._vhost = vhost
-        except broker.NotAllowed as error:
-            self._all(self.connection.fail(530, str(error)))
-        except QindexError as error:
-            log.error("virtual host %r cannot be opened: %s", event.vhost, error)
-            self._all(self.connection.fail(541, f"vhost '{event.vhost}' is down: {error}"))
-        else:
-            self.connection.accept_open()
-            self.server.negotiated(self)
 
     # --- out -----------------------------------------------------------------------------------
 
@@ -377,7 +356,7 @@ class Session:
 
     def shut_down(self, text: str) -> None:
         """Tell the client that the server stops."""
-        self._all(self.connection.fail(320, text))
+        self.all(self.connection.fail(320, text))
         self.flush_later()
 
     def _close_channel(self, number: int) -> None:

@@ -15,7 +15,7 @@ from http_api import Api, run
 from prometheus_client.parser import text_string_to_metric_families
 
 from qindex.broker.users import Permission
-from qindex.serve.http.door import FAILURES_MAX
+from qindex.serve.logins import FAILURES_MAX
 
 HOSTILE = "<script>alert('x')</script>/\u202e&\"#?%00"
 
@@ -130,7 +130,8 @@ def test_wrong_logins_are_refused_and_soon_have_to_wait():
                 status, headers, _ = await api.raw("GET", "/api/whoami", login=("guest", "wrong"))
                 assert status == 401
                 assert headers["WWW-Authenticate"] == 'Basic realm="qindex"'
-            assert (await api.raw("GET", "/api/whoami"))[0] == 429
+            status, headers, _ = await api.raw("GET", "/api/whoami")
+            assert (status, headers["Retry-After"]) == (429, "60")
 
     run(test())
 

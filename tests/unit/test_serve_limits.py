@@ -13,7 +13,8 @@ from raw_client import RawClient, publish
 from qindex.amqp import methods as m
 from qindex.amqp.wire import encode_method
 from qindex.serve import Broker
-from qindex.serve.server import WRITE_HIGH, Server
+from qindex.serve.clients import WRITE_HIGH
+from qindex.serve.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 GETS = 64

@@ -13,9 +13,8 @@ import binascii
 import ipaddress
 import logging
 import socket
-import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -25,6 +24,7 @@ from qindex.broker.arriving import NotIn
 from qindex.errors import QindexError
 from qindex.field_table import AmqpError
 from qindex.serve.http.shapes import to_json
+from qindex.serve.logins import FAILURE_SECONDS, TOO_MANY, Login, Verdict
 from qindex.serve.sockets import BACKLOG
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("qindex.serve")
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
-FAILURES_MAX: Final = 10  # log-ins of one address that fail, in FAILURE_SECONDS
-FAILURE_SECONDS: Final = 60.0
-ADDRESSES_MAX: Final = 10_000
 _TAGS: Final = frozenset({"management", "policymaker", "monitoring", "administrator"})
 _STATUS: Final[dict[type[broker.Refused], tuple[int, str]]] = {
     broker.NotFound: (404, "Object Not Found"),
@@ -58,11 +55,6 @@ def refusal(status: int, error: str, reason: str) -> web.Response:
     return web.Response(status=status, text=text, content_type="application/json")
 
 
-class Login(NamedTuple):
-    user: str
-    password: str
-
-
 def _login(header: str) -> Login | None:
     """What a request says who it is; None if it says nothing, or nothing that is known here."""
     scheme, _, text = header.partition(" ")
@@ -71,30 +63,6 @@ def _login(header: str) -> Login | None:
     except (binascii.Error, UnicodeDecodeError):
         return None
     return Login(user, password) if colon and scheme.lower() == "basic" else None
-
-
-class Logins:
-    """Who fails often has to wait."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._failures: dict[str, list[float]] = {}
-
-    def must_wait(self, address: str) -> bool:
-        recent = self._failures.get(address, [])
-        return len(recent) >= FAILURES_MAX and time.monotonic() - recent[0] < FAILURE_SECONDS
-
-    def is_right(self, login: Login, address: str) -> bool:
-        """Costs a slow digest the first time."""
-        users = self._server.node.users
-        if users.may_enter(login.user, login.password, is_local=_is_loopback(address)):
-            return True
-        if len(self._failures) >= ADDRESSES_MAX:
-            self._failures.clear()
-        recent = self._failures.setdefault(address, [])
-        recent[:] = [*recent, time.monotonic()][-FAILURES_MAX:]
-        log.warning("%s: login of user %r over HTTP was refused", address, login.user)
-        return False
 
 
 async def accept(server: Server, sockets: list[socket.socket], names: list[str]) -> None:
@@ -113,7 +81,7 @@ class HttpDoor:
     def __init__(self, server: Server, allowed_hosts: list[str]) -> None:
         from qindex.serve.http import api
 
-        self._logins = Logins(server)
+        self._logins = server.logins
         self._hosts = {"localhost", socket.gethostname().lower(), *map(str.lower, allowed_hosts)}
         app = web.Application(middlewares=[self._guard], client_max_size=BODY_BYTES_MAX)
         app[SERVER] = server
@@ -133,11 +101,11 @@ class HttpDoor:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        response = self._refuse(request) or await _carried_out(request, handler)
+        response = await self._refuse(request) or await _carried_out(request, handler)
         response.headers.update(_HEADERS)
         return response
 
-    def _refuse(self, request: web.Request) -> web.Response | None:
+    async def _refuse(self, request: web.Request) -> web.Response | None:
         """What is wrong with a request before its path is looked at; None: nothing."""
         try:
             host = urlsplit(f"//{request.host}").hostname or ""
@@ -149,11 +117,13 @@ class HttpDoor:
             return refusal(403, "forbidden", reason)
         if request.method not in ("GET", "HEAD") and is_foreign:
             return refusal(403, "forbidden", "the request comes from a page of another origin")
-        address = request.remote or ""
-        if self._logins.must_wait(address):
-            return refusal(429, "too_many_requests", "too many failed log-ins: wait a minute")
         login = _login(request.headers.get("Authorization", ""))
-        if login is None or not self._logins.is_right(login, address):
+        verdict = Verdict.WRONG if login is None else await self._verdict(login, request)
+        if verdict is Verdict.WAIT:
+            response = refusal(429, "too_many_requests", TOO_MANY)
+            response.headers["Retry-After"] = f"{FAILURE_SECONDS:.0f}"
+            return response
+        if login is None or verdict is Verdict.WRONG:
             response = refusal(401, "not_authorised", "Login failed")
             response.headers["WWW-Authenticate"] = 'Basic realm="qindex"'
             return response
@@ -163,19 +133,17 @@ class HttpDoor:
         request[USER] = login.user
         return None
 
+    async def _verdict(self, login: Login, request: web.Request) -> Verdict:
+        address = request.remote or ""
+        verdict = self._logins.at_once(login, address)
+        return verdict if verdict is not None else await self._logins.check(login, address)
+
     def _is_ours(self, host: str) -> bool:
         try:
             ipaddress.ip_address(host.partition("%")[0])
         except ValueError:
             return host.lower() in self._hosts
         return True
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_foreign(request: web.Request) -> bool:
