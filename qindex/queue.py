@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 _STATES: Final = get_args(State)
 
 
-def _state_of(message: Message, flags: int) -> State:
+def state_of(message: Message, flags: int) -> State:
+    """The state of a message that was looked at."""
     if message.dead:
         return "dead"
     if flags & lib.QI_UNACKED:
@@ -354,7 +355,7 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             message, flags = self._look(start, ready_only=False)
             if message is None or (stop is not None and message.req_id >= stop):
                 return
-            if state is None or _state_of(message, flags) == state:
+            if state is None or state_of(message, flags) == state:
                 yield message
             start = message.req_id + 1
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple, Protocol
 
 from qindex.broker.message import Message
 from qindex.broker.timers import now_us
+from qindex.message import State
 
 DELIVERIES_MAX: Final = 65_535
 TAKEN_BYTES_MAX: Final = 4 * 1024 * 1024  # of bodies; one message may have more
@@ -28,6 +29,16 @@ class Entry:
         self.place = place
         self.redelivered = redelivered
         self.deliveries = deliveries  # this one included
+
+
+class Looked(NamedTuple):
+    """A message that is looked at where it is; `number` is its place in the backlog."""
+
+    number: int
+    message: Message
+    state: State
+    deliveries: int
+    due_us: int  # 0: it has no such time
 
 
 class Share(NamedTuple):
@@ -84,6 +95,24 @@ class Backlog(Protocol):
 
     def browse(self) -> Iterator[tuple[int, Message]]:
         """All messages with their numbers, whatever their state, but those that are settled."""
+
+    def look(self, start: int, state: State | None) -> Iterator[Looked | int]:
+        """Messages from the number `start` on, by their numbers; delayed ones of a store may begin
+        with large numbers. Of a message in another state, or a damaged one, the number alone, so
+        that the caller can stop. In memory, delivered messages are not found. Of a store, another
+        thread may do it.
+        """
+
+    def oldest_seconds(self) -> float | None:
+        """Seconds that the oldest message has waited, at least. None: nobody knows, or none waits.
+        O(its segment).
+        """
+
+    def drop(self, number: int) -> bool:
+        """Remove a message that is ready or delayed; False: it is not there, or is delivered."""
+
+    def put_off(self, number: int, due_us: int) -> bool:
+        """Change when a ready or delayed message is ready, 0: now; False as in drop()."""
 
     def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> None:
         """Append the messages of the groups that have a share, in order: all of them or none.
@@ -176,11 +205,56 @@ class MemoryBacklog:
     def browse(self) -> Iterator[tuple[int, Message]]:
         return ((number, message) for number, _, message in self._all())
 
-    def _all(self) -> Iterator[tuple[int, int, Message]]:
+    def _waiting(self) -> Iterator[tuple[int, int, Message]]:
         for priority in self._priorities:
             yield from sorted(self._back[priority], key=lambda each: each[0])
             yield from ((number, 0, message) for number, message in self._new[priority])
+
+    def _all(self) -> Iterator[tuple[int, int, Message]]:
+        yield from self._waiting()
         yield from ((number, 0, message) for _, number, message in self._delayed)
+
+    def look(self, start: int, state: State | None) -> Iterator[Looked | int]:
+        found = [Looked(number, each, "ready", times, 0) for number, times, each in self._waiting()]
+        found += [Looked(number, each, "delayed", 0, due) for due, number, each in self._delayed]
+        for looked in sorted(found, key=lambda each: each.number):
+            if looked.number >= start:
+                yield looked if state in (None, looked.state) else looked.number
+
+    def oldest_seconds(self) -> float | None:
+        return None
+
+    def drop(self, number: int) -> bool:
+        return self._pull(number) is not None
+
+    def put_off(self, number: int, due_us: int) -> bool:
+        message = self._pull(number)
+        if message is None:
+            return False
+        heappush(self._delayed, (due_us or now_us(), number, message))
+        return True
+
+    def _pull(self, number: int) -> Message | None:
+        """Take a message out, wherever it waits. O(messages)."""
+        for priority in self._priorities:
+            new, back = self._new[priority], self._back[priority]
+            for at, entry in enumerate(new):
+                if entry[0] == number:
+                    del new[at]
+                    self._ready -= 1
+                    return entry[1]
+            for at, returned in enumerate(back):
+                if returned[0] == number:
+                    del back[at]
+                    heapify(back)
+                    self._ready -= 1
+                    return returned[2]
+        for at, delayed in enumerate(self._delayed):
+            if delayed[1] == number:
+                del self._delayed[at]
+                heapify(self._delayed)
+                return delayed[2]
+        return None
 
     def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> None:
         for number, properties, body in publishes.contents():

@@ -1,8 +1,8 @@
 """Exchanges, queues and bindings as entries of a catalog, and back.
 
-The keys are `exchange/<name>`, `queue/<name>` and `binding/<what it joins>`, and `arriving/<name>`
-for a queue whose messages a rescue has not brought yet; a value is a table of AMQP, which keeps the
-types of the arguments.
+The keys are `exchange/<name>`, `queue/<name>`, `binding/<what it joins>`, `arriving/<name>` for a
+queue whose messages a rescue has not brought yet, and `hold/<name>` for a paused one; a value is a
+table of AMQP, which keeps the types of the arguments.
 """
 
 from __future__ import annotations
@@ -77,8 +77,13 @@ def gone_arriving(name: str) -> Changes:
     return {f"arriving/{name}": None}
 
 
+def of_hold(name: str, *, on_hold: bool) -> Changes:
+    """An operator has paused the queue, or lets it go on."""
+    return {f"hold/{name}": b"" if on_hold else None}
+
+
 def gone_queue(queue: Queue) -> Changes:
-    return {f"queue/{queue.name}": None}
+    return {f"hold/{queue.name}": None, f"queue/{queue.name}": None}
 
 
 def _binding_key(binding: Binding) -> str:
@@ -110,6 +115,8 @@ def restore(vhost: VHost, catalog: Catalog) -> None:
                 except Refused as error:
                     log.error("%s cannot be restored: %s", key, error)
     for key, value in entries:
+        if key.startswith("hold/") and (name := key.partition("/")[2]) in vhost.queues:
+            vhost.queues[name].on_hold = True
         if key.startswith("binding/"):
             _restore_binding(vhost, key, decode_table(value))
 

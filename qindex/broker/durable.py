@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from qindex._core import ffi, lib
-from qindex.broker.backlog import Entry, Publishes, Share
+from qindex.broker.backlog import Entry, Looked, Publishes, Share
 from qindex.broker.message import Message, begin_table, from_table
-from qindex.errors import StoreCorrupt, raise_error
+from qindex.errors import (
+    AlreadyAcked,
+    MessageDelivered,
+    StoreCorrupt,
+    UnknownMessage,
+    raise_error,
+)
+from qindex.message import State
+from qindex.native.records import LANE
+from qindex.queue import state_of
 
 if TYPE_CHECKING:
     import qindex
@@ -20,6 +29,7 @@ log: Final = logging.getLogger("qindex.broker")
 # core as that does. A message without a moment for its end is all it needs: the broker itself
 # carries out expiry, since RabbitMQ does so at a queue's head only.
 _NO_TIME: Final = 0
+_DELAYED_FROM: Final = 256 * LANE  # the first ReqId of the lanes of delayed messages
 _DAMAGED_MAX: Final = 1000  # damaged messages that one take() goes past
 
 
@@ -33,6 +43,7 @@ class DurableBacklog:
         self._name = name
         self._queue = store.queue(name)
         self._ready = self._queue.ready
+        self._has_delayed = True  # perhaps
 
     def __len__(self) -> int:
         return self._ready
@@ -48,7 +59,9 @@ class DurableBacklog:
         )
         if code < 0:
             raise_error(code)
-        if not due_us:
+        if due_us:
+            self._has_delayed = True
+        else:
             self._ready += 1
         number: int = code
         return number
@@ -56,10 +69,11 @@ class DurableBacklog:
     def take_in_due(self) -> int:
         due = self._queue.next_due  # asked first: what is due meanwhile is counted below
         self._ready = self._queue.ready
+        self._has_delayed = due is not None
         return 0 if due is None else round(due * 1e6)
 
     def delayed(self) -> int:
-        return self._queue.delayed
+        return self._queue.delayed if self._has_delayed else 0
 
     def find(self, number: int) -> tuple[Message, int] | None:
         found = self._queue.peek(number)
@@ -68,6 +82,75 @@ class DurableBacklog:
     def browse(self) -> Iterator[tuple[int, Message]]:
         for found in self._queue.browse():
             yield found.req_id, self._message(found)
+
+    def look(self, start: int, state: State | None) -> Iterator[Looked | int]:
+        if state != "delayed":
+            yield from self._look(start, None, state)
+            return
+        # Those that were published with a delay have lanes of their own. Those that were put off
+        # later are among all others: there the search goes on, if there are any.
+        if start == 0 or start >= _DELAYED_FROM:
+            left = self._queue.delayed if start <= _DELAYED_FROM else -1
+            for looked in self._look(max(start, _DELAYED_FROM), None, state):
+                left -= isinstance(looked, Looked)
+                yield looked
+            if left == 0:
+                return
+            start = 0
+        yield from self._look(start, _DELAYED_FROM, state)
+
+    def _look(self, start: int, stop: int | None, state: State | None) -> Iterator[Looked | int]:
+        while True:
+            try:
+                found, flags = self._queue._look(start, ready_only=False)
+            except StoreCorrupt as error:  # it stays in Store.findings
+                if error.req_id is None:
+                    raise
+                start = error.req_id + 1
+                yield error.req_id
+                continue
+            if found is None or (stop is not None and found.req_id >= stop):
+                return
+            start = found.req_id + 1
+            its_state = state_of(found, flags)
+            if state not in (None, its_state):
+                yield found.req_id
+                continue
+            due_us = round(found.due * 1e6) if found.due and its_state == "delayed" else 0
+            deliveries = found.delivery_count
+            yield Looked(found.req_id, self._message(found), its_state, deliveries, due_us)
+
+    def oldest_seconds(self) -> float | None:
+        return self._queue.oldest_age_min
+
+    def drop(self, number: int) -> bool:
+        return self._changed(self._queue.delete, number)
+
+    def put_off(self, number: int, due_us: int) -> bool:
+        return self._changed(self._queue.reschedule, number, due=due_us / 1e6 if due_us else None)
+
+    def _changed(self, verb: Callable[..., None], number: int, **options: Any) -> bool:
+        try:
+            verb(number, **options)
+        except (MessageDelivered, UnknownMessage, AlreadyAcked):
+            return False
+        finally:
+            self._count_again()
+        return True
+
+    def move(self, numbers: list[int], target: DurableBacklog) -> None:
+        """Move messages that are not delivered to another queue of the store: all of them or none,
+        after any crash. Errors as Store.move().
+        """
+        try:
+            self._store.move(numbers, to=target._name, queue=self._name)
+        finally:
+            self._count_again()
+            target._count_again()
+
+    def _count_again(self) -> None:
+        self._ready = self._queue.ready
+        self._has_delayed = True
 
     def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> None:
         wanted: list[tuple[bytes, int] | None] = []

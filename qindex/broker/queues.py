@@ -59,8 +59,8 @@ class Queue:
         self.consumers: dict[Consumer, None] = {}
         self.deleted = False
         self.paused = False  # nothing is delivered, and nothing expires
-        # What to do with messages that leave otherwise than by an ack, and with the queue itself.
-        # Set by the vhost.
+        self.on_hold = False  # the same, by an operator's wish; limits hold
+        # Set by the vhost: what to do with messages that leave without an ack, and with the queue.
         self.on_dead: Callable[[Queue, list[Entry], str], None] = lambda queue, entries, why: None
         self.on_unused: Callable[[Queue], None] = lambda queue: None
         self.on_error: Callable[[QindexError], None] = lambda error: None
@@ -71,7 +71,7 @@ class Queue:
         self._expiring = limits.ttl_ms is not None or len(backlog) > 0
         self._expiry_timer: Timer | None = None
         self._unused = UnusedTimer(limits.expires_ms, scheduler, self._came_unused)
-        self._due = DueTimer(backlog, scheduler, self._came_due)
+        self.due_timer = DueTimer(backlog, scheduler, self.count_again)
         self._bytes = backlog.ready_bytes() if limits.max_bytes is not None else 0
         self.used = self._unused.used  # somebody uses it: x-expires begins anew
         self.used()
@@ -88,7 +88,7 @@ class Queue:
     def arrived(self, backlog: Backlog) -> None:
         """All messages of a queue that was paused are in: this is where they are."""
         self.backlog, self.paused, self._expiring = backlog, False, True
-        self._due = DueTimer(backlog, self._scheduler, self._came_due)
+        self.due_timer = DueTimer(backlog, self._scheduler, self.count_again)
         self._bytes = backlog.ready_bytes() if self.limits.max_bytes is not None else 0
         self.wake()
 
@@ -111,7 +111,7 @@ class Queue:
         number = self.backlog.publish(message, due_us)
         self.published += 1
         if due_us:
-            self._due.published(due_us)
+            self.due_timer.published(due_us)
             return number
         self._bytes += message.size
         if message.expires_us:
@@ -151,10 +151,8 @@ class Queue:
 
     def _drop_over_length(self) -> None:
         limits = self.limits
-        if limits.overflow != "drop-head":
-            return
-        while len(self) and limits.is_over(len(self), self._bytes):
-            dropped = self._take(1)
+        while limits.overflow == "drop-head" and limits.is_over(len(self), self._bytes):
+            dropped = self._take(1, for_limit=True) if len(self) else []
             if not dropped:
                 return
             self._leave(dropped, "maxlen")
@@ -203,8 +201,8 @@ class Queue:
         self._bytes = 0
         return self.backlog.purge()
 
-    def _take(self, count: int) -> list[Entry]:
-        entries = self.backlog.take(count)
+    def _take(self, count: int, *, for_limit: bool = False) -> list[Entry]:
+        entries = [] if self.on_hold and not for_limit else self.backlog.take(count)
         if self.limits.max_bytes is not None:
             self._bytes -= sum(entry.message.size for entry in entries)
         return entries
@@ -264,7 +262,7 @@ class Queue:
 
     def _turn(self) -> None:
         self._woken = False
-        if self.deleted or self.paused:
+        if self.deleted or self.paused or self.on_hold:
             return
         try:
             self._drop_over_length()
@@ -361,7 +359,9 @@ class Queue:
 
     # --- times ---------------------------------------------------------------------------------
 
-    def _came_due(self) -> None:
+    def count_again(self) -> None:
+        """Messages have become ready, or have left, otherwise than by this queue's verbs."""
+        self._expiring = True
         if self.limits.max_bytes is not None:
             self._bytes = self.backlog.ready_bytes()
         self._drop_over_length()
@@ -390,7 +390,7 @@ class Queue:
     def stop(self) -> None:
         """No more turns and timers."""
         self.deleted = True
-        self._due.stop()
+        self.due_timer.stop()
         self._unused.stop()
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()

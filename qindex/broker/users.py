@@ -108,6 +108,10 @@ class Users:
     def tags(self, name: str) -> list[str]:
         return [str(tag) for tag in self._table(name).get("tags", [])]
 
+    def stamp(self, name: str) -> bytes:
+        """Another one as soon as the user's password or tags are; b"": there is no such user."""
+        return self._entries().get(f"user/{name}", b"")
+
     def add(self, name: str, password: str) -> None:
         if name in self:
             raise Invalid(f'User "{name}" already exists')

@@ -79,7 +79,7 @@ class VHost(Topology):
     ) -> None:
         super().__init__(name, MemoryCatalog() if store is None else StoreCatalog(store))
         self.commit = commit
-        self._gone = Totals(0, 0, 0)  # of queues that are deleted
+        self.gone = Totals(0, 0, 0)  # of queues that are deleted
         self.dead_dropped = 0  # dead letters that no queue took, or that went in a circle
         self._dead_waiting: list[tuple[Queue, list[Entry], str]] = []  # for a queue to be in
         self._scheduler = scheduler
@@ -233,7 +233,7 @@ class VHost(Topology):
             changes.update(definitions.gone_queue(queue))
         self._catalog.apply(changes)
         del self.queues[queue.name]
-        self._gone = self._gone.plus(queue)
+        self.gone = self.gone.plus(queue)
         queue.stop()
         queue.backlog.delete()
         self._delete_unused_sources(gone)
@@ -251,7 +251,7 @@ class VHost(Topology):
 
     def totals(self) -> Totals:
         """Of all queues, also of those that are gone. O(number of queues)."""
-        total = self._gone
+        total = self.gone
         for queue in self.queues.values():
             total = total.plus(queue)
         return total

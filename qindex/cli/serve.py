@@ -70,8 +70,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
-        help=f"where to answer HTTP, as {HOST}:{HTTP_PORT}: the management API and metrics "
-        "(default: none); needs qindex[serve]",
+        help=f"where to answer HTTP, as {HOST}:{HTTP_PORT}: the page, the management API, "
+        "metrics (default: none); needs qindex[serve]",
     )
     parser.add_argument(
         "--http-host",

@@ -205,7 +205,7 @@ _PATHS: Final[tuple[tuple[str, str, Callable[[Asked], Any]], ...]] = (
 )
 
 
-def _handler(call: Callable[[Asked], Any]) -> Callable[[web.Request], Any]:
+def handler(call: Callable[[Asked], Any]) -> Callable[[web.Request], Any]:
     async def handle(request: web.Request) -> web.StreamResponse:
         found = await call(Asked(request))
         return found if isinstance(found, web.StreamResponse) else answer(found)
@@ -216,4 +216,4 @@ def _handler(call: Callable[[Asked], Any]) -> Callable[[web.Request], Any]:
 def add_to(app: web.Application) -> None:
     """Give the application its paths. In them, a name is percent-encoded, as "/" is %2F."""
     for method, path, call in _PATHS:
-        app.router.add_route(method, path, _handler(call))
+        app.router.add_route(method, path, handler(call))

@@ -1,9 +1,10 @@
 """The HTTP port: who may ask, what is refused and how it is said.
 
-A client logs in with each request (Basic), as RabbitMQ's tools do. A browser sends such a login
-along with requests that a foreign page makes. So what changes something is refused if it says that
-it comes from a page of another origin, and all of it if the Host is a name that is not this one's:
-a foreign name that was made to lead here would otherwise read everything.
+A client logs in with each request (Basic), as RabbitMQ's tools do; the page logs in once, for a
+session (sessions.py). A browser sends either along with requests that a foreign page makes. So what
+changes something is refused if it says that it comes from a page of another origin, and all of it
+if the Host is a name that is not this one's: a foreign name that was made to lead here would
+otherwise read everything. What changes something is logged, with the user's name.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import base64
 import binascii
 import ipaddress
+import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -23,6 +25,8 @@ from qindex.broker import errors as broker
 from qindex.broker.arriving import NotIn
 from qindex.errors import QindexError
 from qindex.field_table import AmqpError
+from qindex.serve.http.page import SESSION_PATH, About, Page, is_public
+from qindex.serve.http.sessions import TOKEN, PageSession, Sessions, Users, has_token
 from qindex.serve.http.shapes import to_json
 from qindex.serve.logins import FAILURE_SECONDS, TOO_MANY, Login, Verdict
 from qindex.serve.sockets import BACKLOG
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from qindex.serve.server import Server
 
 log: Final = logging.getLogger("qindex.serve")
+audit: Final = logging.getLogger("qindex.audit")
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 _TAGS: Final = frozenset({"management", "policymaker", "monitoring", "administrator"})
 _STATUS: Final[dict[type[broker.Refused], tuple[int, str]]] = {
@@ -70,22 +75,50 @@ async def accept(server: Server, sockets: list[socket.socket], names: list[str])
 
     `names` are further names of this machine that clients may use.
     """
-    door = HttpDoor(server, names)
+    from qindex.serve.http import api, own
+
+    def add(app: web.Application) -> None:
+        app[SERVER] = server
+        api.add_to(app)
+        own.add_to(app, server)
+
+    door = HttpDoor(
+        server.node.users, server.logins, names, add, lambda user: own.about(server, user)
+    )
     server.add_door(door)
     await door.accept(sockets)
 
 
+class Guard(Protocol):
+    """Says whether passwords are right: qindex.serve.logins.Logins."""
+
+    def at_once(self, login: Login, address: str) -> Verdict | None: ...
+    def check(self, login: Login, address: str) -> Awaitable[Verdict]: ...
+
+
 class HttpDoor:
-    """The port. Made and used in one event loop."""
+    """The port. Made and used in one event loop.
 
-    def __init__(self, server: Server, allowed_hosts: list[str]) -> None:
-        from qindex.serve.http import api
+    `add` gives the application its paths; `about` is what the page has to know of a user.
+    """
 
-        self._logins = server.logins
+    def __init__(
+        self,
+        users: Users,
+        logins: Guard,
+        allowed_hosts: list[str],
+        add: Callable[[web.Application], None],
+        about: About,
+    ) -> None:
+        self._users = users
+        self._logins = logins
+        self._sessions = Sessions(users)
         self._hosts = {"localhost", socket.gethostname().lower(), *map(str.lower, allowed_hosts)}
+        self._page = Page(self._sessions, about)
         app = web.Application(middlewares=[self._guard], client_max_size=BODY_BYTES_MAX)
-        app[SERVER] = server
-        api.add_to(app)
+        add(app)
+        self._page.add_to(app)
+        app.router.add_post(SESSION_PATH, self._log_in)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
 
     async def accept(self, sockets: list[socket.socket]) -> None:
@@ -102,8 +135,26 @@ class HttpDoor:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         response = await self._refuse(request) or await _carried_out(request, handler)
-        response.headers.update(_HEADERS)
+        for name, value in _HEADERS.items():
+            response.headers.setdefault(name, value)
+        if request.method not in ("GET", "HEAD"):
+            user, where = request.get(USER, "nobody"), request.raw_path
+            audit.info("%r %s: %s %s", user, request.remote, request.method, where)
         return response
+
+    async def _log_in(self, request: web.Request) -> web.Response:
+        """Begin a session of the page. What is wrong counts as with any other log-in."""
+        given = json.loads(await request.read())
+        if not isinstance(given, dict):
+            raise TypeError("the body is a JSON object")
+        login = Login(str(given.get("user", "")), str(given.get("password", "")))
+        verdict = await self._verdict(login, request)
+        if verdict is not Verdict.RIGHT:
+            return _refused(verdict)
+        if not _TAGS & set(self._users.tags(login.user)):
+            return refusal(401, "not_authorised", "Not management user")
+        request[USER] = login.user
+        return self._page.begin(request, login.user)
 
     async def _refuse(self, request: web.Request) -> web.Response | None:
         """What is wrong with a request before its path is looked at; None: nothing."""
@@ -117,20 +168,42 @@ class HttpDoor:
             return refusal(403, "forbidden", reason)
         if request.method not in ("GET", "HEAD") and is_foreign:
             return refusal(403, "forbidden", "the request comes from a page of another origin")
+        if is_public(request):
+            return None
+        session = None
+        if "Authorization" not in request.headers:
+            session = self._sessions.find(request)
+        if session is not None and request.path != SESSION_PATH:
+            if request.method not in ("GET", "HEAD") and not has_token(request, session):
+                return refusal(403, "forbidden", f"a session's changes need the header {TOKEN}")
+            return self._enter(request, session.user)
+        if request.path == SESSION_PATH:
+            return self._check_session(request, session)
         login = _login(request.headers.get("Authorization", ""))
         verdict = Verdict.WRONG if login is None else await self._verdict(login, request)
-        if verdict is Verdict.WAIT:
-            response = refusal(429, "too_many_requests", TOO_MANY)
-            response.headers["Retry-After"] = f"{FAILURE_SECONDS:.0f}"
+        if login is None or verdict is not Verdict.RIGHT:
+            response = _refused(verdict)
+            if (
+                verdict is Verdict.WRONG and TOKEN not in request.headers
+            ):  # the page asks for the password itself
+                response.headers["WWW-Authenticate"] = 'Basic realm="qindex"'
             return response
-        if login is None or verdict is Verdict.WRONG:
-            response = refusal(401, "not_authorised", "Login failed")
-            response.headers["WWW-Authenticate"] = 'Basic realm="qindex"'
-            return response
-        tags = request.app[SERVER].node.users.tags(login.user)
-        if not _TAGS & set(tags):
+        return self._enter(request, login.user)
+
+    def _enter(self, request: web.Request, user: str) -> web.Response | None:
+        if not _TAGS & set(self._users.tags(user)):
             return refusal(401, "not_authorised", "Not management user")
-        request[USER] = login.user
+        request[USER] = user
+        return None
+
+    @staticmethod
+    def _check_session(request: web.Request, session: PageSession | None) -> web.Response | None:
+        """What is wrong with a log-in or log-out of the page, or with a look at its session."""
+        if session is None or request.method == "POST":  # a log-in, or nobody yet
+            return None
+        if request.method == "DELETE" and not has_token(request, session):
+            return refusal(403, "forbidden", f"a session's changes need the header {TOKEN}")
+        request[USER] = session.user
         return None
 
     async def _verdict(self, login: Login, request: web.Request) -> Verdict:
@@ -144,6 +217,15 @@ class HttpDoor:
         except ValueError:
             return host.lower() in self._hosts
         return True
+
+
+def _refused(verdict: Verdict) -> web.Response:
+    """The answer to a log-in that was not right."""
+    if verdict is Verdict.WRONG:
+        return refusal(401, "not_authorised", "Login failed")
+    response = refusal(429, "too_many_requests", TOO_MANY)
+    response.headers["Retry-After"] = f"{FAILURE_SECONDS:.0f}"
+    return response
 
 
 def _is_foreign(request: web.Request) -> bool:

@@ -1,0 +1,115 @@
+"""What the page changes beyond RabbitMQ's API: messages one by one, whole states, pauses.
+
+A verb for messages takes `numbers`, or `state`: then all messages in that state, as they are found
+now, up to COUNT_MAX. They are looked up in the thread for looks and changed in batches, with the
+event loop's other work between two of them. The answer comes when the change survives a power cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from qindex.broker import acts
+from qindex.broker.backlog import Looked
+from qindex.broker.errors import AccessRefused, NotFound
+from qindex.broker.queues import Queue
+from qindex.broker.vhost import VHost
+from qindex.errors import StoreFailed
+from qindex.serve.http.asked import Asked, answer
+from qindex.serve.http.own.messages import REQ_ID_MAX, STATES, Looks, readable, whole
+
+COUNT_MAX: Final = 100_000
+DELAY_SECONDS_MAX: Final = 100 * 366 * 86400.0
+
+
+async def change(asked: Asked, looks: Looks) -> Any:
+    """delete, delay (`seconds`; 0: ready now) or move (`to`) messages of a queue."""
+    queue, vhost, given = readable(asked), asked.vhost(), await asked.json()
+    verb = _verb(asked, vhost, queue, given)
+    numbers = await _numbers(queue, looks, given)
+    done = 0
+    for at in range(0, len(numbers), acts.BATCH_MAX):
+        if queue.deleted:
+            raise NotFound(f"{vhost.describe('queue', queue.name)} was deleted: {done} are done")
+        done += verb(numbers[at : at + acts.BATCH_MAX])
+        await asyncio.sleep(0)
+    await synced(asked, vhost, queue)
+    return {"done": done, "left": len(numbers) - done}
+
+
+def _verb(
+    asked: Asked, vhost: VHost, queue: Queue, given: dict[str, Any]
+) -> Callable[[list[int]], int]:
+    verb = asked.part("verb")
+    if verb == "delete":
+        return lambda numbers: acts.drop(queue, numbers)
+    if verb == "delay":
+        seconds = given.get("seconds", 0)
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not is_number or not 0 <= seconds <= DELAY_SECONDS_MAX:
+            raise ValueError(f"seconds is a number from 0 to {DELAY_SECONDS_MAX:.0f}")
+        due_us = int((time.time() + seconds) * 1e6) if seconds else 0
+        return lambda numbers: acts.put_off(queue, numbers, due_us)
+    if verb == "move":
+        target = target_of(asked, vhost, str(given.get("to", "")))
+        if target is queue:
+            raise ValueError("a queue's messages are there already")
+        return lambda numbers: acts.move(vhost, queue, numbers, target)
+    raise NotFound("a message can be deleted, delayed and moved")
+
+
+def target_of(asked: Asked, vhost: VHost, name: str) -> Queue:
+    """A queue that the user may publish to; an exclusive one is its connection's."""
+    found = vhost.queue(name, None)
+    asked.rights().check("write", "queue", name)
+    vhost.check_arrived(name)
+    return found
+
+
+async def _numbers(queue: Queue, looks: Looks, given: dict[str, Any]) -> list[int]:
+    if "numbers" in given:
+        if not isinstance(given["numbers"], list) or len(given["numbers"]) > COUNT_MAX:
+            raise ValueError(f"numbers is a list of up to {COUNT_MAX} messages")
+        return list(dict.fromkeys(whole(each, "a number", REQ_ID_MAX) for each in given["numbers"]))
+    state = given.get("state")
+    if state not in STATES:
+        raise ValueError(f"name messages by numbers, or by state: {', '.join(STATES)}")
+
+    def look() -> list[int]:
+        found: list[int] = []
+        for looked in queue.backlog.look(0, state):
+            if isinstance(looked, Looked):
+                found.append(looked.number)
+                if len(found) >= COUNT_MAX:
+                    break
+        return found
+
+    numbers: list[int] = await looks.run(queue, look)
+    return numbers
+
+
+async def synced(asked: Asked, vhost: VHost, queue: Queue) -> None:
+    """Wait until what was done survives a power cut."""
+    if queue.backlog.is_durable and vhost.commit is not None:
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        vhost.commit.join(lambda: None if done.done() else done.set_result(None))
+        waited: list[asyncio.Future[Any]] = [done, asked.server.failed]
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if not done.done():
+            raise StoreFailed("the disk failed a sync: nobody knows whether that is durable")
+
+
+async def hold(asked: Asked) -> web.Response:
+    """Pause a queue, or let it go on."""
+    vhost, queue = asked.queue()
+    asked.rights().check("configure", "queue", queue.name)
+    vhost.check_arrived(queue.name)
+    if queue.owner is not None:
+        raise AccessRefused(f"{vhost.describe('queue', queue.name)} is a connection's own")
+    acts.hold(vhost, queue, on_hold=asked.part("verb") == "pause")
+    return answer({"state": "held" if queue.on_hold else "running"})

@@ -1,0 +1,111 @@
+"""The paths below /api/qindex, each with a line for the description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aiohttp import web
+
+import qindex
+from qindex.serve.http import shapes
+from qindex.serve.http.api import handler
+from qindex.serve.http.asked import SEES_ALL, Asked
+from qindex.serve.http.own import acts, description, messages, queues
+from qindex.serve.http.own.messages import Looks
+from qindex.serve.http.own.series import Series
+
+if TYPE_CHECKING:
+    from qindex.serve.server import Server
+
+PREFIX: Final = "/api/qindex"
+
+
+class Path(NamedTuple):
+    method: str
+    path: str
+    call: Callable[[Asked], Any]
+    says: str
+    query: str = ""  # the names of what may follow "?"
+
+
+def about(server: Server, user: str) -> dict[str, Any]:
+    """What the page has to know before it asks for anything."""
+    tags = server.node.users.tags(user)
+    return {
+        "kind": "broker",
+        "version": qindex.__version__,
+        "node": shapes.node_name(server),
+        "tags": tags,
+        "sees_all": bool(SEES_ALL & set(tags)),
+    }
+
+
+def add_to(app: web.Application, server: Server) -> None:
+    series, looks = Series(server), Looks()
+    found = _paths(series, looks)
+    for each in found:
+        app.router.add_route(each.method, PREFIX + each.path, handler(each.call))
+    text = description.openapi(PREFIX, found)
+
+    async def described(asked: Asked) -> Any:
+        return text
+
+    app.router.add_get(f"{PREFIX}/openapi.json", handler(described))
+
+    async def begin(app: web.Application) -> None:
+        series.begin()
+
+    async def end(app: web.Application) -> None:
+        series.stop()
+        looks.close()
+
+    app.on_startup.append(begin)
+    app.on_cleanup.append(end)
+
+
+def _paths(series: Series, looks: Looks) -> list[Path]:
+    async def overview(asked: Asked) -> Any:
+        vhosts = asked.vhosts()
+        since = float(asked.query("since", "0"))
+        return {
+            **shapes.overview(asked.server, vhosts),
+            "uptime_seconds": int(asked.server.uptime),
+            "confirms": "durable" if asked.server.confirms_are_durable else "written",
+            "vhosts": [vhost.name for vhost in vhosts],
+            "samples": series.since(since, vhosts),
+        }
+
+    of_queue = "/queues/{vhost}/{name}"
+    return [
+        Path("GET", "/overview", overview, "Totals, and samples of the last half hour.", "since"),
+        Path(
+            "GET",
+            "/queues",
+            lambda asked: queues.queues(asked, series),
+            "Queues, chosen, sorted and paged.",
+            "page size sort reverse name vhost some",
+        ),
+        Path("GET", of_queue, lambda asked: queues.queue(asked, series), "One queue."),
+        Path(
+            "GET",
+            f"{of_queue}/messages",
+            lambda asked: messages.messages(asked, looks),
+            "Messages in one state, with previews of their bodies.",
+            "state after limit preview",
+        ),
+        Path(
+            "GET",
+            f"{of_queue}/messages/{{number}}",
+            lambda asked: messages.one(asked, looks),
+            "One message with its body.",
+            "preview",
+        ),
+        Path(
+            "POST",
+            f"{of_queue}/messages/{{verb:delete|delay|move}}",
+            lambda asked: acts.change(asked, looks),
+            "Delete, delay or move messages: {numbers | state, seconds, to}.",
+        ),
+        Path("POST", f"{of_queue}/{{verb:pause|resume}}", acts.hold, "Pause a queue, or go on."),
+    ]

@@ -1,0 +1,134 @@
+"""Queues as rows: chosen, sorted and cut into pages here, however many there are.
+
+Sorting looks at one figure of each queue; only the rows of a page are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from qindex.broker.errors import AccessRefused, NotAllowed
+from qindex.broker.queues import Queue
+from qindex.broker.vhost import VHost
+from qindex.serve.http import shapes
+from qindex.serve.http.asked import TRUE, Asked
+from qindex.serve.http.own.series import Series
+
+PAGE_MAX: Final = 500
+Row = tuple[VHost, Queue]
+
+_KEYS: Final[dict[str, Callable[[Queue], Any]]] = {
+    "name": lambda queue: queue.name,
+    "ready": lambda queue: len(queue.backlog),
+    "unacked": lambda queue: queue.unacked,
+    "delayed": lambda queue: queue.backlog.delayed(),
+    "messages": lambda queue: len(queue.backlog) + queue.unacked,
+    "consumers": lambda queue: len(queue.consumers),
+}
+_RATES: Final = {"published_rate": 0, "delivered_rate": 1, "acked_rate": 2}
+
+
+def page_of(asked: Asked, found: list[Any], make: Callable[[Any], Any], total: int) -> Any:
+    """The page of these rows that is asked for."""
+    size = min(max(int(asked.query("size", "50")), 1), PAGE_MAX)
+    pages = max(1, -(-len(found) // size))
+    page = min(max(int(asked.query("page", "1")), 1), pages)
+    items = [make(row) for row in found[(page - 1) * size : page * size]]
+    return {"items": items, "page": page, "pages": pages, "found": len(found), "total": total}
+
+
+async def queues(asked: Asked, series: Series) -> Any:
+    """?page, size, sort, reverse, name (a part of it), vhost, some=waiting|idle|held."""
+    wanted = asked.query("vhost")
+    rows = [
+        (vhost, queue)
+        for vhost in asked.vhosts()
+        if not wanted or vhost.name == wanted
+        for queue in vhost.queues.values()
+    ]
+    total = len(rows)
+    part = asked.query("name").lower()
+    if part:
+        rows = [row for row in rows if part in row[1].name.lower()]
+    some = asked.query("some")
+    if some in _SOME:
+        rows = [row for row in rows if _SOME[some](row[1])]
+    sort = asked.query("sort", "name")
+    if sort in _RATES:
+        at = _RATES[sort]
+        rows.sort(key=lambda row: series.rates(row[1])[at])
+    elif sort in _KEYS:
+        key = _KEYS[sort]
+        rows.sort(key=lambda row: key(row[1]))
+    else:
+        raise ValueError(f"sort is one of {', '.join([*_KEYS, *_RATES])}")
+    if asked.query("reverse") in TRUE:
+        rows.reverse()
+    return page_of(asked, rows, lambda row: _row(series, *row), total)
+
+
+_SOME: Final[dict[str, Callable[[Queue], bool]]] = {
+    "waiting": lambda queue: len(queue.backlog) + queue.unacked > 0,
+    "idle": lambda queue: len(queue.backlog) > 0 and not queue.consumers,
+    "held": lambda queue: queue.on_hold,
+}
+
+
+def _row(series: Series, vhost: VHost, queue: Queue) -> shapes.Shape:
+    published, delivered, acked = series.rates(queue)
+    return {
+        "vhost": vhost.name,
+        "name": shapes.plain(queue.name),
+        "durable": queue.backlog.is_durable,
+        "exclusive": queue.owner is not None,
+        "ready": len(queue),
+        "unacked": queue.unacked,
+        "delayed": queue.backlog.delayed(),
+        "consumers": len(queue.consumers),
+        "published_rate": published,
+        "delivered_rate": delivered,
+        "acked_rate": acked,
+        "state": state_of(vhost, queue),
+    }
+
+
+def state_of(vhost: VHost, queue: Queue) -> str:
+    if queue.name in vhost.arriving:
+        return "arriving"
+    return "held" if queue.on_hold else "running"
+
+
+async def queue(asked: Asked, series: Series) -> Any:
+    """One queue, with what the user may do to it."""
+    vhost, found = asked.queue()
+    return {
+        **_row(series, vhost, found),
+        "auto_delete": found.auto_delete,
+        "arguments": shapes.plain(found.arguments),
+        "published": found.published,
+        "delivered": found.delivered,
+        "acked": found.acked,
+        "oldest_seconds": found.backlog.oldest_seconds(),
+        "bindings": [
+            shapes.binding(vhost, *each)
+            for each in shapes.bindings(vhost)
+            if each[0].destination.name == found.name and each[0].destination.kind == "queue"
+        ],
+        "may": _may(asked, found.name),
+    }
+
+
+def _may(asked: Asked, name: str) -> list[str]:
+    try:
+        rights = asked.rights()
+    except NotAllowed:
+        return []
+    found = []
+    for verb in ("configure", "write", "read"):
+        try:
+            rights.check(verb, "queue", name)
+        except AccessRefused:
+            continue
+        found.append(verb)
+    return found
