@@ -7,8 +7,11 @@ import hashlib
 import os
 import subprocess
 import sys
+import textwrap
 import threading
 from pathlib import Path
+
+import pytest
 
 import qindex
 from qindex.cli.demo import hands as demo_run
@@ -172,3 +175,25 @@ async def settle(turns=20):
     """Let the other tasks come to where they wait."""
     for _ in range(turns):
         await asyncio.sleep(0)
+
+
+def count_syncs(program, folder):
+    """Run a program on a store; return how often it synced everything, and single files."""
+    trace = folder / "trace"
+    words = ["strace", "-f", "-e", "trace=fdatasync,fsync,syncfs", "-o", str(trace)]
+    try:
+        done = subprocess.run(
+            [*words, sys.executable, "-c", textwrap.dedent(program), str(folder / "store")],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    except FileNotFoundError:
+        pytest.skip("strace is not installed")
+    if done.returncode != 0 and "ptrace" in done.stderr:
+        pytest.skip("strace may not trace here")
+    assert done.returncode == 0, done.stderr
+    text = trace.read_text()
+    if "syncfs" not in text or "EOPNOTSUPP" in text:
+        pytest.skip("this file system has no sync of everything that tells of errors")
+    return text.count("syncfs("), text.count("fdatasync(") + text.count("fsync(")

@@ -107,7 +107,9 @@ struct qi_pool {
 
 struct qi_disk {
     const struct qi_disk_ops *ops;
-    uint32_t many;        /* so many files are synced sooner all at once than one by one */
+    uint32_t many;  /* so many files are synced sooner all at once than one by one */
+    uint32_t crowd; /* with so many queues, an open that has to make durable what earlier sessions
+                       wrote does it at once; 0: never */
     uint64_t growth_min;  /* tapes grow by at least this many bytes */
     bool single_threaded; /* no worker thread: qi_store_tick does its work when it is called */
     struct qi_pool pool;
@@ -137,7 +139,7 @@ int qi_hold_file(int from_dir, int to_dir, const char *name);
 /* How another extension module (qindex.testing._sim) hands a disk over to the core. The version and
  * the sizes show the core whether both were compiled from the same structs. */
 #define QI_DISK_CAPSULE "QIDISK\r\n"
-#define QI_DISK_LAYOUT  2u /* raised with each change of struct qi_disk or struct qi_disk_ops */
+#define QI_DISK_LAYOUT  3u /* raised with each change of struct qi_disk or struct qi_disk_ops */
 struct qi_disk_capsule {
     char magic[8]; /* QI_DISK_CAPSULE */
     uint32_t layout, disk_size, ops_size;

@@ -489,5 +489,6 @@ static const struct qi_disk_ops posix_ops = {
 
 struct qi_disk qi_disk_posix = {.ops = &posix_ops,
                                 .many = 16,
+                                .crowd = 64,
                                 .growth_min = UINT64_C(16) << 10,
                                 .pool = {.lock = PTHREAD_MUTEX_INITIALIZER}};

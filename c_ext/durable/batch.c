@@ -219,12 +219,13 @@ static void emit_summary(struct batch *batch, const struct qi_flush_segment *seg
 /* What a flush left behind the durable length goes first, from the cache too: where its write-back
  * failed, ext4 writes the same pages again to blocks that it goes on reading as zeros, and the sync
  * says yes. */
-static int cut_tail(struct qi_disk *disk, int file, uint64_t length, const char *name) {
+static int cut_tail(const struct qi_queue *queue, int file, uint64_t length, const char *name) {
+    struct qi_disk *disk = queue->store->disk;
     uint64_t size = 0;
     int error = disk->ops->size(disk, file, &size);
     if (!error && size > length && !QI_BUG(batch_over_failed_pages))
         error = disk->ops->truncate(disk, file, length);
-    return error ? qi_fail_disk(error, "cannot cut segment", name) : 0;
+    return error ? qi_fail_disk_of(queue, error, "cannot cut segment", name) : 0;
 }
 
 /* A new file begins with its header; an old one is opened and its header checked for the seed
@@ -245,13 +246,13 @@ static int open_file(struct qi_queue *queue, const struct qi_flush_job *flush,
         disk->ops->close(disk, file);
         batch->file = disk->ops->open(disk, queue->dir, name, QI_OPEN_WRITE);
         if (batch->file < 0)
-            return qi_fail_disk(batch->file, "cannot open segment", name);
+            return qi_fail_disk_of(queue, batch->file, "cannot open segment", name);
         batch->base = segment->length;
-        return cut_tail(disk, batch->file, segment->length, name);
+        return cut_tail(queue, batch->file, segment->length, name);
     }
     batch->file = disk->ops->open(disk, queue->dir, name, QI_OPEN_FRESH);
     if (batch->file < 0)
-        return qi_fail_disk(batch->file, "cannot create segment", name);
+        return qi_fail_disk_of(queue, batch->file, "cannot create segment", name);
     uint8_t header[QI_SH_SIZE] = {0};
     memcpy(header, QI_SEGMENT_MAGIC, 8);
     qi_put32(header + QI_SH_VERSION, queue->store->options.format);
@@ -264,7 +265,7 @@ static int open_file(struct qi_queue *queue, const struct qi_flush_job *flush,
     batch->seed = qi_frame_seed(queue->identity, segment->number, flush->epoch);
     batch->base = QI_SEGMENT_START;
     int error = disk->ops->write(disk, batch->file, header, sizeof header, 0);
-    return error ? qi_fail_disk(error, "cannot write segment", name) : 0;
+    return error ? qi_fail_disk_of(queue, error, "cannot write segment", name) : 0;
 }
 
 /* The segment goes on counting them as unacked: whoever reads it next finds them missing, too. */
@@ -297,9 +298,10 @@ static int write_batch(struct qi_queue *queue, const struct qi_flush_job *flush,
     if (!error)
         drain(&batch);
     if (!error && batch.error)
-        error = qi_fail_disk(batch.error, "cannot write a segment of queue", queue->name);
+        error = qi_fail_disk_of(queue, batch.error, "cannot write", "a segment");
     if (!error && batch.base > QI_LOC_OFFSET_MAX)
-        error = qi_fail(QI_E_FULL, "a segment of queue %s would pass 1 GiB", queue->name);
+        error =
+            qi_fail(QI_E_FULL, "a segment of queue %s would pass 1 GiB", qi_name_of(queue).text);
     segment->new_length = (uint32_t)batch.base;
     segment->file = batch.file;
     segment->new_bytes = batch.waiting;
@@ -326,7 +328,7 @@ int qi_batch_end(struct qi_queue *queue, struct qi_flush_segment *segment, int e
             queue->store->between_files(queue->store);
         return error;
     }
-    error = qi_fail_disk(synced, "cannot sync a segment of queue", queue->name);
+    error = qi_fail_disk_of(queue, synced, "cannot sync", "a segment");
     qi_relock(queue->store);
     qi_store_fail(queue->store, error);
     qi_unlock(queue->store);

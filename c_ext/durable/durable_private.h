@@ -195,6 +195,18 @@ static inline uint64_t qi_messages_in(uint64_t bytes) {
     return bytes > QI_FRAME_HEADER ? (bytes - QI_FRAME_HEADER) / each : 0;
 }
 
+/* ---- recover ---- */
+
+/* What recovery works on. */
+struct qi_recovery {
+    bool ended; /* as a clean end left it: nothing is synced or written (qi_open_ended) */
+    struct qi_manifest manifest;
+    struct qi_scan scan, old;
+    bool lacks_manifest;     /* the current journal's was damaged */
+    bool has_old, lacks_old; /* the epoch before is needed and there, or needed and not */
+    uint64_t old_gone;       /* durable bytes that are missing at its end */
+};
+
 /* ---- recover_bodies ---- */
 
 /* The stored body that a publish record names, if it names one; where a journal that was replayed
@@ -210,6 +222,12 @@ int qi_find_bodiless(struct qi_queue *queue, struct qi_journal *journal, struct 
  * all of it was durable before store.meta said so, so nothing is synced, and `scan` is complete.
  * Else nothing is open. Or an error. */
 int qi_open_ended(struct qi_queue *queue, struct qi_scan *scan);
+/* No file of the queue has to be synced before it is read: a sync of the disk covered what earlier
+ * sessions left there, and this one wrote nothing since. */
+bool qi_is_covered(const struct qi_queue *queue);
+/* A journal that was scanned has whole frames, then zeros, and two equal copies of its header, so
+ * that a session goes on in it as it is. 1, 0 or -errno. */
+int qi_is_whole(struct qi_journal *journal, const struct qi_scan *scan);
 /* The end of its recovery. Nothing is appended: a SESSION comes with the first frame that follows
  * (qi_queue_ready). */
 int qi_stay_ended(struct qi_queue *queue, const struct qi_scan *scan);
@@ -225,6 +243,12 @@ int qi_refuse_unknown(const struct qi_queue *queue, const struct qi_journal *jou
 /* After that; see qi_journal_scan_behind. */
 int qi_recover_scan_behind(const struct qi_queue *queue, struct qi_journal *journal,
                            struct qi_scan *scan);
+
+/* ---- recover_session ---- */
+
+/* Behind the replay: the tail is rewritten and a SESSION appended, and synced where nothing else
+ * makes sure of it. 0 or the error. */
+int qi_begin_recovered(struct qi_queue *queue, const struct qi_recovery *recovery);
 
 /* ---- recover_segments ---- */
 

@@ -164,7 +164,7 @@ void qi_files_park(struct qi_queue *queue) {
     store->weight += queue->weight;
     put_last(queue, queue->lsn_synced < qi_lsn(queue) ? &store->unsynced : &store->parked);
     if (error) /* some file systems write when a file is closed */
-        qi_store_fail(store, qi_fail_disk(error, "cannot close the journal of queue", queue->name));
+        qi_store_fail(store, qi_fail_disk_of(queue, error, "cannot close", "the journal"));
 }
 
 /* Nobody uses the files without the lock. */
@@ -258,7 +258,7 @@ int qi_files_open(struct qi_queue *queue) {
     for (int error; (error = open_files(queue)) != 0;) {
         close_tapes(queue);
         close_directory(queue);
-        error = qi_fail_disk(error, "cannot open the files of queue", queue->name);
+        error = qi_fail_disk_of(queue, error, "cannot open", "the files");
         if (!qi_files_gave(store, queue))
             return error;
     }

@@ -44,8 +44,7 @@ static int empty_stale(struct qi_queue *queue, struct qi_journal *next) {
         return 0;
     int error = qi_tape_cut(&next->tape, 0);
     if (!error && (error = next->tape.disk->ops->sync(next->tape.disk, next->tape.file)) != 0)
-        qi_store_fail(queue->store,
-                      qi_fail_disk(error, "cannot empty a journal of queue", queue->name));
+        qi_store_fail(queue->store, qi_fail_disk_of(queue, error, "cannot empty", "a journal"));
     queue->next_is_stale = error != 0;
     return error;
 }
@@ -75,7 +74,7 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
     if (!error)
         error = qi_cut_to_use(queue, &next->tape);
     if (error)
-        return qi_fail_disk(error, "cannot open the next journal of queue", queue->name);
+        return qi_fail_disk_of(queue, error, "cannot open", "the next journal");
     qi_age_keep(queue);
     uint64_t reserved = queue->highest + 2 * (uint64_t)store->options.max_journal_entries + ids;
     uint64_t before = queue->reserved;
@@ -87,7 +86,7 @@ int qi_rotate(struct qi_queue *queue, uint64_t room, uint64_t ids) {
         error = qi_append_manifest(queue, next, queue->flushed_epoch, qi_current(queue)->tail);
     if (error) {
         queue->reserved = before;
-        return qi_fail_disk(error, "cannot begin the next journal of queue", queue->name);
+        return qi_fail_disk_of(queue, error, "cannot begin", "the next journal");
     }
     next->keep_free = store->keep_free;
     queue->lsn_base += qi_current(queue)->tail;
@@ -334,7 +333,7 @@ static int unlink_dead_segments(struct qi_queue *queue, struct qi_flush_job *flu
         qi_segment_name(segment->number, segment->alt, name);
         int error = remove_file(queue, segment, name);
         if (error && error != -ENOENT /* an earlier try unlinked it */)
-            return qi_fail_disk(error, "cannot remove segment", name);
+            return qi_fail_disk_of(queue, error, "cannot remove segment", name);
     }
     return 0;
 }
@@ -343,7 +342,7 @@ static int sync_directory(struct qi_queue *queue) {
     int error = queue->store->disk->ops->sync_dir(queue->store->disk, queue->dir);
     if (!error)
         return 0;
-    error = qi_fail_disk(error, "cannot sync the directory of queue", queue->name);
+    error = qi_fail_disk_of(queue, error, "cannot sync", "the directory");
     qi_relock(queue->store);
     qi_store_fail(queue->store, error);
     qi_unlock(queue->store);
@@ -409,8 +408,8 @@ static int commit(struct qi_queue *queue, struct qi_flush_job *flush) {
     queue->dirty_count = QI_BUG(race_flush_forgets_what_came) ? 0 : queue->dirty_count;
     int error = qi_append_manifest(queue, qi_current(queue), flush->epoch, 0);
     if (error)
-        return qi_store_fail(
-            queue->store, qi_fail_disk(error, "cannot append the manifest of queue", queue->name));
+        return qi_store_fail(queue->store,
+                             qi_fail_disk_of(queue, error, "cannot append", "the manifest"));
     error = QI_BUG(manifest_not_synced) ? 0 : qi_sync_to(queue, qi_lsn(queue));
     flush->committed = !error;
     return error;
@@ -447,10 +446,9 @@ static int retire_old(struct qi_queue *queue) {
         kept ? qi_journal_put_away(qi_previous(queue)) : qi_journal_retire(qi_previous(queue));
     if (kept)
         qi_tape_close(&qi_previous(queue)->tape);
-    return error
-               ? qi_store_fail(queue->store,
-                               qi_fail_disk(error, "cannot retire a journal of queue", queue->name))
-               : 0;
+    return error ? qi_store_fail(queue->store,
+                                 qi_fail_disk_of(queue, error, "cannot retire", "a journal"))
+                 : 0;
 }
 
 /* H1, H2, line by line. The journal that follows lies beside the old one since begin; its MANIFEST

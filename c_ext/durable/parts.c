@@ -164,7 +164,7 @@ int qi_parts_give(struct qi_store *store, uint64_t now) {
         if (part->queue)
             error = QI_BUG(header_never_given) ? 0 : give_header(part);
         if (error)
-            return qi_fail_disk(error, "cannot write the journal of queue", part->queue->name);
+            return qi_fail_disk_of(part->queue, error, "cannot write", "the journal");
         if (part->queue)
             note_durable(part, now);
         commits->first_part = part->next;

@@ -14,19 +14,8 @@
 
 /* So many ReqIds may have been given out that nothing tells of: more than days of them (H10). */
 #define LOST_REQ_IDS (UINT64_C(1) << 40)
-
-/* What recovery works on. */
-struct recovery {
-    bool ended; /* as a clean end left it: nothing is synced or written (qi_open_ended) */
-    struct qi_manifest manifest;
-    struct qi_scan scan, old;
-    bool lacks_manifest;     /* the current journal's was damaged */
-    bool has_old, lacks_old; /* the epoch before is needed and there, or needed and not */
-    uint64_t old_gone;       /* durable bytes that are missing at its end */
-};
-
 /* The last MANIFEST of the journal that becomes the current one: 1, 0 (none), or an error. */
-static int take_journal(struct qi_queue *queue, uint32_t which, struct recovery *recovery) {
+static int take_journal(struct qi_queue *queue, uint32_t which, struct qi_recovery *recovery) {
     struct qi_journal *journal = &queue->journals[which];
     struct qi_frame frame;
     int error = recovery->ended ? 0 : qi_recover_scan(queue, journal, &recovery->scan);
@@ -35,13 +24,13 @@ static int take_journal(struct qi_queue *queue, uint32_t which, struct recovery 
         return error;
     if (qi_frame_read(journal->seed, journal->tape.memory, recovery->scan.end,
                       recovery->scan.manifest, 0, &frame) != QI_FRAME_VALID) /* the scan saw it */
-        return qi_fail_changed(qi_journal_name(which), queue->name);
+        return qi_fail_changed(qi_journal_name(which), qi_name_of(queue).text);
     return qi_read_manifest(&frame, &recovery->manifest);
 }
 
 /* It was durable, and is damaged. What it said is found out as far as can be: the old journal is
  * replayed if it is there, every segment file counts. */
-static int do_without_manifest(struct qi_queue *queue, struct recovery *recovery) {
+static int do_without_manifest(struct qi_queue *queue, struct qi_recovery *recovery) {
     const struct qi_journal *old = qi_previous(queue);
     bool has_old = old->tape.file >= 0 && old->epoch + 1 == queue->epoch;
     if (recovery->scan.damaged == 0) {
@@ -58,7 +47,7 @@ static int do_without_manifest(struct qi_queue *queue, struct recovery *recovery
 }
 
 /* Without a MARK the header may never have been whole on the medium: a power cut may tear it. */
-static void report_headers(struct qi_queue *queue, const struct recovery *recovery,
+static void report_headers(struct qi_queue *queue, const struct qi_recovery *recovery,
                            const bool damaged[2]) {
     bool needs_old = recovery->manifest.flushed_epoch + 1 < queue->epoch;
     for (uint32_t which = 0; which < 2; which++)
@@ -76,11 +65,11 @@ static int check_epoch(const struct qi_queue *queue) {
     return qi_fail(QI_E_CORRUPT,
                    "queue %s: %s of epoch %llu is damaged or missing, the commit log has bytes of "
                    "it; work on a copy and salvage what is left",
-                   queue->name, qi_journal_name(epoch), (unsigned long long)epoch);
+                   qi_name_of(queue).text, qi_journal_name(epoch), (unsigned long long)epoch);
 }
 
 /* Finds the current journal and the MANIFEST to begin with. */
-static int choose(struct qi_queue *queue, struct recovery *recovery) {
+static int choose(struct qi_queue *queue, struct qi_recovery *recovery) {
     bool valid[2] = {false, false}, damaged[2] = {false, false};
     uint64_t epochs[2] = {0, 0};
     for (uint32_t which = 0; which < 2; which++) {
@@ -104,7 +93,7 @@ static int choose(struct qi_queue *queue, struct recovery *recovery) {
         return qi_fail(
             QI_E_CORRUPT,
             "queue %s: both journals are damaged; work on a copy and salvage its segments",
-            queue->name);
+            qi_name_of(queue).text);
     int taken = take_journal(queue, current, recovery);
     if (taken == 0) {
         /* A rotation that did not reach the medium: the epoch before is still whole, and nothing of
@@ -143,7 +132,7 @@ static int take_manifest(struct qi_queue *queue, const struct qi_manifest *manif
             (qi_get32(at + 8) & ~QI_MANIFEST_ALT) >
                 QI_LOC_OFFSET_MAX) /* no writer of ours does that */
             return qi_fail(QI_E_CORRUPT, "queue %s: its manifest names segments that cannot be",
-                           queue->name);
+                           qi_name_of(queue).text);
         lowest = number + 1;
         struct qi_segment *segment = qi_segment_make(&queue->segments, number);
         if (!segment)
@@ -206,7 +195,7 @@ static void report_scan(struct qi_queue *queue, const struct qi_journal *journal
 }
 
 /* What lacks behind the end of the old journal, although it was durable. */
-static void report_old_gone(struct qi_queue *queue, const struct recovery *recovery,
+static void report_old_gone(struct qi_queue *queue, const struct qi_recovery *recovery,
                             const struct qi_loss *loss) {
     char text[400];
     qi_say_loss(loss, text, sizeof text);
@@ -219,7 +208,7 @@ static void report_old_gone(struct qi_queue *queue, const struct recovery *recov
 }
 
 /* What the journals are like, and how many messages that costs, unless recovery has failed. */
-static int report_scans(struct qi_queue *queue, const struct recovery *recovery, int error) {
+static int report_scans(struct qi_queue *queue, const struct qi_recovery *recovery, int error) {
     const struct qi_scan *old = recovery->has_old ? &recovery->old : NULL;
     struct qi_loss losses[2] = {0};
     if (!error && (recovery->scan.damaged || recovery->old_gone || (old && old->damaged)))
@@ -267,7 +256,7 @@ static int old_is_there(struct qi_queue *queue, struct qi_scan *scan) {
 
 /* If the old journal lost its tail, nothing behind it in the current one counts, unless a MARK
  * there says that the old one had been durable: then it is damage. */
-static void trim(struct recovery *recovery) {
+static void trim(struct qi_recovery *recovery) {
     const struct qi_manifest *manifest = &recovery->manifest;
     struct qi_scan *scan = &recovery->scan;
     recovery->old_gone = 0;
@@ -280,7 +269,7 @@ static void trim(struct recovery *recovery) {
                            (uint64_t)manifest->count * QI_MANIFEST_SEGMENT);
 }
 
-static int replay_both(struct qi_queue *queue, struct recovery *recovery) {
+static int replay_both(struct qi_queue *queue, struct qi_recovery *recovery) {
     uint64_t orphans = 0;
     int error = qi_refuse_unknown(queue, qi_current(queue), &recovery->scan);
     if (!error && recovery->has_old)
@@ -303,7 +292,7 @@ static int replay_both(struct qi_queue *queue, struct recovery *recovery) {
 }
 
 /* After an unclean end: bodies are made durable (H12) and looked for. True if a journal was cut. */
-static int settle_bodies(struct qi_queue *queue, struct recovery *recovery, bool *cut) {
+static int settle_bodies(struct qi_queue *queue, struct qi_recovery *recovery, bool *cut) {
     struct qi_journal *current = qi_current(queue), *previous = qi_previous(queue);
     *cut = false;
     bool clean = recovery->scan.closed && queue->session > queue->store->unclean_session;
@@ -326,7 +315,7 @@ static int settle_bodies(struct qi_queue *queue, struct recovery *recovery, bool
     return error;
 }
 
-static int look_for_old(struct qi_queue *queue, struct recovery *recovery) {
+static int look_for_old(struct qi_queue *queue, struct qi_recovery *recovery) {
     bool needs_old = recovery->manifest.flushed_epoch + 1 < queue->epoch;
     int there = needs_old ? old_is_there(queue, &recovery->old) : 0;
     recovery->has_old = there == 1;
@@ -335,7 +324,7 @@ static int look_for_old(struct qi_queue *queue, struct recovery *recovery) {
 }
 
 /* The journal was cut below the MANIFEST with which recovery began. So the one before it counts. */
-static int fall_back(struct qi_queue *queue, struct recovery *recovery) {
+static int fall_back(struct qi_queue *queue, struct qi_recovery *recovery) {
     struct qi_scan *scan = &recovery->scan;
     if (scan->manifest < scan->end || QI_BUG(cut_manifest_believed))
         return 0;
@@ -345,11 +334,11 @@ static int fall_back(struct qi_queue *queue, struct recovery *recovery) {
         if (qi_read_manifest(&frame, &recovery->manifest))
             scan->manifest = frame.offset;
     if (scan->changed)
-        return qi_fail_changed(qi_journal_name(queue->epoch), queue->name);
+        return qi_fail_changed(qi_journal_name(queue->epoch), qi_name_of(queue).text);
     return look_for_old(queue, recovery);
 }
 
-static int replay(struct qi_queue *queue, struct recovery *recovery) {
+static int replay(struct qi_queue *queue, struct qi_recovery *recovery) {
     bool cut = false;
     int error = look_for_old(queue, recovery);
     while (!error) {
@@ -364,74 +353,6 @@ static int replay(struct qi_queue *queue, struct recovery *recovery) {
         error = fall_back(queue, recovery);
     }
     return report_scans(queue, recovery, error);
-}
-
-/* H4 for the journal of the epoch before, which is still needed. If less of it is left than the
- * MANIFEST says, a new one says so: the MARKs to come would turn the difference into damage. */
-static int cut_old(struct qi_queue *queue, const struct recovery *recovery) {
-    int error = qi_journal_cut_tail(qi_previous(queue), recovery->old.end);
-    if (!error)
-        error = qi_journal_mend(qi_previous(queue), queue->identity);
-    if (error || recovery->old.end >= recovery->manifest.previous_tail)
-        return error;
-    return qi_append_manifest(queue, qi_current(queue), queue->flushed_epoch, recovery->old.end);
-}
-
-/* The tail is rewritten and synced; ids continue above everything that was ever promised (H10). */
-static int begin_session(struct qi_queue *queue, const struct recovery *recovery) {
-    const struct qi_scan *scan = &recovery->scan;
-    struct qi_store *store = queue->store;
-    struct qi_journal *journal = qi_current(queue);
-    uint32_t entries = store->options.segment_entries;
-    bool closed = scan->closed && scan->torn_bytes == 0 && scan->damaged == 0;
-    /* In an unclean session ReqIds may have been handed out behind the CLOSE, without a trace. */
-    bool unclean = !closed || queue->session <= store->unclean_session;
-    if (closed && (!unclean || store->options.read_only || QI_BUG(close_believed))) {
-        queue->lanes.items[0].next = scan->next;
-        if (queue->highest < scan->next)
-            queue->highest = scan->next;
-    } else if (!QI_BUG(reserve_ignored)) {
-        qi_lanes_raise(queue, queue->reserved);
-    }
-    int error = 0;
-    if (unclean &&
-        !store->options.read_only) { /* a segment is wholly below the floor or wholly above */
-        qi_lanes_raise(queue, (queue->highest + entries - 1) / entries * entries);
-        if (!QI_BUG(floor_not_raised))
-            error = qi_raise_floor(queue, queue->highest);
-    }
-    journal->tail = scan->end + (QI_BUG(append_behind_torn_tail) ? scan->torn_bytes : 0);
-    journal->keep_free = store->keep_free;
-    journal->drain_room = qi_room_to_drain(queue);
-    qi_previous(queue)->keep_free = store->keep_free;
-    if (store->options.read_only || error)
-        return error;
-    qi_count_dead_segments(queue);
-    error = qi_journal_cut_tail(journal, scan->end);
-    if (!error) /* before a MARK says that the header was durable */
-        error = qi_journal_mend(journal, queue->identity);
-    if (!error && recovery->has_old)
-        error = cut_old(queue, recovery);
-    queue->session = store->session;
-    queue->reserved = queue->highest + 2 * (uint64_t)store->options.max_journal_entries;
-    journal->synced = journal->settled = scan->end; /* by the barrier */
-    journal->marked = 0;
-    if (!error)
-        error = qi_append_session(queue);
-    if (error)
-        return qi_fail_disk(error, "cannot write the journal of queue", queue->name);
-    /* After a clean end too: the session before may have met an unclean one, and not rotated
-     * since. */
-    queue->next_is_stale = !recovery->has_old;
-    queue->old_unsynced = recovery->has_old; /* its header may have been mended */
-    queue->dir_unsynced = true;              /* an earlier life's names (H7) */
-    queue->lsn_base = 0;
-    queue->lsn_synced = 0;
-    if (QI_BUG(session_not_synced)) {
-        queue->reserved_durable = queue->reserved;
-        return 0;
-    }
-    return qi_sync_to(queue, qi_lsn(queue));
 }
 
 /* A damaged copy is made anew from the other one. */
@@ -452,8 +373,8 @@ int qi_recover(struct qi_queue *queue) {
     assert(queue->dir < 0);
     queue->dir = disk->ops->open_dir(disk, store->queues_dir, queue->directory);
     if (queue->dir < 0)
-        return qi_fail_disk(queue->dir, "cannot open the directory of queue", queue->name);
-    struct recovery recovery = {0};
+        return qi_fail_disk_of(queue, queue->dir, "cannot open", NULL);
+    struct qi_recovery recovery = {0};
     queue->on_other_disk = !disk->ops->is_same_disk(disk, queue->dir, store->queues_dir);
     int error = read_meta(queue), ended = error ? error : qi_open_ended(queue, &recovery.scan);
     recovery.ended = ended > 0;
@@ -472,17 +393,19 @@ int qi_recover(struct qi_queue *queue) {
         qi_note_clock(store, recovery.scan.time_us);
         if (QI_BUG(strays_removed_early))
             qi_remove_strays(queue);
-        error =
-            recovery.ended ? qi_stay_ended(queue, &recovery.scan) : begin_session(queue, &recovery);
+        error = recovery.ended ? qi_stay_ended(queue, &recovery.scan)
+                               : qi_begin_recovered(queue, &recovery);
         /* Not before the tail is cut: a MANIFEST in it may name one. Without the old journal nobody
          * knows which are. */
         if (!error && !store->options.read_only && !recovery.lacks_old)
             qi_remove_strays(queue);
     }
     if (error) {
+        store->unsure = store->unsure || queue->written;
         qi_queue_reset(queue);
         return error;
     }
+    queue->written = true; /* from now on by any verb */
     for (uint32_t i = 0; i < queue->lanes.count; i++) {
         struct qi_lane *lane = &queue->lanes.items[i];
         lane->cursor = qi_lane_start(lane->number);

@@ -38,7 +38,7 @@ static int look_for_bodies(struct qi_queue *queue, const struct qi_frame *frame)
         struct qi_segment *segment = qi_segment_with(queue, record.req_id);
         uint32_t slot = qi_slot_of(queue, record.req_id);
         if (!segment || !segment->hot) { /* the replay of this frame made it */
-            error = qi_fail_changed("a journal", queue->name);
+            error = qi_fail_changed("a journal", qi_name_of(queue).text);
             break;
         }
         if (qi_bit(qi_slots_of(segment->hot, slot)->ack, slot))
@@ -79,5 +79,6 @@ int qi_find_bodiless(struct qi_queue *queue, struct qi_journal *journal, struct 
             return 0;
         }
     }
-    return scan->changed ? qi_fail_changed(qi_journal_name(journal->epoch), queue->name) : 0;
+    return scan->changed ? qi_fail_changed(qi_journal_name(journal->epoch), qi_name_of(queue).text)
+                         : 0;
 }

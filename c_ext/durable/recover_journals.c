@@ -21,6 +21,11 @@ static bool has_header(const struct qi_tape *tape) {
             memcmp(tape->memory + QI_JOURNAL_HEADER_COPY, none, QI_JH_SIZE) != 0);
 }
 
+bool qi_is_covered(const struct qi_queue *queue) {
+    return queue->store->earlier_durable && !queue->on_other_disk &&
+           (!queue->written || QI_BUG(written_queue_covered));
+}
+
 static bool has_copies(const struct qi_queue *queue) {
     return qi_commits_epoch(queue->store->commits, queue->identity) > 0;
 }
@@ -89,6 +94,12 @@ static bool copies_are_equal(const struct qi_journal *journal) {
                   QI_JH_SIZE) == 0;
 }
 
+int qi_is_whole(struct qi_journal *journal, const struct qi_scan *scan) {
+    if (scan->torn_bytes || scan->damaged || !copies_are_equal(journal))
+        return 0;
+    return qi_journal_ends_with_zeros(journal, scan->end);
+}
+
 /* 1, 0 or -errno. */
 static int is_ended(struct qi_queue *queue, struct qi_journal *journal, struct qi_scan *scan) {
     struct qi_frame frame;
@@ -135,7 +146,7 @@ int qi_open_ended(struct qi_queue *queue, struct qi_scan *scan) {
         return 1;
     qi_tape_close(&queue->journals[0].tape);
     qi_tape_close(&queue->journals[1].tape);
-    return error ? qi_fail_disk(error, "cannot read the journals of", queue->directory) : 0;
+    return error ? qi_fail_disk_of(queue, error, "cannot read", "the journals") : 0;
 }
 
 /* A file that COPYs are written into. */
@@ -181,7 +192,7 @@ static int lay_copies(const struct qi_queue *queue, int file, uint64_t epoch) {
         return 0;
     int error = make_long(&target, qi_journal_size_cut_at(covered));
     if (error)
-        return qi_fail_disk(error, "cannot extend", qi_journal_name(epoch));
+        return qi_fail_disk_of(queue, error, "cannot extend", qi_journal_name(epoch));
     return qi_commits_lay(store->commits, queue->identity, epoch, put_into_file, &target);
 }
 
@@ -193,7 +204,7 @@ static int lay_again(const struct qi_queue *queue, const struct qi_tape *tape, u
         return 0;
     int error = lay_copies(queue, tape->file, epoch);
     int synced = error ? 0 : tape->disk->ops->sync(tape->disk, tape->file);
-    return synced ? qi_fail_disk(synced, "cannot sync", qi_journal_name(epoch)) : error;
+    return synced ? qi_fail_disk_of(queue, synced, "cannot sync", qi_journal_name(epoch)) : error;
 }
 
 static int put_into_memory(void *context, const uint8_t *bytes, uint64_t size, uint64_t offset) {
@@ -230,19 +241,20 @@ static int open_journal(struct qi_queue *queue, uint32_t which) {
     if (file == -ENOENT)
         return 0;
     if (file < 0)
-        return qi_fail_disk(file, "cannot open", name);
+        return qi_fail_disk_of(queue, file, "cannot open", name);
     bool lays = !reading && has_copies(queue);
     uint64_t epoch = lays ? epoch_of(queue, file) : 0;
+    queue->written = queue->written || lays;
     int laid = lays ? lay_copies(queue, file, epoch) : 0;
-    bool syncs = !reading && !QI_BUG(barrier_left_out);
+    bool syncs = !reading && !qi_is_covered(queue) && !QI_BUG(barrier_left_out);
     int error = syncs && !laid ? disk->ops->sync(disk, file) : 0;
     if (error || laid) {
         disk->ops->close(disk, file);
-        return laid ? laid : qi_fail_disk(error, "cannot sync", name);
+        return laid ? laid : qi_fail_disk_of(queue, error, "cannot sync", name);
     }
     error = read_journal(queue, &queue->journals[which].tape, file);
     if (error)
-        return qi_fail_disk(error, "cannot read", name);
+        return qi_fail_disk_of(queue, error, "cannot read", name);
     if (reading)
         return lay_in_memory(queue, &queue->journals[which]);
     return lays ? lay_again(queue, &queue->journals[which].tape, epoch) : 0;
@@ -271,7 +283,8 @@ int qi_recover_scan(const struct qi_queue *queue, struct qi_journal *journal,
     /* The sync that would have cut what an older epoch left behind the CLOSE never came. */
     if (scan->closed && scan->end == journal->covered && !error)
         scan->torn_bytes = 0;
-    return error ? qi_fail_disk(error, "cannot read", qi_journal_name(journal->epoch)) : 0;
+    return error ? qi_fail_disk_of(queue, error, "cannot read", qi_journal_name(journal->epoch))
+                 : 0;
 }
 
 int qi_recover_scan_behind(const struct qi_queue *queue, struct qi_journal *journal,
@@ -279,7 +292,7 @@ int qi_recover_scan_behind(const struct qi_queue *queue, struct qi_journal *jour
     bool reading = queue->store->options.read_only;
     int error = reading ? 0 : qi_tape_load(&journal->tape, 0, UINT64_MAX);
     if (error)
-        return qi_fail_disk(error, "cannot read", qi_journal_name(journal->epoch));
+        return qi_fail_disk_of(queue, error, "cannot read", qi_journal_name(journal->epoch));
     qi_journal_scan_behind(journal, scan);
     return 0;
 }
@@ -294,6 +307,6 @@ int qi_refuse_unknown(const struct qi_queue *queue, const struct qi_journal *jou
         QI_E_NEWER,
         "queue %s: %s has a frame of kind %u at byte %llu, which only a newer version of "
         "qindex understands: use a matching release",
-        queue->name, qi_journal_name(journal->epoch), scan->refused_kind,
+        qi_name_of(queue).text, qi_journal_name(journal->epoch), scan->refused_kind,
         (unsigned long long)scan->refused);
 }

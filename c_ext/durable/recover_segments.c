@@ -87,7 +87,7 @@ static int look_into(struct qi_queue *queue, const struct stray *stray, struct f
     if (bytes)
         disk->ops->unmap(disk, bytes, size);
     disk->ops->close(disk, file);
-    return got < 0 ? qi_fail_disk((int)got, "cannot read a segment of queue", queue->name) : 0;
+    return got < 0 ? qi_fail_disk_of(queue, (int)got, "cannot read", "a segment") : 0;
 }
 
 /* Of a segment that was being rewritten there may be both files. The newer one counts if it is
@@ -108,7 +108,7 @@ int qi_salvage_segments(struct qi_queue *queue) {
     if (!error && strays.incomplete)
         error = -ENOMEM;
     if (error)
-        error = qi_fail_disk(error, "cannot list the directory of queue", queue->name);
+        error = qi_fail_disk_of(queue, error, "cannot list", "the directory");
     for (uint32_t i = 0; i < strays.count && !error; i++) {
         const struct stray *stray = &strays.items[i], twin = {stray->number, !stray->alt};
         struct found found, other;
@@ -210,7 +210,7 @@ int qi_check_segments(struct qi_queue *queue) {
         if (file >= 0)
             disk->ops->close(disk, file);
         if (qi_is_of_the_disk(error))
-            return qi_fail_disk(error, "cannot read segment", name);
+            return qi_fail_disk_of(queue, error, "cannot read segment", name);
         if (size >= segment->length)
             continue;
         qi_report(queue->store, true, queue->directory, name, size,

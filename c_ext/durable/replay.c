@@ -28,7 +28,7 @@ static int replay_publish(struct replaying *replaying, const struct qi_record *r
     struct qi_fields fields;
     qi_get_fields(record->fields, &fields);
     if (QI_RECORD_ID + QI_PUB_FIELDS + (uint64_t)fields.embedded != record->size)
-        return qi_fail_changed(qi_journal_name(replaying->journal->epoch), queue->name);
+        return qi_fail_changed(qi_journal_name(replaying->journal->epoch), qi_name_of(queue).text);
     bool stored = qi_stored_body(queue, &fields, &id); /* the record is a publish */
     if (stored && id.file < replaying->scan->lowest_body)
         replaying->scan->lowest_body = id.file;
@@ -164,7 +164,7 @@ static int replay_records(struct replaying *replaying, const struct qi_frame *fr
             return qi_fail(QI_E_NEWER,
                            "queue %s: %s has a side record of kind %u, which only a newer version "
                            "of qindex understands: use a matching release",
-                           queue->name, qi_journal_name(replaying->journal->epoch),
+                           qi_name_of(queue).text, qi_journal_name(replaying->journal->epoch),
                            record.side.kind);
         int error = record.kind <= QI_PUB_TRANSIENT
                         ? replay_publish(replaying, &record)
@@ -316,7 +316,8 @@ int qi_replay(struct qi_queue *queue, struct qi_journal *journal, struct qi_scan
         if (error)
             return error;
     }
-    return scan->changed ? qi_fail_changed(qi_journal_name(journal->epoch), queue->name) : 0;
+    return scan->changed ? qi_fail_changed(qi_journal_name(journal->epoch), qi_name_of(queue).text)
+                         : 0;
 }
 
 /* Transients below the floor died with the process that held them (an unclean end). */

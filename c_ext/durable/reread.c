@@ -26,7 +26,7 @@ static bool found_damage(const struct qi_store *store, uint32_t since) {
 int qi_fail_outrun(const struct qi_queue *queue) {
     return qi_fail(QI_E_CORRUPT,
                    "queue %s changes faster than it can be read: try again, or read a copy",
-                   queue->name);
+                   qi_name_of(queue).text);
 }
 
 int qi_recover_view(struct qi_queue *queue) {

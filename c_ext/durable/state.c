@@ -74,8 +74,7 @@ int qi_append_session(struct qi_queue *queue) {
         if (!left)
             left = tape->disk->ops->sync(tape->disk, tape->file);
         if (left)
-            qi_store_fail(queue->store,
-                          qi_fail_disk(left, "cannot cut the journal of queue", queue->name));
+            qi_store_fail(queue->store, qi_fail_disk_of(queue, left, "cannot cut", "the journal"));
     }
     return error;
 }

@@ -110,15 +110,14 @@ static int sync_once(struct qi_queue *queue) {
     queue->dir_unsynced = false;
     error = QI_BUG(body_not_synced) ? 0 : qi_sync_messages(store);
     if (!error && (error = warm_unproven(&sync)) != 0)
-        error = qi_store_fail(store,
-                              qi_fail_disk(error, "cannot read the journal of queue", queue->name));
+        error = qi_store_fail(store, qi_fail_disk_of(queue, error, "cannot read", "the journal"));
     if (!error) {
         qi_unlock(store);
         error = sync_files(&sync);
         qi_relock(store);
         if (error)
-            error = qi_store_fail(
-                store, qi_fail_disk(error, "cannot sync the journal of queue", queue->name));
+            error =
+                qi_store_fail(store, qi_fail_disk_of(queue, error, "cannot sync", "the journal"));
     }
     queue->syncing = false;
     if (!error) {

@@ -14,7 +14,7 @@ int qi_files_warm(struct qi_queue *queue, struct qi_journal *journal) {
         return 0;
     int error = qi_journal_warm(journal);
     if (error)
-        return qi_fail_disk(error, "cannot read the journal of queue", queue->name);
+        return qi_fail_disk_of(queue, error, "cannot read", "the journal");
     if (journal->unproven &&
         qi_files_prove(journal, queue->identity, journal->settled, journal->tail) != 0)
         return qi_store_fail(queue->store, qi_fail(QI_E_OUTCOME, "%s",
@@ -37,9 +37,50 @@ int qi_append_failed(struct qi_queue *queue, int error) {
             "the disk is full: nothing was changed; ack messages or free space, then try again");
     if (error == -EFBIG)
         return qi_fail(QI_E_FULL, "the journal of queue %s is full: nothing was changed",
-                       queue->name);
+                       qi_name_of(queue).text);
     return qi_store_fail(queue->store,
-                         qi_fail_disk(error, "cannot append to the journal of queue", queue->name));
+                         qi_fail_disk_of(queue, error, "cannot append", "to the journal"));
+}
+
+/* The name as far as there is room; a control character in it would end the text, or the line. */
+static void show_name(const char *name, size_t size, char *text, size_t room) {
+    size_t used = 0;
+    for (size_t i = 0; i < size && used + 5 < room; i++) {
+        uint8_t byte = (uint8_t)name[i];
+        bool is_control = byte < 0x20 || byte == 0x7f;
+        used += (size_t)snprintf(text + used, room - used, is_control ? "\\x%02x" : "%c", byte);
+    }
+}
+
+struct qi_shown qi_file_of_name(const char *name, size_t size, const char *directory,
+                                const char *file) {
+    static const char of_nothing[] = "cae66941d9efbd404e4d88758ea67670"; /* BLAKE2b of "" */
+    struct qi_shown shown;
+    char text[140] = "\"\"";
+    bool is_known = size > 0 || strcmp(directory, of_nothing) == 0;
+    show_name(name, size, text, sizeof text);
+    if (is_known)
+        snprintf(shown.text, sizeof shown.text, "%s of queue %s", file ? file : "the directory",
+                 text);
+    else
+        snprintf(shown.text, sizeof shown.text, "queues/%s%s%s", directory, file ? "/" : "",
+                 file ? file : "");
+    return shown;
+}
+
+struct qi_shown qi_name_of(const struct qi_queue *queue) {
+    struct qi_shown shown = {"\"\""};
+    show_name(queue->name, queue->name_size, shown.text, sizeof shown.text);
+    return shown;
+}
+
+struct qi_shown qi_file_of(const struct qi_queue *queue, const char *file) {
+    return qi_file_of_name(queue->name, queue->name_size, queue->directory, file);
+}
+
+int qi_fail_disk_of(const struct qi_queue *queue, int negative_errno, const char *doing,
+                    const char *file) {
+    return qi_fail_disk(negative_errno, doing, qi_file_of(queue, file).text);
 }
 
 struct timespec qi_time_after(uint64_t us) {

@@ -110,6 +110,22 @@ bool qi_is_short_of_space(struct qi_store *store);
  * Returns `code`. */
 int qi_store_fail(struct qi_store *store, int code);
 
+/* What an error calls a file of a queue: "journal.jif of queue orders". An empty
+ * name is a pair of quotes; if none is known, it is the file's path. NULL: the queue's directory.
+ */
+struct qi_shown {
+    char text[200];
+};
+struct qi_shown qi_file_of(const struct qi_queue *queue, const char *file);
+/* The same for a name that is in no handle yet. */
+struct qi_shown qi_file_of_name(const char *name, size_t size, const char *directory,
+                                const char *file);
+/* The name alone, which was read, in the same form. */
+struct qi_shown qi_name_of(const struct qi_queue *queue);
+/* qi_fail_disk for such a file. */
+int qi_fail_disk_of(const struct qi_queue *queue, int negative_errno, const char *doing,
+                    const char *file);
+
 /* Adds to the findings; at most 10,000 are kept, the last says so. */
 void qi_report(struct qi_store *store, bool damage, const char *directory, const char *file,
                uint64_t offset, const char *format, ...) __attribute__((format(printf, 6, 7)));

@@ -113,6 +113,7 @@ int qi_meta_write(struct qi_store *store, bool clean) {
     qi_put64(bytes + 48, store->latest_us);
     bytes[56] = store->options.index_only;
     bytes[57] = clean;
+    bytes[58] = clean && store->earlier_durable && !store->unsure;
     qi_put32(bytes + 60, qi_crc32c(0, bytes, 60));
     int error = replace_file(store->disk, store->root, "store.meta", "store.meta.new", bytes,
                              STORE_SIZE, true);
@@ -252,6 +253,7 @@ int qi_meta_open(struct qi_store *store, bool create) {
     store->unclean_session = qi_get64(bytes + 40);
     if (!bytes[57] || damaged) /* what the other copy said is not known */
         store->unclean_session = store->session;
+    store->earlier_durable = bytes[57] && bytes[58] && !damaged;
     qi_note_clock(store, qi_get64(bytes + 48));
     return 0;
 }
@@ -271,19 +273,18 @@ int qi_check_version(struct qi_queue *queue, const char *name, uint32_t version)
     if (version > 0 && version <= store->options.format)
         return 0;
     if (version == 0 || version > QI_FORMAT_NEWEST)
-        return qi_fail(
-            QI_E_FORMAT,
-            "queues/%s/%s has format version %u, this qindex reads versions 1 to %u: use "
-            "a matching release",
-            queue->directory, name, version, QI_FORMAT_NEWEST);
+        return qi_fail(QI_E_FORMAT,
+                       "%s has format version %u, this qindex reads versions 1 to %u: use "
+                       "a matching release",
+                       qi_file_of(queue, name).text, version, QI_FORMAT_NEWEST);
     if (store->options.read_only && format_now(store) >= version) {
         store->options.format = version;
         return 0;
     }
     return qi_fail(QI_E_FORMAT,
-                   "queues/%s/%s has format version %u, but the store has format %u: the file or "
+                   "%s has format version %u, but the store has format %u: the file or "
                    "store.meta comes from another copy; put back the ones that belong together",
-                   queue->directory, name, version, store->options.format);
+                   qi_file_of(queue, name).text, version, store->options.format);
 }
 
 int qi_queue_meta_write(struct qi_queue *queue, bool durable) {
@@ -300,17 +301,19 @@ int qi_queue_meta_write(struct qi_queue *queue, bool durable) {
     int error = replace_file(queue->store->disk, queue->dir, "queue.meta", "queue.meta.new", bytes,
                              size, durable);
     free(bytes);
-    return error ? qi_fail_disk(error, "cannot write", "queue.meta") : 0;
+    return error ? qi_fail_disk_of(queue, error, "cannot write", "queue.meta") : 0;
 }
 
 /* Gives the queue its name and identity. */
 static int take_queue_meta(struct qi_queue *queue, const uint8_t *bytes) {
     if (!bytes)
-        return qi_fail(QI_E_CORRUPT, "queues/%s/queue.meta is damaged, both copies in it",
-                       queue->directory);
+        return qi_fail(QI_E_CORRUPT, "%s is damaged, both copies in it",
+                       qi_file_of(queue, "queue.meta").text);
     if (qi_get32(bytes + 8) != QI_FORMAT_VERSION)
-        return qi_fail(QI_E_FORMAT, "queue %s has format version %u", queue->directory,
-                       qi_get32(bytes + 8));
+        return qi_fail(
+            QI_E_FORMAT,
+            "%s has format version %u, this qindex reads version %u: use a matching release",
+            qi_file_of(queue, "queue.meta").text, qi_get32(bytes + 8), QI_FORMAT_VERSION);
     uint32_t size = qi_get32(bytes + 12);
     char *name = malloc(size + 1);
     if (!name)
@@ -331,10 +334,10 @@ int qi_queue_meta_read(struct qi_queue *queue, bool *damaged) {
     int64_t size = read_file(queue->store->disk, queue->dir, "queue.meta", file, ROOM_MAX);
     int error;
     if (size == -ENOENT) /* a queue is born with it */
-        error = qi_fail(QI_E_CORRUPT, "queues/%s/queue.meta is missing, and with it the name",
-                        queue->directory);
+        error = qi_fail(QI_E_CORRUPT, "%s is missing, and with it the name",
+                        qi_file_of(queue, "queue.meta").text);
     else if (size < 0)
-        error = qi_fail_disk((int)size, "cannot read queue.meta of", queue->directory);
+        error = qi_fail_disk_of(queue, (int)size, "cannot read", "queue.meta");
     else
         error = take_queue_meta(queue, whole_copy(file, (uint64_t)size, queue_size, damaged));
     free(file);

@@ -298,6 +298,7 @@ struct qi_queue {
     uint64_t window_number, window_offset;
     uint64_t browsed; /* segment that browsing heated */
     bool used;        /* since the worker looked last */
+    bool written;     /* this session may have written to its files */
     uint64_t idle_since_us;
 };
 
@@ -323,6 +324,8 @@ struct qi_store {
     uint64_t session;
     uint32_t barrier_from;    /* message files from this number on are known to be durable */
     uint64_t unclean_session; /* the last session that did not end with close */
+    bool earlier_durable;     /* what earlier sessions wrote to queues is, names and bytes */
+    bool unsure;              /* what this one wrote to some may never be */
     uint64_t opened_wall_us, opened_steady_us; /* the disk's clocks when the store was opened */
     uint64_t latest_us; /* the greatest wall clock that any session saw: serves to warn (H17) */
     bool clock_told;    /* that it was ahead */

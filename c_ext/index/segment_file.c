@@ -36,9 +36,9 @@ int qi_segment_open(struct qi_queue *queue, const struct qi_segment *segment, ui
     qi_segment_name(segment->number, segment->alt, name);
     int file = disk->ops->open(disk, queue->dir, name, QI_OPEN_READ);
     if (file == -ENOENT)
-        return qi_fail(QI_E_CORRUPT, "%s: the file is missing", name);
+        return qi_fail(QI_E_CORRUPT, "%s: the file is missing", qi_file_of(queue, name).text);
     if (file < 0)
-        return qi_fail_disk(file, "cannot open segment", name);
+        return qi_fail_disk_of(queue, file, "cannot open segment", name);
     uint8_t header[QI_SH_SIZE] = {0};
     int64_t got = disk->ops->read(disk, file, header, sizeof header, 0);
     bool whole = qi_segment_header_is_whole(header);
@@ -54,11 +54,11 @@ int qi_segment_open(struct qi_queue *queue, const struct qi_segment *segment, ui
     }
     disk->ops->close(disk, file);
     if (got < 0)
-        return qi_fail_disk((int)got, "cannot read segment", name);
+        return qi_fail_disk_of(queue, (int)got, "cannot read segment", name);
     return qi_fail(QI_E_CORRUPT,
                    whole ? "%s: the file is not the one that belongs here"
                          : "%s: the header is damaged; its messages cannot be read",
-                   name);
+                   qi_file_of(queue, name).text);
 }
 
 static int window_room(struct qi_queue *queue, uint32_t want) {
@@ -79,7 +79,7 @@ int qi_segment_read(struct qi_queue *queue, const struct qi_segment *segment, in
     uint64_t size = 0;
     int error = disk->ops->size(disk, file, &size);
     if (error)
-        return qi_fail_disk(error, "cannot read a segment of queue", queue->name);
+        return qi_fail_disk_of(queue, error, "cannot read", "a segment");
     *length = size < segment->length ? (uint32_t)size : segment->length;
     bool fits = *length <= WINDOW_MAX;
     if (fits)
@@ -92,7 +92,7 @@ int qi_segment_read(struct qi_queue *queue, const struct qi_segment *segment, in
         *bytes = queue->window;
     int64_t got = disk->ops->read(disk, file, *bytes, *length, 0);
     if (got < 0)
-        return qi_fail_disk((int)got, "cannot read a segment of queue", queue->name);
+        return qi_fail_disk_of(queue, (int)got, "cannot read", "a segment");
     *length = (uint32_t)got; /* what is missing is damage */
     if (fits) {
         queue->window_number = segment->number;
@@ -110,7 +110,7 @@ static bool in_window(const struct qi_queue *queue, const struct qi_segment *seg
 }
 
 static int fail_early(const struct qi_queue *queue) {
-    return qi_fail(QI_E_CORRUPT, "a segment of queue %s ends too early", queue->name);
+    return qi_fail(QI_E_CORRUPT, "a segment of queue %s ends too early", qi_name_of(queue).text);
 }
 
 /* Where a window begins: at what is wanted; for a reader that walks backwards most of it lies
@@ -138,8 +138,7 @@ static int open_for(struct qi_queue *queue, const struct qi_segment *segment, ui
     if (!error && offset <= size && length <= size - offset)
         return file;
     disk->ops->close(disk, file);
-    return error ? qi_fail_disk(error, "cannot read a segment of queue", queue->name)
-                 : fail_early(queue);
+    return error ? qi_fail_disk_of(queue, error, "cannot read", "a segment") : fail_early(queue);
 }
 
 static int move_window(struct qi_queue *queue, const struct qi_segment *segment, uint32_t offset,
@@ -158,7 +157,7 @@ static int move_window(struct qi_queue *queue, const struct qi_segment *segment,
     if (error)
         return error;
     if (got < 0)
-        return qi_fail_disk((int)got, "cannot read a segment of queue", queue->name);
+        return qi_fail_disk_of(queue, (int)got, "cannot read", "a segment");
     queue->window_number = segment->number;
     queue->window_offset = start;
     queue->window_length = (uint32_t)got;
@@ -200,7 +199,7 @@ static int keep(struct qi_queue *queue, struct qi_segment *segment, uint32_t off
         qi_segment_forget_file(queue, segment);
     else
         hot->kept_length = (uint32_t)got;
-    return got < 0 ? qi_fail_disk((int)got, "cannot read a segment of queue", queue->name)
+    return got < 0 ? qi_fail_disk_of(queue, (int)got, "cannot read", "a segment")
            : is_kept(hot, offset, length) ? 0
                                           : fail_early(queue);
 }
@@ -257,7 +256,7 @@ int qi_segment_record(struct qi_queue *queue, struct qi_segment *segment, uint32
         bool same = req_id == qi_req_id(queue, segment, slot) &&
                     qi_fields_sum(&published->fields) == slots->sum[slot & 63];
         if (__builtin_expect(!same, 0))
-            return qi_fail_changed(qi_journal_name(journal->epoch), queue->name);
+            return qi_fail_changed(qi_journal_name(journal->epoch), qi_name_of(queue).text);
         return 0;
     }
     const uint8_t *bytes;
@@ -268,7 +267,7 @@ int qi_segment_record(struct qi_queue *queue, struct qi_segment *segment, uint32
     if (qi_fields_sum(&published->fields) != slots->sum[slot & 63]) {
         char name[32];
         qi_segment_name(segment->number, segment->alt, name);
-        return qi_fail_changed(name, queue->name);
+        return qi_fail_changed(name, qi_name_of(queue).text);
     }
     uint32_t embedded = published->fields.embedded;
     if (embedded)

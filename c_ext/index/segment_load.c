@@ -79,7 +79,7 @@ static int load_side(struct loading *loading, struct qi_slots *slots,
         QI_E_NEWER,
         "queue %s: %s has a side record of kind %u, which only a newer version of qindex "
         "understands: use a matching release",
-        loading->queue->name, name, entry->side.kind);
+        qi_name_of(loading->queue).text, name, entry->side.kind);
 }
 
 static void load_event(struct loading *loading, struct qi_slots *slots,

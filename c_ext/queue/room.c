@@ -38,7 +38,7 @@ int qi_open_current(struct qi_queue *queue, enum qi_open_mode mode) {
     if (!error)
         error = qi_tape_load(&journal->tape, 0, UINT64_MAX);
     journal->cold = false;
-    return error ? qi_fail_disk(error, "cannot open the journal of queue", queue->name) : 0;
+    return error ? qi_fail_disk_of(queue, error, "cannot open", "the journal") : 0;
 }
 
 /* Opens what an idle queue closed. */
@@ -46,7 +46,7 @@ static int wake(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
     queue->dir = store->disk->ops->open_dir(store->disk, store->queues_dir, queue->directory);
     if (queue->dir < 0)
-        return qi_fail_disk(queue->dir, "cannot open the directory of queue", queue->name);
+        return qi_fail_disk_of(queue, queue->dir, "cannot open", "the directory");
     assert(!store->options.read_only); /* a reader's queues are never unloaded */
     int error = qi_open_current(queue, QI_OPEN_WRITE);
     if (!error)
@@ -69,7 +69,7 @@ static int begin_session(struct qi_queue *queue) {
         return 0;
     queue->session = session;
     queue->reserved = reserved;
-    return qi_fail_disk(error, "cannot append to the journal of queue", queue->name);
+    return qi_fail_disk_of(queue, error, "cannot append", "to the journal");
 }
 
 int qi_queue_settled(struct qi_queue *queue, bool to_write) {

@@ -32,12 +32,13 @@ static int make_draft(struct qi_queue *queue, bool durable) {
     struct draft_name draft = draft_of(queue);
     int error = disk->ops->make_dir(disk, store->queues_dir, draft.text);
     if (error && error != -EEXIST)
-        return qi_fail_disk(error, "cannot create", draft.text);
+        return qi_fail_disk_of(queue, error, "cannot create", NULL);
     queue->dir = disk->ops->open_dir(disk, store->queues_dir, draft.text);
     if (queue->dir < 0)
-        return qi_fail_disk(queue->dir, "cannot open", draft.text);
+        return qi_fail_disk_of(queue, queue->dir, "cannot open", NULL);
     disk->ops->random(disk, queue->identity, QI_IDENTITY_SIZE);
     queue->epoch = QI_FIRST_EPOCH;
+    queue->written = true;
     queue->flushed_epoch = QI_FIRST_EPOCH - 1;
     queue->session = store->session;
     queue->reserved = 2 * (uint64_t)store->options.max_journal_entries;
@@ -51,7 +52,7 @@ static int make_draft(struct qi_queue *queue, bool durable) {
                              qi_wall_us(store));
     if (!error)
         error = qi_append_manifest(queue, journal, queue->flushed_epoch, 0);
-    return error ? qi_fail_disk(error, "cannot create the journal of queue", queue->name) : 0;
+    return error ? qi_fail_disk_of(queue, error, "cannot create", "the journal") : 0;
 }
 
 static int sync_draft(const struct qi_queue *queue) {
@@ -97,7 +98,8 @@ int qi_queue_create(struct qi_queue *queue) {
     if (!error && !failed)
         failed = sync_names(store);
     if (failed)
-        error = qi_store_fail(store, qi_fail_disk(failed, "cannot create queue", queue->name));
+        error = qi_store_fail(store,
+                              qi_fail_disk(failed, "cannot create queue", qi_name_of(queue).text));
     if (error) {
         qi_queue_reset(queue);
         return error;
@@ -128,7 +130,8 @@ static struct qi_queue *begin_one(struct qi_store *store, const struct names *ne
     if (dir >= 0)
         store->disk->ops->close(store->disk, dir);
     else if (qi_is_of_the_disk(dir)) /* it may be there */
-        *error = qi_fail_disk(dir, "cannot open the directory of queue", directory);
+        *error = qi_fail_disk(dir, "cannot open",
+                              qi_file_of_name(next->names, *next->sizes, directory, NULL).text);
     if (dir >= 0 || *error)
         return NULL;
     struct qi_queue *queue = qi_add_queue(store, next->names, *next->sizes, directory);

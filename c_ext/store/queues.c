@@ -125,7 +125,8 @@ static int open_queue(struct qi_store *store, const char *name, size_t name_size
         int dir = store->disk->ops->open_dir(store->disk, store->queues_dir, directory);
         exists = dir >= 0;
         if (qi_is_of_the_disk(dir)) /* it may be there */
-            error = qi_fail_disk(dir, "cannot open the directory of queue", directory);
+            error = qi_fail_disk(dir, "cannot open",
+                                 qi_file_of_name(name, name_size, directory, NULL).text);
         else if (!exists && (!create || store->options.read_only))
             error =
                 qi_fail(QI_E_MISSING, "there is no queue %.*s in this store", (int)name_size, name);
@@ -244,15 +245,15 @@ int qi_list_queues(struct qi_store *store) {
 }
 
 /* Takes it from queue.meta; there is none if there is no directory. *of_dir: the error is one of
- * the directory. `looked` is nobody else's. */
-static int read_name(struct qi_queue *looked, bool *of_dir) {
+ * the directory, which it calls `shown`. `looked` is nobody else's. */
+static int read_name(struct qi_queue *looked, struct qi_shown shown, bool *of_dir) {
     struct qi_disk *disk = looked->store->disk;
     bool damaged;
     int dir = disk->ops->open_dir(disk, looked->store->queues_dir, looked->directory);
     *of_dir = dir < 0;
     if (dir < 0)
         return qi_is_of_the_disk(dir) /* it may be there */
-                   ? qi_fail_disk(dir, "cannot open the directory of queue", looked->directory)
+                   ? qi_fail_disk(dir, "cannot open", shown.text)
                    : 0;
     looked->dir = dir;
     int error = qi_queue_meta_read(looked, &damaged);
@@ -271,7 +272,7 @@ static int look_up_name(struct qi_queue *queue) {
     bool of_dir;
     memcpy(looked.directory, queue->directory, 33);
     qi_unlock(store);
-    int error = read_name(&looked, &of_dir);
+    int error = read_name(&looked, qi_file_of(&looked, NULL), &of_dir);
     qi_relock(store);
     if (!error && looked.name && lacks_name(queue)) {
         free(queue->name);
@@ -312,7 +313,7 @@ static int look_for(struct qi_store *store, const char *name, size_t name_size,
     struct qi_queue looked = {.store = store};
     memcpy(looked.directory, directory, 33);
     bool of_dir;
-    int error = read_name(&looked, &of_dir);
+    int error = read_name(&looked, qi_file_of_name(name, name_size, directory, NULL), &of_dir);
     bool exists = !error && looked.name && looked.name_size == name_size &&
                   memcmp(looked.name, name, name_size) == 0;
     free(looked.name);

@@ -80,12 +80,19 @@ static int open_folder(struct qi_store *store, const char *name, int *handle) {
     return *handle < 0 ? qi_fail_disk(*handle, "cannot open", name) : 0;
 }
 
-static void note_deleted(void *context, const char *name) {
-    struct qi_store *store = context;
+struct folders {
+    struct qi_store *store;
+    uint32_t queues;
+};
+
+/* Counts the queues, and removes what was being deleted or created. */
+static void note_folder(void *context, const char *name) {
+    struct folders *folders = context;
     size_t size = strlen(name);
+    folders->queues += qi_is_queue_directory(name);
     if (size == 36 && strspn(name, "0123456789abcdef") == 32 &&
         (strcmp(name + 32, ".del") == 0 || strcmp(name + 32, ".new") == 0))
-        qi_remove_deleted(store, name);
+        qi_remove_deleted(folders->store, name);
 }
 
 /* What publishes leave free on the disk, so that acks and a flush of both journals always have room
@@ -108,6 +115,15 @@ static void report_aliens(struct qi_store *store) {
                       "not a message file of this store, or its header or birth table is damaged: "
                       "it is never removed");
     }
+}
+
+/* The barrier of all queues at once (H12): none of them has to sync what it finds. Nothing else is
+ * under way in the store. Where it fails, each queue's own barrier says what that means. */
+static void sync_earlier(struct qi_store *store) {
+    if (store->earlier_durable)
+        return;
+    store->earlier_durable =
+        QI_BUG(crowd_not_synced) || store->disk->ops->sync_all(store->disk, store->queues_dir) == 0;
 }
 
 static int open_parts(struct qi_store *store) {
@@ -141,7 +157,10 @@ static int open_parts(struct qi_store *store) {
     error = disk->ops->sync_dir(disk, store->queues_dir); /* names from before a crash (H7) */
     if (error)
         return qi_fail_disk(error, "cannot sync", "queues");
-    disk->ops->list(disk, store->queues_dir, note_deleted, store);
+    struct folders folders = {.store = store};
+    disk->ops->list(disk, store->queues_dir, note_folder, &folders);
+    if (disk->crowd && folders.queues >= disk->crowd)
+        sync_earlier(store);
     store->session++;
     return qi_meta_write(store, false); /* syncs the root too: the folders' names are durable */
 }

@@ -65,8 +65,9 @@ class SimulatedDisk:
     Only one thread may use it.
 
     `capacity` is in bytes; `wall` is the clock at the start, in seconds since 1970; with `mapping`
-    the store maps its files, as on a good local file system. No background thread runs on it: what
-    the thread would do happens in tick().
+    the store maps its files, as on a good local file system. With `crowd` an open behind a kill or
+    a power cut syncs everything at once if the store has so many queues. No background thread runs
+    on it: what the thread would do happens in tick().
     """
 
     def __init__(
@@ -77,10 +78,11 @@ class SimulatedDisk:
         wall: float = 0,
         growth_min: int = 0,
         mapping: bool = True,
+        crowd: int = 0,
     ) -> None:
         knobs = ffi.new("qi_sim_knobs *")
         knobs.capacity, knobs.wall_us = capacity, int(wall * 1e6)
-        knobs.growth_min, knobs.mapping = growth_min, mapping
+        knobs.growth_min, knobs.mapping, knobs.crowd = growth_min, mapping, crowd
         self.handle = self._own(lib.qi_sim_new(seed, knobs))
 
     @staticmethod

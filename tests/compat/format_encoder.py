@@ -239,7 +239,7 @@ EXAMPLES = {
         (STORE_META[16:32], "identity"),
         (STORE_META[32:48], "session, unclean session"),
         (STORE_META[48:56], "time"),
-        (STORE_META[56:], "not index only, clean, 2 zero, checksum"),
+        (STORE_META[56:], "not index only, clean, not known, zero, checksum"),
     ],
     "queue.meta": [
         (QUEUE_META[:16], "magic, version, size of the name"),

@@ -111,3 +111,44 @@ def test_an_error_of_the_disk_names_the_queue_and_no_hash(mapping: bool) -> None
         if used < call:
             break
     assert len(named) >= 3, named
+
+
+@pytest.mark.parametrize(("name", "shown"), [("orders", "orders"), ("", '""'), ("a\0b", r"a\x00b")])
+def test_errors_and_findings_of_an_open_name_the_queue_and_no_hash(name: str, shown: str) -> None:
+    """Each call of the disk fails in turn while a store is read and checked."""
+    of_queue = re.compile(r"\b(journal\.|journals|segment|directory|queue\.meta|\d\.idx|\d\.alt)")
+    named: set[str] = set()
+    for call in itertools.count(1):
+        first = SimulatedDisk(seed=call)
+        store = qindex.open("/", disk=first, segment_entries=8, idle=1.0)
+        queue = store.queue(name)
+        queue.publish_many([b"x" * 100] * 20)
+        queue.flush()
+        queue.publish(b"y")
+        store.sync()
+        disk = first.kill()
+        abandon(store)
+        disk.fault(call, "eio")
+        before, used, texts = disk.calls, call, []
+        try:
+            store = qindex.open("/", disk=disk, segment_entries=8, idle=1.0)
+            try:
+                queue = store.queue(name)
+                queue.publish(b"z")
+                assert queue.get() is not None
+                store.check()
+                queue.flush()
+                texts = [finding.text for finding in store.findings]
+            finally:
+                used = disk.calls - before
+                abandon(store)
+        except qindex.QindexError as error:
+            texts.append(str(error))
+        for text in texts:
+            assert not re.search("[0-9a-f]{32}|queue :|of :", text), text
+            if of_queue.search(text) and "queues:" not in text:
+                assert f"of queue {shown}" in text, text
+                named.add(text.split(" of queue ")[0])
+        if used < call:
+            break
+    assert len(named) >= 5, named

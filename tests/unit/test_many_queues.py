@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from helpers import count_syncs
 
 import qindex
 from qindex.testing.simulated import SimulatedDisk
@@ -269,28 +270,6 @@ def test_many_creations_cost_a_few_syncs() -> None:
             return disk.changes - before
 
     assert calls(40) - calls(20) <= 20 * 8  # changes of files and names: one by one there are 11
-
-
-def count_syncs(program: str, folder: Path) -> tuple[int, int]:
-    """Run a program on a store; return how often it synced everything, and single files."""
-    trace = folder / "trace"
-    words = ["strace", "-f", "-e", "trace=fdatasync,fsync,syncfs", "-o", str(trace)]
-    try:
-        done = subprocess.run(
-            [*words, sys.executable, "-c", textwrap.dedent(program), str(folder / "store")],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-    except FileNotFoundError:
-        pytest.skip("strace is not installed")
-    if done.returncode != 0 and "ptrace" in done.stderr:
-        pytest.skip("strace may not trace here")
-    assert done.returncode == 0, done.stderr
-    text = trace.read_text()
-    if "syncfs" not in text or "EOPNOTSUPP" in text:
-        pytest.skip("this file system has no sync of everything that tells of errors")
-    return text.count("syncfs("), text.count("fdatasync(") + text.count("fsync(")
 
 
 def test_a_store_closes_many_queues_with_two_syncs_of_the_disk(tmp_path: Path) -> None:

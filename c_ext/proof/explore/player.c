@@ -379,7 +379,8 @@ void player_begin(struct player *player, const struct program *program) {
     player->model = (struct model){.ended = UNCLEAN_OR_CLEAN};
     qi_sim_knobs knobs = {.mapping = program->settings.mapping,
                           .no_zeros = program->settings.seed % 2 == 0,
-                          .no_sync_all = program->settings.alone};
+                          .no_sync_all = program->settings.alone,
+                          .crowd = program->settings.crowd};
     struct qi_sim *sim = qi_sim_new(program->settings.seed, &knobs);
     if (!sim)
         abort();

@@ -130,6 +130,7 @@ struct program program_make(uint64_t seed, uint32_t count) {
                               : seed % 6 == 2 ? 14
                                               : 0,
                      .alone = seed % 5 == 1,
+                     .crowd = seed % 11 < 5 ? 1 : 0,
                      .format = seed % 7 < 3 ? 2 : 1,
                      .few = seed % 7 < 3 && seed % 9 ? 1 : 3,
                      .log = logs[seed / 7 % 4]},
@@ -173,11 +174,11 @@ char *program_write(const struct program *program) {
     used += (size_t)snprintf(
         text, room,
         "seed=%llu mapping=%d segment=%u journal=%u bytes=%llu embed=%u file=%llu "
-        "history=%u files=%u format=%u few=%u log=%u%s%s",
+        "history=%u files=%u format=%u few=%u log=%u crowd=%u%s%s",
         (unsigned long long)s->seed, s->mapping, s->segment_entries, s->max_journal_entries,
         (unsigned long long)s->max_journal_bytes, s->embed_below,
         (unsigned long long)s->message_file_size, s->keep_history, s->files, s->format, s->few,
-        s->log, s->alone ? " alone" : "", s->never ? " never" : "");
+        s->log, s->crowd, s->alone ? " alone" : "", s->never ? " never" : "");
     for (uint32_t i = 0; i < program->count; i++) {
         const struct op *op = &program->ops[i];
         used += (size_t)snprintf(text + used, room - used, "; %s", op_name(op->kind));
@@ -253,6 +254,7 @@ bool program_read(const char *text, struct program *program) {
     s->format = number_of(text, " format=", 1);
     s->few = number_of(text, " few=", 0);
     s->log = number_of(text, " log=", 0);
+    s->crowd = number_of(text, " crowd=", 0);
     s->seed = seed;
     s->mapping = mapping != 0;
     s->max_journal_bytes = bytes;

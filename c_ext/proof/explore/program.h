@@ -70,6 +70,7 @@ struct settings {
     uint32_t keep_history;
     uint32_t files;    /* that may be open; 0: any number */
     bool alone;        /* the disk has no sync of everything */
+    uint32_t crowd;    /* with so many queues an open uses it; 0: never */
     uint32_t format;   /* of the new store */
     uint32_t few, log; /* of format 2: queues that are synced one by one; bytes of a commit log */
 };

@@ -461,6 +461,7 @@ qi_sim *qi_sim_new(uint64_t seed, const qi_sim_knobs *knobs) {
         sim->knobs.wall_us = UINT64_C(1780000000000000);
     sim->disk = (struct qi_disk){.ops = &sim_ops,
                                  .many = 2,
+                                 .crowd = sim->knobs.crowd,
                                  .growth_min = sim->knobs.growth_min,
                                  .single_threaded = true,
                                  .pool = {.lock = PTHREAD_MUTEX_INITIALIZER}};

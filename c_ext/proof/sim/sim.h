@@ -18,6 +18,7 @@ typedef struct {
     bool mapping;     /* mapping files is safe here: appends are stores into memory, not writes */
     bool no_zeros;    /* the file system has no call that makes zeros of bytes */
     bool no_sync_all; /* nor one that makes all of it durable */
+    uint32_t crowd;   /* an open syncs all at once if there are so many queues; 0: never */
 } qi_sim_knobs;
 
 enum {                    /* what a power cut makes of each file's unsynced writes */
