@@ -22,7 +22,7 @@ setup(
         ),
         # What qindex.amqp does by the million. It does not know the engine, nor the engine it.
         Extension(
-            "qindex.amqp._wire",
+            "qindex._wire",
             sorted(map(str, Path("c_ext/amqp").glob("*.c"))),
             depends=["c_ext/amqp/amqp.h"],
             include_dirs=["c_ext"],

@@ -74,19 +74,30 @@ class BatchReader:
 
     def get(self, queue: Queue, count: int, wait: Wait | None, lease_us: int) -> list[Message]:
         """Take up to `count` messages; see Queue.get_many()."""
+        got = self.take(queue, count, wait, lease_us)
+        return queue._messages(got, self.address, self.payload) if got else []
+
+    def take(self, queue: Queue, count: int, wait: Wait | None, lease_us: int) -> int:
+        """Take up to `count` messages, which lie in the buffers then; return how many."""
         if count > self.count or self.room < BATCH_ROOM:
             self._make_room(count, BATCH_ROOM)
         while True:
             where = (self.messages, self.buffer, self.room, self.req_ids, lease_us)
             if wait is None:
-                got = lib.qi_get_many(queue._handle, count, *where)
+                got: int = lib.qi_get_many(queue._handle, count, *where)
             else:
                 got = wait(lib.qi_get_many_wait, queue._handle, count, *where)
             if got != lib.QI_E_ROOM:
                 break
             self._make_room(count, self.messages[0].payload_size)
         if got == lib.QI_EMPTY:
-            return []
+            return 0
         if got < 0:
             raise_error(got)
-        return queue._messages(got, self.address, self.payload)
+        return got
+
+    def message(self, queue: Queue, at: int) -> Message:
+        """One of those that take() has taken. O(at)."""
+        before = sum(self.messages[i].payload_size for i in range(at))
+        address = self.address + at * ffi.sizeof("qi_message")
+        return queue._message(address, self.payload + before, True)

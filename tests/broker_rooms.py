@@ -59,8 +59,8 @@ class Consumer:
     def credit(self):
         return self.most - len(self.entries)
 
-    def deliver(self, queue, entry):
-        self.entries.append(entry)
+    def deliver(self, queue, taken, share):
+        self.entries += [queue.entry(taken, at) for at in share]
 
     def cancelled(self, queue):
         self.gone = True

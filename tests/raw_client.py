@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import struct
 from urllib.parse import urlsplit
 
 from qindex.amqp import methods as m
+from qindex.amqp.events import Called
 from qindex.amqp.wire import (
     BODY,
     HEADER,
@@ -29,6 +31,12 @@ def published(method, properties, body, channel=1, frame_max=131_072):
 def publish(exchange, key, properties, body, *, channel=1, mandatory=False):
     method = m.BasicPublish(0, exchange, key, mandatory, False)
     return published(method, properties, body, channel)
+
+
+def one_by_one(event):
+    """The single calls that an Acked stands for."""
+    acks = struct.iter_unpack(">QB", event.acks)
+    return [Called(event.channel, m.BasicAck(tag, bool(bits & 1))) for tag, bits in acks]
 
 
 class RawClient:

@@ -1,4 +1,4 @@
-/* amqp.h - what the files of the module qindex.amqp._wire share; scanner.c says what it is for. */
+/* amqp.h - what the files of the module qindex._wire share; scanner.c says what it is for. */
 #ifndef QI_AMQP_H
 #define QI_AMQP_H
 
@@ -27,6 +27,7 @@ enum {
 };
 
 #define QI_BASIC_PUBLISH 0x003C0028u
+#define QI_BASIC_ACK     0x003C0050u
 
 static inline uint16_t qi_big16(const uint8_t *at) {
     return (uint16_t)(at[0] << 8 | at[1]);
@@ -126,9 +127,45 @@ PyObject *qi_make_frame(PyObject *make_frame, const struct qi_frame *frame);
 
 /* ---- deliveries.c ---- */
 
-/* deliver(channel, consumer, tag, redelivered, exchange, key, properties, body): the frames. None:
- * one of the names is no UTF-8, or too long. */
-PyObject *qi_deliver(PyObject *module, PyObject *arguments);
+struct qi_delivery {
+    struct qi_piece consumer, exchange, key, properties, body; /* names of up to 255 bytes */
+    unsigned long long tag;
+    unsigned int frame_max;
+    unsigned short channel;
+    bool redelivered;
+};
+
+/* Bytes of its frames. */
+size_t qi_delivery_size(const struct qi_delivery *delivery);
+/* Writes them, and returns their end. */
+uint8_t *qi_put_delivery(const struct qi_delivery *delivery, uint8_t *at);
+
+/* ---- stored.c ---- */
+
+/* What a store has kept as a message's headers. */
+struct qi_stored {
+    struct qi_piece exchange, key, properties; /* `key`: the first one */
+    uint64_t expires_us;                       /* 0: never */
+};
+
+/* False: the broker has not written this table. */
+bool qi_read_stored(struct qi_piece table, struct qi_stored *stored);
+
+/* ---- taken.c ---- */
+
+extern PyTypeObject *qi_taken_type;
+extern PyType_Spec qi_taken_spec;
+
+/* taken_of_store(messages, payloads, count, source): what qi_get_many has put at these addresses,
+ * which `source` keeps. */
+PyObject *qi_taken_of_store(PyObject *module, PyObject *arguments);
+/* taken_of_list([(number, delivery, redelivered, expires_us, exchange, key, properties, body)],
+ * source) */
+PyObject *qi_taken_of_list(PyObject *module, PyObject *arguments);
+
+/* ---- unacked.c ---- */
+
+extern PyType_Spec qi_unacked_spec;
 
 /* ---- scanner.c ---- */
 

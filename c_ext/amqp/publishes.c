@@ -337,6 +337,6 @@ static PyType_Slot publishes_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec qi_publishes_spec = {"qindex.amqp._wire.Publishes", sizeof(Publishes), 0,
+PyType_Spec qi_publishes_spec = {"qindex._wire.Publishes", sizeof(Publishes), 0,
                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                                  publishes_slots};

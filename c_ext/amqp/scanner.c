@@ -1,12 +1,14 @@
 /* scanner.c - bytes of a client in, frames and publishes out: the class Scanner, and the module.
  *
- * qindex.amqp._wire is what qindex/amqp/wire.py does in Python, for what comes by the million. It
+ * qindex._wire is what qindex/amqp/wire.py does in Python, for what comes by the million. It
  * knows frames and publishes: no sockets, no channels' states, no storage. The bytes may be cut
  * anywhere. Whatever is not a plain basic.publish with its content comes out as frames, and Python
  * says what is wrong with it. So these two give the same events, which a test holds:
  *
  *     wire.Scanner      bytes -> frames
- *     _wire.Scanner     bytes -> frames, and Publishes in the place of the frames of publishes
+ *     _wire.Scanner     bytes -> frames, and Publishes in the place of the frames of publishes;
+ *                       basic.acks of an open channel that stand one behind the other are one
+ *                       frame of the kind ACKS: for each its tag (8 bytes) and its bits (1)
  *
  * A Publishes ends where anything else comes, so that what the client asked for is carried out in
  * its order. What comes out is asked for one by one: between two of them the owner may change what
@@ -20,7 +22,11 @@
 #include <string.h>
 #include <structmember.h>
 
-#define CHANNELS 2048 /* of those from here on, publishes come as frames */
+#define CHANNELS 2048 /* of those from here on, publishes and acks come as frames */
+#define ACKS_MAX 1024
+#define ACK_SIZE 9
+
+enum { QI_ACKS = 0x100 }; /* a frame's kind is a byte: this is none, but several acks */
 
 typedef struct {
     PyObject_HEAD PyObject *make_frame, *on_bad;
@@ -269,6 +275,30 @@ static PyObject *break_off(Scanner *self, uint16_t channel) {
     return given_back(self);
 }
 
+/* A basic.ack: what is behind its class and method, a tag and a byte. */
+static bool is_ack(struct qi_piece payload) {
+    return payload.size == 4 + ACK_SIZE && qi_big32(payload.at) == QI_BASIC_ACK;
+}
+
+/* This ack, whose frame has `size` bytes, and those of its channel that stand behind it. */
+static PyObject *take_acks(Scanner *self, const struct qi_frame *first, size_t size) {
+    uint8_t acks[ACKS_MAX * ACK_SIZE];
+    size_t count = 0;
+    struct qi_piece payload = first->payload;
+    uint16_t channel = first->channel;
+    memcpy(acks, payload.at + 4, ACK_SIZE);
+    step(self, size);
+    const uint8_t *at = self->at;
+    for (count = 1; count < ACKS_MAX; count++) {
+        if (!take_frame(self, &at, QI_METHOD, channel, &payload) || !is_ack(payload))
+            break;
+        memcpy(acks + count * ACK_SIZE, payload.at + 4, ACK_SIZE);
+        self->at = at;
+    }
+    return PyObject_CallFunction(self->make_frame, "iiy#", QI_ACKS, channel, (const char *)acks,
+                                 (Py_ssize_t)(count * ACK_SIZE));
+}
+
 /* One frame: it goes into `*into`, or is `*other`. 1: more may follow; 0: what there is comes out
  * first; -1: an exception. */
 static int take_one(Scanner *self, Publishes **into, PyObject **other) {
@@ -294,6 +324,9 @@ static int take_one(Scanner *self, Publishes **into, PyObject **other) {
         return 0;
     if (took == QI_TOOK_BAD) /* the frame itself is the next one */
         return (*other = break_off(self, frame.channel)) ? 0 : -1;
+    if (took == QI_TOOK_NOT && frame.kind == QI_METHOD && is_open(self, frame.channel) &&
+        is_ack(frame.payload))
+        return (*other = take_acks(self, &frame, size)) ? 0 : -1;
     if (took == QI_TOOK_NOT) {
         *other = qi_make_frame(self->make_frame, &frame);
         step(self, size);
@@ -386,32 +419,44 @@ static PyType_Slot scanner_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec qi_scanner_spec = {"qindex.amqp._wire.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEFAULT,
+PyType_Spec qi_scanner_spec = {"qindex._wire.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEFAULT,
                                scanner_slots};
 
 static PyMethodDef module_methods[] = {
-    {"deliver", qi_deliver, METH_VARARGS,
-     "deliver(channel, consumer_tag, tag, redelivered, exchange, key, properties, body, /)\n--\n\n"
-     "A basic.deliver with a content that fits into one frame, as bytes. None: one of the names\n"
-     "is no UTF-8, or has more than 255 bytes."},
+    {"taken_of_store", qi_taken_of_store, METH_VARARGS,
+     "taken_of_store(messages, payloads, count, source, /)\n--\n\n"
+     "Taken of what qi_get_many() has put at these addresses. `source` keeps it there."},
+    {"taken_of_list", qi_taken_of_list, METH_VARARGS,
+     "taken_of_list(messages, source, /)\n--\n\n"
+     "Taken of a list of (number, delivery, redelivered, expires_us, exchange, key, properties,\n"
+     "body); the last four are bytes. ValueError: a name has more than 255 bytes."},
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT, .m_name = "qindex.amqp._wire",
+static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT, .m_name = "qindex._wire",
                                         .m_doc = "AMQP 0-9-1 in C: what comes by the million.",
                                         .m_size = -1, .m_methods = module_methods};
 
 PyMODINIT_FUNC PyInit__wire(void);
 
+/* 0, or -1 with an exception. `kept`: where the type is kept for the life of the process. */
+static int add_type(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject **kept) {
+    PyObject *type = PyType_FromSpec(spec);
+    int error = type ? PyModule_AddObjectRef(module, name, type) : -1;
+    if (kept)
+        *kept = (PyTypeObject *)type;
+    else
+        Py_XDECREF(type);
+    return error;
+}
+
 __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__wire(void) {
     PyObject *module = PyModule_Create(&module_def);
-    PyObject *scanner = module ? PyType_FromSpec(&qi_scanner_spec) : NULL;
-    PyObject *publishes = scanner ? PyType_FromSpec(&qi_publishes_spec) : NULL;
-    if (!publishes || PyModule_AddObjectRef(module, "Scanner", scanner) != 0 ||
-        PyModule_AddObjectRef(module, "Publishes", publishes) != 0)
+    if (module && (add_type(module, "Scanner", &qi_scanner_spec, NULL) != 0 ||
+                   add_type(module, "Publishes", &qi_publishes_spec, &qi_publishes_type) != 0 ||
+                   add_type(module, "Taken", &qi_taken_spec, &qi_taken_type) != 0 ||
+                   add_type(module, "Unacked", &qi_unacked_spec, NULL) != 0))
         Py_CLEAR(module);
-    qi_publishes_type = module ? (PyTypeObject *)publishes : NULL;
-    Py_XDECREF(scanner);
 #ifdef Py_GIL_DISABLED
     if (module)
         PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, Final
 
+from qindex._wire import Publishes, Taken
 from qindex.amqp import methods as m
-from qindex.amqp._wire import Publishes
 from qindex.amqp.contents import Channel
 from qindex.amqp.events import (
+    Acked,
     Called,
     ChannelClosed,
     ChannelOpened,
@@ -31,6 +32,7 @@ from qindex.amqp.events import (
 )
 from qindex.amqp.layouts import CODES
 from qindex.amqp.wire import (
+    ACKS,
     BODY,
     HEADER,
     HEARTBEAT,
@@ -42,7 +44,6 @@ from qindex.amqp.wire import (
     decode_method,
     decode_publish,
     encode_content,
-    encode_delivery,
     encode_method,
     scanner_in_c,
 )
@@ -153,7 +154,10 @@ class Connection:
             yield from self._before_running(frame)
             return
         channel = self._channels.get(number)
-        if channel is None or kind == METHOD:
+        if kind == ACKS:
+            if channel is not None and not channel.closing:
+                yield Acked(number, frame.payload)
+        elif channel is None or kind == METHOD:
             yield from self._method(number, channel, frame)
         elif not channel.closing:
             yield from self._content(channel, frame)
@@ -333,25 +337,15 @@ class Connection:
         self.out.append(encode_method(channel, method))
         self.out += encode_content(channel, properties, body, self.frame_max)
 
-    def send_deliver(
-        self,
-        channel: int,
-        consumer_tag: str,
-        tag: int,
-        redelivered: bool,
-        exchange: str,
-        key: str,
-        properties: bytes,
-        body: bytes,
+    def send_deliveries(
+        self, channel: int, consumer_tag: bytes, first_tag: int, taken: Taken, share: range
     ) -> None:
-        """A basic.deliver: what send_content() does, quicker."""
-        self.out += encode_delivery(
-            channel,
-            (consumer_tag, tag, redelivered, exchange, key),
-            properties,
-            body,
-            self.frame_max,
-        )
+        """A basic.deliver with its content for each of these messages; their tags follow each
+        other.
+        """
+        which = share.start, share.stop, share.step
+        frames = taken.frames(channel, consumer_tag, first_tag, self.frame_max, *which)
+        self.out.append(frames)
 
     def send_heartbeat(self) -> None:
         self.out.append(HEARTBEAT_FRAME)

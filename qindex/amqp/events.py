@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from qindex.amqp._wire import Publishes
+from qindex._wire import Publishes
 from qindex.amqp.methods import BasicPublish
 
 REPLIES: Final = {
@@ -67,6 +67,13 @@ class Called(NamedTuple):
 
     channel: int
     method: Any
+
+
+class Acked(NamedTuple):
+    """Several basic.acks, in order. For each: its tag (8 bytes), and a byte: 1 with `multiple`."""
+
+    channel: int
+    acks: bytes
 
 
 class Published(NamedTuple):

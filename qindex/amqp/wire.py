@@ -1,6 +1,6 @@
 """Frames and methods of AMQP 0-9-1 as bytes. No state but the scanner's rest of a frame.
 
-What comes by the million is in C (qindex.amqp._wire, c_ext/amqp): its Scanner gives what the one
+What comes by the million is in C (qindex._wire, c_ext/amqp): its Scanner gives what the one
 here gives, and publishes in bulk. This one is what that one is compared with.
 
 A frame is: type (1 byte), channel (2), size (4), that many bytes, 0xCE. Bad bytes raise WireError
@@ -14,7 +14,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final, NamedTuple, NoReturn
 
-from qindex.amqp import _wire
+from qindex import _wire
 from qindex.amqp.layouts import CODES, LAYOUTS
 from qindex.amqp.methods import BasicPublish
 from qindex.field_table import AmqpError, decode_table_at, encode_shortstr, encode_table
@@ -23,6 +23,7 @@ METHOD: Final = 1
 HEADER: Final = 2
 BODY: Final = 3
 HEARTBEAT: Final = 8
+ACKS: Final = 0x100  # no frame's kind: several basic.acks, which the scanner in C gives together
 FRAME_END: Final = 0xCE
 FRAME_EXTRA: Final = 8  # bytes of a frame around its payload
 HEARTBEAT_FRAME: Final = b"\x08\0\0\0\0\0\0\xce"
@@ -32,10 +33,7 @@ _FRAME: Final = Struct(">BHI")
 _CODE: Final = Struct(">I")
 _HEADER: Final = Struct(">HHQ")  # class, weight (0), size of the body; then the properties
 _NUMBERS: Final = {letter: Struct(">" + letter) for letter in "BHIQ"}
-_TAG: Final = Struct(">QB")
 _BASIC: Final = 60
-_COPIED_MAX: Final = 32 * 1024  # bytes of a body that is copied into its frames
-_DELIVER: Final = b"\0\x3c\0\x3c"
 
 
 class WireError(Exception):
@@ -62,7 +60,7 @@ class Scanner:
         self._rest = bytearray()
 
     def open(self, channel: int, is_open: bool) -> None:
-        """The scanner in C takes publishes of open channels."""
+        """The scanner in C takes publishes and acks of open channels."""
 
     def frames(self, data: bytes) -> Iterator[Frame]:
         """The frames that these bytes complete. Linear in what they hold.
@@ -91,7 +89,9 @@ class Scanner:
 
 
 def scanner_in_c(frame_max: int) -> _wire.Scanner:
-    """The same in C. It gives Publishes instead of the frames of publishes of open channels."""
+    """The same in C. Of open channels it gives Publishes instead of the frames of publishes, and
+    one frame of the kind ACKS for basic.acks that stand one behind the other.
+    """
     return _wire.Scanner(frame_max, Frame, _bad_frame)
 
 
@@ -220,22 +220,6 @@ def encode_method(channel: int, method: Any) -> bytes:
     return frame(METHOD, channel, b"".join(parts))
 
 
-def encode_deliver(
-    channel: int, consumer_tag: str, tag: int, redelivered: bool, exchange: str, key: str
-) -> bytes:
-    """The frame of a basic.deliver, as encode_method() makes it. Called for each message."""
-    payload = b"".join(
-        (
-            _DELIVER,
-            encode_shortstr(consumer_tag),
-            _TAG.pack(tag, redelivered),
-            encode_shortstr(exchange),
-            encode_shortstr(key),
-        )
-    )
-    return _FRAME.pack(METHOD, channel, len(payload)) + payload + b"\xce"
-
-
 # --- content ---------------------------------------------------------------------------------
 
 
@@ -271,20 +255,3 @@ def encode_content(channel: int, properties: bytes, body: bytes, frame_max: int)
         piece = view[start : start + most]
         parts += (_FRAME.pack(BODY, channel, len(piece)), bytes(piece), b"\xce")
     return parts
-
-
-def encode_delivery(
-    channel: int,
-    fields: tuple[str, int, bool, str, str],
-    properties: bytes,
-    body: bytes,
-    frame_max: int,
-) -> list[bytes]:
-    """A basic.deliver with its content; `fields` are those of encode_deliver(). In C, if the body
-    is small.
-    """
-    if len(body) < min(_COPIED_MAX, frame_max - FRAME_EXTRA):
-        frames = _wire.deliver(channel, *fields, properties, body)
-        if frames is not None:
-            return [frames]
-    return [encode_deliver(channel, *fields), *encode_content(channel, properties, body, frame_max)]

@@ -6,29 +6,20 @@ A backlog knows order, priorities and what is delivered. It knows nothing of con
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from qindex._wire import Taken
 from qindex.broker.message import Message
+from qindex.broker.taken import Entry, Places, taken_of
 from qindex.broker.timers import now_us
 from qindex.message import State
 
 DELIVERIES_MAX: Final = 65_535
 TAKEN_BYTES_MAX: Final = 4 * 1024 * 1024  # of bodies; one message may have more
-
-
-class Entry:
-    """A message in a backlog, as one delivery of it. `place` is the backlog's own."""
-
-    __slots__ = ("deliveries", "message", "place", "redelivered")
-
-    def __init__(self, message: Message, place: Any, redelivered: bool, deliveries: int) -> None:
-        self.message = message
-        self.place = place
-        self.redelivered = redelivered
-        self.deliveries = deliveries  # this one included
 
 
 class Looked(NamedTuple):
@@ -120,19 +111,28 @@ class Backlog(Protocol):
         The priority of all shares is the same.
         """
 
-    def take(self, count: int) -> list[Entry]:
+    def take(self, count: int) -> Taken:
         """Take up to `count` ready messages, in order: the highest priority first.
 
         Fewer if their bodies have more than about TAKEN_BYTES_MAX bytes together.
         """
 
+    def done_with(self, taken: Taken) -> None:
+        """Nobody reads any more what take() has returned: its buffers may be used again."""
+
+    def entry(self, taken: Taken, at: int) -> Entry:
+        """One of what take() has returned, as an Entry."""
+
+    def entries(self, places: Places) -> list[Entry]:
+        """Deliveries that are not settled, with their messages; without those that are damaged."""
+
     def peek(self) -> Message | None:
         """The message that take() would return first."""
 
-    def ack(self, entries: list[Entry]) -> None:
+    def ack(self, places: Places) -> None:
         """These are done and do not come back."""
 
-    def requeue(self, entries: list[Entry]) -> None:
+    def requeue(self, places: Places) -> None:
         """These go back to their places, and are marked as redelivered."""
 
     def purge(self) -> int:
@@ -164,6 +164,7 @@ class MemoryBacklog:
         self._next = 0
         self._ready = 0
         self._delayed: list[tuple[int, int, Message]] = []  # a heap, by the time
+        self._out: dict[int, tuple[int, Message]] = {}  # those that are delivered, by number
 
     def __len__(self) -> int:
         return self._ready
@@ -272,7 +273,7 @@ class MemoryBacklog:
                     )
                 )
 
-    def take(self, count: int) -> list[Entry]:
+    def take(self, count: int) -> Taken:
         taken: list[Entry] = []
         size = 0
         for priority in self._priorities:
@@ -280,14 +281,26 @@ class MemoryBacklog:
             while (back or new) and len(taken) < count and size < TAKEN_BYTES_MAX:
                 if back:
                     number, deliveries, message = heappop(back)
-                    again = min(deliveries + 1, DELIVERIES_MAX)
-                    taken.append(Entry(message, number, deliveries > 0, again))
                 else:
                     number, message = new.popleft()
-                    taken.append(Entry(message, number, False, 1))
+                    deliveries = 0
+                again = min(deliveries + 1, DELIVERIES_MAX)
+                self._out[number] = again, message
+                taken.append(Entry(message, (number, 0), deliveries > 0, again))
                 size += message.size
         self._ready -= len(taken)
-        return taken
+        return taken_of(taken)
+
+    def done_with(self, taken: Taken) -> None:
+        """Its messages are their own."""
+
+    def entry(self, taken: Taken, at: int) -> Entry:
+        found: Entry = taken.source[at]
+        return found
+
+    def entries(self, places: Places) -> list[Entry]:
+        found = [(number, *self._out[number]) for number in array("Q", places.numbers)]
+        return [Entry(message, (number, 0), times > 1, times) for number, times, message in found]
 
     def peek(self) -> Message | None:
         for priority in self._priorities:
@@ -297,14 +310,15 @@ class MemoryBacklog:
                 return self._new[priority][0][1]
         return None
 
-    def ack(self, entries: list[Entry]) -> None:
-        """They left the backlog when they were taken."""
+    def ack(self, places: Places) -> None:
+        for number in array("Q", places.numbers):
+            self._out.pop(number, None)
 
-    def requeue(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            back = self._back[entry.message.priority]
-            heappush(back, (entry.place, entry.deliveries, entry.message))
-        self._ready += len(entries)
+    def requeue(self, places: Places) -> None:
+        for number in array("Q", places.numbers):
+            times, message = self._out.pop(number)
+            heappush(self._back[message.priority], (number, times, message))
+            self._ready += 1
 
     def purge(self) -> int:
         count = self._ready

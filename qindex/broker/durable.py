@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from qindex._core import ffi, lib
-from qindex.broker.backlog import Entry, Looked, Publishes, Share
+from qindex._wire import Taken, taken_of_list, taken_of_store
+from qindex.broker.backlog import Looked, Publishes, Share
 from qindex.broker.message import Message, begin_table, from_table
+from qindex.broker.taken import Entry, Places
+from qindex.buffers import BATCH_KEPT_MAX, BatchReader
 from qindex.errors import (
     AlreadyAcked,
     MessageDelivered,
@@ -31,6 +36,8 @@ log: Final = logging.getLogger("qindex.broker")
 _NO_TIME: Final = 0
 _DELAYED_FROM: Final = 256 * LANE  # the first ReqId of the lanes of delayed messages
 _DAMAGED_MAX: Final = 1000  # damaged messages that one take() goes past
+
+_readers: list[BatchReader] = []  # that nobody uses now; one is enough for most moments
 
 
 class DurableBacklog:
@@ -180,25 +187,47 @@ class DurableBacklog:
             raise_error(first)
         self._ready += len(flags)
 
-    def take(self, count: int) -> list[Entry]:
+    def take(self, count: int) -> Taken:
         for _ in range(_DAMAGED_MAX):
             try:
-                if count == 1:
-                    one = self._queue.get()
-                    found = [] if one is None else [one]
-                else:
-                    found = self._queue.get_many(count)
+                reader = _readers.pop()
+            except IndexError:
+                reader = BatchReader()
+            try:
+                got = reader.take(self._queue, count, None, 0)
             except StoreCorrupt as error:  # it is set aside, and stays in Store.findings
                 log.error("a damaged message of queue %r was left out: %s", self._name, error)
                 self._ready = self._queue.ready
                 continue
             # A due message may be taken before take_in_due() has counted it.
-            self._ready = max(0, self._ready - len(found))
-            return [
-                Entry(self._message(each), each, each.redelivered, each.delivery_count)
-                for each in found
-            ]
-        return []
+            self._ready = max(0, self._ready - got)
+            return taken_of_store(reader.address, reader.payload, got, reader)
+        return taken_of_list([], [])
+
+    def done_with(self, taken: Taken) -> None:
+        reader = taken.source
+        if isinstance(reader, BatchReader) and reader.room <= BATCH_KEPT_MAX and not _readers:
+            _readers.append(reader)
+
+    def entry(self, taken: Taken, at: int) -> Entry:
+        reader: BatchReader = taken.source
+        found = reader.message(self._queue, at)
+        place = found.req_id, found._delivery
+        return Entry(self._message(found), place, found.redelivered, found.delivery_count)
+
+    def entries(self, places: Places) -> list[Entry]:
+        numbers, deliveries = array("Q", places.numbers), array("Q", places.deliveries)
+        entries = []
+        for place in zip(numbers, deliveries, strict=True):
+            try:
+                found = self._queue.peek(place[0])
+            except StoreCorrupt as error:
+                log.error("a damaged message of queue %r was set aside: %s", self._name, error)
+                continue
+            if found is not None:
+                again, times = found.redelivered, found.delivery_count
+                entries.append(Entry(self._message(found), place, again, times))
+        return entries
 
     def _message(self, found: qindex.Message) -> Message:
         details = found._details
@@ -217,15 +246,19 @@ class DurableBacklog:
             return None
         return None if found is None else self._message(found)
 
-    def ack(self, entries: list[Entry]) -> None:
-        if len(entries) == 1:
-            self._queue.ack(entries[0].place)
-        elif entries:
-            self._queue.ack_many([entry.place for entry in entries])
+    def ack(self, places: Places) -> None:
+        self._settle(lib.qi_ack_many, places)
 
-    def requeue(self, entries: list[Entry]) -> None:
-        self._queue.nack_many([entry.place for entry in entries])
-        self._ready += len(entries)
+    def requeue(self, places: Places) -> None:
+        self._settle(lib.qi_nack_many, places, _NO_TIME)
+        self._ready += places.size
+
+    def _settle(self, verb: Callable[..., int], places: Places, *options: int) -> None:
+        of_64 = partial(ffi.from_buffer, "uint64_t[]")
+        numbers, deliveries = of_64(places.numbers), of_64(places.deliveries)
+        code = verb(self._queue._handle, numbers, deliveries, places.size, *options)
+        if code < 0:
+            raise_error(code)
 
     def purge(self) -> int:
         count = self._queue.purge()

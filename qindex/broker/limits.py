@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from qindex.broker.errors import NotThere, Precondition
+from qindex.broker.message import Message
 
 Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx"]
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
@@ -194,3 +195,18 @@ def check_same_arguments(
 
 
 QUEUE_ARGUMENTS: Final = [*_KNOWN, "x-queue-type"]
+
+
+def in_queue(message: Message, limits: Limits, now: int) -> Message:
+    """The message as it stands in a queue of these limits: its end there, and its priority."""
+    expiration = message.decoded.expiration if message.properties[:2] != b"\0\0" else None
+    times = [int(expiration)] if expiration is not None else []
+    if limits.ttl_ms is not None:
+        times.append(limits.ttl_ms)
+    expires_us = now + min(times) * 1000 if times else 0
+    priority = min(message.priority, limits.max_priority)
+    if not expires_us and priority == message.priority:
+        return message
+    copy = message.copy(expires_us=expires_us)
+    copy.priority = priority
+    return copy

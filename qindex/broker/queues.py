@@ -10,13 +10,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
-from qindex.broker.backlog import Backlog, Entry, Publishes, Share
-from qindex.broker.consumers import Consumer
+from qindex._wire import Taken
+from qindex.broker.backlog import Backlog, Publishes, Share
+from qindex.broker.consumers import Consumer, Turns, shares
 from qindex.broker.errors import AccessRefused
 from qindex.broker.limits import Limits
 from qindex.broker.message import Message
+from qindex.broker.settling import Settling
+from qindex.broker.taken import Entry, Places, joined, places_of, taken_of
 from qindex.broker.timers import (
     TIMER_SECONDS_MAX,
     DueTimer,
@@ -32,7 +36,7 @@ RETRY_SECONDS: Final = 1.0  # after the disk has failed to read
 log: Final = logging.getLogger("qindex.broker")
 
 
-class Queue:
+class Queue(Settling):
     """A queue: made by VHost.declare_queue()."""
 
     def __init__(
@@ -65,8 +69,7 @@ class Queue:
         self.on_unused: Callable[[Queue], None] = lambda queue: None
         self.on_error: Callable[[QindexError], None] = lambda error: None
         self._scheduler = scheduler
-        self._chosen: Consumer | None = None  # of a queue with a single active consumer
-        self._active: dict[int, deque[Consumer]] = {}  # by priority: those that may have credit
+        self._turns = Turns(self.consumers, single_active=limits.single_active)
         self._woken = False
         self._expiring = limits.ttl_ms is not None or len(backlog) > 0
         self._expiry_timer: Timer | None = None
@@ -152,60 +155,45 @@ class Queue:
     def _drop_over_length(self) -> None:
         limits = self.limits
         while limits.overflow == "drop-head" and limits.is_over(len(self), self._bytes):
-            dropped = self._take(1, for_limit=True) if len(self) else []
-            if not dropped:
+            dropped = self._take_one(for_limit=True) if len(self) else None
+            if dropped is None:
                 return
-            self._leave(dropped, "maxlen")
+            self._leave([dropped], "maxlen")
 
     # --- messages out --------------------------------------------------------------------------
 
     def get(self) -> Entry | None:
         """The next message, for one that asks instead of waiting; None: there is none."""
         self.used()
-        while entries := self._take(1):
-            if not self._has_expired(entries[0], now_us()):
+        while (entry := self._take_one()) is not None:
+            if not self._has_expired(entry, now_us()):
                 self.unacked += 1
                 self.delivered += 1
                 self.wake()
-                return entries[0]
-            self._leave(entries, "expired")
+                return entry
+            self._leave([entry], "expired")
         return None
 
-    def ack(self, entries: list[Entry]) -> None:
-        """These deliveries are settled."""
-        self.unacked -= len(entries)
-        self.acked += len(entries)
-        if not self.deleted:
-            self.backlog.ack(entries)
-
-    def requeue(self, entries: list[Entry]) -> None:
-        """These deliveries go back to their places, or leave if they were delivered too often."""
-        self.unacked -= len(entries)
-        if self.deleted:
-            return
-        limit = self.limits.delivery_limit
-        over = [] if limit is None else [entry for entry in entries if entry.deliveries > limit]
-        self.put_back([entry for entry in entries if entry not in over] if over else entries)
-        self.wake()
-        if over:
-            self._leave(over, "delivery_limit")
-        self._drop_over_length()
-
-    def reject(self, entries: list[Entry]) -> None:
-        """These deliveries end, and the messages are dead letters."""
-        self.unacked -= len(entries)
-        if not self.deleted:
-            self._leave(entries, "rejected")
+    def entry(self, taken: Taken, at: int) -> Entry:
+        """One of the messages that a consumer is given."""
+        source = taken.source
+        found: Entry = source[at] if type(source) is list else self.backlog.entry(taken, at)
+        return found
 
     def purge(self) -> int:
         self._bytes = 0
         return self.backlog.purge()
 
-    def _take(self, count: int, *, for_limit: bool = False) -> list[Entry]:
-        entries = [] if self.on_hold and not for_limit else self.backlog.take(count)
-        if self.limits.max_bytes is not None:
-            self._bytes -= sum(entry.message.size for entry in entries)
-        return entries
+    def _take(self, count: int, *, for_limit: bool = False) -> Taken:
+        taken = taken_of([]) if self.on_hold and not for_limit else self.backlog.take(count)
+        self._bytes -= taken.body_bytes
+        return taken
+
+    def _take_one(self, *, for_limit: bool = False) -> Entry | None:
+        taken = self._take(1, for_limit=for_limit)
+        entry = self.entry(taken, 0) if len(taken) else None
+        self.backlog.done_with(taken)
+        return entry
 
     def _has_expired(self, entry: Entry, now: int) -> bool:
         return 0 < entry.message.expires_us < now
@@ -216,7 +204,7 @@ class Queue:
         An error says that some are in the queue again: they did not get there.
         """
         if self.limits.dead_exchange is None:
-            self.backlog.ack(entries)
+            self.backlog.ack(places_of(entries))
         else:
             self.on_dead(self, entries, why)
 
@@ -227,7 +215,7 @@ class Queue:
         if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
             raise AccessRefused(f"{what} in exclusive use")
         self.consumers[consumer] = None
-        self._single_active()
+        self._turns.choose()
         self.may_take(consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -235,9 +223,7 @@ class Queue:
         if consumer not in self.consumers:
             return
         del self.consumers[consumer]
-        if consumer.waiting:
-            consumer.waiting = False
-            self._active[consumer.priority].remove(consumer)
+        self._turns.leave(consumer)
         self.used()
         if not self.consumers and self.auto_delete:
             self.on_unused(self)
@@ -246,12 +232,7 @@ class Queue:
 
     def may_take(self, consumer: Consumer) -> None:
         """It has credit again. O(1)."""
-        if not consumer.waiting:
-            if consumer.priority not in self._active:
-                self._active[consumer.priority] = deque()
-                self._active = dict(sorted(self._active.items(), reverse=True))
-            consumer.waiting = True
-            self._active[consumer.priority].append(consumer)
+        self._turns.may_take(consumer)
         self.wake()
 
     def wake(self) -> None:
@@ -283,78 +264,69 @@ class Queue:
         """Deliver up to TURN_MAX messages; True if there is more to deliver at once."""
         left = TURN_MAX
         while left > 0 and len(self.backlog):
-            consumers, wanted = self._next_consumers(min(left, len(self.backlog)))
-            if not wanted:
+            waiting, wanted = self._turns.next(min(left, len(self.backlog)))
+            if waiting is None or not wanted:
                 return False
-            entries = self._take(wanted)
-            if not entries:
+            taken = self._take(wanted)
+            count = len(taken)
+            if not count:
                 return False
-            left -= len(entries)
-            self._hand_out(entries, consumers, now)
-            if len(entries) < wanted:  # they are large: others have their turn first
+            left -= count
+            self._hand_out(taken, waiting, now)
+            if count < wanted:  # they are large: others have their turn first
                 return True
         return left <= 0
 
-    def _next_consumers(self, most: int) -> tuple[deque[Consumer] | None, int]:
-        """The highest priority that has a consumer with credit, and the credit of all of it."""
-        if self.limits.single_active:
-            first = self._single_active()
-            if first is None:
-                return None, 0
-            most = 1 if first.shares_credit else most
-            return deque([first]), min(max(0, first.credit()), most)
-        for waiting in self._active.values():
-            while waiting and waiting[0].credit() <= 0:
-                waiting.popleft().waiting = False
-            wanted = 0
-            for consumer in waiting:
-                if consumer.shares_credit:
-                    return waiting, 1
-                wanted += max(0, consumer.credit())
-                if wanted >= most:
-                    return waiting, most
-            if wanted:
-                return waiting, wanted
-        return None, 0
+    def _hand_out(self, taken: Taken, waiting: deque[Consumer], now: int) -> None:
+        """One message to each consumer in turn, as long as it has credit.
 
-    def _single_active(self) -> Consumer | None:
-        """The one that is chosen stays it as long as it is there, whoever comes later."""
-        if self._chosen not in self.consumers:
-            by_priority = sorted(self.consumers, key=lambda consumer: -consumer.priority)
-            self._chosen = by_priority[0] if by_priority else None
-        return self._chosen
-
-    def _hand_out(self, entries: list[Entry], consumers: deque[Consumer] | None, now: int) -> None:
-        """One message to each consumer in turn, as long as it has credit."""
-        settled, left, expired = [], [], []
-        for entry in entries:
-            if self._has_expired(entry, now):
-                expired.append(entry)
-                continue
-            while consumers and consumers[0].credit() <= 0:
-                consumers.popleft().waiting = False
-            if not consumers:
-                left.append(entry)  # two consumers share the credit of one channel
-                continue
-            consumer = consumers[0]
-            consumers.rotate(-1)
-            if consumer.no_ack:
-                settled.append(entry)
-            else:
-                self.unacked += 1
-            self.delivered += 1
-            consumer.deliver(self, entry)
-        if settled:
-            self.backlog.ack(settled)
-        if left:
-            self.put_back(left)
+        What is usual goes out together; the others are looked at one by one.
+        """
+        at, end, counts = 0, len(taken), self.limits.is_quorum
+        expired: list[Entry] = []
+        try:
+            while at < end:
+                if (stop := taken.usual(at, now, counts)) > at:
+                    at += self._deliver(taken, at, stop, waiting)
+                    if at < stop:
+                        break
+                    continue
+                entry = self.entry(taken, at)
+                if self._has_expired(entry, now):
+                    expired.append(entry)
+                elif not self._deliver(taken_of([entry], counts=counts), 0, 1, waiting):
+                    break
+                at += 1
+        except BaseException:
+            with suppress(QindexError):  # a consumer may have them, and settle them
+                self.backlog.requeue(Places(*taken.places(at, end, 1)))
+            raise
+        if at < end:  # two consumers share the credit of one channel
+            self.put_back([self.entry(taken, left) for left in range(at, end)])
+        self.backlog.done_with(taken)
         if expired:
             self._leave(expired, "expired")
+
+    def _deliver(self, taken: Taken, start: int, stop: int, waiting: deque[Consumer]) -> int:
+        """Deliver these messages; return how many somebody had credit for."""
+        count = 0
+        settled: list[Places] = []
+        for consumer, share in shares(waiting, start, stop):
+            count += len(share)
+            self.delivered += len(share)
+            if consumer.no_ack:
+                settled.append(Places(*taken.places(share.start, share.stop, share.step)))
+            else:
+                self.unacked += len(share)
+            consumer.deliver(self, taken, share)
+        if settled:
+            self.backlog.ack(joined(settled))
+        return count
 
     def put_back(self, entries: list[Entry]) -> None:
         """What was taken and could not leave is ready again, in its place."""
         if entries:
-            self.backlog.requeue(entries)
+            self.backlog.requeue(places_of(entries))
         self._bytes += sum(entry.message.size for entry in entries)
 
     # --- times ---------------------------------------------------------------------------------
@@ -371,9 +343,9 @@ class Queue:
         """Drop what has expired at the head, and look again when the next one expires."""
         now = now_us()
         while (head := self.backlog.peek()) is not None and 0 < head.expires_us < now:
-            if not (entries := self._take(1)):
+            if (entry := self._take_one()) is None:
                 break
-            self._leave(entries, "expired")
+            self._leave([entry], "expired")
         if self._expiry_timer is not None:
             self._expiry_timer.cancel()
             self._expiry_timer = None
@@ -397,4 +369,4 @@ class Queue:
         for consumer in list(self.consumers):
             consumer.cancelled(self)
         self.consumers.clear()
-        self._active.clear()
+        self._turns.clear()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from qindex.broker import definitions
 from qindex.broker.arriving import ArrivingBacklog
-from qindex.broker.backlog import Backlog, Entry, MemoryBacklog
+from qindex.broker.backlog import Backlog, MemoryBacklog
 from qindex.broker.catalog import MemoryCatalog, StoreCatalog
 from qindex.broker.dead_letters import dead_letter, is_in_a_circle
 from qindex.broker.durable import DurableBacklog, GroupCommit
@@ -25,11 +25,13 @@ from qindex.broker.exchanges import QUEUE, Destination, Exchange
 from qindex.broker.limits import (
     QUEUE_ARGUMENTS,
     check_same_arguments,
+    in_queue,
     inequivalent_flag,
     limits_of,
 )
 from qindex.broker.message import AmqpError, Message
 from qindex.broker.queues import Queue
+from qindex.broker.taken import Entry, places_of
 from qindex.broker.timers import Scheduler, now_us
 from qindex.broker.topology import Topology
 from qindex.errors import QindexError, StoreFailed
@@ -281,7 +283,7 @@ class VHost(Topology):
             queue = self.queues.get(name)
             if queue is None or name in outcome.queues:
                 continue
-            if queue.publish(_for_queue(message, queue, now), now) is None:
+            if queue.publish(in_queue(message, queue.limits, now), now) is None:
                 outcome.refused = True
             elif message.persistent and queue.backlog.is_durable:
                 outcome.durable = True
@@ -313,7 +315,7 @@ class VHost(Topology):
         now = now_us()
         durable = False
         for entry in entries:
-            message = _for_queue(entry.message, target, now)
+            message = in_queue(entry.message, target.limits, now)
             if target.publish(message, now) is None:
                 self.dead_dropped += 1
             durable = durable or (message.persistent and target.backlog.is_durable)
@@ -321,13 +323,13 @@ class VHost(Topology):
 
     def _settle_moved(self, queue: Queue, entries: list[Entry], durable: bool) -> None:
         """These messages are in their new queues, some of them in need of a sync."""
-        moved = [entry for entry in entries if entry.place is not None]
+        moved = places_of(entries)
 
         def settle() -> None:
             if not queue.deleted:
                 queue.backlog.ack(moved)
 
-        if durable and moved and queue.backlog.is_durable and self.commit is not None:
+        if durable and moved.size and queue.backlog.is_durable and self.commit is not None:
             self.commit.join(settle)
         else:
             settle()
@@ -382,19 +384,3 @@ class VHost(Topology):
         for queue in self.queues.values():
             queue.stop()
             queue.backlog.close()
-
-
-def _for_queue(message: Message, queue: Queue, now: int) -> Message:
-    """The message as it stands in this queue: its end there, and its priority."""
-    limits = queue.limits
-    expiration = message.decoded.expiration if message.properties[:2] != b"\0\0" else None
-    times = [int(expiration)] if expiration is not None else []
-    if limits.ttl_ms is not None:
-        times.append(limits.ttl_ms)
-    expires_us = now + min(times) * 1000 if times else 0
-    priority = min(message.priority, limits.max_priority)
-    if not expires_us and priority == message.priority:
-        return message
-    copy = message.copy(expires_us=expires_us)
-    copy.priority = priority
-    return copy

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import secrets
 from base64 import urlsafe_b64encode
-from collections import OrderedDict
 from collections.abc import Callable
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
+from qindex._wire import Taken, Unacked
 from qindex.amqp import methods as m
-from qindex.broker.backlog import Entry
 from qindex.broker.errors import NotAllowed, NotThere, Precondition
 from qindex.broker.exchanges import EXCHANGE, QUEUE
 from qindex.broker.queues import Queue
+from qindex.broker.taken import Places, joined, places_of
 from qindex.broker.vhost import Outcome
 from qindex.errors import QindexError
 from qindex.serve.confirms import Confirms
@@ -25,6 +26,10 @@ from qindex.serve.publishing import REPLY_TO, publish
 
 if TYPE_CHECKING:
     from qindex.serve.session import Session
+
+
+_TAG: Final = Struct(">QB")
+_ALL: Final = _TAG.pack(0, True)  # of what is unacked
 
 
 class Channel:
@@ -42,7 +47,8 @@ class Channel:
         self.last_queue = ""
         self.begun: Outcome | None = None  # of the publish that the disk had no room for
         self._consumers: dict[str, Consumer] = {}
-        self._unacked: OrderedDict[int, tuple[Queue, Entry, Consumer | None]] = OrderedDict()
+        # Its owners are (queue, consumer); without a consumer, basic.get has asked.
+        self._unacked = Unacked()
         self._next_tag = 1
 
     @property
@@ -205,25 +211,18 @@ class Channel:
         if known and self.session.connection.client_can("consumer_cancel_notify"):
             self.send(m.BasicCancel(consumer.tag, True))
 
-    def deliver(self, consumer: Consumer, queue: Queue, entry: Entry) -> None:
-        tag = self._next_tag
-        self._next_tag += 1
+    def deliver(self, consumer: Consumer, taken: Taken, share: range) -> None:
+        """Send these messages to a consumer."""
+        first, count = self._next_tag, len(share)
+        self._next_tag += count
         if not consumer.no_ack:
-            self._unacked[tag] = (queue, entry, consumer)
-            consumer.unacked += 1
-            self.unacked_of_consumers += 1
-        message = entry.message
-        self.session.connection.send_deliver(
-            self.number,
-            consumer.tag,
-            tag,
-            entry.redelivered,
-            message.exchange,
-            message.routing_keys[0],
-            _properties(queue, entry),
-            message.body,
-        )
-        self.session.flush_later()
+            places = taken.places(share.start, share.stop, share.step)
+            self._unacked.add(first, consumer.owner, *places)
+            consumer.unacked += count
+            self.unacked_of_consumers += count
+        session = self.session
+        session.connection.send_deliveries(self.number, consumer.tag_bytes, first, taken, share)
+        session.flush_later()
 
     def deliver_reply(self, method: m.BasicPublish, properties: bytes, body: bytes) -> None:
         """A message for the consumer of direct replies."""
@@ -247,12 +246,13 @@ class Channel:
         if method.no_ack:
             queue.ack([entry])
         else:
-            self._unacked[tag] = (queue, entry, None)
+            self._unacked.add(tag, (queue, None), *places_of([entry]))
         message = entry.message
         found = m.BasicGetOk(
             tag, entry.redelivered, message.exchange, message.routing_keys[0], len(queue)
         )
-        self.session.send_content(self.number, found, _properties(queue, entry), message.body)
+        properties = entry.properties(counts=queue.limits.is_quorum)
+        self.session.send_content(self.number, found, properties, message.body)
 
     def _qos(self, method: m.BasicQos) -> None:
         if method.prefetch_size:
@@ -271,56 +271,54 @@ class Channel:
 
     # --- settling ------------------------------------------------------------------------------
 
+    def ack(self, acks: bytes) -> None:
+        """Several basic.acks, as the event Acked has them."""
+        self._settle(acks, Queue.ack_places)
+
     def _ack(self, method: m.BasicAck) -> None:
-        self._settle(method.delivery_tag, method.multiple, Queue.ack)
+        self.ack(_TAG.pack(method.delivery_tag, method.multiple))
 
     def _nack(self, method: m.BasicNack) -> None:
-        verb = Queue.requeue if method.requeue else Queue.reject
-        self._settle(method.delivery_tag, method.multiple, verb)
+        verb = Queue.requeue_places if method.requeue else Queue.reject_places
+        self._settle(_TAG.pack(method.delivery_tag, method.multiple), verb)
 
     def _reject(self, method: m.BasicReject) -> None:
-        self._settle(method.delivery_tag, False, Queue.requeue if method.requeue else Queue.reject)
+        verb = Queue.requeue_places if method.requeue else Queue.reject_places
+        self._settle(_TAG.pack(method.delivery_tag, False), verb)
 
     def _recover(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
         if not method.requeue:
             raise NotThere("requeue=false")
-        if self._unacked:
-            self._settle(0, True, Queue.requeue)
+        self._settle(_ALL, Queue.requeue_places)
         if isinstance(method, m.BasicRecover):
             self.send(m.BasicRecoverOk())
 
-    def _settle(self, tag: int, multiple: bool, verb: Callable[[Queue, list[Entry]], None]) -> None:
-        """Settle one delivery, or all up to `tag`; 0 with `multiple`: all that there are."""
-        unacked = self._unacked
-        if not multiple or tag:
-            if tag not in unacked:
-                raise Precondition(f"unknown delivery tag {tag}")
-            if not multiple:
-                queue, entry, consumer = unacked.pop(tag)
-                self._settled(consumer)
-                verb(queue, [entry])
-                return
-        by_queue: dict[Queue, list[Entry]] = {}
+    def _settle(self, tags: bytes, verb: Callable[[Queue, Places], None]) -> None:
+        """Settle deliveries, each by its tag, or all up to it; see Unacked.settle().
+
+        An unknown tag ends it: what was named before it is settled.
+        """
+        parts, unknown = self._unacked.settle(tags)
+        by_queue: dict[Queue, list[Places]] = {}
+        for (queue, consumer), numbers, deliveries in parts:
+            places = Places(numbers, deliveries)
+            by_queue.setdefault(queue, []).append(places)
+            if consumer is not None:
+                self._settled(consumer, places.size)
         failed: QindexError | None = None
-        while unacked:
-            number, (queue, entry, consumer) = unacked.popitem(last=False)
-            by_queue.setdefault(queue, []).append(entry)
-            self._settled(consumer)
-            if number == tag:
-                break
-        for queue, entries in by_queue.items():
+        for queue, found in by_queue.items():
             try:
-                verb(queue, entries)
+                verb(queue, joined(found))
             except QindexError as error:  # of one queue: the others get theirs all the same
                 failed = error
         if failed:
             raise failed
+        if unknown is not None:
+            raise Precondition(f"unknown delivery tag {unknown}")
 
-    def _settled(self, consumer: Consumer | None) -> None:
-        if consumer is None:
-            return
-        consumer.unacked -= 1
-        self.unacked_of_consumers -= 1
+    def _settled(self, consumer: Consumer, count: int) -> None:
+        consumer.unacked -= count
+        self.unacked_of_consumers -= count
         if self.global_prefetch:
             self.wake_consumers()
         elif consumer.tag in self._consumers and not consumer.waiting:
@@ -358,20 +356,11 @@ class Channel:
         self._end_replies()
         for consumer in consumers.values():
             consumer.queue.remove_consumer(consumer)
-        if self._unacked:
-            self._settle(0, True, Queue.requeue)
+        self._settle(_ALL, Queue.requeue_places)
 
 
 def _token() -> str:
     return urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
-
-
-def _properties(queue: Queue, entry: Entry) -> bytes:
-    """The properties as they are delivered: of a quorum queue with x-delivery-count."""
-    message = entry.message
-    if not queue.limits.is_quorum or entry.deliveries <= 1:
-        return message.properties
-    return message.with_headers({**message.headers, "x-delivery-count": entry.deliveries - 1})
 
 
 _HANDLERS: Final[dict[type[Any], Callable[[Channel, Any], None]]] = {

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qindex.serve.channel import Channel
+    from qindex.serve.session import Session
 
 
 class Confirms:
@@ -58,3 +63,27 @@ class Confirms:
     @property
     def has_news(self) -> bool:
         return bool(self._now or self._refused)
+
+
+def send_confirms(session: Session, channels: list[Channel]) -> None:
+    """Send what is confirmed in these channels, and wait for one sync for all that is not."""
+    connection = session.connection
+    waiting: list[tuple[Channel, Confirms, int]] = []
+    for channel in channels:
+        confirms = channel.confirms
+        if confirms is not None and connection.is_open(channel.number):
+            if confirms.has_news:
+                channel.send_confirms()
+            if confirms.last_waiting:
+                waiting.append((channel, confirms, confirms.last_waiting))
+    if not waiting or session.commit is None:
+        return
+
+    def synced() -> None:
+        for channel, confirms, last in waiting:
+            confirms.synced(last)
+            if confirms.has_news and connection.is_open(channel.number):
+                channel.send_confirms()
+        session.flush_later()
+
+    session.commit.join(synced)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from qindex._wire import Taken
 from qindex.amqp import methods as m
-from qindex.broker.backlog import Entry
 from qindex.broker.errors import Precondition
 from qindex.broker.limits import type_name
 from qindex.broker.queues import Queue
@@ -22,7 +22,9 @@ class Consumer:
     def __init__(self, channel: Channel, tag: str, queue: Queue, method: m.BasicConsume) -> None:
         self.channel = channel
         self.tag = tag
+        self.tag_bytes = tag.encode("utf-8", "surrogateescape")
         self.queue = queue
+        self.owner = (queue, self)  # of what it has not settled
         self.no_ack = method.no_ack
         self.exclusive = method.exclusive
         found = method.arguments.get("x-priority", 0)
@@ -50,8 +52,8 @@ class Consumer:
             credit = min(credit, channel.global_prefetch - channel.unacked_of_consumers)
         return credit
 
-    def deliver(self, queue: Queue, entry: Entry) -> None:
-        self.channel.deliver(self, queue, entry)
+    def deliver(self, queue: Queue, taken: Taken, share: range) -> None:
+        self.channel.deliver(self, taken, share)
 
     def cancelled(self, queue: Queue) -> None:
         self.channel.cancelled(self)

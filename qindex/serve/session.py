@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from qindex.amqp import methods as m
 from qindex.amqp.connection import Connection
 from qindex.amqp.events import (
+    Acked,
     Called,
     ChannelClosed,
     ChannelOpened,
@@ -28,6 +29,7 @@ from qindex.amqp.events import (
 from qindex.amqp.wire import WireError
 from qindex.broker import errors as broker
 from qindex.broker.arriving import NotIn
+from qindex.broker.durable import GroupCommit
 from qindex.broker.users import Rights
 from qindex.broker.vhost import VHost
 from qindex.errors import DiskFull, QindexError, StoreFull
@@ -35,6 +37,7 @@ from qindex.serve import entrance, permissions
 from qindex.serve.arrivals import check_arrived
 from qindex.serve.batches import Batch, batch_of
 from qindex.serve.channel import Channel
+from qindex.serve.confirms import send_confirms
 
 if TYPE_CHECKING:
     from qindex.serve.server import Server
@@ -54,6 +57,7 @@ _OF_CONNECTION: Final[dict[type[broker.Refused], int]] = {
     broker.Unknown: 503,
 }
 _RETRY_SECONDS: Final = 0.2
+_ACK: Final = m.BasicAck(0, False)
 Held = Published | Batch | Called | Login
 
 
@@ -93,6 +97,11 @@ class Session:
     @vhost.setter
     def vhost(self, vhost: VHost) -> None:
         self._vhost = vhost
+
+    @property
+    def commit(self) -> GroupCommit | None:
+        """The sync that confirms wait for; None: nothing here needs one."""
+        return self._vhost.commit if self._vhost is not None else None
 
     @property
     def vhost_name(self) -> str:
@@ -155,6 +164,8 @@ class Session:
             self._publish(event)
         elif kind is PublishedMany:
             self._publish_many(event)
+        elif kind is Acked:
+            self._ack(event)
         elif kind is Called:
             self._call(event)
         elif kind is Batch:  # that had no room
@@ -197,6 +208,14 @@ class Session:
             self._refuse(event.channel, error, event.method)
         except QindexError as error:
             self._fail(event.method, error)
+
+    def _ack(self, event: Acked) -> None:
+        try:
+            self._channels[event.channel].ack(event.acks)
+        except broker.Refused as error:
+            self._refuse(event.channel, error, _ACK)
+        except QindexError as error:
+            self._fail(_ACK, error)
 
     def _publish(self, event: Published) -> None:
         channel = self._channels[event.channel]
@@ -312,36 +331,13 @@ class Session:
         self._flushing = False
         if self._to_confirm:
             channels, self._to_confirm = self._to_confirm, {}
-            self._confirm(list(channels))
+            send_confirms(self, list(channels))
         out = self.connection.out
         if out and not self._transport.is_closing():
             data = b"".join(out)
             out.clear()
             self.sent += len(data)
             self._transport.write(data)
-
-    def _confirm(self, channels: list[Channel]) -> None:
-        """Send what is confirmed, and wait for one sync for all that is not."""
-        waiting: list[tuple[Channel, int]] = []
-        for channel in channels:
-            if channel.confirms is not None and self.connection.is_open(channel.number):
-                if channel.confirms.has_news:
-                    channel.send_confirms()
-                if channel.confirms.last_waiting:
-                    waiting.append((channel, channel.confirms.last_waiting))
-        commit = self._vhost.commit if self._vhost is not None else None
-        if not waiting or commit is None:
-            return
-
-        def synced() -> None:
-            for channel, last in waiting:
-                if channel.confirms is not None:
-                    channel.confirms.synced(last)
-                    if channel.confirms.has_news and self.connection.is_open(channel.number):
-                        channel.send_confirms()
-            self.flush_later()
-
-        commit.join(synced)
 
     def pause(self) -> None:
         """The client does not read: nothing more is delivered to it until it does."""

@@ -7,10 +7,13 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from raw_client import one_by_one
 
+from qindex._wire import taken_of_list
 from qindex.amqp import methods as m
 from qindex.amqp.connection import Connection
 from qindex.amqp.events import (
+    Acked,
     Called,
     ChannelClosed,
     ChannelOpened,
@@ -46,6 +49,9 @@ def play(connection, data):
     for event in connection.receive(data):
         if isinstance(event, PublishedMany):
             events += connection.one_by_one(event)
+            continue
+        if isinstance(event, Acked):
+            events += one_by_one(event)
             continue
         events.append(event)
         if isinstance(event, Login):
@@ -226,7 +232,9 @@ def test_a_refused_login_is_a_close_for_clients_that_know_it():
 @pytest.mark.parametrize("name", ["tag", "\udcff"])
 def test_a_deliver_of_any_size_is_a_method_and_its_content(connection, size, name):
     fields = (name, 7, True, "x", "key")
-    connection.send_deliver(1, *fields, b"\x10\0\x02", b"b" * size)
+    body = b"b" * size
+    taken = taken_of_list([(1, 1, True, 0, b"x", b"key", b"\x10\0\x02", body)], None)
+    connection.send_deliveries(1, name.encode("utf-8", "surrogateescape"), 7, taken, range(1))
     expected = encode_method(1, m.BasicDeliver(*fields))
-    expected += b"".join(encode_content(1, b"\x10\0\x02", b"b" * size, 4096))
+    expected += b"".join(encode_content(1, b"\x10\0\x02", body, 4096))
     assert b"".join(connection.out) == expected

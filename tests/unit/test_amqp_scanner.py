@@ -9,11 +9,12 @@ import tracemalloc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from raw_client import one_by_one
 
+from qindex._wire import Publishes
 from qindex.amqp import methods as m
-from qindex.amqp._wire import Publishes
 from qindex.amqp.connection import Connection
-from qindex.amqp.events import Login, Open, PublishedMany
+from qindex.amqp.events import Acked, Login, Open, PublishedMany
 from qindex.amqp.wire import (
     BODY,
     HEADER,
@@ -61,6 +62,9 @@ def play(connection, data):
         if isinstance(event, PublishedMany):
             assert sum(group.size for group in event.groups) == len(event.messages)
             events += connection.one_by_one(event)
+            continue
+        if isinstance(event, Acked):
+            events += one_by_one(event)
             continue
         events.append(event)
         if isinstance(event, Login):
@@ -123,7 +127,8 @@ def strangers():
     channel = st.sampled_from([0, 1, 2])
     return st.one_of(
         st.just(HEARTBEAT_FRAME),
-        st.builds(encode_method, channel, st.just(m.BasicAck(1, True))),
+        st.builds(encode_method, channel, st.builds(m.BasicAck, st.integers(0, 9), st.booleans())),
+        st.builds(frame, st.just(METHOD), channel, st.just(b"\0\x3c\0\x50" + bytes(8) + b"\xff")),
         st.builds(encode_method, channel, st.just(m.ChannelClose(200, "", 0, 0))),
         st.builds(frame, st.sampled_from([HEADER, BODY, 9]), channel, st.binary(max_size=20)),
         st.builds(frame, st.just(METHOD), channel, st.just(b"\0\x3c\0\x28\0\0\x01x")),

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qindex.amqp import _wire
 from qindex.amqp import methods as m
 from qindex.amqp.layouts import CODES, LAYOUTS
 from qindex.amqp.wire import (
@@ -20,7 +19,6 @@ from qindex.amqp.wire import (
     decode_header,
     decode_method,
     encode_content,
-    encode_deliver,
     encode_method,
     frame,
 )
@@ -105,28 +103,3 @@ def test_a_transaction_is_refused_with_its_name():
     with pytest.raises(WireError, match="transactions") as caught:
         decode_method(b"\0\x5a\0\x0a")
     assert caught.value.code == 540
-
-
-@given(SHORT, st.integers(0, 2**64 - 1), st.booleans(), SHORT, SHORT)
-def test_a_deliver_is_encoded_as_any_method(consumer_tag, tag, redelivered, exchange, key):
-    fields = (consumer_tag, tag, redelivered, exchange, key)
-    assert encode_deliver(5, *fields) == encode_method(5, m.BasicDeliver(*fields))
-
-
-@given(
-    st.integers(0, 65535),
-    st.tuples(SHORT, st.integers(0, 2**64 - 1), st.booleans(), SHORT, SHORT),
-    st.binary(max_size=30),
-    st.binary(max_size=300),
-)
-def test_a_deliver_in_c_is_the_method_and_its_content(channel, fields, properties, body):
-    expected = encode_method(channel, m.BasicDeliver(*fields))
-    expected += b"".join(encode_content(channel, properties, body, 4096))
-    assert _wire.deliver(channel, *fields, properties, body) == expected
-
-
-@pytest.mark.parametrize("name", ["\udcff", "x" * 256, "\xe9" * 128])
-def test_a_name_that_is_no_utf8_or_too_long_is_left_to_python(name):
-    assert _wire.deliver(1, name, 1, False, "", "", b"", b"") is None
-    assert _wire.deliver(1, "", 1, False, name, "", b"", b"") is None
-    assert _wire.deliver(1, "", 1, False, "", name, b"", b"") is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -242,3 +244,56 @@ def test_confirms_name_each_number_once_and_none_too_early(steps):
     waiting.clear()
     take()
     assert answered == {number: number not in refused_ones for number in open_}
+
+
+def acks(*tags):
+    return b"".join(encode_method(1, m.BasicAck(tag, multiple)) for tag, multiple in tags)
+
+
+def test_an_unknown_tag_among_many_acks_ends_the_channel_and_those_before_it_count(broker):
+    with RawClient(broker.url, channels=(1, 2)) as client:
+        client.declare("acked")
+        try:
+            client.send(b"".join(publish("", "acked", PERSISTENT, b"%d" % n) for n in range(8)))
+            client.ask(m.BasicConsume(0, "acked", "t", *[False] * 4, {}), m.BasicConsumeOk)
+            for _ in range(8):
+                client.expect(m.BasicDeliver)
+            client.send(acks((6, False), (3, True), (9, False), (8, True)))
+            closed = client.expect(m.ChannelClose)
+            text = "PRECONDITION_FAILED - unknown delivery tag 9"
+            assert (closed.reply_code, closed.reply_text) == (406, text)
+            assert (closed.class_id, closed.method_id) == (60, 80)
+            client.call(m.ChannelCloseOk())
+            client.ask(m.ChannelOpen(""), m.ChannelOpenOk)
+            client.heard.clear()
+            assert [body for *_, body in client.take_all("acked")] == [b"3", b"4", b"6", b"7"]
+        finally:
+            client.ask(m.QueueDelete(0, "acked", False, False, False), m.QueueDeleteOk)
+
+
+def test_consumers_in_turn_get_what_each_has_credit_for_and_what_expired_is_left_out(broker):
+    with RawClient(broker.url) as client:
+        client.declare("turns", dead_letter_exchange="", dead_letter_routing_key="dead")
+        client.declare("dead")
+        expiring = encode_properties(Properties(delivery_mode=2, expiration="1"))
+        try:
+            client.send(
+                b"".join(
+                    publish("", "turns", expiring if n % 5 == 4 else PERSISTENT, b"%d" % n)
+                    for n in range(40)
+                )
+            )
+            time.sleep(0.1)
+            for tag, prefetch in (("few", 3), ("many", 0)):
+                client.ask(m.BasicQos(0, prefetch, False), m.BasicQosOk)
+                client.ask(m.BasicConsume(0, "turns", tag, *[False] * 4, {}), m.BasicConsumeOk)
+            told = [client.expect(m.BasicDeliver) for _ in range(32)]
+            assert [each.delivery_tag for each in told] == list(range(1, 33))
+            assert sum(each.consumer_tag == "few" for each in told) == 3
+            client.send(acks((0, True)))
+            client.heard.clear()
+            dead = [body for *_, body in client.take_all("dead")]
+            assert dead == [b"%d" % n for n in range(4, 40, 5)]
+        finally:
+            for name in ("turns", "dead"):
+                client.ask(m.QueueDelete(0, name, False, False, False), m.QueueDeleteOk)

@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from qindex.broker.backlog import Entry
 from qindex.broker.errors import Refused
 from qindex.broker.queues import Queue
+from qindex.broker.taken import Entry
 from qindex.errors import QindexError
 from qindex.gmq.text import shown, to_bytes, whole_number
 from qindex.serve.gmq.leases import Lease

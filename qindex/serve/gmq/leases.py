@@ -11,8 +11,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from qindex.broker.backlog import Entry
 from qindex.broker.queues import Queue
+from qindex.broker.taken import Entry
 
 
 class Lease(NamedTuple):

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from qindex.broker.arriving import NotIn
-from qindex.broker.backlog import Entry
 from qindex.broker.errors import Precondition
 from qindex.broker.message import AmqpError, Message
 from qindex.broker.queues import Queue
+from qindex.broker.taken import Entry
 from qindex.broker.timers import now_us
 from qindex.broker.vhost import VHost
 from qindex.brokers.amqp import Properties, encode_properties

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from qindex.broker.backlog import Entry
 from qindex.broker.errors import Refused
 from qindex.broker.queues import Queue
+from qindex.broker.taken import Entry
 from qindex.errors import QindexError
 from qindex.field_table import decode_table, encode_table
 from qindex.gmq.commands import Wrong

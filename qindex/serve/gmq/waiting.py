@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from qindex.broker.backlog import Entry
+from qindex._wire import Taken
 from qindex.broker.queues import Queue
+from qindex.broker.taken import Entry
 
 OnEntry = Callable[[Queue, Entry], None]
 
@@ -57,8 +58,8 @@ class _Ear:
     def credit(self) -> int:
         return 0 if self._waiter.is_over else 1
 
-    def deliver(self, queue: Queue, entry: Entry) -> None:
-        self._waiter.deliver(queue, entry)
+    def deliver(self, queue: Queue, taken: Taken, share: range) -> None:
+        self._waiter.deliver(queue, queue.entry(taken, share.start))
 
     def cancelled(self, queue: Queue) -> None:
         """The queue is gone; the other queues may still have something."""

@@ -10,10 +10,10 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from qindex.broker.backlog import Entry
 from qindex.broker.errors import AccessRefused, NotFound
 from qindex.broker.exchanges import EXCHANGE, QUEUE
 from qindex.broker.message import Message
+from qindex.broker.taken import Entry
 from qindex.broker.vhost import VHost
 from qindex.brokers.amqp import PROPERTY_NAMES, Properties, encode_properties
 from qindex.serve.http import shapes
