@@ -61,6 +61,7 @@ struct qi_wishes {
     bool plain; /* nothing else of them has to be looked at */
     bool persistent;
     uint8_t priority;
+    uint64_t expiration_ms; /* 0: it says none */
 };
 
 struct qi_wishes qi_wishes_of(struct qi_piece properties);

@@ -77,12 +77,14 @@ static bool is_in(const struct group *group, const struct qi_content *content,
         group->wishes.plain != wishes.plain)
         return false;
     return wishes.plain ? group->wishes.persistent == wishes.persistent &&
-                              group->wishes.priority == wishes.priority
+                              group->wishes.priority == wishes.priority &&
+                              group->wishes.expiration_ms == wishes.expiration_ms
                         : is_same(group->properties, content->properties);
 }
 
 static uint32_t hash_of(const struct qi_content *content, struct qi_wishes wishes) {
     uint32_t hash = 2166136261u ^ content->channel ^ (uint32_t)wishes.priority << 16;
+    hash = (hash ^ (uint32_t)wishes.expiration_ms) * 16777619u;
     for (size_t i = 0; i < content->method.size; i++)
         hash = (hash ^ content->method.at[i]) * 16777619u;
     for (size_t i = 0; !wishes.plain && i < content->properties.size; i++)
@@ -145,11 +147,12 @@ static PyObject *get_groups(PyObject *object, void *unused) {
         const struct group *group = &self->groups[i];
         PyObject *properties =
             group->wishes.plain ? Py_NewRef(Py_None) : qi_bytes(group->properties);
-        PyObject *made = properties ? Py_BuildValue("Hy#OiOI", group->channel, group->method.at,
+        PyObject *made = properties ? Py_BuildValue("Hy#OiKOI", group->channel, group->method.at,
                                                     (Py_ssize_t)group->method.size,
                                                     group->wishes.persistent ? Py_True : Py_False,
-                                                    (int)group->wishes.priority, properties,
-                                                    (unsigned)group->count)
+                                                    (int)group->wishes.priority,
+                                                    (unsigned long long)group->wishes.expiration_ms,
+                                                    properties, (unsigned)group->count)
                                     : NULL;
         Py_XDECREF(properties);
         if (made)
@@ -321,8 +324,9 @@ static PyMethodDef publishes_methods[] = {
 
 static PyGetSetDef publishes_getset[] = {
     {"groups", get_groups, NULL,
-     "For each group: channel, payload of the method, persistent, priority, properties (None:\n"
-     "they differ, and nothing in them has to be looked at), number of messages.",
+     "For each group: channel, payload of the method, persistent, priority, expiration in\n"
+     "milliseconds (0: none), properties (None: they differ, and nothing else in them has to be\n"
+     "looked at), number of messages.",
      NULL},
     {"order", get_order, NULL, "The number of each message's group, as a byte.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -266,8 +266,8 @@ class Connection:
 
     def _publishes(self, messages: Publishes) -> Iterator[Any]:
         groups = [
-            Group(channel, decode_publish(payload), persistent, priority, properties, count)
-            for channel, payload, persistent, priority, properties, count in messages.groups
+            Group(channel, decode_publish(payload), persistent, priority, ms, properties, count)
+            for channel, payload, persistent, priority, ms, properties, count in messages.groups
         ]
         event = PublishedMany(groups, messages)
         if len(messages) > 1 and all(self.is_open(group.channel) for group in groups):

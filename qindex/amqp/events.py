@@ -88,15 +88,15 @@ class Published(NamedTuple):
 class Group(NamedTuple):
     """Publishes of one channel with the same method.
 
-    `properties` are those of all of them. None: each has its own, and nothing in them has to be
-    looked at: no headers, expiration or user_id, and no direct reply. `persistent` and `priority`
-    are what these say then.
+    `properties` are those of all of them. None: each has its own, and what they say is here.
+    Nothing else in them has to be looked at: no CC, BCC or user_id, and no direct reply.
     """
 
     channel: int
     method: BasicPublish
     persistent: bool
     priority: int
+    expiration_ms: int  # 0: none
     properties: bytes | None
     size: int  # number of messages
 

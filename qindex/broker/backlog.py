@@ -41,6 +41,18 @@ class Share(NamedTuple):
     priority: int
     expires_us: int  # 0: never
 
+    def message(self, properties: bytes, body: bytes) -> Message:
+        """A message of the group."""
+        return Message(
+            self.exchange,
+            [self.routing_key],
+            properties,
+            body,
+            persistent=self.persistent,
+            priority=self.priority,
+            expires_us=self.expires_us,
+        )
+
 
 class Publishes(Protocol):
     """Publishes in groups, as they came: those of the protocol's scanner."""
@@ -105,10 +117,10 @@ class Backlog(Protocol):
     def put_off(self, number: int, due_us: int) -> bool:
         """Change when a ready or delayed message is ready, 0: now; False as in drop()."""
 
-    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> None:
+    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> int:
         """Append the messages of the groups that have a share, in order: all of them or none.
 
-        The priority of all shares is the same.
+        The priority of all shares is the same. Returns the bytes of their bodies.
         """
 
     def take(self, count: int) -> Taken:
@@ -257,21 +269,14 @@ class MemoryBacklog:
                 return delayed[2]
         return None
 
-    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> None:
+    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> int:
+        size = 0
         for number, properties, body in publishes.contents():
             share = shares[number]
             if share is not None:
-                self.publish(
-                    Message(
-                        share.exchange,
-                        [share.routing_key],
-                        properties,
-                        body,
-                        persistent=share.persistent,
-                        priority=share.priority,
-                        expires_us=share.expires_us,
-                    )
-                )
+                self.publish(share.message(properties, body))
+                size += len(body)
+        return size
 
     def take(self, count: int) -> Taken:
         taken: list[Entry] = []

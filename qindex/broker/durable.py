@@ -159,7 +159,7 @@ class DurableBacklog:
         self._ready = self._queue.ready
         self._has_delayed = True
 
-    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> None:
+    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> int:
         wanted: list[tuple[bytes, int] | None] = []
         priority = 0
         for share in shares:
@@ -186,6 +186,7 @@ class DurableBacklog:
         if first < 0:
             raise_error(first)
         self._ready += len(flags)
+        return len(bodies)
 
     def take(self, count: int) -> Taken:
         for _ in range(_DAMAGED_MAX):

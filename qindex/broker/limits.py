@@ -12,6 +12,7 @@ from qindex.broker.message import Message
 Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx"]
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 _MS_MAX: Final = 0xFFFFFFFF * 1000
+_EXPIRATION: Final = 1  # its bit in the first byte of a message's properties
 # About replication and memory: they promise nothing that a single durable store does not keep.
 _IGNORED: Final = frozenset(
     [
@@ -199,7 +200,8 @@ QUEUE_ARGUMENTS: Final = [*_KNOWN, "x-queue-type"]
 
 def in_queue(message: Message, limits: Limits, now: int) -> Message:
     """The message as it stands in a queue of these limits: its end there, and its priority."""
-    expiration = message.decoded.expiration if message.properties[:2] != b"\0\0" else None
+    may_expire = message.properties[:1] and message.properties[0] & _EXPIRATION
+    expiration = message.decoded.expiration if may_expire else None
     times = [int(expiration)] if expiration is not None else []
     if limits.ttl_ms is not None:
         times.append(limits.ttl_ms)

@@ -127,7 +127,8 @@ class Queue(Settling):
     def _make_way(self, now: int) -> None:
         """The message is in: if others cannot leave now, that is no error of its publish."""
         try:
-            self._pump(now)
+            while self._pump(now) and self.limits.is_over(len(self), self._bytes):
+                pass  # what would leave at once goes to consumers that have credit for it
             self._drop_over_length()
         except QindexError as error:
             self._failed(error)
@@ -137,16 +138,19 @@ class Queue(Settling):
         """True if no message that comes has to be looked at on its own: publish_many() may be
         called."""
         limits = self.limits
-        return not (self.paused or limits.has_length or limits.ttl_ms == 0)
+        refuses = limits.has_length and limits.overflow != "drop-head"
+        return not (self.paused or refuses or limits.ttl_ms == 0)
 
     def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> None:
         """Append the messages of the groups that have a share: all of them or none. Their priority
         is the same. Only if the queue takes_batches.
         """
         before = len(self.backlog)
-        self.backlog.publish_many(publishes, shares)
+        self._bytes += self.backlog.publish_many(publishes, shares)
         self.published += len(self.backlog) - before
-        self._expiring = self._expiring or self.limits.ttl_ms is not None
+        self._expiring = self._expiring or any(share and share.expires_us for share in shares)
+        if self.limits.has_length:
+            self._make_way(now_us())
         self.wake()
 
     def _is_full(self, message: Message) -> bool:
@@ -154,11 +158,20 @@ class Queue(Settling):
 
     def _drop_over_length(self) -> None:
         limits = self.limits
-        while limits.overflow == "drop-head" and limits.is_over(len(self), self._bytes):
-            dropped = self._take_one(for_limit=True) if len(self) else None
-            if dropped is None:
+        while (
+            limits.overflow == "drop-head"
+            and len(self)
+            and limits.is_over(len(self), self._bytes)
+        ):
+            most = len(self) - (len(self) if limits.max_length is None else limits.max_length)
+            taken = self._take(min(max(most, 1), TURN_MAX), for_limit=True)
+            entries = [self.entry(taken, at) for at in range(len(taken))]
+            self.backlog.done_with(taken)
+            if not entries:
                 return
-            self._leave([dropped], "maxlen")
+            self._leave(entries, "maxlen")
+                return
+            self._leave(entries, "maxlen")
 
     # --- messages out --------------------------------------------------------------------------
 

@@ -2,18 +2,21 @@
 
 What one socket read has brought is carried out as if each publish came alone, only cheaper: the
 questions (may this user publish there, which queues get it, what do its properties ask for) are
-asked once per group. If one of the answers is unusual (an error, a limit of a queue, CC, a direct
-reply), nothing is done here, and the session carries out one publish after the other.
+asked once per group. If one of the answers is unusual (an error, CC, a direct reply), nothing is
+done here, and the session carries out one publish after the other. A queue that may refuse a
+message is asked about each of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from qindex.amqp.events import Group, PublishedMany
 from qindex.amqp.wire import WireError
 from qindex.broker.backlog import Share
 from qindex.broker.errors import Refused
+from qindex.broker.message import Message
 from qindex.broker.queues import Queue
 from qindex.broker.timers import now_us
 from qindex.serve.permissions import REPLY_TO
@@ -36,9 +39,10 @@ class _Way(NamedTuple):
     priority: int
 
     @property
-    def is_durable(self) -> bool:
+    def waits(self) -> bool:
         """A confirm has to wait for a sync."""
-        return self.persistent and any(queue.backlog.is_durable for queue in self.queues)
+        is_durable = self.persistent and any(queue.backlog.is_durable for queue in self.queues)
+        return is_durable and self.channel.session.server.confirms_are_durable
 
 
 class Batch:
@@ -48,21 +52,48 @@ class Batch:
     """
 
     def __init__(self, event: PublishedMany, ways: list[_Way]) -> None:
-        self.method = event.groups[0].method  # that an error names
+        self.method = event.groups[0].method
         self._event = event
         self._ways = ways
         self._left = list(_shares(ways).items())
+        self._refused: set[int] = set()  # by a queue that is full
+        self._singles: Iterator[tuple[int, tuple[int, bytes, bytes]]] | None = None
+        self._single: tuple[int, Message] | None = None  # that had no room
 
     def run(self) -> None:
         """Publish, return what no queue takes, confirm. An error of the store: call it again."""
         left = self._left
         while left:
             (queue, _), shares = left[0]
-            if not queue.deleted:  # while there was no room
+            if queue.deleted:  # while there was no room
+                pass
+            elif queue.takes_batches:
                 queue.publish_many(self._event.messages, shares)
+            else:
+                self._publish_singly(queue, shares)
+            self._singles = self._single = None
             del left[0]
         self._return()
         self._confirm()
+
+    def _publish_singly(self, queue: Queue, shares: list[Share | None]) -> None:
+        if self._singles is None:
+            self._singles = enumerate(self._event.messages.contents())
+        now = now_us()
+        while True:
+            if self._single is None:
+                found = next(self._singles, None)
+                if found is None:
+                    return
+                at, (number, properties, body) = found
+                share = shares[number]
+                if share is None:
+                    continue
+                self._single = at, share.message(properties, body)
+            at, message = self._single
+            if queue.publish(message, now) is None:
+                self._refused.add(at)
+            self._single = None
 
     def _return(self) -> None:
         lost = {at for at, way in enumerate(self._ways) if not way.queues}
@@ -75,17 +106,19 @@ class Batch:
 
     def _confirm(self) -> None:
         ways = self._ways
-        waits = [way.channel.session.server.confirms_are_durable and way.is_durable for way in ways]
-        if len({(way.channel, wait) for way, wait in zip(ways, waits, strict=True)}) == 1:
-            _confirm(ways[0].channel, len(self._event.messages), waits[0])
+        waits = [way.waits for way in ways]
+        hows = set(zip((way.channel for way in ways), waits, strict=True))
+        if len(hows) == 1 and not self._refused:
+            _confirm(ways[0].channel, len(self._event.messages), waits=waits[0])
             return
-        for number in self._event.messages.order:
-            _confirm(ways[number].channel, 1, waits[number])
+        for at, number in enumerate(self._event.messages.order):
+            refused = at in self._refused
+            _confirm(ways[number].channel, 1, waits=waits[number], refused=refused)
 
 
-def _confirm(channel: Channel, count: int, waits: bool) -> None:
+def _confirm(channel: Channel, count: int, *, waits: bool, refused: bool = False) -> None:
     if channel.confirms is not None:
-        channel.confirms.published(count, refused=False, waits=waits)
+        channel.confirms.published(count, refused=refused, waits=waits)
         channel.session.confirm_later(channel)
 
 
@@ -121,13 +154,15 @@ def _way_of(channel: Channel, group: Group) -> _Way | None:
     if names is None:
         return None
     queues = [vhost.queues[name] for name in names if name in vhost.queues]
-    if not all(queue.takes_batches for queue in queues):
+    if any(queue.paused for queue in queues):
         return None
     return _Way(channel, group, queues, persistent, priority)
 
 
 def _shares(ways: list[_Way]) -> dict[tuple[Queue, int], list[Share | None]]:
-    """By queue and priority, in the order in which they came: what it takes of each group."""
+    """By queue and priority, in the order in which they came: what it takes of each group. Of a
+    queue that is asked about each message, the priorities are together: they keep their order.
+    """
     now = now_us()
     found: dict[tuple[Queue, int], list[Share | None]] = {}
     for number, way in enumerate(ways):
@@ -135,10 +170,12 @@ def _shares(ways: list[_Way]) -> dict[tuple[Queue, int], list[Share | None]]:
         for queue in way.queues:
             limits = queue.limits
             priority = min(way.priority, limits.max_priority)
-            ends_us = now + limits.ttl_ms * _US if limits.ttl_ms else 0
-            shares = found.get((queue, priority))
+            ttls = [ms for ms in (limits.ttl_ms, way.group.expiration_ms or None) if ms is not None]
+            ends_us = now + min(ttls) * _US if ttls else 0
+            key = (queue, priority if queue.takes_batches else 0)
+            shares = found.get(key)
             if shares is None:
-                shares = found[queue, priority] = [None] * len(ways)
+                shares = found[key] = [None] * len(ways)
             shares[number] = Share(
                 method.exchange, method.routing_key, way.persistent, priority, ends_us
             )

@@ -30,6 +30,7 @@ from qindex.amqp.wire import (
     scanner_in_c,
 )
 from qindex.brokers.amqp import AmqpError, Properties, decode_properties, encode_properties
+from qindex.serve.publishing import check_properties
 
 FRAME_MAX = 4096
 PLAIN = b"\x10\0\x02"
@@ -182,7 +183,7 @@ def test_publishes_that_come_together_come_out_together():
     found = list(scanner.frames(b"".join(flat[:6]) + ack + b"".join(flat[6:])))
     assert [type(each) for each in found] == [Publishes, Frame, Publishes]
     assert [len(found[0]), len(found[2])] == [6, 4]
-    assert [group[4:] for group in found[0].groups] == [(None, 3)] * 2
+    assert [group[5:] for group in found[0].groups] == [(None, 3)] * 2
     assert found[0].order == bytes([0, 1, 0, 1, 0, 1])
 
 
@@ -215,19 +216,73 @@ def test_more_groups_than_one_holds_are_several():
     assert [each.method.routing_key for each in again] == [f"key{number}" for number in range(600)]
 
 
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**40), 2**40),
+        st.floats(allow_nan=False),
+        st.text(max_size=5),
+        st.binary(max_size=5),
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+KEYS = st.one_of(st.text(max_size=5), st.sampled_from(["CC", "BCC", "cc"]))
+
+
+@given(
+    st.dictionaries(KEYS, VALUES, max_size=4),
+    st.sampled_from([None, "1", "0", "007", "99999999999999", "-1", "1x", ""]),
+    st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=2),
+)
+def test_headers_are_plain_if_python_finds_nothing_in_them(headers, expiration, damage):
+    raw = bytearray(
+        encode_properties(Properties(headers=headers or None, expiration=expiration, type="t"))
+    )
+    for at, value in damage:
+        raw[at % len(raw)] = value
+    test_properties_are_plain_only_if_python_finds_nothing_in_them.hypothesis.inner_test(
+        bytes(raw), None
+    )
+    if not damage:
+        scanner = scanner_in_c(FRAME_MAX)
+        scanner.open(1, True)
+        (found,) = scanner.frames(b"".join(publish(b"", properties=bytes(raw))))
+        is_usual = not {"CC", "BCC"} & set(headers) and expiration in (None, "1", "007")
+        assert (found.groups[0][5] is None) == is_usual
+
+
+def test_tables_in_tables_are_plain_up_to_a_depth():
+    for depth in (1, 14, 15, 16, 60):
+        inner = {"CC": 1}
+        for _ in range(depth):
+            inner = {"a": [inner]} if depth == 1 else {"a": inner}
+        raw = encode_properties(Properties(headers=inner))
+        scanner = scanner_in_c(FRAME_MAX)
+        scanner.open(1, True)
+        (found,) = scanner.frames(b"".join(publish(b"", properties=raw)))
+        assert (found.groups[0][5] is None) == (depth < 16)
+
+
 @given(st.binary(max_size=30), st.integers(0, 0xFFFF))
 def test_properties_are_plain_only_if_python_finds_nothing_in_them(rest, flags):
-    for raw in (rest, flags.to_bytes(2, "big") + rest):
+    for raw in (rest, b"" if flags is None else flags.to_bytes(2, "big") + rest):
         scanner = scanner_in_c(FRAME_MAX)
         scanner.open(1, True)
         scanner.body_max = 1
         (found,) = scanner.frames(b"".join(publish(b"", properties=raw)))
-        ((_, _, persistent, priority, properties, _),) = found.groups
+        ((_, _, persistent, priority, expiration_ms, properties, _),) = found.groups
         if properties is not None:
             assert properties == raw
             continue
         decoded = decode_properties(raw)
-        assert (decoded.headers, decoded.expiration, decoded.user_id) == (None, None, None)
+        assert not {"CC", "BCC"} & set(decoded.headers or {})
+        assert decoded.user_id is None
+        assert expiration_ms == int(decoded.expiration or 0)
+        check_properties(decoded, "user")
         assert decoded.reply_to != "amq.rabbitmq.reply-to"
         assert persistent == (decoded.delivery_mode == 2)
         assert priority == (decoded.priority or 0)
@@ -246,7 +301,7 @@ def test_what_most_clients_send_is_plain(set_):
     scanner.open(1, True)
     raw = encode_properties(Properties(**set_))
     (found,) = scanner.frames(b"".join(publish(b"", properties=raw)))
-    assert found.groups[0][4] is None
+    assert found.groups[0][5] is None
 
 
 def test_a_large_body_stands_alone_and_is_in_memory_once():
@@ -314,4 +369,4 @@ def test_damaged_properties_are_not_plain():
     scanner = scanner_in_c(FRAME_MAX)
     scanner.open(1, True)
     (found,) = scanner.frames(b"".join(publish(b"", properties=b"\x10\0")))
-    assert found.groups[0][4] == b"\x10\0"
+    assert found.groups[0][5] == b"\x10\0"

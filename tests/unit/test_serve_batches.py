@@ -25,6 +25,13 @@ QUEUES = {
     "ttl": {"message_ttl": 600_000},
     "short": {"max_length": 2},
     "refusing": {"max_length": 2, "overflow": "reject-publish"},
+    "small": {"max_length_bytes": 5},
+    "both": {
+        "max_length": 3,
+        "max_length_bytes": 4,
+        "overflow": "reject-publish",
+        "max_priority": 3,
+    },
 }
 
 
@@ -77,6 +84,7 @@ PROPERTIES = st.builds(
     priority=st.sampled_from([None, None, 2, 9]),
     headers=st.sampled_from([None, None, None, {"h": 1}, {"CC": ["other"]}]),
     message_id=st.sampled_from([None, "m"]),
+    expiration=st.sampled_from([None, None, None, "600000"]),
 )
 MESSAGES = st.lists(st.tuples(PLACES, PROPERTIES, st.booleans()), min_size=2, max_size=30)
 
@@ -116,12 +124,24 @@ def test_many_at_once_do_what_they_do_one_by_one(broker, messages):
         assert outcome(broker, messages) == many
 
 
+def sent_by_celery(number):
+    """Properties as kombu writes them for a task; each task has its own."""
+    name = f"0b9c7ab0-{number:04}"
+    headers = {"lang": "py", "task": "add", "id": name, "eta": None, "retries": 0, "ignore": False}
+    headers |= {"timelimit": [None, None], "origin": "gen1@host", "stamps": {}, "group": None}
+    kind, code = "application/json", "utf-8"
+    named = {"content_type": kind, "content_encoding": code, "priority": 0, "delivery_mode": 2}
+    return encode_properties(
+        Properties(headers=headers, correlation_id=name, reply_to="r", **named)
+    )
+
+
 def test_usual_publishes_are_batches(broker, monkeypatch):
     made = []
     real = session.batch_of
     monkeypatch.setattr(session, "batch_of", lambda *a: made.append(real(*a)) or made[-1])
     places = [("", "plain"), ("amq.topic", "a.b"), ("amq.fanout", "k"), ("amq.direct", "ttl")]
-    messages = [(places[number % 4], PERSISTENT, True) for number in range(40)]
+    messages = [(places[number % 4], sent_by_celery(number), True) for number in range(40)]
     answers, back, found = outcome(broker, messages)
     assert made
     assert None not in made
@@ -154,7 +174,7 @@ def test_a_full_disk_in_the_middle_loses_nothing_and_doubles_nothing(tmp_path, m
         if self._name == "other" and full[0]:
             full[0] -= 1
             raise DiskFull("no room")
-        real(self, publishes, shares)
+        return real(self, publishes, shares)
 
     monkeypatch.setattr(DurableBacklog, "publish_many", publish_many)
     with Broker(tmp_path / "d") as broker, RawClient(broker.url) as client:
@@ -162,7 +182,7 @@ def test_a_full_disk_in_the_middle_loses_nothing_and_doubles_nothing(tmp_path, m
         places = [("", "plain"), ("", "other"), ("", "priorities")]
         client.send(
             bytes_of([(places[number % 3], PERSISTENT, True) for number in range(30)])
-            + encode_method(1, m.BasicQos(0, 1, False))  # a limit would make it one by one
+            + encode_method(1, m.BasicQos(0, 1, False))
             + bytes_of([(("", "short"), PERSISTENT, True)] * 4)
         )
         client.expect(m.ConnectionBlocked)
@@ -297,3 +317,33 @@ def test_consumers_in_turn_get_what_each_has_credit_for_and_what_expired_is_left
         finally:
             for name in ("turns", "dead"):
                 client.ask(m.QueueDelete(0, name, False, False, False), m.QueueDeleteOk)
+
+
+def test_a_full_disk_at_a_queue_that_may_refuse_loses_nothing_and_doubles_nothing(
+    tmp_path, monkeypatch
+):
+    full = [3]
+    real = DurableBacklog.publish
+
+    def publish_one(self, message, due_us=0):
+        if message.body == b"5" and full[0]:
+            full[0] -= 1
+            raise DiskFull("no room")
+        return real(self, message, due_us)
+
+    monkeypatch.setattr(DurableBacklog, "publish", publish_one)
+    with Broker(tmp_path / "d") as broker, RawClient(broker.url) as client:
+        set_up(client)
+        client.declare("eight", max_length=8, overflow="reject-publish")
+        places = [("", "plain"), ("", "eight")]
+        client.send(bytes_of([(places[number % 2], PERSISTENT, True) for number in range(30)]))
+        client.expect(m.ConnectionBlocked)
+        client.expect(m.ConnectionUnblocked)
+        answers, back = confirmed(client, 30)
+        assert full == [0]
+        assert back == []
+        assert [number for number, is_in in answers.items() if not is_in] == list(range(18, 31, 2))
+        found = [int(body) for *_, body in client.take_all("eight")]
+        assert found == list(range(1, 16, 2))
+        found = [int(body) for *_, body in client.take_all("plain")]
+        assert found == list(range(0, 30, 2))
