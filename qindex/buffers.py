@@ -95,9 +95,3 @@ class BatchReader:
         if got < 0:
             raise_error(got)
         return got
-
-    def message(self, queue: Queue, at: int) -> Message:
-        """One of those that take() has taken. O(at)."""
-        before = sum(self.messages[i].payload_size for i in range(at))
-        address = self.address + at * ffi.sizeof("qi_message")
-        return queue._message(address, self.payload + before, True)

@@ -13,6 +13,8 @@
 #include "qindex.h"
 
 struct message {
+    const qi_message *from; /* NULL: it was made of a list */
+    const uint8_t *payload;
     struct qi_stored stored;
     struct qi_piece body;
     uint64_t number, delivery;
@@ -66,6 +68,8 @@ PyObject *qi_taken_of_store(PyObject *module, PyObject *arguments) {
         struct message *message = &self->messages[i];
         struct qi_piece table = {payload, from->payload_size - from->body_size};
         message->body = (struct qi_piece){payload + table.size, from->body_size};
+        message->from = from;
+        message->payload = payload;
         message->number = from->req_id;
         message->delivery = from->delivery;
         message->deliveries = from->delivery_count;
@@ -237,7 +241,21 @@ static PyObject *places(PyObject *object, PyObject *arguments) {
     return both;
 }
 
+static PyObject *addresses(PyObject *object, PyObject *number) {
+    const Taken *self = (const Taken *)object;
+    size_t at = PyLong_AsSize_t(number);
+    if (PyErr_Occurred())
+        return NULL;
+    if (at >= self->count || !self->messages[at].from)
+        return PyErr_Format(PyExc_IndexError, "there is no such message of a store");
+    return Py_BuildValue("KK", (unsigned long long)(uintptr_t)self->messages[at].from,
+                         (unsigned long long)(uintptr_t)self->messages[at].payload);
+}
+
 static PyMethodDef taken_methods[] = {
+    {"addresses", addresses, METH_O,
+     "addresses($self, at, /)\n--\n\n"
+     "Where a message of a store, and its payload, have been put."},
     {"usual", usual, METH_VARARGS,
      "usual($self, start, now_us, counts, /)\n--\n\n"
      "The end of the messages from `start` on that can go out as they are: they have not expired,\n"

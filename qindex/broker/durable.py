@@ -211,8 +211,7 @@ class DurableBacklog:
             _readers.append(reader)
 
     def entry(self, taken: Taken, at: int) -> Entry:
-        reader: BatchReader = taken.source
-        found = reader.message(self._queue, at)
+        found = self._queue._message(*taken.addresses(at), True)
         place = found.req_id, found._delivery
         return Entry(self._message(found), place, found.redelivered, found.delivery_count)
 

@@ -158,18 +158,14 @@ class Queue(Settling):
 
     def _drop_over_length(self) -> None:
         limits = self.limits
-        while (
-            limits.overflow == "drop-head"
-            and len(self)
-            and limits.is_over(len(self), self._bytes)
-        ):
+        if limits.overflow != "drop-head":
+            return
+        while len(self) and limits.is_over(len(self), self._bytes):
             most = len(self) - (len(self) if limits.max_length is None else limits.max_length)
             taken = self._take(min(max(most, 1), TURN_MAX), for_limit=True)
             entries = [self.entry(taken, at) for at in range(len(taken))]
             self.backlog.done_with(taken)
             if not entries:
-                return
-            self._leave(entries, "maxlen")
                 return
             self._leave(entries, "maxlen")
 

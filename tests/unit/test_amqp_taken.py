@@ -110,6 +110,9 @@ def test_wrong_arguments_are_refused():
             taken.frames(1, b"tag", 1, 4096, *share)
         with pytest.raises(IndexError):
             taken.places(*share)
+    for at in (0, 1):
+        with pytest.raises(IndexError):
+            taken.addresses(at)
     with pytest.raises(ValueError, match="255"):
         taken.frames(1, b"t" * 256, 1, 4096, 0, 1, 1)
     with pytest.raises(ValueError, match="fits"):
