@@ -106,13 +106,14 @@ class Ready:
         """put() of one without counts."""
         line = self._one
         if line is None:
-            line = self._line_of(priority)
+            line = self.line_of(priority)
         line.put(index, size, expiry_ms)
         self.length += 1
         if expiry_ms:
             self.expires = True
 
-    def _line_of(self, priority: int) -> Line:
+    def line_of(self, priority: int) -> Line:
+        """Where a new message of this priority waits."""
         if self.kind == "one":
             key = 0
         elif self.kind == "two":
@@ -154,26 +155,25 @@ class Ready:
         if line is None:
             line = self._next_line()
         if self.kind == "two":
-            self.passed()
-        return self._take_of(line)
-
-    def passed(self) -> None:
-        """One was delivered."""
-        self.taken = 0 if self.taken == _IN_A_ROW else self.taken + 1
-
-    def _take_of(self, line: Line) -> Held:
+            self.taken = 0 if self.taken == _IN_A_ROW else self.taken + 1
         index, size, expiry = line.take()
         self.length -= 1
         if self.odd and index in self.odd:
             return self.odd.pop(index)
         return _new(Held, (index, size, expiry, None, None, None))
 
+    def passed(self) -> None:
+        """One was delivered."""
+        self.taken = 0 if self.taken == _IN_A_ROW else self.taken + 1
+
     def take_expired(self, now_ms: int) -> Iterator[Held]:
         """Those at the head of any line that have expired, of the most urgent line first."""
         for key in sorted(self.lines):
             line = self.lines[key]
             while len(line) and 0 < line.first()[2] <= now_ms:
-                yield self._take_of(line)
+                held = Held(*line.take())
+                self.length -= 1
+                yield self.odd.pop(held.index, held)
 
     def moved_to(self, kind: str) -> Ready:
         """The same messages in the lines of another version of the machine."""

@@ -17,6 +17,7 @@ from qindex.brokers.rabbitmq import erlang
 from qindex.brokers.rabbitmq.erlang import ErlangError
 from qindex.brokers.rabbitmq.quorum.consumers import Consumer, Key
 from qindex.brokers.rabbitmq.quorum.deliveries import find
+from qindex.brokers.rabbitmq.quorum.held import Line
 from qindex.brokers.rabbitmq.quorum.machine import Machine
 from qindex.brokers.rabbitmq.ra.log import Block
 
@@ -94,9 +95,11 @@ class Usual:
         if not _is_usual(machine):
             return next(rows, None)
         ready, returns, service = machine.ready, machine.returns, machine.service
-        members, limited, put = service.members, machine.has_limits, ready.put_new
+        members, limited = service.members, machine.has_limits
+        hand_over, hand_next = machine.hand_over, machine.hand_next
         expected: dict[int, int] = {}  # the next number of each publisher
         keepers: dict[int, Keeper] = {}
+        lines: dict[int, Line] = {}  # by priority
         last_ms, found, acked, stopped = machine.last_ms, 0, 0, None
         for row in rows:
             index, count, who, number, size, expiry_ms, now_ms, priority = row
@@ -106,18 +109,36 @@ class Usual:
                     break
                 expected[who] = number + 1
                 found += 1
-                if ready.length or returns or not machine.hand_over(index, size, expiry_ms, now_ms):
+                if ready.length or returns or not hand_over(index, size, expiry_ms, now_ms):
                     machine.ready_bytes += size
-                    put(index, size, expiry_ms, priority)
+                    line = lines.get(priority)
+                    if line is None:
+                        line = lines[priority] = ready.line_of(priority)
+                    line.put(index, size, expiry_ms)
+                    ready.length += 1
+                    if expiry_ms:
+                        ready.expires = True
             else:
                 keeper = None if count < 0 else keepers.get(who) or self._keeper(machine, who)
-                if keeper is None or not _settle(keeper, number, count):
+                if keeper is None:
                     stopped = row
                     break
+                key, consumer, most = keeper
                 keepers[who] = keeper
+                if count == 1 and not consumer.credit and most != _OWN_CREDIT:
+                    if consumer.checked.pop(number, None) is None:
+                        stopped = row
+                        break
+                    if consumer.locks:
+                        consumer.locks.pop(number, None)
+                    if members or returns or not hand_next(consumer, now_ms):
+                        consumer.credit = 1
+                elif not _settle(keeper, number, count):
+                    stopped = row
+                    break
                 acked += count
-                if keeper[1].credit > 0 and keeper[0] not in members:
-                    service.put(keeper[0], keeper[1].priority)
+                if consumer.credit > 0 and key not in members:
+                    service.put(key, consumer.priority)
             if now_ms > last_ms:
                 last_ms = now_ms
             if returns or (ready.length and (members or ready.expires)):
