@@ -67,6 +67,16 @@ def total(queues: Sequence[DeadQueue]) -> Account:
     return account
 
 
+def expired_by(queue: DeadQueue, now_us: float) -> int:
+    """How many of the queue's live messages have expired by then (microseconds since 1970).
+
+    Cost: one reading of its messages, if any of them ever expires.
+    """
+    if not queue.account.marks.get("expiring"):
+        return 0
+    return sum(1 for each in queue.messages() if 0 < (each.expiry_us or 0) <= now_us)
+
+
 class DeadMessage(Protocol):
     """A live message. `file` and `offset` tell where it is."""
 

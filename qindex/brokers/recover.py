@@ -143,8 +143,9 @@ def recover_into(
     would drop on that way, or what nobody knows, stays in its queue without an expiry: see `kept`
     and `reasons`. With `keep_expired` all that has expired stays so.
 
-    Other messages keep their expiry, an absolute time; but in a queue that passes on what dies it
-    becomes the header `dead_letter_at` (microseconds), since a store would drop them then.
+    Other messages keep their expiry, an absolute time, which is later by as much as `now` is
+    before the moment of the call; but in a queue that passes on what dies it becomes the header
+    `dead_letter_at` (microseconds), since a store would drop them then.
 
     Messages go in atomic batches; `progress` is called behind each with the account so far. What no
     store could take is changed, see storable.py. `report` is filled in: whoever gives one has the
@@ -161,9 +162,12 @@ def recover_into(
         )
     report = RecoverReport() if report is None else report
     report.queues, report.live = [done for _, done in plan], sum(done.live for _, done in plan)
-    report.now = time.time() if now is None else now
+    called = time.time()
+    report.now = called if now is None else now
     deaths = node.deaths([queue for queue, _ in plan], int(report.now * 1_000_000))
-    run = _Run(store, report, keep_expired, deaths, {id(queue): done for queue, done in plan})
+    accounts = {id(queue): done for queue, done in plan}
+    later_us = int((called - report.now) * 1_000_000)
+    run = _Run(store, report, keep_expired, deaths, accounts, later_us)
     report.stopped = "it is not finished"
     try:
         for queue, done in plan:
@@ -225,6 +229,7 @@ class _Run:
         keep_expired: bool,
         deaths: Callable[[DeadQueue], QueueDeaths] | None,
         accounts: dict[int, RecoveredQueue],
+        later_us: int,
     ) -> None:
         self._store = store
         self._report = report
@@ -232,6 +237,7 @@ class _Run:
         self._deaths = deaths
         self._accounts = accounts  # by the id of the queue
         self._now_us = int(report.now * 1_000_000)
+        self._later_us = later_us  # added to each expiry
         self._changes = Changes()
 
     def wanted(self, queue: DeadQueue, done: RecoveredQueue) -> Iterator[Row]:
@@ -255,7 +261,7 @@ class _Run:
             elif expiry_us is not None and expiry_us <= self._now_us:
                 expiry_us = None  # --keep-expired
             may_die = deaths is not None and deaths.may_die
-            row = Row(message.body, message.headers, message.redelivered, expiry_us)
+            row = Row(message.body, message.headers, message.redelivered, self._later(expiry_us))
             yield self._without_expiry(row, done) if may_die else row
 
     def _dead_or_alive(
@@ -277,6 +283,9 @@ class _Run:
         self._report.kept += 1
         self._report.reasons[reason] = self._report.reasons.get(reason, 0) + 1
 
+    def _later(self, expiry_us: int | None) -> int | None:
+        return None if expiry_us is None else max(expiry_us + self._later_us, 1)
+
     def _without_expiry(self, row: Row, done: RecoveredQueue) -> Row:
         """A store drops what has expired; the broker would pass it on then."""
         if row.expiry_us is not None and row.expiry_us <= EXPIRY_US_MAX:
@@ -296,7 +305,7 @@ class _Run:
             sent = deaths.send(message, reason)
             for arrival in () if isinstance(sent, str) else sent:
                 done = self._accounts[id(arrival.queue)]
-                row = Row(message.body, arrival.headers, False, arrival.expiry_us)
+                row = Row(message.body, arrival.headers, False, self._later(arrival.expiry_us))
                 if arrival.kept:
                     self._keep(done, arrival.kept)
                 if arrival.may_die:

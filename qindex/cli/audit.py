@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qindex.cli.arguments import add_output
 from qindex.cli.spark_fleet import add_fleet, choose_way, session_if_asked, stopping, units_apart
+from qindex.look.at_time import add_at_time
 from qindex.look.screen import Screen
 from qindex.look.text import count, duration, printable, rate, size, written_id
 from qindex.private import make_folder
@@ -70,6 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=5,
         help="a message is poison from N deliveries on (default: 5)",
     )
+    add_at_time(parser)
     parser.add_argument("--no-bodies", action="store_true", help="do not read stored bodies")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings, too")
     add_output(parser, "JSON: account, all summaries")
@@ -81,7 +83,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     from qindex.spark.examine import Limits
     from qindex.spark.output import Output
 
-    limits = Limits(options.stuck_behind, options.poison, not options.no_bodies)
+    now_us = None if options.at_time is None else int(options.at_time * 1e6)
+    limits = Limits(options.stuck_behind, options.poison, not options.no_bodies, now_us)
     out = Path(options.out).resolve()
     make_folder(out)
     output = Output(str(out), f"{datetime.now(UTC):%Y-%m-%d}")

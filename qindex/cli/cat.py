@@ -27,6 +27,7 @@ import re
 from typing import Final
 
 from qindex.cli.arguments import add_directory
+from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.messages import add_choice, choice_of
 from qindex.look.screen import Screen
@@ -39,6 +40,7 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "0": "\0", "\\": "\\"}
 def configure(parser: argparse.ArgumentParser) -> None:
     add_directory(parser)
     add_members(parser)
+    add_at_time(parser)
     add_choice(parser)
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
@@ -51,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with open_source(options.dir, screen, options.member) as source:
+    with open_source(options.dir, screen, options.member, options.at_time) as source:
         for message in chosen(source, choice_of(options)):
             if options.jsonl:
                 screen.json(message.as_json(), indent=None)

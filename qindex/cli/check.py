@@ -21,6 +21,7 @@ import time
 import qindex
 from qindex.cli.arguments import add_directory, add_output
 from qindex.cli.dead import check, dead_node
+from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.screen import Screen
 from qindex.look.stores import (
@@ -35,14 +36,15 @@ from qindex.look.text import count, duration, printable, size
 def configure(parser: argparse.ArgumentParser) -> None:
     add_directory(parser)
     add_members(parser)
+    add_at_time(parser)
     add_output(parser, "JSON: counts and all findings")
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    node = dead_node(options.dir, screen, options.member)
+    node = dead_node(options.dir, screen, options.member, options.at_time)
     if node is not None:
         with node:
-            return check(node, screen, options.dir, as_json=options.json)
+            return check(node, screen, options.dir, options.at_time, as_json=options.json)
     started = time.monotonic()
     with open_to_look(options.dir) as store:
         with screen.progress(f"reading {printable(store.path)}") as progress:

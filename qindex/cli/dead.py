@@ -10,19 +10,34 @@ from typing import Any
 from qindex.brokers.reader import DeadNode, open_node, total
 from qindex.brokers.recover import names_in_store
 from qindex.brokers.tree import UnknownFormat
-from qindex.cli.recover.command import account_as_json, found_as_json, is_incomplete, show_found
+from qindex.cli.recover.command import (
+    account_as_json,
+    expired_at,
+    found_as_json,
+    is_incomplete,
+    show_found,
+)
 from qindex.cli.unread import NOT_READ, unread_rows
+from qindex.look.at_time import now_us
 from qindex.look.members import refuse_members
 from qindex.look.screen import CommandError, Screen
 from qindex.look.stores import damage_count, finding_as_json
 from qindex.look.text import count, duration, printable, size
+from qindex.moments import utc
 
 
-def dead_node(path: str, screen: Screen, members: Sequence[str] = ()) -> DeadNode | None:
-    """Close it. None: there is a store, or nothing known; whoever asked tells which."""
+def dead_node(
+    path: str, screen: Screen, members: Sequence[str] = (), at_time: float | None = None
+) -> DeadNode | None:
+    """Close it. None: there is a store, or nothing known; whoever asked tells which.
+
+    CommandError: members or a moment were given, which say nothing there.
+    """
     folder = Path(path)
     if not folder.is_dir() or (folder / "store.meta").exists():
         refuse_members(members, path)
+        if at_time is not None:
+            raise CommandError(f"--at-time is for dead brokers' directories: {path!r} is none")
         return None
     try:
         with screen.progress(f"reading {printable(path)}") as progress:
@@ -34,12 +49,17 @@ def dead_node(path: str, screen: Screen, members: Sequence[str] = ()) -> DeadNod
         return None
 
 
-def ls(node: DeadNode, screen: Screen, *, as_json: bool) -> int:
-    rows = [(name, queue.account.live) for queue, name in names_in_store(node)]
+def ls(node: DeadNode, screen: Screen, at_time: float | None, *, as_json: bool) -> int:
+    named = names_in_store(node)
+    rows = [(name, queue.account.live) for queue, name in named]
+    expired = expired_at(node, at_time) or {}
+    by_name = {name: expired[id(queue)] for queue, name in named if expired}
     unread = node.facts().get("not_read", [])
     if as_json:
         told: list[dict[str, Any]] = [
-            {"queue": name, "messages": live, "error": ""} for name, live in rows
+            {"queue": name, "messages": live, "error": ""}
+            | ({} if at_time is None else {"expired": by_name[name]})
+            for name, live in rows
         ]
         told += [
             {"queue": each["queue"], "messages": None, "error": "not read", "not_read": each}
@@ -48,31 +68,40 @@ def ls(node: DeadNode, screen: Screen, *, as_json: bool) -> int:
         screen.json(told)
     else:
         cells = [[printable(name), f"{live:,}", ""] for name, live in rows]
+        if at_time is not None:
+            cells = [
+                [printable(name), f"{live:,}", f"{by_name[name]:,} expired"] for name, live in rows
+            ]
         for name, kind, vhost, byte_count, place in unread_rows(node):
             where = f"{kind} in {vhost}, {byte_count}, {place}"
             cells.append([name, "?", f"not read: {where}"])
-        columns = ["<queue", ">messages", "<" if unread else ""]
-        screen.table(columns[: 3 if unread else 2], [row[: 3 if unread else 2] for row in cells])
+        width = 3 if unread or at_time is not None else 2
+        screen.table(["<queue", ">messages", "<"][:width], [row[:width] for row in cells])
     return 1 if is_incomplete(node) else 0
 
 
-def stats(node: DeadNode, screen: Screen, path: str, *, as_json: bool) -> int:
+def stats(
+    node: DeadNode, screen: Screen, path: str, at_time: float | None, *, as_json: bool
+) -> int:
     if as_json:
-        screen.json(found_as_json(node))
+        screen.json(found_as_json(node, at_time=at_time))
     else:
-        show_found(screen, node, path)
+        show_found(screen, node, path, at_time)
     return 1 if is_incomplete(node) else 0
 
 
-def check(node: DeadNode, screen: Screen, path: str, *, as_json: bool) -> int:
+def check(
+    node: DeadNode, screen: Screen, path: str, at_time: float | None, *, as_json: bool
+) -> int:
     """Reads every body, too."""
     started = time.monotonic()
-    messages = unreadable = 0
+    messages = unreadable = expired = 0
     live = total(node.queues).live
     with screen.progress("reading bodies", "messages") as progress:
         for queue in node.queues:
-            for _ in queue.messages():
+            for message in queue.messages():
                 messages += 1
+                expired += 0 < (message.expiry_us or 0) <= now_us(at_time)
                 progress.at(messages, live)
             unreadable += queue.unreadable
     seconds = time.monotonic() - started
@@ -91,6 +120,7 @@ def check(node: DeadNode, screen: Screen, path: str, *, as_json: bool) -> int:
             "queue_count": len(node.queues),
             "messages": messages,
             "unreadable": unreadable,
+            **({} if at_time is None else {"as_of": utc(at_time), "expired": expired}),
             "account": account_as_json(account),
             "seconds": round(seconds, 6),
         }
@@ -104,6 +134,8 @@ def check(node: DeadNode, screen: Screen, path: str, *, as_json: bool) -> int:
     parts = [f"{number:,} {what}" for what, number in lost.items() if number]
     parts += [f"{count(unread, 'queue')} not read"] * bool(unread)
     read = f"{node.kind}, {count(len(node.queues), 'queue')}, {count(messages, 'live message')}"
+    if at_time is not None:
+        read += f", {expired:,} of them expired by {utc(at_time)}"
     read += f" ({size(account.live_body_bytes)}), read in {duration(seconds)}"
     verdict = screen.paint("; ".join([verdict, *parts]), "green" if clean else "red")
     screen.line(f"{printable(path)}: {verdict}; {read}")

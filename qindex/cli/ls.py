@@ -15,6 +15,7 @@ import argparse
 import qindex
 from qindex.cli.arguments import add_directory, add_output
 from qindex.cli.dead import dead_node, ls
+from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.screen import Screen
 from qindex.look.stores import QueueGone, nameless_queue_count, open_queue, open_to_look
@@ -24,14 +25,15 @@ from qindex.look.text import count, printable
 def configure(parser: argparse.ArgumentParser) -> None:
     add_directory(parser)
     add_members(parser)
+    add_at_time(parser)
     add_output(parser, "JSON: a list of objects", progress=False)
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    node = dead_node(options.dir, screen, options.member)
+    node = dead_node(options.dir, screen, options.member, options.at_time)
     if node is not None:
         with node:
-            return ls(node, screen, as_json=options.json)
+            return ls(node, screen, options.at_time, as_json=options.json)
     rows: list[tuple[str, int | None]] = []
     errors: dict[str, str] = {}
     refused: set[str] = set()  # it is not damaged, but only a newer qindex understands it

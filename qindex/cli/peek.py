@@ -21,6 +21,7 @@ from itertools import chain
 from typing import Any, Final
 
 from qindex.cli.arguments import add_directory, add_output
+from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.messages import Choice, Found, add_choice, choice_of, properties_of
 from qindex.look.screen import CommandError, Screen
@@ -40,6 +41,7 @@ INDENT: Final = "      "
 def configure(parser: argparse.ArgumentParser) -> None:
     add_directory(parser)
     add_members(parser)
+    add_at_time(parser)
     add_choice(parser, limit=5)
     parser.add_argument(
         "--bodies",
@@ -54,7 +56,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     choice = choice_of(options)
     if options.json and options.bodies != "text":
         raise CommandError("--bodies is for people: JSON has each body as a whole")
-    with open_source(options.dir, screen, options.member) as source:
+    with open_source(options.dir, screen, options.member, options.at_time) as source:
         shown = 0
         for name in chosen_names(source, choice):
             try:

@@ -40,6 +40,8 @@ import signal
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
+from qindex.look.at_time import add_at_time
+from qindex.look.members import add_members
 from qindex.look.screen import CommandError, Screen
 
 if TYPE_CHECKING:
@@ -101,6 +103,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="leave out this part of NODE, which cannot be taken over: a refusal names it",
     )
+    add_members(parser)
+    add_at_time(parser)
     parser.add_argument("--config", metavar="FILE", help="settings, as TOML")
     parser.add_argument(
         "--log",
@@ -122,6 +126,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         raise CommandError("--rescue needs a DIR: what is rescued has to survive", 2)
     if options.without and options.rescue is None:
         raise CommandError("--without says what --rescue leaves out: name a NODE, too", 2)
+    if (options.member or options.at_time is not None) and options.rescue is None:
+        raise CommandError("--member and --at-time are for --rescue: name a NODE, too", 2)
     if bool(options.directory) == options.memory:
         raise CommandError("name a DIR to keep messages in, or say --memory, not both", 2)
     settings = _settings(options)
@@ -199,7 +205,13 @@ class _Run:
         loop = asyncio.get_running_loop()
         rescue = None
         if options.rescue is not None:
-            rescue = Rescue(options.rescue, options.without, loop.call_soon_threadsafe)
+            rescue = Rescue(
+                options.rescue,
+                options.without,
+                loop.call_soon_threadsafe,
+                members=options.member,
+                at_time=options.at_time,
+            )
         server = Server(
             None if options.memory else options.directory,
             confirm=self._settings.confirm,  # type: ignore[arg-type]  # it is one of both

@@ -27,6 +27,7 @@ from typing import Any
 
 from qindex.cli.arguments import add_output, add_target
 from qindex.cli.spark_fleet import add_fleet, choose_way, session_if_asked, stopping, units_apart
+from qindex.look.at_time import add_at_time
 from qindex.look.screen import CommandError, Screen
 from qindex.look.text import count, duration, printable, rate, size
 
@@ -46,6 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="recover also what has expired meanwhile, without its expiry",
     )
+    add_at_time(parser)
     add_output(parser, "JSON: all accounts")
 
 
@@ -70,6 +72,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
                     dead,
                     options.out,
                     keep_expired=options.keep_expired,
+                    at_time=options.at_time,
                     progress=stopping(progress.at),
                     jobs=way.jobs,
                 )

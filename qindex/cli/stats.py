@@ -23,6 +23,7 @@ from qindex.cli.dead import dead_node, stats
 from qindex.cli.top.figures import queue_as_json, store_as_json
 from qindex.cli.top.pages import oldest_text, unacked_text
 from qindex.cli.top.views import QueueLook, StoreLook, Watch
+from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.screen import Screen
 from qindex.look.stores import finding_as_json
@@ -37,14 +38,15 @@ COLUMNS = [
 def configure(parser: argparse.ArgumentParser) -> None:
     add_directory(parser)
     add_members(parser)
+    add_at_time(parser)
     add_output(parser, "JSON: all figures there are", progress=False)
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    node = dead_node(options.dir, screen, options.member)
+    node = dead_node(options.dir, screen, options.member, options.at_time)
     if node is not None:
         with node:
-            return stats(node, screen, options.dir, as_json=options.json)
+            return stats(node, screen, options.dir, options.at_time, as_json=options.json)
     look = Watch(options.dir).look()
     if options.json:
         screen.json(_as_json(look))

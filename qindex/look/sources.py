@@ -12,7 +12,6 @@ where each stored message is).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import qindex
 from qindex._core import ffi, lib
 from qindex.buffers import REASONS, Reader
 from qindex.errors import raise_error
+from qindex.look.at_time import now_us
 from qindex.look.members import refuse_members
 from qindex.look.messages import Choice, Found
 from qindex.look.screen import CommandError, Screen
@@ -47,6 +47,7 @@ class Source(Protocol):
     format: str
     damaged: int
     missing: list[str]  # single messages that were asked for and are not there
+    at_time: float | None  # decides what has expired, in seconds since 1970; None: the clock
 
     def names(self) -> list[str]:
         """All queues, sorted."""
@@ -79,19 +80,27 @@ class Source(Protocol):
 
 
 @contextmanager
-def open_source(path: str, screen: Screen, members: Sequence[str] = ()) -> Iterator[Source]:
-    """What is at `path`, a dead node with `members`. CommandError if it is nothing known."""
+def open_source(
+    path: str, screen: Screen, members: Sequence[str] = (), at_time: float | None = None
+) -> Iterator[Source]:
+    """What is at `path`, a dead node with `members`. CommandError if it is nothing known.
+
+    `at_time` (seconds since 1970) decides what has expired; None: the moment at which it is read.
+    """
     try:
         store = qindex.open(path, read_only=True, create=False)
     except qindex.StoreMissing:
         with _open_node(path, screen, members) as node:
+            node.at_time = at_time
             yield node
         return
     except (qindex.FormatError, qindex.StoreCorrupt) as error:
         raise CommandError(f"{path!r} cannot be opened: {error}") from None
     with store:
         refuse_members(members, path)
-        yield StoreSource(store, screen)
+        source = StoreSource(store, screen)
+        source.at_time = at_time
+        yield source
 
 
 @contextmanager
@@ -180,18 +189,18 @@ class StoreSource(Telling):
                     continue
             if raw.req_id > last:
                 return
-            yield _found(queue.name, raw, reader.buffer)
+            yield _found(queue.name, raw, reader.buffer, self.at_time)
             start = raw.req_id + 1
 
 
-def _found(name: str, raw: Any, payload: Any) -> Found:
+def _found(name: str, raw: Any, payload: Any, at_time: float | None) -> Found:
     table_size, flags, expiry_us = raw.payload_size - raw.body_size, raw.flags, raw.expiry_us
     redelivered, delayed = bool(flags & lib.QI_REDELIVERED), bool(flags & lib.QI_DELAYED)
     dead = REASONS[raw.dead] if raw.dead < len(REASONS) else None
     return Found(
         name,
         raw.req_id,
-        "dead" if dead else _state(expiry_us, redelivered, delayed=delayed),
+        "dead" if dead else _state(expiry_us, at_time, redelivered, delayed=delayed),
         redelivered,
         raw.delivery_count,
         not flags & lib.QI_TRANSIENT,
@@ -204,8 +213,10 @@ def _found(name: str, raw: Any, payload: Any) -> Found:
     )
 
 
-def _state(expiry_us: int, redelivered: bool, *, delayed: bool = False) -> str:
-    if expiry_us and expiry_us <= time.time() * 1e6:
+def _state(
+    expiry_us: int, at_time: float | None, redelivered: bool, *, delayed: bool = False
+) -> str:
+    if expiry_us and expiry_us <= now_us(at_time):
         return "expired"
     return "delayed" if delayed else "unacked" if redelivered else "ready"
 
@@ -254,7 +265,7 @@ class DeadSource(Telling):
             if number > choice.last:
                 return
             expiry_us = message.expiry_us or 0
-            state = _state(expiry_us, message.redelivered)
+            state = _state(expiry_us, self.at_time, message.redelivered)
             if number >= first and state in choice.states:
                 told = (message.redelivered, 0, True, expiry_us, message.headers, message.body)
                 entry = getattr(message, "index", getattr(message, "stream_offset", None))
@@ -305,7 +316,7 @@ class NodeSource(DeadSource):
                 continue
             for message in self.queues[name].messages_of(part, first, choice.last):
                 expiry_us = message.expiry_us or 0
-                state = _state(expiry_us, message.redelivered)
+                state = _state(expiry_us, self.at_time, message.redelivered)
                 if state not in choice.states:
                     continue
                 yield Found(

@@ -20,6 +20,7 @@ class Telling:
         self._screen = screen
         self.damaged = 0
         self.missing: list[str] = []
+        self.at_time: float | None = None
 
     def tell(self, text: str) -> None:
         self.damaged += 1

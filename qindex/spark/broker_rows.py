@@ -49,7 +49,7 @@ def _queue_batches(
     rows: list[dict[str, Any]] = []
     held = 0
     for number, message in enumerate(queue.messages()):
-        row = _row(queue, number, message, names)
+        row = _row(queue, number, message, names, choice.now_us)
         if row["state"] in choice.states and _fits(message, row["req_id"], choice):
             rows.append(row)
             held += len(message.body) if "body" in names else 0
@@ -69,7 +69,11 @@ def _fits(message: DeadMessage, req_id: int, choice: Choice) -> bool:
 
 
 def _row(
-    queue: DeadQueue, number: int, message: DeadMessage, names: Sequence[str]
+    queue: DeadQueue,
+    number: int,
+    message: DeadMessage,
+    names: Sequence[str],
+    now_us: int | None,
 ) -> dict[str, Any]:
     headers = message.headers
     due = headers.get("due")
@@ -77,7 +81,7 @@ def _row(
         "vhost": queue.group or None,
         "queue": queue.name,
         "req_id": getattr(message, "seq", number),
-        "state": state_of(message),
+        "state": state_of(message, now_us),
         "priority": getattr(message, "priority", None),
         "due": None if due is None else int(due * 1e6),
         "expires_at": message.expiry_us,
@@ -100,8 +104,9 @@ def _row(
     return row
 
 
-def state_of(message: DeadMessage) -> str:
-    if message.expiry_us and message.expiry_us <= time.time() * 1e6:
+def state_of(message: DeadMessage, now_us: int | None = None) -> str:
+    """`now_us` decides what has expired, in microseconds since 1970; None: the clock."""
+    if message.expiry_us and message.expiry_us <= (now_us or time.time() * 1e6):
         return "expired"
     return "unacked" if message.redelivered else "ready"
 

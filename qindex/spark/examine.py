@@ -50,6 +50,7 @@ class Limits:
     stuck_behind: int = 10_000  # ReqIds behind the last one that was delivered or acked
     poison_deliveries: int = 5
     check_bodies: bool = True
+    now_us: int | None = None  # decides what has expired; None: the moment of reading
 
 
 @dataclass(slots=True)

@@ -79,7 +79,7 @@ def _examine_queue(
     delivered = 0
     if limits.check_bodies:
         for message in queue.messages():
-            expired += state_of(message) == "expired"
+            expired += state_of(message, limits.now_us) == "expired"
             delivered += message.redelivered
             poison += (delivery_count(message.headers) or 0) >= limits.poison_deliveries
             if msg_id := getattr(message, "msg_id", b""):

@@ -37,7 +37,7 @@ READ: Final = Use(
     "spark.read",
     (
         *("path", "paths", "table", "format", "columns", "queues", "vhosts", "states"),
-        *("minReqId", "maxReqId", "expiresAfter", "expiresBefore", "stuckBehind"),
+        *("minReqId", "maxReqId", "expiresAfter", "expiresBefore", "atTime", "stuckBehind"),
         *("poisonDeliveries", "checkBodies", "targetBytes", "minPartitions", "out", "day"),
     ),
 )
@@ -214,6 +214,7 @@ def choice_of(options: Mapping[str, str]) -> Choice:
         last=whole(options, "maxReqId", REQ_ID_MAX, 0),
         expires_after_us=time_us(options, "expiresAfter"),
         expires_before_us=time_us(options, "expiresBefore"),
+        now_us=time_us(options, "atTime"),
     )
 
 
@@ -224,6 +225,7 @@ def limits_of(options: Mapping[str, str]) -> Limits:
         stuck_behind=whole(options, "stuckBehind", usual.stuck_behind, 0),
         poison_deliveries=whole(options, "poisonDeliveries", usual.poison_deliveries, 1),
         check_bodies=truth(options, "checkBodies", True),
+        now_us=time_us(options, "atTime"),
     )
 
 

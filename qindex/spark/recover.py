@@ -59,6 +59,7 @@ def recover(
     into: str,
     *,
     keep_expired: bool = False,
+    at_time: float | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
     jobs: int = 1,
 ) -> list[Account]:
@@ -75,7 +76,7 @@ def recover(
     tasks = [(unit, _name(folder, unit, known)) for unit in units]
     todo = [task for task in tasks if not (folder / task[1]).exists()]
     todo.sort(key=lambda task: -task[0].bytes)  # so that none of the long ones begins last
-    work = partial(_recover_one, str(folder), keep_expired)
+    work = partial(_recover_one, str(folder), keep_expired, at_time)
     made = {each["source"]: each for each in spread(spark, todo, work, progress, jobs)}
     return [made.get(unit.source) or {**known[unit.source], "before": True} for unit, _ in tasks]
 
@@ -104,7 +105,9 @@ def _name(folder: Path, unit: Unit, known: dict[str, Account]) -> str:
     return name
 
 
-def _recover_one(into: str, keep_expired: bool, task: tuple[Unit, str]) -> Account:
+def _recover_one(
+    into: str, keep_expired: bool, at_time: float | None, task: tuple[Unit, str]
+) -> Account:
     """Never raises for what is wrong with one directory."""
     unit, name = task
     part = Path(into, f"{name}.part")
@@ -118,7 +121,7 @@ def _recover_one(into: str, keep_expired: bool, task: tuple[Unit, str]) -> Accou
     try:
         with open_node(unit.source) as node:
             with qindex.open(part, expire=False) as store:
-                report = recover_into(node, store, keep_expired=keep_expired)
+                report = recover_into(node, store, keep_expired=keep_expired, now=at_time)
                 _check(store, report)
             lost = sum(total(node.queues).lost.values())
             damage = sum(finding.severity != "note" for finding in node.findings)

@@ -18,6 +18,7 @@ states                   ready, delayed, delivered, expired, with commas; and lo
 minReqId, maxReqId       both included
 expiresAfter,            ISO 8601, or seconds since 1970: only messages that have an expiry, from
 expiresBefore            the one up to below the other
+atTime                   likewise: the moment that counts as now for what has expired
 stuckBehind,             from when on something is a finding: see qindex audit
 poisonDeliveries
 checkBodies              true; false: bodies are not looked at for files and findings

@@ -57,10 +57,12 @@ class Copying:
         stores: dict[str, qindex.Store],
         places: list[Place],
         done: Callable[[Copied], None],
+        later_us: int = 0,
     ) -> None:
         self._plan = plan
         self._stores = stores
         self._done = done
+        self._later_us = later_us  # added to each expiry
         self._lock = threading.Lock()
         self._left = dict.fromkeys(places)
         self._wanted: deque[Place] = deque()
@@ -126,7 +128,7 @@ class Copying:
         if name in store:  # of a copy that was interrupted
             store.delete_queue(name)
         limits = limits_of(taken.arguments, f"queue '{name}'")
-        rows = groupby(_rows(taken, limits.max_priority), key=lambda row: row[0])
+        rows = groupby(_rows(taken, limits.max_priority, self._later_us), key=lambda row: row[0])
         return _Copy(taken, store.queue(name), _batches(rows))
 
     def _lost(self, copy: _Copy) -> str:
@@ -156,7 +158,7 @@ def _before(
     yield from others
 
 
-def _rows(taken: Taken, priority_max: int) -> Iterator[tuple[int, Row]]:
+def _rows(taken: Taken, priority_max: int, later_us: int) -> Iterator[tuple[int, Row]]:
     """Each message with its priority, as qindex.broker.message.Message.to_table() writes it."""
     for message in taken.queue.messages():
         told = message.headers
@@ -165,7 +167,7 @@ def _rows(taken: Taken, priority_max: int) -> Iterator[tuple[int, Row]]:
             "routing_keys": told["routing_keys"],
         }
         if message.expiry_us:
-            table["expires_us"] = message.expiry_us
+            table["expires_us"] = max(1, message.expiry_us + later_us)
         table["properties"] = told["properties"]
         priority = min(_priority(told["properties"]), priority_max) if priority_max else 0
         yield priority, Row(message.body, table, message.redelivered)

@@ -38,7 +38,9 @@ KEY: Final = "rescue"
 class Rescue:
     """A rescue of the directory `source` into the node. Made before anything is served.
 
-    `call_soon` runs a function in the event loop's thread, from any other one.
+    `call_soon` runs a function in the event loop's thread, from any other one. `members` are the
+    directories of other nodes of its cluster. A message that had not expired at `at_time` (seconds
+    since 1970; None: now) has the time left that it had then, from the first start on.
     """
 
     def __init__(
@@ -46,10 +48,15 @@ class Rescue:
         source: str | os.PathLike[str],
         without: Iterable[str],
         call_soon: Callable[..., object],
+        *,
+        members: Iterable[str | os.PathLike[str]] = (),
+        at_time: float | None = None,
     ) -> None:
         self._source = Path(source).resolve()
         self._without = frozenset(without)
         self._call_soon = call_soon
+        self._members = tuple(members)
+        self._at_time = at_time
         self._dead: DeadNode | None = None
         self._plan: Plan | None = None
         self._copying: Copying | None = None
@@ -73,7 +80,7 @@ class Rescue:
 
     def read(self) -> None:
         """Read the dead node's indexes and definitions, in any thread. RescueRefused, OSError."""
-        self._dead = open_node(self._source)
+        self._dead = open_node(self._source, self._members)
         self._plan = make_plan(self._dead, self._without)
 
     def begin(self, node: Node, environment: Mapping[str, str]) -> str:
@@ -89,7 +96,9 @@ class Rescue:
     def _define(self, node: Node, environment: Mapping[str, str]) -> None:
         if node.directory is None or self._plan is None:
             raise RuntimeError("a rescue needs a directory, and read()")
-        told = {"state": "definitions", "source": str(self._source)}
+        told: dict[str, Any] = {"state": "definitions", "source": str(self._source)}
+        if self._at_time is not None:  # a start after a kill has to count from the same moment
+            told["later_us"] = int((time.time() - self._at_time) * 1_000_000)
         old = {key: None for key in node.entries if key != KEY}
         node.change({KEY: encode_table(told), **old})
         for path in (node.directory / "vhosts").iterdir():
@@ -122,7 +131,8 @@ class Rescue:
             log.warning("%s", remark)
         for word in sorted(plan.without):
             log.warning("the rescue goes without %r", word)
-        self._copying = Copying(plan, dict(node.stores), places, self._tell)
+        later_us = int(state_of(node).get("later_us", 0))
+        self._copying = Copying(plan, dict(node.stores), places, self._tell, later_us)
         self._copying.start()
         if not places:
             self._end()

@@ -65,12 +65,13 @@ _QUEUE_NAME: Final = (
 _SLOTS: Final = re.compile(rb"\{\s*segment_entry_count\s*,\s*([0-9]{1,5})\s*\}")
 
 
-def open_node(path: str | os.PathLike[str]) -> Node:
+def open_node(path: str | os.PathLike[str], members: Sequence[str | os.PathLike[str]] = ()) -> Node:
     """Reads the indexes of the node at `path`, which may also be a directory around or inside it.
 
     UnknownFormat: there is no RabbitMQ node, or more than one. Damage never raises.
     """
-    return open_at(find_folder(path, ["rabbitmq"])[0])
+    others = [find_folder(each, ["rabbitmq"])[0] for each in members]
+    return open_at(find_folder(path, ["rabbitmq"])[0], others)
 
 
 def is_here(folder: Path) -> bool:

@@ -38,6 +38,7 @@ from typing import Final
 from qindex.cli.arguments import add_directory, add_output
 from qindex.cli.bisect.search import TooManyRuns, Trials, find_killers
 from qindex.cli.bisect.trial import Consumer, Outcome, Spool
+from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.messages import FOR_CONSUMERS, Found, add_choice, choice_of, positive
 from qindex.look.screen import CommandError, Screen
@@ -55,6 +56,7 @@ COLUMNS: Final = ["<queue", ">ReqId", "<state", ">deliveries", ">size", "<body"]
 def configure(parser: argparse.ArgumentParser) -> None:
     add_directory(parser)
     add_members(parser)
+    add_at_time(parser)
     add_choice(parser, states=FOR_CONSUMERS)
     parser.add_argument(
         "--cmd", required=True, metavar="COMMAND", help="shell command that consumes the messages"
@@ -96,7 +98,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 
 def _spool(options: argparse.Namespace, screen: Screen, folder: Path) -> Spool:
     """A copy of the chosen messages: the queue may go on."""
-    with open_source(options.dir, screen, options.member) as source:
+    with open_source(options.dir, screen, options.member, options.at_time) as source:
         names = options.queues or source.names()
         if len(names) != 1:
             queues = count(len(source.names()), "queue")

@@ -47,6 +47,7 @@ from qindex.cli.arguments import STORE_OR_BROKER, add_progress
 from qindex.cli.diff.match import Matcher
 from qindex.cli.diff.sample import numbers_agree
 from qindex.cli.diff.table import Difference, QueueDiff, Table
+from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.messages import Choice, Found, add_choice, choice_of, positive
 from qindex.look.screen import CommandError, Progress, Quiet, Screen
@@ -69,6 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name.lower(), metavar=name, help=STORE_OR_BROKER)
     add_members(parser, "--member", "A's RabbitMQ")
     add_members(parser, "--member-b", "B's RabbitMQ")
+    add_at_time(parser)
     add_choice(parser)
     parser.add_argument(
         "--by", choices=["id", "content"], help="compare messages by ReqId or by content"
@@ -92,8 +94,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     if options.lines is not None and (options.json or options.jsonl):
         raise CommandError("--lines is for people: --jsonl prints all differences, --json counts")
     with (
-        open_source(options.a, screen, options.member) as a,
-        open_source(options.b, screen, options.member_b) as b,
+        open_source(options.a, screen, options.member, options.at_time) as a,
+        open_source(options.b, screen, options.member_b, options.at_time) as b,
         Table() as table,
     ):
         by, why = _what_is_the_same(options.by, a, b)

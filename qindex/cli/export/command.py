@@ -38,6 +38,7 @@ from typing import Any, Final
 from qindex.cli.arguments import add_directory, add_output, add_target
 from qindex.cli.checkpoint import Checkpoint
 from qindex.cli.export.outputs import LIST, Files, JsonLines, Output, Parquet
+from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.messages import Choice, add_choice, choice_of
 from qindex.look.screen import CommandError, Progress, Screen
@@ -65,6 +66,7 @@ FORMATS: Final[dict[str, type[JsonLines] | type[Parquet] | type[Files]]] = {
 def configure(parser: argparse.ArgumentParser) -> None:
     add_directory(parser)
     add_members(parser)
+    add_at_time(parser)
     add_choice(parser)
     add_target(
         parser,
@@ -90,8 +92,9 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         "source": str(Path(options.dir).resolve()),
         "choice": choice.as_json(),
         "form": form,
+        **({} if options.at_time is None else {"at_time": options.at_time}),
     }
-    with open_source(options.dir, screen, options.member) as source:
+    with open_source(options.dir, screen, options.member, options.at_time) as source:
         refuse_inside(source, path)
         chosen_names(source, choice)  # a QUEUE that is not there: before anything is written
         checkpoint = Checkpoint(path.with_name(f"{path.name}.checkpoint"), job)

@@ -57,7 +57,7 @@ from pathlib import Path
 from typing import Any
 
 import qindex
-from qindex.brokers.reader import Account, DeadNode, DeadQueue, open_node, total
+from qindex.brokers.reader import Account, DeadNode, DeadQueue, expired_by, open_node, total
 from qindex.brokers.recover import QueueExists, RecoverReport, recover_into
 from qindex.brokers.tree import UnknownFormat
 from qindex.cli.arguments import add_directory, add_output, add_target
@@ -65,10 +65,11 @@ from qindex.cli.recover.deaths import DEATH_COLUMNS, account_line, death_lines
 from qindex.cli.recover.page import page, place_of
 from qindex.cli.unread import COLUMNS as UNREAD_COLUMNS
 from qindex.cli.unread import NOT_READ, unread_rows
+from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.screen import CommandError, Screen
 from qindex.look.stores import damage_count, finding_as_json, stopped
-from qindex.look.text import count, duration, moment, printable, quoted, rate, size
+from qindex.look.text import count, duration, printable, quoted, rate, size
 from qindex.moments import utc
 from qindex.private import open_private
 
@@ -89,13 +90,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="RabbitMQ: also bodies that no index names, in queues NAME.orphans, and what deleted"
         " quorum queues had, in queues NAME.deleted",
     )
-    parser.add_argument(
-        "--at-time",
-        metavar="WHEN",
-        type=moment,
-        help="the moment that counts as now for what expires: 2026-11-23T05:00Z, or seconds",
-    )
     add_members(parser)
+    add_at_time(parser)
     parser.add_argument(
         "--report", metavar="FILE", help="write an HTML page about the recovery, too"
     )
@@ -128,9 +124,10 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         if options.json:
             recovered = None if report is None else report_as_json(report)
             done = {"out": options.out, "recovered": recovered}
-            screen.json({**found_as_json(node, report), **done})
+            at_time = options.at_time if report is None else None  # else `recovered` has it
+            screen.json({**found_as_json(node, report, at_time), **done})
         elif report is None:
-            show_found(screen, node, options.dir)
+            show_found(screen, node, options.dir, options.at_time)
         else:
             _show_recovered(screen, node, report, options.out)
         if stop is not None:
@@ -219,8 +216,9 @@ def _verify(store: qindex.Store, report: RecoverReport) -> None:
 # --- showing ------------------------------------------------------------------------------------
 
 
-def show_found(screen: Screen, node: DeadNode, asked: str) -> None:
+def show_found(screen: Screen, node: DeadNode, asked: str, at_time: float | None = None) -> None:
     screen.heading(f"{node.kind} {printable(node.name)}")
+    expired = expired_at(node, at_time)
     groups: dict[str, list[DeadQueue]] = {}
     for queue in node.queues:
         groups.setdefault(queue.group, []).append(queue)
@@ -229,9 +227,10 @@ def show_found(screen: Screen, node: DeadNode, asked: str) -> None:
         if node.group_kind:
             screen.line(f"{node.group_kind} {printable(group)}")
         columns = list(_other_counts(total(groups[group])))
+        columns += ["expired"] if expired is not None else []
         screen.table(
             ["<queue", ">live", ">bytes", *(f">{name}" for name in columns)],
-            [_found_row(queue, columns) for queue in groups[group]],
+            [_found_row(queue, columns, expired) for queue in groups[group]],
         )
     if not groups:
         screen.line("  no queues")
@@ -246,8 +245,17 @@ def show_found(screen: Screen, node: DeadNode, asked: str) -> None:
     )
     for remark in node.remarks:
         screen.line(printable(remark))
+    if expired is not None and at_time is not None:
+        screen.line(f"{sum(expired.values()):,} of them have expired by {utc(at_time)}")
     if account.live:
         screen.line(f"To take them: qindex recover {quoted(asked)} --out STORE")
+
+
+def expired_at(node: DeadNode, at_time: float | None) -> dict[int, int] | None:
+    """How many messages of each queue, by its id, have expired by then; None: nobody asked."""
+    if at_time is None:
+        return None
+    return {id(queue): expired_by(queue, at_time * 1e6) for queue in node.queues}
 
 
 def _left_out(account: Account) -> list[tuple[str, int]]:
@@ -258,9 +266,11 @@ def _other_counts(account: Account) -> dict[str, int]:
     return account.gone | account.lost | account.marks
 
 
-def _found_row(queue: DeadQueue, other: list[str]) -> list[str]:
+def _found_row(queue: DeadQueue, other: list[str], expired: dict[int, int] | None) -> list[str]:
     account = queue.account
     counts = _other_counts(account)
+    if expired is not None:
+        counts["expired"] = expired[id(queue)]
     return [
         printable(queue.name) + (" (not durable)" if queue.vanishes else ""),
         f"{account.live:,}",
@@ -323,16 +333,26 @@ def _show_unread(screen: Screen, node: DeadNode) -> None:
 # --- JSON ---------------------------------------------------------------------------------------
 
 
-def found_as_json(node: DeadNode, report: RecoverReport | None = None) -> dict[str, Any]:
+def found_as_json(
+    node: DeadNode, report: RecoverReport | None = None, at_time: float | None = None
+) -> dict[str, Any]:
+    """With `expired` for each queue, if `at_time` is the moment that counts as now."""
+    expired = expired_at(node, at_time)
     return {
         "format": node.format,
         "node": node.name,
         "complete": not (is_incomplete(node) or (report is not None and report.lost)),
         "account": account_as_json(total(node.queues)),
         "queues": [
-            {"group": queue.group, "queue": queue.name, **account_as_json(queue.account)}
+            {
+                "group": queue.group,
+                "queue": queue.name,
+                **account_as_json(queue.account),
+                **({} if expired is None else {"expired": expired[id(queue)]}),
+            }
             for queue in node.queues
         ],
+        **({} if at_time is None else {"as_of": utc(at_time)}),
         **node.facts(),
         "findings": [finding_as_json(finding) for finding in node.findings],
     }

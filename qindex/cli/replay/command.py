@@ -45,6 +45,7 @@ from qindex.brokers.rabbitmq.quorum.queues import QuorumQueue
 from qindex.brokers.tree import Findings, Tree
 from qindex.cli.arguments import add_directory, add_output, add_target
 from qindex.cli.replay.show import MESSAGES_MAX, Shown, show_state, show_steps
+from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.messages import positive
 from qindex.look.screen import CommandError, Screen
@@ -59,6 +60,7 @@ from qindex.native.replay import Replay
 def configure(parser: argparse.ArgumentParser) -> None:
     add_directory(parser, "a store, or a dead RabbitMQ node's directory")
     add_members(parser)
+    add_at_time(parser)
     parser.add_argument(
         "queues",
         metavar="QUEUE",
@@ -117,13 +119,15 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         from qindex.cli.replay.verify import verify
 
         return verify(options, screen)
-    with open_source(options.dir, screen, options.member) as source:
+    with open_source(options.dir, screen, options.member, options.at_time) as source:
         name = _one_queue(source, options.queues)
         queue = source.replicated.get(name) if isinstance(source, NodeSource) else None
         if isinstance(queue, QuorumQueue):
             from qindex.cli.replay.quorum import replay_quorum
 
             return replay_quorum(options, screen, source, name, queue)
+        if options.at_time is not None:
+            raise CommandError("--at-time is for quorum queues: other logs keep no such state")
         try:
             with open_log(source, name, options.priority) as log:
                 return _replay(options, screen, Shown(source, name, log))
@@ -143,6 +147,9 @@ def _refuse_ignored(options: argparse.Namespace, has_state: bool) -> None:
         "-n is for --messages": options.n is not None and not options.messages,
         "--messages shows a state: leave it out with --out": (
             options.messages and options.out is not None
+        ),
+        "--at-time is for --messages and --out": (
+            options.at_time is not None and not options.messages and options.out is None
         ),
         "--step is for people: leave out --json": options.step and options.json,
         "--verify reads all parts: leave out --priority": (

@@ -20,6 +20,7 @@ from qindex.brokers.storable import Changes
 from qindex.brokers.tree import Findings
 from qindex.cli.put import put, size_of
 from qindex.cli.replay.show import HEAD_BYTES, MESSAGES_MAX
+from qindex.look.at_time import now_us
 from qindex.look.messages import Found, body_as_json
 from qindex.look.screen import CommandError, Screen
 from qindex.look.sources import Source, refuse_inside
@@ -161,7 +162,11 @@ def _show_state(
     counts = _counts(step.machine)
     past = _past(queue, at)
     limit = options.n or (len(past.outcome.indexes) if options.json else MESSAGES_MAX)
-    rows = [_row(*each) for each in islice(_messages(past), limit)] if options.messages else []
+    rows = (
+        [_row(*each, now_us(options.at_time)) for each in islice(_messages(past), limit)]
+        if options.messages
+        else []
+    )
     if options.json:
         value = {"queue": name, "entry": at, **_counts_as_json(step.machine)}
         value["live"] = len(past.outcome.indexes)
@@ -216,11 +221,13 @@ def _messages(past: QuorumQueue) -> Iterator[tuple[int, Message]]:
     yield from enumerate(past.messages())
 
 
-def _row(place: int, message: Message) -> dict[str, Any]:
+def _row(place: int, message: Message, now_us: float) -> dict[str, Any]:
+    is_expired = 0 < (message.expiry_us or 0) <= now_us
+    state = "expired" if is_expired else "unacked" if message.redelivered else "ready"
     return {
         "place": place,
         "entry": message.index,
-        "state": "unacked" if message.redelivered else "ready",
+        "state": state,
         "delivery_count": message.delivery_count,
         "body_bytes": len(message.body),
         **body_as_json(message.body),
@@ -246,7 +253,7 @@ def _put_into(
             raise CommandError(f"{options.out!r} has a queue {printable(name)!r}: choose another")
         into = target.queue(name)
         with screen.progress("publishing", "messages") as progress:
-            for batch in batches(_found(name, past), size_of):
+            for batch in batches(_found(name, past, options.at_time), size_of):
                 done += len(put(into, batch, changes))
                 progress.at(done, len(past.outcome.indexes))
         target.sync()
@@ -262,8 +269,11 @@ def _put_into(
     return 1 if lost or changes.kinds or _told(screen, past.outcome) else 0
 
 
-def _found(name: str, past: QuorumQueue) -> Iterator[Found]:
+def _found(name: str, past: QuorumQueue, at_time: float | None) -> Iterator[Found]:
+    """With the time left that they had at that moment."""
+    later_us = 0 if at_time is None else int(now_us(None) - now_us(at_time))
     for place, each in _messages(past):
         state = "unacked" if each.redelivered else "ready"
-        told = (each.redelivered, each.delivery_count, True, each.expiry_us or 0)
+        expiry_us = max(1, each.expiry_us + later_us) if each.expiry_us else 0
+        told = (each.redelivered, each.delivery_count, True, expiry_us)
         yield Found(name, place, state, *told, each.headers, each.body)

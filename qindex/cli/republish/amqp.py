@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
 from qindex.brokers.amqp import AmqpError, Properties, decode_properties, encode_properties
+from qindex.look.at_time import now_us
 from qindex.look.messages import Found
 from qindex.look.screen import CommandError
 from qindex.look.text import count, printable
@@ -62,8 +63,8 @@ class Login:
 
 
 @contextmanager
-def connect(login: Login) -> Iterator[Broker]:
-    """An open connection with confirms on."""
+def connect(login: Login, at_time: float | None = None) -> Iterator[Broker]:
+    """An open connection with confirms on. `at_time`: see Broker."""
     try:
         import pika
     except ImportError:
@@ -76,7 +77,7 @@ def connect(login: Login) -> Iterator[Broker]:
     except ValueError as error:
         raise CommandError(f"--amqp: {error}") from None
     try:
-        yield Broker(connection, login)
+        yield Broker(connection, login, at_time)
     finally:
         with suppress(pika.exceptions.AMQPError, OSError):
             connection.close()
@@ -122,12 +123,16 @@ class _Name(str):
 
 
 class Broker:
-    """Publishes over one connection, which has pika's interface."""
+    """Publishes over one connection, which has pika's interface.
 
-    def __init__(self, connection: Any, login: Login) -> None:
+    A message has the time left that it had at `at_time` (seconds since 1970; None: now).
+    """
+
+    def __init__(self, connection: Any, login: Login, at_time: float | None = None) -> None:
         import pika
 
         self._pika = pika
+        self._at_time = at_time
         self._connection = connection
         self._login = login
         self._channel = connection.channel()
@@ -209,7 +214,7 @@ class Broker:
         if not isinstance(raw, bytes):
             expiration = None
             if message.expiry_us:
-                left_ms = int(message.expiry_us / 1000 - time.time() * 1000)
+                left_ms = int((message.expiry_us - now_us(self._at_time)) / 1000)
                 expiration = str(max(0, left_ms))
             return encode_properties(
                 Properties(

@@ -38,6 +38,7 @@ from typing import Any, Final
 from qindex.cli.arguments import add_directory, add_output
 from qindex.cli.checkpoint import Checkpoint
 from qindex.cli.republish.amqp import Broker, Login, Pace, Stopped, Unroutable, Unsendable, connect
+from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.messages import FOR_CONSUMERS, Found, add_choice, choice_of, positive
 from qindex.look.screen import CommandError, Screen
@@ -61,6 +62,7 @@ LINES_MAX: Final = 20
 def configure(parser: argparse.ArgumentParser) -> None:
     add_directory(parser)
     add_members(parser)
+    add_at_time(parser)
     add_choice(parser, states=FOR_CONSUMERS)
     parser.add_argument(
         "--amqp", metavar="URL", required=True, help="amqp://user:password@host:port/vhost"
@@ -99,8 +101,9 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         "to": login.place,
         "as_published": options.as_published,
         "strip_prefix": options.strip_prefix,
+        **({} if options.at_time is None else {"at_time": options.at_time}),
     }
-    with open_source(options.dir, screen, options.member) as source:
+    with open_source(options.dir, screen, options.member, options.at_time) as source:
         path = Path(options.checkpoint).absolute()
         refuse_inside(source, path)
         if not path.parent.is_dir():
@@ -112,7 +115,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             checkpoint.state.setdefault(key, 0)
         started, before = time.monotonic(), checkpoint.state["published"]
         if not checkpoint.complete:
-            with connect(login) as broker:
+            with connect(login, options.at_time) as broker:
                 _republish(screen, source, options, checkpoint, broker, names)
         source.missing = checkpoint.state.get("missing", [])
         seconds = time.monotonic() - started

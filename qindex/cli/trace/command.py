@@ -34,6 +34,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from qindex.cli.arguments import add_directory, add_output
+from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.messages import Choice, properties_of
 from qindex.look.screen import CommandError, Screen
@@ -74,12 +75,13 @@ class Trace:
 def configure(parser: argparse.ArgumentParser) -> None:
     add_directory(parser)
     add_members(parser)
+    add_at_time(parser)
     parser.add_argument("what", metavar="WHAT", help="QUEUE:REQID, MSGID or a message_id")
     add_output(parser, "JSON: a list of traces")
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with open_source(options.dir, screen, options.member) as source:
+    with open_source(options.dir, screen, options.member, options.at_time) as source:
         traces: list[Trace] = []
         left_out = False
         for trace in _traces(screen, source, options.what):

@@ -15,6 +15,7 @@ from qindex.brokers.rabbitmq.quorum.outcome import Outcome
 from qindex.brokers.rabbitmq.quorum.queues import DeadLetterQueue, QuorumQueue
 from qindex.brokers.rabbitmq.ra.log import Entry
 from qindex.cli.trace.command import Record, Trace
+from qindex.look.at_time import now_us
 from qindex.look.screen import CommandError
 from qindex.look.sources import NodeSource, Source
 from qindex.look.text import printable
@@ -38,17 +39,17 @@ def trace(source: NodeSource, name: str, place: int) -> Iterator[Trace]:
     if isinstance(source.replicated[name], QuorumQueue):
         indexes = list(outcome.indexes)
     if place < len(indexes):
-        yield _trace(queue, name, indexes[place])
+        yield _trace(source, queue, name, indexes[place])
 
 
 def trace_entry(source: Source, name: str, index: int) -> Iterator[Trace]:
     """By the index of its entry; nothing if the log has no such entry and no state names it."""
-    found = _trace(queue_of(source, name), name, index)
+    found = _trace(source, queue_of(source, name), name, index)
     if found.records:
         yield found
 
 
-def _trace(queue: QuorumQueue, name: str, index: int) -> Trace:
+def _trace(source: Source, queue: QuorumQueue, name: str, index: int) -> Trace:
     history = History(queue.outcome.server)
     told = Trace(name, index)
     last: Event | None = None
@@ -70,7 +71,7 @@ def _trace(queue: QuorumQueue, name: str, index: int) -> Trace:
     if last is None and entry is not None:
         verb, more = words(entry)
         told.records.append(Record(entry.where, entry.offset, verb, _at(entry, more)))
-    told.state = _state(outcome, index, last, history.first)
+    told.state = _state(outcome, index, last, history.first, now_us(source.at_time))
     if not outcome.exact:
         told.damaged = True
         told.state += f"; this is not sure: {outcome.why[0] if outcome.why else 'damage'}"
@@ -111,13 +112,15 @@ def _at(entry: Entry, text: str) -> str:
     return f"{head}: {text}" if text else head
 
 
-def _state(outcome: Outcome, index: int, last: Event | None, first: int) -> str:
+def _state(outcome: Outcome, index: int, last: Event | None, first: int, now_us: float) -> str:
     if index in outcome.odd or index in outcome.indexes:
         held = outcome.odd.get(index)
         seen = 0 if held is None else held.acquired or held.deliveries or 0
         bounds = outcome.counts.get(index)
         count = f"{bounds[0]} to {bounds[1]}" if bounds else str(seen)
-        return f"live, delivered {count} times" if seen else "live, ready"
+        text = f"live, delivered {count} times" if seen else "live, ready"
+        expiry_us = 0 if held is None else held.expiry_ms * 1000
+        return f"{text}; expired" if 0 < expiry_us <= now_us else text
     for reason, held in outcome.dead:
         if held.index == index:
             return f"a dead letter that RabbitMQ would still publish: {reason}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from struct import Struct
 from typing import Final
@@ -25,6 +24,7 @@ from qindex.brokers.rabbitmq.store import read_copies
 from qindex.brokers.tree import Findings, Source, Tree
 from qindex.cli.trace import other_brokers, quorum
 from qindex.cli.trace.command import Record, Trace
+from qindex.look.at_time import now_us
 from qindex.look.sources import NodeSource
 from qindex.look.text import size
 
@@ -41,7 +41,7 @@ def trace(source: NodeSource, name: str, req_id: int) -> Iterator[Trace]:
         return
     queue = source.queues[name]
     for part in queue.parts:
-        found = _trace(queue, part, name, req_id)
+        found = _trace(source, queue, part, name, req_id)
         if found.records:
             yield found
 
@@ -53,14 +53,14 @@ def trace_msg_id(source: NodeSource, msg_id: bytes) -> Iterator[Trace]:
         for part in queue.parts:
             for seq in sorted(_seqs(queue.vhost, part, msg_id)):
                 known = True
-                yield _trace(queue, part, name, seq)
+                yield _trace(source, queue, part, name, seq)
     if not known:
         for vhost in source.node.vhosts:
             if records := _copies(vhost, msg_id):
                 yield Trace("", None, records, "an orphan: no index names it any more")
 
 
-def _trace(queue: Queue, part: Part, name: str, seq: int) -> Trace:
+def _trace(source: NodeSource, queue: Queue, part: Part, name: str, seq: int) -> Trace:
     findings = Findings()
     trace = Trace(name, seq, priority=part.priority)
     if part.index_version == 1:
@@ -84,7 +84,7 @@ def _trace(queue: Queue, part: Part, name: str, seq: int) -> Trace:
         trace.state, trace.damaged = "its body is missing: RabbitMQ would drop it", True
     else:
         redelivered = is_redelivered(part.terms, seq, delivered)
-        expired = 0 < entry[1] <= time.time() * 1e6
+        expired = 0 < entry[1] <= now_us(source.at_time)
         trace.state = f"live, {'expired' if expired else 'unacked' if redelivered else 'ready'}"
         trace.damaged = not _is_readable(queue, part, seq)
         if trace.damaged:

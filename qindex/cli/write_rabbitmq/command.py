@@ -61,6 +61,7 @@ from qindex.brokers.rabbitmq.message import Content, text
 from qindex.brokers.rabbitmq.write import VhostWriter, new_msg_id
 from qindex.cli.arguments import add_directory, add_output
 from qindex.cli.write_rabbitmq.deaths import Plan
+from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.messages import FOR_CONSUMERS, Found, add_choice, choice_of
 from qindex.look.screen import CommandError, Progress, Screen
@@ -103,6 +104,7 @@ class Written:
 def configure(parser: argparse.ArgumentParser) -> None:
     add_directory(parser)
     add_members(parser)
+    add_at_time(parser)
     add_choice(parser, states=FOR_CONSUMERS)
     parser.add_argument("--out", metavar="NEW", required=True, help="the directory to make")
     parser.add_argument("--vhost", metavar="V", default="/", help="the virtual host (default: /)")
@@ -132,7 +134,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     if not _is_utf8(options.vhost) or set(options.vhost) & set("\r\n\0"):
         raise CommandError(f"RabbitMQ has no virtual host {printable(options.vhost)!r}")
     started = time.monotonic()
-    with open_source(options.dir, screen, options.member) as source:
+    with open_source(options.dir, screen, options.member, options.at_time) as source:
         out = Path(options.out).absolute()
         refuse_inside(source, out)
         names = _names(source, chosen_names(source, choice), options.strip_prefix)

@@ -7,7 +7,6 @@ what is not known, is written without an expiry, so that it stays in its queue; 
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,6 +18,7 @@ from qindex.brokers.rabbitmq.message import text
 from qindex.brokers.rabbitmq.topology import Topology, Unknown
 from qindex.brokers.rabbitmq.topology_files import read_topology
 from qindex.brokers.reader import QueueDeaths
+from qindex.look.at_time import now_us
 from qindex.look.messages import FOR_CONSUMERS, Choice, Found
 from qindex.look.sources import NodeSource, Source, chosen, chosen_names
 from qindex.moments import utc
@@ -37,7 +37,7 @@ class Plan:
         self.names = names
         self.topology: Topology | None = None
         self.vhost = b""
-        self.now = time.time()
+        self.now = now_us(source.at_time) / 1e6
         self.passed_on = 0
         self.kept: Counter[str] = Counter()
         self.too_long: Counter[str] = Counter()  # messages beyond the limit of a queue, by name

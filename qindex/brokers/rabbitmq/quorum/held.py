@@ -87,6 +87,7 @@ class Ready:
         self.kind = kind
         self.odd: dict[int, Held] = {}
         self.lines: dict[int, Line] = {}  # by what comes first: a smaller number
+        self._lines_by_priority: dict[int, Line] = {}  # that messages came with
         self._only: Line | None = None  # the line, if there is but one
         self._one: Line | None = None  # the same, if there never is another one
         self.taken = 0  # where there are two lines: for whose turn it is
@@ -106,14 +107,15 @@ class Ready:
         """put() of one without counts."""
         line = self._one
         if line is None:
-            line = self.line_of(priority)
+            line = self._lines_by_priority.get(priority)
+            if line is None:
+                line = self._line_of(priority)
         line.put(index, size, expiry_ms)
         self.length += 1
         if expiry_ms:
             self.expires = True
 
-    def line_of(self, priority: int) -> Line:
-        """Where a new message of this priority waits."""
+    def _line_of(self, priority: int) -> Line:
         if self.kind == "one":
             key = 0
         elif self.kind == "two":
@@ -125,6 +127,8 @@ class Ready:
             line = self.lines[key] = Line()
             self._only = line if len(self.lines) == 1 else None
             self._one = self._only if self.kind == "one" else None
+        if priority <= PRIORITY_MAX:  # others are rare, and may be as many as there are messages
+            self._lines_by_priority[priority] = line
         return line
 
     def _next_line(self) -> Line:

@@ -235,26 +235,6 @@ class Machine:
             line.rotate(-1)
         return True
 
-    def hand_next(self, consumer: Consumer, now_ms: int) -> bool:
-        """The message whose turn it is goes to a consumer that just settled its last possible one.
-
-        Only where no other consumer has credit and nothing came back. The same as giving it one
-        credit, a turn, and delivering, at a third of the cost. False: nothing waits, or something
-        here may have expired, and nothing was done.
-        """
-        ready = self.ready
-        if not ready.length or ready.expires:
-            return False
-        message = ready.take()
-        number = consumer.next_id
-        consumer.checked[number] = message
-        consumer.next_id = number + 1
-        consumer.deliveries += 1
-        if self.version >= 8:
-            consumer.locks[number] = now_ms + consumer.timeout_ms
-        self.ready_bytes -= message[1]
-        return True
-
     def deliver_one(self, now_ms: int) -> Key | None:
         """Delivers one message: to whom."""
         ready, returns, service = self.ready, self.returns, self.service
