@@ -67,7 +67,7 @@ async def served(directory=None, **options):
 
 
 def door(server):
-    return server._doors[0]
+    return server.doors[0]
 
 
 def run(test):

@@ -287,6 +287,18 @@ static Py_ssize_t unacked_length(PyObject *object) {
     return (Py_ssize_t)((Unacked *)object)->left;
 }
 
+static PyObject *oldest(PyObject *object, PyObject *unused) {
+    Unacked *self = (Unacked *)object;
+    (void)unused;
+    for (size_t i = self->begin; i < self->end; i++) {
+        struct run *run = &self->runs[i];
+        for (uint32_t at = run->begin; run->left && at < run->count; at++)
+            if (!run->places[at].is_settled)
+                return PyLong_FromUnsignedLongLong(run->first + at);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef unacked_methods[] = {
     {"add", add, METH_VARARGS,
      "add($self, first_tag, owner, numbers, deliveries, /)\n--\n\n"
@@ -298,6 +310,8 @@ static PyMethodDef unacked_methods[] = {
      "\"all up to it\"; of a tag of 0: all that there are.\n\n"
      "Returns a list of (owner, numbers, deliveries), one for each owner, and the first tag that\n"
      "is unknown, where it stops, or None. O(log runs) for each tag, O(1) for each delivery."},
+    {"oldest", oldest, METH_NOARGS,
+     "oldest($self, /)\n--\n\nThe least tag that is not settled, or None. O(its run)."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +37,7 @@ log: Final = logging.getLogger("qindex.broker")
 # carries out expiry, since RabbitMQ does so at a queue's head only.
 _NO_TIME: Final = 0
 _DELAYED_FROM: Final = 256 * LANE  # the first ReqId of the lanes of delayed messages
+SYNCS_KEPT: Final = 1000
 _DAMAGED_MAX: Final = 1000  # damaged messages that one take() goes past
 
 _readers: list[BatchReader] = []  # that nobody uses now; one is enough for most moments
@@ -288,6 +291,8 @@ class GroupCommit:
         self._waiting: list[Callable[[], None]] = []
         self._running = False
         self._closed = False
+        self.count = 0
+        self.seconds: deque[float] = deque(maxlen=SYNCS_KEPT)  # that the last ones took
         self.failed: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] | None = None
 
@@ -305,9 +310,12 @@ class GroupCommit:
             return
         self._running = True
         covered, self._waiting = self._waiting, []
+        begun = time.monotonic()
 
         def finished(error: BaseException | None) -> None:
             self._running = False
+            self.count += 1
+            self.seconds.append(time.monotonic() - begun)
             if self._closed:  # the store is closed, perhaps below this sync
                 return
             if error is not None:

@@ -16,6 +16,10 @@ A new DIR has the user guest, with the password guest, who can connect from this
 machine only, and the virtual host "/". QINDEX_DEFAULT_USER, QINDEX_DEFAULT_PASS
 and QINDEX_DEFAULT_VHOST name others when DIR is made.
 
+--page-only STORE serves no broker but a page at --http (127.0.0.1:15672) that shows
+a store: one that a program has open, or that none has. It is only read. Who has the
+address that is printed, with its key, may look.
+
 --rescue NODE serves what is in the directory of a dead RabbitMQ node: users,
 virtual hosts, exchanges, bindings, queues and messages. NODE is only read. Clients
 can connect at once; a queue is served when its messages are in.
@@ -54,6 +58,7 @@ PORT: Final = 5672
 GMQ_PORT: Final = 9503
 HTTP_PORT: Final = 15672
 HOST: Final = "127.0.0.1"
+_NEEDS: Final = "{} needs more packages ({}): pip install 'qindex[serve]'"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +85,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help="names by which HTTP clients call this machine, besides its addresses and its own, "
         "with commas between them",
+    )
+    parser.add_argument(
+        "--page-only",
+        metavar="STORE",
+        help="serve no broker, only the page at --http, of a store that is only read",
     )
     parser.add_argument(
         "--memory", action="store_true", help="keep everything in memory; needs no DIR"
@@ -128,6 +138,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         raise CommandError("--without says what --rescue leaves out: name a NODE, too", 2)
     if (options.member or options.at_time is not None) and options.rescue is None:
         raise CommandError("--member and --at-time are for --rescue: name a NODE, too", 2)
+    if options.page_only is not None:
+        return _run_page(options, screen)
     if bool(options.directory) == options.memory:
         raise CommandError("name a DIR to keep messages in, or say --memory, not both", 2)
     settings = _settings(options)
@@ -143,6 +155,41 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     if running.kept:
         start_anew(running.kept)
     return 0
+
+
+def _run_page(options: argparse.Namespace, screen: Screen) -> int:
+    """Serve the page of a store that is only read."""
+    if options.directory or options.memory or options.rescue or options.gmq or options.amqp:
+        raise CommandError("--page-only STORE goes with --http alone: there is no broker", 2)
+    settings = _settings(options)
+    address = _address(
+        f"{HOST}:{HTTP_PORT}" if settings.http == "none" else settings.http, "--http", HTTP_PORT
+    )
+    try:
+        from qindex.serve.http.only import door
+        from qindex.serve.http.only.store import Looker
+    except ImportError as error:
+        raise CommandError(_NEEDS.format("--page-only", error), 2) from None
+    from qindex.serve.sockets import bind
+
+    async def serve() -> None:
+        stopped = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        looker = Looker(options.page_only)
+        await looker.begin()
+        sockets, key = bind(*address), door.Key()
+        url = f"http://{_shown(sockets[0])}/#key={key.text}"
+        screen.line(f"serving a page of {options.page_only}, read-only, on {url}")
+        screen.out.flush()
+        await door.serve(looker, sockets, _hosts(settings), key, stopped)
+
+    asyncio.run(serve())
+    return 0
+
+
+def _hosts(settings: Settings) -> list[str]:
+    return [name.strip() for name in settings.http_host.split(",") if name.strip()]
 
 
 def _settings(options: argparse.Namespace) -> Settings:
@@ -248,10 +295,8 @@ class _Run:
         try:
             from qindex.serve.http.door import accept
         except ImportError as error:
-            text = f"--http needs more packages ({error}): pip install 'qindex[serve]'"
-            raise CommandError(text, 2) from None
-        names = [name.strip() for name in self._settings.http_host.split(",") if name.strip()]
-        await accept(server, sockets, names)
+            raise CommandError(_NEEDS.format("--http", error), 2) from None
+        await accept(server, sockets, _hosts(self._settings))
 
     async def _begin_rescue(self, server: Server) -> str:
         from qindex.broker.rescue.rescue import RescueRefused
@@ -309,7 +354,7 @@ class _Run:
             self._screen.line(f"serving gmq's protocols on {_shown(self._sockets['gmq'][0])}")
         if "http" in self._sockets:
             address = _shown(self._sockets["http"][0])
-            self._screen.line(f"serving the management API on http://{address}/api/")
+            self._screen.line(f"serving the page and the management API on http://{address}/")
         self._screen.out.flush()  # who has started it waits for this line
 
 

@@ -22,12 +22,12 @@ from qindex.cli.arguments import add_directory, add_output
 from qindex.cli.dead import dead_node, stats
 from qindex.cli.top.figures import queue_as_json, store_as_json
 from qindex.cli.top.pages import oldest_text, unacked_text
-from qindex.cli.top.views import QueueLook, StoreLook, Watch
 from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.screen import Screen
 from qindex.look.stores import finding_as_json
 from qindex.look.text import count, due_in, printable, size, written_id
+from qindex.look.watch import QueueLook, StoreLook, Watch
 
 COLUMNS = [
     "<queue", ">messages", ">unacked", ">delayed", ">dead", ">oldest", ">next ReqId", ">dirty",

@@ -85,7 +85,7 @@ class Server:
         self._sessions: set[Session] = set()
         self._transports: dict[Session, asyncio.Transport] = {}
         self._listeners: list[asyncio.Server] = []
-        self._doors: list[Door] = []
+        self.doors: list[Door] = []
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="qindex-sync")
         self._stopped = False
         self._numbers = itertools.count(1)
@@ -188,7 +188,7 @@ class Server:
 
     def add_door(self, door: Door) -> None:
         """A port that ends with the server."""
-        self._doors.append(door)
+        self.doors.append(door)
 
     async def stop(self) -> None:
         """Confirm what was published, tell all clients, close the stores. Bounded time."""
@@ -197,7 +197,7 @@ class Server:
         self._stopped = True
         self._stop_reading()
         await self._confirm_all()
-        for door in self._doors:
+        for door in self.doors:
             await door.close()
         for session in list(self._sessions):
             session.shut_down("broker forced connection closure with reason 'shutdown'")
@@ -229,7 +229,7 @@ class Server:
         for transport in self._transports.values():
             with contextlib.suppress(RuntimeError):
                 transport.pause_reading()
-        for door in self._doors:
+        for door in self.doors:
             door.pause()
 
     async def _confirm_all(self) -> None:

@@ -197,6 +197,7 @@ def test_unacked_is_what_a_dictionary_says(steps):
             assert sorted(found) == sorted(expected)
             assert len({id(part[0]) for part in parts}) == len(parts)
         assert len(unacked) == len(model.left)
+        assert unacked.oldest() == min(model.left, default=None)
 
 
 def test_tags_that_go_back_are_refused():

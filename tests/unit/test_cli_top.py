@@ -18,7 +18,7 @@ from helpers import files_of
 
 import qindex
 from qindex.cli.top.pages import MessagePage, QueuePage, QueuesPage, table
-from qindex.cli.top.views import Watch
+from qindex.look.watch import Watch
 
 
 def queue_of(look, name):

@@ -240,5 +240,5 @@ def test_the_description_names_every_path_that_is_served():
 
 
 def _routes(server: Server):
-    (door,) = server._doors
+    (door,) = server.doors
     return door._runner.app.router.routes()

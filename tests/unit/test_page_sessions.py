@@ -147,7 +147,9 @@ def test_no_file_of_the_page_parses_markup_or_names_another_host():
     found = {
         each.name: each.read_text() for each in (files("qindex.serve.http") / "files").iterdir()
     }
-    assert "main.js" in found
+    modules = {name for name in found if name.endswith(".js")}
+    loaded = set(re.findall(r"/page/(\w+\.js)", found["index.html"]))
+    assert loaded == modules  # all at once, not one after the other
     for name, text in found.items():
         assert not wrong.search(text), name
         elsewhere = [each for each in text.splitlines() if host.search(each)]

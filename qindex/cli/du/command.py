@@ -22,7 +22,7 @@ keeps alive counts as garbage; 2 no such directory.
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from importlib import import_module
 from typing import Any, Final
 
@@ -32,92 +32,14 @@ from qindex.look.screen import Screen
 from qindex.look.sources import Source, open_source
 from qindex.look.telling import tell_damage
 from qindex.look.text import count, printable, size, written_id
+from qindex.look.usage import FileUse, Holder, QueueUse, Usage
 
-MODULES: Final = {"qindex": "store", "rabbitmq": "rabbitmq"}  # all others: other_brokers
+MODULES: Final = {"qindex": "qindex.look.usage_store", "rabbitmq": "qindex.cli.du.rabbitmq"}
+OTHERS: Final = "qindex.cli.du.other_brokers"
 QUEUE_COLUMNS: Final = ["<queue", ">messages", ">index", ">of it live", ">bodies"]
 FILE_COLUMNS: Final = ["<file", ">size", ">live", ">garbage", ">room", "<kept by"]
 FILES_MAX: Final = 40
 QUEUES_MAX: Final = 3
-REQ_IDS_MAX: Final = 4
-MOSTLY_PERCENT: Final = 50
-_FRAME_BYTES_MIN: Final = 25
-
-
-@dataclass(slots=True)
-class Holder:
-    """What one queue keeps in a file; the first ReqIds of it."""
-
-    messages: int = 0
-    bytes: int = 0
-    req_ids: list[int] = field(default_factory=list)
-
-    def add(self, req_id: int, byte_count: int) -> None:
-        self.messages += 1
-        self.bytes += byte_count
-        if len(self.req_ids) < REQ_IDS_MAX:
-            self.req_ids.append(req_id)
-
-
-@dataclass(slots=True)
-class FileUse:
-    """size = live + garbage + room. `kind`: messages, segment, history, or journal (all else)."""
-
-    where: str
-    kind: str
-    size: int
-    room: int = 0
-    live: int = 0
-    is_newest: bool = False  # of the message files: it stays, also if nothing in it is alive
-    queues: dict[str, Holder] = field(default_factory=dict)
-
-    @property
-    def garbage(self) -> int:
-        return max(0, self.size - self.room - self.live)
-
-    @property
-    def messages(self) -> int:
-        return sum(holder.messages for holder in self.queues.values())
-
-    @property
-    def is_mostly_garbage(self) -> bool:
-        return self.garbage * 100 >= MOSTLY_PERCENT * max(1, self.size - self.room)
-
-
-class Seen:
-    """Which places of a file were counted: a bit per 25 bytes, since no frame is shorter."""
-
-    def __init__(self) -> None:
-        self._bits: dict[str | int, bytearray] = {}
-
-    def add(self, file: str | int, offset: int) -> bool:
-        """True for the first one at this place."""
-        bits = self._bits.setdefault(file, bytearray())
-        byte, bit = divmod(offset // _FRAME_BYTES_MIN, 8)
-        if byte >= len(bits):
-            bits.extend(bytes(byte + 1 - len(bits) + len(bits) // 4))
-        if bits[byte] >> bit & 1:
-            return False
-        bits[byte] |= 1 << bit
-        return True
-
-
-@dataclass(slots=True)
-class QueueUse:
-    name: str
-    messages: int = 0
-    index: int = 0
-    index_live: int = 0
-    bodies: int = 0  # in message files, by shares
-    missing: int = 0  # messages whose body is in no file
-
-
-@dataclass(slots=True)
-class Usage:
-    """All files that the format knows, by name; all queues. `advice`: when the format frees."""
-
-    queues: list[QueueUse] = field(default_factory=list)
-    files: dict[str, FileUse] = field(default_factory=dict)
-    advice: str = ""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -129,8 +51,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     with open_source(options.dir, screen, options.member) as source:
-        module = MODULES.get(source.format, "other_brokers")
-        usage: Usage = import_module(f"qindex.cli.du.{module}").collect(source, screen)
+        module = MODULES.get(source.format, OTHERS)
+        usage: Usage = import_module(module).collect(source, screen)
         if options.json:
             screen.json(_as_json(source, usage))
         else:

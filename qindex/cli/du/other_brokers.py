@@ -7,10 +7,10 @@ from typing import Final
 
 from qindex.brokers.reader import DeadMessage
 from qindex.brokers.tree import Tree
-from qindex.cli.du.command import FileUse, Holder, QueueUse, Usage
 from qindex.look.messages import Choice
 from qindex.look.screen import Screen
 from qindex.look.sources import DeadSource, total_of
+from qindex.look.usage import FileUse, Holder, QueueUse, Usage
 from qindex.native.messages import used_bytes
 
 # What a record has beside its body; NSQ's is more if nsqd wrote it, which its headers tell.

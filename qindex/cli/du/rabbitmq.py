@@ -10,9 +10,9 @@ from qindex.brokers.rabbitmq.ra.segments import segment_files
 from qindex.brokers.rabbitmq.streams.stream import Stream
 from qindex.brokers.reader import DeadQueue
 from qindex.brokers.tree import Tree
-from qindex.cli.du.command import FileUse, Holder, QueueUse, Seen, Usage
 from qindex.look.screen import Screen
 from qindex.look.sources import NodeSource
+from qindex.look.usage import FileUse, Holder, QueueUse, Seen, Usage
 
 STORE_BYTES: Final = 25  # of an entry of the message store, beside its term
 JOURNAL_BYTES: Final = 40

@@ -163,7 +163,7 @@ def _message_files(source: Source, screen: Screen) -> list[dict[str, Any]]:
 
     if source.format not in MODULES:
         raise CommandError(f"files cannot read {source.format} directories")
-    usage = import_module(f"qindex.cli.du.{MODULES[source.format]}").collect(source, screen)
+    usage = import_module(MODULES[source.format]).collect(source, screen)
     files = [file for file in usage.files.values() if file.kind == "messages"]
     files.sort(key=lambda file: (file.where.rpartition("/")[0], len(file.where), file.where))
     return [

@@ -36,9 +36,9 @@ from dataclasses import asdict
 from qindex.cli.arguments import add_directory, add_output
 from qindex.cli.top.figures import queue_as_json, store_as_json
 from qindex.cli.top.pages import COLUMNS, queue_cells, store_facts
-from qindex.cli.top.views import StoreLook, Watch
 from qindex.look.screen import Screen
 from qindex.look.text import printable
+from qindex.look.watch import StoreLook, Watch
 from qindex.moments import utc
 
 PAUSE_PER_LOOK = 4

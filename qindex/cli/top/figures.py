@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from qindex.cli.top.views import QueueLook, StoreLook
 from qindex.look.text import written_id
+from qindex.look.watch import QueueLook, StoreLook
 from qindex.moments import utc
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from qindex.cli.peek import body_lines, flags_of, value_as_text
-from qindex.cli.top.views import UNACKED_MAX, QueueLook, StoreLook, Watch
 from qindex.look.messages import Found, properties_of
 from qindex.look.screen import aligned
 from qindex.look.stores import QueueGone
 from qindex.look.text import count, due_in, duration, printable, rate, shorten, size, width
+from qindex.look.watch import UNACKED_MAX, QueueLook, StoreLook, Watch
 
 COLUMNS: Final = [
     "<queue", ">messages", ">unacked", ">delayed", ">dead", ">in/s", ">out/s", ">oldest", ">disk",

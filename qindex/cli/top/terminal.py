@@ -12,9 +12,9 @@ from typing import Any, Final
 import qindex
 from qindex.cli.top.command import pause
 from qindex.cli.top.pages import Page, QueuesPage
-from qindex.cli.top.views import StoreLook, Watch
 from qindex.look.screen import CommandError
 from qindex.look.text import printable, shorten
+from qindex.look.watch import StoreLook, Watch
 from qindex.moments import utc
 
 KEY_MS: Final = 100  # how late a look may come

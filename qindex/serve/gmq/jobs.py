@@ -73,6 +73,13 @@ class Jobs:
         if len(self._known) > IDS_MAX:
             self._known.popitem(last=False)
 
+    def topic_names(self) -> list[str]:
+        return sorted(self._topics)
+
+    def where(self, name: str) -> tuple[str, int] | None:
+        """The queue of the job with this id, and its number there; it may have left by now."""
+        return self._known.get(name)
+
     def deliveries_of(self, name: str) -> int | None:
         """How often the live job of this id was delivered; None: there is no such job."""
         topic, number = self._known.get(name, ("", 0))

@@ -22,6 +22,15 @@ class Lease(NamedTuple):
     number: int
 
 
+class Reserved(NamedTuple):
+    """A lease as it is looked at."""
+
+    name: str
+    queue: Queue
+    entry: Entry
+    seconds: float  # until it ends
+
+
 class Leases:
     """Deliveries by an id that is unique among those that are reserved."""
 
@@ -38,6 +47,16 @@ class Leases:
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_id
+
+    def rows(self) -> list[Reserved]:
+        """All of them, the one that ends first before the others. O(n log n)."""
+        now = self._loop.time()
+        ends = sorted(end for end in self._ends if self._is_current(end))
+        return [
+            Reserved(name, lease.queue, lease.entry, max(0.0, at - now))
+            for at, _, name in ends
+            if (lease := self._by_id.get(name)) is not None
+        ]
 
     def add(
         self, name: str, queue: Queue, entry: Entry, seconds: float, on_end: Callable[[Lease], None]

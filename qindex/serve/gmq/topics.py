@@ -81,6 +81,14 @@ class Topics:
         self._shop.vhost.catalog.apply({_TOPIC + topic.name: entry})
         self.topics[topic.name] = topic
 
+    def queue_names(self) -> list[str]:
+        """Of all topics and keys, with those of dead letters."""
+        names = []
+        for topic in self.topics.values():
+            for key in topic.keys:
+                names += [topic.queue_name(key), topic.dead_name(key)]
+        return names
+
     def queue_of(self, topic: str, key: str) -> Queue | None:
         """The queue of a bind key, if it was declared and is still there."""
         found = self.topics.get(topic)

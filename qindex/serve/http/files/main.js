@@ -4,7 +4,7 @@
 import { Refused, logIn, logOut, session, whenOut } from "./api.js";
 import { button, h, replace, say } from "./dom.js";
 import { plain } from "./words.js";
-import { VIEWS, viewOf } from "./views.js";
+import { viewOf, viewsFor } from "./views.js";
 
 const SECONDS = 2;
 const main = document.getElementById("main");
@@ -30,7 +30,7 @@ function drawHead() {
     return;
   }
   const here = address().parts[0] || "overview";
-  const links = VIEWS.filter((view) => view.kinds.includes(who.kind)).map((view) =>
+  const links = viewsFor(who).map((view) =>
     h("a", { href: `#/${view.path}`, "data-key": `view ${view.path}`, "aria-current": view.path === here || view.also === here ? "page" : undefined }, view.text));
   const live = button(isLive ? "Live" : "Paused", () => {
     isLive = !isLive;
@@ -84,9 +84,9 @@ async function draw() {
   const found = address();
   const mine = ++turn;
   drawHead();
-  const view = viewOf(found.parts, who.kind);
+  const view = viewOf(found.parts, who);
   document.title = `${view.title(found.parts)} · qindex`;
-  shown = view.make({ who, ...found, go, redraw: draw });
+  shown = view.make({ who, ...found, go });
   replace(main, shown.element);
   window.scrollTo(0, 0);
   await refresh(mine);

@@ -30,8 +30,8 @@ export function overview({ who }) {
     replace(figures,
       tile("ready", totals.messages_ready, "#/queues?sort=ready&reverse=true"),
       tile("unacked", totals.messages_unacknowledged, "#/queues?sort=unacked&reverse=true"),
-      tile("delayed", delayed, who.kind === "broker" ? "#/delayed" : "#/queues?sort=delayed&reverse=true"),
-      found.dead === undefined ? null : tile("dead letters", found.dead, "#/dead"),
+      tile("delayed", delayed, "#/delayed"),
+      found.dead === undefined ? null : tile("dead letters", found.dead, "#/queues?sort=dead&reverse=true"),
       tile("queues", objects.queues, "#/queues"),
       objects.connections === undefined ? null : tile("connections", objects.connections, "#/clients"),
       objects.consumers === undefined ? null : tile("consumers", objects.consumers, "#/clients/consumers"));

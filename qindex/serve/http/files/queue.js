@@ -13,7 +13,7 @@ export function queue(view) {
   return view.parts[3] ? message(view) : whole(view);
 }
 
-function whole({ who, parts, query, go, redraw }) {
+function whole({ who, parts, query, go }) {
   const [, vhost, queueName] = parts;
   const path = `queues/${name(vhost)}/${name(queueName)}`;
   const here = `queue/${name(vhost)}/${name(queueName)}`;
@@ -139,7 +139,7 @@ function shortId(number) {
   return lane ? `${lane}:${big & ((1n << 52n) - 1n)}` : number;
 }
 
-function message({ who, parts, go, redraw }) {
+function message({ who, parts, go }) {
   const [, vhost, queueName, number] = parts;
   const path = `queues/${name(vhost)}/${name(queueName)}`;
   const back = `queue/${name(vhost)}/${name(queueName)}`;

@@ -20,6 +20,11 @@ export function short(number) {
   return "";
 }
 
+/** A number of things. */
+export function several(number, one, more = `${one}s`) {
+  return `${count(number)} ${number === 1 ? one : more}`;
+}
+
 export function rate(number) {
   if (!number) return "0/s";
   return `${number < 10 ? Number(number.toFixed(1)) : short(number)}/s`;

@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from aiohttp import web
 
 import qindex
+from qindex.serve.gmq.door import Door
 from qindex.serve.http import shapes
 from qindex.serve.http.api import handler
 from qindex.serve.http.asked import SEES_ALL, Asked
-from qindex.serve.http.own import acts, description, messages, queues
+from qindex.serve.http.own import (
+    acts,
+    clients,
+    dead,
+    delayed,
+    description,
+    disk,
+    health,
+    jobs,
+    messages,
+    queues,
+)
 from qindex.serve.http.own.messages import Looks
 from qindex.serve.http.own.series import Series
 
@@ -38,6 +50,7 @@ def about(server: Server, user: str) -> dict[str, Any]:
         "node": shapes.node_name(server),
         "tags": tags,
         "sees_all": bool(SEES_ALL & set(tags)),
+        "gmq": any(isinstance(door, Door) for door in server.doors),
     }
 
 
@@ -108,4 +121,47 @@ def _paths(series: Series, looks: Looks) -> list[Path]:
             "Delete, delay or move messages: {numbers | state, seconds, to}.",
         ),
         Path("POST", f"{of_queue}/{{verb:pause|resume}}", acts.hold, "Pause a queue, or go on."),
+        Path("GET", "/dead", lambda asked: dead.dead(asked, looks), "Dead letters by reason."),
+        Path(
+            "POST",
+            "/dead/{vhost}/return",
+            lambda asked: dead.send_back(asked, looks),
+            "Move dead letters to where they died: {queue, origin, reason}.",
+        ),
+        Path(
+            "GET",
+            "/delayed",
+            lambda asked: delayed.delayed(asked, looks),
+            "What is delayed, by the span until it is due.",
+        ),
+        Path(
+            "GET",
+            "/connections",
+            clients.connections,
+            "Connections.",
+            "page size sort reverse name",
+        ),
+        Path(
+            "GET",
+            "/channels",
+            lambda asked: clients.channels(asked, series.ages),
+            "Channels, with the age of what they have not acked.",
+            "page size sort reverse name",
+        ),
+        Path(
+            "GET",
+            "/consumers",
+            lambda asked: clients.consumers(asked, series.ages),
+            "Consumers, with what they have not acked.",
+            "page size sort reverse name",
+        ),
+        Path("GET", "/gmq", lambda asked: jobs.gmq(asked, looks), "gmq's buckets and topics."),
+        Path("GET", "/gmq/jobs/{id}", lambda asked: jobs.job(asked, looks), "One job of gmq's."),
+        Path("GET", "/disk", lambda asked: disk.disk(asked, looks), "Files, and what keeps them."),
+        Path(
+            "GET",
+            "/health",
+            lambda asked: health.health(asked, series),
+            "Findings, the last start, how long syncs take.",
+        ),
     ]

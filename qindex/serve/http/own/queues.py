@@ -6,7 +6,7 @@ Sorting looks at one figure of each queue; only the rows of a page are made.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from qindex.broker.errors import AccessRefused, NotAllowed
 from qindex.broker.queues import Queue
@@ -17,6 +17,13 @@ from qindex.serve.http.own.series import Series
 
 PAGE_MAX: Final = 500
 Row = tuple[VHost, Queue]
+
+
+class Question(Protocol):
+    """Where page_of() finds what is asked for."""
+
+    def query(self, name: str, default: str = "") -> str: ...
+
 
 _KEYS: Final[dict[str, Callable[[Queue], Any]]] = {
     "name": lambda queue: queue.name,
@@ -29,7 +36,7 @@ _KEYS: Final[dict[str, Callable[[Queue], Any]]] = {
 _RATES: Final = {"published_rate": 0, "delivered_rate": 1, "acked_rate": 2}
 
 
-def page_of(asked: Asked, found: list[Any], make: Callable[[Any], Any], total: int) -> Any:
+def page_of(asked: Question, found: list[Any], make: Callable[[Any], Any], total: int) -> Any:
     """The page of these rows that is asked for."""
     size = min(max(int(asked.query("size", "50")), 1), PAGE_MAX)
     pages = max(1, -(-len(found) // size))

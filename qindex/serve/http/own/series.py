@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from qindex.broker.queues import Queue
 from qindex.broker.vhost import VHost
+from qindex.serve.http.own.ages import Ages
 
 if TYPE_CHECKING:
     from qindex.serve.server import Server
@@ -50,14 +51,21 @@ class Series:
         self._taken = time.monotonic()
         self._seconds = 0.0  # between the last two
         self._timer: asyncio.TimerHandle | None = None
+        self.late_seconds = 0.0  # of the last sample: the event loop had other work
+        self.sample_seconds = 0.0  # that it took
+        self.ages = Ages()
 
     def begin(self) -> None:
         begun = time.monotonic()
+        if self._timer is not None:
+            self.late_seconds = max(0.0, self._server.loop.time() - self._timer.when())
         self._seconds, self._taken = begun - self._taken, begun
         self._before, self._now = self._now, {}
         found = {vhost.name: self._look_at(vhost) for vhost in self._server.node.open_vhosts}
         self._samples.append(Sample(round(time.time(), 3), found))
-        pause = max(SECONDS, (time.monotonic() - begun) * PAUSE_PER_SAMPLE)
+        self.ages.note(self._server)
+        self.sample_seconds = time.monotonic() - begun
+        pause = max(SECONDS, self.sample_seconds * PAUSE_PER_SAMPLE)
         self._timer = self._server.loop.call_later(pause, self.begin)
 
     def _look_at(self, vhost: VHost) -> Figures:

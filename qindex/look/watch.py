@@ -161,7 +161,7 @@ class Watch:
     ) -> list[Made]:
         """What `make` makes of each message from a ReqId on: bodies are not kept. QueueGone."""
         with open_to_look(self._path) as store:
-            found = StoreSource(store, _Silent()).messages(name, Choice(first=first))
+            found = StoreSource(store, Silent()).messages(name, Choice(first=first))
             return [make(message) for message in islice(found, limit)]
 
     def _look_at(self, store: qindex.Store, tree: Tree, name: str) -> QueueLook:
@@ -187,7 +187,7 @@ class Watch:
         return look
 
 
-class _Silent(Screen):
+class Silent(Screen):
     """What is damaged is counted, and told by a check: the screen has no room for it."""
 
     def error(self, text: str) -> None:
@@ -326,7 +326,7 @@ def _tell_age(
         born_us = min(born_us, _written_us(segment))
     del track.births[: max(0, place - 1)]  # the queue will not need them again
     if has_headers:
-        source = StoreSource(store, _Silent())
+        source = StoreSource(store, Silent())
         for message in source.messages(look.name, Choice(first=req_id, last=req_id)):
             published_us = _published_us(message)
             if published_us is not None:

@@ -8,11 +8,11 @@ from typing import Any, Final
 import qindex
 from qindex._core import ffi, lib
 from qindex.brokers.tree import Findings, Tree
-from qindex.cli.du.command import FileUse, Holder, QueueUse, Seen, Usage
 from qindex.errors import raise_error
 from qindex.look.screen import Screen
 from qindex.look.sources import StoreSource
 from qindex.look.text import count, printable, size
+from qindex.look.usage import FileUse, Holder, QueueUse, Seen, Usage
 from qindex.native.folders import PAST, segment_number
 from qindex.native.messages import (
     FRAME_BYTES,

@@ -1,0 +1,46 @@
+// Is it well: findings, the last start, how long syncs take.
+
+import { get } from "./api.js";
+import { facts, h, replace, table } from "./dom.js";
+import { bytes, count, plain, seconds } from "./words.js";
+
+export function health() {
+  const place = h("div", {});
+  const element = h("div", {}, h("h1", {}, "Health"), place);
+
+  async function refresh() {
+    const found = await get("health");
+    const damage = found.stores.reduce((sum, store) => sum + store.findings.filter((each) => each.severity !== "note").length, 0);
+    const failed = found.stores.filter((store) => store.failed);
+    const isWell = !damage && !failed.length;
+    replace(place,
+      h("p", { class: isWell ? "verdict good" : "verdict bad" },
+        isWell ? "Nothing is damaged, and no sync has failed." : [
+          damage ? `${count(damage)} ${damage === 1 ? "place is" : "places are"} damaged. ` : "",
+          failed.length ? `A sync has failed in ${failed.map((store) => plain(store.name)).join(", ")}: restart the server, and look at the disk.` : ""]),
+      facts([
+        found.memory_bytes === undefined ? null : ["memory", bytes(found.memory_bytes)],
+        found.descriptors === undefined ? null : ["open descriptors", count(found.descriptors)],
+        found.free_bytes === undefined ? null : ["free on the disk", found.disk_size_bytes ? `${bytes(found.free_bytes)} of ${bytes(found.disk_size_bytes)}` : bytes(found.free_bytes)],
+        found.pid === undefined ? null : ["process", String(found.pid)],
+        found.late_seconds === undefined ? null : ["event loop late by", seconds(found.late_seconds)],
+        found.dead_dropped === undefined ? null : ["dead letters dropped", count(found.dead_dropped)],
+      ]),
+      found.stores.map((store) => h("section", {},
+        h("h2", {}, plain(store.name)),
+        facts([
+          ["sessions so far", count(store.session)],
+          ["last end before this start", store.was_clean ? "clean" : h("span", { class: "warn" }, "without a close; recovered")],
+          store.syncs === undefined ? null : ["syncs", count(store.syncs)],
+          store.sync_seconds ? ["a sync takes", `${seconds(store.sync_seconds.median)} (median), ${seconds(store.sync_seconds.p90)} (90 %), ${seconds(store.sync_seconds.p99)} (99 %), ${seconds(store.sync_seconds.max)} at most`] : null,
+          store.failed ? ["failed", h("span", { class: "bad" }, plain(store.failed))] : null,
+        ]),
+        store.findings.length ? table([{ text: "severity" }, { text: "where", kind: "name" }, { text: "what", kind: "long" }, { text: "lost", right: true }],
+          store.findings.map((each) => [h("span", { class: each.severity === "note" ? "soft" : "bad" }, plain(each.severity)), plain(each.place), plain(each.text), each.lost ? count(each.lost) : "–"]),
+          { caption: `Findings of ${plain(store.name)}` }) : h("p", { class: "soft" }, "No findings."),
+        store.finding_count > store.findings.length ? h("p", { class: "soft" }, `The first of ${count(store.finding_count)}.`) : null)),
+      found.arriving && found.arriving.length ? h("section", {}, h("h2", {}, "Queues that are still coming"), table([{ text: "queue", kind: "name" }, { text: "why not" }],
+        found.arriving.map((each) => [plain(each.queue), plain(each.why || "being copied")]), { caption: "Queues that are still coming" })) : null);
+  }
+  return { element, refresh };
+}
