@@ -1,15 +1,16 @@
-"""Fuzz what opens foreign bytes: the store, and the readers of dead nodes, in C and in Python.
+"""Fuzz what opens foreign bytes: the store, the readers of dead nodes, AMQP's frames in C.
 
-    python tools/fuzz.py                      60 seconds: half store, the rest the readers
-    python tools/fuzz.py --minutes 30         longer; --target store, foreign, formats: only that
+    python tools/fuzz.py                      60 seconds: half store, the rest the others
+    python tools/fuzz.py --minutes 30         longer; --target NAME: store, foreign, formats, amqp
     python tools/fuzz.py --canary             breaks length checks in copies: each must be found
     python tools/fuzz.py --replay FILE ...    inputs of the store once more, and what they cost
 
 Inputs that were found interesting are kept in --work (build/fuzz) for the next run; the few
 in tests/fuzz/corpus are the seeds. An input that fails is written there too; add it to the corpus
-with its repair: the tests replay the corpus. What is in C (store, foreign) is built with ASan and
-UBSan, and needs clang with libFuzzer (Debian: clang, libclang-rt-VERSION-dev); the readers in
-Python (formats) use atheris if it is installed, else plain dice.
+with its repair: the tests replay the corpus. What is in C (store, foreign, amqp) is built with
+ASan and UBSan, and needs clang with libFuzzer (Debian: clang, libclang-rt-VERSION-dev); amqp also
+needs this Python as a shared library. The readers in Python (formats) use atheris if it is
+installed, else plain dice.
 
 Exit code 0: nothing found (a target that cannot run here says so); 1: something was found.
 """
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from sysconfig import get_config_var, get_path
 
 import layers
 
@@ -33,11 +35,12 @@ FLAGS = ["-std=c11", "-g", "-UNDEBUG", "-pthread", "-Dqi_disk_posix=qi_disk_memo
 SANITIZED = ["-O1", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined"]
 # The sanitizers make everything several times slower; the true limit is held to by the replay.
 SANITIZED += ["-DLIMIT_SECONDS=4.0"]
-SHARES = {"store": 1 / 2, "foreign": 1 / 6, "formats": 1 / 3}  # of the time
+SHARES = {"store": 1 / 2, "foreign": 1 / 6, "formats": 1 / 6, "amqp": 1 / 6}  # of the time
 INPUT_BYTES_MAX = 64 * 1024
 CANARIES = {  # target: the file, what is broken in it, and how
     "store": ("base/frame.c", "length > size - offset - QI_FRAME_HEADER", "length > size"),
     "foreign": ("foreign/cursor.h", "left(at) < told", "at->size < told"),
+    "amqp": ("amqp/stored.c", "if (size > (size_t)", "if (size > 64 + (size_t)"),
 }
 
 
@@ -52,6 +55,17 @@ def compile_foreign(target: Path, compiler: list[str], engine: Path) -> str:
     """The readers of foreign formats that are in C, and their harness; as compile_store()."""
     sources = [*sorted(engine.glob("foreign/*.c")), FUZZ / "fuzz_foreign.c"]
     return _compile([*compiler, "-std=c11", "-g", "-UNDEBUG", f"-I{engine}"], sources, target)
+
+
+def compile_amqp(target: Path, compiler: list[str], engine: Path) -> str:
+    """What reads AMQP in C, and its harness, with this Python around them; as compile_store()."""
+    library = Path(get_config_var("LIBDIR") or "", get_config_var("LDLIBRARY") or "")
+    if library.suffix != ".so" or not library.exists():
+        return "this Python is no shared library"
+    sources = [*sorted(engine.glob("amqp/*.c")), FUZZ / "fuzz_amqp.c", library]
+    options = ["-std=c11", "-g", "-UNDEBUG", f"-I{engine}", f"-I{get_path('include')}"]
+    options.append(f'-DPYTHON_HOME="{sys.base_prefix}"')
+    return _compile([*compiler, *options, f"-Wl,-rpath,{library.parent}"], sources, target)
 
 
 def _compile(compiler: list[str], sources: list[Path], target: Path) -> str:
@@ -83,6 +97,12 @@ def fuzz_foreign(
     return told or search("foreign", "formats", seconds, work, expected, seed)
 
 
+def fuzz_amqp(seconds: float, work: Path, engine: Path, expected: str = "", seed: int = 0) -> bool:
+    """The same for frames and messages of AMQP."""
+    problem = compile_amqp(work / "fuzz_amqp", ["clang", *SANITIZED], engine)
+    return problem_told("amqp", problem) or search("amqp", "amqp", seconds, work, expected, seed)
+
+
 def problem_told(target: str, problem: str) -> bool:
     if problem:
         print(f"fuzz: {target}: NOT RUN: {problem.splitlines()[-1]}", flush=True)
@@ -98,6 +118,7 @@ def search(
     command = [str(work / f"fuzz_{target}"), f"-max_total_time={seconds:.0f}"]
     command += [f"-max_len={INPUT_BYTES_MAX}", f"-artifact_prefix={work}/", "-verbosity=0"]
     command += ["-timeout=20", "-rss_limit_mb=3000", f"-seed={seed}"]  # 0: another one each time
+    command += ["-detect_leaks=0"] if target == "amqp" else []  # Python's own, at its end
     command += ["-print_final_stats=1", str(corpus), str(FUZZ / "corpus" / seeds)]
     begin = time.monotonic()
     done = subprocess.run(command, cwd=work, capture_output=True, text=True)
@@ -149,7 +170,7 @@ def canary(target: str) -> bool:
             raise SystemExit(f"fuzz: the canary's line is not in {name} any more: choose another")
         (engine / name).write_text(text.replace(sound, broken), encoding="utf-8")
         print(f"fuzz: the canary: {name} is broken; the next line should say FAILED")
-        fuzz = {"store": fuzz_store, "foreign": fuzz_foreign}[target]
+        fuzz = {"store": fuzz_store, "foreign": fuzz_foreign, "amqp": fuzz_amqp}[target]
         found = not fuzz(60, Path(folder), engine, "heap-buffer-overflow")
     print(f"fuzz: the canary was {'found' if found else 'NOT found'}")
     return found
@@ -191,6 +212,8 @@ def main() -> int:
         passed &= fuzz_foreign(seconds * share["foreign"], work, ROOT / "c_ext", seed=options.seed)
     if "formats" in share:
         passed &= fuzz_formats(seconds * share["formats"], work, options.seed)
+    if "amqp" in share:
+        passed &= fuzz_amqp(seconds * share["amqp"], work, ROOT / "c_ext", seed=options.seed)
     return 0 if passed else 1
 
 

@@ -48,3 +48,16 @@ def test_the_readers_in_c_read_the_corpus_without_a_sanitizers_word(tmp_path):
     environment = {**os.environ, "LD_PRELOAD": ""}
     done = subprocess.run([program, *files], capture_output=True, text=True, env=environment)
     assert (done.stdout, done.stderr) == (f"foreign: {len(files)} inputs\n", "")
+
+
+@pytest.mark.slow
+def test_amqp_in_c_reads_its_corpus_without_a_sanitizers_word(tmp_path):
+    files = sorted((CORPUS / "amqp").iterdir())
+    program, engine = tmp_path / "amqp", ROOT / "c_ext"
+    sanitizers = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    problem = fuzz.compile_amqp(program, ["cc", "-DSTANDALONE", *sanitizers], engine)
+    if problem:
+        pytest.skip(problem)
+    environment = {**os.environ, "LD_PRELOAD": "", "ASAN_OPTIONS": "detect_leaks=0"}
+    done = subprocess.run([program, *files], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == (f"amqp: {len(files)} inputs\n", "")
