@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from qindex.broker.message import Message
 
 TYPES: Final = ("direct", "fanout", "topic", "headers")
+DELAYED: Final = "x-delayed-message"  # of one of TYPES, which its argument x-delayed-type names
 QUEUE: Final = "queue"
 EXCHANGE: Final = "exchange"
 _NO_PROPERTIES: Final = b"\0\0"
@@ -51,6 +52,11 @@ class Exchange:
         self.internal = internal
         self.arguments = arguments
         self.bindings: dict[Binding, dict[str, Any]] = {}  # with their arguments, in order
+
+    @property
+    def delays(self) -> bool:
+        """True if messages with a header x-delay are delayed before they are ready."""
+        return self.kind == DELAYED
 
     @property
     def alternate(self) -> str | None:
@@ -232,8 +238,9 @@ _CLASSES: Final[dict[str, type[Exchange]]] = {
 
 
 def make_exchange(name: str, kind: str, **options: Any) -> Exchange:
-    """An exchange of one of TYPES, without bindings."""
-    return _CLASSES[kind](name, kind, **options)
+    """An exchange of one of TYPES, or DELAYED, without bindings."""
+    routes_as = options["arguments"]["x-delayed-type"] if kind == DELAYED else kind
+    return _CLASSES[routes_as](name, kind, **options)
 
 
 class Router:
@@ -253,6 +260,8 @@ class Router:
 
     def route(self, exchange: Exchange, key: str) -> tuple[str, ...] | None:
         """The queues of all messages with this key; None if their headers have a say."""
+        if exchange.delays:
+            return None
         kept = self._kept.get((exchange.name, key))
         if kept is not None:
             return kept
@@ -281,7 +290,7 @@ class Router:
         open_ = [start]
         while open_:
             exchange = open_.pop(0)
-            cacheable = cacheable and exchange.kind != "headers"
+            cacheable = cacheable and not isinstance(exchange, Headers)
             found = [
                 d for key in message.routing_keys for d in self._matches(exchange, key, message)
             ]

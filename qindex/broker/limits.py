@@ -212,3 +212,20 @@ def in_queue(message: Message, limits: Limits, now: int) -> Message:
     copy = message.copy(expires_us=expires_us)
     copy.priority = priority
     return copy
+
+
+def delayed(message: Message, now: int) -> tuple[int, Message]:
+    """When a message is ready that went to an exchange which delays, and what it is then.
+
+    0: at once; it has no header x-delay above 0. The header is turned into its negative, as
+    RabbitMQ's plugin does it, so that no other such exchange delays it again.
+    """
+    ms = message.headers.get("x-delay")
+    if not isinstance(ms, int) or isinstance(ms, bool) or ms <= 0:
+        return 0, message
+    if ms > _MS_MAX:
+        raise Precondition(f"invalid header 'x-delay': {{value_too_large,{ms}}}")
+    later = message.copy(expires_us=0)
+    later.properties = message.with_headers({**message.headers, "x-delay": -ms})
+    later._decoded = None
+    return now + ms * 1000, later

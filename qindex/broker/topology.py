@@ -8,14 +8,23 @@ from typing import Any
 from qindex.broker import definitions
 from qindex.broker.arriving import Arrival, NotIn
 from qindex.broker.catalog import Catalog
-from qindex.broker.errors import AccessRefused, Locked, NotFound, Precondition, Unknown
+from qindex.broker.errors import (
+    AccessRefused,
+    Locked,
+    NotFound,
+    NotThere,
+    Precondition,
+    Unknown,
+)
 from qindex.broker.exchanges import (
+    DELAYED,
     EXCHANGE,
     QUEUE,
     TYPES,
     Binding,
     Destination,
     Exchange,
+    Headers,
     Router,
     make_exchange,
 )
@@ -105,8 +114,13 @@ class Topology:
         arguments: dict[str, Any],
     ) -> None:
         """Make an exchange, or check that the one that is there is the same."""
-        if kind not in TYPES:
+        if kind not in TYPES and kind != DELAYED:
             raise Unknown(f"unknown exchange type '{kind}'")
+        routes_as = arguments.get("x-delayed-type") if kind == DELAYED else kind
+        if not isinstance(routes_as, str) or routes_as not in TYPES:
+            raise Precondition(
+                "Invalid argument, 'x-delayed-type' must be an existing exchange type"
+            )
         self.check_not_default(name)
         what = self.describe("exchange", name)
         found = self.exchanges.get(name)
@@ -119,7 +133,8 @@ class Topology:
             ):
                 if received != current:
                     raise inequivalent_flag(flag, what, received, current)
-            check_same_arguments(arguments, found.arguments, what, ["alternate-exchange"])
+            names = ["alternate-exchange", *(["x-delayed-type"] if kind == DELAYED else [])]
+            check_same_arguments(arguments, found.arguments, what, names)
             return
         self._check_name("exchange", name)
         alternate = arguments.get("alternate-exchange", "")
@@ -167,7 +182,10 @@ class Topology:
         """Bind a queue or an exchange to an exchange. The same binding again is no error."""
         exchange = self._bindable(source, kind, name, user)
         binding = Binding(source, Destination(kind, name), key, definitions.canonical(arguments))
-        if exchange.kind == "headers":
+        if kind == EXCHANGE and self.exchanges[name].delays:
+            what = self.describe("exchange", name)
+            raise NotThere(f"{what} of type {DELAYED} as the destination of a binding")
+        if isinstance(exchange, Headers):
             _check_match(arguments)
         if binding in exchange.bindings:
             return

@@ -25,6 +25,7 @@ from qindex.broker.exchanges import QUEUE, Destination, Exchange
 from qindex.broker.limits import (
     QUEUE_ARGUMENTS,
     check_same_arguments,
+    delayed,
     in_queue,
     inequivalent_flag,
     limits_of,
@@ -271,19 +272,23 @@ class VHost(Topology):
         if self.arriving:
             for name in names:
                 self.check_arrived(name)
-        return self._put(message, names, outcome or Outcome())
+        return self._put(message, names, outcome or Outcome(), exchange)
 
     def route(self, exchange: Exchange, key: str) -> tuple[str, ...] | None:
         """The names of the queues that messages with this key go to; None: headers have a say."""
         return self._router.route(exchange, key)
 
-    def _put(self, message: Message, names: Iterable[str], outcome: Outcome) -> Outcome:
+    def _put(
+        self, message: Message, names: Iterable[str], outcome: Outcome, exchange: Exchange
+    ) -> Outcome:
         now = now_us()
+        due_us, message = delayed(message, now) if exchange.delays else (0, message)
         for name in names:
             queue = self.queues.get(name)
             if queue is None or name in outcome.queues:
                 continue
-            if queue.publish(in_queue(message, queue.limits, now), now) is None:
+            own = in_queue(message, queue.limits, due_us or now)
+            if queue.publish(own, now, due_us) is None:
                 outcome.refused = True
             elif message.persistent and queue.backlog.is_durable:
                 outcome.durable = True
@@ -369,7 +374,7 @@ class VHost(Topology):
             if circle:
                 log.warning("a dead letter of %r went in a circle: dropped", queue.name)
                 names = [name for name in names if name not in circle]
-        outcome = self._put(dead, names, Outcome())
+        outcome = self._put(dead, names, Outcome(), exchange)
         if not outcome.queues or outcome.refused:
             self.dead_dropped += 1
         return outcome.durable

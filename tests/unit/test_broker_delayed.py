@@ -1,0 +1,104 @@
+"""Exchanges of the type x-delayed-message: messages wait in their queues until they are due."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from broker_rooms import declare, drain, publish, turns, vhost
+
+import qindex
+from qindex.broker.definitions import restore
+from qindex.broker.errors import NotThere, Precondition
+from qindex.broker.vhost import VHost
+
+
+def declare_delayed(vhost, name="later", kind="direct", **arguments):
+    if kind is not None:
+        arguments["x-delayed-type"] = kind
+    options = {"durable": True, "auto_delete": False, "internal": False}
+    vhost.declare_exchange(name, "x-delayed-message", arguments=arguments, **options)
+
+
+def test_a_message_waits_as_long_as_its_header_says(vhost, turns):
+    queue = declare(vhost)
+    declare_delayed(vhost)
+    vhost.bind("later", "queue", "q", "k", {}, None)
+    (outcome,) = publish(vhost, b"late", key="k", exchange="later", headers={"x-delay": 60})
+    assert (outcome.queues, outcome.refused) == (["q"], False)
+    for headers in (None, {"x-delay": 0}, {"x-delay": -5}, {"x-delay": "60"}, {"x-delay": True}):
+        publish(vhost, b"now", key="k", exchange="later", headers=headers)
+    publish(vhost, b"nowhere", key="other", exchange="later", headers={"x-delay": 60})
+    turns.run()
+    assert (len(queue), queue.backlog.delayed()) == (5, 1)
+    assert drain(queue) == [b"now"] * 5
+    time.sleep(0.07)
+    turns.fire()
+    found = queue.get()
+    assert (found.message.body, found.message.headers) == (b"late", {"x-delay": -60})
+
+
+def test_the_time_to_live_begins_when_it_is_due(vhost, turns):
+    queue = declare(vhost, message_ttl=50)
+    declare_delayed(vhost, kind="fanout")
+    vhost.bind("later", "queue", "q", "", {}, None)
+    publish(vhost, b"late", exchange="later", headers={"x-delay": 80})
+    time.sleep(0.09)
+    turns.fire()
+    assert drain(queue) == [b"late"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "arguments", "reached"),
+    [("topic", "a.*", {}, True), ("topic", "b.*", {}, False), ("headers", "", {"h": 1}, True)],
+)
+def test_it_routes_as_its_argument_says(vhost, kind, key, arguments, reached):
+    queue = declare(vhost)
+    declare_delayed(vhost, kind=kind)
+    vhost.bind("later", "queue", "q", key, arguments, None)
+    publish(vhost, b"x", key="a.b", exchange="later", headers={"x-delay": 10_000, "h": 1})
+    assert queue.backlog.delayed() == reached
+    assert vhost.route(vhost.exchange("later"), "a.b") is None
+
+
+@pytest.mark.parametrize("kind", [None, 5, "x-delayed-message", "nothing"])
+def test_without_a_type_it_is_refused(vhost, kind):
+    with pytest.raises(Precondition, match="x-delayed-type"):
+        declare_delayed(vhost, kind=kind)
+    assert "later" not in vhost.exchanges
+
+
+def test_another_type_is_not_the_same_exchange_and_no_binding_leads_there(vhost):
+    declare_delayed(vhost)
+    declare_delayed(vhost)
+    with pytest.raises(Precondition, match="inequivalent arg 'x-delayed-type'"):
+        declare_delayed(vhost, kind="topic")
+    with pytest.raises(NotThere, match="destination"):
+        vhost.bind("amq.direct", "exchange", "later", "k", {}, None)
+
+
+def test_a_delay_of_centuries_is_refused_and_nothing_is_published(vhost):
+    queue = declare(vhost)
+    declare_delayed(vhost)
+    vhost.bind("later", "queue", "q", "k", {}, None)
+    with pytest.raises(Precondition, match="x-delay"):
+        publish(vhost, b"x", key="k", exchange="later", headers={"x-delay": 2**50})
+    assert (len(queue), queue.backlog.delayed()) == (0, 0)
+
+
+def test_exchange_and_message_are_there_after_a_restart(tmp_path, turns):
+    with qindex.open(tmp_path / "s", format=2, expire=False) as store:
+        vhost = VHost("/", turns, store)
+        declare(vhost)
+        declare_delayed(vhost)
+        vhost.bind("later", "queue", "q", "k", {}, None)
+        publish(vhost, b"x", key="k", exchange="later", headers={"x-delay": 50})
+        vhost.close()
+    with qindex.open(tmp_path / "s", format=2, expire=False) as store:
+        vhost = VHost("/", turns, store)
+        restore(vhost, vhost.catalog)
+        assert vhost.exchange("later").delays
+        time.sleep(0.06)
+        turns.fire()
+        assert drain(vhost.queues["q"]) == [b"x"]
+        vhost.close()
