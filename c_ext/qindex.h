@@ -96,6 +96,7 @@ enum {
     QI_STORED = 8,  /* the body is in the message store */
     QI_DELIVERED = 16,
     QI_DELAYED = 32,       /* its time has not come */
+    QI_DIED = 1024,        /* it is a dead letter, or was one: qi_deaths_of */
     QI_PRIORITY_SHIFT = 8, /* what a publish is given has the priority, 0 to 255, in these bits */
     QI_NO_BODY = 64,       /* in columns only */
     QI_DEAD_LETTER = 128,  /* in columns only: `dead` says it elsewhere */
@@ -334,6 +335,14 @@ typedef struct {
     uint64_t lease_us;       /* of a delivery, if neither its taker nor the message names one */
 } qi_rules;
 int qi_queue_set_rules(qi_queue *queue, const qi_rules *rules);
+/* The queue that dead letters move to, by name and directory; a name without bytes: they stay.
+ * Format 2. */
+int qi_queue_set_dead_letters(qi_queue *queue, const char *name, size_t name_size,
+                              const char *directory);
+/* How the message became a dead letter, here and in queues before, the latest first: the size of it
+ * as side record DEATHS has it (FORMAT.rst, section 4), or an error. It is copied if there is
+ * room. */
+int64_t qi_deaths_of(qi_queue *queue, uint64_t req_id, void *bytes, size_t room);
 /* Delivered messages are settled without an ack: they are dropped, or dead letters if the queue
  * keeps those. */
 int64_t qi_reject_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,

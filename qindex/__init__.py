@@ -45,7 +45,7 @@ from qindex.errors import (
 )
 from qindex.figures import QueueStats, StoreStats
 from qindex.index import IndexEntry, QueueIndex
-from qindex.message import Finding, Message
+from qindex.message import Death, Finding, Message
 from qindex.opening import open
 from qindex.queue import Queue
 from qindex.rules import Settings
@@ -62,6 +62,7 @@ __all__ = [
     "Consumer",
     "Data",
     "DeadLetter",
+    "Death",
     "DeliveryEnded",
     "DiskError",
     "DiskFull",

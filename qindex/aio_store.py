@@ -137,7 +137,7 @@ class Store(AioFanOut):
         max_bytes: int | None = None,
         overflow: Overflow | None = None,
         max_deliveries: int | None = None,
-        dead_letters: bool | None = None,
+        dead_letters: bool | str | None = None,
         lease: Seconds | None = None,
     ) -> Queue:
         """The queue of this name, created on first use; rules as qindex.Store.queue()."""

@@ -27,6 +27,7 @@ class MessageDetails:
         headers: bytes = b"",
         priority: int = 0,
         dead: DeadReason | None = None,
+        deaths: bytes = b"",
     ) -> Self: ...
     @property
     def queue(self) -> str: ...
@@ -44,6 +45,8 @@ class MessageDetails:
     def priority(self) -> int: ...
     @property
     def dead(self) -> DeadReason | None: ...
+    @property
+    def deaths(self) -> bytes: ...
 
 class MessageFields:
     """The fields of a message that the core fills in."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from qindex._core import lib
 from qindex.arguments import parts_of
 from qindex.data import Data, change_values, read_value
-from qindex.errors import FormatError, ReadOnly, raise_error
+from qindex.errors import FormatError, QueueMissing, ReadOnly, raise_error
+from qindex.handle import directory_of
 from qindex.rules import Changes, Settings, from_stored
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ class Configured:
     name: str
     _store: Store
     _handle: Any
+    _has_dead_to = False
     _named: Settings  # by this process, in a store of format 1
 
     @property
@@ -67,13 +70,20 @@ class Configured:
         """The caller has the store's lock. A reader's changes hold for itself."""
         before = self.settings
         settings = before._changed(changes)
-        rules = settings._to_core()
+        if settings._dead_to != before._dead_to:
+            self._check_dead_to(settings._dead_to)
         if settings != before and not self._store.read_only:
             stored = {_SETTINGS: settings._to_stored()}
             change_values(self._store, self._handle, stored, confirm=True)
         if changes or self._store._expire:
-            self._set_rules(rules)
+            self._set_rules(settings)
         return settings
+
+    def _check_dead_to(self, name: str | None) -> None:
+        if name == self.name:
+            raise ValueError(f"dead letters cannot move from {name!r} to itself")
+        if name is not None and name not in self._store:
+            raise QueueMissing(f"there is no queue {name!r} in this store: dead letters stay")
 
     def _take_rules(self, changes: Changes) -> None:
         """What Store.queue() was given. The caller has the store's lock."""
@@ -81,12 +91,27 @@ class Configured:
             self._change_settings(changes)
         else:
             named = Settings()._changed(changes)
-            self._set_rules(named._to_core())
+            if named._dead_to is not None:
+                raise FormatError(
+                    "dead letters move to another queue only in a store of format 2, this one has "
+                    "format 1: dead_letters=True keeps them (or upgrade it: qindex upgrade)"
+                )
+            self._set_rules(named)
             self._named = named
 
-    def _set_rules(self, rules: Any) -> None:
-        """`rules` is the core's struct (qi_rules *)."""
-        code = lib.qi_queue_set_rules(self._handle, rules)
+    def _set_rules(self, settings: Settings) -> None:
+        code = lib.qi_queue_set_rules(self._handle, settings._to_core())
         if code < 0:
             raise_error(code)
         self._has_rules = True
+        to = settings._dead_to
+        if to is not None:
+            with suppress(QueueMissing):  # they stay, and a finding says so
+                self._store.queue(to, create=False)  # its limits hold for what moves there
+        if to is not None or self._has_dead_to:
+            name = (to or "").encode("utf-8", "surrogatepass")
+            folder = directory_of(to or "")
+            code = lib.qi_queue_set_dead_letters(self._handle, name, len(name), folder)
+            if code < 0:
+                raise_error(code)
+            self._has_dead_to = to is not None

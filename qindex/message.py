@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from qindex.calls import MessageDetails as Details
 from qindex.calls import MessageFields, decode_headers, new_message_type
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from qindex.arguments import Moment, Seconds
     from qindex.queue import Queue
 
-__all__ = ["DeadReason", "Details", "Finding", "Message", "State"]
+__all__ = ["DeadReason", "Death", "Details", "Finding", "Message", "State"]
 
 _T = TypeVar("_T")
 DeadReason: TypeAlias = Literal["expired", "rejected", "deliveries", "full"]
@@ -31,6 +31,18 @@ def _made_in_c(cls: type[_T]) -> type[_T]:
         if name not in ("__module__", "__slots__"):
             setattr(made, name, value)
     return made  # type: ignore[no-any-return]
+
+
+class Death(NamedTuple):
+    """How a message became a dead letter: all times in one queue for one reason."""
+
+    queue: str
+    why: DeadReason
+    times: int
+    first: float
+    """When it was so for the first time, in seconds since 1970."""
+    last: float
+    """And for the last time."""
 
 
 @_made_in_c
@@ -93,6 +105,17 @@ class Message(MessageFields):
         delivered `max_deliveries` times. "full": the queue was full.
         """
         return self._details.dead
+
+    @property
+    def deaths(self) -> list[Death]:
+        """How it became a dead letter: in which queues, why, how often and when; the latest first.
+
+        A move, also one to a queue of dead letters, takes the list along: at most 64 entries, the
+        latest. Stores of format 1 keep none of it.
+        """
+        from qindex.deaths import read_deaths
+
+        return read_deaths(self._details.deaths)
 
     @property
     def headers(self) -> dict[str, Any]:

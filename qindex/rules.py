@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from qindex._core import ffi
-from qindex.arguments import DELAY_MAX, Seconds, boolean, seconds, shown, to_lease_us, whole
+from qindex.arguments import DELAY_MAX, Seconds, seconds, shown, to_lease_us, whole
 from qindex.errors import NewerFormat, StoreCorrupt
 
 Overflow: TypeAlias = Literal["reject", "drop-head", "dead-letter"]  # in the order of QI_REJECT ...
 _OVERFLOWS: Final[tuple[Overflow, ...]] = get_args(Overflow)
 _COUNT_MAX: Final = 1 << 62
+_NAME_MAX: Final = 65535
 _DELIVERIES_MAX: Final = 65535
 _TIMES: Final = frozenset(("ttl", "lease"))  # settings that are seconds here, microseconds stored
 
@@ -26,7 +27,7 @@ def to_core(
     max_bytes: int | None,
     overflow: Overflow | None,
     max_deliveries: int | None,
-    dead_letters: bool | None,
+    dead_letters: bool | str | None,
     lease: Seconds | None,
 ) -> Any:
     """The core's struct (qi_rules *). ValueError and TypeError: a rule is wrong."""
@@ -45,7 +46,7 @@ def to_core(
     if max_deliveries is not None:
         rules.max_deliveries = whole("max_deliveries", max_deliveries, 1, _DELIVERIES_MAX)
     if dead_letters is not None:
-        rules.dead_letters = boolean("dead_letters", dead_letters)
+        rules.dead_letters = _keeps(dead_letters)
     rules.lease_us = to_lease_us(lease)
     if overflow is not None:
         if overflow not in _OVERFLOWS:
@@ -62,6 +63,19 @@ def to_core(
     return rules
 
 
+def _keeps(dead_letters: bool | str) -> bool:
+    if isinstance(dead_letters, str):
+        size = len(dead_letters.encode("utf-8", "surrogatepass"))
+        if not 0 < size <= _NAME_MAX:
+            raise ValueError(f"dead_letters is a name of 1 to {_NAME_MAX} bytes, not of {size}")
+        return True
+    if not isinstance(dead_letters, bool):
+        raise TypeError(
+            f"dead_letters must be a bool, or the name of a queue, not {shown(dead_letters)}"
+        )
+    return dead_letters
+
+
 class Changes(TypedDict, total=False):
     """What configure() takes: None takes a setting back."""
 
@@ -70,7 +84,7 @@ class Changes(TypedDict, total=False):
     max_bytes: int | None
     overflow: Overflow | None
     max_deliveries: int | None
-    dead_letters: bool | None
+    dead_letters: bool | str | None
     lease: Seconds | None
 
 
@@ -78,7 +92,8 @@ class Changes(TypedDict, total=False):
 class Settings:
     """What a queue does by itself; Store.queue() says what each means.
 
-    `ttl` and `lease` are in seconds. None: there is no such limit.
+    `ttl` and `lease` are in seconds. None: there is no such limit. `dead_letters` is a bool, or the
+    name of the queue that they move to.
     """
 
     ttl: float | None = None
@@ -86,7 +101,7 @@ class Settings:
     max_bytes: int | None = None
     overflow: Overflow = "reject"
     max_deliveries: int | None = None
-    dead_letters: bool = False
+    dead_letters: bool | str = False
     lease: float | None = None
 
     def _changed(self, changes: Changes) -> Settings:
@@ -102,8 +117,13 @@ class Settings:
             us = getattr(rules, f"{key}_us")
             values[key] = us / 1_000_000 if us else None
         values["overflow"] = values["overflow"] or "reject"
-        values["dead_letters"] = bool(values["dead_letters"])
+        values["dead_letters"] = values["dead_letters"] or False
         return Settings(**values)
+
+    @property
+    def _dead_to(self) -> str | None:
+        """The queue that dead letters move to."""
+        return self.dead_letters if isinstance(self.dead_letters, str) else None
 
     def _to_core(self) -> Any:
         return to_core(**asdict(self))

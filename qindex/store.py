@@ -106,7 +106,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Transactions):
         max_bytes: int | None = None,
         overflow: Overflow | None = None,
         max_deliveries: int | None = None,
-        dead_letters: bool | None = None,
+        dead_letters: bool | str | None = None,
         lease: Seconds | None = None,
     ) -> Queue:
         """The queue of this name; it is created on first use unless `create` is False.
@@ -129,11 +129,16 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Transactions):
           not delivered again.
         - `dead_letters`: True to keep, as dead letters, messages that expired, were rejected with
           nack(requeue=False) or delivered too often. Otherwise they are dropped. See
-          Queue.redrive().
+          Queue.redrive(). The name of another queue: they move there as soon as they can, with their
+          headers, delivery counts and `deaths`, and expire no more; they are never in both, nor in
+          none, after any crash. While that queue is missing or full they stay, as with True, and a
+          finding says so; so does one that would go round between queues for ever without having
+          been delivered. Format 2.
         - `lease`: seconds after which a delivered message is ready again if it is not settled. A
           lease that get() or the message names goes before it.
 
-        Raises QueueMissing if the queue is not there and may not be created, StoreCorrupt if it
+        Raises QueueMissing if the queue is not there and may not be created, or the one for its
+        dead letters is not there when it is named; StoreCorrupt if it
         cannot be read at all. (What is damaged but readable is served and reported in `findings`.)
 
         Cost: some syncs to create a queue, whatever the policy; later calls O(1).

@@ -222,8 +222,8 @@ class Transactions:
         The commit raises what its changes raise: DeliveryEnded, LeaseExpired or AlreadyAcked if a
         message that it acks or moves is not the caller's any more, QueueFull, StoreFull,
         QueueMissing, DiskFull. ValueError: more than 4 MiB of records, more than 256 queues, or a
-        message that is settled twice. FormatError: the store has format 1. Nothing was changed
-        then. (Of a full queue with overflow="drop-head" messages may have left for it; the error
+        message that is settled twice, or that would leave a full queue for what is published there.
+        FormatError: the store has format 1. Nothing was changed then. (Of a full queue with overflow="drop-head" messages may have left for it; the error
         says so.) OutcomeUnknown: all of it is there, and nobody knows whether it is durable.
 
         Cost: a record for each change in its queue, and all of them once more in the commit log.
@@ -248,10 +248,11 @@ class Transactions:
         - `headers`: in place of the messages' own.
 
         After any crash each message is in exactly one queue. Body, headers, priority, expiry, its
-        own lease and how often it was delivered go along; it stands behind the others of its
-        priority. A delay is over, and that it was a dead letter: one that had expired expires no
-        more. A body in a message file is not copied, unless it gets other headers. `confirm` and
-        errors as transaction(); also MessageDelivered if a ReqId is with a consumer.
+        own lease, how often it was delivered and its `deaths` go along; it stands behind the others
+        of its priority. A delay is over, and that it was a dead letter: one that had expired
+        expires no more, and one that was delivered as often as it may be where it goes is delivered
+        once more. A body in a message file is not copied, unless it gets other headers. `confirm`
+        and errors as transaction(); also MessageDelivered if a ReqId is with a consumer.
 
         Cost: two records for each message and the same in the commit log.
         """

@@ -93,7 +93,13 @@ enum qi_record_kind {
 #define QI_SIDE_ENTRY     10u /* slot 2, 1 as the count 2, kind 2, size 4; and the bytes */
 #define QI_SIDE_COUNT     1u
 /* Kinds of side records; QI_KIND_SKIPPED holds for them, too. */
-#define QI_SIDE_LEASE     1u /* microseconds 8: how long a consumer may keep the message */
+#define QI_SIDE_LEASE     1u      /* microseconds 8: how long a consumer may keep the message */
+#define QI_SIDE_DEATHS    0x8002u /* in queues that it has moved out of: entries, latest first */
+#define QI_SIDE_DIED      0x8010u /* plus why, where it is: how often 8, first 8, last 8 */
+#define QI_DIED_SIZE      24u
+#define QI_DIED_RECORD    (QI_SIDE_RECORD + QI_DIED_SIZE)
+/* An entry of DEATHS: size of the queue's name 2, name, why 1, and as DIED. */
+#define QI_DEATH_FIXED    27u
 #define QI_TIME_LANE      UINT64_C(1023)
 #define QI_TIME_RECORD    24u
 

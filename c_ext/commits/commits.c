@@ -161,6 +161,10 @@ uint64_t qi_commits_durable(const struct qi_commits *commits) {
     return commits->goes_on ? commits->before + commits->newest->journal.synced : commits->end;
 }
 
+bool qi_commits_in_doubt(const struct qi_commits *commits) {
+    return commits->newest && commits->newest->journal.in_doubt;
+}
+
 void qi_commits_sync_begin(struct qi_commits *commits, struct qi_commits_sync *sync,
                            uint64_t now_us) {
     struct qi_journal *journal = &commits->newest->journal;

@@ -204,6 +204,8 @@ uint8_t *qi_put_copy(uint8_t *at, const uint8_t *identity, uint64_t epoch, uint6
 /* How much of what was appended to all logs in this session is durable, to be compared with
  * commits->end. */
 uint64_t qi_commits_durable(const struct qi_commits *commits);
+/* A frame whose append failed may be in the log all the same. */
+bool qi_commits_in_doubt(const struct qi_commits *commits);
 
 /* A sync of the newest log: begin and end with the lock, run without it. */
 struct qi_commits_sync {

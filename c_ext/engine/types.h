@@ -59,6 +59,7 @@ struct qi_file_use {
 /* Side records, end to end; their layout is in sides.c. */
 struct qi_sides {
     uint32_t used, room;
+    uint32_t promised; /* bytes of room that somebody is about to use (qi_side_room) */
     uint8_t bytes[];
 };
 
@@ -263,6 +264,15 @@ struct qi_queue {
                   */
     uint32_t tag; /* part of each delivery's number: no other handle of this process has the same */
     uint32_t again; /* deliveries of messages whose count is full: counts tell them apart no more */
+    char *dead_to;  /* the queue that dead letters move to; NULL: they stay (dead_letters.c) */
+    uint32_t dead_to_size;
+    char dead_to_directory[33];
+    bool dying;       /* there may be some to move, from this ReqId on */
+    bool dead_moving; /* somebody is at it */
+    bool dead_told;   /* that some could not, since the last one that could */
+    uint64_t dead_from;
+    uint64_t dead_again_us; /* not before, by the steady clock: the last one could not */
+    uint64_t dead_pause_us; /* that was waited last */
     uint32_t dirty_count;
     uint32_t copies; /* that a fan-out is about to append */
     struct qi_heads heads;
@@ -348,6 +358,11 @@ struct qi_store {
     /* Set by the layer above: long work without the lock calls this between two files, so that the
      * group commit goes on (qi_commit_if_due). */
     void (*between_files)(struct qi_store *store);
+    /* Also of the layer above: the live queue of that directory that somebody has opened, or
+     * NULL. */
+    struct qi_queue *(*find_queue)(const struct qi_store *store, const char *directory);
+    bool dying;             /* a queue has dead letters to move */
+    uint64_t dead_again_us; /* and no look at them before; 0: none is waited for */
     bool compacting;
     bool counting; /* a census runs */
     bool closing;  /* no new calls */

@@ -129,10 +129,13 @@ int qi_segment_heat(struct qi_segment *segment);
 int qi_segment_room(struct qi_segment *segment, uint32_t slot, uint32_t count);
 void qi_segment_cool(struct qi_segment *segment);
 
-/* qi_side_room allocates memory for one more side record of that size (H20): 0 or QI_E_MEMORY.
+/* qi_side_room allocates memory for one more side record of that size (H20): 0 or QI_E_MEMORY. It
+ * counts with those that it was asked for before, until they are put or qi_side_room_unused says
+ * that none of these comes.
  * qi_side_put then stores the record; it replaces the last one of its kind. `is_news`: the record
  * comes from a journal, so it is newer than one from the segment's file. */
 int qi_side_room(struct qi_slots *slots, uint32_t size);
+void qi_side_room_unused(struct qi_slots *slots);
 void qi_side_put(struct qi_slots *slots, uint32_t slot, const struct qi_side *side, bool is_news);
 /* Steps through the side records of a slot. Begin with *at = 0; false when there are no more. */
 bool qi_side_next(const struct qi_sides *sides, uint32_t slot, uint32_t *at, struct qi_side *side);

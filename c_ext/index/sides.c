@@ -44,14 +44,15 @@ static void forget_acked(struct qi_slots *slots) {
 
 int qi_side_room(struct qi_slots *slots, uint32_t size) {
     struct qi_sides *sides = slots->sides;
-    uint64_t need = (sides ? sides->used : 0) + (uint64_t)HEAD + size;
-    if (sides && need <= sides->room)
-        return 0;
-    if (sides) {
+    uint64_t more_bytes = (sides ? sides->promised : 0) + (uint64_t)HEAD + size;
+    uint64_t need = (sides ? sides->used : 0) + more_bytes;
+    if (sides && need > sides->room) {
         forget_acked(slots);
-        need = sides->used + (uint64_t)HEAD + size;
-        if (need <= sides->room)
-            return 0;
+        need = sides->used + more_bytes;
+    }
+    if (sides && need <= sides->room) {
+        sides->promised = (uint32_t)more_bytes;
+        return 0;
     }
     uint64_t room = need < 32 ? 64 : 2 * need;
     struct qi_sides *more =
@@ -61,8 +62,14 @@ int qi_side_room(struct qi_slots *slots, uint32_t size) {
     if (!sides)
         more->used = 0;
     more->room = (uint32_t)room;
+    more->promised = (uint32_t)more_bytes;
     slots->sides = more;
     return 0;
+}
+
+void qi_side_room_unused(struct qi_slots *slots) {
+    if (slots->sides)
+        slots->sides->promised = 0;
 }
 
 bool qi_side_next(const struct qi_sides *sides, uint32_t slot, uint32_t *at, struct qi_side *side) {
@@ -88,6 +95,8 @@ static uint32_t find(const struct qi_slots *slots, uint32_t slot, uint32_t kind)
 }
 
 void qi_side_put(struct qi_slots *slots, uint32_t slot, const struct qi_side *side, bool is_news) {
+    uint32_t promised = slots->sides->promised, kept = HEAD + side->size;
+    slots->sides->promised = promised < kept ? 0 : promised - kept;
     uint32_t old = find(slots, slot, side->kind);
     if (old != UINT32_MAX && !is_news && slots->sides->bytes[old + 1])
         return; /* a journal that was replayed knows better than the file */

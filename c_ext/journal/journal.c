@@ -184,7 +184,10 @@ static int take_back(struct qi_journal *journal, int error) {
         ops->read(journal->tape.disk, journal->tape.file, there, sizeof there, journal->tail);
     if (got >= 0 && memcmp(there, nothing, sizeof there) == 0)
         return error;
-    return qi_tape_wrote(&journal->tape, journal->tail, QI_FRAME_HEADER) == 0 ? error : -EIO;
+    if (qi_tape_wrote(&journal->tape, journal->tail, QI_FRAME_HEADER) == 0)
+        return error;
+    journal->in_doubt = true;
+    return -EIO;
 }
 
 int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length) {

@@ -47,6 +47,7 @@ struct qi_journal {
     uint64_t drain_room;   /* of the file: publishes leave it to deliveries and acks */
     uint64_t keep_free;    /* disk space that publishes leave to acks and flushes */
     bool ended;            /* its last frame is a CLOSE: a SESSION comes before any other frame */
+    bool in_doubt;         /* a frame that was refused could not be taken back: it may be there */
     bool cold;             /* its file was opened again: what is in it was not loaded since */
     bool unproven; /* its file was closed, with bytes that were not synced (durable/files.c) */
 };

@@ -141,7 +141,7 @@ static PyObject *message_of(Calls *self, const qi_message *message, const char *
     fields->body = whole && !headers_size && PyBytes_Size(whole) == (Py_ssize_t)message->body_size
                        ? Py_NewRef(whole)
                        : PyBytes_FromStringAndSize(payload + headers_size, message->body_size);
-    fields->details = qi_details_of(self->plain, message, payload);
+    fields->details = qi_details_of(self->queue, self->plain, message, payload);
     fields->owner = is_taken ? Py_NewRef(self->weak) : NULL;
     fields->due_us = message->due_us;
     fields->delivery = message->delivery;

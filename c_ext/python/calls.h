@@ -22,7 +22,7 @@ typedef struct {
 
 /* What a message has besides: MessageDetails (details.c). */
 typedef struct {
-    PyObject_HEAD PyObject *queue, *headers, *expires_at, *dead;
+    PyObject_HEAD PyObject *queue, *headers, *expires_at, *dead, *deaths;
     int delivery_count, priority;
     char redelivered, persistent;
 } Details;
@@ -42,8 +42,9 @@ extern PyTypeObject *qi_fields_type, *qi_details_type;
 extern PyType_Spec qi_fields_spec, qi_details_spec;
 
 /* The details of a message whose headers stand at `payload`: a new reference. `plain` is what one
- * of its queue has that is nothing special. */
-PyObject *qi_details_of(PyObject *plain, const qi_message *message, const char *payload);
+ * of its queue has that is nothing special. How it died is asked of the queue, without the GIL. */
+PyObject *qi_details_of(struct qi_queue *queue, PyObject *plain, const qi_message *message,
+                        const char *payload);
 
 /* What the caller of publish() says besides the body. */
 struct qi_publish_options {

@@ -22,19 +22,20 @@ static void details_dealloc(PyObject *object) {
     Py_XDECREF(self->headers);
     Py_XDECREF(self->expires_at);
     Py_XDECREF(self->dead);
+    Py_XDECREF(self->deaths);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
 }
 
 static PyObject *details_new(PyTypeObject *type, PyObject *arguments, PyObject *names) {
-    static char *keywords[] = {"queue",      "redelivered", "delivery_count",
-                               "persistent", "expires_at",  "headers",
-                               "priority",   "dead",        NULL};
-    PyObject *queue, *expires_at = Py_None, *headers = NULL, *dead = Py_None;
+    static char *keywords[] = {"queue",      "redelivered", "delivery_count", "persistent",
+                               "expires_at", "headers",     "priority",       "dead",
+                               "deaths",     NULL};
+    PyObject *queue, *expires_at = Py_None, *headers = NULL, *dead = Py_None, *deaths = NULL;
     int redelivered = 0, delivery_count = 1, persistent = 1, priority = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O|pipOSiO", keywords, &queue, &redelivered,
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O|pipOSiOS", keywords, &queue, &redelivered,
                                      &delivery_count, &persistent, &expires_at, &headers, &priority,
-                                     &dead))
+                                     &dead, &deaths))
         return NULL;
     Details *self = (Details *)PyType_GenericAlloc(type, 0);
     if (!self)
@@ -43,21 +44,45 @@ static PyObject *details_new(PyTypeObject *type, PyObject *arguments, PyObject *
     self->headers = headers ? Py_NewRef(headers) : PyBytes_FromStringAndSize(NULL, 0);
     self->expires_at = Py_NewRef(expires_at);
     self->dead = Py_NewRef(dead);
+    self->deaths = deaths ? Py_NewRef(deaths) : PyBytes_FromStringAndSize(NULL, 0);
     self->redelivered = (char)redelivered;
     self->delivery_count = delivery_count;
     self->persistent = (char)persistent;
     self->priority = priority;
-    if (!self->headers) {
+    if (!self->headers || !self->deaths) {
         Py_DECREF(self);
         return NULL;
     }
     return (PyObject *)self;
 }
 
-PyObject *qi_details_of(PyObject *plain, const qi_message *message, const char *payload) {
+/* Without any if it is gone meanwhile. */
+static PyObject *deaths_of(struct qi_queue *queue, const qi_message *message) {
+    char few[1024];
+    int64_t size = 0;
+    if (message->flags & QI_DIED) {
+        Py_BEGIN_ALLOW_THREADS size = qi_deaths_of(queue, message->req_id, few, sizeof few);
+        Py_END_ALLOW_THREADS
+    }
+    if (size <= (int64_t)sizeof few)
+        return PyBytes_FromStringAndSize(few, size > 0 ? (Py_ssize_t)size : 0);
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (!bytes)
+        return NULL;
+    int64_t again;
+    Py_BEGIN_ALLOW_THREADS again =
+        qi_deaths_of(queue, message->req_id, PyBytes_AsString(bytes), (size_t)size);
+    Py_END_ALLOW_THREADS if (again == size) return bytes;
+    Py_DECREF(bytes);
+    return PyBytes_FromStringAndSize(NULL, 0);
+}
+
+PyObject *qi_details_of(struct qi_queue *queue, PyObject *plain, const qi_message *message,
+                        const char *payload) {
     uint32_t headers_size = message->payload_size - message->body_size;
     if (!headers_size && !message->priority && !message->expiry_us && !message->dead &&
-        message->delivery_count == 1 && !(message->flags & (QI_REDELIVERED | QI_TRANSIENT)))
+        message->delivery_count == 1 &&
+        !(message->flags & (QI_REDELIVERED | QI_TRANSIENT | QI_DIED)))
         return Py_NewRef(plain);
     Details *self = (Details *)PyType_GenericAlloc(qi_details_type, 0);
     if (!self)
@@ -68,11 +93,12 @@ PyObject *qi_details_of(PyObject *plain, const qi_message *message, const char *
     self->expires_at = message->expiry_us ? PyFloat_FromDouble((double)message->expiry_us / 1e6)
                                           : Py_NewRef(Py_None);
     self->dead = is_told ? PyUnicode_InternFromString(reasons[message->dead]) : Py_NewRef(Py_None);
+    self->deaths = deaths_of(queue, message);
     self->redelivered = (message->flags & QI_REDELIVERED) != 0;
     self->persistent = !(message->flags & QI_TRANSIENT);
     self->delivery_count = (int)message->delivery_count;
     self->priority = (int)message->priority;
-    if (!self->headers || !self->expires_at || !self->dead) {
+    if (!self->headers || !self->expires_at || !self->dead || !self->deaths) {
         Py_DECREF(self);
         return NULL;
     }
@@ -88,6 +114,7 @@ static PyMemberDef details_members[] = {
     {"headers", T_OBJECT_EX, offsetof(Details, headers), READONLY, NULL},
     {"priority", T_INT, offsetof(Details, priority), READONLY, NULL},
     {"dead", T_OBJECT_EX, offsetof(Details, dead), READONLY, NULL},
+    {"deaths", T_OBJECT_EX, offsetof(Details, deaths), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -151,6 +151,7 @@ static int64_t take_now(struct qi_queue *queue, qi_take take_one, void *context)
     int64_t result = qi_queue_ready(queue, true);
     if (result == 0)
         result = take_one(queue, context);
+    qi_dead_move_after(queue, result);
     qi_unlock(queue->store);
     return result;
 }

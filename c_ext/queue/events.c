@@ -123,24 +123,83 @@ uint64_t qi_time_for(struct qi_queue *queue, const struct qi_segment *segment, u
     return due_us ? priority << QI_TIME_US_BITS | qi_time_us(due_us) : 0;
 }
 
-/* One frame for the times of all of them. */
+/* Memory for a DIED of each. */
+static int died_room(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    int error = 0;
+    for (uint32_t i = 0; i < count && !error; i++) {
+        error = qi_find_live(queue, req_ids[i], &segment, &slot);
+        if (!error)
+            error = qi_side_room(qi_slots_of(segment->hot, slot), QI_DIED_SIZE);
+    }
+    return error;
+}
+
+static void died_unused(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    for (uint32_t i = 0; i < count; i++)
+        if (qi_find_live(queue, req_ids[i], &segment, &slot) == 0)
+            qi_side_room_unused(qi_slots_of(segment->hot, slot));
+}
+
+/* The side records behind the times of a frame that was appended. */
+static void mark_died(struct qi_queue *queue, const uint8_t *at, const uint64_t *req_ids,
+                      uint32_t count, uint32_t why) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    for (uint32_t i = 0; i < count; i++, at += QI_DEATH_RECORD) {
+        qi_find_live(queue, req_ids[i], &segment, &slot);
+        const struct qi_side side = {QI_SIDE_DIED + why, QI_DIED_SIZE,
+                                     at + QI_TIME_RECORD + QI_SIDE_RECORD};
+        qi_side_put(qi_slots_of(segment->hot, slot), slot, &side, true);
+        segment->hot->sided = true;
+        segment->hot->dirty++;
+        queue->dirty_count++;
+        qi_dead_came(queue, req_ids[i]);
+    }
+}
+
+static uint8_t *put_times(struct qi_queue *queue, uint8_t *at, const uint64_t *req_ids,
+                          uint32_t count, uint64_t due_us, bool notes) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    uint64_t now_us = notes ? qi_wall_us(queue->store) : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        qi_find_live(queue, req_ids[i], &segment, &slot);
+        qi_put_time(at, req_ids[i], qi_time_for(queue, segment, slot, due_us));
+        at += QI_TIME_RECORD;
+        if (!notes)
+            continue;
+        qi_died_put(at, req_ids[i], qi_slots_of(segment->hot, slot), slot,
+                    (uint32_t)(due_us - QI_DEAD), now_us);
+        at += QI_DIED_RECORD;
+    }
+    return at;
+}
+
+/* One frame for the times of all of them; with what makes them dead letters, if it is that. */
 int qi_append_times(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count,
                     uint64_t due_us) {
     struct qi_journal *journal = qi_current(queue);
-    struct qi_segment *segment;
-    uint32_t slot;
+    bool notes = qi_time_is_dead(due_us) && queue->store->options.format >= 2;
+    uint64_t size = (notes ? QI_DEATH_RECORD : QI_TIME_RECORD) * (uint64_t)count;
     uint8_t *at;
-    int error =
-        qi_journal_room(journal, QI_TIME_RECORD * (uint64_t)count + QI_JOURNAL_SPARE, true, &at);
-    if (error)
-        return qi_append_failed(queue, error);
-    for (uint32_t i = 0; i < count; i++) {
-        qi_find_live(queue, req_ids[i], &segment, &slot);
-        qi_put_time(at + (size_t)i * QI_TIME_RECORD, req_ids[i],
-                    qi_time_for(queue, segment, slot, due_us));
+    int error = notes ? died_room(queue, req_ids, count) : 0;
+    if (!error) {
+        error = qi_journal_room(journal, size + QI_JOURNAL_SPARE, true, &at);
+        if (!error) {
+            put_times(queue, at, req_ids, count, due_us, notes);
+            error = qi_journal_append(journal, QI_FRAME_RECORDS, (uint32_t)size);
+        }
+        error = error ? qi_append_failed(queue, error) : 0;
     }
-    error = qi_journal_append(journal, QI_FRAME_RECORDS, QI_TIME_RECORD * count);
-    return error ? qi_append_failed(queue, error) : 0;
+    if (error && notes)
+        died_unused(queue, req_ids, count);
+    else if (notes)
+        mark_died(queue, at, req_ids, count, (uint32_t)(due_us - QI_DEAD));
+    return error;
 }
 
 int qi_bury(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count, uint32_t why) {

@@ -87,7 +87,7 @@ static bool is_due(const struct qi_segment *segment, uint64_t now) {
 /* One frame's worth; how many left, or an error. Fewer than AT_ONCE: that was all. */
 static int64_t sweep(struct qi_queue *queue, uint64_t number, uint64_t now) {
     struct found found;
-    int error = qi_make_event_room(queue, AT_ONCE * QI_TIME_RECORD); /* may give up the lock */
+    int error = qi_make_event_room(queue, AT_ONCE * QI_DEATH_RECORD); /* may give up the lock */
     struct qi_segment *segment = qi_segment_find(&queue->segments, number);
     if (!error && segment && segment->expiry_unread)
         error = find_bound(queue, segment);
@@ -134,6 +134,7 @@ int64_t qi_expire(struct qi_queue *queue) {
     int64_t result = qi_queue_ready(queue, true);
     if (result == 0)
         result = expire_locked(queue);
+    qi_dead_move_after(queue, result);
     qi_unlock(queue->store);
     return result;
 }

@@ -107,14 +107,6 @@ static int prepare_all(struct qi_queue **queues, uint32_t *count,
     return error;
 }
 
-/* No queue has it; from some of them messages may have left for it. */
-static int fail_all(struct qi_queue **queues, uint32_t count, int error) {
-    for (uint32_t i = 0; i < count; i++)
-        if (queues[i]->bounded && queues[i]->heads.gone)
-            return qi_publish_failed(queues[i], error);
-    return error;
-}
-
 /* Between the first record and the last the lock is kept, and only a failing disk can stop it. */
 static int publish_to_all(struct qi_queue **queues, uint32_t count,
                           const struct qi_new_message *publish, uint64_t *req_ids) {
@@ -129,7 +121,7 @@ static int publish_to_all(struct qi_queue **queues, uint32_t count,
                            "only the first %u of %u queues have it: %s", i, count,
                            req_id == QI_E_FULL ? "the disk is full" : qi_error_text());
         } else {
-            return fail_all(queues, count, (int)req_id);
+            return qi_publishes_failed(queues, count, (int)req_id);
         }
     }
     return 0;
@@ -146,7 +138,7 @@ static int publish_prepared(struct qi_queue **queues, uint32_t count,
         if (!error)
             error = qi_make_place(queues[i], publish, queues[i]->copies, queues[i]->copies * size);
         if (error)
-            error = fail_all(queues, count, error);
+            error = qi_publishes_failed(queues, count, error);
     }
     if (!error)
         error = publish_to_all(queues, count, publish, req_ids);
@@ -181,6 +173,8 @@ int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t 
     int error = prepare_all(takers, &taken, &publish, skip_full);
     if (!error && taken)
         error = publish_prepared(takers, taken, &publish, req_ids);
+    for (uint32_t i = 0; i < taken && !error; i++)
+        qi_dead_move_after(takers[i], 0);
     qi_unlock(store);
     if (!error && skip_full)
         tell_skipped(queues, count, takers, taken, req_ids);

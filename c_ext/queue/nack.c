@@ -26,7 +26,7 @@ static int64_t nack(struct qi_queue *queue, const uint64_t *req_ids, const uint6
     if (!error)
         error = qi_check_distinct(req_ids, count);
     if (!error && due_us)
-        error = qi_make_event_room(queue, QI_TIME_RECORD * (uint64_t)count);
+        error = qi_make_event_room(queue, QI_DEATH_RECORD * (uint64_t)count);
     for (uint32_t i = 0; !error && i < count; i++) {
         error = qi_find_unacked(queue, req_ids[i], deliveries ? deliveries[i] : 0, &segment, &slot);
         if (!error && due_us)
@@ -42,6 +42,7 @@ static int64_t nack(struct qi_queue *queue, const uint64_t *req_ids, const uint6
         qi_announce(queue, count);
     if (!error && due_us)
         qi_timers_armed(queue);
+    qi_dead_move_after(queue, error);
     qi_unlock(queue->store);
     return error;
 }
@@ -152,9 +153,8 @@ int64_t qi_delete(struct qi_queue *queue, uint64_t req_id) {
     return error;
 }
 
-/* The next dead letter at or behind *req_id. */
-static int find_dead(struct qi_queue *queue, uint64_t *req_id, struct qi_segment **segment,
-                     uint32_t *slot) {
+int qi_find_dead(struct qi_queue *queue, uint64_t *req_id, struct qi_segment **segment,
+                 uint32_t *slot) {
     for (;; ++*req_id) {
         struct qi_segment *at =
             qi_segment_from(&queue->segments, qi_segment_number(queue, *req_id));
@@ -183,7 +183,7 @@ int64_t qi_redrive(struct qi_queue *queue, uint64_t most) {
     while (!error && count < most) {
         error = qi_make_event_room(queue, QI_TIME_RECORD);
         if (!error)
-            error = find_dead(queue, &req_id, &segment, &slot);
+            error = qi_find_dead(queue, &req_id, &segment, &slot);
         if (!error)
             error = qi_time_room(queue, segment, slot, 1, 1);
         if (!error)

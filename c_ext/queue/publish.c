@@ -65,7 +65,7 @@ static inline uint64_t expiry_of(const struct qi_queue *queue,
     return publish->expiry_us && publish->expiry_us < end ? publish->expiry_us : end;
 }
 
-/* Few messages have a lease of their own: the others must not pay for it. */
+/* Few messages have side records: the others must not pay for them. */
 #define RARELY __attribute__((noinline, cold))
 
 static struct qi_side own_lease(const struct qi_new_message *publish, uint8_t bytes[8]) {
@@ -73,19 +73,41 @@ static struct qi_side own_lease(const struct qi_new_message *publish, uint8_t by
     return (struct qi_side){QI_SIDE_LEASE, 8, bytes};
 }
 
-static RARELY uint8_t *put_own_lease(uint8_t *at, uint64_t req_id,
-                                     const struct qi_new_message *publish) {
-    uint8_t lease[8];
-    const struct qi_side side = own_lease(publish, lease);
-    qi_put_side(at, req_id, &side);
-    return at + QI_SIDE_RECORD + side.size;
+static inline bool has_sides(const struct qi_new_message *publish) {
+    return publish->lease_us != 0 || publish->sides_size != 0;
 }
 
-static RARELY void mark_own_lease(struct qi_segment *segment, uint32_t slot,
-                                  const struct qi_new_message *publish) {
+bool qi_given_side(const struct qi_new_message *publish, uint32_t *at, struct qi_side *side) {
+    if (*at >= publish->sides_size)
+        return false;
+    const uint8_t *bytes = publish->sides + *at;
+    *side = (struct qi_side){qi_get16(bytes), qi_get32(bytes + 2), bytes + QI_GIVEN_SIDE};
+    *at += QI_GIVEN_SIDE + side->size;
+    return true;
+}
+
+static RARELY uint8_t *put_sides(uint8_t *at, uint64_t req_id,
+                                 const struct qi_new_message *publish) {
     uint8_t lease[8];
-    const struct qi_side side = own_lease(publish, lease);
-    qi_side_put(qi_slots_of(segment->hot, slot), slot, &side, true);
+    struct qi_side side = own_lease(publish, lease);
+    uint32_t next = 0;
+    for (bool more = publish->lease_us || qi_given_side(publish, &next, &side); more;
+         more = qi_given_side(publish, &next, &side)) {
+        qi_put_side(at, req_id, &side);
+        at += QI_SIDE_RECORD + side.size;
+    }
+    return at;
+}
+
+static RARELY void mark_sides(struct qi_segment *segment, uint32_t slot,
+                              const struct qi_new_message *publish) {
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    uint8_t lease[8];
+    struct qi_side side = own_lease(publish, lease);
+    uint32_t next = 0;
+    for (bool more = publish->lease_us || qi_given_side(publish, &next, &side); more;
+         more = qi_given_side(publish, &next, &side))
+        qi_side_put(slots, slot, &side, true);
     segment->hot->sided = true;
 }
 
@@ -115,8 +137,8 @@ static inline uint8_t *put_publish(const struct qi_queue *queue, uint8_t *at, ui
         qi_put_time(at, req_id, qi_publish_time(publish));
         at += QI_TIME_RECORD;
     }
-    if (__builtin_expect(publish->lease_us != 0, 0))
-        at = put_own_lease(at, req_id, publish);
+    if (__builtin_expect(has_sides(publish), 0))
+        at = put_sides(at, req_id, publish);
     return at;
 }
 
@@ -148,8 +170,8 @@ static inline void mark_published(struct qi_queue *queue, struct qi_segment *seg
         qi_segment_deliver(queue, segment, slot);
     if (publish->due_us)
         qi_time_set(queue, segment, slot, qi_publish_time(publish));
-    if (__builtin_expect(publish->lease_us != 0, 0))
-        mark_own_lease(segment, slot, publish);
+    if (__builtin_expect(has_sides(publish), 0))
+        mark_sides(segment, slot, publish);
 }
 
 /* Somebody waits: for a message, or for the time at which it is due. */
@@ -211,12 +233,14 @@ int64_t qi_append_publish(struct qi_queue *queue, const struct qi_new_message *p
     struct qi_journal *journal = qi_current(queue);
     uint8_t *at;
     int error = qi_journal_room(journal, size, false, &at);
-    if (error)
+    if (!error) {
+        put_publish(queue, at, req_id, publish);
+        error = qi_journal_append(journal, QI_FRAME_RECORDS, (uint32_t)size);
+    }
+    if (error) {
+        qi_side_room_unused(qi_slots_of(segment->hot, slot));
         return qi_append_failed(queue, error);
-    put_publish(queue, at, req_id, publish);
-    error = qi_journal_append(journal, QI_FRAME_RECORDS, (uint32_t)size);
-    if (error)
-        return qi_append_failed(queue, error);
+    }
     mark_published(queue, segment, slot, (uint64_t)(at - journal->tape.memory), publish);
     advance(queue, lane, 1);
     announce(queue, publish, 1);
@@ -265,6 +289,7 @@ int64_t qi_publish_given(struct qi_queue *queue, const struct qi_given *given) {
     int64_t result = qi_queue_ready(queue, true);
     if (result == 0)
         result = publish_one(queue, &publish);
+    qi_dead_move_after(queue, result);
     qi_unlock(store);
     return result;
 }
@@ -408,6 +433,7 @@ static int64_t publish_many(struct qi_queue *queue, uint64_t first, uint32_t cou
         result = qi_fail(QI_E_ARGUMENT, "the next message would not get ReqId %" PRIu64, first);
     if (result == 0)
         result = count ? publish_batch(queue, items, count) : (int64_t)queue->lanes.items[0].next;
+    qi_dead_move_after(queue, result);
     qi_unlock(queue->store);
     if (items != few)
         free(items);

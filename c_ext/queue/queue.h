@@ -79,6 +79,13 @@ void qi_expire_due(struct qi_store *store);
 /* So long, but not longer than until a queue has something to drop. */
 uint64_t qi_expire_wait(struct qi_store *store, uint64_t us);
 
+/* ---- dead_letters ---- */
+
+/* The worker's part: moves what could not be moved before. Called with the lock; may give it up. */
+void qi_dead_run(struct qi_store *store);
+/* So long, but not longer than until that is due. */
+uint64_t qi_dead_wait(const struct qi_store *store, uint64_t us);
+
 /* ---- lifecycle ---- */
 
 int qi_queue_unload(

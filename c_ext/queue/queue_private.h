@@ -153,6 +153,48 @@ static inline bool qi_is_delivery(const struct qi_queue *queue, const struct qi_
     return delivery == 0 || delivery == qi_delivery_of(queue, slots, slot);
 }
 
+/* ---- deaths ---- */
+
+#define QI_DEATHS_MAX   64u /* that are told of a message: the latest */
+/* A message becomes a dead letter: its time, and how often that was so. */
+#define QI_DEATH_RECORD (QI_TIME_RECORD + QI_DIED_RECORD)
+
+/* How a message became a dead letter: in which queue and why, how often, first and last. */
+struct qi_death {
+    const char *name;
+    uint32_t name_size, why;
+    uint64_t times, first_us, last_us;
+};
+
+bool qi_has_died(const struct qi_slots *slots, uint32_t slot);
+/* The side record says so. */
+bool qi_is_death(const struct qi_side *side);
+/* The latest first; how many. */
+uint32_t qi_deaths_of_slot(const struct qi_queue *queue, const struct qi_slots *slots,
+                           uint32_t slot, struct qi_death deaths[QI_DEATHS_MAX]);
+/* As DEATHS has them: their size, and they. */
+uint32_t qi_deaths_size(const struct qi_death *deaths, uint32_t count);
+void qi_deaths_put(uint8_t *at, const struct qi_death *deaths, uint32_t count);
+/* One more DIED of that message: what the record says, with its head. */
+void qi_died_put(uint8_t *at, uint64_t req_id, const struct qi_slots *slots, uint32_t slot,
+                 uint32_t why, uint64_t now_us);
+
+/* ---- dead_letters ---- */
+
+/* A message has become a dead letter: it is moved, if the queue says where to. */
+void qi_dead_came(struct qi_queue *queue, uint64_t req_id);
+/* Moves what there is to move now; what cannot be moved stays. Called at the end of a verb, with
+ * the lock, which it may give up. */
+void qi_dead_move(struct qi_queue *queue);
+/* Behind a verb that returns `result`: an error's text stays what it is. */
+static inline void qi_dead_move_after(struct qi_queue *queue, int64_t result) {
+    if (__builtin_expect(queue->dying, 0) && (result >= 0 || result == QI_EMPTY))
+        qi_dead_move(queue);
+}
+/* The next dead letter at or behind *req_id: 0, QI_EMPTY or an error. */
+int qi_find_dead(struct qi_queue *queue, uint64_t *req_id, struct qi_segment **segment,
+                 uint32_t *slot);
+
 /* ---- ready ---- */
 
 /* A message that was found; the pointer is valid until the lock is given up. */
@@ -211,9 +253,16 @@ struct qi_new_message {
     struct qi_msg_id id; /* in the message store; stamp 0: embedded */
     uint32_t queues;     /* that it goes to; 0: one */
     uint32_t lane;
-    uint64_t due_us;   /* 0: it is ready at once */
-    uint64_t lease_us; /* how long a consumer may keep it; 0: as whoever gets it says */
+    uint64_t due_us;      /* 0: it is ready at once */
+    uint64_t lease_us;    /* how long a consumer may keep it; 0: as whoever gets it says */
+    const uint8_t *sides; /* other side records, end to end: kind 2, size 4, bytes */
+    uint32_t sides_size;
 };
+
+#define QI_GIVEN_SIDE 6u /* and the bytes */
+
+/* Steps through `sides`: begin with *at = 0; false when there are no more. */
+bool qi_given_side(const struct qi_new_message *publish, uint32_t *at, struct qi_side *side);
 
 static inline uint32_t qi_publish_priority(uint32_t flags) {
     return flags >> QI_PRIORITY_SHIFT & (QI_PRIORITIES - 1);
@@ -296,8 +345,11 @@ struct qi_tx_step {
     uint32_t from, to;             /* parts; `from` of an ack or move, `to` of a publish or move */
     struct qi_new_message message; /* of a publish or move */
     uint32_t deliveries;           /* that a moved message had */
-    uint64_t req_id;               /* that it gets */
-    size_t copied;                 /* where its payload is kept */
+    bool redriven;          /* it had too many for where it goes: it is delivered once more */
+    uint64_t req_id;        /* that it gets */
+    size_t copied;          /* where its payload is kept */
+    size_t sides;           /* and the side records that go along */
+    uint32_t sides_records; /* bytes of these as records */
 };
 
 struct qi_tx {
@@ -321,7 +373,14 @@ struct qi_tx {
 int qi_tx_measure(struct qi_tx *tx);
 /* Bytes of the records of a publish or move, in the queue that it goes to. */
 uint64_t qi_tx_record_size(const struct qi_tx_step *step);
+/* The time of a message that is delivered once more, however often it was. */
+uint64_t qi_tx_redriven(const struct qi_tx_step *step);
+/* qi_transaction() for who has the lock; gives it up. */
+int qi_transaction_locked(struct qi_store *store, qi_change *changes, uint32_t count, bool confirm,
+                          uint32_t *failed);
 int qi_tx_fail_big(const struct qi_tx *tx, uint64_t size);
+/* The log could not be written: the store fails, and QI_E_OUTCOME if the write may have come. */
+int qi_tx_fail_append(const struct qi_tx *tx, int error);
 
 /* ---- rules ---- */
 
@@ -341,7 +400,9 @@ int qi_make_place(struct qi_queue *queue, const struct qi_new_message *publish, 
                   uint64_t bytes);
 /* The record could not be appended after all: the error, which says so if messages have left for
  * it. */
-int qi_publish_failed(const struct qi_queue *queue, int error);
+int qi_publish_failed(struct qi_queue *queue, int error);
+/* The same of several; names the queues. */
+int qi_publishes_failed(struct qi_queue **queues, uint32_t count, int error);
 
 /* ---- wait ---- */
 

@@ -102,7 +102,7 @@ int qi_look_next(struct qi_look *look, uint64_t room, struct qi_found *found) {
     int error = look->taken ? 0 : qi_delayed_run(queue);
     while (!error) {
         if (room) {
-            error = qi_make_event_room(queue, room + 2 * QI_TIME_RECORD);
+            error = qi_make_event_room(queue, room + 2 * QI_DEATH_RECORD);
             qi_look_begin(look, queue);
         }
         if (!error)
@@ -185,7 +185,7 @@ static int find_newest(struct qi_queue *queue, struct qi_found *found) {
 int qi_newest_ready(struct qi_queue *queue, uint64_t room, struct qi_found *found) {
     int error = qi_delayed_run(queue);
     while (!error) {
-        error = qi_make_event_room(queue, room + 2 * QI_TIME_RECORD);
+        error = qi_make_event_room(queue, room + 2 * QI_DEATH_RECORD);
         if (!error)
             error = find_newest(queue, found);
         if (look_again(queue, &error))

@@ -6,11 +6,15 @@
  */
 #include "queue/queue_private.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+#define QUEUES_NAMED 3u /* in the text of an error */
 
 /* The oldest that leave at once for one publish: their frame fits into what is kept free behind a
  * publish. */
-#define HEADS_MAX (UINT32_C(1) << 17)
+#define HEADS_MAX       (UINT32_C(1) << 17)
+#define HEADS_DYING_MAX (UINT32_C(1) << 15) /* their records are longer */
 
 static bool is_in_bytes(const struct qi_queue *queue) {
     return queue->rules.max_bytes || queue->store->options.max_bytes;
@@ -51,6 +55,10 @@ static bool is_over(const struct qi_queue *queue, uint64_t count, uint64_t bytes
            (rules->max_bytes && queue->bytes + bytes > rules->max_bytes + heads->bytes);
 }
 
+static uint32_t heads_max(const struct qi_queue *queue) {
+    return queue->rules.overflow == QI_BURY_HEAD ? HEADS_DYING_MAX : HEADS_MAX;
+}
+
 static int add_head(struct qi_queue *queue, const struct qi_segment *segment, uint32_t slot) {
     struct qi_heads *heads = &queue->heads;
     /* When it goes, its record says of which message file that is one less. */
@@ -76,7 +84,7 @@ static int add_from_lane(struct qi_queue *queue, const struct qi_lane *lane, uin
     enum qi_find what = queue->heads.in_memory ? QI_FIND_READY_NOW : QI_FIND_READY;
     uint64_t from = lane->cursor, end = qi_lane_start(lane->number + 1);
     int error = 0;
-    while (!error && queue->heads.count < HEADS_MAX && is_over(queue, count, bytes)) {
+    while (!error && queue->heads.count < heads_max(queue) && is_over(queue, count, bytes)) {
         struct qi_segment *segment;
         uint32_t slot;
         error = qi_find_message(queue, from, end, what, &segment, &slot);
@@ -94,7 +102,7 @@ static int add_from_lane(struct qi_queue *queue, const struct qi_lane *lane, uin
 static int add_from_due(struct qi_queue *queue, uint32_t below, uint64_t count, uint64_t bytes) {
     struct qi_timer head = {.id = UINT64_MAX};
     int error = 0;
-    while (!error && queue->heads.count < HEADS_MAX && is_over(queue, count, bytes) &&
+    while (!error && queue->heads.count < heads_max(queue) && is_over(queue, count, bytes) &&
            qi_due_heads_take(queue, below, &head))
         error = add_head(queue, qi_segment_with(queue, head.id), qi_slot_of(queue, head.id));
     if (error && head.id != UINT64_MAX)
@@ -160,10 +168,11 @@ int qi_trim(struct qi_queue *queue) {
             return 0;
         if (queue->heads.in_memory)
             return QI_BUSY;
-        error = qi_make_event_room(queue, HEADS_MAX * QI_TIME_RECORD); /* may give up the lock */
+        error =
+            qi_make_event_room(queue, HEADS_DYING_MAX * QI_DEATH_RECORD); /* may give up the lock */
         if (!error)
             error = find_heads(queue, 0, 0);
-        if (error || queue->heads.count < HEADS_MAX)
+        if (error || queue->heads.count < heads_max(queue))
             return error; /* few: the next publish that has a place takes them along */
         error = let_heads_go(queue);
     } while (!error);
@@ -174,11 +183,11 @@ int qi_trim(struct qi_queue *queue) {
 
 static int fail_full(const struct qi_queue *queue, uint64_t bytes) {
     const qi_rules *rules = &queue->rules;
-    if (queue->heads.count >= HEADS_MAX)
+    if (queue->heads.count >= heads_max(queue))
         return qi_fail(QI_E_QUEUE_FULL,
                        "queue %s is full, and more than %u messages would have to go at once: "
                        "publish less at a time",
-                       queue->name, HEADS_MAX);
+                       queue->name, heads_max(queue));
     if (rules->max_bytes && bytes > rules->max_bytes)
         return qi_fail(QI_E_QUEUE_FULL,
                        "%llu byte%s into queue %s, which may have %llu: raise max_bytes",
@@ -234,7 +243,7 @@ int qi_has_place(struct qi_queue *queue, uint32_t count, uint64_t bytes) {
 
 int qi_make_place(struct qi_queue *queue, const struct qi_new_message *publish, uint32_t count,
                   uint64_t bytes) {
-    uint64_t each = queue->rules.overflow == QI_BURY_HEAD ? QI_TIME_RECORD : QI_RECORD_ID;
+    uint64_t each = queue->rules.overflow == QI_BURY_HEAD ? QI_DEATH_RECORD : QI_RECORD_ID;
     uint8_t *at;
     if (queue->heads.count == 0)
         return 0;
@@ -251,12 +260,32 @@ int qi_make_place(struct qi_queue *queue, const struct qi_new_message *publish, 
     return error;
 }
 
-int qi_publish_failed(const struct qi_queue *queue, int error) {
-    uint32_t gone = queue->bounded ? queue->heads.gone : 0;
-    return gone == 0 ? error
-                     : qi_fail(error == QI_E_FULL ? QI_E_IO : error,
-                               "nothing was published, but %u message%s of queue %s left to make "
-                               "place for it: %s",
-                               gone, qi_plural(gone), queue->name,
-                               error == QI_E_FULL ? "the disk is full" : qi_error_text());
+int qi_publishes_failed(struct qi_queue **queues, uint32_t count, int error) {
+    char names[160] = "", why[320];
+    uint64_t gone = 0;
+    uint32_t left = 0;
+    size_t used = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct qi_heads *heads = &queues[i]->heads;
+        if (!queues[i]->bounded || !heads->gone)
+            continue;
+        gone += heads->gone;
+        heads->gone = 0; /* a queue may be named twice */
+        if (++left <= QUEUES_NAMED && used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%.40s",
+                                     left == 1 ? "" : ", ", queues[i]->name);
+    }
+    if (gone == 0)
+        return error;
+    bool full = error == QI_E_FULL, unsure = error == QI_E_OUTCOME;
+    snprintf(why, sizeof why, "%s", full ? "the disk is full" : qi_error_text());
+    return qi_fail(full ? QI_E_IO : error,
+                   "%s published, but %llu message%s of queue%s %s%s left to make place for it: %s",
+                   unsure ? "perhaps it was" : "nothing was", (unsigned long long)gone,
+                   qi_plural(gone), left == 1 ? "" : "s", names,
+                   left > QUEUES_NAMED ? " and others" : "", why);
+}
+
+int qi_publish_failed(struct qi_queue *queue, int error) {
+    return qi_publishes_failed(&queue, 1, error);
 }

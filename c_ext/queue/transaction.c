@@ -188,10 +188,11 @@ static int check_heads(struct qi_tx *tx) {
             continue;
         for (uint32_t k = 0; k < heads->count; k++)
             if (heads->req_ids[k] == change->req_id)
-                return qi_fail(QI_E_QUEUE_FULL,
-                               "queue %s is full, and message %llu, which moves, would leave it to "
-                               "make place: move it first",
-                               change->queue->name, (unsigned long long)change->req_id);
+                return qi_fail(QI_E_ARGUMENT,
+                               "message %llu of queue %s moves, and is also the one that would "
+                               "leave to make place for what this transaction publishes there: "
+                               "nothing was changed; move it by itself, before this transaction",
+                               (unsigned long long)change->req_id, change->queue->name);
     }
     return 0;
 }
@@ -222,20 +223,29 @@ static int find_places(struct qi_tx *tx) {
 static void take_ids_back(struct qi_tx *tx, uint32_t count) {
     while (count-- > 0)
         if (tx->steps[count].to != UINT32_MAX) {
-            const struct qi_queue *queue = tx->queues[tx->steps[count].to];
-            qi_lane_find(&queue->lanes, tx->steps[count].message.lane)->next--;
+            struct qi_queue *queue = tx->queues[tx->steps[count].to];
+            struct qi_lane *lane = qi_lane_find(&queue->lanes, tx->steps[count].message.lane);
+            const struct qi_segment *segment = qi_segment_with(queue, --lane->next);
+            qi_side_room_unused(qi_slots_of(segment->hot, qi_slot_of(queue, lane->next)));
         }
 }
 
-static int reserve_maps(struct qi_queue *queue, const struct qi_tx_step *step, uint64_t req_id) {
+/* All memory that the maps need, counted together: nothing is put before all is there. */
+static int reserve_maps(const struct qi_tx *tx, const struct qi_tx_step *step) {
+    struct qi_queue *queue = tx->queues[step->to];
     int error = qi_publish_maps(queue, &step->message, 1);
     if (error)
         return error;
-    uint32_t slot = qi_slot_of(queue, req_id);
-    struct qi_segment *segment = qi_segment_with(queue, req_id);
+    uint32_t slot = qi_slot_of(queue, step->req_id);
+    struct qi_segment *segment = qi_segment_with(queue, step->req_id);
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    struct qi_side side;
     if (step->message.lease_us)
         error = qi_side_room(slots, 8);
+    for (uint32_t at = 0; !error && qi_given_side(&step->message, &at, &side);)
+        error = qi_side_room(slots, side.size);
+    if (!error && (step->redriven || step->message.due_us))
+        error = qi_time_room(queue, segment, slot, 1, tx->parts[step->to].publishes);
     return !error && step->deliveries > 1 ? qi_slots_count_room(slots) : error;
 }
 
@@ -248,7 +258,7 @@ static int give_ids(struct qi_tx *tx) {
         struct qi_queue *queue = tx->queues[step->to];
         struct qi_lane *lane = qi_lane_make(queue, step->message.lane);
         step->req_id = lane ? lane->next : 0;
-        int error = lane ? reserve_maps(queue, step, step->req_id) : QI_E_MEMORY;
+        int error = lane ? reserve_maps(tx, step) : QI_E_MEMORY;
         if (error) {
             take_ids_back(tx, i);
             return error;
@@ -302,6 +312,10 @@ static void put_records(struct qi_tx *tx, uint8_t *at) {
             struct qi_tx_queue *to = &tx->parts[step->to];
             to->next = qi_put_publish(to->queue, to->next, step->req_id, &step->message);
             put_events(to, QI_DELIVER, step->req_id, step->deliveries);
+            if (step->redriven) { /* behind the deliveries, which would end it */
+                qi_put_time(to->next, step->req_id, qi_tx_redriven(step));
+                to->next += QI_TIME_RECORD;
+            }
         }
         if (step->from != UINT32_MAX)
             put_events(&tx->parts[step->from], QI_ACK, tx->changes[i].req_id, 1);
@@ -310,11 +324,13 @@ static void put_records(struct qi_tx *tx, uint8_t *at) {
         qi_part_seal(tx->queues[i], tx->parts[i].records, (uint32_t)tx->parts[i].size);
 }
 
-/* Moved payloads are where they stay now. */
+/* Moved payloads and side records are where they stay now. */
 static void find_payloads(struct qi_tx *tx) {
     for (uint32_t i = 0; i < tx->count; i++) {
         struct qi_new_message *message = &tx->steps[i].message;
         const qi_change *change = &tx->changes[i];
+        if (message->sides_size)
+            message->sides = tx->kept + tx->steps[i].sides;
         if (change->kind != QI_CHANGE_MOVE || message->id.stamp)
             continue;
         const uint8_t *kept = tx->kept + tx->steps[i].copied;
@@ -334,16 +350,22 @@ static int append(struct qi_tx *tx) {
                     ? -EFBIG
                     : qi_commits_transaction_room(commits, size, urgent, &at);
     if (!error) {
-        find_payloads(tx);
         put_records(tx, at);
         error = qi_commits_transaction(commits, (uint32_t)size);
     }
     if (!error)
         return 0;
-    if (error == -EFBIG)
+    if (size > QI_FRAME_LENGTH_MAX)
         return qi_tx_fail_big(tx, size);
+    if (error == -EFBIG)
+        return qi_fail(QI_E_FULL,
+                       "the commit log has no room for a transaction of %llu bytes: nothing was "
+                       "changed; try again, or do less at a time",
+                       (unsigned long long)size);
     error = qi_fail_disk(error, "cannot append to the", "commit log");
-    return error == QI_E_FULL || error == QI_E_MEMORY ? error : qi_store_fail(tx->store, error);
+    if (error == QI_E_FULL || error == QI_E_MEMORY)
+        return error;
+    return qi_tx_fail_append(tx, error);
 }
 
 static void mark_publish(struct qi_tx *tx, const struct qi_tx_step *step) {
@@ -355,6 +377,10 @@ static void mark_publish(struct qi_tx *tx, const struct qi_tx_step *step) {
     struct qi_segment *segment = qi_segment_with(queue, step->req_id);
     for (uint32_t i = 0; i < step->deliveries; i++)
         qi_segment_deliver(queue, segment, slot);
+    if (step->redriven) {
+        qi_time_set(queue, segment, slot, qi_tx_redriven(step));
+        qi_timers_armed(queue);
+    }
     part->next += qi_tx_record_size(step);
 }
 
@@ -399,8 +425,10 @@ static int run(struct qi_tx *tx) {
         error = qi_fail(QI_E_IO, "nothing of the transaction was done: %s", qi_error_text());
     if (!error)
         error = find_places(tx);
-    if (!error)
-        error = give_ids(tx);
+    if (error)
+        return error;
+    find_payloads(tx);
+    error = give_ids(tx);
     if (error)
         return error;
     error = reserve(tx);
@@ -408,10 +436,7 @@ static int run(struct qi_tx *tx) {
         error = append(tx);
     if (error) {
         take_ids_back(tx, tx->count);
-        for (uint32_t i = 0; i < tx->parts_count; i++)
-            if (tx->queues[i]->bounded && tx->queues[i]->heads.gone)
-                return qi_publish_failed(tx->queues[i], error);
-        return error;
+        return qi_publishes_failed(tx->queues, tx->parts_count, error);
     }
     return carry_out(tx);
 }
@@ -429,14 +454,13 @@ static int begin(struct qi_tx *tx) {
     return error;
 }
 
-int qi_transaction(struct qi_store *store, qi_change *changes, uint32_t count, bool confirm,
-                   uint32_t *failed) {
+int qi_transaction_locked(struct qi_store *store, qi_change *changes, uint32_t count, bool confirm,
+                          uint32_t *failed) {
     struct qi_tx tx = {.store = store, .changes = changes, .count = count, .at = count};
     *failed = count;
-    int error = count ? make(&tx) : 0;
-    qi_lock(store);
-    if (!error)
-        error = count ? begin(&tx) : qi_store_usable(store, true);
+    int error = count ? make(&tx) : qi_store_usable(store, true);
+    if (!error && count)
+        error = begin(&tx);
     if (!error && count)
         error = run(&tx);
     for (uint32_t i = 0; i < tx.pins; i++)
@@ -447,8 +471,17 @@ int qi_transaction(struct qi_store *store, qi_change *changes, uint32_t count, b
             qi_flush_if_due(tx.queues[i]);
     if (!error && count && confirm)
         error = qi_log_sync_to(store, end);
-    qi_unlock(store);
     *failed = error && tx.at < count ? tx.at : count;
     drop(&tx);
+    return error;
+}
+
+int qi_transaction(struct qi_store *store, qi_change *changes, uint32_t count, bool confirm,
+                   uint32_t *failed) {
+    qi_lock(store);
+    int error = qi_transaction_locked(store, changes, count, confirm, failed);
+    for (uint32_t i = 0; i < count && !error; i++) /* heads that made place */
+        qi_dead_move_after(changes[i].kind == QI_CHANGE_MOVE ? changes[i].to : changes[i].queue, 0);
+    qi_unlock(store);
     return error;
 }

@@ -50,6 +50,60 @@ static bool has_died_of_time(const struct qi_queue *queue, const struct qi_slots
     return qi_time_is_dead(time) || qi_time_us(time) == QI_REDRIVEN_US;
 }
 
+static int keep_side(struct qi_tx *tx, struct qi_tx_step *step, const struct qi_side *side) {
+    uint8_t head[QI_GIVEN_SIDE];
+    size_t at;
+    qi_put16(head, (uint16_t)side->kind);
+    qi_put32(head + 2, side->size);
+    int error = keep(tx, head, sizeof head, &at);
+    if (!error && step->message.sides_size == 0)
+        step->sides = at;
+    if (!error)
+        error = keep(tx, side->bytes, side->size, &at);
+    step->message.sides_size += QI_GIVEN_SIDE + side->size;
+    step->sides_records += QI_SIDE_RECORD + side->size;
+    return error;
+}
+
+static int keep_deaths(struct qi_tx *tx, struct qi_tx_step *step, const struct qi_death *deaths,
+                       uint32_t count) {
+    uint32_t size = qi_deaths_size(deaths, count);
+    uint8_t *bytes = malloc(size);
+    if (!bytes)
+        return qi_fail(QI_E_MEMORY, "no memory to move a message");
+    qi_deaths_put(bytes, deaths, count);
+    const struct qi_side side = {QI_SIDE_DEATHS, size, bytes};
+    int error = keep_side(tx, step, &side);
+    free(bytes);
+    return error;
+}
+
+/* What belongs to the message goes along; how it became a dead letter with the name of the queue
+ * that it leaves. (Its lease is a field of what is published.) */
+static int keep_sides(struct qi_tx *tx, struct qi_tx_step *step, const struct qi_queue *queue,
+                      const struct qi_slots *slots, uint32_t slot) {
+    struct qi_death deaths[QI_DEATHS_MAX];
+    struct qi_side side;
+    int error = 0;
+    if (!qi_bit(slots->side, slot))
+        return 0;
+    for (uint32_t at = 0; !error && qi_side_next(slots->sides, slot, &at, &side);)
+        if (side.kind != QI_SIDE_LEASE && !qi_is_death(&side))
+            error = keep_side(tx, step, &side);
+    uint32_t count = qi_deaths_of_slot(queue, slots, slot, deaths);
+    return error || count == 0 ? error : keep_deaths(tx, step, deaths, count);
+}
+
+/* It would be taken for delivered too often at once, and never be seen there. */
+static bool is_used_up(const struct qi_queue *to, uint32_t deliveries) {
+    uint32_t most = to->rules.max_deliveries;
+    return most && deliveries > 0 && deliveries % most == 0;
+}
+
+uint64_t qi_tx_redriven(const struct qi_tx_step *step) {
+    return (uint64_t)qi_publish_priority(step->message.flags) << QI_TIME_US_BITS | QI_REDRIVEN_US;
+}
+
 /* The message as it is published in the other queue. */
 static int describe_moved(struct qi_tx *tx, const qi_change *change, struct qi_tx_step *step,
                           struct qi_segment *segment, uint32_t slot) {
@@ -78,6 +132,11 @@ static int describe_moved(struct qi_tx *tx, const qi_change *change, struct qi_t
                                 .lane = priority,
                                 .lease_us = qi_own_lease_us(slots, slot)};
     step->deliveries = qi_delivery_count(slots, slot);
+    step->redriven = is_used_up(change->to, step->deliveries);
+    step->sides_records = 0;
+    error = keep_sides(tx, step, queue, slots, slot);
+    if (error)
+        return error;
     if (change->headers)
         message->headers_size = change->headers_size;
     if (stored && change->headers)
@@ -110,7 +169,8 @@ uint64_t qi_tx_record_size(const struct qi_tx_step *step) {
            (message->id.stamp ? 0 : message->headers_size + (uint64_t)message->body_size) +
            (message->flags & QI_REDELIVERED ? QI_RECORD_ID : 0) +
            (message->due_us ? QI_TIME_RECORD : 0) + (message->lease_us ? QI_SIDE_RECORD + 8 : 0) +
-           step->deliveries * QI_RECORD_ID;
+           step->sides_records + step->deliveries * QI_RECORD_ID +
+           (step->redriven ? QI_TIME_RECORD : 0);
 }
 
 static int describe(struct qi_tx *tx, const qi_change *change, struct qi_tx_step *step) {
@@ -132,6 +192,16 @@ int qi_tx_fail_big(const struct qi_tx *tx, uint64_t size) {
                    "a transaction has at most %llu bytes of records, this one has %llu or more in "
                    "%u changes: do less at a time",
                    (unsigned long long)RECORDS_MAX, (unsigned long long)size, tx->count);
+}
+
+/* What the disk has of a write that it failed was taken back, or nobody knows (H13). */
+int qi_tx_fail_append(const struct qi_tx *tx, int error) {
+    error = qi_store_fail(tx->store, error);
+    if (!qi_commits_in_doubt(tx->store->commits))
+        return error;
+    return qi_fail(QI_E_OUTCOME,
+                   "%s; whether the transaction is there nobody knows: close and reopen the store",
+                   qi_error_text());
 }
 
 /* Nothing is waited for. */

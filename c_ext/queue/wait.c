@@ -247,6 +247,8 @@ int64_t qi_wait(struct qi_queue **queues, uint32_t count, uint64_t until_us, uin
     for (uint32_t i = 0; i < count; i++) /* it may have been woken for what it did not take */
         if (has_ready(queues[i]))
             qi_announce(queues[i], 1);
+    for (uint32_t i = 0; i < count; i++)
+        qi_dead_move_after(queues[i], result);
     store->waiting--;
     if (store->closing)
         pthread_cond_broadcast(&store->changed);

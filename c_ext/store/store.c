@@ -242,6 +242,7 @@ int qi_store_open_on(struct qi_disk *disk, const char *path, const qi_options *o
     store->disk = disk;
     store->options = *options;
     store->between_files = qi_commit_if_due;
+    store->find_queue = qi_find_queue;
     store->queues_dir = store->lock_file = store->bell = -1;
     store->messages.dir = -1;
     store->messages.disk = disk;
@@ -395,6 +396,7 @@ void qi_store_free(struct qi_store *store) {
         release_all(store);
     for (uint32_t i = 0; i < store->queues_count; i++) {
         free(store->queues[i]->name);
+        free(store->queues[i]->dead_to);
         free(store->queues[i]->lanes.items);
         free(store->queues[i]->heads.req_ids);
         free(store->queues[i]->moments);

@@ -1,0 +1,256 @@
+/* dead_letters.c - dead letters that move to another queue, as their queue says (`dead_to`).
+ *
+ * A message dies in its queue first (qi_bury: one record), and moves then, as a transaction of a
+ * publish there and an ack here. So after any crash it is in one of the two queues, and what cannot
+ * move is a dead letter like any other: nothing is lost if the other queue is missing or full, and
+ * a death never waits. The verb that made the dead letter moves it before it returns; what it could
+ * not move, and what an open finds, the background thread moves.
+ *
+ * A message that died in a queue by itself (expired, or the queue was full) and would come back
+ * there without a consumer having had a say goes round for ever: it stays.
+ */
+#include "queue/queue_private.h"
+
+#include <stdlib.h>
+
+#define AT_ONCE   256u  /* in one transaction */
+#define LOOKED_AT 4096u /* in one call, the lock being held */
+#define AGAIN_US                                                                                   \
+    UINT64_C(1000000)             /* the other queue is full, or missing: twice as long each time */
+#define LONG_US   (16 * AGAIN_US) /* but no longer */
+#define RARELY_US (64 * AGAIN_US) /* what is left has reasons of its own */
+
+void qi_dead_came(struct qi_queue *queue, uint64_t req_id) {
+    if (!queue->dead_to)
+        return;
+    if (!queue->dying || req_id < queue->dead_from)
+        queue->dead_from = req_id;
+    queue->dying = queue->store->dying = true;
+    qi_store_dirty(queue->store);
+}
+
+/* The handle is looked up each time: the queue may be deleted, and made anew. One that nobody has
+ * opened has limits that nobody knows. */
+static struct qi_queue *find_target(const struct qi_queue *queue) {
+    struct qi_queue *target = queue->store->find_queue(queue->store, queue->dead_to_directory);
+    if (target == queue || (target && !target->rules_known))
+        target = NULL;
+    if (!target)
+        qi_fail(QI_E_MISSING, "there is no queue %s, or nobody has opened it", queue->dead_to);
+    return target;
+}
+
+/* It was in the other queue, and no consumer has had a say since. */
+static bool goes_round(const struct qi_queue *queue, const struct qi_slots *slots, uint32_t slot) {
+    struct qi_death deaths[QI_DEATHS_MAX];
+    uint32_t count = qi_deaths_of_slot(queue, slots, slot, deaths);
+    for (uint32_t i = 0; i < count; i++) {
+        if (deaths[i].why == QI_DEAD_REJECTED || deaths[i].why == QI_DEAD_DELIVERIES)
+            return false;
+        if (deaths[i].name_size == queue->dead_to_size &&
+            memcmp(deaths[i].name, queue->dead_to, queue->dead_to_size) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Why some stay: once, until one has moved again. */
+static void tell(struct qi_queue *queue, const char *text) {
+    if (queue->dead_told)
+        return;
+    queue->dead_told = true;
+    char why[256];
+    strncpy(why, text, sizeof why - 1);
+    why[sizeof why - 1] = 0;
+    qi_report(queue->store, false, queue->directory, "", 0,
+              "dead letters stay in queue %s and do not move to %s: %s", queue->name,
+              queue->dead_to, why);
+}
+
+/* A pass over a queue's dead letters. */
+struct pass {
+    struct qi_queue *queue, *target;
+    qi_change *changes; /* `room` */
+    uint32_t room;
+    uint32_t count; /* of these */
+    uint64_t from;  /* the next ReqId to look at */
+    uint32_t looked;
+    bool left; /* some stay */
+};
+
+/* The next of them that may move, as changes: 0, QI_EMPTY if there is none, or the error. */
+static int collect(struct pass *pass) {
+    struct qi_queue *queue = pass->queue;
+    struct qi_segment *segment;
+    uint32_t slot;
+    int error = 0;
+    for (pass->count = 0; pass->count < pass->room && pass->looked < LOOKED_AT; pass->looked++) {
+        error = qi_find_dead(queue, &pass->from, &segment, &slot);
+        if (error)
+            break;
+        const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+        uint64_t req_id = pass->from++;
+        if (qi_bit(slots->side, slot) && goes_round(queue, slots, slot)) {
+            pass->left = true;
+            tell(queue, "a message died in each of them by itself, and would go round for ever");
+            continue;
+        }
+        pass->changes[pass->count++] = (qi_change){.kind = QI_CHANGE_MOVE,
+                                                   .queue = queue,
+                                                   .to = pass->target,
+                                                   .flags = QI_MOVE_FOR_EVER,
+                                                   .req_id = req_id};
+    }
+    return error == QI_EMPTY && pass->count ? 0 : error;
+}
+
+static bool is_gone(int error) {
+    return error == QI_E_ACKED || error == QI_E_UNKNOWN || error == QI_E_DELIVERED;
+}
+
+/* Those that were collected, as many at a time as there is a place for. One that has an error of
+ * its own stays, and the others go on. */
+static int move(struct pass *pass) {
+    struct qi_queue *queue = pass->queue;
+    uint32_t count = pass->count, failed;
+    for (uint32_t at = 0; at < pass->count;) {
+        uint32_t left = pass->count - at;
+        count = count < left ? count : left;
+        int error = qi_transaction_locked(queue->store, pass->changes + at, count, false, &failed);
+        if (!error) {
+            queue->dead_told = false;
+            queue->dead_pause_us = 0;
+            at += count;
+            count = left;
+        } else if (failed > 0 && failed < count) {
+            count = failed;
+        } else if (failed == 0) {
+            if (!is_gone(error)) {
+                pass->left = true;
+                tell(queue, qi_error_text());
+            }
+            at++;
+            count = left;
+        } else if (count > 1 && (error == QI_E_QUEUE_FULL || error == QI_E_STORE_FULL)) {
+            count /= 2;
+        } else {
+            pass->from = pass->changes[at].req_id; /* from here on another time */
+            return error;
+        }
+    }
+    return 0;
+}
+
+static bool may_move(const struct qi_queue *queue) {
+    return queue->dying && queue->dead_to && !queue->dead_moving && !queue->deleted &&
+           !queue->store->options.read_only && !queue->store->closing;
+}
+
+/* When the rest is looked at again. */
+static void put_off(struct qi_queue *queue, const struct pass *pass, int error) {
+    struct qi_store *store = queue->store;
+    bool came = queue->dying; /* meanwhile */
+    if (error == 0) {         /* not at the end yet */
+        queue->dead_from = came && queue->dead_from < pass->from ? queue->dead_from : pass->from;
+        queue->dead_again_us = qi_steady_us(store);
+    } else if (error == QI_EMPTY && !pass->left) {
+        return;
+    } else if (error == QI_EMPTY) {
+        queue->dead_from = came ? queue->dead_from : 0;
+        queue->dead_again_us = came ? 0 : qi_steady_us(store) + RARELY_US;
+    } else {
+        uint64_t pause = queue->dead_pause_us ? 2 * queue->dead_pause_us : AGAIN_US;
+        queue->dead_pause_us = pause < LONG_US ? pause : LONG_US;
+        queue->dead_from = 0;
+        queue->dead_again_us = qi_steady_us(store) + queue->dead_pause_us;
+        tell(queue, qi_error_text());
+    }
+    queue->dying = store->dying = true;
+    if (!store->dead_again_us || queue->dead_again_us < store->dead_again_us)
+        store->dead_again_us = queue->dead_again_us;
+}
+
+void qi_dead_move(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    if (!may_move(queue) || queue->dead_again_us > qi_steady_us(store))
+        return;
+    struct pass pass = {.queue = queue, .from = queue->dead_from};
+    pass.room = queue->dead < AT_ONCE ? (uint32_t)queue->dead + 1 : AT_ONCE;
+    pass.changes = calloc(pass.room, sizeof *pass.changes);
+    pass.target = find_target(queue);
+    int error = pass.changes ? 0 : QI_E_MEMORY;
+    if (!error && !pass.target)
+        error = QI_E_MISSING;
+    queue->dead_moving = true;
+    queue->dying = false;
+    queue->dead_again_us = 0;
+    if (!error)
+        error = qi_queue_ready(queue, true);
+    while (!error && pass.looked < LOOKED_AT) {
+        error = collect(&pass);
+        if (!error)
+            error = move(&pass);
+    }
+    free(pass.changes);
+    queue->dead_moving = false;
+    if (!store->failed && !queue->deleted && queue->dead_to)
+        put_off(queue, &pass, error);
+}
+
+void qi_dead_run(struct qi_store *store) {
+    uint64_t now = qi_steady_us(store);
+    if (!store->dying || store->dead_again_us > now)
+        return;
+    store->dying = false;
+    store->dead_again_us = 0;
+    for (uint32_t i = 0; i < store->queues_count && !store->failed; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (!queue->dying || queue->deleted)
+            continue;
+        if (queue->dead_again_us <= now)
+            qi_dead_move(queue);
+        if (!queue->dying)
+            continue;
+        store->dying = true;
+        if (!store->dead_again_us || queue->dead_again_us < store->dead_again_us)
+            store->dead_again_us = queue->dead_again_us;
+    }
+}
+
+uint64_t qi_dead_wait(const struct qi_store *store, uint64_t us) {
+    uint64_t now = qi_steady_us(store);
+    if (!store->dying)
+        return us;
+    uint64_t left = store->dead_again_us > now ? store->dead_again_us - now : 0;
+    return left < us ? left : us;
+}
+
+int qi_queue_set_dead_letters(struct qi_queue *queue, const char *name, size_t name_size,
+                              const char *directory) {
+    struct qi_store *store = queue->store;
+    char *copy = name_size ? malloc(name_size + 1) : NULL;
+    qi_lock(store);
+    int error = qi_store_usable(store, false);
+    if (!error && name_size && !copy)
+        error = qi_fail(QI_E_MEMORY, "no memory for the settings of a queue");
+    if (!error && name_size && !store->commits)
+        error = qi_fail(QI_E_FORMAT, "dead letters that move need a store of format 2");
+    if (!error && name_size) {
+        memcpy(copy, name, name_size);
+        copy[name_size] = 0;
+        memcpy(queue->dead_to_directory, directory, 32);
+    }
+    if (!error) {
+        free(queue->dead_to);
+        queue->dead_to = copy;
+        queue->dead_to_size = (uint32_t)name_size;
+        queue->dying = queue->dead_told = false;
+        queue->dead_again_us = 0;
+        copy = NULL;
+    }
+    if (!error && name_size && queue->dead > 0)
+        qi_dead_came(queue, 0);
+    qi_unlock(store);
+    free(copy);
+    return error;
+}
