@@ -63,6 +63,7 @@ class _Lib:
     QI_DELIVERED: Final = 16
     QI_PRIORITY_SHIFT: Final = 8
     QI_DELAYED: Final = 32
+    QI_DIED: Final = 1024
     QI_DEAD_EXPIRED: Final = 1
     QI_DEAD_REJECTED: Final = 2
     QI_DEAD_DELIVERIES: Final = 3
