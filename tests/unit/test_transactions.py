@@ -6,7 +6,7 @@ import pytest
 
 import qindex
 import qindex.aio
-from qindex.testing.simulated import SimulatedDisk, abandon
+from qindex.testing.simulated import SimulatedDisk
 
 SETTINGS = {"format": 2, "sync_interval": 3600}
 
