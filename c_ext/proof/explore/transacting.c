@@ -123,6 +123,9 @@ static void foresee_moved(struct player *player, const struct planned *item) {
     message->own_us = was->own_us;
     for (uint32_t i = 0; i < was->now.deliveries; i++)
         model_event(to, EVENT_DELIVER, message, false);
+    if (keeps_dead_letters(item->to) && was->now.deliveries &&
+        was->now.deliveries % MAX_DELIVERIES == 0) /* it is delivered once more */
+        model_time(to, message, MODEL_REDRIVEN, false);
 }
 
 /* One frame in each queue. */
