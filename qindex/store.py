@@ -130,9 +130,9 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Transactions):
         - `dead_letters`: True to keep, as dead letters, messages that expired, were rejected with
           nack(requeue=False) or delivered too often. Otherwise they are dropped. See
           Queue.redrive(). The name of another queue: they move there as soon as they can, with their
-          headers, delivery counts and `deaths`, and expire no more; they are never in both, nor in
-          none, after any crash. While that queue is missing or full they stay, as with True, and a
-          finding says so; so does one that would go round between queues for ever without having
+          headers, delivery counts and `deaths`, and expire no more; after any crash a message is in
+          one of the two queues. While that queue is missing or full they stay, as with True, and a
+          finding says so. So does one that would go round between queues for ever without having
           been delivered. Format 2.
         - `lease`: seconds after which a delivered message is ready again if it is not settled. A
           lease that get() or the message names goes before it.

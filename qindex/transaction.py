@@ -223,8 +223,9 @@ class Transactions:
         message that it acks or moves is not the caller's any more, QueueFull, StoreFull,
         QueueMissing, DiskFull. ValueError: more than 4 MiB of records, more than 256 queues, or a
         message that is settled twice, or that would leave a full queue for what is published there.
-        FormatError: the store has format 1. Nothing was changed then. (Of a full queue with overflow="drop-head" messages may have left for it; the error
-        says so.) OutcomeUnknown: all of it is there, and nobody knows whether it is durable.
+        FormatError: the store has format 1. Nothing was changed then. (Of a full queue with
+        overflow="drop-head" messages may have left for it; the error says so.) OutcomeUnknown: the
+        disk failed; all of it may be there, and nobody knows whether it is durable.
 
         Cost: a record for each change in its queue, and all of them once more in the commit log.
         The first in a queue after its journal has changed waits for a sync.
