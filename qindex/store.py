@@ -129,7 +129,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Transactions):
           not delivered again.
         - `dead_letters`: True to keep, as dead letters, messages that expired, were rejected with
           nack(requeue=False) or delivered too often. Otherwise they are dropped. See
-          Queue.redrive(). The name of another queue: they move there as soon as they can, with their
+          Queue.redrive(). The name of another queue: they move there as soon as they can, with
           headers, delivery counts and `deaths`, and expire no more; after any crash a message is in
           one of the two queues. While that queue is missing or full they stay, as with True, and a
           finding says so. So does one that would go round between queues for ever without having
