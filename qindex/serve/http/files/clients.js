@@ -26,11 +26,11 @@ const KINDS = {
   },
   consumers: {
     columns: [
-      { text: "consumer", sort: "consumer_tag", kind: "name" }, { text: "queue", kind: "name" }, { text: "channel", kind: "name" }, { text: "user" }, { text: "acks" },
-      { text: "prefetch", sort: "prefetch_count", right: true }, { text: "priority", sort: "priority", right: true }, { text: "unacked", sort: "unacked", right: true }, { text: "oldest of its channel", sort: "channel_oldest_seconds", right: true },
+      { text: "consumer", sort: "consumer_tag", kind: "name" }, { text: "queue", kind: "name" }, { text: "channel of" }, { text: "acks" },
+      { text: "prefetch", sort: "prefetch_count", right: true }, { text: "priority", sort: "priority", right: true }, { text: "unacked", sort: "unacked", right: true }, { text: "oldest", sort: "channel_oldest_seconds", right: true },
     ],
-    row: (row) => [plain(row.consumer_tag), queueLink(row.queue.vhost, row.queue.name), plain(row.channel_details.name), plain(row.channel_details.user),
-      row.ack_required ? "by the client" : "at once", row.prefetch_count || "no limit", row.priority, count(row.unacked), age(row.channel_oldest_seconds)],
+    row: (row) => [plain(row.consumer_tag), queueLink(row.queue.vhost, row.queue.name), `${plain(row.channel_details.name)} ${plain(row.channel_details.user)}`,
+      row.ack_required ? "client" : "automatic", row.prefetch_count || "no limit", row.priority, count(row.unacked), age(row.channel_oldest_seconds)],
   },
 };
 
