@@ -49,6 +49,8 @@ _TIME_HEAD: Final = 2 << 62 | 1023 << 52
 SIDE: Final = 5  # as a kind: the same lane, and another count: the kind and size of a side record
 _SIDE_SIZE_BITS: Final = 36
 LEASE: Final = 1  # of a side record: 8 bytes of microseconds
+DEATHS: Final = 0x8002  # how it died in queues that it has moved out of
+DIED: Final = 0x8010  # and why (times.REASONS): how it died where it is
 
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")

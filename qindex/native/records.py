@@ -26,6 +26,7 @@ from qindex.native.frames import (
     Purge,
     journal_header,
 )
+from qindex.native.times import REASONS
 
 LANE: Final = COUNT_MASK + 1  # a ReqId is a lane (0: no priority, no delay) and a count
 ROWS: Final = 4096  # a call
@@ -148,6 +149,10 @@ def side_text(side: Record) -> tuple[str, str]:
     """(verb, what it says) of a "side" record, for people."""
     if side.deliveries == frames.LEASE:
         return "lease", f"{side.due_us} us"
+    if why := REASONS.get(side.deliveries - frames.DIED):
+        return "died", f"how often and when: {why}"
+    if side.deliveries == frames.DEATHS:
+        return "deaths", f"{side.size} bytes of history from queues that it has moved out of"
     return "side", f"{side.size} bytes of kind {side.deliveries}"
 
 

@@ -5,20 +5,32 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from itertools import islice
+from struct import Struct
 from typing import Any, Final
 
 from qindex.brokers.rabbitmq.log import RabbitMQLog
+from qindex.deaths import read_deaths
 from qindex.look.messages import body_as_json
 from qindex.look.screen import Screen
 from qindex.look.sources import Source
 from qindex.look.text import count, printable, size, written_id
 from qindex.moments import utc
 from qindex.native.commits import places_of
-from qindex.native.frames import LEASE, Fields, fields_of, manifest_of, mark_of, session_of
+from qindex.native.frames import (
+    DEATHS,
+    DIED,
+    LEASE,
+    Fields,
+    fields_of,
+    manifest_of,
+    mark_of,
+    session_of,
+)
 from qindex.native.log import NativeLog
 from qindex.native.replay import Live, Publish, Record, Replay, publishes
-from qindex.native.times import time_text
+from qindex.native.times import REASONS, time_text
 
+_DIED: Final = Struct(">QQQ")
 COLUMNS: Final = ["<ReqId", "<state", ">deliveries", "<kind", ">size", "<published", "<payload"]
 MESSAGES_MAX: Final = 20
 HEAD_BYTES: Final = 32
@@ -49,8 +61,7 @@ class Shown:
             return time_text(word & (1 << 56) - 1, word >> 56)
         if record.verb == "side":
             side, value = int.from_bytes(record.data[:2], "big"), record.data[6:]
-            us = int.from_bytes(value, "big")
-            return f"lease {us} us" if side == LEASE else f"{len(value)} bytes of kind {side}"
+            return _side_text(side, value)
         if record.verb == "lanes":
             return f"where {count(len(record.data) // 10, 'more lane')} go on"
         if record.verb in ("mark", "close") and len(record.data) >= 8:
@@ -175,6 +186,20 @@ def _as_json(message: Live, publish: Publish | None) -> dict[str, Any]:
         "msg_id": None if embedded or not any(fields.msg_id) else fields.msg_id.hex(),
         **(body_as_json(embedded[len(embedded) - fields.size :]) if embedded else {}),
     }
+
+
+def _side_text(kind: int, value: bytes) -> str:
+    if kind == LEASE:
+        return f"lease {int.from_bytes(value, 'big')} us"
+    if (why := REASONS.get(kind - DIED)) and len(value) == _DIED.size:
+        times, first, last = _DIED.unpack(value)
+        return (
+            f"died {count(times, 'time')}: {why}; first {utc(first / 1e6)}, last {utc(last / 1e6)}"
+        )
+    if kind == DEATHS:
+        deaths = [f"{d.queue}: {d.why}, {count(d.times, 'time')}" for d in read_deaths(value)]
+        return f"died before in {'; '.join(deaths)}"
+    return f"{len(value)} bytes of kind {kind}"
 
 
 def _row(row: dict[str, Any]) -> list[str]:
