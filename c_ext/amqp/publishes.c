@@ -18,6 +18,7 @@ struct group {
     struct qi_piece method, properties; /* properties of one that is not plain */
     struct qi_wishes wishes;
     uint32_t count;
+    uint32_t first, last; /* of its messages */
     uint16_t channel;
 };
 
@@ -25,6 +26,7 @@ struct message {
     struct qi_piece properties, body;
     PyObject *whole; /* among what is kept: the body */
     uint32_t group;
+    uint32_t next; /* of its group; of the last one itself */
 };
 
 struct qi_publishes {
@@ -126,10 +128,15 @@ int qi_publishes_add(Publishes *self, const struct qi_content *content) {
         self->messages = grown;
         self->room = room;
     }
-    uint32_t group = group_of(self, content);
-    self->groups[group].count++;
+    uint32_t at = (uint32_t)self->count, number = group_of(self, content);
+    struct group *group = &self->groups[number];
+    if (group->count++)
+        self->messages[group->last].next = at;
+    else
+        group->first = at;
+    group->last = at;
     self->messages[self->count++] =
-        (struct message){content->properties, content->body, content->whole, group};
+        (struct message){content->properties, content->body, content->whole, number, at};
     return 0;
 }
 
@@ -213,36 +220,66 @@ struct gathered {
     PyObject *bodies, *body_sizes, *headers, *headers_sizes, *flags;
 };
 
-static int read_shares(const Publishes *self, PyObject *wanted, struct share *shares) {
-    if (!PyList_Check(wanted) || PyList_Size(wanted) != (Py_ssize_t)self->group_count) {
-        PyErr_SetString(PyExc_TypeError, "gather() takes a list with one item for each group");
+/* What is gathered: the shares, by group, and the only group that has one, or -1. */
+struct wanted {
+    struct share shares[GROUPS_MAX];
+    int64_t only;
+};
+
+static int read_wanted(const Publishes *self, PyObject *list, struct wanted *wanted) {
+    if (!PyList_Check(list)) {
+        PyErr_SetString(PyExc_TypeError, "gather() takes a list with an item for each group");
         return -1;
     }
-    for (uint32_t i = 0; i < self->group_count; i++) {
-        PyObject *item = PyList_GetItem(wanted, i);
+    Py_ssize_t count = PyList_Size(list);
+    wanted->only = -1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        unsigned int number;
         const char *prefix;
         Py_ssize_t size;
-        if (item == Py_None)
-            continue;
-        if (!PyArg_ParseTuple(item, "y#b", &prefix, &size, &shares[i].flags))
+        uint8_t flags;
+        PyObject *item = PyList_GetItem(list, i);
+        if (!PyTuple_Check(item)) {
+            PyErr_SetString(PyExc_TypeError, "an item of gather() is a tuple");
             return -1;
-        shares[i].prefix = (struct qi_piece){(const uint8_t *)prefix, (size_t)size};
-        shares[i].is_wanted = true;
+        }
+        if (!PyArg_ParseTuple(item, "Iy#b", &number, &prefix, &size, &flags))
+            return -1;
+        if (number >= self->group_count) {
+            PyErr_SetString(PyExc_IndexError, "there is no such group");
+            return -1;
+        }
+        wanted->shares[number] = (struct share){
+            .prefix = {(const uint8_t *)prefix, (size_t)size}, .flags = flags, .is_wanted = true};
+        wanted->only = count == 1 ? (int64_t)number : -1;
     }
     return 0;
+}
+
+/* The next message from `at` on that is wanted, or the number of all. Those of one group alone are
+ * found without a look at the others: many queues would cost as many looks at each message. */
+static size_t next_wanted(const Publishes *self, const struct wanted *wanted, size_t at) {
+    if (wanted->only >= 0) {
+        const struct group *group = &self->groups[wanted->only];
+        if (at == 0)
+            return group->first;
+        size_t next = self->messages[at - 1].next;
+        return next == at - 1 ? self->count : next;
+    }
+    while (at < self->count && !wanted->shares[self->messages[at].group].is_wanted)
+        at++;
+    return at;
 }
 
 static size_t headers_size(const struct share *share, const struct message *message) {
     return 4 + share->prefix.size + 4 + message->properties.size;
 }
 
-static int make_room(const Publishes *self, const struct share *shares, struct gathered *into) {
+static int make_room(const Publishes *self, const struct wanted *wanted, struct gathered *into) {
     size_t count = 0, bodies = 0, headers = 0;
-    for (size_t i = 0; i < self->count; i++) {
+    for (size_t i = 0; (i = next_wanted(self, wanted, i)) < self->count; i++) {
         const struct message *message = &self->messages[i];
-        const struct share *share = &shares[message->group];
-        if (!share->is_wanted)
-            continue;
+        const struct share *share = &wanted->shares[message->group];
         count++;
         bodies += message->body.size;
         headers += headers_size(share, message);
@@ -264,17 +301,15 @@ static uint8_t *put(uint8_t *at, struct qi_piece piece) {
     return at + piece.size;
 }
 
-static void fill(const Publishes *self, const struct share *shares, struct gathered *into) {
+static void fill(const Publishes *self, const struct wanted *wanted, struct gathered *into) {
     uint8_t *body = (uint8_t *)PyBytes_AsString(into->bodies);
     uint8_t *headers = (uint8_t *)PyBytes_AsString(into->headers);
     uint32_t *body_sizes = (uint32_t *)(void *)PyBytes_AsString(into->body_sizes);
     uint32_t *headers_sizes = (uint32_t *)(void *)PyBytes_AsString(into->headers_sizes);
     uint8_t *flags = (uint8_t *)PyBytes_AsString(into->flags);
-    for (size_t i = 0; i < self->count; i++) {
+    for (size_t i = 0; (i = next_wanted(self, wanted, i)) < self->count; i++) {
         const struct message *message = &self->messages[i];
-        const struct share *share = &shares[message->group];
-        if (!share->is_wanted)
-            continue;
+        const struct share *share = &wanted->shares[message->group];
         size_t size = headers_size(share, message);
         qi_put_big32(headers, (uint32_t)(size - 4));
         headers = put(headers + 4, share->prefix);
@@ -287,15 +322,15 @@ static void fill(const Publishes *self, const struct share *shares, struct gathe
     }
 }
 
-static PyObject *gather(PyObject *object, PyObject *wanted) {
+static PyObject *gather(PyObject *object, PyObject *list) {
     const Publishes *self = (const Publishes *)object;
-    struct share shares[GROUPS_MAX] = {0};
+    struct wanted wanted = {0};
     struct gathered into = {0};
     PyObject *result = NULL;
-    if (read_shares(self, wanted, shares) != 0)
+    if (read_wanted(self, list, &wanted) != 0)
         return NULL;
-    if (make_room(self, shares, &into) == 0) {
-        fill(self, shares, &into);
+    if (make_room(self, &wanted, &into) == 0) {
+        fill(self, &wanted, &into);
         result = PyTuple_Pack(5, into.bodies, into.body_sizes, into.headers, into.headers_sizes,
                               into.flags);
     }
@@ -315,10 +350,11 @@ static PyMethodDef publishes_methods[] = {
     {"gather", gather, METH_O,
      "gather($self, wanted, /)\n--\n\n"
      "A batch of the messages of some groups, in order, as the engine takes it.\n\n"
-     "`wanted` has an item for each group: None, or what its messages' headers begin with, and\n"
-     "their flags. The rest of a message's headers are its properties, as a long string.\n"
+     "`wanted` has, for each of these groups, its number, what its messages' headers begin with,\n"
+     "and their flags. The rest of a message's headers are its properties, as a long string.\n"
      "Returns the bodies end to end, their sizes, the headers end to end, their sizes (both as\n"
-     "the bytes of an array of uint32_t), and the flags, a byte each. Cost: one copy."},
+     "the bytes of an array of uint32_t), and the flags, a byte each. Cost: one copy; of several\n"
+     "groups also a look at every message."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -61,10 +61,10 @@ class Publishes(Protocol):
         """The number of its group, the properties and the body of each message."""
 
     def gather(
-        self, wanted: list[tuple[bytes, int] | None], /
+        self, wanted: list[tuple[int, bytes, int]], /
     ) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-        """A batch for a store of the groups for which `wanted` has the beginning of the headers
-        and the flags: bodies, their sizes, headers, their sizes, flags.
+        """A batch for a store of the groups for which `wanted` has the number, the beginning of the
+        headers and the flags: bodies, their sizes, headers, their sizes, flags.
         """
 
 
@@ -117,8 +117,9 @@ class Backlog(Protocol):
     def put_off(self, number: int, due_us: int) -> bool:
         """Change when a ready or delayed message is ready, 0: now; False as in drop()."""
 
-    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> int:
-        """Append the messages of the groups that have a share, in order: all of them or none.
+    def publish_many(self, publishes: Publishes, shares: dict[int, Share]) -> int:
+        """Append the messages of the groups that have a share, by the group's number, in order: all
+        of them or none.
 
         The priority of all shares is the same. Returns the bytes of their bodies.
         """
@@ -269,10 +270,10 @@ class MemoryBacklog:
                 return delayed[2]
         return None
 
-    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> int:
+    def publish_many(self, publishes: Publishes, shares: dict[int, Share]) -> int:
         size = 0
         for number, properties, body in publishes.contents():
-            share = shares[number]
+            share = shares.get(number)
             if share is not None:
                 self.publish(share.message(properties, body))
                 size += len(body)

@@ -162,15 +162,12 @@ class DurableBacklog:
         self._ready = self._queue.ready
         self._has_delayed = True
 
-    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> int:
-        wanted: list[tuple[bytes, int] | None] = []
+    def publish_many(self, publishes: Publishes, shares: dict[int, Share]) -> int:
+        wanted: list[tuple[int, bytes, int]] = []
         priority = 0
-        for share in shares:
-            if share is None:
-                wanted.append(None)
-                continue
+        for number, share in shares.items():
             begin = begin_table(share.exchange, [share.routing_key], share.expires_us)
-            wanted.append((begin, 0 if share.persistent else lib.QI_TRANSIENT))
+            wanted.append((number, begin, 0 if share.persistent else lib.QI_TRANSIENT))
             priority = share.priority
         bodies, body_sizes, headers, headers_sizes, flags = publishes.gather(wanted)
         first = lib.qi_publish_many(

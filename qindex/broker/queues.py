@@ -141,14 +141,14 @@ class Queue(Settling):
         refuses = limits.has_length and limits.overflow != "drop-head"
         return not (self.paused or refuses or limits.ttl_ms == 0)
 
-    def publish_many(self, publishes: Publishes, shares: list[Share | None]) -> None:
+    def publish_many(self, publishes: Publishes, shares: dict[int, Share]) -> None:
         """Append the messages of the groups that have a share: all of them or none. Their priority
         is the same. Only if the queue takes_batches.
         """
         before = len(self.backlog)
         self._bytes += self.backlog.publish_many(publishes, shares)
         self.published += len(self.backlog) - before
-        self._expiring = self._expiring or any(share and share.expires_us for share in shares)
+        self._expiring = self._expiring or any(share.expires_us for share in shares.values())
         if self.limits.has_length:
             self._make_way(now_us())
         self.wake()

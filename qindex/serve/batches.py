@@ -76,7 +76,7 @@ class Batch:
         self._return()
         self._confirm()
 
-    def _publish_singly(self, queue: Queue, shares: list[Share | None]) -> None:
+    def _publish_singly(self, queue: Queue, shares: dict[int, Share]) -> None:
         if self._singles is None:
             self._singles = enumerate(self._event.messages.contents())
         now = now_us()
@@ -86,7 +86,7 @@ class Batch:
                 if found is None:
                     return
                 at, (number, properties, body) = found
-                share = shares[number]
+                share = shares.get(number)
                 if share is None:
                     continue
                 self._single = at, share.message(properties, body)
@@ -159,12 +159,12 @@ def _way_of(channel: Channel, group: Group) -> _Way | None:
     return _Way(channel, group, queues, persistent, priority)
 
 
-def _shares(ways: list[_Way]) -> dict[tuple[Queue, int], list[Share | None]]:
+def _shares(ways: list[_Way]) -> dict[tuple[Queue, int], dict[int, Share]]:
     """By queue and priority, in the order in which they came: what it takes of each group. Of a
     queue that is asked about each message, the priorities are together: they keep their order.
     """
     now = now_us()
-    found: dict[tuple[Queue, int], list[Share | None]] = {}
+    found: dict[tuple[Queue, int], dict[int, Share]] = {}
     for number, way in enumerate(ways):
         method = way.group.method
         for queue in way.queues:
@@ -173,10 +173,7 @@ def _shares(ways: list[_Way]) -> dict[tuple[Queue, int], list[Share | None]]:
             ttls = [ms for ms in (limits.ttl_ms, way.group.expiration_ms or None) if ms is not None]
             ends_us = now + min(ttls) * _US if ttls else 0
             key = (queue, priority if queue.takes_batches else 0)
-            shares = found.get(key)
-            if shares is None:
-                shares = found[key] = [None] * len(ways)
-            shares[number] = Share(
+            found.setdefault(key, {})[number] = Share(
                 method.exchange, method.routing_key, way.persistent, priority, ends_us
             )
     return found

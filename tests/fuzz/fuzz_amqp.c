@@ -35,7 +35,7 @@ static const char oracle[] =
     "                if type(each) is _wire.Publishes:\n"
     "                    groups = each.groups\n"
     "                    assert sum(group[-1] for group in groups) == len(each)\n"
-    "                    each.gather([(b'prefix', 1)] * len(groups))\n"
+    "                    each.gather([(at, b'prefix', 1) for at in range(len(groups))])\n"
     "                    for at, properties, body in each.contents():\n"
     "                        group = groups[at][:-1]\n"
     "                        assert group[5] in (None, properties)\n"

@@ -194,15 +194,19 @@ def test_a_batch_has_the_messages_of_the_groups_that_are_wanted_in_order():
     keys = "abcacb"
     raw = b"".join(b"".join(publish(key.encode() * n, key)) for n, key in enumerate(keys))
     (found,) = scanner.frames(raw)
-    bodies, sizes, headers, headers_sizes, flags = found.gather([(b"A", 0), None, (b"CC", 2)])
+    bodies, sizes, headers, headers_sizes, flags = found.gather([(0, b"A", 0), (2, b"CC", 2)])
     assert bodies == b"ccaaacccc"
     assert struct.unpack("4I", sizes) == (0, 2, 3, 4)
     rest = b"\0\0\0\x03" + PLAIN
     assert headers == (b"\0\0\0\x08A" + rest + b"\0\0\0\x09CC" + rest) * 2
     assert struct.unpack("4I", headers_sizes) == (12, 13, 12, 13)
     assert flags == bytes([0, 2, 0, 2])
-    for wrong in (None, [], [None, None], [(b"A",), None, None], [(b"A", 300), None, None]):
-        with pytest.raises((TypeError, OverflowError)):
+    assert found.gather([(0, b"A", 0)])[0] == b"aaa"
+    assert found.gather([(1, b"A", 0)])[0] == b"b" + b"bbbbb"
+    assert found.gather([(2, b"A", 0)])[0] == b"cc" + b"cccc"
+    assert found.gather([]) == (b"",) * 5
+    for wrong in (None, [None], [(0, b"A")], [(0, b"A", 300)], [(3, b"A", 0)], [(-1, b"A", 0)]):
+        with pytest.raises((TypeError, OverflowError, IndexError)):
             found.gather(wrong)
 
 

@@ -1,0 +1,192 @@
+"""What a message costs an AMQP server: CPU time of its process, and messages per second.
+
+    python tools/bench/serving.py                         qindex serve, on a directory of its own
+    python tools/bench/serving.py --peer PORT PID ...     also a server that listens there, by its
+                                                          process and those below it
+
+The client sends bytes that were made before, in pieces of 64 KiB, with 10,000 unconfirmed at most,
+and takes the sizes of deliveries as known: it costs less than the server. CPU time is what to
+compare: it changes little with what else the machine does; messages per second do. Two users of the
+peer are guest. The load of the machine is printed, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from qindex.amqp import methods as m
+from qindex.amqp.wire import (
+    PROTOCOL_HEADER,
+    Scanner,
+    decode_method,
+    encode_content,
+    encode_method,
+)
+from qindex.brokers.amqp import Properties, encode_properties
+
+PIECE = 64 * 1024
+WINDOW = 10_000
+PREFETCH, ACK_EACH = 1000, 100
+TICKS = os.sysconf("SC_CLK_TCK")
+PLAIN = encode_properties(Properties(delivery_mode=2))
+TASK = encode_properties(
+    Properties(
+        headers={"lang": "py", "task": "add", "id": "0" * 36, "retries": 0, "eta": None},
+        content_type="application/json",
+        content_encoding="utf-8",
+        delivery_mode=2,
+        correlation_id="0" * 36,
+        reply_to="1" * 36,
+    )
+)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of this process and of those below it."""
+    total, pids = 0.0, [pid]
+    while pids:
+        each = pids.pop()
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        total += (int(fields[11]) + int(fields[12])) / TICKS
+        for task in Path(f"/proc/{each}/task").iterdir():
+            pids += map(int, (task / "children").read_text().split())
+    return total
+
+
+class Client:
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=120)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._scanner = Scanner(1 << 20)
+        self.socket.sendall(PROTOCOL_HEADER)
+        self.expect(m.ConnectionStart)
+        self.call(0, m.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest", "en_US"))
+        self.expect(m.ConnectionTune)
+        self.call(0, m.ConnectionTuneOk(100, 131_072, 0))
+        self.ask(0, m.ConnectionOpen("/", "", False), m.ConnectionOpenOk)
+        self.ask(1, m.ChannelOpen(""), m.ChannelOpenOk)
+
+    def call(self, channel: int, method: object) -> None:
+        self.socket.sendall(encode_method(channel, method))
+
+    def expect(self, kind: type) -> None:
+        while True:
+            for frame in self._scanner.frames(self.socket.recv(1 << 16)):
+                if type(decode_method(frame.payload)) is kind:
+                    return
+
+    def ask(self, channel: int, method: object, answer: type) -> None:
+        self.call(channel, method)
+        self.expect(answer)
+
+    def declare(self, names: list[str]) -> None:
+        for name in names:
+            declare = m.QueueDeclare(0, name, False, True, False, False, False, {})
+            self.ask(1, declare, m.QueueDeclareOk)
+            self.ask(1, m.QueuePurge(0, name, False), m.QueuePurgeOk)
+
+    def publish(self, names: list[str], count: int, properties: bytes, size: int) -> None:
+        """Publish in turn to these queues; return when all is confirmed."""
+        self.ask(1, m.ConfirmSelect(False), m.ConfirmSelectOk)
+        content = b"".join(encode_content(1, properties, b"x" * size, 131_072))
+        each = [
+            encode_method(1, m.BasicPublish(0, "", name, False, False)) + content for name in names
+        ]
+        per = max(1, PIECE // len(each[0]))
+        sent = confirmed = 0
+        while confirmed < count:
+            if sent < count and sent - confirmed < WINDOW:
+                some = min(per, count - sent)
+                self.socket.sendall(
+                    b"".join(each[number % len(each)] for number in range(sent, sent + some))
+                )
+                sent += some
+                continue
+            for frame in self._scanner.frames(self.socket.recv(1 << 20)):
+                ack = decode_method(frame.payload)
+                if type(ack) is not m.BasicAck:
+                    raise SystemExit(f"not confirmed: {ack}")
+                confirmed = ack.delivery_tag if ack.multiple else confirmed + 1
+
+    def consume(self, name: str, count: int, properties: bytes, size: int) -> None:
+        """Take so many messages of this size, and ack each 100 at once."""
+        deliver = encode_method(1, m.BasicDeliver("t", 1, False, "", name))
+        content = b"".join(encode_content(1, properties, b"x" * size, 131_072))
+        each = len(deliver) + len(content)
+        self.ask(1, m.BasicQos(0, PREFETCH, False), m.BasicQosOk)
+        consume = m.BasicConsume(0, name, "t", False, False, False, False, {})
+        self.call(1, consume)
+        answer = len(encode_method(1, m.BasicConsumeOk("t")))
+        got = acked = 0
+        while got - answer < count * each:
+            got += len(self.socket.recv(1 << 20))
+            done = (got - answer) // each
+            while done - acked >= ACK_EACH or (done == count and acked < count):
+                acked = min(acked + ACK_EACH, count)
+                self.call(1, m.BasicAck(acked, True))
+        self.ask(1, m.BasicCancel("t", False), m.BasicCancelOk)
+
+
+@contextmanager
+def measured(what: str, pid: int, count: int) -> Iterator[None]:
+    before, begin = cpu_seconds(pid), time.monotonic()
+    yield
+    took, cpu = time.monotonic() - begin, cpu_seconds(pid) - before
+    print(f"  {what:44} {count / took:12,.0f}/s {cpu / count * 1e6:8.2f} us", flush=True)
+
+
+def run(port: int, pid: int, count: int) -> None:
+    for what, size, properties in (
+        ("100 B", 100, PLAIN),
+        ("1 KiB", 1024, PLAIN),
+        ("100 B with Celery's properties", 100, TASK),
+    ):
+        client = Client(port)
+        client.declare(["bench"])
+        with measured(f"publish, confirmed: {what}", pid, count):
+            client.publish(["bench"], count, properties, size)
+        with measured(f"consume, acked: {what}", pid, count):
+            client.consume("bench", count, properties, size)
+    for queues in (100, 1000):
+        client = Client(port)
+        names = [f"bench-{number}" for number in range(queues)]
+        client.declare(names)
+        with measured(f"publish, confirmed: 100 B, {queues} queues", pid, count):
+            client.publish(names, count, PLAIN, 100)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=200_000)
+    parser.add_argument("--port", type=int, default=15679)
+    parser.add_argument("--confirm", default="durable", choices=["durable", "written"])
+    parser.add_argument("--peer", nargs=2, type=int, metavar=("PORT", "PID"))
+    options = parser.parse_args()
+    print("load:", *os.getloadavg())
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "qindex", "serve", f"{folder}/d"]
+        command += ["--amqp", f"127.0.0.1:{options.port}", "--confirm", options.confirm]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE)
+        try:
+            server.stdout.readline()
+            print(f"qindex serve, --confirm {options.confirm}")
+            run(options.port, server.pid, options.count)
+        finally:
+            server.terminate()
+            server.wait()
+    if options.peer:
+        print(f"the peer at port {options.peer[0]}")
+        run(*options.peer, options.count // 10)
+
+
+if __name__ == "__main__":
+    main()
