@@ -206,4 +206,20 @@ EXPLORED = [
         " publish a 38 +hp; reject a x8 465; get_many a x4; ack a 299; publish a 54 +rp;"
         " transact a x6 135 +r; tick",
     ),
+    Explored(
+        "A message moved, the queue that it came from was deleted, and a power cut took the"
+        " transaction, which was not synced, and not the deletion: it was in no queue.",
+        "deleted_before_its_moves",
+        "seed=1 mapping=1 segment=8 journal=100 bytes=20000 embed=64 file=4096 format=2 few=1"
+        " log=1048576; create a; create b; create c; publish a 10; sync_all; transact c x8 102;"
+        " delete a; publish b 5",
+    ),
+    Explored(
+        "A dead letter that had expired moved with its expiry: the first get dropped it where it"
+        " had gone.",
+        "dead_moved_with_its_expiry",
+        "seed=1 mapping=1 segment=8 journal=100 bytes=20000 embed=64 file=4096 format=2 few=1"
+        " log=1048576; create a; create c; publish c 10 +e; sync_all; advance 999; expire c;"
+        " transact a x8 101; get a; get a",
+    ),
 ]

@@ -179,7 +179,7 @@ static int remove_queue(struct qi_queue *queue) {
 /* A transaction in it is not durable yet. What it has moved would be in no queue if a power cut
  * took the transaction and not the deletion. */
 static bool is_in_doubt(const struct qi_queue *queue) {
-    return queue->parts > 0;
+    return queue->parts > 0 && !QI_BUG(deleted_before_its_moves);
 }
 
 int qi_queue_delete_if(struct qi_queue *queue, uint32_t conditions) {

@@ -44,7 +44,8 @@ static int keep_stored(struct qi_tx *tx, const struct qi_fields *fields, size_t 
 /* It is alive again where it goes; with a time that is over it would be dropped there. */
 static bool has_died_of_time(const struct qi_queue *queue, const struct qi_slots *slots,
                              uint32_t slot, uint64_t expiry_us) {
-    if (!qi_bit(slots->held, slot) || !qi_is_expired(queue, expiry_us))
+    if (!qi_bit(slots->held, slot) || !qi_is_expired(queue, expiry_us) ||
+        QI_BUG(dead_moved_with_its_expiry))
         return false;
     uint64_t time = slots->time[slot & 63];
     return qi_time_is_dead(time) || qi_time_us(time) == QI_REDRIVEN_US;

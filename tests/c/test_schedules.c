@@ -1,6 +1,6 @@
-/* test_schedules.c - threads that publish, get, ack, sync and purge at once, beside the engine's
- * own worker, which sends queues to sleep, flushes, compacts and drops what has expired: on a
- * simulated disk, in many schedules, each decided by a seed (stage.h). Usage: test_schedules
+/* test_schedules.c - threads that publish, get, ack, move, sync and purge at once, beside the
+ * engine's own worker, which sends queues to sleep, flushes, compacts and drops what has expired:
+ * on a simulated disk, in many schedules, each decided by a seed (stage.h). Usage: test_schedules
  * <directory>; QINDEX_SCHEDULES: how many; QINDEX_SEED: the first one's seed, and with
  * QINDEX_SCHEDULES=1 each verb is told.
  *
@@ -361,6 +361,38 @@ static void purge(int q) {
             settle_purge(q, &ledger.messages[q][i]);
 }
 
+/* To the other queue, all of it or nothing: there it is another message. */
+static void move(struct player *player, int q) {
+    struct item item;
+    int to = 1 - q;
+    if (options().format < 2 || pick(player, q, &item, 1) == 0)
+        return;
+    struct message *message = message_of(q, item.req_id);
+    qi_change change = {.kind = QI_CHANGE_MOVE,
+                        .queue = queue_at(q),
+                        .to = queue_at(to),
+                        .req_id = item.req_id,
+                        .delivery = item.delivery};
+    uint64_t expiry_us = message->expiry_us;
+    uint32_t failed;
+    message->acking++;
+    ledger.publishing[to]++;
+    int64_t error = said(qi_transaction(ledger.corner.store, &change, 1, false, &failed));
+    ledger.ticks++;
+    message->acking--;
+    if (error == QI_E_QUEUE_FULL) {
+        player->out[q][player->out_count[q]++] = item;
+    } else if (error) {
+        was_late(q, &item, error);
+    } else {
+        assert(message->out == item.deliveries && !message->settled);
+        message->settled = ledger.ticks;
+        was_published(to, (int64_t)change.req_id, 1, 0, expiry_us);
+        TELL("move %c: %llu\n", 'a' + q, (unsigned long long)item.req_id);
+    }
+    ledger.publishing[to]--;
+}
+
 static void delete_queue(void) {
     ledger.has_no_b = true;
     assert(said(qi_queue_delete(ledger.corner.b)) == 0);
@@ -401,6 +433,8 @@ static void play_verb(struct player *player, int q) {
         assert(qi_store_close(ledger.corner.store) == 0);
     else if (verb < 35 && ending == DELETE)
         delete_queue();
+    else if (verb < 37)
+        move(player, q);
     else if (verb < 40)
         pass_time();
     else if (verb < 46)

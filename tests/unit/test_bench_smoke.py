@@ -87,6 +87,8 @@ def test_many_queues_are_filled_and_used_again(tmp_path: Path) -> None:
     job = replace(sqlite_job(tmp_path, count=40), system="qindex")
     filled = works.WORKS["queues_fill"](job)
     reopened = works.WORKS["queues_reopen"](job)
+    assert works.WORKS["queues_kill"](job) == {}
+    reopened |= works.WORKS["queues_after_kill"](job)
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
     assert {f"{name}_q1" for name in (filled | reopened)} == {
         row.figure for row in plan.QUEUES_ROWS if row.figure.endswith("_q1")
@@ -94,7 +96,7 @@ def test_many_queues_are_filled_and_used_again(tmp_path: Path) -> None:
     assert all(value > 0 for name, value in (filled | reopened).items() if "memory" not in name)
     with qindex.open(tmp_path / "store", read_only=True) as store:
         assert len(store.queues()) == 40
-        assert {len(store.queue(name)) for name in store.queues()} == {1}  # of three
+        assert {len(store.queue(name)) for name in store.queues()} == {1}  # of four
 
 
 def test_the_numbers_of_queues_are_chosen() -> None:

@@ -46,6 +46,8 @@ QUEUES_ROWS = tuple(
         ("reopen_ms", "open", MS, None),
         ("first_use", "first get + ack after it", RATE, None),
         ("close_again_ms", "close after that", MS, None),
+        ("killed_open_ms", "open after kill -9", MS, None),
+        ("killed_first_use", "first get + ack after kill -9", RATE, None),
     )
 )
 
@@ -194,7 +196,7 @@ QUICK_DIVISOR = 50
 
 def queues_steps(queue_counts: Sequence[int]) -> tuple[Step, ...]:
     """One for each number of queues."""
-    works = ("queues_fill", "queues_reopen")
+    works = ("queues_fill", "queues_reopen", "queues_kill", "queues_after_kill")
     return tuple(
         Step(works, is_qindex, {SMALL: count}, suffix=f"_q{place}", rounds_max=1, count_min=20)
         for place, count in enumerate(queue_counts, 1)

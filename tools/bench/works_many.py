@@ -100,7 +100,29 @@ def queues_reopen(job: Job) -> Figures:
     return figures
 
 
+def queues_kill(job: Job) -> Figures:
+    """Publish to each, and leave the files as a kill does: all is in the cache, much not synced."""
+    body = job.bodies(1)[0]
+    with open_files_at_most(OPEN_FILES):
+        store = open_store(job)
+        for name in names(job):
+            store.queue(name).publish(body)
+        import_module("qindex.testing").abandon(store)
+    return {}
+
+
+def queues_after_kill(job: Job) -> Figures:
+    """Open what the kill left, and get one message of each queue."""
+    reopened = queues_reopen(job)
+    return {
+        "queues_killed_open_ms": reopened["queues_reopen_ms"],
+        "queues_killed_first_use": reopened["queues_first_use"],
+    }
+
+
 WORKS: dict[str, Callable[[Job], Figures]] = {
     "queues_fill": queues_fill,
     "queues_reopen": queues_reopen,
+    "queues_kill": queues_kill,
+    "queues_after_kill": queues_after_kill,
 }

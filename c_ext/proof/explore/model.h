@@ -102,6 +102,7 @@ struct model {
     struct model_queue queues[QUEUES];
     struct model_keys keys;
     uint32_t transactions; /* since the open */
+    uint32_t sure;         /* so many of them are durable: a queue with the last one was deleted */
     uint32_t serial;       /* of the next message, or value */
     enum ended ended;
 };

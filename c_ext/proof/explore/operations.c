@@ -360,6 +360,8 @@ static bool play_create(struct player *player, const struct op *op, bool create)
     if (error)
         return player_failed(player, create ? "create" : "delete", error);
     queue->exists = create ? PRESENT : ABSENT;
+    if (!create)
+        foresee_deleted(&player->model, queue);
     model_forget(queue);
     keys_forget(&player->model.keys, op->queue);
     return true;

@@ -38,6 +38,9 @@ bool is_refused(struct player *player, const char *what, int64_t code);
 
 /* transacting.c: several queues, all of it or nothing. */
 bool play_transact(struct player *player, const struct op *op);
+/* The queue was deleted. What it had by transactions, or has given by them to others, stays as it
+ * is: they are durable before it goes. */
+void foresee_deleted(struct model *model, const struct model_queue *queue);
 /* Several queues with one call. */
 bool play_create_group(struct player *player, const struct op *op);
 /* keys.c: a change of a mapping. */

@@ -365,7 +365,7 @@ bool player_reopen(struct player *player, struct qi_sim *sim, bool killed) {
             model_forget(&model->queues[i]); /* the next one of that name begins at 0 */
         model_rebase(&model->queues[i], player->sight.seen[i], player->sight.count[i], ended);
     }
-    model->transactions = 0;
+    model->transactions = model->sure = 0;
     keys_rebase(&model->keys, &player->sight.keys);
     model->ended = UNCLEAN;
     return true;

@@ -25,7 +25,7 @@ static const struct {
     [OP_ACK] = {"ack", true, false, true, false, 110},
     [OP_ACK_MANY] = {"ack_many", true, true, true, false, 70},
     [OP_NACK] = {"nack", true, true, true, true, 20},
-    [OP_PURGE] = {"purge", true, false, false, false, 12},
+    [OP_PURGE] = {"purge", true, true, false, false, 12}, /* x1: all; else states of waiting ones */
     [OP_FLUSH] = {"flush", true, false, false, false, 25},
     [OP_COMPACT] = {"compact", false, false, false, false, 20},
     [OP_SYNC] = {"sync", true, false, false, false, 60},

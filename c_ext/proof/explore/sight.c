@@ -48,7 +48,8 @@ static bool cuts_meet(struct cuts *all, const struct cuts *own) {
 static bool allowed_as(const struct sight *sight, const struct model *model, bool killed,
                        enum ended ended, struct verdict *verdict) {
     struct cuts all, own;
-    memset(&all, true, sizeof all);
+    for (uint32_t i = 0; i <= TRANSACTIONS; i++)
+        all.may_be[i] = i >= model->sure;
     for (int i = 0; i < QUEUES; i++) {
         const struct model_queue *queue = &model->queues[i];
         if (!sight->exists[i])

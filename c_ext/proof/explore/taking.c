@@ -333,8 +333,45 @@ bool play_waiting(struct player *player, const struct op *op) {
     return true;
 }
 
+static uint32_t state_of(const struct player *player, const struct message *message) {
+    if (message->now.time >= model_dead(0))
+        return QI_PURGE_DEAD;
+    return message->now.time > player_now_us(player) ? QI_PURGE_DELAYED : QI_PURGE_READY;
+}
+
+/* What waits in some states goes by a frame for each segment, or by one frame if nothing else is
+ * there: any of these prefixes may be left. */
+static bool purge_states(struct player *player, const struct op *op, uint32_t states) {
+    struct model_queue *queue = player_queue(player, op);
+    uint32_t entries = player->program->settings.segment_entries, count = 0;
+    const struct message *behind = NULL;
+    for (uint32_t i = queue->count; i-- > 0;) {
+        struct message *message = &queue->messages[i];
+        bool goes = message_waits(message) && (state_of(player, message) & states);
+        message->picked = goes && (!behind || behind->id / entries != message->id / entries);
+        behind = goes ? message : behind;
+    }
+    for (uint32_t i = 0; i < queue->count; i++) {
+        struct message *message = &queue->messages[i];
+        bool ends = message->picked;
+        message->picked = false;
+        if (!message_waits(message) || !(state_of(player, message) & states))
+            continue;
+        count++;
+        model_event(queue, EVENT_ACK, message, ends);
+    }
+    int64_t got = qi_purge(player->session.queues[op->queue], states);
+    if (got < 0)
+        return player_failed(player, "purge", got);
+    model_returned(queue);
+    return got == count || player_complain(player, "purge of states %u gave %lld, not %u", states,
+                                           (long long)got, count);
+}
+
 bool play_purge(struct player *player, const struct op *op) {
     struct model_queue *queue = player_queue(player, op);
+    if (op->count > 1 && (op->count - 1) % 8 != QI_PURGE_ALL && (op->count - 1) % 8)
+        return purge_states(player, op, (op->count - 1) % 8u);
     struct message *last = NULL;
     for (uint32_t i = 0; i < queue->count; i++)
         if (message_waits(&queue->messages[i]))

@@ -62,20 +62,28 @@ static bool is_taken(const struct plan *plan, int queue, uint64_t id) {
     return false;
 }
 
-/* One that is out, or waits in a queue without bounds; NULL: none is. */
+/* One that is out, or waits in a queue without bounds, if `size` is odd a dead letter of any queue
+ * first; NULL: none is. */
 static const struct message *pick(const struct player *player, const struct op *op,
                                   const struct plan *plan, bool waits, int *queue) {
     for (int i = 0; i < QUEUES; i++) {
         *queue = (int)((op->size + (uint32_t)i) % QUEUES);
         const struct model_queue *model = &player->model.queues[*queue];
-        if (!is_there(player, *queue) || (waits && is_bounded(*queue)))
+        bool only_dead = waits && is_bounded(*queue);
+        if (!is_there(player, *queue) || (only_dead && op->size % 2 == 0))
             continue;
+        const struct message *first = NULL;
         for (uint32_t k = 0; k < model->count; k++) {
             const struct message *message = &model->messages[k];
-            if ((waits ? message_waits(message) : message->out) &&
-                !is_taken(plan, *queue, message->id))
+            if (!(waits ? message_waits(message) : message->out) ||
+                is_taken(plan, *queue, message->id))
+                continue;
+            if (!waits || op->size % 2 == 0 || message->now.time >= model_dead(0))
                 return message;
+            first = first || only_dead ? first : message;
         }
+        if (first)
+            return first;
     }
     return NULL;
 }
@@ -119,7 +127,9 @@ static void foresee_moved(struct player *player, const struct planned *item) {
     message->body_size = was->body_size;
     message->transient = was->transient;
     message->priority = was->priority;
-    message->expiry_us = was->expiry_us;
+    bool was_dead = was->now.time >= model_dead(0) || was->now.time == MODEL_REDRIVEN;
+    bool is_over = was->expiry_us <= player->session.sim->wall_us;
+    message->expiry_us = was_dead && is_over ? 0 : was->expiry_us; /* alive where it goes */
     message->own_us = was->own_us;
     for (uint32_t i = 0; i < was->now.deliveries; i++)
         model_event(to, EVENT_DELIVER, message, false);
@@ -233,4 +243,13 @@ bool play_transact(struct player *player, const struct op *op) {
             model_synced(&model->queues[i]);
     }
     return check_ids(player, &plan);
+}
+
+void foresee_deleted(struct model *model, const struct model_queue *queue) {
+    uint32_t last = queue->confirmed;
+    for (uint32_t i = 0; i < queue->log_count; i++)
+        if (queue->log[i].transaction)
+            last = queue->log[i].transaction;
+    if (model->sure < last)
+        model->sure = last;
 }
