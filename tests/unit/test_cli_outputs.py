@@ -24,7 +24,7 @@ from qindex.private import make_folder, open_private, replace_file
 READ = {
     "--amqp", "--at-time", "--by", "--cmd", "--columns", "--config",
     "--format", "--gmq", "--http", "--http-host", "--master", "--max-priority",
-    "--member", "--member-b", "--queues", "--rescue", "--separator", "--state", "--states",
+    "--member", "--member-b", "--page-only", "--queues", "--rescue", "--separator", "--state", "--states",
     "--strip-prefix", "--to", "--vhost", "--without",
 }  # fmt: skip
 # All that name what is written: the whole command, with {store}, {node} and {out}.
