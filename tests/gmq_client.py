@@ -19,7 +19,7 @@ class Client:
 
     @classmethod
     async def connect(cls, port):
-        return cls(*await asyncio.open_connection("127.0.0.1", port))
+        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 26))
 
     def send(self, method, parameter):
         self._next += 1

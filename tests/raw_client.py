@@ -40,7 +40,7 @@ def one_by_one(event):
 
 
 class RawClient:
-    def __init__(self, url, channels=(1,)):
+    def __init__(self, url, channels=(1,), heartbeat=0):
         at = urlsplit(url)
         self.socket = socket.create_connection((at.hostname, at.port), timeout=60)
         self.heard = []  # (channel, method), or (channel, properties or body) behind one
@@ -49,7 +49,7 @@ class RawClient:
         self.expect(m.ConnectionStart)
         self.call(m.ConnectionStartOk(CAPABILITIES, "PLAIN", b"\0guest\0guest", "en_US"), channel=0)
         self.expect(m.ConnectionTune)
-        self.call(m.ConnectionTuneOk(100, 131_072, 0), channel=0)
+        self.call(m.ConnectionTuneOk(100, 131_072, heartbeat), channel=0)
         self.ask(m.ConnectionOpen("/", "", False), m.ConnectionOpenOk, channel=0)
         for channel in channels:
             self.ask(m.ChannelOpen(""), m.ChannelOpenOk, channel=channel)

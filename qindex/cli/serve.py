@@ -250,6 +250,9 @@ class _Run:
 
         options = self._options
         loop = asyncio.get_running_loop()
+        # First of all: without a handler, these end the process, while stores are opened, too.
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGUSR2, self._start_anew)
         rescue = None
         if options.rescue is not None:
             rescue = Rescue(
@@ -268,8 +271,6 @@ class _Run:
         server.on_reload = self._reload
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
-        loop.add_signal_handler(signal.SIGUSR2, self._start_anew)
         try:
             # Clients may connect from now on, and wait.
             found = handed_over(os.environ)
@@ -288,6 +289,8 @@ class _Run:
             await self._stopped.wait()
         finally:
             await server.stop()
+            if self.kept:
+                _ignore(loop, signal.SIGHUP, signal.SIGUSR2)
         if server.failed.done():
             raise CommandError(f"the disk failed a sync: {server.failed.result()}", 1)
 
@@ -356,6 +359,15 @@ class _Run:
             address = _shown(self._sockets["http"][0])
             self._screen.line(f"serving the page and the management API on http://{address}/")
         self._screen.out.flush()  # who has started it waits for this line
+
+
+def _ignore(loop: asyncio.AbstractEventLoop, *numbers: signal.Signals) -> None:
+    """Do so from now on, in the program that this process becomes, too, until it has handlers."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    for number in numbers:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
 def _shown(found: socket.socket) -> str:

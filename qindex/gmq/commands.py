@@ -12,16 +12,17 @@ Sizes are big-endian. A command whose bodies are not yet there is not yet given 
 
 from __future__ import annotations
 
-import json
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
+from qindex import strict_json
 from qindex.gmq.text import go_json
 
 MESSAGE, ERROR, RESULT, CHANNEL, PING = 101, 102, 103, 104, 105
 LINE_BYTES_MAX: Final = 16 * 1024
 BODY_BYTES_MAX: Final = 128 * 1024 * 1024
 MPUB_MAX: Final = 1000
+_COUNT_DIGITS_MAX: Final = 9  # more are no number that is meant, and slow to read
 _HEAD: Final = Struct(">HI")
 _SIZE: Final = Struct(">I")
 # How many parameters a command takes: the least, the most; and what gmq calls the error.
@@ -107,7 +108,8 @@ class Reader:
             return self._bodies()
         if name == "mpub":
             count = parameters[1]
-            if not count.isascii() or not count.isdigit() or not 0 < int(count) <= MPUB_MAX:
+            is_number = count.isascii() and count.isdigit() and len(count) <= _COUNT_DIGITS_MAX
+            if not is_number or not 0 < int(count) <= MPUB_MAX:
                 text = f"number of push must be between 1 and {MPUB_MAX}"
                 return Wrong("E_INVALID_PUSHNUM", text, True)
             self._begun = command, int(count)
@@ -149,7 +151,7 @@ def message(number: str, body: str, retries: int) -> bytes:
 def pushed(raw: bytes) -> dict[str, Any] | str:
     """One message of mpub, or what is wrong with it. Names are compared as Go does it."""
     try:
-        found = json.loads(raw)
+        found = strict_json.loads(raw)
     except (ValueError, RecursionError) as error:
         return f"decode msg failed, {error}"
     if not isinstance(found, dict):

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any, Final, NamedTuple
 
+from qindex import strict_json
 from qindex.gmq.text import go_json
 
 REQUEST_BYTES_MAX: Final = 128 * 1024 * 1024
@@ -86,7 +87,7 @@ class Reader:
 
 def _request(raw: bytes) -> Request:
     try:
-        found = json.loads(raw)
+        found = strict_json.loads(raw)
     except (ValueError, RecursionError) as error:
         return Request(None, wrong=f"invalid JSON: {error}", is_last=True)
     if not isinstance(found, dict):

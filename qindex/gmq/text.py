@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any, Final
+
+from qindex import strict_json
 
 # 41 bits of milliseconds since 2017, 10 bits of a node's number, 12 bits of a sequence.
 _EPOCH_MS: Final = 1_483_228_800_000
@@ -17,7 +18,7 @@ _ESCAPED: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029
 
 def go_json(value: Any) -> bytes:
     """`value` in the bytes that Go's encoding/json writes; keys keep their order."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = strict_json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.translate(_ESCAPED).encode("utf-8", "replace")
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from qindex.serve.server import Server
 
 log: Final = logging.getLogger("qindex.serve")
-WRITE_HIGH: Final = 1024 * 1024  # bytes that wait for a client before deliveries stop
 
 
 class Client(asyncio.Protocol):
@@ -30,7 +29,6 @@ class Client(asyncio.Protocol):
         found = transport.get_extra_info("socket")
         if found is not None and found.family in (socket.AF_INET, socket.AF_INET6):
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        transport.set_write_buffer_limits(high=WRITE_HIGH)
         address = peer[0] if isinstance(peer, tuple) else LOCAL
         name = f"{address}:{peer[1]}" if isinstance(peer, tuple) else LOCAL
         self._session = Session(self._server, transport, name, address)
@@ -79,6 +77,8 @@ class Heartbeat:
             session.flush_later()
         self._sent = session.sent
         reads = self._transport.is_reading()  # a client that is not read cannot be heard
+        if not session.is_writable:  # unless it has died: one read until the next tick
+            session.read_once()
         self._silent = self._silent + 1 if reads and session.received == self._received else 0
         self._received = session.received
         if self._silent >= 4:

@@ -1,7 +1,8 @@
 """The log of a server: one line for each event, as text or as JSON, to stderr or to a file.
 
 What clients send may be in it (names of users, queues, hosts), so that everything that could steer
-a terminal, or look like another line, is escaped. Bodies and passwords are never logged.
+a terminal, or look like another line, is escaped; in a text log, lines of a traceback begin with
+"  | ". Bodies and passwords are never logged.
 """
 
 from __future__ import annotations
@@ -24,9 +25,20 @@ class _Text(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        record.message = printable(record.message)
-        return super().formatMessage(record)
+    def format(self, record: logging.LogRecord) -> str:
+        record.message = printable(record.getMessage())
+        record.asctime = self.formatTime(record)
+        parts = [self.formatMessage(record)]
+        if record.exc_info:
+            parts.append(_behind(self.formatException(record.exc_info)))
+        if record.stack_info:
+            parts.append(_behind(record.stack_info))
+        return "\n".join(parts)
+
+
+def _behind(text: str) -> str:
+    """Lines with foreign text in them, so that they look like no event of their own."""
+    return "\n".join(f"  | {printable(line)}" for line in text.splitlines())
 
 
 class _Json(logging.Formatter):

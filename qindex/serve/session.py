@@ -38,6 +38,7 @@ from qindex.serve.arrivals import check_arrived
 from qindex.serve.batches import Batch, batch_of
 from qindex.serve.channel import Channel
 from qindex.serve.confirms import send_confirms
+from qindex.serve.outlet import NOT_READ, Outlet
 
 if TYPE_CHECKING:
     from qindex.serve.server import Server
@@ -70,7 +71,6 @@ class Session:
         self.peer = peer
         self.connection = Connection(server.properties(), body_max=server.body_max)
         self.user = ""
-        self.is_writable = True
         self.closed = False
         self.received = self.sent = 0  # bytes, for heartbeats
         self.handshake: asyncio.TimerHandle | None = None  # it would keep all this in memory
@@ -78,6 +78,7 @@ class Session:
         self._rights: Rights | None = None
         self._rights_epoch = -1
         self._transport = transport
+        self._outlet = Outlet(transport, server.loop, self._not_read)
         self.address = address
         self._channels: dict[int, Channel] = {}
         self._to_confirm: dict[Channel, None] = {}
@@ -87,6 +88,11 @@ class Session:
         self._held: Held | None = None
         self._has_room = True
         self._told_blocked = False
+
+    @property
+    def is_writable(self) -> bool:
+        """False while the client does not read: nothing is delivered to it then."""
+        return not self._outlet.is_slow
 
     @property
     def vhost(self) -> VHost:
@@ -148,6 +154,8 @@ class Session:
         """Carry out what these bytes ask for."""
         self.received += len(data)
         self._go_through(self.connection.receive(data))
+        if self._outlet.is_slow:
+            self._outlet.read(False)
 
     def _go_through(self, events: Iterator[Any]) -> None:
         self._events = iter(())
@@ -283,7 +291,7 @@ class Session:
     def wait_for(self, event: Held) -> None:
         """Read and carry out nothing that the client has sent behind this, until go_on()."""
         if self._held is None:
-            self._transport.pause_reading()
+            self._outlet.read(False)
             self.flush_later()
         self._held = event
 
@@ -303,7 +311,7 @@ class Session:
     def go_on(self) -> None:
         """What was waited for is done."""
         self._held = None
-        self._transport.resume_reading()
+        self._outlet.read(True)
         self._go_through(self._events)
 
     # --- out -----------------------------------------------------------------------------------
@@ -337,16 +345,28 @@ class Session:
             data = b"".join(out)
             out.clear()
             self.sent += len(data)
-            self._transport.write(data)
+            self._outlet.write(data)
 
     def pause(self) -> None:
-        """The client does not read: nothing more is delivered to it until it does."""
-        self.is_writable = False
+        """The client does not read: nothing is delivered to it, and it is not read."""
+        self._outlet.is_slow = True
+        self._outlet.read(False)
 
     def resume(self) -> None:
-        self.is_writable = True
+        """It has read most of what waited for it."""
+        self._outlet.is_slow = False
+        self._outlet.read(self._held is None)
         for channel in self._channels.values():
             channel.wake_consumers()
+
+    def read_once(self) -> None:
+        """Read what has come from a client that does not read: one piece, a sign of life."""
+        if self._held is None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _not_read(self) -> None:
+        log.warning("%s: %s", self.peer, NOT_READ)
+        self.server.end(self, NOT_READ)
 
     # --- the end -------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from raw_client import RawClient, publish
 from qindex.amqp import methods as m
 from qindex.amqp.wire import encode_method
 from qindex.serve import Broker
-from qindex.serve.clients import WRITE_HIGH
+from qindex.serve.outlet import WRITE_HIGH
 from qindex.serve.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")

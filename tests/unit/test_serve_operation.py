@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ import pika
 import pytest
 from broker_process import BrokerProcess, connect
 
+from qindex.serve.logs import Logs
 from qindex.serve.settings import NAMES, Settings, SettingsError, read_settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
@@ -100,6 +102,23 @@ def test_a_line_of_text_stays_one_line(tmp_path):
     assert all(line[:4].isdigit() for line in path.read_text().splitlines())
     assert "hunter2" not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_traceback_cannot_forge_a_line(tmp_path):
+    forged = "2026-01-01 00:00:00,000 INFO qindex.serve: all is well\x1b[2J"
+    logs = Logs()
+    logs.reopen(Settings(log_file=str(tmp_path / "log")))
+    try:
+        raise ValueError(f"cannot read\n{forged}\r{forged}\u2028{forged}")
+    except ValueError:
+        logging.getLogger("test").exception("failed", stack_info=True)
+    finally:
+        logs.close()
+    first, *others = (tmp_path / "log").read_text().split("\n")
+    assert first.endswith("ERROR test: failed")
+    assert len(others) > 6
+    assert all(line.startswith("  | ") for line in others if line)
+    assert all(character.isprintable() for line in others for character in line)
 
 
 def wait_for(condition):
@@ -186,4 +205,18 @@ def test_a_new_start_in_the_same_process_refuses_nobody(tmp_path):
         assert os.kill(pid, 0) is None
         with connect(process.url) as connection:
             assert connection.channel().basic_get("q", auto_ack=True)[2] == b"kept"
+        assert process.end(signal.SIGTERM) == 0
+
+
+def test_signals_in_the_middle_of_a_hand_over_do_not_end_it(tmp_path):
+    log = str(tmp_path / "log")  # a pipe would be full soon
+    with BrokerProcess(str(tmp_path / "d"), "--log-file", log) as process:
+        until = time.monotonic() + 4
+        while time.monotonic() < until:  # many times as long as one hand-over takes
+            for number in (signal.SIGUSR2, signal.SIGHUP):
+                process.process.send_signal(number)
+            time.sleep(0.001)
+            assert process.process.poll() is None
+        with connect(process.url) as connection:
+            assert connection.is_open
         assert process.end(signal.SIGTERM) == 0

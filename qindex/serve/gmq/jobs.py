@@ -26,6 +26,7 @@ from qindex.serve.gmq.shop import (
     decoded,
 )
 from qindex.serve.gmq.waiting import Waiter, first_of
+from qindex.serve.outlet import OnOut
 
 log: Final = logging.getLogger("qindex.serve")
 IDS_MAX: Final = 1_000_000
@@ -34,6 +35,9 @@ SECONDS_MAX: Final = 100 * 366 * 86400
 FOREIGN_TTR: Final = 60  # of a message that no client of gmq has pushed
 _TOPIC: Final = "gmq/1/"  # a prefix in the catalog
 _RESERVED: Final = "3"
+
+
+OnPop = Callable[[Any, str | None, OnOut | None], None]
 
 
 class _Job(NamedTuple):
@@ -123,36 +127,44 @@ class Jobs:
             return
         self._remember(name, job.topic, number)
         for waiter in self._waiting.pop(job.topic, {}):
-            waiter.listen(queue, self._shop.describe(job.topic))
+            self._listen(waiter, queue)
         self._shop.when_safe(lambda: done("success" if job.id else name, None))
 
     # --- pop -----------------------------------------------------------------------------------
 
-    def pop(self, topics: Any, done: Callable[[Any, str | None], None]) -> Callable[[], None]:
-        """The first job of the first topic that has one. Returns what ends the wait."""
+    def _listen(self, waiter: Waiter, queue: Queue) -> None:
+        """The push is in, whatever keeps one that waits from its queue: that is no error of it."""
+        try:
+            waiter.listen(queue, self._shop.describe(queue.name))
+        except Refused as error:
+            log.info("gmq: a pop cannot wait for queue %r: %s", queue.name, error)
+
+    def pop(self, topics: Any, done: OnPop) -> Callable[[], None]:
+        """The first job of the first topic that has one. Returns what ends the wait.
+
+        `done` hears the job, what is wrong, and who wants to know if the job's bytes have left.
+        """
         try:
             names = _topic_names(topics)
             queues = [queue for name in names if (queue := self._shop.find(name)) is not None]
             found = first_of(queues)
         except (ValueError, Refused) as error:
-            done(None, str(error))
+            done(None, str(error), None)
             return _nothing
         except QindexError as error:
-            done(None, self._shop.failed("Service.Pop", error))
+            done(None, self._shop.failed("Service.Pop", error), None)
             return _nothing
         if found is not None:
-            done(self._hand_out(*found), None)
+            self._hand_out(*found, done)
             return _nothing
         return self._wait(names, queues, done)
 
-    def _wait(
-        self, names: list[str], queues: list[Queue], done: Callable[[Any, str | None], None]
-    ) -> Callable[[], None]:
+    def _wait(self, names: list[str], queues: list[Queue], done: OnPop) -> Callable[[], None]:
         missing = [name for name in names if name not in self._shop.vhost.queues]
 
         def on_entry(queue: Queue, entry: Entry) -> None:
             self._shop.loop.call_soon(end)
-            done(self._hand_out(queue, entry), None)
+            self._hand_out(queue, entry, done)
 
         def end() -> None:
             timer.cancel()
@@ -166,7 +178,7 @@ class Jobs:
         def give_up() -> None:
             if not waiter.is_over:
                 end()
-                done(None, "empty")
+                done(None, "empty", None)
 
         waiter = Waiter(on_entry)
         timer = self._shop.loop.call_later(self._pop_seconds, give_up)
@@ -177,22 +189,22 @@ class Jobs:
                 waiter.listen(queue, self._shop.describe(queue.name))
         except Refused as error:
             end()
-            done(None, str(error))
+            done(None, str(error), None)
         return end
 
-    def _hand_out(self, queue: Queue, entry: Entry) -> dict[str, str]:
-        """Reserve a delivery, or settle it if its time to run is 0."""
+    def _hand_out(self, queue: Queue, entry: Entry, done: OnPop) -> None:
+        """Reserve a delivery; one whose time to run is 0 is settled when its bytes have left."""
         message = entry.message
         headers = decoded(message).headers or {}
         ttr, delay = headers.get(TTR_HEADER), headers.get(DELAY_HEADER)
         seconds = ttr if isinstance(ttr, int) and 0 <= ttr <= SECONDS_MAX else FOREIGN_TTR
         name = self._shop.id_of(message)
+        on_out = None
         if seconds:
             self._shop.leases.add(name, queue, entry, seconds, self._expired)
         else:
-            queue.ack([entry])
-            self._known.pop(name, None)
-        return {
+            on_out = self._shop.settles(queue, entry, lambda: self._forget(name))
+        job = {
             "TTR": str(seconds),
             "body": shown(message.body),
             "consume_num": str(entry.deliveries - 1),
@@ -201,6 +213,10 @@ class Jobs:
             "status": _RESERVED,
             "topic": queue.name,
         }
+        done(job, None, on_out)
+
+    def _forget(self, name: str) -> None:
+        self._known.pop(name, None)
 
     def _expired(self, lease: Lease) -> None:
         self._shop.give_back(lease.queue, lease.entry)

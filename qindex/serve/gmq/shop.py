@@ -18,6 +18,7 @@ from qindex.brokers.amqp import Properties, encode_properties
 from qindex.errors import QindexError
 from qindex.gmq.text import Snowflakes
 from qindex.serve.gmq.leases import Leases
+from qindex.serve.outlet import OnOut
 
 log: Final = logging.getLogger("qindex.serve")
 NAME_BYTES_MAX: Final = 255
@@ -110,6 +111,24 @@ class Shop:
             queue.requeue([entry])
         except QindexError as error:
             self.failed("requeue", error)
+
+    def settles(self, queue: Queue, entry: Entry, then: Callable[[], None]) -> OnOut:
+        """What settles a delivery that its client does not ack: when its bytes have left.
+
+        If they cannot leave, the message is ready again: it was handed to nobody.
+        """
+
+        def settle(has_left: bool) -> None:
+            if not has_left:
+                self.give_back(queue, entry)
+                return
+            try:
+                queue.ack([entry])
+                then()
+            except QindexError as error:
+                self.failed("pop", error)
+
+        return settle
 
     def failed(self, what: str, error: QindexError) -> str:
         """The store could not do it: logged, and said to the client."""

@@ -22,6 +22,7 @@ from qindex.gmq.text import shown, whole_number
 from qindex.serve.gmq.leases import Lease
 from qindex.serve.gmq.shop import Shop
 from qindex.serve.gmq.waiting import Waiter
+from qindex.serve.outlet import OnOut
 
 log: Final = logging.getLogger("qindex.serve")
 DEFAULT_KEY: Final = "default"
@@ -55,11 +56,12 @@ class Topic:
 
 
 class Popped(NamedTuple):
-    """A message as a client gets it."""
+    """A message as a client gets it; who wants to know if its bytes have left."""
 
     id: str
     body: str
     retries: int
+    on_out: OnOut | None
 
 
 class Topics:
@@ -227,8 +229,8 @@ class Topics:
             done(self._hand_out(topic, key, queue, entry))
 
         waiter = Waiter(on_entry)
-        queue = self.queue_of(topic, key)
         try:
+            queue = self.queue_of(topic, key)
             if queue is not None:
                 waiter.listen(queue, self._shop.describe(queue.name))
         except Refused as error:
@@ -283,11 +285,12 @@ class Topics:
         on_end: Callable[[Lease], None],
     ) -> Popped:
         name = self._shop.id_of(entry.message, is_one_word=True)
+        on_out = None
         if topic.auto_ack:
-            queue.ack([entry])
+            on_out = self._shop.settles(queue, entry, _nothing)
         else:
             self._shop.leases.add(_lease(name, queue.name), queue, entry, topic.ttr, on_end)
-        return Popped(name, shown(entry.message.body), retries)
+        return Popped(name, shown(entry.message.body), retries, on_out)
 
     def _again(self, lease: Lease) -> None:
         self._shop.give_back(lease.queue, lease.entry)
@@ -320,6 +323,10 @@ class Topics:
                     return Wrong("E_INVALID_ACK", self._shop.failed("ack", error))
                 return None
         return Wrong("E_INVALID_ACK", f"msgId:{number} is not exist.")
+
+
+def _nothing() -> None:
+    pass
 
 
 def _lease(number: str, queue: str) -> str:

@@ -165,7 +165,7 @@ async def _metrics(asked: Asked) -> web.Response:
     per_object = asked.request.path.endswith("/per-object")
     if not SEES_ALL & asked.tags:
         raise NotAllowed("metrics need the tag monitoring or administrator")
-    page = metrics.page(asked.server, per_object=per_object)
+    page = await metrics.page(asked.server, per_object=per_object)
     return web.Response(body=page, headers={"Content-Type": "text/plain; version=0.0.4"})
 
 

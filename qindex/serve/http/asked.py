@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from aiohttp import web
@@ -12,7 +11,7 @@ from qindex.broker.queues import Queue
 from qindex.broker.users import Rights
 from qindex.broker.vhost import VHost
 from qindex.serve.http import shapes
-from qindex.serve.http.door import SERVER, USER
+from qindex.serve.http.door import SERVER, USER, json_of
 from qindex.serve.server import Server
 from qindex.serve.session import Session
 
@@ -78,11 +77,7 @@ class Asked:
             raise NotAllowed("User not authorised to perform this action: needs administrator")
 
     async def json(self) -> dict[str, Any]:
-        raw = await self.request.read()
-        found = json.loads(raw) if raw else {}
-        if not isinstance(found, dict):
-            raise ValueError("the body is a JSON object")
-        return found
+        return await json_of(self.request)
 
     def sessions(self) -> list[Session]:
         """The connections that the user may see."""

@@ -22,6 +22,7 @@ from qindex.serve.permissions import check_declare_exchange, check_declare_queue
 from qindex.serve.publishing import check_properties
 
 GET_MAX: Final = 10_000
+GET_BYTES_MAX: Final = 16 * 1024 * 1024  # of bodies in one answer; one message may have more
 
 
 async def put_queue(asked: Asked) -> web.Response:
@@ -45,7 +46,7 @@ async def delete_queue(asked: Asked) -> web.Response:
     asked.rights().check("configure", "queue", queue.name)
     vhost.check_arrived(queue.name)
     if_unused, if_empty = (asked.query(each) in TRUE for each in ("if-unused", "if-empty"))
-    vhost.delete_queue(queue.name, queue.owner, if_unused=if_unused, if_empty=if_empty)
+    vhost.delete_queue(queue.name, None, if_unused=if_unused, if_empty=if_empty)
     return web.Response(status=204)
 
 
@@ -155,7 +156,10 @@ def _body(given: dict[str, Any]) -> bytes:
 
 
 async def get(asked: Asked) -> web.Response:
-    """Take messages, and settle or give them back at once, as ackmode says."""
+    """Take messages, and settle or give them back at once, as ackmode says.
+
+    Fewer than are asked for, if their bodies have more than about GET_BYTES_MAX bytes together.
+    """
     vhost, queue = asked.queue()
     asked.rights().check("read", "queue", queue.name)
     vhost.check_arrived(queue.name)
@@ -176,8 +180,12 @@ async def get(asked: Asked) -> web.Response:
     entries: list[Entry] = []
     found = []
     try:
-        while len(entries) < count and (entry := queue.get()) is not None:
+        size = 0
+        while len(entries) < count and size < GET_BYTES_MAX:
+            if (entry := queue.get()) is None:
+                break
             entries.append(entry)
+            size += len(entry.message.body)
         for at, entry in enumerate(entries):
             message = entry.message
             found.append(

@@ -9,18 +9,20 @@ otherwise read everything. What changes something is logged, with the user's nam
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import ipaddress
-import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from qindex import strict_json
+from qindex.amqp.events import reply_text
 from qindex.broker import errors as broker
 from qindex.broker.arriving import NotIn
 from qindex.errors import QindexError
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("qindex.serve")
 audit: Final = logging.getLogger("qindex.audit")
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+BODY_SECONDS: Final = 60.0  # that a client has to send the body of a request
+HEAD_SECONDS: Final = 30.0  # from the connection to the end of its first request's headers
+KEEP_SECONDS: Final = 75.0  # from an answer to the end of the next request's headers
 _TAGS: Final = frozenset({"management", "policymaker", "monitoring", "administrator"})
 _STATUS: Final[dict[type[broker.Refused], tuple[int, str]]] = {
     broker.NotFound: (404, "Object Not Found"),
@@ -58,6 +63,16 @@ def refusal(status: int, error: str, reason: str) -> web.Response:
     """As RabbitMQ says it."""
     text = to_json({"error": error, "reason": reason.encode("utf-8", "replace").decode()})
     return web.Response(status=status, text=text, content_type="application/json")
+
+
+async def json_of(request: web.Request) -> dict[str, Any]:
+    """The JSON object in the body; {} if there is no body. ValueError; TimeoutError."""
+    async with asyncio.timeout(BODY_SECONDS):
+        raw = await request.read()
+    found = strict_json.loads(raw) if raw else {}
+    if not isinstance(found, dict):
+        raise ValueError("the body is a JSON object")
+    return found
 
 
 def _login(header: str) -> Login | None:
@@ -119,21 +134,46 @@ class HttpDoor:
         add(app)
         self._page.add_to(app)
         app.router.add_post(SESSION_PATH, self._log_in)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_SECONDS
+        )
+        self._listeners: list[asyncio.Server] = []
+        self._new: set[Any] = set()  # connections that have not asked for anything yet
 
     async def accept(self, sockets: list[socket.socket]) -> None:
         await self._runner.setup()
         for each in sockets:
-            await web.SockSite(self._runner, each, backlog=BACKLOG).start()
+            loop = asyncio.get_running_loop()
+            listener = await loop.create_server(self._connection, sock=each, backlog=BACKLOG)
+            self._listeners.append(listener)
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        """A new connection. aiohttp itself would wait for the first request as long as it takes."""
+        if self._runner.server is None:
+            raise RuntimeError("the port is not set up")
+        made = self._runner.server()
+        self._new.add(made)
+        asyncio.get_running_loop().call_later(HEAD_SECONDS, self._check_asked, made)
+        return made
+
+    def _check_asked(self, connection: Any) -> None:
+        if connection in self._new:
+            self._new.discard(connection)
+            if connection.transport is not None:
+                log.info("HTTP: no request within %g seconds", HEAD_SECONDS)
+                connection.transport.abort()
 
     def pause(self) -> None:
         """Requests that were read are still answered."""
 
     async def close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
         await self._runner.cleanup()
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._new.discard(request.protocol)
         response = await self._refuse(request) or await _carried_out(request, handler)
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
@@ -144,9 +184,7 @@ class HttpDoor:
 
     async def _log_in(self, request: web.Request) -> web.Response:
         """Begin a session of the page. What is wrong counts as with any other log-in."""
-        given = json.loads(await request.read())
-        if not isinstance(given, dict):
-            raise TypeError("the body is a JSON object")
+        given = await json_of(request)
         login = Login(str(given.get("user", "")), str(given.get("password", "")))
         verdict = await self._verdict(login, request)
         if verdict is not Verdict.RIGHT:
@@ -244,8 +282,12 @@ async def _carried_out(request: web.Request, handler: Handler) -> web.StreamResp
         return refusal(405, "Method Not Allowed", f"allowed: {', '.join(error.allowed_methods)}")
     except web.HTTPRequestEntityTooLarge:
         return refusal(413, "bad_request", f"a request may have {BODY_BYTES_MAX} bytes")
+    except TimeoutError:
+        return refusal(408, "request_timeout", "the body did not come in time")
     except NotIn:
         return refusal(503, "service_unavailable", "messages of the queue are still coming")
+    except broker.Locked as error:
+        return refusal(400, "bad_request", f"405 {reply_text(405, str(error))}")
     except broker.Refused as error:
         status, name = _STATUS.get(type(error), (400, "bad_request"))
         return refusal(status, name, str(error))

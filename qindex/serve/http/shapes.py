@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import json
+import math
 import os
 import platform
 from datetime import UTC, datetime
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import qindex
+from qindex import strict_json
 from qindex.broker.exchanges import QUEUE, Binding, Destination, Exchange
 from qindex.broker.message import Message
 from qindex.broker.queues import Queue
@@ -29,7 +30,7 @@ Shape = dict[str, Any]
 
 
 def plain(value: Any) -> Any:
-    """A value of AMQP's tables as JSON can have it: bytes that are no text as base64."""
+    """A value of AMQP's tables as JSON can have it: base64 of bytes that are no text, "nan" ..."""
     if isinstance(value, dict):
         return {str(name): plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -41,8 +42,10 @@ def plain(value: Any) -> Any:
             return base64.b64encode(value).decode()
     if isinstance(value, datetime):
         return int(value.replace(tzinfo=value.tzinfo or UTC).timestamp())
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, bool | int):
         return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)  # JSON has no number for it
     return str(value).encode("utf-8", "replace").decode()
 
 
@@ -258,4 +261,4 @@ def payload(body: bytes, encoding: str, truncate: int | None) -> Shape:
 
 
 def to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return strict_json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,89 @@
+"""What goes out to one client, at any door: how much may wait for it, and what has left.
+
+A client that does not read costs memory. So beyond WRITE_HIGH bytes that wait for it nothing more
+is delivered to it, and it is not read, so that it cannot ask for more. What others send to it
+(direct replies, gmq's channels) is still taken, up to WRITE_MAX: then the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+WRITE_HIGH: Final = 1024 * 1024
+WRITE_MAX: Final = 64 * 1024 * 1024
+NOT_READ: Final = f"the client does not read: more than {WRITE_MAX >> 20} MiB wait for it"
+_LOOK_SECONDS: Final = 0.02
+OnOut = Callable[[bool], None]
+"""Hears whether the kernel has got some bytes: True, or False, they will not leave any more."""
+
+
+class Outlet:
+    """One for a connection. `on_full` is called once, in a turn of its own."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        on_full: Callable[[], None],
+    ) -> None:
+        transport.set_write_buffer_limits(high=WRITE_HIGH)
+        self.is_slow = False
+        self._transport = transport
+        self._loop = loop
+        self._on_full = on_full
+        self._is_full = False
+        self._written = 0
+        self._marks: deque[tuple[int, Sequence[OnOut]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def write(self, data: bytes, on_out: Sequence[OnOut] = ()) -> None:
+        """Write this, unless too much waits already: then the client loses it."""
+        transport = self._transport
+        if not self._is_full and transport.get_write_buffer_size() > WRITE_MAX:
+            self._is_full = True
+            self._loop.call_soon(self._on_full)
+            _tell(on_out, False)
+            return
+        transport.write(data)
+        self._written += len(data)
+        if on_out:
+            self._marks.append((self._written, on_out))
+            self.look()
+
+    def read(self, wanted: bool) -> None:
+        """Read from the client, if that is wanted and it reads, too."""
+        with contextlib.suppress(RuntimeError):  # it is closed
+            if wanted and not self.is_slow:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def look(self) -> None:
+        """Tell those whose bytes the kernel has. A transport that closes says it in lost()."""
+        if not self._marks or self._transport.is_closing():
+            return
+        out = self._written - self._transport.get_write_buffer_size()
+        while self._marks and self._marks[0][0] <= out:
+            _tell(self._marks.popleft()[1], True)
+        if self._marks and self._timer is None:
+            self._timer = self._loop.call_later(_LOOK_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self.look()
+
+    def lost(self, *, all_left: bool) -> None:
+        """The connection is gone; what waited has left, or never will."""
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._marks:
+            _tell(self._marks.popleft()[1], all_left)
+
+
+def _tell(on_out: Sequence[OnOut], has_left: bool) -> None:
+    for each in on_out:
+        each(has_left)

@@ -1,0 +1,187 @@
+"""What a client of the HTTP port can do to the others, and what JSON cannot say."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import pika
+import pytest
+from http_api import Api, run
+from raw_client import RawClient, publish
+
+from qindex.amqp import methods as m
+from qindex.brokers.amqp import Properties, encode_properties
+from qindex.gmq import commands, jsonrpc
+from qindex.gmq.text import go_json
+from qindex.serve.http import changes, door, metrics
+
+QUEUES = 1000
+
+
+def refuse(name):
+    raise AssertionError(f"{name} is no JSON")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /api/whoami HTTP/1.1\r\nHost: localhost\r\nX: "])
+def test_a_client_that_does_not_end_its_headers_is_closed(monkeypatch, sent):
+    monkeypatch.setattr(door, "HEAD_SECONDS", 0.3)
+
+    async def test():
+        async with Api() as api:
+            assert (await api.ask("GET", "whoami"))[0] == 200
+            reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+            writer.write(sent)
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(1), 30) == b""
+            writer.close()
+            # One that has asked for something is kept, and used again.
+            assert (await api.ask("GET", "whoami"))[0] == 200
+            assert len(api.client.connector._conns) == 1
+
+    run(test())
+
+
+def test_a_body_that_does_not_come_is_not_waited_for_without_an_end(monkeypatch):
+    monkeypatch.setattr(door, "BODY_SECONDS", 0.3)
+
+    async def test():
+        async with Api() as api:
+
+            async def slowly():
+                yield b"{"
+                await asyncio.sleep(60)
+
+            async with asyncio.timeout(30):
+                status, _, _ = await api.raw("PUT", "/api/queues/%2F/q", data=slowly())
+            assert status == 408
+            assert not api.server.node.vhost("/").queues
+
+    run(test())
+
+
+def test_a_queue_of_another_connection_is_locked_for_http_too():
+    async def test():
+        async with Api() as api:
+            url = f"amqp://guest:guest@127.0.0.1:{api.amqp}/%2F"
+            loop = asyncio.get_running_loop()
+
+            def begin():
+                connection = pika.BlockingConnection(pika.URLParameters(url))
+                connection.channel().queue_declare("own", exclusive=True)
+                return connection
+
+            connection = await loop.run_in_executor(None, begin)
+            for path in ("queues/%2F/own", "queues/%2F/own/contents"):
+                status, said = await api.ask("DELETE", path)
+                assert status == 400
+                assert said["reason"].startswith(
+                    "405 RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'own'"
+                )
+            assert "own" in api.server.node.vhost("/").queues
+            await loop.run_in_executor(None, connection.close)
+
+    run(test())
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+def test_numbers_that_json_does_not_have_are_refused(number):
+    async def test():
+        async with Api() as api:
+            body = f'{{"arguments": {{"x": {number}}}}}'.encode()
+            status, _, raw = await api.raw("PUT", "/api/queues/%2F/q", data=body)
+            assert status == 400
+            assert number in json.loads(raw)["reason"]
+            assert not api.server.node.vhost("/").queues
+
+    run(test())
+    (request,) = jsonrpc.Reader().feed(
+        f'{{"method":"Service.Ack","params":["x"],"id":{number}}}'.encode()
+    )
+    assert request.wrong.startswith("invalid JSON")
+    assert isinstance(commands.pushed(f'{{"body":"x","delay":{number}}}'.encode()), str)
+
+
+def test_numbers_that_json_does_not_have_are_not_written():
+    async def test():
+        async with Api() as api:
+            url = f"amqp://guest:guest@127.0.0.1:{api.amqp}/%2F"
+            loop = asyncio.get_running_loop()
+            headers = {"a": float("nan"), "b": [float("-inf")], "c": 1.5}
+            raw = encode_properties(Properties(headers=headers))
+
+            def send():
+                with RawClient(url) as client:
+                    client.declare("q", durable=False, odd=float("inf"))
+                    client.send(publish("", "q", raw, b"body"))
+                    client.ask(m.ChannelClose(200, "", 0, 0), m.ChannelCloseOk)
+
+            await loop.run_in_executor(None, send)
+            for method, path, body in (
+                ("POST", "/api/queues/%2F/q/get", {"count": 1}),
+                ("GET", "/api/queues", None),
+            ):
+                status, _, found = await api.raw(method, path, json=body)
+                assert status == 200
+                json.loads(found, parse_constant=refuse)
+                assert b"inf" in found
+
+    run(test())
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        go_json({"x": float("nan")})
+
+
+def test_an_answer_has_no_more_bytes_of_bodies_than_one_may_have(monkeypatch):
+    monkeypatch.setattr(changes, "GET_BYTES_MAX", 1000)
+
+    async def test():
+        async with Api() as api:
+            await api.ask("PUT", "queues/%2F/q", {})
+            for number in range(5):
+                message = {"routing_key": "q", "payload": str(number) * 400, "properties": {}}
+                await api.ask("POST", "exchanges/%2F/amq.default/publish", message)
+            want = {"count": 10, "ackmode": "ack_requeue_false"}
+            _, found = await api.ask("POST", "queues/%2F/q/get", want)
+            assert [each["payload"][0] for each in found] == ["0", "1", "2"]
+            assert found[-1]["message_count"] == 2
+            _, found = await api.ask("POST", "queues/%2F/q/get", want)
+            assert [each["payload"][0] for each in found] == ["3", "4"]
+
+    run(test())
+
+
+@pytest.mark.parametrize("per_object", [True, False])
+def test_a_page_of_metrics_gives_others_their_turns(per_object):
+    async def test():
+        async with Api() as api:
+            vhost = api.server.node.vhost("/")
+            for number in range(QUEUES):
+                vhost.declare_queue(
+                    f"q{number}",
+                    durable=False,
+                    auto_delete=False,
+                    owner=None,
+                    user=None,
+                    arguments={},
+                )
+            turns, over = 0, False
+
+            async def others():
+                nonlocal turns
+                while not over:
+                    await asyncio.sleep(0)
+                    turns += 1
+
+            watching = asyncio.ensure_future(others())
+            await asyncio.sleep(0)
+            turns = 0
+            vhost.queues["q7"].stop()  # it is deleted meanwhile
+            page = await metrics.page(api.server, per_object=per_object)
+            assert turns >= QUEUES // metrics.SLICE
+            over = True
+            await watching
+            lines = page.count(b"\nrabbitmq_queue_messages_ready{")
+            assert lines == (QUEUES - 1 if per_object else 0)
+
+    run(test())
