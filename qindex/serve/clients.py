@@ -40,7 +40,7 @@ class Client(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         if self._session is not None:
-            self._session.pause()
+            self._session.outlet.pause()
 
     def resume_writing(self) -> None:
         if self._session is not None:
@@ -78,7 +78,7 @@ class Heartbeat:
         self._sent = session.sent
         reads = self._transport.is_reading()  # a client that is not read cannot be heard
         if not session.is_writable:  # unless it has died: one read until the next tick
-            session.read_once()
+            session.outlet.read_once()
         self._silent = self._silent + 1 if reads and session.received == self._received else 0
         self._received = session.received
         if self._silent >= 4:

@@ -1,8 +1,11 @@
-"""What goes out to one client, at any door: how much may wait for it, and what has left.
+"""How much one client may have at a time, at any door: what waits for it, and what is read of it.
 
 A client that does not read costs memory. So beyond WRITE_HIGH bytes that wait for it nothing more
 is delivered to it, and it is not read, so that it cannot ask for more. What others send to it
 (direct replies, gmq's channels) is still taken, up to WRITE_MAX: then the connection is closed.
+
+A client that sends without a pause costs others their turns: uvloop would read it 32 times before
+it looks at anybody else. So after a read that was full it rests for one turn of the event loop.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Final
 WRITE_HIGH: Final = 1024 * 1024
 WRITE_MAX: Final = 64 * 1024 * 1024
 NOT_READ: Final = f"the client does not read: more than {WRITE_MAX >> 20} MiB wait for it"
+READ_FULL: Final = 128 * 1024  # bytes of one read, behind which more waits
 _LOOK_SECONDS: Final = 0.02
 OnOut = Callable[[bool], None]
 """Hears whether the kernel has got some bytes: True, or False, they will not leave any more."""
@@ -36,6 +40,8 @@ class Outlet:
         self._loop = loop
         self._on_full = on_full
         self._is_full = False
+        self._is_wanted = True
+        self._rests = False
         self._written = 0
         self._marks: deque[tuple[int, Sequence[OnOut]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -55,9 +61,40 @@ class Outlet:
             self.look()
 
     def read(self, wanted: bool) -> None:
-        """Read from the client, if that is wanted and it reads, too."""
+        """Read from the client, if that is wanted, and as soon as it reads, too."""
+        self._is_wanted = wanted
+        self._read_or_not()
+
+    def pause(self) -> None:
+        """It does not read."""
+        self.is_slow = True
+        self._read_or_not()
+
+    def resume(self) -> None:
+        """It has read most of what waited for it."""
+        self.is_slow = False
+        self._read_or_not()
+
+    def received(self, size: int) -> None:
+        """A read has brought so many bytes, and they were carried out."""
+        if size >= READ_FULL and not self._rests:
+            self._rests = True
+            self._loop.call_soon(self._has_rested)
+        if self._rests or self.is_slow:
+            self._read_or_not()
+
+    def _has_rested(self) -> None:
+        self._rests = False
+        self._read_or_not()
+
+    def read_once(self) -> None:
+        """Read one piece of what a client has sent that does not read: a sign of life."""
+        if self._is_wanted and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _read_or_not(self) -> None:
         with contextlib.suppress(RuntimeError):  # it is closed
-            if wanted and not self.is_slow:
+            if self._is_wanted and not self.is_slow and not self._rests:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()

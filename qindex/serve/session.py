@@ -78,7 +78,7 @@ class Session:
         self._rights: Rights | None = None
         self._rights_epoch = -1
         self._transport = transport
-        self._outlet = Outlet(transport, server.loop, self._not_read)
+        self.outlet = Outlet(transport, server.loop, self._not_read)
         self.address = address
         self._channels: dict[int, Channel] = {}
         self._to_confirm: dict[Channel, None] = {}
@@ -92,7 +92,7 @@ class Session:
     @property
     def is_writable(self) -> bool:
         """False while the client does not read: nothing is delivered to it then."""
-        return not self._outlet.is_slow
+        return not self.outlet.is_slow
 
     @property
     def vhost(self) -> VHost:
@@ -154,8 +154,7 @@ class Session:
         """Carry out what these bytes ask for."""
         self.received += len(data)
         self._go_through(self.connection.receive(data))
-        if self._outlet.is_slow:
-            self._outlet.read(False)
+        self.outlet.received(len(data))
 
     def _go_through(self, events: Iterator[Any]) -> None:
         self._events = iter(())
@@ -291,7 +290,7 @@ class Session:
     def wait_for(self, event: Held) -> None:
         """Read and carry out nothing that the client has sent behind this, until go_on()."""
         if self._held is None:
-            self._outlet.read(False)
+            self.outlet.read(False)
             self.flush_later()
         self._held = event
 
@@ -311,7 +310,7 @@ class Session:
     def go_on(self) -> None:
         """What was waited for is done."""
         self._held = None
-        self._outlet.read(True)
+        self.outlet.read(True)
         self._go_through(self._events)
 
     # --- out -----------------------------------------------------------------------------------
@@ -345,24 +344,13 @@ class Session:
             data = b"".join(out)
             out.clear()
             self.sent += len(data)
-            self._outlet.write(data)
-
-    def pause(self) -> None:
-        """The client does not read: nothing is delivered to it, and it is not read."""
-        self._outlet.is_slow = True
-        self._outlet.read(False)
+            self.outlet.write(data)
 
     def resume(self) -> None:
         """It has read most of what waited for it."""
-        self._outlet.is_slow = False
-        self._outlet.read(self._held is None)
+        self.outlet.resume()
         for channel in self._channels.values():
             channel.wake_consumers()
-
-    def read_once(self) -> None:
-        """Read what has come from a client that does not read: one piece, a sign of life."""
-        if self._held is None and not self._transport.is_closing():
-            self._transport.resume_reading()
 
     def _not_read(self) -> None:
         log.warning("%s: %s", self.peer, NOT_READ)

@@ -269,3 +269,83 @@ class Exclusive:
 
     def cancelled(self, queue):
         pass
+
+
+class Pipe:
+    """A transport that remembers whether it is read."""
+
+    reads = True
+
+    def set_write_buffer_limits(self, high):
+        self.high = high
+
+    def get_write_buffer_size(self):
+        return 0
+
+    def is_closing(self):
+        return False
+
+    def pause_reading(self):
+        self.reads = False
+
+    def resume_reading(self):
+        self.reads = True
+
+
+def test_a_client_that_sends_without_a_pause_rests_after_each_full_read():
+    async def test():
+        pipe = Pipe()
+        found = outlet.Outlet(pipe, asyncio.get_running_loop(), lambda: None)
+        found.received(outlet.READ_FULL - 1)
+        assert pipe.reads
+        found.received(outlet.READ_FULL)
+        assert not pipe.reads
+        await asyncio.sleep(0)
+        assert pipe.reads
+        found.received(outlet.READ_FULL)
+        found.read(False)  # what it has sent waits for something
+        await asyncio.sleep(0)
+        assert not pipe.reads
+        found.read(True)
+        assert pipe.reads
+        found.received(outlet.READ_FULL)
+        found.pause()
+        await asyncio.sleep(0)
+        assert not pipe.reads
+        found.resume()
+        assert pipe.reads
+
+    run(test())
+
+
+def test_a_flood_of_publishes_is_read_once_in_a_turn_of_uvloop():
+    uvloop = pytest.importorskip("uvloop")
+
+    async def test():
+        server = Server(None)
+        port = await server.listen("127.0.0.1", 0)
+        loop = asyncio.get_running_loop()
+        client = await loop.run_in_executor(
+            None, RawClient, f"amqp://guest:guest@127.0.0.1:{port}/%2F"
+        )
+        await loop.run_in_executor(None, lambda: client.declare("q", durable=False))
+        (session,) = server.sessions
+        turns, most, over = [session.received], 0, False
+
+        def turn():
+            nonlocal most
+            most = max(most, session.received - turns[-1])
+            turns.append(session.received)
+            if not over:
+                loop.call_soon(turn)
+
+        turn()
+        data = publish("", "q", b"\0\0", b"x" * 1000) * 20_000
+        await loop.run_in_executor(None, client.send, data)
+        over = True
+        client.socket.close()
+        await server.stop()
+        assert most < 600_000  # two reads of uvloop's buffer; without a rest, 32 of them
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test())

@@ -100,6 +100,8 @@ class Connection(asyncio.Protocol):
             self._version = (Version1 if data[0] in OF_VERSION_1 else Version2)(self)
         self._version.receive(data)
         self.balance()
+        if self._outlet is not None:
+            self._outlet.received(len(data))
 
     def balance(self) -> None:
         """Read on, unless the client has asked for much that it has not had."""
@@ -109,13 +111,11 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         if self._outlet is not None:
-            self._outlet.is_slow = True
-        self.balance()
+            self._outlet.pause()
 
     def resume_writing(self) -> None:
         if self._outlet is not None:
-            self._outlet.is_slow = False
-        self.balance()
+            self._outlet.resume()
 
     def _not_read(self) -> None:
         peer = self._transport.get_extra_info("peername") if self._transport is not None else None
