@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from typing import ClassVar
+from urllib.parse import parse_qsl
 
 import pika
 import pytest
@@ -15,7 +17,9 @@ from qindex.amqp import methods as m
 from qindex.brokers.amqp import Properties, encode_properties
 from qindex.gmq import commands, jsonrpc
 from qindex.gmq.text import go_json
+from qindex.serve.http import api as api_paths
 from qindex.serve.http import changes, door, metrics
+from qindex.serve.http.asked import Asked
 
 QUEUES = 1000
 
@@ -151,37 +155,75 @@ def test_an_answer_has_no_more_bytes_of_bodies_than_one_may_have(monkeypatch):
     run(test())
 
 
+def many_queues(server):
+    vhost = server.node.vhost("/")
+    for number in range(QUEUES):
+        vhost.declare_queue(
+            f"q{number}", durable=False, auto_delete=False, owner=None, user=None, arguments={}
+        )
+    return vhost
+
+
+class Turns:
+    """How many turns others had while something was made."""
+
+    async def __aenter__(self):
+        self.count, self.over = 0, False
+        self.others = asyncio.ensure_future(self.run())
+        await asyncio.sleep(0)
+        return self
+
+    async def run(self):
+        while not self.over:
+            await asyncio.sleep(0)
+            self.count += 1
+
+    async def __aexit__(self, *error):
+        self.over = True
+        await self.others
+
+
 @pytest.mark.parametrize("per_object", [True, False])
 def test_a_page_of_metrics_gives_others_their_turns(per_object):
     async def test():
         async with Api() as api:
-            vhost = api.server.node.vhost("/")
-            for number in range(QUEUES):
-                vhost.declare_queue(
-                    f"q{number}",
-                    durable=False,
-                    auto_delete=False,
-                    owner=None,
-                    user=None,
-                    arguments={},
-                )
-            turns, over = 0, False
-
-            async def others():
-                nonlocal turns
-                while not over:
-                    await asyncio.sleep(0)
-                    turns += 1
-
-            watching = asyncio.ensure_future(others())
-            await asyncio.sleep(0)
-            turns = 0
+            vhost = many_queues(api.server)
             vhost.queues["q7"].stop()  # it is deleted meanwhile
-            page = await metrics.page(api.server, per_object=per_object)
-            assert turns >= QUEUES // metrics.SLICE
-            over = True
-            await watching
+            async with Turns() as turns:
+                page = await metrics.page(api.server, per_object=per_object)
+                assert turns.count >= QUEUES // metrics.SLICE
             lines = page.count(b"\nrabbitmq_queue_messages_ready{")
             assert lines == (QUEUES - 1 if per_object else 0)
+
+    run(test())
+
+
+@pytest.mark.parametrize("query", ["", "page=1&page_size=500&sort=messages"])
+def test_a_list_of_many_queues_gives_others_their_turns(query):
+    class Request:
+        """What Asked needs of one."""
+
+        match_info: ClassVar = {}
+
+        def __init__(self, server):
+            self.app = {door.SERVER: server}
+            self.query = dict(parse_qsl(query))
+
+        def __getitem__(self, key):
+            return "guest"
+
+    async def test():
+        async with Api() as api:
+            many_queues(api.server)
+            async with Turns() as turns:
+                found = await api_paths._queues(Asked(Request(api.server)))
+                made = turns.count
+                answer = await api_paths._answer(found)
+                assert made >= QUEUES // api_paths.SLICE - 1
+                if not query:
+                    assert turns.count - made >= QUEUES // api_paths.SLICE - 1
+            told = json.loads(answer.text)
+            assert len(told if not query else told["items"]) == (500 if query else QUEUES)
+            assert told == found
 
     run(test())

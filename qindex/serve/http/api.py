@@ -6,7 +6,8 @@ or administrator see all virtual hosts. changes.py has what changes something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final
 
 from aiohttp import web
@@ -18,9 +19,19 @@ from qindex.serve.http import changes, metrics, shapes
 from qindex.serve.http.asked import SEES_ALL, TRUE, Asked, answer
 
 PAGE_MAX: Final = 500
+SLICE: Final = 100  # rows that are made before others have their turn
 
 
-def _listed(asked: Asked, rows: Iterable[Any], shape: Callable[[Any], dict[str, Any]]) -> Any:
+async def _in_turns(rows: Iterable[Any]) -> AsyncIterator[Any]:
+    """The rows, with turns for others in between. What was deleted meanwhile is left out."""
+    for number, row in enumerate(rows, 1):
+        if not number % SLICE:
+            await asyncio.sleep(0)
+        if not getattr(row[-1], "deleted", False):
+            yield row
+
+
+async def _listed(asked: Asked, rows: Iterable[Any], shape: Callable[[Any], dict[str, Any]]) -> Any:
     """Rows as a list; as a page of them if one is asked for, made of the rows that it has."""
     all_rows = list(rows)
     columns = [each for each in asked.query("columns").split(",") if each]
@@ -30,15 +41,15 @@ def _listed(asked: Asked, rows: Iterable[Any], shape: Callable[[Any], dict[str, 
         return {name: found[name] for name in columns if name in found} if columns else found
 
     if "page" not in asked.request.query:
-        return [chosen(row) for row in all_rows]
+        return [chosen(row) async for row in _in_turns(all_rows)]
     size = min(max(int(asked.query("page_size", "100")), 1), PAGE_MAX)
     page = max(int(asked.query("page")), 1)
     wanted = asked.query("name").lower()
     found = [row for row in all_rows if wanted in row[-1].name.lower()] if wanted else all_rows
     sort = asked.query("sort")
     if sort:
-        found = _sorted(found, sort, shape, asked.query("sort_reverse") in TRUE)
-    items = [chosen(row) for row in found[(page - 1) * size : page * size]]
+        found = await _sorted(found, sort, shape, asked.query("sort_reverse") in TRUE)
+    items = [chosen(row) async for row in _in_turns(found[(page - 1) * size : page * size])]
     return {
         "items": items,
         "item_count": len(items),
@@ -50,7 +61,7 @@ def _listed(asked: Asked, rows: Iterable[Any], shape: Callable[[Any], dict[str, 
     }
 
 
-def _sorted(
+async def _sorted(
     rows: list[Any], column: str, shape: Callable[[Any], dict[str, Any]], reverse: bool
 ) -> list[Any]:
     def key(row: Any) -> tuple[bool, float, str]:
@@ -59,7 +70,9 @@ def _sorted(
             return False, value, ""
         return True, 0, str(value)
 
-    return sorted(rows, key=key, reverse=reverse)
+    keyed = [(key(row), row) async for row in _in_turns(rows)]
+    keyed.sort(key=lambda each: each[0], reverse=reverse)
+    return [row for _, row in keyed]
 
 
 # --- what there is ------------------------------------------------------------------------------
@@ -87,7 +100,7 @@ async def _vhost(asked: Asked) -> Any:
 
 async def _queues(asked: Asked) -> Any:
     rows = [(vhost, queue) for vhost in asked.in_vhosts() for queue in vhost.queues.values()]
-    return _listed(asked, rows, lambda row: shapes.queue(asked.server, *row))
+    return await _listed(asked, rows, lambda row: shapes.queue(asked.server, *row))
 
 
 async def _queue(asked: Asked) -> Any:
@@ -96,7 +109,7 @@ async def _queue(asked: Asked) -> Any:
 
 async def _exchanges(asked: Asked) -> Any:
     rows = [(vhost, each) for vhost in asked.in_vhosts() for each in vhost.exchanges.values()]
-    return _listed(asked, rows, lambda row: shapes.exchange(*row))
+    return await _listed(asked, rows, lambda row: shapes.exchange(*row))
 
 
 async def _exchange(asked: Asked) -> Any:
@@ -208,9 +221,20 @@ _PATHS: Final[tuple[tuple[str, str, Callable[[Asked], Any]], ...]] = (
 def handler(call: Callable[[Asked], Any]) -> Callable[[web.Request], Any]:
     async def handle(request: web.Request) -> web.StreamResponse:
         found = await call(Asked(request))
-        return found if isinstance(found, web.StreamResponse) else answer(found)
+        return found if isinstance(found, web.StreamResponse) else await _answer(found)
 
     return handle
+
+
+async def _answer(value: Any) -> web.Response:
+    """The value as JSON; a long list in slices, between which others have their turns."""
+    if not isinstance(value, list) or len(value) <= SLICE:
+        return answer(value)
+    parts = []
+    for at in range(0, len(value), SLICE):
+        parts.append(", ".join(map(shapes.to_json, value[at : at + SLICE])))
+        await asyncio.sleep(0)
+    return web.Response(text=f"[{', '.join(parts)}]", content_type="application/json")
 
 
 def add_to(app: web.Application) -> None:
