@@ -212,7 +212,7 @@ class Serving:
             [*run, "--log-file", f"{directory}.log"], stdout=subprocess.PIPE, text=True
         )
         line = self.process.stdout.readline() if self.process.stdout else ""
-        self.seconds = time.monotonic() - began
+        self.seconds, self.cpu_seconds = time.monotonic() - began, self.cpu()
         found = re.search(r"amqp://\S+?:(\d+) ", line)
         if found is None:
             raise SystemExit(f"the server does not listen: {line!r}")
@@ -333,7 +333,10 @@ def main() -> None:
         with Serving(directory) as serving:
             fill(serving.port, options.messages)
         with Serving(directory) as serving:
-            print(f"{options.messages} messages: listening after {serving.seconds:.2f} s")
+            print(
+                f"{options.messages} messages: listening after {serving.seconds:.2f} s, "
+                f"{serving.cpu_seconds:.2f} s of them of processor time"
+            )
             began = time.monotonic()
             client = Client(serving.port)
             client.call(m.BasicGet(0, BACKLOG, False))
