@@ -267,10 +267,10 @@ struct qi_queue {
     char *dead_to;  /* the queue that dead letters move to; NULL: they stay (dead_letters.c) */
     uint32_t dead_to_size;
     char dead_to_directory[33];
-    bool dying;       /* there may be some to move, from this ReqId on */
+    bool dying;       /* there may be some to move, from the first of these ReqIds to the last */
     bool dead_moving; /* somebody is at it */
     bool dead_told;   /* that some could not, since the last one that could */
-    uint64_t dead_from;
+    uint64_t dead_from, dead_until;
     uint64_t dead_again_us; /* not before, by the steady clock: the last one could not */
     uint64_t dead_pause_us; /* that was waited last */
     uint32_t dirty_count;

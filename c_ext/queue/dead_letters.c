@@ -13,8 +13,9 @@
 
 #include <stdlib.h>
 
-#define AT_ONCE   256u  /* in one transaction */
-#define LOOKED_AT 4096u /* in one call, the lock being held */
+#define AT_ONCE   256u             /* in one transaction */
+#define ALL       (UINT64_MAX - 1) /* the last ReqId that is looked at */
+#define LOOKED_AT 4096u            /* in one call, the lock being held */
 #define AGAIN_US                                                                                   \
     UINT64_C(1000000)             /* the other queue is full, or missing: twice as long each time */
 #define LONG_US   (16 * AGAIN_US) /* but no longer */
@@ -25,6 +26,8 @@ void qi_dead_came(struct qi_queue *queue, uint64_t req_id) {
         return;
     if (!queue->dying || req_id < queue->dead_from)
         queue->dead_from = req_id;
+    if (!queue->dying || req_id > queue->dead_until)
+        queue->dead_until = req_id;
     queue->dying = queue->store->dying = true;
     qi_store_dirty(queue->store);
 }
@@ -72,8 +75,8 @@ struct pass {
     struct qi_queue *queue, *target;
     qi_change *changes; /* `room` */
     uint32_t room;
-    uint32_t count; /* of these */
-    uint64_t from;  /* the next ReqId to look at */
+    uint32_t count;       /* of these */
+    uint64_t from, until; /* the next ReqId to look at, and the last one */
     uint32_t looked;
     bool left; /* some stay */
 };
@@ -85,7 +88,7 @@ static int collect(struct pass *pass) {
     uint32_t slot;
     int error = 0;
     for (pass->count = 0; pass->count < pass->room && pass->looked < LOOKED_AT; pass->looked++) {
-        error = qi_find_dead(queue, &pass->from, &segment, &slot);
+        error = qi_find_dead(queue, &pass->from, pass->until + 1, &segment, &slot);
         if (error)
             break;
         const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
@@ -152,16 +155,20 @@ static void put_off(struct qi_queue *queue, const struct pass *pass, int error) 
     bool came = queue->dying; /* meanwhile */
     if (error == 0) {         /* not at the end yet */
         queue->dead_from = came && queue->dead_from < pass->from ? queue->dead_from : pass->from;
+        queue->dead_until =
+            came && queue->dead_until > pass->until ? queue->dead_until : pass->until;
         queue->dead_again_us = qi_steady_us(store);
     } else if (error == QI_EMPTY && !pass->left) {
         return;
     } else if (error == QI_EMPTY) {
         queue->dead_from = came ? queue->dead_from : 0;
+        queue->dead_until = came ? queue->dead_until : ALL;
         queue->dead_again_us = came ? 0 : qi_steady_us(store) + RARELY_US;
     } else {
         uint64_t pause = queue->dead_pause_us ? 2 * queue->dead_pause_us : AGAIN_US;
         queue->dead_pause_us = pause < LONG_US ? pause : LONG_US;
         queue->dead_from = 0;
+        queue->dead_until = ALL;
         queue->dead_again_us = qi_steady_us(store) + queue->dead_pause_us;
         tell(queue, qi_error_text());
     }
@@ -174,7 +181,7 @@ void qi_dead_move(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
     if (!may_move(queue) || queue->dead_again_us > qi_steady_us(store))
         return;
-    struct pass pass = {.queue = queue, .from = queue->dead_from};
+    struct pass pass = {.queue = queue, .from = queue->dead_from, .until = queue->dead_until};
     pass.room = queue->dead < AT_ONCE ? (uint32_t)queue->dead + 1 : AT_ONCE;
     pass.changes = calloc(pass.room, sizeof *pass.changes);
     pass.target = find_target(queue);
@@ -248,8 +255,10 @@ int qi_queue_set_dead_letters(struct qi_queue *queue, const char *name, size_t n
         queue->dead_again_us = 0;
         copy = NULL;
     }
-    if (!error && name_size && queue->dead > 0)
+    if (!error && name_size && queue->dead > 0) {
         qi_dead_came(queue, 0);
+        queue->dead_until = ALL;
+    }
     qi_unlock(store);
     free(copy);
     return error;

@@ -153,8 +153,8 @@ int64_t qi_delete(struct qi_queue *queue, uint64_t req_id) {
     return error;
 }
 
-int qi_find_dead(struct qi_queue *queue, uint64_t *req_id, struct qi_segment **segment,
-                 uint32_t *slot) {
+int qi_find_dead(struct qi_queue *queue, uint64_t *req_id, uint64_t end,
+                 struct qi_segment **segment, uint32_t *slot) {
     for (;; ++*req_id) {
         struct qi_segment *at =
             qi_segment_from(&queue->segments, qi_segment_number(queue, *req_id));
@@ -164,7 +164,9 @@ int qi_find_dead(struct qi_queue *queue, uint64_t *req_id, struct qi_segment **s
             return QI_EMPTY;
         if (*req_id < qi_req_id(queue, at, 0))
             *req_id = qi_req_id(queue, at, 0);
-        int error = qi_find_message(queue, *req_id, UINT64_MAX, QI_FIND_ALL, segment, slot);
+        if (*req_id >= end)
+            return QI_EMPTY;
+        int error = qi_find_message(queue, *req_id, end, QI_FIND_ALL, segment, slot);
         if (error)
             return error;
         *req_id = qi_req_id(queue, *segment, *slot);
@@ -183,7 +185,7 @@ int64_t qi_redrive(struct qi_queue *queue, uint64_t most) {
     while (!error && count < most) {
         error = qi_make_event_room(queue, QI_TIME_RECORD);
         if (!error)
-            error = qi_find_dead(queue, &req_id, &segment, &slot);
+            error = qi_find_dead(queue, &req_id, UINT64_MAX, &segment, &slot);
         if (!error)
             error = qi_time_room(queue, segment, slot, 1, 1);
         if (!error)

@@ -191,9 +191,9 @@ static inline void qi_dead_move_after(struct qi_queue *queue, int64_t result) {
     if (__builtin_expect(queue->dying, 0) && (result >= 0 || result == QI_EMPTY))
         qi_dead_move(queue);
 }
-/* The next dead letter at or behind *req_id: 0, QI_EMPTY or an error. */
-int qi_find_dead(struct qi_queue *queue, uint64_t *req_id, struct qi_segment **segment,
-                 uint32_t *slot);
+/* The next dead letter at or behind *req_id, and before `end`: 0, QI_EMPTY or an error. */
+int qi_find_dead(struct qi_queue *queue, uint64_t *req_id, uint64_t end,
+                 struct qi_segment **segment, uint32_t *slot);
 
 /* ---- ready ---- */
 
