@@ -24,8 +24,8 @@ from qindex.private import make_folder, open_private, replace_file
 READ = {
     "--amqp", "--at-time", "--by", "--cmd", "--columns", "--config",
     "--format", "--gmq", "--http", "--http-host", "--master", "--max-priority",
-    "--member", "--member-b", "--page-only", "--queues", "--rescue", "--separator", "--state", "--states",
-    "--strip-prefix", "--to", "--vhost", "--without",
+    "--member", "--member-b", "--page-only", "--queues", "--rescue", "--separator", "--state",
+    "--states", "--strip-prefix", "--to", "--vhost", "--without",
 }  # fmt: skip
 # All that name what is written: the whole command, with {store}, {node} and {out}.
 WRITE = {
