@@ -194,7 +194,7 @@ KEYS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "same": (BOOL, "there is no difference"),
         "difference": (TEXT, "the first one; empty: there is none"),
         "skipped": (TEXT, "why it was not compared; empty: it was"),
-        "entry": (INT, "index of a Raft entry"),
+        "entry": (INT, "index of a Raft entry; of a stream the offset"),
         "term": (INT, "its term"),
         "sound": (BOOL, "its checksum is right"),
         "events": (OPEN_LIST, "what it did to messages"),

@@ -11,6 +11,8 @@ dead              why it is a dead letter (expired, rejected, deliveries), or nu
 due_at            until when it is, or was, delayed: 2026-11-23T05:00:00Z, or null
 redelivered, delivery_count, persistent
 expires_at        likewise, or null
+entry             of a quorum queue the index of its entry in the log, of a stream its offset, else
+                  null
 headers           as published; of a message from RabbitMQ: exchange, routing_keys, properties (raw)
 properties        the AMQP properties, decoded, if there are any
 body              if it is valid UTF-8, else
@@ -89,6 +91,7 @@ class Found:
             "delivery_count": self.delivery_count,
             "persistent": self.persistent,
             "expires_at": self.expires_at and utc(self.expires_at),
+            "entry": self.entry,
             "headers": headers,
             "properties": properties_of(headers) or None,
             **(body_as_json(self.body) if with_body else {}),

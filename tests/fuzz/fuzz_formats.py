@@ -58,6 +58,7 @@ FIRST, SECOND = (
 )
 NSQ = "nsq/orders.diskqueue"
 RA = "rabbitmq/quorum/a@b/2F_QUEUE0000"
+KHEPRI, KHEPRI_UID = "khepri/coordination/a@b", "RABBITXYZ123"
 FILES = {  # kind: where the bytes go
     "journal": f"{FIRST}/journal.jif",
     "segment": f"{FIRST}/0.idx",
@@ -80,12 +81,20 @@ FILES = {  # kind: where the bytes go
     "ra_snapshot": f"{RA}/snapshots/0000000000000001_0000000000000008/snapshot.dat",
     "ra_config": f"{RA}/config",
     "ra_names": "rabbitmq/quorum/a@b/names.dets",
+    "ra_meta": "rabbitmq/quorum/a@b/meta.dets",
+    "stream": "streams/stream/__orders_1700000000000000000/00000000000000000000.segment",
+    "khepri_wal": f"{KHEPRI}/00000001.wal",
+    "khepri_snapshot": f"{KHEPRI}/{KHEPRI_UID}/snapshots/{'0' * 15}1_{'0' * 15}4/snapshot.dat",
+    "khepri_names": f"{KHEPRI}/names.dets",
+    "coordinator_wal": "streams/coordination/a@b/00000001.wal",
 }
 READERS = {
     "beanstalkd": beanstalkd.open_at,
     "gmq": gmq.open_at,
     "nsq": nsq.open_at,
     "rabbitmq": rabbitmq.open_at,
+    "streams": rabbitmq.open_at,
+    "khepri": rabbitmq.open_at,
 }
 KINDS = ["term", "message", "table", "properties", *FILES]
 
@@ -196,7 +205,28 @@ def _repair_snapshot(data: bytearray) -> None:
     data[5:9] = zlib.crc32(data[9:]).to_bytes(4)
 
 
-REPAIRS = {"store_v2": _repair, "ra_wal": _repair_log, "ra_snapshot": _repair_snapshot}
+def _repair_stream(data: bytearray) -> None:
+    """The checksums of a stream's chunks, as far as their lengths lead."""
+    pos = 8
+    while pos + 48 <= len(data):
+        size, trailer = struct.unpack_from(">II", data, pos + 36)
+        start = pos + 48 + data[pos + 44]
+        end = start + size
+        if end > len(data):
+            return
+        data[pos + 32 : pos + 36] = zlib.crc32(data[start:end]).to_bytes(4)
+        pos = end + trailer
+
+
+REPAIRS = {
+    "store_v2": _repair,
+    "ra_wal": _repair_log,
+    "khepri_wal": _repair_log,
+    "coordinator_wal": _repair_log,
+    "ra_snapshot": _repair_snapshot,
+    "khepri_snapshot": _repair_snapshot,
+    "stream": _repair_stream,
+}
 
 
 def mutate(data: bytes, other: bytes, dice: random.Random) -> bytes:

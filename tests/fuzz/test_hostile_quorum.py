@@ -20,13 +20,14 @@ from qindex.brokers.rabbitmq.quorum.state import StateError, read_state
 CORPUS = Path(__file__).parent / "corpus" / "formats"
 Q = "2F_QUEUE0000"
 SYSTEM = "quorum/a@b"
+MUTATED = [kind for kind in KINDS if kind.startswith(("ra_", "khepri_", "coordinator_", "stream"))]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("ra_")])
+@pytest.mark.parametrize("kind", MUTATED)
 def test_mutated_files_end_in_findings(tmp_path: Path, kind: str) -> None:
     """No exception, no wrong account, no more than a second each."""
     target = Target(CORPUS, tmp_path)
-    seeds = [file.read_bytes() for file in sorted(CORPUS.glob("ra_*"))]
+    seeds = [file.read_bytes() for kind in MUTATED for file in sorted(CORPUS.glob(f"{kind}-*"))]
     own = [seed for seed in seeds if KINDS[seed[0]] == kind]
     dice = random.Random(kind)
     for _ in range(60):

@@ -93,8 +93,17 @@ def is_here(folder: Path) -> bool:
     ):
         return True
     return any(
-        any(map(_WAL.fullmatch, names_in(folder / "quorum" / name)))
-        for name in _folders(folder / "quorum")
+        _is_system(folder / above / name)
+        for above in ("quorum", "coordination")  # a node of 4.x without queues has the second only
+        for name in _folders(folder / above)
+    )
+
+
+def _is_system(path: Path) -> bool:
+    """A directory of Ra, also one whose log or whose tables are lost."""
+    return any(map(_WAL.fullmatch, names_in(path))) or any(
+        is_folder(path / name / "snapshots") or "config" in names_in(path / name)
+        for name in _folders(path)
     )
 
 

@@ -169,6 +169,7 @@ class Parquet:
                 ("expires_at", pyarrow.timestamp("us", "UTC")),
                 ("headers", pyarrow.string()),
                 ("properties", pyarrow.string()),
+                ("entry", pyarrow.int64()),
                 ("body", pyarrow.binary()),
             ]
         )
@@ -195,6 +196,7 @@ class Parquet:
                 "expires_at": _moment(message.expiry_us),
                 "headers": json.dumps(plain(headers)) if headers else None,
                 "properties": json.dumps(plain(properties)) if properties else None,
+                "entry": message.entry,
                 "body": message.body,
             }
         )
@@ -234,7 +236,11 @@ class Parquet:
     def _read(self, part: BinaryIO) -> Any:
         """In this thread: one of Arrow's own that still has a file of Python's when the process
         ends is unwound by Python, which C++ takes for a crash ("terminate called ...", SIGABRT)."""
-        return self._parquet.ParquetFile(part, pre_buffer=False).read(use_threads=False)
+        table = self._parquet.ParquetFile(part, pre_buffer=False).read(use_threads=False)
+        if table.schema.equals(self.schema):
+            return table
+        # A version without the column `entry` began this export.
+        return self._arrow.Table.from_pylist(table.to_pylist(), schema=self.schema)
 
     def close(self) -> None:
         self._rows = []

@@ -277,6 +277,13 @@ def _read(name: Name, members: list[Member]) -> QuorumQueue | None:
             member.findings.note("second directory", where, 0, text_)
             continue
         own = set(replay(member.server, Findings()).indexes)
+        if member.node == best.node:
+            text_ = (
+                f"a second directory of {queue.name}: {best.server.uid} has the newer log and is"
+            )
+            text_ += f" taken; {many(len(own), 'message')} that would be live in this one, not"
+            member.findings.suspected("second directory", where, 0, text_)
+            continue
         text_ = f"{queue.name} is taken from {best.node}: with this member alone"
         text_ += f" {len(live - own)} of its {len(live)} messages would be missing"
         text_ += f" and {len(own - live)} that are settled would come back"

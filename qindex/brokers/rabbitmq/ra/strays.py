@@ -7,15 +7,18 @@ by one: a record that does not fit under its own name, and fits a hole of one ot
 * Records whose server's name is destroyed continue the log of one that has none in this file.
 * An entry that stands twice with one term and different data: one copy is another server's, and
   nothing tells which. The first is taken.
+* Records with damage before and behind them may be a body's bytes: a publisher can put there what
+  it likes. They count for nothing where other records of their server deny them.
 * A name that no directory has, but that is one character away from one that has, is that one.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from qindex.brokers.rabbitmq.ra.runs import WalRun
+from qindex.brokers.rabbitmq.ra.runs import Place, WalRun
 
 if TYPE_CHECKING:
     from qindex.brokers.rabbitmq.ra.system import System
@@ -23,10 +26,15 @@ if TYPE_CHECKING:
 Runs = dict[bytes, list[WalRun]]
 
 
-def settle(system: System, file: str, found: Runs) -> None:
-    """Puts the records of one file where they belong; what changes is a finding."""
+def settle(system: System, file: str, found: Runs, breaks: list[int]) -> None:
+    """Puts the records of one file where they belong; what changes is a finding.
+
+    `breaks`: where reading went on behind bytes that are no record.
+    """
     for uid in list(found):
         if len(found[uid]) > 1:
+            if len(breaks) > 1:
+                _drop_denied(system, file, uid, found[uid], breaks)
             _compare(system, file, uid, found[uid])
             _take_strays(system, file, uid, found)
     for uid in [uid for uid in found if uid.startswith(b"?")]:
@@ -95,18 +103,46 @@ def _take_strays(system: System, file: str, uid: bytes, found: Runs) -> None:
             _join(runs, before, after)
 
 
+def _drop_denied(
+    system: System, file: str, uid: bytes, runs: list[WalRun], breaks: list[int]
+) -> None:
+    """Terms never fall, and no entry is written twice unlike: what stands in damage gives way."""
+
+    def is_island(run: WalRun) -> bool:
+        return 0 < bisect_right(breaks, run.offsets[0]) < len(breaks)
+
+    for at, run in reversed([*enumerate(runs)]):
+        if not is_island(run):
+            continue
+        others = [(n, each) for n, each in enumerate(runs) if n != at and not is_island(each)]
+        falls = any(n > at and each.term < run.term for n, each in others)
+        if falls or any(_unlike(system, file, each, run) is not None for _, each in others):
+            del runs[at]
+            text = f"entries {run.first} to {run.last} of {uid.decode('latin-1')} stand between"
+            text += " damaged places, and others deny them: they are taken for bytes of a message"
+            system.findings.damage("wal", file, run.offsets[0], text)
+
+
+def _unlike(system: System, file: str, one: WalRun, other: WalRun) -> Place | None:
+    """The first entry that both have with one term and different data, as `other` has it."""
+    source = system.tree.kept_open(file)
+    first, last = max(one.first, other.first), min(one.last, other.last)
+    if one.term != other.term or first > last or source is None:
+        return None
+    for a, b in zip(one.places(first, last), other.places(first, last), strict=False):
+        if a.size != b.size or source.read(a.offset, a.size) != source.read(b.offset, b.size):
+            return b
+    return None
+
+
 def _compare(system: System, file: str, uid: bytes, runs: list[WalRun]) -> None:
     """Whether what was written twice with one term is the same: else a copy is not this one's."""
-    source = system.tree.kept_open(file)
     for one, other in pairwise(runs):
-        first, last = max(one.first, other.first), min(one.last, other.last)
-        if one.term != other.term or first > last or source is None:
-            continue
-        for a, b in zip(one.places(first, last), other.places(first, last), strict=False):
-            if a.size != b.size or source.read(a.offset, a.size) != source.read(b.offset, b.size):
-                text = f"entry {a.index} of {uid.decode('latin-1')} stands here twice, unlike: one"
-                text += " of the two belongs to another server"
-                system.findings.damage("wal", file, b.offset, text)
+        unlike = _unlike(system, file, one, other)
+        if unlike is not None:
+            text = f"entry {unlike.index} of {uid.decode('latin-1')} stands here twice, unlike: one"
+            text += " of the two belongs to another server"
+            system.findings.damage("wal", file, unlike.offset, text)
 
 
 def _is_stray(before: WalRun | None, run: WalRun, after: WalRun | None) -> bool:

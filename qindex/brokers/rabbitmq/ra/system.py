@@ -191,11 +191,13 @@ def _read_wal(system: System) -> None:
             continue
         with source:
             wal = WalFile(source, system.findings)
-            _append(system, file, wal.pieces())
+            _append(system, file, wal.pieces(), wal.breaks)
 
 
-def _append(system: System, file: str, pieces: Iterator[Record | Stretch]) -> None:
-    """Sorts the records of one file by their servers."""
+def _append(
+    system: System, file: str, pieces: Iterator[Record | Stretch], breaks: list[int]
+) -> None:
+    """Sorts the records of one file by their servers. `breaks` are those of its WalFile."""
     runs: dict[bytes, WalRun] = {}
     logs: dict[bytes, list[WalRun]] = {}
     count = 0
@@ -218,7 +220,7 @@ def _append(system: System, file: str, pieces: Iterator[Record | Stretch]) -> No
         run.offsets.append(offset)
         run.sizes.append(size)
     system.wal_records += count
-    settle(system, file, logs)
+    settle(system, file, logs, breaks)
     for uid, found in logs.items():
         server = _server(system, uid)
         for each in joined(found):

@@ -90,6 +90,7 @@ class WalFile:
         self.findings = findings
         self.ids: dict[int, bytes] = {}
         self._last: dict[int, tuple[int, int]] = {}  # index and term of each server's last record
+        self.breaks: list[int] = []  # where reading went on behind bytes that are no record
         self.is_whole = True  # so far every byte was part of a record
         self._has_checksums = False
         self._buffer = b""
@@ -120,6 +121,8 @@ class WalFile:
                 settled, pos = resync.way_on(pos)
                 if settled is not None:
                     yield settled
+                else:
+                    self.breaks.append(pos)
 
     def _run(self, pos: int) -> Generator[Record | Stretch, None, int]:
         """Valid records from `pos` to the first that is not: where that is."""

@@ -31,6 +31,7 @@ from qindex.words import many
 _INDEX_RECORD: Final = Struct(">QqQIB")
 _NAME: Final = re.compile(r"[0-9]{20}\.(?:segment|index)")
 UNCERTAIN: Final = "checksum of its chunk"
+_OFFSET_MAX: Final = 1 << 62  # a file whose name says more is no part of a stream
 
 
 @dataclass(slots=True)
@@ -183,7 +184,7 @@ class Stream:
     def _chunks(self, *, counts: bool) -> Iterator[tuple[Chunk, bytes]]:
         expected: int | None = None
         files = self._segment_files()
-        starts = [int(file.rpartition("/")[2][:20]) for file in files]
+        starts = [min(int(file.rpartition("/")[2][:20]), _OFFSET_MAX) for file in files]
         for file, start, ends_at in zip(files, starts, [*starts, None][1:], strict=True):
             source = self.tree.try_open(file)
             if source is None:
