@@ -119,6 +119,31 @@ typedef struct {
     bool mapped, counted;
 } qi_store_stats;
 
+/* What happened, counted: messages, unless it says something else. What came is what is there, was
+ * acked, dropped, purged or moved. */
+typedef struct {
+    uint64_t published, published_bytes; /* of headers and bodies */
+    uint64_t delivered, delivered_bytes; /* deliveries */
+    uint64_t redelivered;                /* of these, of messages that were delivered before */
+    uint64_t acked;
+    uint64_t returned;     /* deliveries that ended with a nack */
+    uint64_t leases_ended; /* deliveries that ended with their lease */
+    uint64_t expired;      /* dropped, or dead letters */
+    uint64_t dead;         /* that became dead letters, whatever the reason */
+    uint64_t dropped; /* that left by themselves, or rejected, where dead letters are not kept */
+    uint64_t purged;  /* by a purge or a delete */
+    uint64_t moved;   /* to another queue */
+} qi_counts;
+enum { QI_COUNTS = 13, QI_SYNC_TIMES = 24 };
+/* Syncs of journals, commit logs and message files, as whoever waits for them sees them. */
+typedef struct {
+    uint64_t count, total_us, longest_us;
+    uint64_t times[24]; /* times[i]: took less than 2^i microseconds, and not less than half of
+                           that; the last one: or longer */
+} qi_syncs;
+/* Counts of this session, and of all before it. A store of format 1 keeps none. */
+enum { QI_COUNTS_NONE = 0, QI_COUNTS_AT_LEAST = 1, QI_COUNTS_EXACT = 2 };
+
 int qi_store_open(const char *path, const qi_options *options, qi_store **store);
 /* The same on a disk of another extension module (struct qi_disk_capsule); the disk outlives the
  * store. QI_E_ARGUMENT: it was compiled from another version of the core's structs. */
@@ -359,6 +384,11 @@ int64_t qi_expire(qi_queue *queue);
 int qi_queue_sync(qi_queue *queue);
 int qi_flush(qi_queue *queue);
 int qi_queue_stats_of(qi_queue *queue, qi_queue_stats *stats);
+/* `since` the open; *before: what was kept of the sessions before. QI_COUNTS_NONE ..., or an error.
+ * The store's are of all its queues, those that were deleted too. Neither reads a file. */
+int qi_queue_counts_of(qi_queue *queue, qi_counts *since, qi_counts *before);
+int qi_store_counts_of(qi_store *store, qi_counts *since, qi_counts *before, qi_syncs *syncs,
+                       qi_syncs *syncs_before);
 /* The age of the oldest message that is no dead letter and was published without a delay: it is so
  * old at least, in microseconds. QI_EMPTY: there is none. */
 int64_t qi_oldest_us(qi_queue *queue);

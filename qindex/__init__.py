@@ -12,6 +12,7 @@
 from typing import TYPE_CHECKING
 
 from qindex.consumer import Consumer
+from qindex.counters import Counters, Counts, Syncs
 from qindex.data import Data
 from qindex.errors import (
     AlreadyAcked,
@@ -60,6 +61,8 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyAcked",
     "Consumer",
+    "Counters",
+    "Counts",
     "Data",
     "DeadLetter",
     "Death",
@@ -98,6 +101,7 @@ __all__ = [
     "StoreMissing",
     "StoreNested",
     "StoreStats",
+    "Syncs",
     "Transaction",
     "UnknownMessage",
     "open",

@@ -163,6 +163,15 @@ class _Lib:
     QI_CHANGE_ACK: int = 1
     QI_CHANGE_MOVE: int = 2
     QI_MOVE_FOR_EVER: int = 1
+    QI_COUNTS: int = 13
+    QI_SYNC_TIMES: int = 24
+    QI_COUNTS_NONE: int = 0
+    QI_COUNTS_AT_LEAST: int = 1
+    QI_COUNTS_EXACT: int = 2
+    def qi_queue_counts_of(self, queue: _C, since: _C, before: _C, /) -> int: ...
+    def qi_store_counts_of(
+        self, store: _C, since: _C, before: _C, syncs: _C, syncs_before: _C, /
+    ) -> int: ...
     def qi_transaction(
         self, store: _C, changes: _C, count: int, confirm: bool, failed: _C, /
     ) -> int: ...

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from qindex._core import ffi, lib
 from qindex.arguments import parts_of
+from qindex.counters import Counters, Syncs, counters_of_queue
 from qindex.errors import raise_error
 
 _UNKNOWN: Final = (1 << 64) - 1
@@ -51,6 +52,8 @@ class QueueStats:
     """Bytes of the segment files."""
     loaded: bool
     """False: the queue is idle, and none of its files is open."""
+    counters: Counters
+    """What was published, delivered, acked ... since the open, and in the queue's life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,12 @@ class StoreStats:
     """True: `live_bytes` is complete. After an open it takes a moment until it is."""
     format: int
     """The format of the store's files: 1 or 2."""
+    counters: Counters
+    """The sums of all its queues, those that were deleted too."""
+    syncs: Syncs
+    """How long syncs took since the open."""
+    lifetime_syncs: Syncs | None
+    """The same in the store's life. None: it has format 1. As exact as `counters`."""
 
 
 @parts_of("Queue")
@@ -125,6 +134,7 @@ class Figures:
             s.hot_segments,
             s.segment_bytes,
             s.loaded,
+            counters_of_queue(self._handle),
         )
 
     def __len__(self) -> int:

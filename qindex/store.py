@@ -19,6 +19,7 @@ from qindex.arguments import (
 from qindex.buffers import BatchReader, Reader
 from qindex.consumer import Consuming
 from qindex.copies import Copied
+from qindex.counters import counters_of_store
 from qindex.data import Data
 from qindex.errors import QindexError, QueueMissing, StoreClosed, raise_error
 from qindex.fanout import FanOut
@@ -343,12 +344,14 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Transactions):
         return found
 
     def stats(self) -> StoreStats:
-        """All figures of the store at one moment. O(number of message files)."""
+        """All figures of the store. O(number of message files and of queues that were used)."""
         s = ffi.new("qi_store_stats *")
         code = lib.qi_store_stats_of(self._open_handle(), s)
         if code < 0:
             raise_error(code)
-        figures = {field.name: getattr(s, field.name) for field in fields(StoreStats)}
+        figures = {f.name: getattr(s, f.name) for f in fields(StoreStats) if hasattr(s, f.name)}
+        counters, syncs, lifetime_syncs = counters_of_store(self._handle)
+        figures |= {"counters": counters, "syncs": syncs, "lifetime_syncs": lifetime_syncs}
         if not self._counts_bytes:
             figures["bytes"] = None
         return StoreStats(**figures)

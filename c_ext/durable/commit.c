@@ -56,9 +56,11 @@ static bool is_unsynced(const struct qi_commits *commits) {
 static int sync_log(struct qi_store *store, uint64_t now) {
     struct qi_commits_sync sync;
     qi_commits_sync_begin(store->commits, &sync, now);
+    uint64_t began_us = qi_sync_begins(store);
     qi_unlock(store);
     int error = qi_commits_sync_run(&sync);
     qi_relock(store);
+    qi_count_sync(store, began_us);
     if (!error)
         error = qi_commits_sync_end(store->commits, &sync);
     if (!error && store->commits->first_part)
@@ -234,15 +236,15 @@ static int append_record(struct qi_store *store, uint32_t kind, const uint8_t *i
     return qi_store_fail(store, qi_fail_disk(error, "cannot append to the", "commit log"));
 }
 
-int qi_data_put(struct qi_store *store, const uint8_t *scope, const uint8_t *entries,
-                uint32_t size) {
+int qi_data_put(struct qi_store *store, const uint8_t *scope, const uint8_t *entries, uint32_t size,
+                bool urgent) {
     struct qi_data_change change;
     int error = qi_log_make_room(store, size);
     if (error)
         return error;
     if (qi_data_prepare(&store->commits->data, scope, entries, size, &change) != 0)
         return qi_fail(QI_E_MEMORY, "no memory for this change of data");
-    error = append_record(store, QI_KIND_DATA, scope, entries, size, false);
+    error = append_record(store, QI_KIND_DATA, scope, entries, size, urgent);
     if (error)
         qi_data_drop(&change);
     else

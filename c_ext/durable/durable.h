@@ -115,9 +115,10 @@ int qi_log_make_room(struct qi_store *store, uint64_t payload);
  * shares one sync with all others that do. Gives the lock up. */
 int qi_log_sync_to(struct qi_store *store, uint64_t end);
 
-/* Entries as in a DATA frame, which are sound: all of the change or nothing. 0 or the error. */
-int qi_data_put(struct qi_store *store, const uint8_t *scope, const uint8_t *entries,
-                uint32_t size);
+/* Entries as in a DATA frame, which are sound: all of the change or nothing. An `urgent` change may
+ * use the space that publishes leave free. 0 or the error. */
+int qi_data_put(struct qi_store *store, const uint8_t *scope, const uint8_t *entries, uint32_t size,
+                bool urgent);
 /* The queue is no more: nor are its keys. */
 int qi_data_delete(struct qi_store *store, const uint8_t *identity);
 /* Writes the catalog, if a draft of one is there. 0 or the error: then the logs stay. Gives the

@@ -413,6 +413,7 @@ int qi_recover(struct qi_queue *queue) {
     }
     queue->opened_epoch = queue->epoch;
     queue->recovered = true;
+    queue->counts_all = queue->highest == 0;
     if (!store->options.read_only && store->commits)
         qi_commits_taken(store->commits, queue->identity);
     if (queue->flush)

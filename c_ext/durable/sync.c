@@ -25,9 +25,11 @@ int qi_sync_messages(struct qi_store *store) {
         if (sync.count == 0 && !sync.dir)
             return 0;
         store->messages_syncing = true;
+        uint64_t began_us = qi_sync_begins(store);
         qi_unlock(store);
         int error = qi_messages_sync_run(&store->messages, &sync);
         qi_relock(store);
+        qi_count_sync(store, began_us);
         store->messages_syncing = false;
         qi_messages_sync_end(&store->messages, &sync, error);
         pthread_cond_broadcast(&store->changed);
@@ -112,9 +114,11 @@ static int sync_once(struct qi_queue *queue) {
     if (!error && (error = warm_unproven(&sync)) != 0)
         error = qi_store_fail(store, qi_fail_disk_of(queue, error, "cannot read", "the journal"));
     if (!error) {
+        uint64_t began_us = qi_sync_begins(store);
         qi_unlock(store);
         error = sync_files(&sync);
         qi_relock(store);
+        qi_count_sync(store, began_us);
         if (error)
             error =
                 qi_store_fail(store, qi_fail_disk_of(queue, error, "cannot sync", "the journal"));
@@ -197,9 +201,11 @@ int qi_sync_disk(struct qi_store *store) {
     while (store->disk_syncing)
         pthread_cond_wait(&store->changed, &store->lock);
     store->disk_syncing = true;
+    uint64_t began_us = qi_sync_begins(store);
     qi_unlock(store);
     int error = store->disk->ops->sync_all(store->disk, store->queues_dir);
     qi_relock(store);
+    qi_count_sync(store, began_us);
     store->disk_syncing = false;
     store->disk_syncs--;
     pthread_cond_broadcast(&store->changed);

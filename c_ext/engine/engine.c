@@ -215,6 +215,22 @@ void qi_report_orphans(struct qi_store *store, const char *directory, const char
         store->findings[store->findings_count - 1].orphans = orphans;
 }
 
+void qi_counts_add(qi_counts *sum, const qi_counts *counts) {
+    uint64_t *to = (uint64_t *)sum;
+    const uint64_t *from = (const uint64_t *)counts;
+    for (uint32_t i = 0; i < QI_COUNTS; i++)
+        to[i] += from[i];
+}
+
+void qi_count_sync(struct qi_store *store, uint64_t began_us) {
+    uint64_t took = store->disk->ops->monotonic_us(store->disk) - began_us;
+    uint32_t bits = took ? 64 - (uint32_t)__builtin_clzll(took) : 0;
+    store->syncs.count++;
+    store->syncs.total_us += took;
+    store->syncs.longest_us = took > store->syncs.longest_us ? took : store->syncs.longest_us;
+    store->syncs.times[bits < QI_SYNC_TIMES ? bits : QI_SYNC_TIMES - 1]++;
+}
+
 bool qi_is_short_of_space(struct qi_store *store) {
     uint64_t left = 0;
     return store->disk->ops->free_bytes(store->disk, store->root, &left) == 0 &&

@@ -154,6 +154,14 @@ static inline void qi_store_dirty(struct qi_store *store) {
  * written. */
 int qi_files_warm(struct qi_queue *queue, struct qi_journal *journal);
 
+/* Adds what was counted elsewhere. */
+void qi_counts_add(qi_counts *sum, const qi_counts *counts);
+/* A sync that began then, by the disk's steady clock, has ended. With the lock. */
+void qi_count_sync(struct qi_store *store, uint64_t began_us);
+static inline uint64_t qi_sync_begins(const struct qi_store *store) {
+    return store->disk->ops->monotonic_us(store->disk);
+}
+
 /* ---- waiters ---- */
 
 /* Wakes as many waiters as messages became ready; qi_announce is its quick part. With the lock. */

@@ -252,6 +252,8 @@ struct qi_queue {
     uint64_t delayed; /* and of these, not due yet */
     uint64_t dead;    /* and: dead letters */
     uint64_t bytes;   /* that wait, dead letters not counted, if it is measured */
+    qi_counts counts; /* since the store was opened */
+    bool counts_all;  /* nothing was published in it before that */
     bool measured;
     uint64_t
         expiry_us; /* nothing expires before, by the wall clock; 0: nothing that is known of does */
@@ -370,6 +372,8 @@ struct qi_store {
     uint32_t waiting; /* threads in qi_wait */
     uint32_t looking; /* threads that read names without the lock: a close waits for them */
     uint64_t deleted; /* queues in this session */
+    qi_counts gone;   /* what was counted in queues that were deleted */
+    qi_syncs syncs;   /* in this session */
     uint64_t moved;   /* stored bodies that went from one queue to another, in this session */
     uint64_t depth, dead, bytes; /* of all queues that were recovered: the sums of theirs */
     uint32_t places_wanted;      /* threads that wait for a place in a queue, and 1 if armed */

@@ -45,6 +45,7 @@ static uint32_t run_lease(struct qi_queue *queue) {
     if (!segment || !segment->hot || !is_leased(segment, slot, timer.key))
         return 0;
     qi_release(queue, segment, slot);
+    queue->counts.leases_ended++;
     return 1;
 }
 

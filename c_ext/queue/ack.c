@@ -21,6 +21,7 @@ static int settle(struct qi_queue *queue, struct qi_segment *segment, uint32_t s
     if (error)
         return error;
     qi_segment_ack(queue, segment, slot);
+    queue->counts.acked++;
     qi_flush_if_due(queue);
     return 0;
 }
@@ -64,8 +65,8 @@ static bool is_out_in(const struct qi_queue *queue, const struct qi_segment *seg
     return qi_bit(slots->out, slot) && qi_is_delivery(queue, slots, slot, delivery);
 }
 
-int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
-                    uint32_t count) {
+int64_t qi_settle_many(struct qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
+                       uint32_t count, uint64_t *counted) {
     struct qi_segment *segment = NULL;
     uint32_t slot;
     qi_lock(queue->store);
@@ -86,8 +87,15 @@ int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint6
             qi_segment_find_near(&queue->segments, segment, qi_segment_number(queue, req_ids[i]));
         qi_segment_ack(queue, segment, qi_slot_of(queue, req_ids[i]));
     }
-    if (!error)
+    if (!error) {
+        *counted += count;
         qi_flush_if_due(queue);
+    }
     qi_unlock(queue->store);
     return error;
+}
+
+int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
+                    uint32_t count) {
+    return qi_settle_many(queue, req_ids, deliveries, count, &queue->counts.acked);
 }

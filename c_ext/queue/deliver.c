@@ -7,6 +7,8 @@
 
 static void mark_out(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    queue->counts.delivered++;
+    queue->counts.redelivered += qi_bit(slots->del, slot);
     qi_segment_deliver(queue, segment, slot);
     if (__builtin_expect(slots->again && slots->count[slot & 63] == UINT16_MAX, 0))
         slots->again[slot & 63] = ++queue->again;
@@ -85,6 +87,7 @@ static int deliver(const struct qi_look *look, const struct qi_found *found, qi_
         error = hand_out(queue, found, message->req_id);
     if (error)
         return error;
+    queue->counts.delivered_bytes += message->payload_size;
     count_delivery(message);
     number_delivery(found, queue, message);
     qi_look_delivered(look, found);
@@ -284,6 +287,7 @@ static int64_t get_many_locked(struct qi_queue *queue, struct batch *batch) {
             continue;
         }
         mark_out(queue, found.segment, found.slot);
+        queue->counts.delivered_bytes += batch->messages[i].payload_size;
         number_delivery(&found, queue, &batch->messages[i]);
         qi_look_delivered(&look, &found);
         uint64_t lease_us = lease_of(queue, &found, batch->lease_us);

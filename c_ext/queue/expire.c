@@ -69,6 +69,8 @@ static int drop(struct qi_queue *queue, struct qi_segment *segment, const uint64
     int error = qi_append_events(queue, QI_ACK, req_ids, count);
     for (uint32_t i = 0; i < count && !error; i++)
         qi_segment_ack(queue, segment, qi_slot_of(queue, req_ids[i]));
+    queue->counts.dropped += error ? 0 : count;
+    queue->counts.expired += error ? 0 : count;
     return error;
 }
 

@@ -152,6 +152,7 @@ static int remove_queue(struct qi_queue *queue) {
     char gone[40];
     snprintf(gone, sizeof gone, "%s.del", queue->directory);
     forget_references(queue);
+    qi_counts_add(&store->gone, &queue->counts);
     qi_parts_forget(queue);
     queue->deleted = true;
     store->deleted++;

@@ -36,6 +36,8 @@ static int64_t nack(struct qi_queue *queue, const uint64_t *req_ids, const uint6
         error = qi_append_times(queue, req_ids, count, due_us);
     for (uint32_t i = 0; !error && i < count; i++)
         give_back(queue, req_ids[i], due_us);
+    if (!error)
+        *(qi_time_is_dead(due_us) ? &queue->counts.dead : &queue->counts.returned) += count;
     if (!error && due_us)
         qi_flush_if_due(queue);
     else if (!error)
@@ -58,7 +60,7 @@ int64_t qi_reject_many(struct qi_queue *queue, const uint64_t *req_ids, const ui
     bool buries = queue->rules.dead_letters;
     qi_unlock(queue->store);
     return buries ? nack(queue, req_ids, deliveries, count, QI_DEAD + QI_DEAD_REJECTED)
-                  : qi_ack_many(queue, req_ids, deliveries, count);
+                  : qi_settle_many(queue, req_ids, deliveries, count, &queue->counts.dropped);
 }
 
 int64_t qi_touch(struct qi_queue *queue, uint64_t req_id, uint64_t delivery, uint64_t lease_us) {
@@ -147,6 +149,7 @@ int64_t qi_delete(struct qi_queue *queue, uint64_t req_id) {
         error = qi_append_event(queue, QI_ACK, req_id);
     if (!error) {
         qi_segment_ack(queue, segment, slot);
+        queue->counts.purged++;
         qi_flush_if_due(queue);
     }
     qi_unlock(queue->store);

@@ -164,6 +164,8 @@ static inline void mark_published(struct qi_queue *queue, struct qi_segment *seg
     qi_segment_publish(queue, segment, slot, tag | (uint32_t)offset, qi_fields_sum(&fields),
                        (publish->flags & QI_TRANSIENT) != 0);
     qi_bytes_come(queue, segment, slot, publish->headers_size + publish->body_size);
+    queue->counts.published++;
+    queue->counts.published_bytes += publish->headers_size + publish->body_size;
     if (__builtin_expect(expiry_us != 0, 0))
         qi_segment_expires(queue, segment, expiry_us);
     if (publish->flags & QI_REDELIVERED)

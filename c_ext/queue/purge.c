@@ -35,6 +35,7 @@ static int append_purge(struct qi_queue *queue, uint64_t *purged) {
     uint64_t before = queue->depth;
     error = qi_apply_purge(queue, queue->highest, list, count);
     *purged = before - queue->depth;
+    queue->counts.purged += *purged;
     for (uint32_t i = 0; i < queue->lanes.count; i++)
         queue->lanes.items[i].cursor = queue->lanes.items[i].next;
     return error;
@@ -82,6 +83,7 @@ static int64_t drop_some(struct qi_queue *queue, uint64_t number, uint32_t state
         return error;
     for (uint32_t i = 0; i < count; i++)
         qi_segment_ack(queue, segment, qi_slot_of(queue, req_ids[i]));
+    queue->counts.purged += count;
     if (was_cold && count == 0)
         qi_cool_if_unused(queue, segment);
     if (count)

@@ -195,6 +195,12 @@ static inline void qi_dead_move_after(struct qi_queue *queue, int64_t result) {
 int qi_find_dead(struct qi_queue *queue, uint64_t *req_id, uint64_t end,
                  struct qi_segment **segment, uint32_t *slot);
 
+/* ---- ack ---- */
+
+/* Deliveries end with an ack each, all or none; *counted has that many more then. */
+int64_t qi_settle_many(struct qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
+                       uint32_t count, uint64_t *counted);
+
 /* ---- ready ---- */
 
 /* A message that was found; the pointer is valid until the lock is given up. */

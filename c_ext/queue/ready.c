@@ -37,8 +37,11 @@ static int drop(struct qi_queue *queue, const struct qi_found *found, int why) {
                                           : qi_append_event(queue, QI_ACK, req_id);
     if (error)
         return error;
-    if (!queue->rules.dead_letters)
+    if (!queue->rules.dead_letters) {
         qi_segment_ack(queue, found->segment, found->slot);
+        queue->counts.dropped++;
+        queue->counts.expired += why == QI_DEAD_EXPIRED;
+    }
     qi_flush_if_due(queue);
     return 0;
 }

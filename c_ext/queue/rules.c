@@ -156,6 +156,7 @@ static int let_heads_go(struct qi_queue *queue) {
     for (uint32_t i = 0; i < heads->count && !error; i++)
         qi_segment_ack(queue, qi_segment_with(queue, heads->req_ids[i]),
                        qi_slot_of(queue, heads->req_ids[i]));
+    queue->counts.dropped += error ? 0 : heads->count;
     return error;
 }
 

@@ -407,6 +407,7 @@ static int carry_out(struct qi_tx *tx) {
             struct qi_queue *queue = tx->queues[step->from];
             qi_segment_ack(queue, qi_segment_with(queue, change->req_id),
                            qi_slot_of(queue, change->req_id));
+            *(step->to == UINT32_MAX ? &queue->counts.acked : &queue->counts.moved) += 1;
             tx->parts[step->from].next += QI_RECORD_ID;
         }
         if (step->to != UINT32_MAX)

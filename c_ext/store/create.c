@@ -85,6 +85,7 @@ static void is_there(struct qi_queue *queue) {
     queue->reserved_durable = queue->reserved;
     queue->lsn_synced = qi_lsn(queue);
     queue->recovered = true;
+    queue->counts_all = queue->highest == 0;
     queue->used = true;
 }
 

@@ -52,7 +52,7 @@ int qi_data_change(struct qi_store *store, struct qi_queue *queue, const void *e
     if (!error && !qi_data_is_sound(entries, size))
         error = qi_fail(QI_E_ARGUMENT, "a key has 1 to 65535 bytes");
     if (!error && size > 0)
-        error = qi_data_put(store, scope, entries, (uint32_t)size);
+        error = qi_data_put(store, scope, entries, (uint32_t)size, false);
     if (!error && confirm)
         error = QI_BUG(data_not_synced) ? 0 : qi_log_sync_to(store, store->commits->end);
     qi_unlock(store);

@@ -343,6 +343,8 @@ static int close_cleanly(struct qi_store *store) {
     int error = come_to_rest(store);
     if (!error)
         error = qi_sync_at_rest(store);
+    if (!error)
+        error = qi_keep_counts(store);
     for (uint32_t i = 0; i < store->queues_count && !error; i++)
         if (qi_is_in_use(store->queues[i]))
             error = qi_queue_end(store->queues[i]);

@@ -82,4 +82,10 @@ uint32_t qi_unload_idle(struct qi_store *store);
  * after an open, and give up the lock. 0 or an error. */
 int qi_next_due_us(struct qi_queue *queue, uint64_t *due_us);
 
+/* ---- counts ---- */
+
+/* What this session counted joins what was kept before it. At the end of a session, when all of it
+ * is durable; whoever calls syncs the commit log. 0 or the error. */
+int qi_keep_counts(struct qi_store *store);
+
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/engine.h"
 #include "proof/explore/explore.h"
 
 #define CHECK_EVERY 4u   /* images: every counter recounted */
@@ -88,6 +89,26 @@ static bool check_passes(struct session *session, struct verdict *verdict) {
     return !damage;
 }
 
+/* What is counted as exact adds up: all that came is there, or went. */
+static bool counts_add_up(const struct session *session, struct verdict *verdict) {
+    for (int i = 0; i < QUEUES; i++) {
+        qi_queue_stats stats;
+        qi_counts since, all;
+        if (!session->queues[i] ||
+            qi_queue_counts_of(session->queues[i], &since, &all) != QI_COUNTS_EXACT ||
+            qi_queue_stats_of(session->queues[i], &stats) != 0)
+            continue;
+        qi_counts_add(&all, &since);
+        uint64_t gone = all.acked + all.dropped + all.purged + all.moved;
+        if (all.published != stats.depth + gone)
+            return verdict_complain(verdict,
+                                    "%c: %llu messages came and %llu went, but %llu are there",
+                                    'a' + i, (unsigned long long)all.published,
+                                    (unsigned long long)gone, (unsigned long long)stats.depth);
+    }
+    return true;
+}
+
 /* ---- one image ---- */
 
 static bool recover(struct explorer *explorer, struct session *session, struct qi_sim *image,
@@ -97,7 +118,8 @@ static bool recover(struct explorer *explorer, struct session *session, struct q
     if (!session_open(session, image, settings, verdict))
         return false;
     session->measures = true;
-    return session_queues(session, model, verdict) && sight_take(sight, session, model, verdict);
+    return session_queues(session, model, verdict) && sight_take(sight, session, model, verdict) &&
+           counts_add_up(session, verdict);
 }
 
 /* H12: what was shown stays, whatever a power cut takes. */

@@ -1,0 +1,169 @@
+/* counts.c - what was counted: in this session, and in all before it.
+ *
+ * The verbs count in memory. A close of a store of format 2 adds this session's counts to those of
+ * the sessions before, and keeps the sums as an entry of each queue's mapping, and of the store's
+ * (FORMAT.rst, "Commit logs"): behind the sync that makes all that was counted durable, and in
+ * front of the one that ends the session. So no count says more than what is there. An entry names
+ * the session that it was kept in. If a session from that one on did not end with a close, what it
+ * counted is lost, and the sums are lower bounds from then on.
+ */
+#include "store/store.h"
+
+#include <stdlib.h>
+
+#include "durable/durable.h"
+
+/* An entry of DATA: the key, then the value: session 8, exact 8, the counts; of the store also the
+ * syncs. */
+#define KEY      "\0counters"
+#define KEY_SIZE 9u
+#define HEAD     16u
+#define OF_QUEUE (HEAD + 8 * QI_COUNTS)
+#define OF_STORE (OF_QUEUE + 8 * (3 + QI_SYNC_TIMES))
+#define SYNCS    (3 + QI_SYNC_TIMES)
+
+static const uint8_t of_the_store[QI_IDENTITY_SIZE];
+
+static void get_all(const uint8_t *at, uint64_t *numbers, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        numbers[i] = qi_get64(at + 8 * i);
+}
+
+static void put_all(uint8_t *at, const uint64_t *numbers, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        qi_put64(at + 8 * i, numbers[i]);
+}
+
+/* What a mapping has; false: nothing, and zeros. A longer value is of a later version. */
+static bool kept(const struct qi_store *store, const uint8_t *scope, uint32_t size,
+                 qi_counts *counts, qi_syncs *syncs, bool *exact) {
+    const struct qi_datum *entry =
+        qi_data_find(&store->commits->data, scope, (const uint8_t *)KEY, KEY_SIZE);
+    *counts = (qi_counts){0};
+    if (syncs)
+        *syncs = (qi_syncs){0};
+    *exact = false;
+    if (!entry || entry->value_size < size)
+        return false;
+    const uint8_t *value = entry->bytes + entry->key_size;
+    get_all(value + HEAD, (uint64_t *)counts, QI_COUNTS);
+    if (syncs)
+        get_all(value + OF_QUEUE, (uint64_t *)syncs, SYNCS);
+    *exact = qi_get64(value + 8) == 1 &&
+             (qi_get64(value) > store->unclean_session || QI_BUG(counts_exact_for_ever));
+    return true;
+}
+
+static int exact_or_not(bool exact) {
+    return exact ? QI_COUNTS_EXACT : QI_COUNTS_AT_LEAST;
+}
+
+/* A queue of which nothing is kept may have had messages before counts were kept. */
+static int kept_of_queue(const struct qi_queue *queue, qi_counts *counts) {
+    bool exact;
+    *counts = (qi_counts){0};
+    if (!queue->store->commits)
+        return QI_COUNTS_NONE;
+    if (!kept(queue->store, queue->identity, OF_QUEUE, counts, NULL, &exact))
+        exact = queue->counts_all;
+    return exact_or_not(exact);
+}
+
+/* The first session of a store has nothing before it. */
+static int kept_of_store(const struct qi_store *store, qi_counts *counts, qi_syncs *syncs) {
+    bool exact;
+    *counts = (qi_counts){0};
+    *syncs = (qi_syncs){0};
+    if (!store->commits)
+        return QI_COUNTS_NONE;
+    if (!kept(store, of_the_store, OF_STORE, counts, syncs, &exact))
+        exact = store->session == 1 && !store->options.read_only;
+    return exact_or_not(exact);
+}
+
+int qi_queue_counts_of(struct qi_queue *queue, qi_counts *since, qi_counts *before) {
+    qi_lock(queue->store);
+    int result = qi_store_usable(queue->store, false);
+    *since = queue->counts;
+    if (!result)
+        result = kept_of_queue(queue, before);
+    qi_unlock(queue->store);
+    return result;
+}
+
+static void sum_of(const struct qi_store *store, qi_counts *sum) {
+    *sum = store->gone;
+    for (uint32_t i = 0; i < store->queues_count; i++)
+        if (!store->queues[i]->deleted)
+            qi_counts_add(sum, &store->queues[i]->counts);
+}
+
+int qi_store_counts_of(struct qi_store *store, qi_counts *since, qi_counts *before, qi_syncs *syncs,
+                       qi_syncs *syncs_before) {
+    qi_lock(store);
+    int result = qi_store_usable(store, false);
+    sum_of(store, since);
+    *syncs = store->syncs;
+    if (!result)
+        result = kept_of_store(store, before, syncs_before);
+    qi_unlock(store);
+    return result;
+}
+
+/* ---- at a close ---- */
+
+static int keep(struct qi_store *store, const uint8_t *scope, bool exact, const qi_counts *counts,
+                const qi_syncs *syncs) {
+    uint8_t entry[2 + KEY_SIZE + 4 + OF_STORE];
+    uint32_t size = syncs ? OF_STORE : OF_QUEUE;
+    qi_put16(entry, KEY_SIZE);
+    memcpy(entry + 2, KEY, KEY_SIZE);
+    uint8_t *value = entry + 2 + KEY_SIZE + 4;
+    qi_put32(value - 4, size);
+    qi_put64(value, store->session);
+    qi_put64(value + 8, exact);
+    put_all(value + HEAD, (const uint64_t *)counts, QI_COUNTS);
+    if (syncs)
+        put_all(value + OF_QUEUE, (const uint64_t *)syncs, SYNCS);
+    return qi_data_put(store, scope, entry, 2 + KEY_SIZE + 4 + size, true);
+}
+
+static bool has_counted(const qi_counts *counts) {
+    static const qi_counts nothing;
+    return memcmp(counts, &nothing, sizeof nothing) != 0;
+}
+
+static int keep_of_queue(struct qi_queue *queue) {
+    qi_counts sum;
+    int before = kept_of_queue(queue, &sum);
+    qi_counts_add(&sum, &queue->counts);
+    return keep(queue->store, queue->identity, before == QI_COUNTS_EXACT, &sum, NULL);
+}
+
+static int keep_of_store(struct qi_store *store, const qi_counts *since) {
+    qi_counts sum;
+    qi_syncs syncs;
+    int before = kept_of_store(store, &sum, &syncs);
+    qi_counts_add(&sum, since);
+    uint64_t longest_us =
+        syncs.longest_us > store->syncs.longest_us ? syncs.longest_us : store->syncs.longest_us;
+    uint64_t *to = (uint64_t *)&syncs;
+    const uint64_t *from = (const uint64_t *)&store->syncs;
+    for (uint32_t i = 0; i < SYNCS; i++)
+        to[i] += from[i];
+    syncs.longest_us = longest_us;
+    return keep(store, of_the_store, before == QI_COUNTS_EXACT, &sum, &syncs);
+}
+
+/* Of a new store something is kept even if nothing was counted: so a later session knows that. */
+int qi_keep_counts(struct qi_store *store) {
+    qi_counts since;
+    sum_of(store, &since);
+    if (!store->commits || (!has_counted(&since) && store->session > 1))
+        return 0;
+    int error = 0;
+    for (uint32_t i = 0; i < store->queues_count && !error; i++)
+        if (!store->queues[i]->deleted && has_counted(&store->queues[i]->counts))
+            error = keep_of_queue(store->queues[i]);
+    return error ? error : keep_of_store(store, &since);
+}
