@@ -311,6 +311,39 @@ int64_t qi_get_many_wait(qi_queue *queue, uint32_t count, qi_message *messages, 
 uint64_t qi_store_clock_us(qi_store *store); /* never set, never back: what leases go by */
 uint64_t
 qi_store_now_us(qi_store *store); /* the wall clock, since 1970: what delays and expiry go by */
+/* What the engine does by itself, for whoever listens. Nothing is noted while nobody does. */
+enum {
+    QI_EVENT_LEASE_ENDED = 1, /* a delivery ended with its lease */
+    QI_EVENT_EXPIRED = 2,     /* a message expired and was dropped */
+    QI_EVENT_DIED = 3,        /* became a dead letter: why, QI_DEAD_EXPIRED ... */
+    QI_EVENT_DROPPED = 4,     /* was dropped: why, QI_DEAD_DELIVERIES or QI_DEAD_FULL */
+    QI_EVENT_READY = 5,       /* its time has come */
+    QI_EVENT_ABOVE = 6,       /* so many wait that the mark is reached: `count` */
+    QI_EVENT_BELOW = 7,       /* and, after that, so few that the lower one is not */
+};
+typedef struct {
+    uint64_t us; /* when, by the wall clock */
+    uint64_t req_id, count;
+    const char *name; /* of the queue; valid as long as the store */
+    uint32_t name_size, kind, why;
+} qi_event;
+typedef struct qi_listener qi_listener;
+/* Keeps up to `room` events of these kinds (bits 1 << QI_EVENT_...); of more, the newest. The
+ * worker keeps the time from now on. */
+int qi_listener_new(qi_store *store, uint32_t room, uint32_t kinds, qi_listener **listener);
+/* Tells ABOVE when `high` or more messages wait in the queue, dead letters not counted, and BELOW
+ * when then fewer than `low` do. */
+int qi_listener_mark(qi_listener *listener, qi_queue *queue, uint64_t high, uint64_t low);
+void qi_listener_free(qi_listener *listener);
+/* The oldest events, up to `room`: how many. *missed: so many before these were not kept. 0: the
+ * time is over, or as qi_get_wait QI_PAUSE; or an error. */
+int64_t qi_listener_wait(qi_listener *listener, qi_event *events, uint32_t room, uint64_t *missed,
+                         uint64_t until_us, uint64_t pause_us);
+/* For an event loop. 1: there are events; 0: the store's descriptor becomes readable when there are
+ * (qi_events_came), or the store is closed; or an error. May wait for the lock. */
+int qi_listener_arm(qi_listener *listener);
+/* True once for each time that it did; never waits. */
+bool qi_events_came(qi_store *store);
 /* For an event loop, which may not wait. The store's descriptor becomes readable when an armed
  * queue gets a message, is deleted, or its store closed; the loop reads it empty, then asks for the
  * queues until there is none, and arms them again if it needs more. arm: 0, or 1 if there is
@@ -339,6 +372,10 @@ int64_t qi_ack_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *de
                     uint32_t count);
 int64_t qi_nack_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
                      uint32_t count, uint64_t due_us);
+/* As a nack without a time; but these deliveries do not count, for nobody has looked at the
+ * messages. Format 2. */
+int64_t qi_return_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
+                       uint32_t count);
 int64_t qi_touch(qi_queue *queue, uint64_t req_id, uint64_t delivery, uint64_t lease_us);
 /* Of a message that is not delivered: when it shall be ready (0: now; a dead letter is taken back,
  * and can have no time: QI_E_DEAD); away with it. */
@@ -400,70 +437,6 @@ int64_t qi_index_deliver(qi_queue *queue, const uint64_t *req_ids, uint32_t coun
 int64_t qi_index_ack(qi_queue *queue, const uint64_t *req_ids, uint32_t count, uint64_t first);
 int64_t qi_index_read(qi_queue *queue, uint64_t start, uint64_t stop, qi_message *messages,
                       uint32_t room);
-
-/* columns.c: many rows in one call, each column an array of the caller's with room for `room` rows;
- * NULL: not wanted. Bits are one per row, the lowest of a byte first. Begin with zeros in what is
- * not a column; each call fills the columns from their first row on, those of records and messages
- * from row `first` on, and goes on where the one before has ended. */
-typedef struct {
-    uint32_t room;
-    uint32_t first;      /* rows before it are there already, of other files or queues */
-    uint64_t at, inside; /* where the next call begins */
-    uint64_t effort;     /* what the search behind damage may still cost */
-    uint64_t damaged;    /* bytes so far that were no frame, with a frame behind them */
-    uint32_t newer; /* 0; then the kind of a side record that only a newer version understands */
-    uint32_t raw;   /* of records: 1: rows also of what holds none, and slots as ReqIds */
-    uint8_t *kind;  /* QI_ROW_PUBLISH ...; of a message its flags, QI_REDELIVERED ... */
-    int64_t *req_id, *offset, *size, *expiry_us;
-    int64_t *due_us; /* of a time, of a message that is or was delayed */
-    int32_t *priority;
-    int64_t *embedded; /* bytes that stand in the index */
-    int64_t *file;     /* of a message with a MsgId: its birthplace; `offset` is the place in it */
-    int32_t *
-        count; /* deliveries; of a stored body: to how many queues it was published, 256: or more */
-    uint8_t *msg_id;   /* 16 bytes each */
-    uint8_t *has_size; /* bits: the row is a publish */
-    uint8_t *has_expiry, *has_count, *has_msg_id, *has_due, *has_priority; /* bits */
-    /* Of messages: their payloads, apart, end to end, and where each begins; the last end is behind
-     * the last row. */
-    uint8_t *bodies, *headers;
-    int32_t *body_starts, *header_starts;
-    uint64_t bodies_room, headers_room;
-} qi_columns;
-enum {
-    QI_ROW_PUBLISH = 0, /* persistent */
-    QI_ROW_TRANSIENT = 1,
-    QI_ROW_DELIVER = 2,
-    QI_ROW_ACK = 3,
-    QI_ROW_TIME = 4,
-    QI_ROW_EVENT = 5, /* of a segment: deliver, then ack */
-    QI_ROW_COUNT = 6,
-    QI_ROW_PURGE = 7,
-    QI_ROW_SOUND = 8,   /* a stored body */
-    QI_ROW_DAMAGED = 9, /* one whose checksum is wrong */
-    /* Raw rows: `size` bytes at `offset` that hold no record. A purge has a size, too. */
-    QI_ROW_BAD = 10,      /* no frame, with a frame behind them */
-    QI_ROW_TAIL = 11,     /* no frame, up to the end: a torn tail, stale bytes or damage */
-    QI_ROW_HEADLESS = 12, /* a damaged header; what it said is known from the frames, but for a
-                             segment's number */
-    QI_ROW_NEWER =
-        13, /* a frame or side record of this count as its kind, which must not be skipped */
-    QI_ROW_SIDE =
-        14, /* a side record, the count is its kind; of a lease its time is how long it is */
-    QI_ROW_FRAME =
-        16, /* and the frame's type, FORMAT.rst, section 4: `size` is that of its payload */
-};
-/* The number of rows, with those before `first`; no more than these at the end. From raw bytes: of
- * a journal or a segment (QI_E_FORMAT: neither; raw rows need no header), and of the message file
- * of this number in the store of this identity. */
-int64_t qi_columns_records(const void *bytes, size_t size, qi_columns *columns);
-int64_t qi_columns_bodies(const void *identity, uint64_t number, const void *bytes, size_t size,
-                          qi_columns *columns);
-/* The messages of a queue that are not acked, from ReqId `at` up to below `stop`: the number of
- * rows, with those before `first`. QI_NO_BODY in kind: what its record names cannot be read.
- * QI_E_ROOM: the next payload has more bytes than there is room for. Another error is about a
- * message whose record cannot be read, qi_error_req_id() says which, or about the whole queue. */
-int64_t qi_columns_messages(qi_queue *queue, uint64_t stop, qi_columns *columns);
 
 /* index_files.c: the journals and segments of a store one after the other, as bytes, in the order
  * of their names; the store is not opened. `wanted`: only these, "queues/FOLDER" or

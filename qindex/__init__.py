@@ -44,6 +44,7 @@ from qindex.errors import (
     StoreNested,
     UnknownMessage,
 )
+from qindex.events import Event, Events
 from qindex.figures import QueueStats, StoreStats
 from qindex.index import IndexEntry, QueueIndex
 from qindex.message import Death, Finding, Message
@@ -70,6 +71,8 @@ __all__ = [
     "DiskError",
     "DiskFull",
     "DiskQueue",
+    "Event",
+    "Events",
     "Finding",
     "FormatError",
     "IndexEntry",

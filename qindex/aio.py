@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import qindex.opening
 from qindex.aio_consumer import Consumer
+from qindex.aio_events import Events
 from qindex.aio_queue import Queue
 from qindex.aio_store import Store
 from qindex.aio_transaction import Transaction
@@ -49,7 +50,7 @@ from qindex.options import (
 if TYPE_CHECKING:
     from qindex.compat.diskqueue_aio import DiskQueue
 
-__all__ = ["Consumer", "DiskQueue", "Queue", "Store", "Transaction", "open"]
+__all__ = ["Consumer", "DiskQueue", "Events", "Queue", "Store", "Transaction", "open"]
 
 MAX_UNCONFIRMED: Final = 16 * 1024 * 1024  # bytes
 

@@ -56,9 +56,12 @@ class AioSettling:
         *,
         delay: Seconds | None = None,
         due: Moment | None = None,
+        count: bool = True,
     ) -> None:
         """Give a delivered message back, or drop it. Options and errors as Queue.nack()."""
-        await self._store._run(self._queue.nack, message, requeue, delay=delay, due=due)
+        await self._store._run(
+            self._queue.nack, message, requeue, delay=delay, due=due, count=count
+        )
 
     async def nack_many(
         self,
@@ -67,10 +70,11 @@ class AioSettling:
         *,
         delay: Seconds | None = None,
         due: Moment | None = None,
+        count: bool = True,
         missing_ok: bool = False,
     ) -> list[Message | int | str]:
         """nack() for several messages, all or none. See Queue.nack_many()."""
-        options = {"delay": delay, "due": due, "missing_ok": missing_ok}
+        options = {"delay": delay, "due": due, "count": count, "missing_ok": missing_ok}
         return await self._store._run(self._queue.nack_many, messages, requeue, **options)
 
     async def touch(self, message: Message | int | str, lease: Seconds) -> None:

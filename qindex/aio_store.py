@@ -15,6 +15,7 @@ import qindex.store
 import qindex.waiting
 from qindex._core import ffi, lib
 from qindex.aio_consumer import Consumer
+from qindex.aio_events import Events
 from qindex.aio_fanout import AioFanOut
 from qindex.aio_line import Line
 from qindex.aio_queue import Queue
@@ -22,6 +23,7 @@ from qindex.aio_transaction import Transaction
 from qindex.arguments import Moment, Seconds, boolean, several
 from qindex.data import Data
 from qindex.errors import QindexError, StoreClosed, raise_error
+from qindex.events import ROOM, EventKind, Listener
 from qindex.figures import QueueStats, StoreStats
 from qindex.held import Held, names_of
 from qindex.message import Finding, Message
@@ -34,6 +36,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _THREADS: Final = 4
+
+
+def _wake(waiting: list[asyncio.Future[None]]) -> None:
+    for woken in waiting:
+        if not woken.done():
+            woken.set_result(None)
 
 
 class Store(AioFanOut):
@@ -50,6 +58,7 @@ class Store(AioFanOut):
         self._queues: dict[str, Queue] = {}
         self._by_handle: dict[Any, Queue] = {}
         self._for_places: list[asyncio.Future[None]] = []  # each waits for a place in a queue
+        self._for_events: list[asyncio.Future[None]] = []  # each waits for an event
         self._closed = False
         self.path = store.path
         self.read_only: bool = store.read_only
@@ -79,6 +88,8 @@ class Store(AioFanOut):
         os.read(self._bell, 8)
         if lib.qi_places_came(self._store._handle):
             self._wake_for_places()
+        if lib.qi_events_came(self._store._handle):
+            self._wake_for_events()
         while (handle := lib.qi_bell_next(self._store._handle)) != ffi.NULL:
             queue = self._by_handle.get(handle)
             if queue is not None and not queue._wake_next():
@@ -86,9 +97,11 @@ class Store(AioFanOut):
 
     def _wake_for_places(self) -> None:
         waiting, self._for_places = self._for_places, []
-        for woken in waiting:
-            if not woken.done():
-                woken.set_result(None)
+        _wake(waiting)
+
+    def _wake_for_events(self) -> None:
+        waiting, self._for_events = self._for_events, []
+        _wake(waiting)
 
     async def _wait(
         self,
@@ -268,9 +281,10 @@ class Store(AioFanOut):
         *,
         delay: Seconds | None = None,
         due: Moment | None = None,
+        count: bool = True,
     ) -> None:
         """Give a message of any queue of this store back, or drop it; see Queue.nack()."""
-        await self._run(self._store.nack, message, requeue, delay=delay, due=due)
+        await self._run(self._store.nack, message, requeue, delay=delay, due=due, count=count)
 
     async def nack_many(
         self,
@@ -279,10 +293,11 @@ class Store(AioFanOut):
         *,
         delay: Seconds | None = None,
         due: Moment | None = None,
+        count: bool = True,
         missing_ok: bool = False,
     ) -> list[Message | int | str]:
         """Give messages of any queues of this store back; all or none of each queue's."""
-        options = {"delay": delay, "due": due, "missing_ok": missing_ok}
+        options = {"delay": delay, "due": due, "count": count, "missing_ok": missing_ok}
         return await self._run(self._store.nack_many, messages, requeue, **options)
 
     async def touch(self, message: Message | str, lease: Seconds) -> None:
@@ -303,6 +318,16 @@ class Store(AioFanOut):
     async def backup(self, directory: str | os.PathLike[str]) -> Backup:
         """Make `directory` a copy of the store as it is at one moment. See Store.backup()."""
         return await self._run(self._store.backup, directory)
+
+    async def events(
+        self,
+        *,
+        kinds: Iterable[EventKind] | None = None,
+        marks: Mapping[str, int | tuple[int, int]] | None = None,
+        room: int = ROOM,
+    ) -> Events:
+        """What the store does by itself, from now on: an async iterator. See Store.events()."""
+        return Events(self, await self._run(Listener, self._store, kinds, marks, room))
 
     async def check(self) -> list[Finding]:
         """Read, verify and recount everything; return all findings. See Store.check()."""
@@ -342,6 +367,7 @@ class Store(AioFanOut):
             for queue in self._by_handle.values():
                 queue._wake_next()
             self._wake_for_places()
+            self._wake_for_events()
 
     def _end(self) -> None:
         self._pool.shutdown()  # waits for what a cancelled task has begun

@@ -48,9 +48,10 @@ class AnyQueue:
         *,
         delay: Seconds | None = None,
         due: Moment | None = None,
+        count: bool = True,
     ) -> None:
         """Give a message of any queue of this store back, or drop it; see Queue.nack()."""
-        self._queue_of(message).nack(message, requeue, delay=delay, due=due)
+        self._queue_of(message).nack(message, requeue, delay=delay, due=due, count=count)
 
     def nack_many(
         self,
@@ -59,6 +60,7 @@ class AnyQueue:
         *,
         delay: Seconds | None = None,
         due: Moment | None = None,
+        count: bool = True,
         missing_ok: bool = False,
     ) -> list[Message | int | str]:
         """Give messages of any queues of this store back; all or none of each queue's.
@@ -68,7 +70,9 @@ class AnyQueue:
         late: list[Message | int | str] = []
         messages = several("messages", messages, "messages", "nack()")
         for queue, own in self._by_queue(messages).items():
-            late += queue.nack_many(own, requeue, delay=delay, due=due, missing_ok=missing_ok)
+            late += queue.nack_many(
+                own, requeue, delay=delay, due=due, count=count, missing_ok=missing_ok
+            )
         return late
 
     def touch(self, message: Message | str, lease: Seconds) -> None:

@@ -168,10 +168,11 @@ class Consumer:
         *,
         delay: Seconds | None = None,
         due: Moment | None = None,
+        count: bool = True,
     ) -> None:
         """Give a message back to its queue, or drop it; see Queue.nack()."""
         with self._settling(message):
-            self._store.nack(message, requeue, delay=delay, due=due)
+            self._store.nack(message, requeue, delay=delay, due=due, count=count)
 
     def touch(self, message: Message | str, lease: Seconds) -> None:
         """Extend the lease of a message; see Queue.touch()."""

@@ -159,10 +159,15 @@ class Message(MessageFields):
         self._settler().ack(self)
 
     def nack(
-        self, requeue: bool = True, *, delay: Seconds | None = None, due: Moment | None = None
+        self,
+        requeue: bool = True,
+        *,
+        delay: Seconds | None = None,
+        due: Moment | None = None,
+        count: bool = True,
     ) -> None:
         """Give it back to the queue that it came from, or drop it there; see Queue.nack()."""
-        self._settler().nack(self, requeue, delay=delay, due=due)
+        self._settler().nack(self, requeue, delay=delay, due=due, count=count)
 
     def touch(self, lease: Seconds) -> None:
         """Extend its lease: it ends `lease` seconds from now; see Queue.touch()."""

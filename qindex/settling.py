@@ -151,16 +151,22 @@ class Settling:
         *,
         delay: Seconds | None = None,
         due: Moment | None = None,
+        count: bool = True,
     ) -> None:
         """Give a delivered message back to its own place in the order, or drop it.
 
         - `requeue`: False to drop it. It becomes a dead letter if the queue keeps those.
         - `delay` (seconds from now) or `due` (seconds since 1970): it is ready again at that time.
+          `delay=0` is no delay.
+        - `count`: False if nobody has looked at the message, for one that was only prefetched: then
+          this delivery is left out of `delivery_count`, and of `max_deliveries`. The message still
+          says `redelivered`. In stores of format 2.
 
         Errors as ack(), and ValueError if it is to be dropped and delayed. Cost: O(1) and no record
-        for a plain nack; a record of 24 bytes if it is delayed or becomes a dead letter.
+        for a plain nack; a record of 24 bytes if it is delayed, becomes a dead letter, or does not
+        count.
         """
-        self.nack_many([message], requeue, delay=delay, due=due)
+        self.nack_many([message], requeue, delay=delay, due=due, count=count)
 
     def nack_many(
         self,
@@ -169,6 +175,7 @@ class Settling:
         *,
         delay: Seconds | None = None,
         due: Moment | None = None,
+        count: bool = True,
         missing_ok: bool = False,
     ) -> list[Message | int | str]:
         """nack() for several messages, all or none; return those that were too late: none.
@@ -179,16 +186,22 @@ class Settling:
         due_us = to_due_us(self._store._now_us, delay, due)
         if not boolean("requeue", requeue) and due_us:
             raise ValueError("requeue=False drops the message: it cannot have a delay, too")
+        if not boolean("count", count) and (due_us or not requeue):
+            raise ValueError(
+                "count=False gives a message back that nobody has looked at: it is ready at once"
+            )
 
         def settle(some: list[Message | int | str]) -> None:
             which = self._which_of(some)
-            if requeue:
+            if not count:
+                code = lib.qi_return_many(self._handle, *which)
+            elif requeue:
                 code = lib.qi_nack_many(self._handle, *which, due_us)
             else:
                 code = lib.qi_reject_many(self._handle, *which)
             if code < 0:
                 raise_error(code)
-            if self._confirm_all and (due_us or not requeue):
+            if self._confirm_all and (due_us or not requeue or not count):
                 self._confirm()
 
         own = several("messages", messages, "messages", "nack()")

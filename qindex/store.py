@@ -22,6 +22,7 @@ from qindex.copies import Copied
 from qindex.counters import counters_of_store
 from qindex.data import Data
 from qindex.errors import QindexError, QueueMissing, StoreClosed, raise_error
+from qindex.events import Told
 from qindex.fanout import FanOut
 from qindex.figures import QueueStats, StoreStats
 from qindex.handle import Closing, Disk, close_with, directory_of
@@ -36,7 +37,7 @@ from qindex.waiting import Wait
 COMPACT_PERCENT: Final = 20  # compact() copies files of which at least this share is garbage
 
 
-class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Transactions):
+class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Told, Transactions):
     """An open store: made by qindex.open(), closed by close() or at the end of a `with` block.
 
     Any number of threads may use it. One process at a time may have a store open for writing; a

@@ -100,6 +100,8 @@ enum qi_record_kind {
 #define QI_DIED_RECORD    (QI_SIDE_RECORD + QI_DIED_SIZE)
 /* An entry of DEATHS: size of the queue's name 2, name, why 1, and as DIED. */
 #define QI_DEATH_FIXED    27u
+/* How many deliveries do not count 4, of the first so many 4. */
+#define QI_SIDE_UNCOUNTED 0x8000u
 #define QI_TIME_LANE      UINT64_C(1023)
 #define QI_TIME_RECORD    24u
 

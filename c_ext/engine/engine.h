@@ -191,6 +191,46 @@ struct qi_sleeper {
     bool woken;
 };
 
+/* ---- listeners ---- */
+
+/* Somebody who wants to know what the engine does by itself: a ring of events. */
+struct qi_listener {
+    struct qi_listener *next; /* of the same store */
+    struct qi_store *store;
+    struct qi_mark *marks; /* its own, in `own` */
+    qi_event *ring;
+    uint32_t room, first, count, kinds;
+    uint64_t missed; /* since the last look */
+    bool armed;      /* an event loop waits */
+    pthread_cond_t came;
+};
+
+struct qi_mark {
+    struct qi_mark *next, *own; /* of the queue; of the listener */
+    struct qi_listener *listener;
+    struct qi_queue *queue;
+    uint64_t high, low;
+    bool above;
+};
+
+void qi_tell_listeners(struct qi_queue *queue, uint32_t kind, uint64_t req_id, uint32_t why);
+/* With the lock, behind the change. */
+static inline void qi_tell(struct qi_queue *queue, uint32_t kind, uint64_t req_id, uint32_t why) {
+    if (__builtin_expect(queue->store->listeners != NULL, 0))
+        qi_tell_listeners(queue, kind, req_id, why);
+}
+void qi_look_at_marks(struct qi_queue *queue);
+/* The number of messages that wait in the queue has changed; fewer of them: there may be a place.
+ */
+static inline void qi_waiting_changed(struct qi_queue *queue, bool fewer) {
+    if (fewer)
+        qi_wake_for_places(queue->store);
+    if (queue->marks)
+        qi_look_at_marks(queue);
+}
+/* The store is closing, or failed. */
+void qi_wake_listeners(struct qi_store *store);
+
 /* ---- meta ---- */
 
 /* QI_E_MISSING if the directory has nothing of a store. Reads no more than a byte. */

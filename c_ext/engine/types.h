@@ -13,6 +13,8 @@
 struct qi_commit_log;
 struct qi_commits;
 struct qi_flush_job;
+struct qi_listener;
+struct qi_mark;
 struct qi_queue;
 struct qi_sleeper;
 struct qi_store;
@@ -281,6 +283,7 @@ struct qi_queue {
     struct qi_moment *moments; /* moments.c; NULL: none yet */
     uint32_t moments_count;
 
+    struct qi_mark *marks;                   /* that somebody listens for (engine/listeners.c) */
     struct qi_waiter *waiters, *last_waiter; /* NULL: nobody waits for a message */
     struct qi_waiter bell;
     uint64_t armed_due_us, armed_lease_us; /* no sleeper sleeps longer than until these timers */
@@ -375,9 +378,11 @@ struct qi_store {
     qi_counts gone;   /* what was counted in queues that were deleted */
     qi_syncs syncs;   /* in this session */
     uint64_t moved;   /* stored bodies that went from one queue to another, in this session */
-    uint64_t depth, dead, bytes; /* of all queues that were recovered: the sums of theirs */
-    uint32_t places_wanted;      /* threads that wait for a place in a queue, and 1 if armed */
-    bool places_armed;           /* an event loop does */
+    uint64_t depth, dead, bytes;   /* of all queues that were recovered: the sums of theirs */
+    struct qi_listener *listeners; /* NULL: nobody wants to know what happens */
+    uint32_t places_wanted; /* threads that wait for a place in a queue, 1 if armed, and marks:
+                               whoever changes a count looks at this word alone */
+    bool places_armed;      /* an event loop does */
     pthread_cond_t places;
 
     int bell; /* -1: no event loop asked for it */
@@ -385,6 +390,7 @@ struct qi_store {
         bell_lock; /* for the list of queues that rang; taken last, never held for long */
     struct qi_queue *rung;
     bool places_came; /* this, too, is of those that wait for a place */
+    bool events_came; /* and this of those that listen */
 
     struct qi_messages messages;
     struct qi_commits *commits; /* the commit log (commits.h); NULL: format 1 */

@@ -71,6 +71,7 @@ void qi_wake_waiters(struct qi_queue *queue, uint64_t messages) {
 }
 
 void qi_wake_all(struct qi_store *store) {
+    qi_wake_listeners(store);
     qi_wake_for_places(store);
     for (uint32_t i = 0; i < store->queues_count; i++)
         qi_wake_waiters(store->queues[i], UINT64_MAX);

@@ -50,6 +50,8 @@ static int run_delayed(struct qi_queue *queue) {
     push_due(queue, segment, slot);
     if (timer.key > queue->timers.last_due_us)
         queue->timers.last_due_us = timer.key;
+    if (!qi_is_redriven(slots, slot))
+        qi_tell(queue, QI_EVENT_READY, timer.id, 0);
     return 1;
 }
 

@@ -139,6 +139,13 @@ void qi_side_room_unused(struct qi_slots *slots);
 void qi_side_put(struct qi_slots *slots, uint32_t slot, const struct qi_side *side, bool is_news);
 /* Steps through the side records of a slot. Begin with *at = 0; false when there are no more. */
 bool qi_side_next(const struct qi_sides *sides, uint32_t slot, uint32_t *at, struct qi_side *side);
+/* `count` deliveries do not count: their consumers never looked at the message. The last of these
+ * was the one with number `last`. Zeros: all count. */
+struct qi_uncounted {
+    uint32_t count, last;
+};
+#define QI_UNCOUNTED_SIZE 8u
+struct qi_uncounted qi_uncounted_of(const struct qi_slots *slots, uint32_t slot);
 /* The lease that the message was published with; 0: none. */
 uint64_t qi_own_lease_us(const struct qi_slots *slots, uint32_t slot);
 
@@ -169,14 +176,14 @@ static inline struct qi_segment *qi_segment_with(struct qi_queue *queue, uint64_
 static inline void qi_count_depth(struct qi_queue *queue, int64_t by) {
     queue->depth += (uint64_t)by;
     queue->store->depth += (uint64_t)by;
-    if (__builtin_expect(queue->store->places_wanted != 0, 0) && by < 0)
-        qi_wake_for_places(queue->store);
+    if (__builtin_expect(queue->store->places_wanted != 0, 0))
+        qi_waiting_changed(queue, by < 0);
 }
 static inline void qi_count_dead(struct qi_queue *queue, int64_t by) {
     queue->dead += (uint64_t)by;
     queue->store->dead += (uint64_t)by;
-    if (__builtin_expect(queue->store->places_wanted != 0, 0) && by > 0)
-        qi_wake_for_places(queue->store);
+    if (__builtin_expect(queue->store->places_wanted != 0, 0))
+        qi_waiting_changed(queue, by > 0);
 }
 static inline void qi_count_nothing(struct qi_queue *queue) {
     qi_count_depth(queue, -(int64_t)queue->depth);

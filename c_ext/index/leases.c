@@ -46,6 +46,7 @@ static uint32_t run_lease(struct qi_queue *queue) {
         return 0;
     qi_release(queue, segment, slot);
     queue->counts.leases_ended++;
+    qi_tell(queue, QI_EVENT_LEASE_ENDED, timer.id, 0);
     return 1;
 }
 

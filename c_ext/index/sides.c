@@ -129,6 +129,14 @@ void qi_sides_unload(struct qi_slots *slots) {
     }
 }
 
+struct qi_uncounted qi_uncounted_of(const struct qi_slots *slots, uint32_t slot) {
+    uint32_t at = find(slots, slot, QI_SIDE_UNCOUNTED);
+    if (at == UINT32_MAX || size_at(slots->sides, at) != HEAD + QI_UNCOUNTED_SIZE)
+        return (struct qi_uncounted){0, 0};
+    const uint8_t *bytes = slots->sides->bytes + at + HEAD;
+    return (struct qi_uncounted){qi_get32(bytes), qi_get32(bytes + 4)};
+}
+
 uint64_t qi_own_lease_us(const struct qi_slots *slots, uint32_t slot) {
     uint32_t at = find(slots, slot, QI_SIDE_LEASE);
     return at == UINT32_MAX ? 0 : qi_get64(slots->sides->bytes + at + HEAD);

@@ -7,6 +7,8 @@
  * written only while there is room for it. What is no frame is passed over at a cost that is
  * bounded for the whole file.
  */
+#include "look/look.h"
+
 #include "index/index.h"
 #include "queue/queue.h"
 

@@ -187,7 +187,12 @@ static PyObject *get(PyObject *object, PyObject *const *arguments, Py_ssize_t co
     qi_message message;
     int waits = 0;
     uint64_t lease_us = 0;
-    if (!self->queue || count || !qi_read_get_options(arguments, keywords, &waits, &lease_us))
+    if (count)
+        return PyErr_Format(PyExc_TypeError,
+                            "Queue.get() takes no %R: get(timeout=5) waits 5 seconds, get_many(5) "
+                            "takes 5 messages, store.get([name, ...]) takes from several queues",
+                            arguments[0]);
+    if (!self->queue || !qi_read_get_options(arguments, keywords, &waits, &lease_us))
         return call_python(object, "_get", arguments, count, keywords);
     int64_t size = qi_get_now(self->queue, &message, payload, sizeof payload, lease_us);
     if (size >= 0)
@@ -243,6 +248,12 @@ static PyObject *messages_at(PyObject *object, PyObject *arguments) {
     return list;
 }
 
+/* Nobody has looked at it: where there is a place to say so, that delivery does not count. */
+static void put_back(qi_queue *queue, const qi_message *message) {
+    if (qi_return_many(queue, &message->req_id, &message->delivery, 1) != 0)
+        qi_nack_many(queue, &message->req_id, &message->delivery, 1, 0);
+}
+
 /* _give_back(reader), _give_back_many(messages, count): addresses of what a get was to fill in.
  * Something kept its caller from handing on what it took: that is ready again. A delivery of 0 says
  * that nothing was taken. */
@@ -253,7 +264,7 @@ static PyObject *give_back(PyObject *object, PyObject *arguments) {
         return NULL;
     const qi_reader *reader = (const qi_reader *)(uintptr_t)address;
     if (reader->message.delivery)
-        qi_nack_many(reader->queue, &reader->message.req_id, &reader->message.delivery, 1, 0);
+        put_back(reader->queue, &reader->message);
     Py_RETURN_NONE;
 }
 
@@ -264,7 +275,7 @@ static PyObject *give_back_many(PyObject *object, PyObject *arguments) {
         return NULL;
     const qi_message *messages = (const qi_message *)(uintptr_t)address;
     for (unsigned int i = 0; i < count && messages[i].delivery; i++)
-        qi_nack_many(((Calls *)object)->queue, &messages[i].req_id, &messages[i].delivery, 1, 0);
+        put_back(((Calls *)object)->queue, &messages[i]);
     Py_RETURN_NONE;
 }
 
@@ -345,7 +356,7 @@ static PyMethodDef calls_methods[] = {
      "- `ttl` (seconds from now) or `expires_at` (seconds since 1970): not delivered after\n"
      "  that moment.\n"
      "- `delay` (seconds from now) or `due` (seconds since 1970): not delivered before that\n"
-     "  moment. `delay` is below 1,000,000,000, `due` before the year 3058.\n"
+     "  moment. `delay` is below 1,000,000,000 (0: there is none), `due` before the year 3058.\n"
      "- `priority`: 0 to 255; the highest is delivered first.\n"
      "- `redelivered`: True for a message that a consumer may have had before.\n"
      "- `lease`: who gets the message without a lease has it for so many seconds. Only stores\n"

@@ -14,7 +14,7 @@ static void read_state(struct qi_queue *queue, const struct qi_found *found, qi_
                      (qi_bit(slots->stored, slot) ? QI_STORED : 0);
     if (__builtin_expect(found->segment->hot->sided, 0) && qi_has_died(slots, slot))
         message->flags |= QI_DIED;
-    if (message->delivery_count > 0 || qi_count_of(message->req_id) < queue->floor)
+    if (qi_bit(slots->del, slot) || qi_count_of(message->req_id) < queue->floor)
         message->flags |= QI_REDELIVERED;
     uint64_t time = slots->time ? slots->time[slot & 63] : 0;
     message->priority = qi_priority_of(queue, found->segment, slot);

@@ -24,7 +24,7 @@ static void mark_out(struct qi_queue *queue, struct qi_segment *segment, uint32_
 /* As the maps count it: no further than they can. Which delivery of a full one this is they know
  * when it is out. */
 static void count_delivery(qi_message *message) {
-    if (message->delivery_count < UINT16_MAX) {
+    if ((uint32_t)message->delivery < UINT16_MAX) {
         message->delivery_count++;
         message->delivery++;
     }
@@ -32,7 +32,7 @@ static void count_delivery(qi_message *message) {
 
 static inline void number_delivery(const struct qi_found *found, struct qi_queue *queue,
                                    qi_message *message) {
-    if (__builtin_expect(message->delivery_count == UINT16_MAX, 0))
+    if (__builtin_expect((uint32_t)message->delivery >= UINT16_MAX, 0))
         message->delivery =
             qi_delivery_of(queue, qi_slots_of(found->segment->hot, found->slot), found->slot);
 }

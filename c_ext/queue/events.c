@@ -216,6 +216,7 @@ int qi_bury(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count, uin
     for (uint32_t i = 0; i < count && !error; i++) {
         qi_find_live(queue, req_ids[i], &segment, &slot);
         qi_time_set(queue, segment, slot, qi_time_for(queue, segment, slot, QI_DEAD + why));
+        qi_tell(queue, QI_EVENT_DIED, req_ids[i], why);
     }
     queue->counts.dead += error ? 0 : count;
     queue->counts.expired += error || why != QI_DEAD_EXPIRED ? 0 : count;

@@ -67,8 +67,10 @@ static int drop(struct qi_queue *queue, struct qi_segment *segment, const uint64
     if (queue->rules.dead_letters)
         return qi_bury(queue, req_ids, count, QI_DEAD_EXPIRED);
     int error = qi_append_events(queue, QI_ACK, req_ids, count);
-    for (uint32_t i = 0; i < count && !error; i++)
+    for (uint32_t i = 0; i < count && !error; i++) {
         qi_segment_ack(queue, segment, qi_slot_of(queue, req_ids[i]));
+        qi_tell(queue, QI_EVENT_EXPIRED, req_ids[i], QI_DEAD_EXPIRED);
+    }
     queue->counts.dropped += error ? 0 : count;
     queue->counts.expired += error ? 0 : count;
     return error;

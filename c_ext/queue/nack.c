@@ -15,6 +15,8 @@ static void give_back(struct qi_queue *queue, uint64_t req_id, uint64_t due_us) 
     if (due_us)
         qi_time_set(queue, segment, slot, qi_time_for(queue, segment, slot, due_us));
     qi_release(queue, segment, slot);
+    if (qi_time_is_dead(due_us))
+        qi_tell(queue, QI_EVENT_DIED, req_id, (uint32_t)(due_us - QI_DEAD));
 }
 
 static int64_t nack(struct qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
@@ -45,6 +47,81 @@ static int64_t nack(struct qi_queue *queue, const uint64_t *req_ids, const uint6
     if (!error && due_us)
         qi_timers_armed(queue);
     qi_dead_move_after(queue, error);
+    qi_unlock(queue->store);
+    return error;
+}
+
+/* One frame that says of each that one delivery more does not count. */
+static int append_uncounted(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count) {
+    const uint32_t size = QI_SIDE_RECORD + QI_UNCOUNTED_SIZE;
+    struct qi_journal *journal = qi_current(queue);
+    struct qi_segment *segment;
+    uint32_t slot;
+    uint8_t *at;
+    int error = qi_journal_room(journal, size * (uint64_t)count + QI_JOURNAL_SPARE, true, &at);
+    if (error)
+        return qi_append_failed(queue, error);
+    for (uint32_t i = 0; i < count; i++) {
+        uint8_t bytes[QI_UNCOUNTED_SIZE];
+        qi_find_live(queue, req_ids[i], &segment, &slot);
+        const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+        qi_put32(bytes, qi_uncounted_of(slots, slot).count + 1);
+        qi_put32(bytes + 4, qi_handed_out(slots, slot));
+        const struct qi_side side = {QI_SIDE_UNCOUNTED, QI_UNCOUNTED_SIZE, bytes};
+        qi_put_side(at + (size_t)i * size, req_ids[i], &side);
+    }
+    error = qi_journal_append(journal, QI_FRAME_RECORDS, size * count);
+    return error ? qi_append_failed(queue, error) : 0;
+}
+
+static void note_uncounted(struct qi_queue *queue, uint64_t req_id) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    uint8_t bytes[QI_UNCOUNTED_SIZE];
+    qi_find_live(queue, req_id, &segment, &slot);
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    qi_put32(bytes, qi_uncounted_of(slots, slot).count + 1);
+    qi_put32(bytes + 4, qi_handed_out(slots, slot));
+    const struct qi_side side = {QI_SIDE_UNCOUNTED, QI_UNCOUNTED_SIZE, bytes};
+    qi_side_put(slots, slot, &side, true);
+    segment->hot->sided = true;
+    segment->hot->dirty++;
+    queue->dirty_count++;
+}
+
+int64_t qi_return_many(struct qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
+                       uint32_t count) {
+    struct qi_segment *segment;
+    uint32_t slot;
+    if (queue->store->options.format < 2)
+        return qi_fail(QI_E_FORMAT,
+                       "a delivery that does not count needs a store of format 2: this one has "
+                       "format 1 (qindex upgrade, or upgrade=True)");
+    qi_lock(queue->store);
+    int error = qi_queue_ready(queue, true);
+    if (!error)
+        error = qi_check_distinct(req_ids, count);
+    if (!error)
+        error = qi_make_event_room(queue, (QI_SIDE_RECORD + QI_UNCOUNTED_SIZE) * (uint64_t)count);
+    for (uint32_t i = 0; !error && i < count; i++) {
+        error = qi_find_unacked(queue, req_ids[i], deliveries ? deliveries[i] : 0, &segment, &slot);
+        if (!error)
+            error = qi_side_room(qi_slots_of(segment->hot, slot), QI_UNCOUNTED_SIZE);
+    }
+    if (!error && count)
+        error = append_uncounted(queue, req_ids, count);
+    for (uint32_t i = 0; error && i < count; i++)
+        if (qi_find_live(queue, req_ids[i], &segment, &slot) == 0)
+            qi_side_room_unused(qi_slots_of(segment->hot, slot));
+    for (uint32_t i = 0; !error && i < count; i++) {
+        note_uncounted(queue, req_ids[i]);
+        give_back(queue, req_ids[i], 0);
+    }
+    if (!error) {
+        queue->counts.returned += count;
+        qi_announce(queue, count);
+        qi_flush_if_due(queue);
+    }
     qi_unlock(queue->store);
     return error;
 }

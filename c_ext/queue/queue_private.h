@@ -131,18 +131,34 @@ uint64_t qi_time_for(struct qi_queue *queue, const struct qi_segment *segment, u
 int qi_append_times(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count,
                     uint64_t due_us);
 
-/* How often it was delivered. */
-static inline uint32_t qi_delivery_count(const struct qi_slots *slots, uint32_t slot) {
+/* How often it was handed out. */
+static inline uint32_t qi_handed_out(const struct qi_slots *slots, uint32_t slot) {
     if (!qi_bit(slots->del, slot))
         return 0;
     return slots->count && slots->count[slot & 63] ? slots->count[slot & 63] : 1;
+}
+/* The same, but for deliveries that do not count. */
+static inline uint32_t qi_delivery_count(const struct qi_slots *slots, uint32_t slot) {
+    uint32_t all = qi_handed_out(slots, slot);
+    if (__builtin_expect(!qi_bit(slots->side, slot), 1))
+        return all;
+    uint32_t less = qi_uncounted_of(slots, slot).count;
+    return less < all ? all - less : 0;
+}
+/* So often was it delivered that it has to die: after so many times, and again so many. One that
+ * came back uncounted was not tried again since. */
+static inline bool qi_is_tried_out(const struct qi_slots *slots, uint32_t slot, uint32_t most) {
+    uint32_t count = most ? qi_delivery_count(slots, slot) : 0;
+    return count > 0 && count % most == 0 &&
+           !(qi_bit(slots->side, slot) &&
+             qi_uncounted_of(slots, slot).last == qi_handed_out(slots, slot));
 }
 /* Which delivery of a message the last one was. The count tells deliveries of one message apart,
  * the tag those of different queues and sessions. At 65535 the count stays; from there on the
  * queue counts such deliveries. So a process never sees the same number of a message twice. */
 static inline uint64_t qi_delivery_of(const struct qi_queue *queue, const struct qi_slots *slots,
                                       uint32_t slot) {
-    uint32_t count = qi_delivery_count(slots, slot);
+    uint32_t count = qi_handed_out(slots, slot);
     if (__builtin_expect(count == UINT16_MAX && slots->again, 0))
         count += slots->again[slot & 63];
     return (uint64_t)queue->tag << 32 | count;

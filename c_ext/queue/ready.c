@@ -13,9 +13,7 @@ static int why_dead(struct qi_queue *queue, struct qi_found *found) {
     const struct qi_slots *slots = qi_slots_of(found->segment->hot, found->slot);
     if (found->due && qi_time_us(slots->time[found->slot & 63]) == QI_REDRIVEN_US)
         return 0;
-    uint32_t most = queue->rules.max_deliveries,
-             count = most ? qi_delivery_count(slots, found->slot) : 0;
-    if (count > 0 && count % most == 0)
+    if (qi_is_tried_out(slots, found->slot, queue->rules.max_deliveries))
         return QI_DEAD_DELIVERIES;
     int error = qi_segment_record(queue, found->segment, found->slot, &found->record);
     if (error) {
@@ -41,6 +39,8 @@ static int drop(struct qi_queue *queue, const struct qi_found *found, int why) {
         qi_segment_ack(queue, found->segment, found->slot);
         queue->counts.dropped++;
         queue->counts.expired += why == QI_DEAD_EXPIRED;
+        qi_tell(queue, why == QI_DEAD_EXPIRED ? QI_EVENT_EXPIRED : QI_EVENT_DROPPED, req_id,
+                (uint32_t)why);
     }
     qi_flush_if_due(queue);
     return 0;

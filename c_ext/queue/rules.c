@@ -153,9 +153,11 @@ static int let_heads_go(struct qi_queue *queue) {
     if (queue->rules.overflow == QI_BURY_HEAD)
         return qi_bury(queue, heads->req_ids, heads->count, QI_DEAD_FULL);
     int error = qi_append_events(queue, QI_ACK, heads->req_ids, heads->count);
-    for (uint32_t i = 0; i < heads->count && !error; i++)
+    for (uint32_t i = 0; i < heads->count && !error; i++) {
         qi_segment_ack(queue, qi_segment_with(queue, heads->req_ids[i]),
                        qi_slot_of(queue, heads->req_ids[i]));
+        qi_tell(queue, QI_EVENT_DROPPED, heads->req_ids[i], QI_DEAD_FULL);
+    }
     queue->counts.dropped += error ? 0 : heads->count;
     return error;
 }

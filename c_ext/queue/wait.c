@@ -115,27 +115,35 @@ static uint64_t until_timer(struct qi_queue *queue, uint64_t us) {
 }
 
 void qi_timers_armed(struct qi_queue *queue) {
-    if (!queue->waiters || are_armed(queue))
+    bool listens = queue->store->listeners != NULL;
+    if ((!queue->waiters && !listens) || are_armed(queue))
         return;
-    if (queue->bell.listed)
+    if (queue->bell.listed || listens)
         qi_wake_worker(queue->store);
     wake_sleepers(queue);
 }
 
+/* By the worker. */
+static bool is_kept_time_for(const struct qi_queue *queue) {
+    return queue->bell.listed ||
+           (queue->store->listeners && queue->recovered && !queue->recovering && !queue->deleted);
+}
+
 uint64_t qi_bells_timer(struct qi_store *store, uint64_t us) {
-    if (store->bell < 0) /* no event loop */
+    if (store->bell < 0 && !store->listeners) /* no event loop */
         return us;
     for (uint32_t i = 0; i < store->queues_count; i++)
-        if (store->queues[i]->bell.listed)
+        if (is_kept_time_for(store->queues[i]))
             us = until_timer(store->queues[i], us);
     return us;
 }
 
 int qi_bells_run(struct qi_store *store) {
     int trouble = 0;
-    for (uint32_t i = 0; i < store->queues_count && store->bell >= 0; i++) {
+    bool anybody = store->bell >= 0 || store->listeners;
+    for (uint32_t i = 0; i < store->queues_count && anybody; i++) {
         struct qi_queue *queue = store->queues[i];
-        if (!queue->bell.listed || !has_run_out(queue))
+        if (!is_kept_time_for(queue) || !has_run_out(queue))
             continue;
         int error = qi_queue_ready(queue, true);
         if (!error)

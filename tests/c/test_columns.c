@@ -3,6 +3,7 @@
  * <directory>
  */
 #include "corner.h"
+#include "look/look.h"
 
 #define ROOM  64u
 #define BYTES 16384u

@@ -20,6 +20,7 @@
 #include "archive.h"
 #include "base/base.h"
 #include "disk_memory.h"
+#include "look/look.h"
 #include "qindex.h"
 
 #define LIMIT_BYTES (INT64_C(64) << 20)

@@ -19,6 +19,7 @@ PAIRS = [
     (qindex.Queue, aio.Queue),
     (qindex.DiskQueue, aio.DiskQueue),
     (qindex.Consumer, aio.Consumer),
+    (qindex.Events, aio.Events),
 ]
 CONTEXT = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__iter__": "__aiter__"}
 DUNDERS = {"__len__", "__bool__", "__contains__", "__repr__", *CONTEXT}
@@ -27,6 +28,7 @@ ONLY_ASYNC = {
     aio.Queue: {"__aiter__"},  # a loop of threads would end with nothing: get(timeout=None)
     aio.Store: set(),
     aio.Consumer: set(),
+    aio.Events: set(),
     aio.DiskQueue: {"__await__"},
 }
 STUB = ast.parse(Path(qindex.__file__).with_name("calls.pyi").read_text("utf-8"))

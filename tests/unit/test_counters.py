@@ -34,7 +34,7 @@ def test_each_verb_counts_once(tmp_path):
         assert (seen.published, seen.acked, seen.returned, seen.dropped) == (9, 3, 1, 1)
         assert (seen.delivered, seen.redelivered) == (7, 1)
         assert (seen.moved, seen.purged, seen.dead, seen.expired) == (1, 3, 0, 0)
-        assert seen.published_bytes == 8 * 3 + len(b"4567") + 8  # headers as a field table
+        assert seen.published_bytes == 8 * 3 + len(b"4567") + 11  # headers as a field table
         assert seen.delivered_bytes == 7 * 3
         assert counts(store.queue("b")).since_open.published == 1
         assert len(queue) == 1

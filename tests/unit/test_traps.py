@@ -146,3 +146,21 @@ def test_an_error_says_what_was_wrong(queue, call, error, text):
     with pytest.raises(error) as raised:
         call(queue)
     assert text in str(raised.value)
+
+
+def test_get_with_a_number_or_a_name_says_what_to_do(tmp_path):
+    with qindex.open(tmp_path) as store:
+        queue = store.queue("a")
+        for given in (5, "a", None):
+            with pytest.raises(TypeError, match=rf"takes no {given!r}: get\(timeout=5\) waits"):
+                queue.get(given)
+
+
+def test_a_delay_of_0_is_none(tmp_path):
+    with qindex.open(tmp_path) as store:
+        queue = store.queue("a")
+        first, second = queue.publish(b"first"), queue.publish(b"second", delay=0)
+        assert queue.peek(second).due is None
+        queue.nack(queue.get(), delay=0)
+        assert queue.peek(first).due is None
+        assert [message.body for message in queue.get_many(2)] == [b"first", b"second"]

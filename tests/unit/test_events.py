@@ -1,0 +1,196 @@
+"""What a store does by itself, told as it happens."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from helpers import on_a_loop
+
+import qindex
+import qindex.aio
+from qindex.testing import SimulatedDisk
+
+
+def drain(events):
+    found = []
+    while (event := events.get()) is not None:
+        found.append(event)
+    return found
+
+
+def shown(events):
+    return [(event.kind, event.queue, event.req_id, event.why) for event in drain(events)]
+
+
+@pytest.fixture
+def disk():
+    return SimulatedDisk(wall=1_000_000)
+
+
+@pytest.fixture
+def store(disk):
+    with qindex.open("/", disk=disk, format=2) as opened:
+        yield opened
+
+
+def test_each_kind_is_told_with_its_message_and_why(store, disk):
+    kept = store.queue("kept", dead_letters=True, max_deliveries=1)
+    plain = store.queue("plain", max_messages=2, overflow="drop-head", max_deliveries=2)
+    with store.events() as events:
+        ids = [kept.publish(b"expires", ttl=1), kept.publish(b"tried"), kept.publish(b"rejected")]
+        later = kept.publish(b"later", delay=3)
+        disk.advance(2)
+        kept.expire()
+        assert kept.get(lease=1).req_id == ids[1]
+        kept.nack(kept.get(), requeue=False)
+        disk.advance(2)
+        assert kept.get().req_id == later
+        assert shown(events) == [
+            ("died", "kept", ids[0], "expired"),
+            ("died", "kept", ids[2], "rejected"),
+            ("lease ended", "kept", ids[1], None),
+            ("ready", "kept", later, None),
+        ]
+        assert kept.get() is None
+        assert shown(events) == [("died", "kept", ids[1], "deliveries")]
+        plain.publish_many([b"0", b"1"])
+        plain.publish(b"2", ttl=1)
+        assert shown(events) == [("dropped", "plain", 0, "full")]
+        for _ in range(2):
+            plain.nack(plain.get())
+        disk.advance(2)
+        assert plain.get() is None
+        assert shown(events) == [
+            ("dropped", "plain", 1, "deliveries"),
+            ("expired", "plain", 2, None),
+        ]
+
+
+def test_leases_end_and_messages_become_ready_on_time_though_nobody_uses_the_queue(store, disk):
+    queue = store.queue("a")
+    queue.publish(b"1")
+    queue.publish(b"2", delay=10)
+    with store.events() as events:
+        queue.get(lease=5)
+        first, second = (events.get(timeout=60) for _ in range(2))
+        assert (first.kind, second.kind) == ("lease ended", "ready")
+        assert second.time - first.time == pytest.approx(5, abs=1.1)
+        assert (queue.ready, queue.delayed) == (2, 0)
+        assert events.get(timeout=5) is None
+
+
+def test_marks_are_told_when_they_are_crossed(store):
+    queue = store.queue("a")
+    queue.publish_many([b"x"] * 3)
+    with store.events(marks={"a": (5, 2)}) as events:
+        queue.publish_many([b"x"] * 4)
+        queue.publish(b"x")
+        (above,) = drain(events)
+        assert (above.kind, above.queue, above.count, above.req_id) == ("above", "a", 5, None)
+        queue.ack_many(queue.get_many(6))
+        assert drain(events) == []
+        queue.ack(queue.get())
+        (below,) = drain(events)
+        assert (below.kind, below.count) == ("below", 1)
+        queue.publish_many([b"x"] * 10)
+        queue.purge()
+        assert [event.kind for event in drain(events)] == ["above", "below"]
+    with store.events(marks={"a": 1}) as events:
+        assert drain(events) == []
+        queue.publish(b"x")
+    with store.events(marks={"a": 1}) as events:
+        assert [event.kind for event in drain(events)] == ["above"]  # it is above already
+
+
+def test_a_ring_keeps_the_newest_and_says_how_many_were_missed(store):
+    queue = store.queue("a", max_messages=1, overflow="drop-head")
+    with store.events(room=5) as events:
+        for _ in range(12):
+            queue.publish(b"x")
+        first, *rest = drain(events)
+        assert (first.kind, first.count, first.queue) == ("missed", 6, None)
+        assert [event.req_id for event in rest] == [6, 7, 8, 9, 10]
+        queue.publish(b"x")
+        assert [event.kind for event in drain(events)] == ["dropped"]
+
+
+def test_listeners_choose_kinds_and_do_not_disturb_each_other(store):
+    queue = store.queue("a", max_messages=1, overflow="drop-head")
+    everything, leases = store.events(), store.events(kinds=["lease ended"])
+    queue.publish_many([b"0"])
+    queue.publish(b"1")
+    assert len(drain(everything)) == 1
+    assert drain(leases) == []
+    everything.close()
+    everything.close()
+    with pytest.raises(qindex.StoreClosed, match="these events were closed"):
+        everything.get()
+    queue.publish(b"2")
+    leases.close()
+    assert store.queue("a").ready == 1
+
+
+def test_wrong_arguments_say_what_to_do(store):
+    with pytest.raises(ValueError, match="a kind of event is one of lease ended"):
+        store.events(kinds=["leases"])
+    with pytest.raises(TypeError, match="kinds must be a list"):
+        store.events(kinds="died")
+    with pytest.raises(qindex.QueueMissing):
+        store.events(marks={"nowhere": 5})
+    store.queue("a")
+    with pytest.raises(ValueError, match=r"give \(high, low\)"):
+        store.events(marks={"a": (1, 2)})
+    with pytest.raises(ValueError, match="room must be a whole number from 1"):
+        store.events(room=0)
+
+
+def test_a_loop_in_a_thread_ends_with_the_store(tmp_path):
+    store = qindex.open(tmp_path)
+    queue = store.queue("a")
+    seen = []
+    events = store.events()
+    thread = threading.Thread(target=lambda: seen.extend(events))
+    thread.start()
+    queue.publish(b"x")
+    queue.get(lease=0.05)
+    end = time.monotonic() + 20
+    while not seen and time.monotonic() < end:
+        time.sleep(0.01)
+    store.close()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert [event.kind for event in seen] == ["lease ended"]
+
+
+@on_a_loop
+async def test_a_task_waits_for_events_and_ends_with_the_store(tmp_path):
+    store = await qindex.aio.open(tmp_path)
+    queue = await store.queue("a")
+    events = await store.events(marks={"a": 1})
+    assert await events.get(timeout=0.01) is None
+
+    async def collect():
+        return [event.kind async for event in events]
+
+    task = asyncio.create_task(collect())
+    await asyncio.sleep(0.01)
+    await queue.publish(b"x")
+    await queue.get(lease=0.05)
+    await asyncio.sleep(0.5)
+    await store.close()
+    kinds = await asyncio.wait_for(task, 20)
+    assert kinds == ["above", "lease ended"]
+
+
+@on_a_loop
+async def test_closing_the_events_ends_the_loop_of_another_task(tmp_path):
+    async with qindex.aio.open(tmp_path) as store, await store.events() as events:
+
+        async def collect():
+            return [event async for event in events]
+
+        task = asyncio.create_task(collect())
+        await asyncio.sleep(0.05)
+        await events.close()
+        assert await asyncio.wait_for(task, 20) == []
