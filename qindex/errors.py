@@ -39,6 +39,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from qindex._core import ffi, lib
+from qindex.lines import disk_full
 
 
 class QindexError(Exception):
@@ -216,4 +217,6 @@ def raise_error(code: int) -> NoReturn:
     if code == lib.QI_E_CORRUPT:
         req_id = lib.qi_error_req_id()
         raise StoreCorrupt(text, req_id if req_id >= 0 else None)
+    if code == lib.QI_E_FULL:
+        disk_full(text)
     raise _BY_CODE.get(code, QindexError)(text)

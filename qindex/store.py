@@ -352,6 +352,8 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Told, Transactions):
             raise_error(code)
         figures = {f.name: getattr(s, f.name) for f in fields(StoreStats) if hasattr(s, f.name)}
         counters, syncs, lifetime_syncs = counters_of_store(self._handle)
+        with self._lock:
+            self._log.syncs(syncs)
         figures |= {"counters": counters, "syncs": syncs, "lifetime_syncs": lifetime_syncs}
         if not self._counts_bytes:
             figures["bytes"] = None
@@ -384,6 +386,8 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Told, Transactions):
                 return
             self._closed = True
             self._log.findings()
+            with suppress(QindexError):  # it has failed: the close says so
+                self._log.syncs(counters_of_store(self._handle)[1])
             code = lib.qi_store_close(self._handle)
         if code < 0:
             try:

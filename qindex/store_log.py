@@ -1,17 +1,15 @@
-"""What a store says to the standard `logging`: the logger is "qindex.store".
-
-logging is loaded when there is something to say, so that importing qindex stays cheap. Without a
-handler of the program's own nothing is printed.
-"""
+"""What a store says to the standard `logging` (lines.py)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from qindex._core import ffi, lib
+from qindex.counters import Syncs
+from qindex.lines import say
 from qindex.message import Finding
 
-LOGGER = "qindex.store"
+SLOW_BOUND = 2.0  # seconds: what is counted below a higher bound took more than a second
 
 
 def finding_at(handle: Any, index: int) -> Finding | None:
@@ -37,6 +35,7 @@ class StoreLog:
         self._path = path
         self._handle = handle
         self._told = 0
+        self._slow = 0  # syncs that were told as slow ones
 
     def opened(self) -> None:
         """INFO if the session before this one did not end with close(); then as findings()."""
@@ -44,7 +43,7 @@ class StoreLog:
         if lib.qi_store_stats_of(self._handle, stats) == 0:
             before = stats.unclean_session
             if before and before == stats.session - 1:
-                _say(
+                say(
                     "INFO",
                     "%s: session %d did not end with close(): each queue is recovered at its first"
                     " use",
@@ -57,17 +56,23 @@ class StoreLog:
         """WARNING for each damage, INFO for each note, that was not told yet."""
         while (finding := finding_at(self._handle, self._told)) is not None:
             self._told += 1
-            _say("INFO" if finding.severity == "note" else "WARNING", "%s: %s", self._path, finding)
+            say("INFO" if finding.severity == "note" else "WARNING", "%s: %s", self._path, finding)
+
+    def syncs(self, syncs: Syncs) -> None:
+        """WARNING if a sync since the last time has taken more than a second."""
+        slow = sum(number for bound, number in syncs.histogram.items() if bound > SLOW_BOUND)
+        if slow > self._slow:
+            say(
+                "WARNING",
+                "%s: %d of %d syncs took more than a second, the longest one %.1f s: publishers"
+                " that wait for a confirm wait that long",
+                self._path,
+                slow,
+                syncs.count,
+                syncs.longest,
+            )
+            self._slow = slow
 
     def failed(self, error: BaseException) -> None:
         """ERROR: a close that found that a write or a sync had failed."""
-        _say("ERROR", "%s: %s", self._path, error)
-
-
-def _say(level: str, text: str, *arguments: object) -> None:
-    import logging
-
-    log = logging.getLogger(LOGGER)
-    if not log.handlers:  # else logging would print it on stderr if nobody has set it up
-        log.addHandler(logging.NullHandler())
-    log.log(getattr(logging, level), text, *arguments)
+        say("ERROR", "%s: %s", self._path, error)

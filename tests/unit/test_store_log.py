@@ -8,7 +8,9 @@ import pytest
 from helpers import crash, on_a_loop
 
 import qindex
+import qindex.lines
 from qindex import aio
+from qindex.counters import Syncs
 from qindex.testing import SimulatedDisk
 
 LOGGER = "qindex.store"
@@ -105,3 +107,31 @@ def test_without_a_handler_nothing_is_printed_and_logging_is_not_loaded(tmp_path
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_full_disk_is_an_error_that_is_told_once_a_minute(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(qindex.lines, "_full_told", None)
+    disk = SimulatedDisk(seed=1, capacity=3_000_000)
+    with qindex.open("/", disk=disk) as store:
+        queue = store.queue("a")
+        disk.fill()
+        with pytest.raises(qindex.DiskFull) as full:
+            queue.publish(b"x" * 100_000)
+        with pytest.raises(qindex.DiskFull):
+            queue.publish(b"x" * 100_000)
+        assert lines(caplog).count(("ERROR", str(full.value))) == 1
+        monkeypatch.setattr(qindex.lines, "FULL_AGAIN_SECONDS", 0)
+        with pytest.raises(qindex.DiskFull):
+            queue.publish(b"x" * 100_000)
+        assert len([level for level, _ in lines(caplog) if level == "ERROR"]) == 2
+
+
+def test_slow_syncs_are_told_once_with_how_long_they_took(tmp_path, caplog):
+    with qindex.open(tmp_path) as store:
+        fast = Syncs(3, 0.4, 0.3, {0.262144: 2, 0.524288: 1})
+        slow = Syncs(5, 6.4, 4.1, {0.524288: 3, 2.097152: 1, float("inf"): 1})
+        for syncs in (fast, slow, slow):
+            store._log.syncs(syncs)
+    told = [(level, text.partition(": ")[2]) for level, text in lines(caplog)]
+    assert [level for level, text in told if "syncs took more than a second" in text] == ["WARNING"]
+    assert "2 of 5 syncs took more than a second, the longest one 4.1 s" in told[-1][1]
