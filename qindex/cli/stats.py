@@ -58,7 +58,9 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 def _as_json(look: StoreLook) -> dict[str, Any]:
     """What `qindex top` says, and the figures that change little from look to look."""
     figures = dataclasses.asdict(look.stats)
-    for name in ("queues", "findings"):  # queue_count, and the list
+    # queue_count, and the list; what the session of the process counts that has the store open,
+    # nobody else sees
+    for name in ("queues", "findings", "counters", "syncs", "lifetime_syncs"):
         del figures[name]
     return {
         **figures,
@@ -70,7 +72,8 @@ def _as_json(look: StoreLook) -> dict[str, Any]:
 
 def _queue_as_json(queue: QueueLook) -> dict[str, Any]:
     figures = {} if queue.stats is None else dataclasses.asdict(queue.stats)
-    for name in ("name", "next_due", "oldest_age_min"):  # queue, next_due_at, oldest_seconds
+    # queue, next_due_at, oldest_seconds; and as above
+    for name in ("name", "next_due", "oldest_age_min", "counters"):
         figures.pop(name, None)
     if queue.stats is not None:
         figures["next_req_id"] = written_id(queue.stats.next_req_id)
