@@ -132,8 +132,8 @@ static int describe_moved(struct qi_tx *tx, const qi_change *change, struct qi_t
                                 .expiry_us = for_ever ? 0 : fields->expiry_us,
                                 .lane = priority,
                                 .lease_us = qi_own_lease_us(slots, slot)};
-    step->deliveries = qi_delivery_count(slots, slot);
-    step->redriven = is_used_up(change->to, step->deliveries);
+    step->deliveries = qi_handed_out(slots, slot); /* those that do not count go along, too */
+    step->redriven = is_used_up(change->to, qi_delivery_count(slots, slot));
     step->sides_records = 0;
     error = keep_sides(tx, step, queue, slots, slot);
     if (error)
