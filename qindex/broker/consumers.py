@@ -47,8 +47,8 @@ class Turns:
         self._waiting: dict[int, deque[Consumer]] = {}  # by priority, the highest first
 
     def may_take(self, consumer: Consumer) -> None:
-        """It has credit again. O(1)."""
-        if not consumer.waiting:
+        """It has credit again. O(1). A single active consumer is asked for its credit each time."""
+        if not consumer.waiting and not self._single_active:
             if consumer.priority not in self._waiting:
                 self._waiting[consumer.priority] = deque()
                 self._waiting = dict(sorted(self._waiting.items(), reverse=True))

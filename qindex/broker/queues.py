@@ -240,9 +240,10 @@ class Queue(Settling):
             self.wake()
 
     def may_take(self, consumer: Consumer) -> None:
-        """It has credit again. O(1)."""
-        self._turns.may_take(consumer)
-        self.wake()
+        """It has credit again. No error if it has left. O(1)."""
+        if consumer in self.consumers:
+            self._turns.may_take(consumer)
+            self.wake()
 
     def wake(self) -> None:
         """Look at messages and consumers in the next turn of the event loop."""

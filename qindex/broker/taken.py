@@ -67,6 +67,14 @@ def joined(places: list[Places]) -> Places:
     )
 
 
+def in_order(places: Places) -> Places:
+    """These deliveries by the numbers of their messages, whoever has them. O(n log n)."""
+    pairs = zip(array("Q", places.numbers), array("Q", places.deliveries), strict=True)
+    ordered = sorted(pairs)
+    numbers = array("Q", [number for number, _ in ordered]).tobytes()
+    return Places(numbers, array("Q", [delivery for _, delivery in ordered]).tobytes())
+
+
 def taken_of(entries: list[Entry], *, counts: bool = False) -> Taken:
     """These deliveries as a backlog gives them, each ready to go out if it has not expired."""
     messages = []

@@ -91,6 +91,8 @@ class Batch:
                     continue
                 self._single = at, share.message(properties, body)
             at, message = self._single
+            if queue.limits.ttl_ms == 0:  # it ends at the moment of this publish, not before
+                message.expires_us = now
             if queue.publish(message, now) is None:
                 self._refused.add(at)
             self._single = None

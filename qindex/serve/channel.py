@@ -16,7 +16,7 @@ from qindex.amqp import methods as m
 from qindex.broker.errors import NotAllowed, NotThere, Precondition
 from qindex.broker.exchanges import EXCHANGE, QUEUE
 from qindex.broker.queues import Queue
-from qindex.broker.taken import Places, joined, places_of
+from qindex.broker.taken import Places, in_order, joined, places_of
 from qindex.broker.vhost import Outcome
 from qindex.errors import QindexError
 from qindex.serve.confirms import Confirms
@@ -308,7 +308,7 @@ class Channel:
         failed: QindexError | None = None
         for queue, found in by_queue.items():
             try:
-                verb(queue, joined(found))
+                verb(queue, found[0] if len(found) == 1 else in_order(joined(found)))
             except QindexError as error:  # of one queue: the others get theirs all the same
                 failed = error
         if failed:
@@ -321,7 +321,7 @@ class Channel:
         self.unacked_of_consumers -= count
         if self.global_prefetch:
             self.wake_consumers()
-        elif consumer.tag in self._consumers and not consumer.waiting:
+        elif self._consumers.get(consumer.tag) is consumer and not consumer.waiting:
             consumer.queue.may_take(consumer)
 
     # --- the rest ------------------------------------------------------------------------------

@@ -75,6 +75,17 @@ def test_a_consumer_that_has_credit_again_goes_on(vhost, turns):
     assert consumer.bodies == [b"1"]
 
 
+def test_a_queue_does_not_listen_to_a_consumer_that_has_left(vhost, turns):
+    queue = declare(vhost)
+    gone = Consumer()
+    queue.add_consumer(gone, "q")
+    queue.remove_consumer(gone)
+    queue.may_take(gone)
+    publish(vhost, b"x")
+    turns.run()
+    assert (gone.bodies, len(queue)) == ([], 1)
+
+
 def test_without_acks_a_message_is_gone_when_it_is_delivered(vhost, turns):
     queue = declare(vhost)
     consumer = Consumer(no_ack=True)

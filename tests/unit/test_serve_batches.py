@@ -23,6 +23,7 @@ QUEUES = {
     "other": {},
     "priorities": {"max_priority": 3},
     "ttl": {"message_ttl": 600_000},
+    "heard": {"message_ttl": 0},  # it has a consumer
     "short": {"max_length": 2},
     "refusing": {"max_length": 2, "overflow": "reject-publish"},
     "small": {"max_length_bytes": 5},
@@ -49,6 +50,7 @@ def set_up(client):
     ):
         client.ask(m.QueueBind(0, queue, exchange, key, False, {}), m.QueueBindOk)
     client.ask(m.QueueBind(0, "other", "amq.headers", "", False, {"h": 1}), m.QueueBindOk)
+    client.ask(m.BasicConsume(0, "heard", "c", False, True, False, False, {}), m.BasicConsumeOk)
     client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
 
 
@@ -109,6 +111,9 @@ def outcome(broker, messages):
         try:
             client.send(bytes_of(messages))
             answers, back = confirmed(client, len(messages))
+            count = sum(place == ("", "heard") for place, *_ in messages)
+            heard = [client.expect(m.BasicDeliver).delivery_tag for _ in range(count)]
+            assert heard == list(range(1, count + 1))
             client.heard.clear()
             return answers, back, {name: client.take_all(name) for name in [*QUEUES, "transient"]}
         finally:

@@ -1,0 +1,83 @@
+"""Whose a message is: consumers of one queue that come and go, and what each of them settles."""
+
+from __future__ import annotations
+
+import pytest
+from raw_client import RawClient, publish
+
+from qindex.amqp import methods as m
+from qindex.serve import Broker
+
+PERSISTENT = b"\x10\0\x02"
+
+
+@pytest.fixture
+def client():
+    with Broker() as broker, RawClient(broker.url) as client:
+        client.socket.settimeout(20)
+        yield client
+
+
+def send(client, queue, *bodies):
+    client.send(b"".join(publish("", queue, PERSISTENT, body) for body in bodies))
+
+
+def consume(client, queue, tag, *, prefetch=0, no_ack=False):
+    client.ask(m.BasicQos(0, prefetch, False), m.BasicQosOk)
+    consume = m.BasicConsume(0, queue, tag, False, no_ack, False, False, {})
+    client.ask(consume, m.BasicConsumeOk)
+
+
+def test_a_cancelled_consumer_whose_tag_is_used_again_gets_nothing_more(client):
+    client.declare("one")
+    client.declare("two")
+    send(client, "one", b"a", b"b", b"c")
+    consume(client, "one", "tag", prefetch=1)
+    first = client.expect(m.BasicDeliver)
+    client.ask(m.BasicCancel("tag", False), m.BasicCancelOk)
+    consume(client, "two", "tag", prefetch=1)
+    client.call(m.BasicAck(first.delivery_tag, False))
+    client.ask(m.BasicQos(0, 0, False), m.BasicQosOk)
+    client.heard.clear()
+    assert [body for *_, body in client.take_all("one")] == [b"b", b"c"]
+    send(client, "two", b"d")
+    assert client.expect(m.BasicDeliver).routing_key == "two"
+
+
+def test_a_single_active_consumer_goes_on_behind_its_prefetch(client):
+    client.declare("q", single_active_consumer=True)
+    send(client, "q", *(b"%d" % number for number in range(7)))
+    consume(client, "q", "first", prefetch=2)
+    consume(client, "q", "second", prefetch=2)
+    for last in (2, 4, 6):
+        tags = [client.expect(m.BasicDeliver) for _ in range(2)]
+        assert [each.consumer_tag for each in tags] == ["first"] * 2
+        assert tags[-1].delivery_tag == last
+        client.call(m.BasicAck(last, True))
+    client.expect(m.BasicDeliver)
+    client.ask(m.BasicCancel("first", False), m.BasicCancelOk)
+    send(client, "q", b"7")
+    assert client.expect(m.BasicDeliver).consumer_tag == "second"
+
+
+def test_a_time_to_live_of_0_in_one_read_reaches_the_consumer_that_is_ready(client):
+    client.declare("q", message_ttl=0)
+    consume(client, "q", "c", no_ack=True)
+    send(client, "q", *(b"%d" % number for number in range(200)))
+    tags = [client.expect(m.BasicDeliver).delivery_tag for _ in range(200)]
+    assert tags == list(range(1, 201))
+
+
+def test_dead_letters_of_several_consumers_leave_in_the_order_of_their_messages(client):
+    client.declare("dead")
+    client.declare("q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    consume(client, "q", "a")
+    consume(client, "q", "b")
+    bodies = [b"%d" % number for number in range(6)]
+    send(client, "q", *bodies)
+    tags = [client.expect(m.BasicDeliver).consumer_tag for _ in bodies]
+    assert set(tags) == {"a", "b"}
+    client.call(m.BasicNack(0, True, False))
+    client.ask(m.BasicQos(0, 0, False), m.BasicQosOk)
+    client.heard.clear()
+    assert [body for *_, body in client.take_all("dead")] == bodies
