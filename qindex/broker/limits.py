@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Final, Literal
 
 from qindex.broker.errors import NotThere, Precondition
@@ -12,6 +13,7 @@ from qindex.broker.message import Message
 Overflow = Literal["drop-head", "reject-publish", "reject-publish-dlx"]
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 _MS_MAX: Final = 0xFFFFFFFF * 1000
+_DIGITS_MAX: Final = 19  # of a delay; more say no more than that it is too long
 _EXPIRATION: Final = 1  # its bit in the first byte of a message's properties
 # About replication and memory: they promise nothing that a single durable store does not keep.
 _IGNORED: Final = frozenset(
@@ -217,15 +219,32 @@ def in_queue(message: Message, limits: Limits, now: int) -> Message:
 def delayed(message: Message, now: int) -> tuple[int, Message]:
     """When a message is ready that went to an exchange which delays, and what it is then.
 
-    0: at once; it has no header x-delay above 0. The header is turned into its negative, as
-    RabbitMQ's plugin does it, so that no other such exchange delays it again.
+    0: at once; its header x-delay is not above 0, or above what check_delay() lets in: a dead
+    letter may have such a one. The header is turned into its negative, as RabbitMQ's plugin does
+    it, so that no other such exchange delays it again.
     """
-    ms = message.headers.get("x-delay")
-    if not isinstance(ms, int) or isinstance(ms, bool) or ms <= 0:
+    ms = _delay_ms(message)
+    if not 0 < ms <= _MS_MAX:
         return 0, message
-    if ms > _MS_MAX:
-        raise Precondition(f"invalid header 'x-delay': {{value_too_large,{ms}}}")
     later = message.copy(expires_us=0)
     later.properties = message.with_headers({**message.headers, "x-delay": -ms})
     later._decoded = None
     return now + ms * 1000, later
+
+
+def check_delay(message: Message) -> None:
+    """Raise Precondition if a publisher asks for a longer delay than there is."""
+    ms = _delay_ms(message)
+    if ms > _MS_MAX:
+        raise Precondition(f"invalid header 'x-delay': {{value_too_large,{ms}}}")
+
+
+def _delay_ms(message: Message) -> int:
+    """The header x-delay in whole milliseconds: a number, or its digits. 0: none, or no number."""
+    found = message.headers.get("x-delay")
+    if isinstance(found, str):
+        is_number = found.isascii() and found.isdigit()
+        return int(found.lstrip("0")[:_DIGITS_MAX] or "0") if is_number else 0
+    if isinstance(found, float):
+        return int(min(found, 10.0**_DIGITS_MAX)) if isfinite(found) else 0
+    return found if isinstance(found, int) and not isinstance(found, bool) else 0

@@ -141,6 +141,7 @@ class Topology:
         if not isinstance(alternate, str):
             wrong = f"invalid type '{type_name(alternate)}' for arg 'alternate-exchange'"
             raise Precondition(f"{wrong} in {what}")
+        self._check_not_delayed(name, kind, alternate)
         exchange = make_exchange(
             name,
             kind,
@@ -153,6 +154,18 @@ class Topology:
             self._catalog.apply(definitions.of_exchange(exchange))
         self.exchanges[name] = exchange
         self._router.changed()
+
+    def _check_not_delayed(self, name: str, kind: str, alternate: str) -> None:
+        """Raise NotThere if an alternate exchange would be one that delays. O(exchanges)."""
+        alternates = {alternate, *(each.alternate for each in self.exchanges.values())}
+        found = self.exchanges.get(alternate)
+        if kind == DELAYED and name in alternates:
+            what = self.describe("exchange", name)
+        elif found is not None and found.delays:
+            what = self.describe("exchange", alternate)
+        else:
+            return
+        raise NotThere(f"{what} of type {DELAYED} as an alternate exchange")
 
     def delete_exchange(self, name: str, *, if_unused: bool) -> None:
         """Delete an exchange and the bindings that begin or end there; none is no error."""

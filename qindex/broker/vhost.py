@@ -20,10 +20,11 @@ from qindex.broker.backlog import Backlog, MemoryBacklog
 from qindex.broker.catalog import MemoryCatalog, StoreCatalog
 from qindex.broker.dead_letters import dead_letter, is_in_a_circle
 from qindex.broker.durable import DurableBacklog, GroupCommit
-from qindex.broker.errors import Locked, Precondition
+from qindex.broker.errors import Locked, Precondition, Refused
 from qindex.broker.exchanges import QUEUE, Destination, Exchange
 from qindex.broker.limits import (
     QUEUE_ARGUMENTS,
+    check_delay,
     check_same_arguments,
     delayed,
     in_queue,
@@ -268,6 +269,8 @@ class VHost(Topology):
 
         The disk was full in the middle: with the same `outcome` the queues that are left get it.
         """
+        if exchange.delays:
+            check_delay(message)
         names = self._router.queues_of(exchange, message)
         if self.arriving:
             for name in names:
@@ -374,7 +377,11 @@ class VHost(Topology):
             if circle:
                 log.warning("a dead letter of %r went in a circle: dropped", queue.name)
                 names = [name for name in names if name not in circle]
-        outcome = self._put(dead, names, Outcome(), exchange)
+        outcome = Outcome()
+        try:
+            self._put(dead, names, outcome, exchange)
+        except Refused as error:  # it would come again and again
+            log.error("a dead letter of %r was refused: %s", queue.name, error)
         if not outcome.queues or outcome.refused:
             self.dead_dropped += 1
         return outcome.durable

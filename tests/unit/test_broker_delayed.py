@@ -26,16 +26,29 @@ def test_a_message_waits_as_long_as_its_header_says(vhost, turns):
     vhost.bind("later", "queue", "q", "k", {}, None)
     (outcome,) = publish(vhost, b"late", key="k", exchange="later", headers={"x-delay": 60})
     assert (outcome.queues, outcome.refused) == (["q"], False)
-    for headers in (None, {"x-delay": 0}, {"x-delay": -5}, {"x-delay": "60"}, {"x-delay": True}):
+    at_once = [0, -5, True, "-5", "6 0", "soon", "", -0.5, 0.5, float("inf"), float("nan")]
+    for headers in (None, *({"x-delay": value} for value in at_once)):
         publish(vhost, b"now", key="k", exchange="later", headers=headers)
     publish(vhost, b"nowhere", key="other", exchange="later", headers={"x-delay": 60})
     turns.run()
-    assert (len(queue), queue.backlog.delayed()) == (5, 1)
-    assert drain(queue) == [b"now"] * 5
+    assert (len(queue), queue.backlog.delayed()) == (12, 1)
+    assert drain(queue) == [b"now"] * 12
     time.sleep(0.07)
     turns.fire()
     found = queue.get()
     assert (found.message.body, found.message.headers) == (b"late", {"x-delay": -60})
+
+
+@pytest.mark.parametrize("ms", ["60", "0060", 60.0, 60.9])
+def test_digits_and_fractions_are_numbers(vhost, turns, ms):
+    queue = declare(vhost)
+    declare_delayed(vhost)
+    vhost.bind("later", "queue", "q", "k", {}, None)
+    publish(vhost, b"late", key="k", exchange="later", headers={"x-delay": ms})
+    assert (len(queue), queue.backlog.delayed()) == (0, 1)
+    time.sleep(0.07)
+    turns.fire()
+    assert queue.get().message.headers == {"x-delay": -60}
 
 
 def test_the_time_to_live_begins_when_it_is_due(vhost, turns):
@@ -77,12 +90,59 @@ def test_another_type_is_not_the_same_exchange_and_no_binding_leads_there(vhost)
         vhost.bind("amq.direct", "exchange", "later", "k", {}, None)
 
 
-def test_a_delay_of_centuries_is_refused_and_nothing_is_published(vhost):
+@pytest.mark.parametrize("first", ["later", "front"])
+def test_it_is_no_alternate_exchange(vhost, first):
+    options = {"durable": True, "auto_delete": False, "internal": False}
+    named = {"alternate-exchange": "later"}
+
+    def declare_front():
+        vhost.declare_exchange("front", "direct", arguments=named, **options)
+
+    calls = [lambda: declare_delayed(vhost), declare_front]
+    if first == "front":
+        calls.reverse()
+    calls[0]()
+    with pytest.raises(NotThere, match=r"'later' .*as an alternate exchange"):
+        calls[1]()
+    assert {"later", "front"} & set(vhost.exchanges) == {first}
+    with pytest.raises(NotThere, match=r"'own' .*as an alternate exchange"):
+        declare_delayed(vhost, "own", **{"alternate-exchange": "own"})
+
+
+def with_dead_letters(vhost, **arguments):
+    declare_delayed(vhost, kind="fanout")
+    declare(vhost, "dead")
+    vhost.bind("later", "queue", "dead", "", {}, None)
+    return declare(vhost, dead_letter_exchange="later", **arguments)
+
+
+def test_a_dead_letter_of_a_delay_of_centuries_leaves_at_once_and_holds_nothing_up(vhost, turns):
+    queue = with_dead_letters(vhost, max_length=1)
+    publish(vhost, b"1", headers={"x-delay": 2**50})
+    publish(vhost, b"2", b"3")
+    queue.reject([queue.get()])
+    assert drain(vhost.queues["dead"]) == [b"1", b"2", b"3"]
+    assert (len(queue), queue.unacked, vhost.dead_dropped) == (0, 0, 0)
+
+
+def test_a_dead_letter_that_is_refused_does_not_come_again(vhost, monkeypatch):
+    def refuse(*args):
+        raise Precondition("not this one")
+
+    queue = with_dead_letters(vhost)
+    publish(vhost, b"1")
+    monkeypatch.setattr("qindex.broker.vhost.in_queue", refuse)
+    queue.reject([queue.get()])
+    assert (len(queue), queue.unacked, vhost.dead_dropped) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("ms", [2**50, 2.0**50, 1e300, "9" * 5000])
+def test_a_delay_of_centuries_is_refused_and_nothing_is_published(vhost, ms):
     queue = declare(vhost)
     declare_delayed(vhost)
     vhost.bind("later", "queue", "q", "k", {}, None)
     with pytest.raises(Precondition, match="x-delay"):
-        publish(vhost, b"x", key="k", exchange="later", headers={"x-delay": 2**50})
+        publish(vhost, b"x", key="k", exchange="later", headers={"x-delay": ms})
     assert (len(queue), queue.backlog.delayed()) == (0, 0)
 
 
