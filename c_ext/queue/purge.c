@@ -56,9 +56,11 @@ static uint32_t state_of(const struct qi_queue *queue, const struct qi_slots *sl
 
 /* As far as the counters know: what is due, and was not looked at since, counts as delayed. */
 static bool may_have(const struct qi_segment *segment, uint32_t states) {
-    return states == QI_PURGE_DEAD      ? segment->dead > 0
-           : states == QI_PURGE_DELAYED ? segment->delayed > 0
-                                        : segment->unacked > segment->dead;
+    if (states & QI_PURGE_DEAD && segment->dead > 0)
+        return true;
+    return states & QI_PURGE_READY     ? segment->unacked > segment->dead
+           : states & QI_PURGE_DELAYED ? segment->delayed > 0
+                                       : false;
 }
 
 #define AT_ONCE 4096u

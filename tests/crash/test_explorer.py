@@ -82,6 +82,17 @@ def test_the_model_leaves_what_was_taken_back_in_its_place():
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def test_a_purge_of_two_states_takes_the_only_dead_letter_of_a_segment():
+    """The purge of what is delayed or dead passed over a segment in which nothing else waited."""
+    program = (
+        "seed=7515127652161174312 mapping=1 segment=16 journal=24 bytes=10240 embed=64 file=700;"
+        " publish c 18 +eh; publish c 368; cut 833300812; batch c x9 39 +e; publish c 48 +t;"
+        " batch c x2 57 +p; purge c x7"
+    )
+    ran = run_tool(tool, "--program", program)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 def test_a_retired_journal_is_read_from_the_medium():
     """Of a flush whose sync failed the cache had it all: the MANIFEST, and the old journal retired.
     The MANIFEST was read from the medium again, which had it not; the journal was not."""
