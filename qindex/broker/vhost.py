@@ -186,7 +186,7 @@ class VHost(Topology):
 
     def add_queue(self, queue: Queue) -> None:
         queue.on_dead = self._dead
-        queue.on_unused = self._unused
+        queue.on_unused = self.delete_unused
         queue.on_error = self.failed
         self.queues[queue.name] = queue
 
@@ -233,9 +233,9 @@ class VHost(Topology):
         gone = list(self._bound_to.get(Destination(QUEUE, queue.name), ()))
         changes: dict[str, bytes | None] = {}
         self._unbind_all(gone, changes)
-        if queue.durable:
+        if queue.durable:  # else nothing of it is in the catalog
             changes.update(definitions.gone_queue(queue))
-        self._catalog.apply(changes)
+            self._catalog.apply(changes)
         del self.queues[queue.name]
         self.gone = self.gone.plus(queue)
         queue.stop()
@@ -243,15 +243,14 @@ class VHost(Topology):
         self._delete_unused_sources(gone)
         return count
 
-    def _unused(self, queue: Queue) -> None:
+    def delete_unused(self, queue: Queue) -> None:
+        """Nobody needs this queue any more. It may be gone already."""
         if self.queues.get(queue.name) is queue:
             self._delete(queue)
 
-    def delete_queues_of(self, owner: object) -> None:
-        """The connection is gone: its own queues go, too. O(number of queues)."""
-        for queue in [queue for queue in self.queues.values() if queue.owner is owner]:
-            if self.queues.get(queue.name) is queue:
-                self._delete(queue)
+    def queues_of(self, owner: object) -> list[Queue]:
+        """A connection's own queues. O(number of queues)."""
+        return [queue for queue in self.queues.values() if queue.owner is owner]
 
     def totals(self) -> Totals:
         """Of all queues, also of those that are gone. O(number of queues)."""

@@ -351,12 +351,15 @@ class Channel:
             self.send(m.BasicAck(number, multiple))
 
     def close(self) -> None:
-        """The channel is gone: its consumers leave, what it has not settled goes back."""
+        """The channel is gone: its consumers leave, what it has not settled goes back.
+
+        An error of one step is logged, and keeps no other one from being done.
+        """
         consumers, self._consumers = self._consumers, {}
         self._end_replies()
         for consumer in consumers.values():
-            consumer.queue.remove_consumer(consumer)
-        self._settle(_ALL, Queue.requeue_places)
+            self.session.attempt(consumer.queue.remove_consumer, consumer)
+        self.session.attempt(self._settle, _ALL, Queue.requeue_places)
 
 
 def _token() -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -363,13 +363,23 @@ class Session:
         self.all(self.connection.fail(320, text))
         self.flush_later()
 
+    def attempt(self, step: Callable[..., object], *args: Any) -> None:
+        """Do a step of the end of what is gone: nobody is there to hear of an error but the log."""
+        try:
+            step(*args)
+        except QindexError as error:
+            log.error("%s: not all that it had could go back: %s", self.peer, error)
+            self.vhost.failed(error)
+        except Exception:
+            log.exception("%s: not all that it had could go back", self.peer)
+
     def _close_channel(self, number: int) -> None:
         channel = self._channels.pop(number, None)
         if channel is not None:
             channel.close()
 
     def lost(self) -> None:
-        """The socket is closed: what the client had goes back, its own queues go."""
+        """The socket is closed: what the client had goes back, its own queues go. No errors."""
         if self.closed:
             return
         self.closed = True
@@ -379,4 +389,5 @@ class Session:
         for number in list(self._channels):
             self._close_channel(number)
         if self._vhost is not None:
-            self._vhost.delete_queues_of(self)
+            for queue in self._vhost.queues_of(self):
+                self.attempt(self._vhost.delete_unused, queue)

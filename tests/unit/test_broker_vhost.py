@@ -11,6 +11,7 @@ import qindex
 from qindex.broker.errors import Locked, NotFound, NotThere, Precondition
 from qindex.broker.message import Message, from_table
 from qindex.broker.vhost import VHost
+from qindex.errors import DiskFull
 from qindex.field_table import decode_table, encode_table
 
 
@@ -18,6 +19,23 @@ def test_a_queue_that_nobody_uses_goes(vhost, turns):
     declare(vhost, expires=60_000)
     turns.fire()
     assert "q" not in vhost.queues
+
+
+def test_a_queue_that_is_not_durable_goes_without_a_change_of_the_catalog(vhost, monkeypatch):
+    def full(changes):
+        raise DiskFull("no room")
+
+    mine = object()
+    queue = vhost.declare_queue(
+        "mine", durable=False, auto_delete=False, owner=mine, user=mine, arguments={}
+    )
+    vhost.bind("amq.direct", "queue", "mine", "k", {}, mine)
+    monkeypatch.setattr(vhost.catalog, "apply", full)
+    assert vhost.queues_of(mine) == [queue]
+    vhost.delete_unused(queue)
+    vhost.delete_unused(queue)
+    assert "mine" not in vhost.queues
+    assert not vhost.exchange("amq.direct").bindings
 
 
 def test_a_queue_goes_with_its_last_consumer_if_it_is_to(vhost, turns):
@@ -38,7 +56,8 @@ def test_a_queue_of_a_connection_is_locked_for_others_and_goes_with_it(vhost):
         vhost.queue("q", other)
     with pytest.raises(Locked):
         vhost.declare_queue("q", owner=None, user=other, **options)
-    vhost.delete_queues_of(mine)
+    for queue in vhost.queues_of(mine):
+        vhost.delete_unused(queue)
     with pytest.raises(NotFound, match="no queue 'q' in vhost '/'"):
         vhost.queue("q", other)
 

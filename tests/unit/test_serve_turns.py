@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from raw_client import RawClient, publish
 
 from qindex.amqp import methods as m
+from qindex.broker.backlog import MemoryBacklog
+from qindex.errors import DiskFull
 from qindex.serve import Broker
 
 PERSISTENT = b"\x10\0\x02"
 
 
 @pytest.fixture
-def client():
-    with Broker() as broker, RawClient(broker.url) as client:
+def broker():
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker):
+    with RawClient(broker.url) as client:
         client.socket.settimeout(20)
         yield client
 
@@ -22,10 +32,10 @@ def send(client, queue, *bodies):
     client.send(b"".join(publish("", queue, PERSISTENT, body) for body in bodies))
 
 
-def consume(client, queue, tag, *, prefetch=0, no_ack=False):
-    client.ask(m.BasicQos(0, prefetch, False), m.BasicQosOk)
+def consume(client, queue, tag, *, prefetch=0, no_ack=False, channel=1):
+    client.ask(m.BasicQos(0, prefetch, False), m.BasicQosOk, channel)
     consume = m.BasicConsume(0, queue, tag, False, no_ack, False, False, {})
-    client.ask(consume, m.BasicConsumeOk)
+    client.ask(consume, m.BasicConsumeOk, channel)
 
 
 def test_a_cancelled_consumer_whose_tag_is_used_again_gets_nothing_more(client):
@@ -81,3 +91,42 @@ def test_dead_letters_of_several_consumers_leave_in_the_order_of_their_messages(
     client.ask(m.BasicQos(0, 0, False), m.BasicQosOk)
     client.heard.clear()
     assert [body for *_, body in client.take_all("dead")] == bodies
+
+
+@pytest.mark.parametrize("error", [DiskFull("no room"), RuntimeError("a bug")])
+def test_an_error_of_one_channel_that_ends_keeps_nothing_else_of_its_connection(
+    broker, client, monkeypatch, error
+):
+    client.declare("dead")
+    client.declare("other")
+    client.declare("q", max_length=1, dead_letter_exchange="", dead_letter_routing_key="dead")
+    real = MemoryBacklog.publish
+
+    def publish_one(self, message, due_us=0):
+        if message.routing_keys == ["dead"]:
+            raise error
+        return real(self, message, due_us)
+
+    gone = RawClient(broker.url, channels=(1, 2))
+    consume(gone, "q", "a")
+    consume(gone, "other", "b", channel=2)
+    gone.ask(m.QueueDeclare(0, "mine", False, False, True, False, False, {}), m.QueueDeclareOk)
+    send(client, "q", b"1", b"2")
+    send(client, "other", b"3")
+    for _ in range(3):
+        gone.expect(m.BasicDeliver)
+    monkeypatch.setattr(MemoryBacklog, "publish", publish_one)
+    gone.socket.close()
+    until = time.monotonic() + 20
+    while len(broker.server.sessions) > 1 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(broker.server.sessions) == 1
+    monkeypatch.setattr(MemoryBacklog, "publish", real)
+    assert [body for *_, body in client.take_all("other")] == [b"3"]
+    client.ask(m.QueueDeclare(0, "mine", False, False, True, False, False, {}), m.QueueDeclareOk)
+    send(client, "other", b"4")
+    client.ask(m.BasicQos(0, 0, False), m.BasicQosOk)
+    client.heard.clear()
+    assert [body for *_, body in client.take_all("other")] == [b"4"]
+    both = client.take_all("q") + client.take_all("dead")
+    assert sorted(body for *_, body in both) == [b"1", b"2"]
