@@ -77,12 +77,13 @@ class RawClient:
                 if isinstance(found, kind):
                     del self.heard[number]
                     return found
-            data = self.socket.recv(1 << 20)
-            if not data:
-                raise EOFError(f"no {kind.__name__}, but {self.heard}")
-            self._hear(data)
+            self.hear()
 
-    def _hear(self, data):
+    def hear(self):
+        """Read once."""
+        data = self.socket.recv(1 << 20)
+        if not data:
+            raise EOFError(f"the server has closed, after {self.heard[-20:]}")
         for kind, channel, payload in self._scanner.frames(data):
             if kind == METHOD:
                 self.heard.append((channel, decode_method(payload)))
@@ -103,7 +104,7 @@ class RawClient:
             if isinstance(got, m.BasicGetEmpty):
                 return found
             while len(self.heard) < 2 or not (self.heard[-1][1] == b"" or self._is_whole()):
-                self._hear(self.socket.recv(1 << 20))
+                self.hear()
             header, body = self.heard[0][1], b"".join(piece for _, piece in self.heard[1:])
             self.heard.clear()
             found.append((got.exchange, got.routing_key, header[12:], body))

@@ -339,13 +339,14 @@ class Connection:
 
     def send_deliveries(
         self, channel: int, consumer_tag: bytes, first_tag: int, taken: Taken, share: range
-    ) -> None:
+    ) -> int:
         """A basic.deliver with its content for each of these messages; their tags follow each
-        other.
+        other. Returns the bytes of that.
         """
         which = share.start, share.stop, share.step
         frames = taken.frames(channel, consumer_tag, first_tag, self.frame_max, *which)
         self.out.append(frames)
+        return len(frames)
 
     def send_heartbeat(self) -> None:
         self.out.append(HEARTBEAT_FRAME)

@@ -221,7 +221,9 @@ class Channel:
             consumer.unacked += count
             self.unacked_of_consumers += count
         session = self.session
-        session.connection.send_deliveries(self.number, consumer.tag_bytes, first, taken, share)
+        connection, tag = session.connection, consumer.tag_bytes
+        size = connection.send_deliveries(self.number, tag, first, taken, share)
+        session.deliveries.add(consumer, size)
         session.flush_later()
 
     def deliver_reply(self, method: m.BasicPublish, properties: bytes, body: bytes) -> None:
@@ -234,6 +236,7 @@ class Channel:
             self.reply_consumer[0], tag, False, method.exchange, method.routing_key
         )
         self.session.send_content(self.number, deliver, properties, body)
+        self.session.of_others += len(body)
 
     def _get(self, method: m.BasicGet) -> None:
         queue = self.vhost.queue(self._queue_name(method.queue), self.session)

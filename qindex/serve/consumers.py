@@ -43,7 +43,7 @@ class Consumer:
 
     def credit(self) -> int:
         channel = self.channel
-        if not channel.session.is_writable:
+        if not channel.session.deliveries.takes(self):
             return 0
         if self.no_ack:
             return _MANY

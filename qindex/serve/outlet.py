@@ -1,8 +1,10 @@
 """How much one client may have at a time, at any door: what waits for it, and what is read of it.
 
 A client that does not read costs memory. So beyond WRITE_HIGH bytes that wait for it nothing more
-is delivered to it, and it is not read, so that it cannot ask for more. What others send to it
-(direct replies, gmq's channels) is still taken, up to WRITE_MAX: then the connection is closed.
+is delivered to it. It is still read: one that publishes before it reads on would otherwise wait for
+the server, and the server for it. Only when answers (confirms, returns) have added ANSWERS_HIGH
+since then, it is not read either, so that it cannot ask for more. What others send to it (direct
+replies, gmq's channels) is still taken, up to WRITE_MAX: then the connection is closed.
 
 A client that sends without a pause costs others their turns: uvloop would read it 32 times before
 it looks at anybody else. So after a read that was full it rests for one turn of the event loop.
@@ -17,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 WRITE_HIGH: Final = 1024 * 1024
+ANSWERS_HIGH: Final = 4 * 1024 * 1024
 WRITE_MAX: Final = 64 * 1024 * 1024
 NOT_READ: Final = f"the client does not read: more than {WRITE_MAX >> 20} MiB wait for it"
 READ_FULL: Final = 128 * 1024  # bytes of one read, behind which more waits
@@ -43,31 +46,43 @@ class Outlet:
         self._is_wanted = True
         self._rests = False
         self._written = 0
+        self._added = self._of_others = 0  # bytes, since it is slow
         self._marks: deque[tuple[int, Sequence[OnOut]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def write(self, data: bytes, on_out: Sequence[OnOut] = ()) -> None:
-        """Write this, unless too much waits already: then the client loses it."""
-        transport = self._transport
-        if not self._is_full and transport.get_write_buffer_size() > WRITE_MAX:
+    def write(self, data: bytes, on_out: Sequence[OnOut] = (), of_others: int = 0) -> None:
+        """Write this. Others have caused `of_others` of its bytes: if too many of those wait
+        already, the client loses it. Its own answers, deliveries and heartbeats have other bounds.
+        """
+        if of_others and not self._is_full and self._wait_of(self._of_others) > WRITE_MAX:
             self._is_full = True
             self._loop.call_soon(self._on_full)
             _tell(on_out, False)
             return
-        transport.write(data)
+        was_slow = self.is_slow
+        self._transport.write(data)
         self._written += len(data)
+        if was_slow and self.is_slow:
+            self._added += len(data)
+            self._of_others += of_others
+            self._read_or_not()
         if on_out:
             self._marks.append((self._written, on_out))
             self.look()
 
+    def _wait_of(self, added: int) -> int:
+        """How many of the bytes that were added since it is slow still wait, at most."""
+        return min(added, self._transport.get_write_buffer_size())
+
     def read(self, wanted: bool) -> None:
-        """Read from the client, if that is wanted, and as soon as it reads, too."""
+        """Read from the client, if that is wanted, and as soon as it reads its answers, too."""
         self._is_wanted = wanted
         self._read_or_not()
 
     def pause(self) -> None:
         """It does not read."""
         self.is_slow = True
+        self._added = self._of_others = 0
         self._read_or_not()
 
     def resume(self) -> None:
@@ -94,7 +109,8 @@ class Outlet:
 
     def _read_or_not(self) -> None:
         with contextlib.suppress(RuntimeError):  # it is closed
-            if self._is_wanted and not self.is_slow and not self._rests:
+            is_over = self.is_slow and self._wait_of(self._added) > ANSWERS_HIGH
+            if self._is_wanted and not is_over and not self._rests:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()

@@ -38,6 +38,7 @@ from qindex.serve.arrivals import check_arrived
 from qindex.serve.batches import Batch, batch_of
 from qindex.serve.channel import Channel
 from qindex.serve.confirms import send_confirms
+from qindex.serve.deliveries import Deliveries
 from qindex.serve.outlet import NOT_READ, Outlet
 
 if TYPE_CHECKING:
@@ -79,10 +80,12 @@ class Session:
         self._rights_epoch = -1
         self._transport = transport
         self.outlet = Outlet(transport, server.loop, self._not_read)
+        self.deliveries = Deliveries(self.outlet)
         self.address = address
         self._channels: dict[int, Channel] = {}
         self._to_confirm: dict[Channel, None] = {}
         self._flushing = False
+        self.of_others = 0  # bytes of the next flush that others have caused
         self._events: Iterator[Any] = iter(())
         # What waits: for room on the disk, for messages of a rescue, for the digest of a password.
         self._held: Held | None = None
@@ -344,13 +347,14 @@ class Session:
             data = b"".join(out)
             out.clear()
             self.sent += len(data)
-            self.outlet.write(data)
+            self.outlet.write(data, of_others=self.of_others)
+        self.of_others = 0
+        self.deliveries.written()
 
     def resume(self) -> None:
         """It has read most of what waited for it."""
         self.outlet.resume()
-        for channel in self._channels.values():
-            channel.wake_consumers()
+        self.deliveries.wake()
 
     def _not_read(self) -> None:
         log.warning("%s: %s", self.peer, NOT_READ)

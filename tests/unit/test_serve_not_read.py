@@ -16,7 +16,7 @@ from raw_client import RawClient, publish
 from qindex.amqp import methods as m
 from qindex.amqp.wire import HEARTBEAT_FRAME, encode_method
 from qindex.serve import Broker, outlet
-from qindex.serve.outlet import NOT_READ, WRITE_HIGH
+from qindex.serve.outlet import ANSWERS_HIGH, NOT_READ, WRITE_HIGH
 from qindex.serve.server import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
@@ -43,7 +43,7 @@ def test_a_publisher_that_does_not_read_its_returns_is_not_read_either():
                 time.sleep(0.01)
             most = max(most, waiting(broker))
         assert sent < len(data)
-        assert WRITE_HIGH < most < 4 * WRITE_HIGH
+        assert WRITE_HIGH < most < ANSWERS_HIGH + 4 * WRITE_HIGH
         client.socket.settimeout(60)  # it reads: all of them come, and the rest is taken
         returned = 0
         while returned < PIECES:
@@ -275,12 +275,16 @@ class Pipe:
     """A transport that remembers whether it is read."""
 
     reads = True
+    waits = 0
 
     def set_write_buffer_limits(self, high):
         self.high = high
 
     def get_write_buffer_size(self):
-        return 0
+        return self.waits
+
+    def write(self, data):
+        self.waits += len(data)
 
     def is_closing(self):
         return False
@@ -308,9 +312,25 @@ def test_a_client_that_sends_without_a_pause_rests_after_each_full_read():
         assert not pipe.reads
         found.read(True)
         assert pipe.reads
-        found.received(outlet.READ_FULL)
+
+    run(test())
+
+
+def test_a_client_with_many_deliveries_is_read_until_it_has_many_answers_too():
+    async def test():
+        pipe = Pipe()
+        found = outlet.Outlet(pipe, asyncio.get_running_loop(), lambda: None)
+        pipe.waits = 200 << 20
         found.pause()
-        await asyncio.sleep(0)
+        assert pipe.reads
+        found.write(b"x" * outlet.ANSWERS_HIGH)
+        assert pipe.reads
+        found.write(b"x")
+        assert not pipe.reads
+        pipe.waits = 1000  # it has read all but a few
+        found.received(1)
+        assert pipe.reads
+        found.write(b"x" * outlet.ANSWERS_HIGH)
         assert not pipe.reads
         found.resume()
         assert pipe.reads

@@ -82,6 +82,7 @@ class Connection(asyncio.Protocol):
         self._outlet: Outlet | None = None
         self._out: list[bytes] = []
         self._on_out: list[OnOut] = []  # of what is in _out
+        self._counted = 0  # bytes of it
         self._stops = False
         self._was_aborted = False
 
@@ -130,22 +131,24 @@ class Connection(asyncio.Protocol):
         self._stops = True
         self.balance()
 
-    def send(self, data: bytes, on_out: OnOut | None = None) -> None:
-        """Write this at the end of the loop's turn."""
+    def send(self, data: bytes, on_out: OnOut | None = None, *, counts: bool = True) -> None:
+        """Write this at the end of the loop's turn. A heartbeat does not count for WRITE_MAX."""
         if not self._out:
             self.door.loop.call_soon(self._flush)
         self._out.append(data)
+        self._counted += len(data) if counts else 0
         if on_out is not None:
             self._on_out.append(on_out)
 
     def _flush(self) -> None:
         out, self._out = self._out, []
         on_out, self._on_out = self._on_out, []
+        counted, self._counted = self._counted, 0
         if self._outlet is None or self._transport is None or self._transport.is_closing():
             for each in on_out:
                 each(False)
         elif out:
-            self._outlet.write(b"".join(out), on_out)
+            self._outlet.write(b"".join(out), on_out, counted)
 
     def close(self) -> None:
         """Write what there is, then close."""

@@ -138,7 +138,7 @@ class Version2:
             self._beat = self._door.loop.call_later(self._door.heartbeat_seconds, self._send_beat)
 
     def _send_beat(self) -> None:
-        self._connection.send(reply(commands.PING, b"ping"))
+        self._connection.send(reply(commands.PING, b"ping"), counts=False)
         self._beat = self._door.loop.call_later(self._door.heartbeat_seconds, self._send_beat)
 
     def _end_pop(self) -> None:
