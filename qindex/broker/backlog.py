@@ -166,11 +166,13 @@ class MemoryBacklog:
 
     A returned message was published before each one that is still in the deque, since messages
     leave the deque in order. So the next message is the least of the heap, if there is one.
+    With `counts`, a message says in its headers how often it was delivered before.
     """
 
     is_durable = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, counts: bool = False) -> None:
+        self._counts = counts
         self._new: dict[int, deque[tuple[int, Message]]] = {}
         self._back: dict[int, list[tuple[int, int, Message]]] = {}
         self._priorities: list[int] = []  # those that were seen, the highest first
@@ -295,7 +297,7 @@ class MemoryBacklog:
                 taken.append(Entry(message, (number, 0), deliveries > 0, again))
                 size += message.size
         self._ready -= len(taken)
-        return taken_of(taken)
+        return taken_of(taken, counts=self._counts)
 
     def done_with(self, taken: Taken) -> None:
         """Its messages are their own."""

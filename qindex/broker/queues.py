@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 
 from qindex._wire import Taken
@@ -20,7 +19,7 @@ from qindex.broker.errors import AccessRefused
 from qindex.broker.limits import Limits
 from qindex.broker.message import Message
 from qindex.broker.settling import Settling
-from qindex.broker.taken import Entry, Places, joined, places_of, taken_of
+from qindex.broker.taken import Entry, Given, Places, left_of, places_of, taken_of
 from qindex.broker.timers import (
     TIMER_SECONDS_MAX,
     DueTimer,
@@ -73,6 +72,7 @@ class Queue(Settling):
         self._woken = False
         self._expiring = limits.ttl_ms is not None or len(backlog) > 0
         self._expiry_timer: Timer | None = None
+        self._retry_timer: Timer | None = None
         self._unused = UnusedTimer(limits.expires_ms, scheduler, self._came_unused)
         self.due_timer = DueTimer(backlog, scheduler, self.count_again)
         self._bytes = backlog.ready_bytes() if limits.max_bytes is not None else 0
@@ -157,10 +157,8 @@ class Queue(Settling):
         return self.limits.is_over(len(self) + 1, self._bytes + message.size)
 
     def _drop_over_length(self) -> None:
-        limits = self.limits
-        if limits.overflow != "drop-head":
-            return
-        while len(self) and limits.is_over(len(self), self._bytes):
+        limits, drops = self.limits, self.limits.overflow == "drop-head"
+        while drops and len(self) and limits.is_over(len(self), self._bytes):
             most = len(self) - (len(self) if limits.max_length is None else limits.max_length)
             taken = self._take(min(max(most, 1), TURN_MAX), for_limit=True)
             entries = [self.entry(taken, at) for at in range(len(taken))]
@@ -257,6 +255,9 @@ class Queue(Settling):
             return
         try:
             self._drop_over_length()
+        except QindexError as error:  # what is ready goes to consumers all the same
+            self._failed(error)
+        try:
             if self._pump(now_us()):
                 self.wake()
             elif self._expiring:
@@ -268,7 +269,9 @@ class Queue(Settling):
         """The disk is full, or worse: what could not be done is tried again."""
         log.error("queue %r cannot deliver: %s", self.name, error)
         self.on_error(error)
-        self._scheduler.call_later(RETRY_SECONDS, self.wake)
+        if self._retry_timer is not None:  # one, however often it fails
+            self._retry_timer.cancel()
+        self._retry_timer = self._scheduler.call_later(RETRY_SECONDS, self.wake)
 
     def _pump(self, now: int) -> bool:
         """Deliver up to TURN_MAX messages; True if there is more to deliver at once."""
@@ -294,44 +297,56 @@ class Queue(Settling):
         """
         at, end, counts = 0, len(taken), self.limits.is_quorum
         expired: list[Entry] = []
+        given: Given = []
         try:
             while at < end:
                 if (stop := taken.usual(at, now, counts)) > at:
-                    at += self._deliver(taken, at, stop, waiting)
+                    at += self._deliver(taken, at, stop, waiting, given)
                     if at < stop:
                         break
                     continue
                 entry = self.entry(taken, at)
                 if self._has_expired(entry, now):
                     expired.append(entry)
-                elif not self._deliver(taken_of([entry], counts=counts), 0, 1, waiting):
+                elif not self._deliver(taken_of([entry], counts=counts), 0, 1, waiting, given):
                     break
                 at += 1
+            if at < end:  # two consumers share the credit of one channel
+                self.put_back([self.entry(taken, left) for left in range(at, end)])
         except BaseException:
-            with suppress(QindexError):  # a consumer may have them, and settle them
-                self.backlog.requeue(Places(*taken.places(at, end, 1)))
+            self._take_back(taken, given)
             raise
-        if at < end:  # two consumers share the credit of one channel
-            self.put_back([self.entry(taken, left) for left in range(at, end)])
-        self.backlog.done_with(taken)
+        finally:
+            self.backlog.done_with(taken)
         if expired:
             self._leave(expired, "expired")
 
-    def _deliver(self, taken: Taken, start: int, stop: int, waiting: deque[Consumer]) -> int:
-        """Deliver these messages; return how many somebody had credit for."""
+    def _deliver(
+        self, taken: Taken, start: int, stop: int, waiting: deque[Consumer], given: Given
+    ) -> int:
+        """Deliver these messages; return how many somebody had credit for. All is in `given`."""
         count = 0
-        settled: list[Places] = []
         for consumer, share in shares(waiting, start, stop):
-            count += len(share)
-            self.delivered += len(share)
-            if consumer.no_ack:
-                settled.append(Places(*taken.places(share.start, share.stop, share.step)))
+            if consumer.no_ack:  # settled first: an error leaves them to be delivered again
+                self.backlog.ack(Places(*taken.places(share.start, share.stop, share.step)))
             else:
                 self.unacked += len(share)
+            count += len(share)
+            self.delivered += len(share)
+            given.append((taken, share))
             consumer.deliver(self, taken, share)
-        if settled:
-            self.backlog.ack(joined(settled))
         return count
+
+    def _take_back(self, taken: Taken, given: Given) -> None:
+        """After an error: what no consumer has is ready again."""
+        left = left_of(taken, given)
+        try:
+            if left.size:
+                self.backlog.requeue(left)
+            if self.limits.max_bytes is not None:
+                self._bytes = self.backlog.ready_bytes()
+        except QindexError as error:
+            log.error("queue %r: messages stay out until a restart: %s", self.name, error)
 
     def put_back(self, entries: list[Entry]) -> None:
         """What was taken and could not leave is ready again, in its place."""
@@ -344,9 +359,12 @@ class Queue(Settling):
     def count_again(self) -> None:
         """Messages have become ready, or have left, otherwise than by this queue's verbs."""
         self._expiring = True
-        if self.limits.max_bytes is not None:
-            self._bytes = self.backlog.ready_bytes()
-        self._drop_over_length()
+        try:
+            if self.limits.max_bytes is not None:
+                self._bytes = self.backlog.ready_bytes()
+            self._drop_over_length()
+        except QindexError as error:  # what is ready goes to consumers all the same
+            self._failed(error)
         self.wake()
 
     def _arm_expiry(self) -> None:

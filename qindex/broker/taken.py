@@ -8,13 +8,17 @@ with its message, for what is done to messages one by one.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from qindex._wire import Taken, taken_of_list
-from qindex.broker.message import Message
+from qindex.broker.message import AmqpError, Message
 
 _NAME_BYTES_MAX: Final = 255  # of an exchange and of a routing key in AMQP
+
+
+Given = list[tuple[Taken, range]]
+"""What consumers have got: of which look into the backlog, and which of its messages."""
 
 
 class Places(NamedTuple):
@@ -48,14 +52,22 @@ class Entry:
         message = self.message
         if not counts or self.deliveries <= 1:
             return message.properties
-        return message.with_headers({**message.headers, "x-delivery-count": self.deliveries - 1})
+        count = {"x-delivery-count": self.deliveries - 1}
+        try:
+            return message.with_headers({**message.headers, **count})
+        except (AmqpError, ValueError, TypeError):  # they are damaged, and go as they are
+            return message.properties
 
 
 def places_of(entries: Iterable[Entry]) -> Places:
     """What settles these; those without a place are left out."""
     found = [entry.place for entry in entries if entry.place is not None]
-    numbers = array("Q", [number for number, _ in found]).tobytes()
-    return Places(numbers, array("Q", [delivery for _, delivery in found]).tobytes())
+    return _packed(found)
+
+
+def _packed(pairs: list[tuple[int, int]]) -> Places:
+    numbers = array("Q", [number for number, _ in pairs]).tobytes()
+    return Places(numbers, array("Q", [delivery for _, delivery in pairs]).tobytes())
 
 
 def joined(places: list[Places]) -> Places:
@@ -69,10 +81,20 @@ def joined(places: list[Places]) -> Places:
 
 def in_order(places: Places) -> Places:
     """These deliveries by the numbers of their messages, whoever has them. O(n log n)."""
-    pairs = zip(array("Q", places.numbers), array("Q", places.deliveries), strict=True)
-    ordered = sorted(pairs)
-    numbers = array("Q", [number for number, _ in ordered]).tobytes()
-    return Places(numbers, array("Q", [delivery for _, delivery in ordered]).tobytes())
+    return _packed(sorted(_pairs(places)))
+
+
+def left_of(taken: Taken, given: Given) -> Places:
+    """What of `taken` is in none of these shares, which may be of parts of it."""
+    gone: set[int] = set()
+    for part, share in given:
+        gone.update(array("Q", part.places(share.start, share.stop, share.step)[0]))
+    pairs = _pairs(Places(*taken.places(0, len(taken), 1)))
+    return _packed([pair for pair in pairs if pair[0] not in gone])
+
+
+def _pairs(places: Places) -> Iterator[tuple[int, int]]:
+    return zip(array("Q", places.numbers), array("Q", places.deliveries), strict=True)
 
 
 def taken_of(entries: list[Entry], *, counts: bool = False) -> Taken:

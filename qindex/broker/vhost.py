@@ -128,7 +128,7 @@ class VHost(Topology):
                 if is_wrong:
                     queue_text = self.describe("queue", name)
                     raise Precondition(f"invalid property '{word}' for {queue_text}")
-        backlog: Backlog = MemoryBacklog()
+        backlog: Backlog = MemoryBacklog(counts=limits.is_quorum)
         if durable and self._store is not None:
             if name in self._store:  # a crash has left it: nobody can know of its messages
                 self._store.delete_queue(name)
@@ -156,7 +156,7 @@ class VHost(Topology):
         if arrival is not None:
             backlog = ArrivingBacklog(arrival.count)
         elif self._store is None:
-            backlog = MemoryBacklog()
+            backlog = MemoryBacklog(counts=limits.is_quorum)
         else:
             backlog = DurableBacklog(self._store, name)
         options: dict[str, Any] = {"durable": True, "auto_delete": auto_delete, "owner": None}

@@ -7,6 +7,7 @@ import time
 import pytest
 from broker_rooms import Consumer, declare, drain, publish, turns, vhost
 
+from qindex.broker.message import Message
 from qindex.errors import DiskFull
 
 
@@ -96,3 +97,28 @@ def test_a_dead_letter_that_is_refused_is_counted(vhost):
     queue = vhost.queues["q"]
     queue.reject([queue.get(), queue.get()])
     assert (len(vhost.queues["dead"]), vhost.dead_dropped) == (1, 1)
+
+
+def test_what_has_become_due_is_delivered_although_the_head_cannot_leave(vhost, turns, room):
+    queue = with_dead_letters(vhost, max_length=1)
+    consumer = Consumer()
+    queue.add_consumer(consumer, "queue 'q'")
+    turns.run()
+    now = time.time_ns() // 1000
+    for body in (b"1", b"2"):
+        queue.publish(Message("", ["q"], b"\0\0", body, persistent=True), now, now + 1)
+    time.sleep(0.01)
+    turns.fire()
+    assert sorted(consumer.bodies) == [b"1", b"2"]
+    assert (len(queue), queue.unacked) == (0, 2)
+
+
+def test_however_often_it_fails_one_timer_tries_again(vhost, turns, room):
+    queue = with_dead_letters(vhost, max_length=1)
+    for number in range(5):
+        publish(vhost, b"%d" % number)
+        turns.run()
+    assert len([timer for timer in turns.later if not timer.cancelled]) == 1
+    room[0] = 100
+    turns.fire()
+    assert drain(queue) == [b"4"]

@@ -9,6 +9,8 @@ from broker_rooms import Consumer, declare, drain, publish, turns, vhost
 
 from qindex.broker.errors import AccessRefused
 from qindex.broker.message import Message
+from qindex.broker.taken import Entry
+from qindex.errors import DiskFull
 
 
 def test_messages_come_in_order_and_requeued_ones_go_back_to_their_places(vhost):
@@ -94,6 +96,39 @@ def test_without_acks_a_message_is_gone_when_it_is_delivered(vhost, turns):
     turns.run()
     assert consumer.bodies == [b"0"]
     assert (len(queue), queue.unacked, len(queue.backlog)) == (0, 0, 0)
+
+
+def test_an_error_between_two_consumers_doubles_nothing_and_forgets_nothing(
+    vhost, turns, monkeypatch
+):
+    queue = declare(vhost, max_length_bytes=1000)
+    publish(vhost, b"old", expiration="1")
+    publish(vhost, *(b"%d" % number for number in range(6)))
+    time.sleep(0.01)
+    keeps, forgets = Consumer(), Consumer(no_ack=True)
+    queue.add_consumer(keeps, "q")
+    queue.add_consumer(forgets, "q")
+    real, errors = queue.backlog.ack, [DiskFull("no room")]
+
+    def ack(places):
+        if errors:
+            raise errors.pop()
+        real(places)
+
+    monkeypatch.setattr(queue.backlog, "ack", ack)
+    turns.run()
+    assert (keeps.bodies, forgets.bodies) == ([b"0", b"2", b"4"], [])
+    assert (len(queue), queue.unacked, queue._bytes) == (4, 3, 6)
+    turns.fire()
+    assert sorted(keeps.bodies + forgets.bodies) == [b"%d" % number for number in range(6)]
+    assert (len(queue), queue.unacked, queue._bytes) == (0, len(keeps.bodies), 0)
+    queue.ack(keeps.entries)
+    assert [*queue.backlog.browse()] == []
+
+
+def test_damaged_headers_are_delivered_again_as_they_are():
+    raw = b"\x20\0\0\0\0\x05wrong"
+    assert Entry(Message("", ["q"], raw, b""), (0, 0), True, 2).properties(counts=True) == raw
 
 
 def test_of_a_single_active_consumer_the_next_one_takes_over(vhost, turns):

@@ -9,6 +9,7 @@ from raw_client import RawClient, publish
 
 from qindex.amqp import methods as m
 from qindex.broker.backlog import MemoryBacklog
+from qindex.brokers.amqp import decode_properties
 from qindex.errors import DiskFull
 from qindex.serve import Broker
 
@@ -76,6 +77,22 @@ def test_a_time_to_live_of_0_in_one_read_reaches_the_consumer_that_is_ready(clie
     send(client, "q", *(b"%d" % number for number in range(200)))
     tags = [client.expect(m.BasicDeliver).delivery_tag for _ in range(200)]
     assert tags == list(range(1, 201))
+
+
+def test_a_quorum_queue_in_memory_says_how_often_a_message_was_delivered(client):
+    client.declare("q", queue_type="quorum")
+    consume(client, "q", "c")
+    send(client, "q", b"x")
+    counts = []
+    for _ in range(3):
+        tag = client.expect(m.BasicDeliver).delivery_tag
+        while len(client.heard) < 2:
+            client._hear(client.socket.recv(1 << 20))
+        (_, header), _ = client.heard
+        counts.append((decode_properties(header[12:]).headers or {}).get("x-delivery-count"))
+        client.heard.clear()
+        client.call(m.BasicNack(tag, False, True))
+    assert counts == [None, 1, 2]
 
 
 def test_dead_letters_of_several_consumers_leave_in_the_order_of_their_messages(client):
