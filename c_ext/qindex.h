@@ -334,7 +334,9 @@ int qi_listener_new(qi_store *store, uint32_t room, uint32_t kinds, qi_listener 
 /* Tells ABOVE when `high` or more messages wait in the queue, dead letters not counted, and BELOW
  * when then fewer than `low` do. */
 int qi_listener_mark(qi_listener *listener, qi_queue *queue, uint64_t high, uint64_t low);
-void qi_listener_free(qi_listener *listener);
+/* Nothing more is told to it. Who waits for its events, then or later, gets QI_E_CLOSED. */
+void qi_listener_close(qi_listener *listener);
+void qi_listener_free(qi_listener *listener); /* also behind its store's; nobody may use it */
 /* The oldest events, up to `room`: how many. *missed: so many before these were not kept. 0: the
  * time is over, or as qi_get_wait QI_PAUSE; or an error. */
 int64_t qi_listener_wait(qi_listener *listener, qi_event *events, uint32_t room, uint64_t *missed,

@@ -8,9 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import qindex.waiting
-from qindex._core import lib
 from qindex.arguments import Seconds
-from qindex.errors import StoreClosed, raise_error
+from qindex.errors import StoreClosed
 from qindex.events import Event, Listener
 from qindex.waiting import Wait
 
@@ -36,10 +35,7 @@ class Events:
             woken: asyncio.Future[None] = loop.create_future()
             self._store._for_events.append(woken)  # first: what comes from here on wakes it
             try:
-                code = await self._store._run(lib.qi_listener_arm, self._listener.handle)
-                if code < 0:
-                    raise_error(code)
-                if code == 0:
+                if self._listener.arm():
                     async with asyncio.timeout_at(deadline):
                         await woken
             except TimeoutError:

@@ -100,8 +100,10 @@ class Listener:
             raise_error(code)
         self.store = store
         self.handle = handle[0]
-        self._close = weakref.finalize(self, lib.qi_listener_free, self.handle)
-        self._close.atexit = False  # the store's end is enough then
+        # Not before: another thread may be in a call with the handle, and then it has this object.
+        self._free = weakref.finalize(self, lib.qi_listener_free, self.handle)
+        self._free.atexit = False  # the store's end is enough then
+        self.closed = False
         self._taken: deque[Event] = deque()
         self._events = ffi.new("qi_event[]", _AT_ONCE)
         self._missed = ffi.new("uint64_t *")
@@ -111,12 +113,20 @@ class Listener:
                 self.close()
                 raise_error(code)
 
-    @property
-    def closed(self) -> bool:
-        return not self._close.alive
-
     def close(self) -> None:
-        self._close()
+        """Who waits for an event, in whatever thread, gets StoreClosed."""
+        self.closed = True
+        if self._free.alive:  # else a __del__ of the same garbage calls
+            lib.qi_listener_close(self.handle)
+
+    def arm(self) -> bool:
+        """For an event loop. False: there are events; True: the store's bell rings for them."""
+        if self.closed:
+            raise StoreClosed("these events were closed")
+        code = lib.qi_listener_arm(self.handle)
+        if code < 0:
+            raise_error(code)
+        return code == 0
 
     def take(self, wait: Wait) -> Event | None:
         """The next event; None: the time is over. Raises StoreClosed behind the last one."""

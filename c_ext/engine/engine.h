@@ -193,12 +193,14 @@ struct qi_sleeper {
 
 /* ---- listeners ---- */
 
-/* Somebody who wants to know what the engine does by itself: a ring of events. */
+/* Somebody who wants to know what the engine does by itself: a ring of events. It is in the store's
+ * list until it is closed, or the store is freed; from then on it does not look at the store. */
 struct qi_listener {
     struct qi_listener *next; /* of the same store */
     struct qi_store *store;
+    unsigned fork_generation;
     struct qi_mark *marks; /* its own, in `own` */
-    qi_event *ring;
+    qi_event *ring;        /* NULL: closed */
     uint32_t room, first, count, kinds;
     uint64_t missed; /* since the last look */
     bool armed;      /* an event loop waits */
@@ -230,6 +232,9 @@ static inline void qi_waiting_changed(struct qi_queue *queue, bool fewer) {
 }
 /* The store is closing, or failed. */
 void qi_wake_listeners(struct qi_store *store);
+/* Nothing more is told to it; who waits for its events is woken. With the lock, or when the store
+ * is freed. */
+void qi_listener_end(struct qi_listener *listener);
 
 /* ---- meta ---- */
 

@@ -8,6 +8,8 @@
  */
 #include "engine/engine.h"
 
+#include <stdlib.h>
+
 static void wake(struct qi_listener *listener) {
     pthread_cond_broadcast(&listener->came);
     if (!listener->armed)
@@ -23,6 +25,31 @@ static void wake(struct qi_listener *listener) {
 void qi_wake_listeners(struct qi_store *store) {
     for (struct qi_listener *listener = store->listeners; listener; listener = listener->next)
         wake(listener);
+}
+
+static void remove_mark(struct qi_mark *mark) {
+    struct qi_mark **at = &mark->queue->marks;
+    while (*at != mark)
+        at = &(*at)->next;
+    *at = mark->next;
+    mark->queue->store->places_wanted--;
+    free(mark);
+}
+
+void qi_listener_end(struct qi_listener *listener) {
+    struct qi_listener **at = &listener->store->listeners;
+    for (struct qi_mark *mark = listener->marks, *next; mark; mark = next) {
+        next = mark->own;
+        remove_mark(mark);
+    }
+    listener->marks = NULL;
+    while (*at != listener)
+        at = &(*at)->next;
+    *at = listener->next;
+    free(listener->ring);
+    listener->ring = NULL;
+    listener->count = 0;
+    wake(listener);
 }
 
 static void keep(struct qi_listener *listener, const qi_event *event) {

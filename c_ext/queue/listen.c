@@ -18,7 +18,11 @@ int qi_listener_new(struct qi_store *store, uint32_t room, uint32_t kinds,
         free(ring);
         return qi_fail(QI_E_MEMORY, "no memory for %u events", room);
     }
-    *listener = (struct qi_listener){.store = store, .ring = ring, .room = room, .kinds = kinds};
+    *listener = (struct qi_listener){.store = store,
+                                     .fork_generation = store->fork_generation,
+                                     .ring = ring,
+                                     .room = room,
+                                     .kinds = kinds};
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -60,32 +64,31 @@ int qi_listener_mark(struct qi_listener *listener, struct qi_queue *queue, uint6
     return error;
 }
 
-static void remove_mark(struct qi_mark *mark) {
-    struct qi_mark **at = &mark->queue->marks;
-    while (*at != mark)
-        at = &(*at)->next;
-    *at = mark->next;
-    mark->queue->store->places_wanted--;
-}
-
-void qi_listener_free(struct qi_listener *listener) {
+void qi_listener_close(struct qi_listener *listener) {
     struct qi_store *store = listener->store;
-    if (store->fork_generation != qi_fork_generation())
+    if (listener->fork_generation != qi_fork_generation())
         return; /* the parent's */
     qi_lock(store);
-    for (struct qi_mark *mark = listener->marks, *next; mark; mark = next) {
-        next = mark->own;
-        remove_mark(mark);
-        free(mark);
-    }
-    struct qi_listener **at = &store->listeners;
-    while (*at != listener)
-        at = &(*at)->next;
-    *at = listener->next;
+    if (listener->ring)
+        qi_listener_end(listener);
     qi_unlock(store);
+}
+
+/* The store may have been freed before it, when both are garbage. */
+void qi_listener_free(struct qi_listener *listener) {
+    if (listener->fork_generation != qi_fork_generation())
+        return;
+    if (listener->ring)
+        qi_listener_close(listener);
     pthread_cond_destroy(&listener->came);
-    free(listener->ring);
     free(listener);
+}
+
+/* Is there more to come? 0 or the error. */
+static int check(const struct qi_listener *listener) {
+    if (!listener->ring)
+        return qi_fail(QI_E_CLOSED, "these events were closed");
+    return qi_store_usable(listener->store, false);
 }
 
 /* What was told before the end of the store is handed out all the same. */
@@ -103,7 +106,7 @@ static int64_t look(struct qi_listener *listener, qi_event *events, uint32_t roo
     listener->count -= count;
     *missed = listener->missed;
     listener->missed = 0;
-    return count ? (int64_t)count : qi_store_usable(store, false);
+    return count ? (int64_t)count : check(listener);
 }
 
 static void sleep_for(struct qi_listener *listener, uint64_t us) {
@@ -120,7 +123,7 @@ static void sleep_for(struct qi_listener *listener, uint64_t us) {
 int64_t qi_listener_wait(struct qi_listener *listener, qi_event *events, uint32_t room,
                          uint64_t *missed, uint64_t until_us, uint64_t pause_us) {
     struct qi_store *store = listener->store;
-    if (store->fork_generation != qi_fork_generation())
+    if (listener->fork_generation != qi_fork_generation())
         return qi_store_usable(store, false);
     qi_lock(store);
     store->waiting++;
@@ -146,8 +149,10 @@ int64_t qi_listener_wait(struct qi_listener *listener, qi_event *events, uint32_
 
 int qi_listener_arm(struct qi_listener *listener) {
     struct qi_store *store = listener->store;
+    if (listener->fork_generation != qi_fork_generation())
+        return qi_store_usable(store, false);
     qi_lock(store);
-    int result = listener->count ? 1 : qi_store_usable(store, false);
+    int result = listener->count ? 1 : check(listener);
     listener->armed = result == 0;
     qi_unlock(store);
     return result;

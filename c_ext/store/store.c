@@ -396,6 +396,8 @@ void qi_store_free(struct qi_store *store) {
         qi_worker_stop(store);
     if (own && !store->closed)
         release_all(store);
+    while (own && store->listeners) /* who frees them comes later, or never */
+        qi_listener_end(store->listeners);
     for (uint32_t i = 0; i < store->queues_count; i++) {
         free(store->queues[i]->name);
         free(store->queues[i]->dead_to);

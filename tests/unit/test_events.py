@@ -1,6 +1,9 @@
 """What a store does by itself, told as it happens."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -194,3 +197,92 @@ async def test_closing_the_events_ends_the_loop_of_another_task(tmp_path):
         await asyncio.sleep(0.05)
         await events.close()
         assert await asyncio.wait_for(task, 20) == []
+
+
+@on_a_loop
+async def test_a_task_that_listens_needs_no_thread(tmp_path):
+    """What is closed while a call with it waits for a thread would be gone when that begins."""
+    go = threading.Event()
+    async with qindex.aio.open(tmp_path) as store:
+        events = await store.events()
+        slow = [store._submit(go.wait) for _ in range(4)]
+
+        async def collect():
+            return [event async for event in events]
+
+        try:
+            task = asyncio.create_task(collect())
+            await asyncio.sleep(0.05)
+            await events.close()
+            assert await asyncio.wait_for(task, 20) == []
+        finally:
+            go.set()
+        assert all(call.result() for call in slow)
+
+
+def run(script, *arguments):
+    """In a process of its own: the defects that these tests are for hang or end it."""
+    subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        check=True,
+        timeout=60,
+        env=os.environ | {"MALLOC_PERTURB_": "165"},  # freed memory is not what it was
+    )
+
+
+CLOSED_BY_ANOTHER_THREAD = """
+import sys, threading, time
+import qindex
+store = qindex.open(sys.argv[1])
+store.queue("a")
+events = store.events(marks={"a": 1})
+ended = []
+def listen():
+    ended.extend(events)
+    try:
+        events.get(timeout=None)
+    except qindex.StoreClosed as error:
+        ended.append(str(error))
+threads = [threading.Thread(target=listen, daemon=True) for _ in range(2)]
+for thread in threads:
+    thread.start()
+time.sleep(0.3)
+events.close()
+for thread in threads:
+    thread.join(20)
+assert ended == ["these events were closed"] * 2, ended
+store.queue("a").publish(b"x")
+store.close()
+"""
+
+
+def test_closing_the_events_ends_the_loop_of_another_thread(tmp_path):
+    run(CLOSED_BY_ANOTHER_THREAD, tmp_path)
+
+
+GARBAGE = """
+import gc, pathlib, sys
+import qindex
+gc.disable()
+class Holder:
+    pass
+def size():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * 4096
+for round in range(12):
+    holder = Holder()
+    holder.itself = holder
+    holder.store = qindex.open(f"{sys.argv[1]}/store")
+    holder.store.queue("a")
+    holder.events = holder.store.events(marks={"a": 1}, room=1_000_000)  # 48 MB and more
+    if round % 2:
+        holder.events._listener.holder = holder  # the collector finds them in another order
+    del holder
+    gc.collect()
+    if round == 1:
+        first = size()
+assert size() < first + 200_000_000, (first, size())
+"""
+
+
+def test_a_store_and_its_events_may_become_garbage_together(tmp_path):
+    run(GARBAGE, tmp_path)
