@@ -87,7 +87,7 @@ def test_a_quorum_queue_in_memory_says_how_often_a_message_was_delivered(client)
     for _ in range(3):
         tag = client.expect(m.BasicDeliver).delivery_tag
         while len(client.heard) < 2:
-            client._hear(client.socket.recv(1 << 20))
+            client.hear()
         (_, header), _ = client.heard
         counts.append((decode_properties(header[12:]).headers or {}).get("x-delivery-count"))
         client.heard.clear()
