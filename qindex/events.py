@@ -225,13 +225,16 @@ class Told:
         - `kinds`: only events of these kinds.
         - `marks`: names of queues, each with a number of messages: "above" is told when so many
           wait (dead letters do not count), "below" when they are fewer again. With (high, low),
-          "below" is told when fewer than `low` wait.
+          "below" is told when fewer than `low` wait. A mark is looked at when a verb ends, and
+          ends with its queue: of one that is deleted and created again it tells nothing.
         - `room`: so many events are kept (100 bytes each). When nobody takes them, the oldest go,
           and an event "missed" says how many.
 
         Verbs of consumers are no events, but for a rejected message that becomes a dead letter. As
         long as somebody listens, leases end and messages become ready when it is time, not only
-        when somebody uses the queue.
+        when somebody uses the queue. A queue for which nobody has asked since the open is not
+        read for it, so that a store of many queues opens fast: nothing is told of its delayed
+        messages before store.queue(name).
 
         Raises QueueMissing if a queue of `marks` is not there. Cost: nothing for publish, get and
         ack without marks; with marks, a comparison for each change.

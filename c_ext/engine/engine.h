@@ -64,7 +64,12 @@ static inline void qi_lock(struct qi_store *store) {
         qi_wait_for_lock(store);
 }
 
+/* A verb that ends, or gives the lock up, tells which marks are reached now: in its midst a count
+ * of messages may be changed, and that of the dead letters among them not yet. */
+void qi_tell_marks(struct qi_store *store);
 static inline void qi_unlock(struct qi_store *store) {
+    if (__builtin_expect(store->marked != NULL, 0))
+        qi_tell_marks(store);
     pthread_mutex_unlock(&store->lock);
 }
 
@@ -221,14 +226,20 @@ static inline void qi_tell(struct qi_queue *queue, uint32_t kind, uint64_t req_i
     if (__builtin_expect(queue->store->listeners != NULL, 0))
         qi_tell_listeners(queue, kind, req_id, why);
 }
-void qi_look_at_marks(struct qi_queue *queue);
+/* Its marks are looked at when the verb ends. A verb that changes one queue after another is done
+ * with the one before. */
+static inline void qi_marks_changed(struct qi_queue *queue) {
+    if (queue->store->marked != queue)
+        qi_tell_marks(queue->store);
+    queue->store->marked = queue;
+}
 /* The number of messages that wait in the queue has changed; fewer of them: there may be a place.
  */
 static inline void qi_waiting_changed(struct qi_queue *queue, bool fewer) {
     if (fewer)
         qi_wake_for_places(queue->store);
     if (queue->marks)
-        qi_look_at_marks(queue);
+        qi_marks_changed(queue);
 }
 /* The store is closing, or failed. */
 void qi_wake_listeners(struct qi_store *store);

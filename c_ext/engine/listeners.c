@@ -2,9 +2,9 @@
  *
  * A verb that ends a lease, drops a message, or makes one a dead letter tells it behind the change,
  * with the store's lock. While nobody listens that costs one comparison, and only there. A ring has
- * a fixed size: of more events than that the oldest go, and are counted. Marks are looked at when a
- * count of waiting messages changes, by the word that is looked at anyway for those who wait for a
- * place.
+ * a fixed size: of more events than that the oldest go, and are counted. Who changes a count of
+ * waiting messages notes that the queue has marks, by the word that is looked at anyway for those
+ * who wait for a place; they are looked at when the verb ends.
  */
 #include "engine/engine.h"
 
@@ -81,7 +81,7 @@ void qi_tell_listeners(struct qi_queue *queue, uint32_t kind, uint64_t req_id, u
         keep(l, &event);
 }
 
-void qi_look_at_marks(struct qi_queue *queue) {
+static void look_at_marks(struct qi_queue *queue) {
     uint64_t waiting = queue->depth > queue->dead ? queue->depth - queue->dead : 0;
     for (struct qi_mark *mark = queue->marks; mark; mark = mark->next) {
         bool above = mark->above ? waiting >= mark->low : waiting >= mark->high;
@@ -92,4 +92,13 @@ void qi_look_at_marks(struct qi_queue *queue) {
         event.count = waiting;
         keep(mark->listener, &event);
     }
+}
+
+void qi_tell_marks(struct qi_store *store) {
+    struct qi_queue *queue = store->marked;
+    store->marked = NULL;
+    /* A store that closes forgets its queues: their messages did not leave. In a forked child the
+     * parent's lock may be held. */
+    if (queue && !store->closing && store->fork_generation == qi_fork_generation())
+        look_at_marks(queue);
 }

@@ -380,6 +380,7 @@ struct qi_store {
     uint64_t moved;   /* stored bodies that went from one queue to another, in this session */
     uint64_t depth, dead, bytes;   /* of all queues that were recovered: the sums of theirs */
     struct qi_listener *listeners; /* NULL: nobody wants to know what happens */
+    struct qi_queue *marked;       /* a queue whose marks have to be looked at; NULL: none */
     uint32_t places_wanted; /* threads that wait for a place in a queue, 1 if armed, and marks:
                                whoever changes a count looks at this word alone */
     bool places_armed;      /* an event loop does */

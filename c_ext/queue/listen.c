@@ -58,7 +58,7 @@ int qi_listener_mark(struct qi_listener *listener, struct qi_queue *queue, uint6
         *mark = (struct qi_mark){queue->marks, listener->marks, listener, queue, high, low, false};
         queue->marks = listener->marks = mark;
         queue->store->places_wanted++;
-        qi_look_at_marks(queue);
+        qi_marks_changed(queue);
     }
     qi_unlock(queue->store);
     return error;
@@ -98,6 +98,7 @@ static int64_t look(struct qi_listener *listener, qi_event *events, uint32_t roo
     if (store->disk->single_threaded && !store->closed) { /* no worker keeps the time */
         qi_bells_run(store);
         qi_expire_due(store);
+        qi_tell_marks(store);
     }
     uint32_t count = listener->count < room ? listener->count : room;
     for (uint32_t i = 0; i < count; i++)

@@ -47,6 +47,7 @@ static void sleep_for(struct qi_store *store, uint64_t us) {
         return;
     }
     struct timespec until = qi_time_after(us);
+    qi_tell_marks(store); /* of what the look dropped */
     store->places_wanted++;
     pthread_cond_timedwait(&store->places, &store->lock, &until);
     store->places_wanted--;

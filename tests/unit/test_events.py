@@ -83,14 +83,23 @@ def test_leases_end_and_messages_become_ready_on_time_though_nobody_uses_the_que
         assert events.get(timeout=5) is None
 
 
+def test_of_a_queue_that_nobody_asked_for_since_the_open_nothing_is_told(disk):
+    with qindex.open("/", disk=disk, format=2) as store:
+        store.queue("a").publish(b"x", delay=1)
+    with qindex.open("/", disk=disk) as store, store.events() as events:
+        assert events.get(timeout=5) is None
+        store.queue("a")
+        assert events.get(timeout=5).kind == "ready"
+
+
 def test_marks_are_told_when_they_are_crossed(store):
     queue = store.queue("a")
     queue.publish_many([b"x"] * 3)
     with store.events(marks={"a": (5, 2)}) as events:
         queue.publish_many([b"x"] * 4)
         queue.publish(b"x")
-        (above,) = drain(events)
-        assert (above.kind, above.queue, above.count, above.req_id) == ("above", "a", 5, None)
+        (above,) = drain(events)  # of the verb as a whole
+        assert (above.kind, above.queue, above.count, above.req_id) == ("above", "a", 7, None)
         queue.ack_many(queue.get_many(6))
         assert drain(events) == []
         queue.ack(queue.get())
@@ -104,6 +113,45 @@ def test_marks_are_told_when_they_are_crossed(store):
         queue.publish(b"x")
     with store.events(marks={"a": 1}) as events:
         assert [event.kind for event in drain(events)] == ["above"]  # it is above already
+
+
+def test_a_dead_letter_that_leaves_crosses_no_mark(store):
+    queue = store.queue("a", dead_letters=True)
+    store.queue("b")
+    queue.publish_many([b"x"] * 5)
+    for _ in range(5):
+        queue.nack(queue.get(), requeue=False)
+    dead = [message.req_id for message in queue.browse(state="dead")]
+    with store.events(kinds=["above", "below"], marks={"a": 1, "b": 1}) as events:
+        queue.delete(dead[0])
+        store.move(dead[1], to="b", queue="a")
+        assert [(event.kind, event.queue) for event in drain(events)] == [("above", "b")]
+        queue.publish(b"y")
+        assert [(event.kind, event.queue) for event in drain(events)] == [("above", "a")]
+        queue.delete(dead[2])
+        queue.purge(state="dead")
+        assert drain(events) == []
+        queue.nack(queue.get(), requeue=False)
+        queue.redrive()
+        assert [event.kind for event in drain(events)] == ["below", "above"]
+        store.delete_queue("a")
+        store.queue("a").publish(b"of another queue")
+        assert [event.kind for event in drain(events)] == ["below"]
+
+
+def test_a_store_that_closes_does_not_say_that_its_messages_left(tmp_path):
+    store = qindex.open(tmp_path)
+    store.create_queues(["a", "b"])
+    events = store.events(marks={"a": 1, "b": 1})
+    for name in ("a", "b"):
+        store.queue(name).publish(b"x")
+    store.close()
+    assert [(event.kind, event.queue) for event in (events.get(), events.get())] == [
+        ("above", "a"),
+        ("above", "b"),
+    ]
+    with pytest.raises(qindex.StoreClosed):
+        events.get()
 
 
 def test_a_ring_keeps_the_newest_and_says_how_many_were_missed(store):
