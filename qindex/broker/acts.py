@@ -8,7 +8,8 @@ from __future__ import annotations
 from qindex.broker import definitions
 from qindex.broker.backlog import Looked
 from qindex.broker.durable import DurableBacklog
-from qindex.broker.errors import Precondition
+from qindex.broker.errors import NotFound, Precondition
+from qindex.broker.message import Message
 from qindex.broker.queues import Queue
 from qindex.broker.timers import now_us
 from qindex.broker.vhost import VHost
@@ -19,14 +20,14 @@ BATCH_MAX = 500  # messages that are moved at once
 
 def drop(queue: Queue, numbers: list[int]) -> int:
     """Remove messages that are ready or delayed; return how many."""
-    done = sum(queue.backlog.drop(number) for number in numbers)
+    done = queue.backlog.drop(numbers)
     queue.count_again()
     return done
 
 
 def put_off(queue: Queue, numbers: list[int], due_us: int) -> int:
     """Messages that are ready or delayed are ready then, or now (0); return how many."""
-    done = sum(queue.backlog.put_off(number, due_us) for number in numbers)
+    done = queue.backlog.put_off(numbers, due_us)
     queue.due_timer.published(due_us or now_us())
     queue.count_again()
     return done
@@ -35,11 +36,14 @@ def put_off(queue: Queue, numbers: list[int], due_us: int) -> int:
 def move(vhost: VHost, queue: Queue, numbers: list[int], target: Queue) -> int:
     """Move messages that are ready or delayed, as they are: they are ready in the target.
 
-    Returns how many. Precondition: the target has no room, or would lose at the end of the process
-    what the queue keeps; nothing was moved. Between two
+    Returns how many. NotFound: one of the queues was deleted. Precondition: the target has no room,
+    or would lose at the end of the process what the queue keeps; nothing was moved. Between two
     queues of a store each message is in exactly one after any crash. In and out of memory it is
     published first and dropped then.
     """
+    for each in (queue, target):
+        if each.deleted:
+            raise NotFound(f"{vhost.describe('queue', each.name)} was deleted")
     limits = target.limits
     if limits.max_length is not None and limits.overflow != "drop-head":
         room = limits.max_length - len(target)
@@ -72,13 +76,21 @@ def _move_in_store(source: DurableBacklog, target: DurableBacklog, numbers: list
 
 
 def _move_by_copies(queue: Queue, numbers: list[int], target: Queue) -> int:
-    done = 0
-    for number in numbers:
-        looked = next(queue.backlog.look(number, None), None)
-        if not isinstance(looked, Looked) or looked.number != number:
-            continue
-        if target.publish(looked.message, now_us()) is not None:
-            done += queue.backlog.drop(number)
+    wanted = set(numbers)
+    found: dict[int, Message] = {}
+    for looked in queue.backlog.look(min(wanted, default=0), None):
+        if isinstance(looked, Looked) and looked.number in wanted:
+            found[looked.number] = looked.message
+            if len(found) == len(wanted):
+                break
+    published: list[int] = []
+    try:
+        for number in numbers:
+            message = found.pop(number, None)
+            if message is not None and target.publish(message, now_us()) is not None:
+                published.append(number)
+    finally:  # an error of the disk leaves what is not published
+        done = queue.backlog.drop(published)
     return done
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, merge
 from typing import Final, NamedTuple, Protocol
 
 from qindex._wire import Taken
@@ -111,11 +111,13 @@ class Backlog(Protocol):
         O(its segment).
         """
 
-    def drop(self, number: int) -> bool:
-        """Remove a message that is ready or delayed; False: it is not there, or is delivered."""
+    def drop(self, numbers: list[int]) -> int:
+        """Remove messages that are ready or delayed; how many: others are not there, or delivered.
+        In memory O(messages), however many numbers there are.
+        """
 
-    def put_off(self, number: int, due_us: int) -> bool:
-        """Change when a ready or delayed message is ready, 0: now; False as in drop()."""
+    def put_off(self, numbers: list[int], due_us: int) -> int:
+        """Change when ready or delayed messages are ready, 0: now; how many, as in drop()."""
 
     def publish_many(self, publishes: Publishes, shares: dict[int, Share]) -> int:
         """Append the messages of the groups that have a share, by the group's number, in order: all
@@ -159,6 +161,14 @@ class Backlog(Protocol):
 
     def delete(self) -> None:
         """Drop everything."""
+
+
+def _number(looked: Looked) -> int:
+    return looked.number
+
+
+def _from(start: int, lane: deque[tuple[int, Message]]) -> Iterator[Looked]:
+    return (Looked(number, each, "ready", 0, 0) for number, each in lane if number >= start)
 
 
 class MemoryBacklog:
@@ -231,46 +241,50 @@ class MemoryBacklog:
         yield from ((number, 0, message) for _, number, message in self._delayed)
 
     def look(self, start: int, state: State | None) -> Iterator[Looked | int]:
-        found = [Looked(number, each, "ready", times, 0) for number, times, each in self._waiting()]
-        found += [Looked(number, each, "delayed", 0, due) for due, number, each in self._delayed]
-        for looked in sorted(found, key=lambda each: each.number):
-            if looked.number >= start:
-                yield looked if state in (None, looked.state) else looked.number
+        back = [
+            Looked(number, each, "ready", times, 0)
+            for lane in self._back.values()
+            for number, times, each in lane
+            if number >= start
+        ]
+        back += [
+            Looked(number, each, "delayed", 0, due)
+            for due, number, each in self._delayed
+            if number >= start
+        ]
+        lanes = [_from(start, lane) for lane in self._new.values()]  # each is in order
+        for looked in merge(sorted(back, key=_number), *lanes, key=_number):
+            yield looked if state in (None, looked.state) else looked.number
 
     def oldest_seconds(self) -> float | None:
         return None
 
-    def drop(self, number: int) -> bool:
-        return self._pull(number) is not None
+    def drop(self, numbers: list[int]) -> int:
+        return len(self._pull(set(numbers)))
 
-    def put_off(self, number: int, due_us: int) -> bool:
-        message = self._pull(number)
-        if message is None:
-            return False
-        heappush(self._delayed, (due_us or now_us(), number, message))
-        return True
+    def put_off(self, numbers: list[int], due_us: int) -> int:
+        pulled = self._pull(set(numbers))
+        self._delayed += [(due_us or now_us(), number, message) for number, message in pulled]
+        heapify(self._delayed)
+        return len(pulled)
 
-    def _pull(self, number: int) -> Message | None:
-        """Take a message out, wherever it waits. O(messages)."""
+    def _pull(self, wanted: set[int]) -> list[tuple[int, Message]]:
+        """Take messages out, wherever they wait. O(messages)."""
+        found: list[tuple[int, Message]] = []
         for priority in self._priorities:
             new, back = self._new[priority], self._back[priority]
-            for at, entry in enumerate(new):
-                if entry[0] == number:
-                    del new[at]
-                    self._ready -= 1
-                    return entry[1]
-            for at, returned in enumerate(back):
-                if returned[0] == number:
-                    del back[at]
-                    heapify(back)
-                    self._ready -= 1
-                    return returned[2]
-        for at, delayed in enumerate(self._delayed):
-            if delayed[1] == number:
-                del self._delayed[at]
-                heapify(self._delayed)
-                return delayed[2]
-        return None
+            ready = [entry for entry in new if entry[0] in wanted]
+            ready += [(number, each) for number, _, each in back if number in wanted]
+            if ready:
+                self._new[priority] = deque(entry for entry in new if entry[0] not in wanted)
+                self._back[priority] = [entry for entry in back if entry[0] not in wanted]
+                heapify(self._back[priority])
+                self._ready -= len(ready)
+                found += ready
+        found += [(number, each) for _, number, each in self._delayed if number in wanted]
+        self._delayed = [entry for entry in self._delayed if entry[1] not in wanted]
+        heapify(self._delayed)
+        return found
 
     def publish_many(self, publishes: Publishes, shares: dict[int, Share]) -> int:
         size = 0

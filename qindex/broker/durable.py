@@ -133,11 +133,13 @@ class DurableBacklog:
     def oldest_seconds(self) -> float | None:
         return self._queue.oldest_age_min
 
-    def drop(self, number: int) -> bool:
-        return self._changed(self._queue.delete, number)
+    def drop(self, numbers: list[int]) -> int:
+        return sum(self._changed(self._queue.delete, number) for number in numbers)
 
-    def put_off(self, number: int, due_us: int) -> bool:
-        return self._changed(self._queue.reschedule, number, due=due_us / 1e6 if due_us else None)
+    def put_off(self, numbers: list[int], due_us: int) -> int:
+        due = due_us / 1e6 if due_us else None
+        verb = self._queue.reschedule
+        return sum(self._changed(verb, number, due=due) for number in numbers)
 
     def _changed(self, verb: Callable[..., None], number: int, **options: Any) -> bool:
         try:

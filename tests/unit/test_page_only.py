@@ -119,3 +119,19 @@ def test_where_no_store_is_nothing_is_shown(tmp_path, capsys):
     where = str(tmp_path / "nothing")
     assert main(["serve", "--page-only", where, "--http", "127.0.0.1:0"]) != 0
     assert "no store" in capsys.readouterr().err
+
+
+def test_a_store_that_is_gone_is_told_in_words(tmp_path):
+    path = tmp_path / "store"
+    with qindex.open(path) as opened:
+        opened.queue("q").publish(b"x")
+
+    async def test(http, base, key):
+        await _log_in(http, base, key)
+        path.rename(tmp_path / "elsewhere")
+        async with http.get(f"{base}/api/qindex/queues/-/q/messages") as response:
+            assert response.status == 503
+            assert response.headers["Cache-Control"] == "no-store"
+            assert str(path) in (await response.json())["reason"]
+
+    served(path, test)

@@ -192,6 +192,13 @@ def test_gmq_has_its_buckets_its_reserved_jobs_and_each_job(tmp_path):
             await ask("Push", job)
         await ask("Push", {"id": "late", "topic": "t", "body": "l", "delay": "120", "TTR": "5"})
         assert (await ask("Pop", ["t"]))["result"]["id"] == "j0"
+        api.server.node.add_vhost("other")  # its queues of the same name are others
+        other = api.server.node.vhost("other").declare_queue(
+            "t", durable=False, auto_delete=False, owner=None, user=None, arguments={}
+        )
+        other.publish(
+            Message("", ["t"], b"\0\0", b"x", persistent=False), 0, now_us() + 120_000_000
+        )
         found = await page.own("gmq")
         (topic,) = found["items"]
         assert topic == {"name": "t", "ready": 2, "delayed": 1, "reserved": 1}

@@ -275,6 +275,18 @@ def _is_foreign(request: web.Request) -> bool:
 
 async def _carried_out(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
+        return await _answered(request, handler)
+    except web.HTTPException as error:
+        return refusal(error.status, "bad_request", error.reason)
+    except ConnectionError:  # the client has gone: there is nobody to answer
+        raise
+    except Exception:
+        log.exception("%s %s failed", request.method, request.path)
+        return refusal(500, "internal_error", "an error of the server: its log says more")
+
+
+async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
         return await handler(request)
     except web.HTTPNotFound:
         return refusal(404, "Object Not Found", "Not Found")

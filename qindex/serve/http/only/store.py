@@ -20,6 +20,7 @@ from aiohttp import web
 import qindex
 from qindex.broker.errors import NotFound
 from qindex.look.messages import Choice, Found, properties_of
+from qindex.look.screen import CommandError
 from qindex.look.sources import StoreSource
 from qindex.look.stores import QueueGone, open_to_look
 from qindex.look.watch import QueueLook, Silent, StoreLook, Watch
@@ -269,7 +270,11 @@ class Looker:
 
 def _handler(call: Callable[[web.Request], Any]) -> Callable[[web.Request], Any]:
     async def handle(request: web.Request) -> web.Response:
-        text = shapes.to_json(await call(request))
+        try:
+            text = shapes.to_json(await call(request))
+        except CommandError as error:  # the store is gone, or is none any more
+            text = shapes.to_json({"error": "service_unavailable", "reason": str(error)})
+            return web.Response(status=503, text=text, content_type="application/json")
         return web.Response(text=text, content_type="application/json")
 
     return handle

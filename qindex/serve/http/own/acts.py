@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aiohttp import web
@@ -30,36 +30,48 @@ DELAY_SECONDS_MAX: Final = 100 * 366 * 86400.0
 async def change(asked: Asked, looks: Looks) -> Any:
     """delete, delay (`seconds`; 0: ready now) or move (`to`) messages of a queue."""
     queue, vhost, given = readable(asked), asked.vhost(), await asked.json()
-    verb = _verb(asked, vhost, queue, given)
+    verb, touched = _verb(asked, vhost, queue, given)
     numbers = await _numbers(queue, looks, given)
-    done = 0
+    return await in_batches(asked, numbers, verb, *touched)
+
+
+async def in_batches(
+    asked: Asked, numbers: list[int], verb: Callable[[list[int]], int], *queues: Queue
+) -> Any:
+    """What the verb has done, when it is durable. NotFound, with how many are done: one of the
+    queues that it concerns was deleted meanwhile.
+    """
+    vhost, done = asked.vhost(), 0
     for at in range(0, len(numbers), acts.BATCH_MAX):
-        if queue.deleted:
-            raise NotFound(f"{vhost.describe('queue', queue.name)} was deleted: {done} are done")
+        for queue in queues:
+            if queue.deleted:
+                what = vhost.describe("queue", queue.name)
+                raise NotFound(f"{what} was deleted: {done} are done")
         done += verb(numbers[at : at + acts.BATCH_MAX])
         await asyncio.sleep(0)
-    await synced(asked, vhost, queue)
+    await _synced(asked, vhost, queues)
     return {"done": done, "left": len(numbers) - done}
 
 
 def _verb(
     asked: Asked, vhost: VHost, queue: Queue, given: dict[str, Any]
-) -> Callable[[list[int]], int]:
+) -> tuple[Callable[[list[int]], int], list[Queue]]:
+    """What it does with a batch, and the queues that it concerns."""
     verb = asked.part("verb")
     if verb == "delete":
-        return lambda numbers: acts.drop(queue, numbers)
+        return lambda numbers: acts.drop(queue, numbers), [queue]
     if verb == "delay":
         seconds = given.get("seconds", 0)
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not is_number or not 0 <= seconds <= DELAY_SECONDS_MAX:
             raise ValueError(f"seconds is a number from 0 to {DELAY_SECONDS_MAX:.0f}")
         due_us = int((time.time() + seconds) * 1e6) if seconds else 0
-        return lambda numbers: acts.put_off(queue, numbers, due_us)
+        return lambda numbers: acts.put_off(queue, numbers, due_us), [queue]
     if verb == "move":
         target = target_of(asked, vhost, str(given.get("to", "")))
         if target is queue:
             raise ValueError("a queue's messages are there already")
-        return lambda numbers: acts.move(vhost, queue, numbers, target)
+        return lambda numbers: acts.move(vhost, queue, numbers, target), [queue, target]
     raise NotFound("a message can be deleted, delayed and moved")
 
 
@@ -93,9 +105,9 @@ async def _numbers(queue: Queue, looks: Looks, given: dict[str, Any]) -> list[in
     return numbers
 
 
-async def synced(asked: Asked, vhost: VHost, queue: Queue) -> None:
-    """Wait until what was done survives a power cut."""
-    if queue.backlog.is_durable and vhost.commit is not None:
+async def _synced(asked: Asked, vhost: VHost, queues: Sequence[Queue]) -> None:
+    """Wait until what was done with these queues survives a power cut."""
+    if any(queue.backlog.is_durable for queue in queues) and vhost.commit is not None:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         vhost.commit.join(lambda: None if done.done() else done.set_result(None))
         waited: list[asyncio.Future[Any]] = [done, asked.server.failed]

@@ -19,11 +19,11 @@ from qindex.broker.queues import Queue
 from qindex.broker.vhost import VHost
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import Asked
-from qindex.serve.http.own.acts import COUNT_MAX, synced, target_of
+from qindex.serve.http.own.acts import COUNT_MAX, in_batches, target_of
 from qindex.serve.http.own.messages import Looks
 
 LOOKED_MAX: Final = 2000  # messages of each queue
-SECONDS: Final = 0.3  # of all queues of a store together
+SECONDS: Final = 0.3  # of all queues together
 MEMORY_SECONDS: Final = 0.02  # of a queue that is looked at in the event loop
 GMQ: Final = "_dead"
 
@@ -69,6 +69,7 @@ async def dead(asked: Asked, looks: Looks) -> Any:
                 continue
             about = {"vhost": vhost.name, "queue": shapes.plain(queue.name), "ready": len(queue)}
             found, looked = await looks.run(queue, lambda queue=queue: _counted(queue, until))
+            await asyncio.sleep(0)
             rows += [
                 {
                     **about,
@@ -95,7 +96,7 @@ def _counted(queue: Queue, until: float) -> tuple[dict[Death, int], int]:
     found: dict[Death, int] = {}
     looked = 0
     if not queue.backlog.is_durable:
-        until = time.monotonic() + MEMORY_SECONDS
+        until = min(until, time.monotonic() + MEMORY_SECONDS)
     for each in queue.backlog.look(0, "ready"):
         looked += 1
         if isinstance(each, Looked):
@@ -117,19 +118,23 @@ async def send_back(asked: Asked, looks: Looks) -> Any:
     if target is queue:
         raise ValueError("these messages died where they are: they are there already")
 
-    def look() -> list[int]:
-        numbers: list[int] = []
-        for each in queue.backlog.look(0, "ready"):
+    def look(start: int) -> tuple[list[int], int | None]:
+        found: list[int] = []
+        for passed, each in enumerate(queue.backlog.look(start, "ready")):
+            number = each.number if isinstance(each, Looked) else each
+            if passed >= LOOKED_MAX:
+                return found, number
             if isinstance(each, Looked) and death_of(each.message, queue.name) == wanted:
-                numbers.append(each.number)
-                if len(numbers) >= COUNT_MAX:
-                    break
-        return numbers
+                found.append(number)
+        return found, None
 
-    numbers = await looks.run(queue, look)
-    done = 0
-    for at in range(0, len(numbers), acts.BATCH_MAX):
-        done += acts.move(vhost, queue, numbers[at : at + acts.BATCH_MAX], target)
+    numbers: list[int] = []
+    start: int | None = 0
+    while start is not None and len(numbers) < COUNT_MAX:
+        found, start = await looks.run(queue, lambda start=start: look(start))
+        numbers += found
         await asyncio.sleep(0)
-    await synced(asked, vhost, queue)
-    return {"done": done, "left": len(numbers) - done}
+    numbers = numbers[:COUNT_MAX]
+    return await in_batches(
+        asked, numbers, lambda some: acts.move(vhost, queue, some, target), queue, target
+    )

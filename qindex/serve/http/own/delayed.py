@@ -20,11 +20,16 @@ ROWS_MAX: Final = 200  # queues, those with the most first
 
 
 async def delayed(asked: Asked, looks: Looks) -> Any:
+    """Of each queue the count in each span."""
+    every = [(vhost, queue) for vhost in asked.vhosts() for queue in vhost.queues.values()]
+    return await delayed_of(looks, every)
+
+
+async def delayed_of(looks: Looks, every: list[tuple[VHost, Queue]]) -> Any:
     """Spans in seconds from now (the last one has no end); of each queue the count in each span."""
     queues = [
         (vhost, queue, queue.backlog.delayed())
-        for vhost in asked.vhosts()
-        for queue in vhost.queues.values()
+        for vhost, queue in every
         if queue.name not in vhost.arriving
     ]
     queues = [row for row in queues if row[2]]

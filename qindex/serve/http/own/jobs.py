@@ -46,12 +46,8 @@ async def gmq(asked: Asked, looks: Looks) -> Any:
     counts = [0] * (len(spans.SPANS) + 1)
     for lease in leases:
         counts[sum(lease.seconds > span for span in spans.SPANS)] += 1
-    found = await spans.delayed(asked, looks)
-    mine = {queue.name for queue in queues}
-    buckets = [
-        sum(row["counts"][at] for row in found["items"] if row["name"] in mine)
-        for at in range(len(counts))
-    ]
+    found = await spans.delayed_of(looks, [(vhost, queue) for queue in queues])
+    buckets = [sum(row["counts"][at] for row in found["items"]) for at in range(len(counts))]
     return {
         "vhost": vhost.name,
         "connections": len(door.connections),
