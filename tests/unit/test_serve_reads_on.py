@@ -26,9 +26,13 @@ def fill(client, name, size, count):
     client.send(publish("", name, b"\0\0", b"x" * size) * count)
 
 
+def consuming(name):
+    """Without acks, and without an answer."""
+    return encode_method(1, m.BasicConsume(0, name, "", False, True, False, True, {}))
+
+
 def consume(client, name):
-    """Without acks; the answer is not waited for."""
-    client.send(encode_method(1, m.BasicConsume(0, name, "", False, True, False, True, {})))
+    client.send(consuming(name))
 
 
 def test_a_client_that_publishes_more_than_it_consumes_needs_no_second_thread():
@@ -60,6 +64,7 @@ def test_a_client_that_reads_one_very_large_message_slowly_is_not_closed(monkeyp
         client.expect(m.BasicDeliver)
         while sum(len(part) for _, part in client.heard if isinstance(part, bytes)) < 32 << 20:
             client.hear()
+        client.declare("it-goes-on", durable=False)
 
 
 def test_many_queues_of_one_client_do_not_fill_the_memory_in_one_turn_and_all_have_theirs():
@@ -68,8 +73,7 @@ def test_many_queues_of_one_client_do_not_fill_the_memory_in_one_turn_and_all_ha
         for name in names:
             fill(client, name, 1 << 16, 200)
         client.declare("q0", durable=False)
-        for name in names:
-            consume(client, name)
+        client.send(b"".join(consuming(name) for name in names))  # they begin in one turn
         until, most = time.monotonic() + 1, 0
         while time.monotonic() < until:
             most = max(most, waiting(broker))
