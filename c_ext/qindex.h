@@ -194,7 +194,8 @@ enum {
     QI_CHANGE_PUBLISH = 0,
     QI_CHANGE_ACK = 1,
     QI_CHANGE_MOVE = 2,
-    QI_MOVE_FOR_EVER = 1, /* flag of a move: the message expires no more */
+    QI_MOVE_FOR_EVER = 1, /* flags of a move: the message expires no more; */
+    QI_MOVE_DEAD = 2,     /* it moves only if it is a dead letter, else QI_E_DELIVERED */
 };
 /* All of the changes or, after an error, none; after any crash, too. In stores of format 2. With
  * `confirm` it survives a power cut when this returns. QI_E_OUTCOME: all of it is there, and nobody

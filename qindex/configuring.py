@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from qindex._core import lib
 from qindex.arguments import parts_of
 from qindex.data import Data, change_values, read_value
-from qindex.errors import FormatError, QueueMissing, ReadOnly, raise_error
+from qindex.errors import (
+    FormatError,
+    QindexError,
+    QueueMissing,
+    ReadOnly,
+    StoreClosed,
+    StoreFailed,
+    raise_error,
+)
 from qindex.handle import directory_of
 from qindex.rules import Changes, Settings, from_stored
 
@@ -25,6 +32,7 @@ class Configured:
     name: str
     _store: Store
     _handle: Any
+    _has_rules: bool
     _has_dead_to = False
     _named: Settings  # by this process, in a store of format 1
 
@@ -100,14 +108,37 @@ class Configured:
             self._named = named
 
     def _set_rules(self, settings: Settings) -> None:
+        """And those of the queues that its dead letters lead to: their limits hold for what moves.
+
+        One that cannot be opened does not keep this one closed: dead letters stay then, and a
+        finding says so.
+        """
+        self._set_limits(settings)
+        chain = {self.name: (self, settings._dead_to)}
+        to = settings._dead_to
+        while to is not None and to not in chain and self._store._expire:
+            try:
+                target = self._store._find_queue(to, create=False)
+                if target._has_rules:
+                    break
+                named = target.settings
+                target._set_limits(named)
+            except (StoreClosed, StoreFailed):
+                raise
+            except QindexError:
+                break
+            chain[to] = (target, named._dead_to)
+            to = named._dead_to
+        for queue, dead_to in chain.values():
+            queue._set_dead_to(dead_to)
+            queue._has_rules = True
+
+    def _set_limits(self, settings: Settings) -> None:
         code = lib.qi_queue_set_rules(self._handle, settings._to_core())
         if code < 0:
             raise_error(code)
-        self._has_rules = True
-        to = settings._dead_to
-        if to is not None:
-            with suppress(QueueMissing):  # they stay, and a finding says so
-                self._store.queue(to, create=False)  # its limits hold for what moves there
+
+    def _set_dead_to(self, to: str | None) -> None:
         if to is not None or self._has_dead_to:
             name = (to or "").encode("utf-8", "surrogatepass")
             folder = directory_of(to or "")

@@ -271,11 +271,13 @@ struct qi_queue {
     char *dead_to;  /* the queue that dead letters move to; NULL: they stay (dead_letters.c) */
     uint32_t dead_to_size;
     char dead_to_directory[33];
-    bool dying;       /* there may be some to move, from the first of these ReqIds to the last */
+    bool dying;       /* some came that may move, from the first of these ReqIds to the last */
     bool dead_moving; /* somebody is at it */
     bool dead_told;   /* that some could not, since the last one that could */
+    bool dead_left;   /* some stay, each for its own reason: all are looked at again, then */
     uint64_t dead_from, dead_until;
-    uint64_t dead_again_us; /* not before, by the steady clock: the last one could not */
+    uint64_t dead_left_us;  /* by the steady clock */
+    uint64_t dead_again_us; /* none before: the other queue is full or missing */
     uint64_t dead_pause_us; /* that was waited last */
     uint32_t dirty_count;
     uint32_t copies; /* that a fan-out is about to append */
@@ -366,8 +368,7 @@ struct qi_store {
     /* Also of the layer above: the live queue of that directory that somebody has opened, or
      * NULL. */
     struct qi_queue *(*find_queue)(const struct qi_store *store, const char *directory);
-    bool dying;             /* a queue has dead letters to move */
-    uint64_t dead_again_us; /* and no look at them before; 0: none is waited for */
+    uint64_t dead_due_us; /* no queue has dead letters to move before, by the steady clock */
     bool compacting;
     bool counting; /* a census runs */
     bool closing;  /* no new calls */

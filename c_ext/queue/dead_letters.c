@@ -19,16 +19,46 @@
 #define AGAIN_US                                                                                   \
     UINT64_C(1000000)             /* the other queue is full, or missing: twice as long each time */
 #define LONG_US   (16 * AGAIN_US) /* but no longer */
-#define RARELY_US (64 * AGAIN_US) /* what is left has reasons of its own */
+#define RARELY_US (64 * AGAIN_US) /* what is left has reasons of its own, which may pass */
+#define NEVER     UINT64_MAX
+
+static bool may_move(const struct qi_queue *queue) {
+    return queue->dead_to && !queue->dead_moving && !queue->deleted &&
+           !queue->store->options.read_only && !queue->store->closing;
+}
+
+/* When there is something to do, by the steady clock. A pause is the target's; what was left for a
+ * reason of its own has its own time, and delays nothing that comes. */
+static uint64_t due_us(const struct qi_queue *queue) {
+    if (!may_move(queue) || (!queue->dying && !queue->dead_left))
+        return NEVER;
+    uint64_t due = queue->dying ? 0 : queue->dead_left_us;
+    return due > queue->dead_again_us ? due : queue->dead_again_us;
+}
+
+/* While somebody moves them, nothing is due: who ends a pass says when the next one is. */
+static bool lower(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    uint64_t due = due_us(queue);
+    if (due >= store->dead_due_us)
+        return false;
+    store->dead_due_us = due;
+    return true;
+}
+
+static void add_range(struct qi_queue *queue, uint64_t from, uint64_t until) {
+    if (!queue->dying || from < queue->dead_from)
+        queue->dead_from = from;
+    if (!queue->dying || until > queue->dead_until)
+        queue->dead_until = until;
+    queue->dying = true;
+}
 
 void qi_dead_came(struct qi_queue *queue, uint64_t req_id) {
     if (!queue->dead_to)
         return;
-    if (!queue->dying || req_id < queue->dead_from)
-        queue->dead_from = req_id;
-    if (!queue->dying || req_id > queue->dead_until)
-        queue->dead_until = req_id;
-    queue->dying = queue->store->dying = true;
+    add_range(queue, req_id, req_id);
+    lower(queue);
     qi_store_dirty(queue->store);
 }
 
@@ -59,7 +89,7 @@ static bool goes_round(const struct qi_queue *queue, const struct qi_slots *slot
 
 /* Why some stay: once, until one has moved again. */
 static void tell(struct qi_queue *queue, const char *text) {
-    if (queue->dead_told)
+    if (queue->dead_told || !queue->dead_to || queue->store->closing)
         return;
     queue->dead_told = true;
     char why[256];
@@ -78,64 +108,92 @@ struct pass {
     uint32_t count;       /* of these */
     uint64_t from, until; /* the next ReqId to look at, and the last one */
     uint32_t looked;
-    bool left; /* some stay */
+    bool over; /* the queue names another target now */
 };
+
+/* One that has a reason of its own, which may pass. */
+static void leave(struct qi_queue *queue) {
+    tell(queue, qi_error_text());
+    if (!queue->dead_left)
+        queue->dead_left_us = qi_steady_us(queue->store) + RARELY_US;
+    queue->dead_left = true;
+}
 
 /* The next of them that may move, as changes: 0, QI_EMPTY if there is none, or the error. */
 static int collect(struct pass *pass) {
     struct qi_queue *queue = pass->queue;
     struct qi_segment *segment;
     uint32_t slot;
-    int error = 0;
-    for (pass->count = 0; pass->count < pass->room && pass->looked < LOOKED_AT; pass->looked++) {
+    pass->count = 0;
+    int error = qi_queue_ready(queue, false); /* what only looks writes nothing */
+    for (; !error && pass->count < pass->room && pass->looked < LOOKED_AT; pass->looked++) {
         error = qi_find_dead(queue, &pass->from, pass->until + 1, &segment, &slot);
         if (error)
             break;
         const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
         uint64_t req_id = pass->from++;
         if (qi_bit(slots->side, slot) && goes_round(queue, slots, slot)) {
-            pass->left = true;
             tell(queue, "a message died in each of them by itself, and would go round for ever");
             continue;
         }
         pass->changes[pass->count++] = (qi_change){.kind = QI_CHANGE_MOVE,
                                                    .queue = queue,
                                                    .to = pass->target,
-                                                   .flags = QI_MOVE_FOR_EVER,
+                                                   .flags = QI_MOVE_FOR_EVER | QI_MOVE_DEAD,
                                                    .req_id = req_id};
     }
-    return error == QI_EMPTY && pass->count ? 0 : error;
+    return pass->count ? 0 : error;
 }
 
 static bool is_gone(int error) {
     return error == QI_E_ACKED || error == QI_E_UNKNOWN || error == QI_E_DELIVERED;
 }
 
+static bool is_full(int error) {
+    return error == QI_E_QUEUE_FULL || error == QI_E_STORE_FULL;
+}
+
+/* It refused a message for its size: it has a place for a small one. */
+static bool has_place_for_small(struct qi_queue *target) {
+    if (qi_queue_has_place(target, 1, 1) != 0)
+        return false;
+    int error = qi_store_has_place(target->store, 1, 1, &target->heads);
+    target->heads.count = 0;
+    target->heads.bytes = 0;
+    return error == 0;
+}
+
 /* Those that were collected, as many at a time as there is a place for. One that has an error of
- * its own stays, and the others go on. */
+ * its own stays, and the others go on. A transaction may give the lock up, so what is true before
+ * one is asked again before the next. */
 static int move(struct pass *pass) {
     struct qi_queue *queue = pass->queue;
     uint32_t count = pass->count, failed;
     for (uint32_t at = 0; at < pass->count;) {
         uint32_t left = pass->count - at;
         count = count < left ? count : left;
+        if (!queue->dead_to || find_target(queue) != pass->target) {
+            pass->over = true;
+            pass->from = pass->changes[at].req_id;
+            return 0;
+        }
         int error = qi_transaction_locked(queue->store, pass->changes + at, count, false, &failed);
         if (!error) {
-            queue->dead_told = false;
+            queue->dead_told = queue->dead_told && queue->dead_left;
             queue->dead_pause_us = 0;
             at += count;
-            count = left;
+            count *= 2;
         } else if (failed > 0 && failed < count) {
             count = failed;
         } else if (failed == 0) {
-            if (!is_gone(error)) {
-                pass->left = true;
-                tell(queue, qi_error_text());
-            }
+            if (!is_gone(error))
+                leave(queue);
             at++;
-            count = left;
-        } else if (count > 1 && (error == QI_E_QUEUE_FULL || error == QI_E_STORE_FULL)) {
+        } else if (count > 1 && is_full(error)) {
             count /= 2;
+        } else if (is_full(error) && has_place_for_small(pass->target)) {
+            leave(queue);
+            at++;
         } else {
             pass->from = pass->changes[at].req_id; /* from here on another time */
             return error;
@@ -144,43 +202,29 @@ static int move(struct pass *pass) {
     return 0;
 }
 
-static bool may_move(const struct qi_queue *queue) {
-    return queue->dying && queue->dead_to && !queue->dead_moving && !queue->deleted &&
-           !queue->store->options.read_only && !queue->store->closing;
-}
-
 /* When the rest is looked at again. */
 static void put_off(struct qi_queue *queue, const struct pass *pass, int error) {
-    struct qi_store *store = queue->store;
-    bool came = queue->dying; /* meanwhile */
-    if (error == 0) {         /* not at the end yet */
-        queue->dead_from = came && queue->dead_from < pass->from ? queue->dead_from : pass->from;
-        queue->dead_until =
-            came && queue->dead_until > pass->until ? queue->dead_until : pass->until;
-        queue->dead_again_us = qi_steady_us(store);
-    } else if (error == QI_EMPTY && !pass->left) {
-        return;
-    } else if (error == QI_EMPTY) {
-        queue->dead_from = came ? queue->dead_from : 0;
-        queue->dead_until = came ? queue->dead_until : ALL;
-        queue->dead_again_us = came ? 0 : qi_steady_us(store) + RARELY_US;
-    } else {
+    if (error != QI_EMPTY) /* not at the end yet */
+        add_range(queue, pass->from, pass->until);
+    if (error && error != QI_EMPTY) {
         uint64_t pause = queue->dead_pause_us ? 2 * queue->dead_pause_us : AGAIN_US;
         queue->dead_pause_us = pause < LONG_US ? pause : LONG_US;
-        queue->dead_from = 0;
-        queue->dead_until = ALL;
-        queue->dead_again_us = qi_steady_us(store) + queue->dead_pause_us;
+        queue->dead_again_us = qi_steady_us(queue->store) + queue->dead_pause_us;
         tell(queue, qi_error_text());
     }
-    queue->dying = store->dying = true;
-    if (!store->dead_again_us || queue->dead_again_us < store->dead_again_us)
-        store->dead_again_us = queue->dead_again_us;
+    if (lower(queue))
+        qi_wake_worker(queue->store); /* it keeps the time */
 }
 
 void qi_dead_move(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
-    if (!may_move(queue) || queue->dead_again_us > qi_steady_us(store))
+    uint64_t now = qi_steady_us(store);
+    if (due_us(queue) > now)
         return;
+    if (queue->dead_left && queue->dead_left_us <= now) {
+        add_range(queue, 0, ALL);
+        queue->dead_left = false;
+    }
     struct pass pass = {.queue = queue, .from = queue->dead_from, .until = queue->dead_until};
     pass.room = queue->dead < AT_ONCE ? (uint32_t)queue->dead + 1 : AT_ONCE;
     pass.changes = calloc(pass.room, sizeof *pass.changes);
@@ -191,9 +235,7 @@ void qi_dead_move(struct qi_queue *queue) {
     queue->dead_moving = true;
     queue->dying = false;
     queue->dead_again_us = 0;
-    if (!error)
-        error = qi_queue_ready(queue, true);
-    while (!error && pass.looked < LOOKED_AT) {
+    while (!error && !pass.over && pass.looked < LOOKED_AT) {
         error = collect(&pass);
         if (!error)
             error = move(&pass);
@@ -206,29 +248,19 @@ void qi_dead_move(struct qi_queue *queue) {
 
 void qi_dead_run(struct qi_store *store) {
     uint64_t now = qi_steady_us(store);
-    if (!store->dying || store->dead_again_us > now)
+    if (store->dead_due_us > now)
         return;
-    store->dying = false;
-    store->dead_again_us = 0;
+    store->dead_due_us = NEVER;
     for (uint32_t i = 0; i < store->queues_count && !store->failed; i++) {
-        struct qi_queue *queue = store->queues[i];
-        if (!queue->dying || queue->deleted)
-            continue;
-        if (queue->dead_again_us <= now)
-            qi_dead_move(queue);
-        if (!queue->dying)
-            continue;
-        store->dying = true;
-        if (!store->dead_again_us || queue->dead_again_us < store->dead_again_us)
-            store->dead_again_us = queue->dead_again_us;
+        if (due_us(store->queues[i]) <= now)
+            qi_dead_move(store->queues[i]);
+        lower(store->queues[i]);
     }
 }
 
 uint64_t qi_dead_wait(const struct qi_store *store, uint64_t us) {
     uint64_t now = qi_steady_us(store);
-    if (!store->dying)
-        return us;
-    uint64_t left = store->dead_again_us > now ? store->dead_again_us - now : 0;
+    uint64_t left = store->dead_due_us > now ? store->dead_due_us - now : 0;
     return left < us ? left : us;
 }
 
@@ -251,13 +283,14 @@ int qi_queue_set_dead_letters(struct qi_queue *queue, const char *name, size_t n
         free(queue->dead_to);
         queue->dead_to = copy;
         queue->dead_to_size = (uint32_t)name_size;
-        queue->dying = queue->dead_told = false;
-        queue->dead_again_us = 0;
+        queue->dying = queue->dead_left = queue->dead_told = false;
+        queue->dead_again_us = queue->dead_pause_us = 0;
         copy = NULL;
     }
     if (!error && name_size && queue->dead > 0) {
-        qi_dead_came(queue, 0);
-        queue->dead_until = ALL;
+        add_range(queue, 0, ALL);
+        if (lower(queue))
+            qi_wake_worker(store);
     }
     qi_unlock(store);
     free(copy);

@@ -184,8 +184,14 @@ static int describe(struct qi_tx *tx, const qi_change *change, struct qi_tx_step
         error = qi_find_waiting(change->queue, change->req_id, &segment, &slot);
     else
         error = qi_find_unacked(change->queue, change->req_id, change->delivery, &segment, &slot);
-    return error || change->kind == QI_CHANGE_ACK ? error
-                                                  : describe_moved(tx, change, step, segment, slot);
+    if (error || change->kind == QI_CHANGE_ACK)
+        return error;
+    const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    if (change->flags & QI_MOVE_DEAD &&
+        !(qi_bit(slots->held, slot) && qi_time_is_dead(slots->time[slot & 63])))
+        return qi_fail(QI_E_DELIVERED, "message %llu of queue %s is no dead letter any more",
+                       (unsigned long long)change->req_id, change->queue->name);
+    return describe_moved(tx, change, step, segment, slot);
 }
 
 int qi_tx_fail_big(const struct qi_tx *tx, uint64_t size) {
