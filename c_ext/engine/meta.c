@@ -114,6 +114,7 @@ int qi_meta_write(struct qi_store *store, bool clean) {
     bytes[56] = store->options.index_only;
     bytes[57] = clean;
     bytes[58] = clean && store->earlier_durable && !store->unsure;
+    bytes[59] = store->counts_lost;
     qi_put32(bytes + 60, qi_crc32c(0, bytes, 60));
     int error = replace_file(store->disk, store->root, "store.meta", "store.meta.new", bytes,
                              STORE_SIZE, true);
@@ -254,6 +255,7 @@ int qi_meta_open(struct qi_store *store, bool create) {
     if (!bytes[57] || damaged) /* what the other copy said is not known */
         store->unclean_session = store->session;
     store->earlier_durable = bytes[57] && bytes[58] && !damaged;
+    store->counts_lost = bytes[59] && store->unclean_session < store->session; /* else all are */
     qi_note_clock(store, qi_get64(bytes + 48));
     return 0;
 }

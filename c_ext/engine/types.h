@@ -341,6 +341,7 @@ struct qi_store {
     uint64_t session;
     uint32_t barrier_from;    /* message files from this number on are known to be durable */
     uint64_t unclean_session; /* the last session that did not end with close */
+    bool counts_lost;         /* a close had no place for what was counted (store/counts.c) */
     bool earlier_durable;     /* what earlier sessions wrote to queues is, names and bytes */
     bool unsure;              /* what this one wrote to some may never be */
     uint64_t opened_wall_us, opened_steady_us; /* the disk's clocks when the store was opened */

@@ -49,7 +49,7 @@ static bool kept(const struct qi_store *store, const uint8_t *scope, uint32_t si
     get_all(value + HEAD, (uint64_t *)counts, QI_COUNTS);
     if (syncs)
         get_all(value + OF_QUEUE, (uint64_t *)syncs, SYNCS);
-    *exact = qi_get64(value + 8) == 1 &&
+    *exact = qi_get64(value + 8) == 1 && !store->counts_lost &&
              (qi_get64(value) > store->unclean_session || QI_BUG(counts_exact_for_ever));
     return true;
 }
@@ -155,7 +155,9 @@ static int keep_of_store(struct qi_store *store, const qi_counts *since) {
     return keep(store, of_the_store, before == QI_COUNTS_EXACT, &sum, &syncs);
 }
 
-/* Of a new store something is kept even if nothing was counted: so a later session knows that. */
+/* Of a new store something is kept even if nothing was counted: so a later session knows that. What
+ * a full disk has no place for is let go, and all of them are lower bounds from then on: a close
+ * does not fail for it. */
 int qi_keep_counts(struct qi_store *store) {
     qi_counts since;
     sum_of(store, &since);
@@ -165,5 +167,10 @@ int qi_keep_counts(struct qi_store *store) {
     for (uint32_t i = 0; i < store->queues_count && !error; i++)
         if (!store->queues[i]->deleted && has_counted(&store->queues[i]->counts))
             error = keep_of_queue(store->queues[i]);
-    return error ? error : keep_of_store(store, &since);
+    if (!error)
+        error = keep_of_store(store, &since);
+    if ((error != QI_E_FULL && error != QI_E_MEMORY) || store->failed)
+        return error;
+    store->counts_lost = true;
+    return 0;
 }

@@ -112,6 +112,34 @@ def test_after_an_unclean_end_they_are_lower_bounds_and_say_so_for_ever(tmp_path
         assert len(store.queue("a")) == 4
 
 
+def test_a_close_on_a_full_disk_lets_the_counts_go_and_says_so():
+    disk = SimulatedDisk(seed=1)
+    with qindex.open("/store", disk=disk, format=2) as store:
+        store.queue("a").publish(b"0")
+    store = qindex.open("/store", disk=disk, sync_interval=3600)
+    store.queue("a").publish(b"x", persistent=False)
+    store.sync()
+    for i in range(200):  # more than the log has room for
+        store.queue(f"more{i}").publish(b"")
+    disk.fill()
+    store.close()
+    for published in (2, 3):
+        with qindex.open("/store", disk=disk) as store:
+            for name in store.queues()[2:150]:
+                store.delete_queue(name)  # there is space again
+            seen = counts(store.queue("a"))
+            assert (seen.exact, seen.lifetime.published) == (False, published)
+            assert not store.stats().counters.exact
+            store.queue("a").publish(b"y")
+    store = qindex.open("/store", disk=disk)
+    crash(store)
+    with qindex.open("/store", disk=disk) as store:
+        assert not counts(store.queue("a")).exact
+        store.queue("fresh").publish(b"")
+    with qindex.open("/store", disk=disk) as store:
+        assert counts(store.queue("fresh")).exact
+
+
 def test_a_deleted_queue_stays_in_the_sums_of_its_store(tmp_path):
     with qindex.open(tmp_path, format=2) as store:
         store.queue("a").publish(b"x")
