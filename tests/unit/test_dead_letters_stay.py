@@ -142,13 +142,13 @@ def test_a_target_that_is_damaged_does_not_keep_its_source_closed(tmp_path):
         assert any("do not move to dead" in finding.text for finding in store.findings)
 
 
-def test_a_long_chain_and_a_ring_open(tmp_path):
+def test_a_long_chain_and_a_ring_open(disk):
     names = [f"q{i}" for i in range(2000)]
-    with qindex.open(tmp_path / "store", format=2, sync="never") as store:
+    with qindex.open("/store", disk=disk, **SETTINGS) as store:
         store.create_queues(names)
         for name, to in zip(names, names[1:] + names[:1], strict=True):
             store.queue(name, create=False).configure(dead_letters=to)
-    with qindex.open(tmp_path / "store") as store:
+    with qindex.open("/store", disk=disk, **SETTINGS) as store:
         store.queue("q0").publish(b"order")
         reject(store, "q0")
         assert bodies(store, "q1") == [b"order"]
