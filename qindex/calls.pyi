@@ -120,7 +120,7 @@ class QueueCalls:
         - `ttl` (seconds from now) or `expires_at` (seconds since 1970): not delivered after
           that moment.
         - `delay` (seconds from now) or `due` (seconds since 1970): not delivered before that
-          moment. `delay` is below 1,000,000,000, `due` before the year 3058.
+          moment. `delay` is below 1,000,000,000 (0: there is none), `due` before the year 3058.
         - `priority`: 0 to 255; the highest is delivered first.
         - `redelivered`: True for a message that a consumer may have had before.
         - `lease`: who gets the message without a lease has it for so many seconds. Only stores

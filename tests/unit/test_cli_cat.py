@@ -90,6 +90,7 @@ def test_json_lines_have_the_documented_keys(run, store_path):
     assert told == {
         "queue": "orders",
         "req_id": "302",
+        "entry": None,
         "priority": None,
         "state": "ready",
         "dead": None,
