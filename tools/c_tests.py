@@ -37,7 +37,6 @@ PARTS = [
     "base/frame",
     "base/codec",
     "base/crc32c",
-    "disk/pieces",
     "disk/posix",
     "disk/spare",
     "base/error",
@@ -58,11 +57,11 @@ def pure() -> list[Path]:
 
 
 def real_disk() -> list[Path]:
-    return [CORE / f"disk/{part}.c" for part in ("pieces", "posix", "spare")]
+    return [CORE / "disk/posix.c", CORE / "disk/spare.c"]
 
 
 def tapes() -> list[Path]:
-    return [CORE / "disk/tape.c", *real_disk()]
+    return [CORE / "disk/tape.c", CORE / "disk/posix.c", CORE / "disk/spare.c"]
 
 
 def engine() -> list[Path]:
@@ -84,7 +83,6 @@ C_TESTS = {
     "frames": pure,
     "foreign": foreign,
     "disk_posix": real_disk,
-    "pieces": real_disk,
     "tape": tapes,
     "bounds": engine,
     "columns": engine,
