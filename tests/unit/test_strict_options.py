@@ -32,7 +32,7 @@ def test_a_boolean_option_takes_booleans_only(tmp_path, value):
         with pytest.raises(TypeError, match="create must be True or False"):
             store.queue("b", create=value)
         if isinstance(value, str):  # the name of a queue: only in format 2, and never empty
-            with pytest.raises(qindex.FormatError if value else ValueError, match="dead.letters"):
+            with pytest.raises(qindex.FormatError if value else ValueError, match=r"dead.letters"):
                 store.queue("b", dead_letters=value)
         elif value is not None:
             with pytest.raises(TypeError, match="dead_letters must be a bool, or the name of a"):
