@@ -207,6 +207,18 @@ EXPLORED = [
         " transact a x6 135 +r; tick",
     ),
     Explored(
+        "A power cut took the name of the newest commit log and left the catalog that was written"
+        " for it. The next session went on in an older log, and the open behind it passed over"
+        " what that session had written of data and settings: the catalog was newer.",
+        "log_goes_on_behind_catalog",
+        "seed=9154492970055328431 mapping=1 segment=128 journal=100 bytes=20000 embed=64"
+        " file=2048 history=0 files=0 format=2 few=1 log=12000 crowd=1 never; data b x9 24;"
+        " publish b 276 +e; transact b x1 202 +d; publish a 29 +hz; transact a x1 44 +re;"
+        " publish a 56 +epz; transact a x30 346; data a x5 63 +t; create b x7; batch b x30 29"
+        " +te; publish a 325; get_many a x4; data a x3 710; upgrade; fanout b x2 38; get a;"
+        " transact b x4 53 +h; tick; cut 1506518966; data a x8 403 +repdl",
+    ),
+    Explored(
         "A message moved, the queue that it came from was deleted, and a power cut took the"
         " transaction, which was not synced, and not the deletion: it was in no queue.",
         "deleted_before_its_moves",

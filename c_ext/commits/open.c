@@ -60,6 +60,11 @@ static void report_scan(struct qi_store *store, const struct qi_journal *journal
                   (unsigned long long)scan->damaged_bytes, qi_plural(scan->damaged_bytes));
 }
 
+/* What such a log says of data and settings is in the catalog. */
+static bool is_behind_catalog(const struct qi_commits *commits, uint64_t number) {
+    return number < commits->catalog;
+}
+
 /* Those of a log that is older than the catalog are in that, and are not taken again: logs go one
  * by one, and a power cut may bring back one without the newer one behind it. */
 static int take_record(struct qi_store *store, struct qi_commit_log *log,
@@ -70,7 +75,7 @@ static int take_record(struct qi_store *store, struct qi_commit_log *log,
     if (kind != QI_KIND_DATA && kind != QI_KIND_DELETE)
         return QI_EMPTY;
     log->records++;
-    if (log->journal.epoch < store->commits->catalog && !QI_BUG(old_data_taken_again))
+    if (is_behind_catalog(store->commits, log->journal.epoch) && !QI_BUG(old_data_taken_again))
         return 0;
     return qi_catalog_take(store, file, frame);
 }
@@ -95,12 +100,16 @@ static int read_frames(struct qi_store *store, struct qi_commit_log *log, struct
 }
 
 /* What is behind the end becomes zeros (H4), and the session goes on there. A log that has any
- * damage is left as it is. */
+ * damage is left as it is, and one behind the catalog too: the next open would pass over the data
+ * and settings that this session writes. (A power cut can take the name of the newest log and leave
+ * the catalog that was written for it.) */
 static void go_on_in(struct qi_commits *commits, struct qi_commit_log *log,
                      const struct qi_scan *scan, bool whole) {
     struct qi_journal *journal = &log->journal;
     commits->goes_on = false;
     if (!whole || scan->damaged || scan->cut_short)
+        return;
+    if (is_behind_catalog(commits, journal->epoch) && !QI_BUG(log_goes_on_behind_catalog))
         return;
     if (qi_journal_cut_tail(journal, scan->end) != 0)
         return;
@@ -231,6 +240,9 @@ static int open_all(struct qi_store *store) {
             error = open_log(store, numbers.items[i]);
     }
     free(numbers.items);
+    /* The next log is not behind the catalog. */
+    if (commits->number + 1 < commits->catalog)
+        commits->number = commits->catalog - 1;
     return error;
 }
 

@@ -321,6 +321,25 @@ static void a_catalog_that_is_missing_is_told(void) {
     end();
 }
 
+/* A power cut can take the name of the newest log and leave the catalog. */
+static void what_comes_behind_a_catalog_without_its_log_is_read(void) {
+    char found[200];
+    begin();
+    fill(0, 200, true);
+    assert(qi_store_sync(store) == 0 && qi_store_close(store) == 0);
+    lose(-1);
+    while (qi_sim_damage(sim, QI_SIM_MISSING_FILE, 1, "commits/", found, sizeof found) == 0) {
+    }
+    assert(is_there("catalog") && !is_there(".log"));
+    open_with(options());
+    put("late", "1", true);
+    assert(store->commits->number >= store->commits->catalog);
+    lose(-1);
+    open_with(options());
+    assert(has(NULL, "late", "1"));
+    end();
+}
+
 static void a_reader_sees_it(void) {
     qi_options reading = options();
     reading.read_only = true;
@@ -364,6 +383,7 @@ int main(void) {
     a_damaged_catalog(8, "a copy of its header", 50);
     a_catalog_without_a_header_is_refused();
     a_catalog_that_is_missing_is_told();
+    what_comes_behind_a_catalog_without_its_log_is_read();
     a_reader_sees_it();
     a_deleted_queue_takes_its_keys_along();
     printf("data: all passed\n");
