@@ -18,9 +18,18 @@
 #define FEW      3u
 #define FOR_EVER UINT64_MAX
 
+/* A close frees the commit log; it waits for the threads that wait here. */
+static void wait_for_log(struct qi_store *store) {
+    store->looking++;
+    pthread_cond_wait(&store->changed, &store->lock);
+    store->looking--;
+    if (store->closing)
+        pthread_cond_broadcast(&store->changed);
+}
+
 void qi_commit_wait(struct qi_store *store) {
     while (store->commits && store->commits->busy && !store->failed)
-        pthread_cond_wait(&store->changed, &store->lock);
+        wait_for_log(store);
 }
 
 bool qi_is_group(const struct qi_store *store, uint32_t count) {
@@ -212,7 +221,7 @@ int qi_log_sync_to(struct qi_store *store, uint64_t end) {
                 QI_E_OUTCOME,
                 "a sync failed: nobody knows whether this is durable; close and reopen the store");
         if (commits->busy) {
-            pthread_cond_wait(&store->changed, &store->lock);
+            wait_for_log(store);
             continue;
         }
         commits->busy = true;

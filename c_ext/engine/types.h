@@ -375,7 +375,8 @@ struct qi_store {
     bool closing;  /* no new calls */
     bool messages_syncing;
     uint32_t waiting; /* threads in qi_wait */
-    uint32_t looking; /* threads that read names without the lock: a close waits for them */
+    uint32_t looking; /* threads that read names without the lock, or wait for the commit log: a
+                         close waits for them */
     uint64_t deleted; /* queues in this session */
     qi_counts gone;   /* what was counted in queues that were deleted */
     qi_syncs syncs;   /* in this session */
