@@ -2,6 +2,7 @@
 
     python tools/disks.py                      everything that can be tried here
     python tools/disks.py cut ext4 xfs         power cuts, of these file systems
+    python tools/disks.py groups               power cuts under many queues of format 2
     python tools/disks.py sync --times 100     so many failing syncs of each file system
     python tools/disks.py full                 full disks: an image of 4 MB, a tmpfs
     python tools/disks.py --canary             a worker that lies must be noticed
@@ -14,6 +15,8 @@ cut   At a random moment the file system is shut down (the ioctl that ext4 and x
       shows must agree with what was reported: confirmed messages with their bytes, no ack that was
       synced taken back, the survivors of the others a prefix, no damage, and the same when it is
       opened once more.
+groups The same with commits of many queues, transactions, moves and data of the store: a
+      transaction is there as a whole or not at all, and a message is in one queue.
 sync  The image is a FUSE disk under a loop device, which fails one to three writes or flushes at a
       random moment and works again afterwards. ext4, xfs and btrfs report such a failure once: the
       next fsync succeeds, and the data are gone. So the worker's handle has to refuse everything
@@ -40,10 +43,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from disks_account import KNOBS, REFUSED, WENT_ON, Account, body_of, look, work, work_on
+import disks_many
+from disks_account import KNOBS, REFUSED, WENT_ON, Account, body_of, work, work_on
+from disks_account import look as look_at_one
 from disks_mounted import (
     LOG_FLUSH,
     MEBIBYTES,
@@ -84,10 +90,10 @@ def end(worker: subprocess.Popen[bytes]) -> bytes:
 # ---- power cuts ----
 
 
-def life_until_cut(image: Image, seed: int, dice: random.Random, lies: bool) -> bytes:
+def life_until_cut(image: Image, seed: int, dice: random.Random, lies: bool, *more: str) -> bytes:
     """A worker's life until the power is cut; its report."""
     report = bytearray()
-    worker, pipe = start(image.mounted / "store", seed, lies)
+    worker, pipe = start(image.mounted / "store", seed, lies, *more)
     try:
         if dice.random() > 0.15:  # else the power goes while it opens, or before
             report += os.read(pipe, 1 << 16)
@@ -114,17 +120,20 @@ def meant_only(report: bytes, after: bytes) -> bytes:
     return bytes(kept)
 
 
-def cut_power(kind: str, cuts: int, seed: int, lies: bool = False) -> str:
+def cut_power(kind: str, cuts: int, seed: int, lies: bool = False, many: bool = False) -> str:
     """So many cuts of one file system. AssertionError if something is wrong."""
     dice = random.Random(seed)
-    account, operations, begin = Account(), 0, time.monotonic()
+    account: Any = disks_many.Account() if many else Account()
+    look: Callable[[Path], tuple[Any, list[str]]] = disks_many.look if many else look_at_one
+    more = ["--many"] if many else []
+    operations, begin = 0, time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="qindex-power-") as folder,
         file_system(kind, MEBIBYTES[kind], Path(folder)) as image,
     ):
         for number in range(cuts):
             operations += account.follow(
-                life_until_cut(image, seed * 1000 + number + 1, dice, lies)
+                life_until_cut(image, seed * 1000 + number + 1, dice, lies, *more)
             )
             image.unmount()
             image.mount()
@@ -242,7 +251,7 @@ def fail_syncs(kind: str, times: int, seed: int, lies: bool = False) -> str:
 
 def judge(account: Account, store: Path) -> list[str]:
     """What is wrong with what a new process shows; that is durable from then on (H12)."""
-    found, damage = look(store)
+    found, damage = look_at_one(store)
     wrong = damage + account.check(found)
     account.rebase(found)
     return wrong
@@ -262,6 +271,11 @@ def judge_at_once(account: Account, store: Path) -> list[str]:
 
 TRIALS: dict[str, tuple[str, list[str], Callable[[str, int, int], str]]] = {
     "cut": ("power cut", list(MEBIBYTES), cut_power),
+    "groups": (
+        "power cut, many queues",
+        list(MEBIBYTES),
+        lambda kind, cuts, seed: cut_power(kind, cuts, seed, many=True),
+    ),
     "full": ("full", ["ext4", "tmpfs"], lambda kind, _times, _seed: fill(kind)),
     "sync": ("failing syncs", list(MEBIBYTES), fail_syncs),
 }
@@ -303,6 +317,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--canary", action="store_true", help="a worker that lies must be noticed")
     parser.add_argument("--worker", nargs=2, metavar=("DIR", "SEED"), help=argparse.SUPPRESS)
+    parser.add_argument("--many", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--fails", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -310,6 +325,7 @@ def main() -> int:
     wanted = [trial for trial in TRIALS if trial in options.what] or list(TRIALS)
     if options.canary:
         lies = {"cut": lambda: cut_power("ext4", 40, options.seed, lies=True)}
+        lies["groups"] = lambda: cut_power("ext4", 40, options.seed, lies=True, many=True)
         lies["sync"] = lambda: fail_syncs("ext4", 60, options.seed, lies=True)
         return 0 if all(canary(lies[trial]) for trial in wanted if trial in lies) else 1
     kinds = [kind for kind in MEBIBYTES if kind in options.what]
@@ -323,6 +339,8 @@ def main() -> int:
 
 def play(options: argparse.Namespace) -> int:
     directory, seed = options.worker[0], int(options.worker[1])
+    if options.many:
+        disks_many.work(directory, seed, options.canary)
     if not options.fails:
         work(qindex.open(directory, **KNOBS), seed, options.canary)
     code = work_on(directory, seed, options.canary)

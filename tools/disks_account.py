@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -167,22 +168,34 @@ class Account:
         self.__init__(numbers, set(numbers), set(), set(), [], highest)  # type: ignore[misc]
 
 
-def look(path: Path) -> tuple[list[tuple[int, bytes]], list[str]]:
-    """What the store shows, and what it reports as damage; left as a crash would leave it."""
-    script = (
-        "import sys, os, pickle, qindex\n"
+def in_a_process(script: str, path: Path) -> Any:
+    """What a script gives that opens a store; it is left as a crash would leave it."""
+    whole = (
+        "import sys, os, pickle\n"
         "sys.path.insert(0, sys.argv[2])\n"
-        "from disks_account import KNOBS\n"
-        "store = qindex.open(sys.argv[1], **KNOBS); queue = store.queue('q')\n"
-        "found = [(m.req_id, m.body) for m in queue.browse()]; store.check()\n"
-        "damage = [str(f) for f in store.findings if f.severity == 'damage']\n"
-        "sys.stdout.buffer.write(pickle.dumps((found, damage))); sys.stdout.flush(); os._exit(0)\n"
+        "def give(what):\n"
+        "    sys.stdout.buffer.write(pickle.dumps(what)); sys.stdout.flush(); os._exit(0)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(path), str(Path(__file__).parent)],
+        [sys.executable, "-c", whole + script, str(path), str(Path(__file__).parent)],
         capture_output=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     if done.returncode:
         raise AssertionError(done.stderr.decode()[-2000:])
     return pickle.loads(done.stdout)  # noqa: S301 - from our own child
+
+
+def shown_by(directory: str) -> tuple[list[tuple[int, bytes]], list[str]]:
+    """What the store shows, and what it reports as damage."""
+    store = qindex.open(directory, **KNOBS)
+    found = [(message.req_id, message.body) for message in store.queue("q").browse()]
+    store.check()
+    return found, [str(f) for f in store.findings if f.severity == "damage"]
+
+
+def look(path: Path) -> tuple[list[tuple[int, bytes]], list[str]]:
+    """What a new process shows; left as a crash would leave it."""
+    script = "import disks_account; give(disks_account.shown_by(sys.argv[1]))"
+    found: tuple[list[tuple[int, bytes]], list[str]] = in_a_process(script, path)
+    return found

@@ -53,7 +53,11 @@ def steps(hours: float) -> list[Step]:
             "strangers, kills", ["tools/strangers.py", "kills", "--kills", so_many(0.03, 60), *dice]
         ),
         Step("harmed disks, canaries", ["tools/disks.py", "--canary"]),
-        Step("power cuts", ["tools/disks.py", "cut", "--times", so_many(0.1, 80), *dice]),
+        Step("power cuts", ["tools/disks.py", "cut", "--times", so_many(0.05, 80), *dice]),
+        Step(
+            "power cuts, many queues",
+            ["tools/disks.py", "groups", "--times", so_many(0.05, 80), *dice],
+        ),
         Step("full disks", ["tools/disks.py", "full", *dice]),
         Step("failing syncs", ["tools/disks.py", "sync", "--times", so_many(0.05, 15), *dice]),
         Step("torture", ["-m", "qindex", "torture", str(LOGS), "--minutes", str(minutes * 0.05)]),

@@ -37,8 +37,14 @@ def test_a_power_cut_takes_nothing_that_was_synced(kind):
     assert "8 cuts survived" in run("cut", kind, "--times", "8")
 
 
-def test_a_worker_that_does_not_sync_is_noticed():
-    assert "the canary was found" in run("cut", "--canary")
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
+def test_a_power_cut_leaves_each_commit_of_many_queues_whole(kind):
+    assert "8 cuts survived" in run("groups", kind, "--times", "8")
+
+
+@pytest.mark.parametrize("trial", ["cut", "groups"])
+def test_a_worker_that_does_not_sync_is_noticed(trial):
+    assert "the canary was found" in run(trial, "--canary")
 
 
 def test_a_full_disk_refuses_publishes_and_keeps_the_rest():
