@@ -25,7 +25,11 @@
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #include <wmmintrin.h>
-#define HARDWARE            __attribute__((target("sse4.2,pclmul")))
+#if defined(__clang__)
+#define HARDWARE __attribute__((target("sse4.2,crc32,pclmul"))) /* sse4.2 may come without it */
+#else
+#define HARDWARE __attribute__((target("sse4.2,pclmul")))
+#endif
 #define HARDWARE_IS_PRESENT (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
 #define STEP(crc, word)     ((uint32_t)_mm_crc32_u64(crc, word))
 #define MULTIPLY(a, b)                                                                             \
