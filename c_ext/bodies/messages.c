@@ -15,6 +15,7 @@
     (UINT32_C(32) << 10) /* from here on a call costs less than a mapping's page faults */
 #define WINDOW_PAYLOAD (UINT32_C(64) << 10) /* below this a read looks ahead */
 #define LOOK_AHEAD_MIN (UINT32_C(16) << 10)
+#define RESCANS_MAX    5
 #define STAMP_MAX      ((UINT32_C(1) << 24) - 1)
 #define UNSYNCED_MAX   64u /* rolled files; each keeps a handle */
 
@@ -308,10 +309,16 @@ static int read_once(struct qi_messages *messages, struct qi_msg_id id, void *pa
     return read_straight(messages, &place, id, payload, length);
 }
 
+/* For a reader that misses a message: the files are listed anew, and may be others now. A message
+ * that a compaction moves can be missed more than once. */
+static bool has_news(struct qi_messages *messages, int again) {
+    return messages->read_only && again < RESCANS_MAX && qi_messages_rescan(messages) == 0;
+}
+
 int qi_messages_read(struct qi_messages *messages, struct qi_msg_id id, void *payload,
                      uint32_t length) {
     int error = read_once(messages, id, payload, length);
-    if (error == QI_E_CORRUPT && messages->read_only && qi_messages_rescan(messages) == 0)
+    for (int again = 0; error == QI_E_CORRUPT && has_news(messages, again); again++)
         error = read_once(messages, id, payload, length);
     return error;
 }
@@ -346,7 +353,7 @@ static int length_once(struct qi_messages *messages, struct qi_msg_id id, uint32
 
 int qi_messages_length(struct qi_messages *messages, struct qi_msg_id id, uint32_t *length) {
     int error = length_once(messages, id, length);
-    if (error == QI_E_CORRUPT && messages->read_only && qi_messages_rescan(messages) == 0)
+    for (int again = 0; error == QI_E_CORRUPT && has_news(messages, again); again++)
         error = length_once(messages, id, length);
     return error;
 }

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#define SCANS_MAX 100
 #define CLOCK_STEP_US                                                                              \
     20000u /* a directory that changed twice within this may bear the time of the first change */
 
@@ -160,12 +161,14 @@ static int understand(struct qi_messages *messages, struct qi_message_file *file
     return error ? qi_fail_disk(error, "read", name.shown) : 0;
 }
 
-static int scan_file(struct qi_messages *messages, uint32_t number) {
+static int scan_file(struct qi_messages *messages, uint32_t number, bool *gone) {
     struct qi_message_name name = qi_message_name(number, false);
     struct qi_message_file file = {.number = number, .handle = -1};
     int handle = messages->disk->ops->open(messages->disk, messages->dir, name.file, QI_OPEN_READ);
-    if (handle == -ENOENT)
-        return 0; /* the writer of a live store removed it just now */
+    if (handle == -ENOENT) {
+        *gone = true; /* the writer of a live store removed it just now */
+        return 0;
+    }
     if (handle == -EINVAL || handle == -EISDIR || handle == -ENXIO) {
         file.alien = true; /* a folder, a device: nothing to read here */
     } else if (handle < 0) {
@@ -182,7 +185,10 @@ static int scan_file(struct qi_messages *messages, uint32_t number) {
     return error ? qi_fail_disk(error, "list", name.shown) : 0;
 }
 
-int qi_messages_scan(struct qi_messages *messages) {
+/* *gone: a file went while the list was read. What was alive in it is in a file that may have come
+ * behind the list. */
+static int scan_once(struct qi_messages *messages, bool *gone) {
+    *gone = false;
     messages->scanned_us = messages->disk->ops->wall_us(messages->disk);
     messages->dir_changed_us = messages->disk->ops->changed_us(messages->disk, messages->dir);
     struct listing listing = {0};
@@ -200,7 +206,7 @@ int qi_messages_scan(struct qi_messages *messages) {
         if (number >= messages->number_next)
             messages->number_next = number + 1;
         if (!listing.names[i].unfinished)
-            error = scan_file(messages, number);
+            error = scan_file(messages, number, gone);
         else if (!messages->read_only)
             messages->disk->ops->unlink(messages->disk, messages->dir,
                                         qi_message_name(number, true).file);
@@ -216,6 +222,17 @@ static void forget_files(struct qi_messages *messages) {
     messages->window_file = UINT32_MAX;
     for (uint32_t i = 0; i < messages->births_count; i++)
         messages->births[i].home = messages->births[i].number;
+}
+
+/* A reader beside a live writer lists again until the list is of one moment. */
+int qi_messages_scan(struct qi_messages *messages) {
+    bool gone;
+    int error = scan_once(messages, &gone);
+    for (int again = 0; !error && gone && messages->read_only && again < SCANS_MAX; again++) {
+        forget_files(messages);
+        error = scan_once(messages, &gone);
+    }
+    return error;
 }
 
 int qi_messages_reread(struct qi_messages *messages) {

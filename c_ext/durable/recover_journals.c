@@ -29,8 +29,7 @@ static bool has_copies(const struct qi_queue *queue) {
     return qi_commits_epoch(queue->store->commits, queue->identity) > 0;
 }
 
-/* Takes over the file; its header is in memory then, and for a reader, who takes both of one
- * moment, all of it. */
+/* Takes over the file; its header is in memory then. */
 static int read_journal(const struct qi_queue *queue, struct qi_tape *tape, int file) {
     const struct qi_store *store = queue->store;
     bool reading = store->options.read_only;
@@ -42,8 +41,6 @@ static int read_journal(const struct qi_queue *queue, struct qi_tape *tape, int 
         error = qi_tape_load(tape, 0, QI_JOURNAL_START);
     if (error && tape->file >= 0 && QI_BUG(unread_header_retired))
         error = 0;
-    if (!error && reading && has_header(tape))
-        error = qi_tape_load(tape, 0, UINT64_MAX);
     return error;
 }
 
@@ -254,18 +251,45 @@ static int open_journal(struct qi_queue *queue, uint32_t which) {
     error = read_journal(queue, &queue->journals[which].tape, file);
     if (error)
         return qi_fail_disk_of(queue, error, "cannot read", name);
-    if (reading)
-        return lay_in_memory(queue, &queue->journals[which]);
     return lays ? lay_again(queue, &queue->journals[which].tape, epoch) : 0;
 }
 
-/* A reader beside a live writer reads again until the pair of journals is of one moment. */
+/* All of a journal whose header is in memory, for a reader. */
+static int read_rest(struct qi_queue *queue, uint32_t which) {
+    struct qi_tape *tape = &queue->journals[which].tape;
+    if (tape->file < 0)
+        return 0;
+    int error = has_header(tape) ? qi_tape_load(tape, 0, UINT64_MAX) : 0;
+    if (error)
+        return qi_fail_disk_of(queue, error, "cannot read", qi_journal_name(which));
+    return lay_in_memory(queue, &queue->journals[which]);
+}
+
+/* The file that a writer beside a reader appends to: that with the higher epoch. */
+static uint32_t find_newer(const struct qi_queue *queue) {
+    uint64_t epochs[2] = {0, 0};
+    bool damaged;
+    for (uint32_t which = 0; which < 2; which++)
+        if (!qi_journal_read_header(&queue->journals[which], queue->identity, &epochs[which],
+                                    &damaged))
+            epochs[which] = 0;
+    return epochs[1] > epochs[0];
+}
+
+/* A reader beside a live writer reads again until the pair of journals is of one moment. The older
+ * one is read last: nothing is appended to it any more. */
 int qi_open_journals(struct qi_queue *queue) {
     for (int attempt = 0;; attempt++) {
         int error = open_journal(queue, 0);
         if (!error)
             error = open_journal(queue, 1);
-        if (error || !queue->store->options.read_only || attempt == 100 || qi_pair_is_steady(queue))
+        if (error || !queue->store->options.read_only)
+            return error;
+        uint32_t newer = find_newer(queue);
+        error = read_rest(queue, newer);
+        if (!error)
+            error = read_rest(queue, 1 - newer);
+        if (error || attempt == 100 || qi_pair_is_steady(queue))
             return error;
         qi_tape_close(&queue->journals[0].tape);
         qi_tape_close(&queue->journals[1].tape);

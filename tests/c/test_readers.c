@@ -194,6 +194,63 @@ static void test_damage_is_told_once_over_many_readings(void) {
     end();
 }
 
+static const char *turn_at; /* the file that is about to be opened */
+static int turns_left;
+
+static void publish_and_rotate(const char *name) {
+    if (strcmp(name, turn_at) != 0 || turns_left == 0)
+        return;
+    turns_left--;
+    publish_many(1, 10);
+    qi_lock(writer.store);
+    assert(qi_flush_begin(writer.queue, 0, 0) == 0);
+    qi_unlock(writer.store);
+}
+
+/* One journal was read when the writer appends to it and begins the other one. */
+static void test_the_two_journals_are_of_one_moment(void) {
+    for (int flushes = 0; flushes < 4; flushes++) {
+        begin();
+        for (int i = 0; i < flushes / 2; i++) { /* which of the two is the newer one */
+            publish_many(1, 10);
+            assert(qi_flush(writer.queue) == 0);
+        }
+        publish_many(3, 10);
+        turn_at = flushes % 2 ? "journal.jif" : "journal.alt";
+        turns_left = 1;
+        turn = publish_and_rotate;
+        open_side(&reader, true);
+        assert(turns_left == 0 && browse(&reader, (uint64_t)(flushes / 2 + 3)) == 10);
+        end();
+    }
+}
+
+static void compact_meanwhile(const char *name) {
+    if (strcmp(name, turn_at) != 0 || turns_left == 0)
+        return;
+    turns_left--;
+    for (uint64_t id = 0; id < 6; id++)
+        get_and_ack(id);
+    assert(qi_flush(writer.queue) == 0);
+    int64_t freed = qi_store_compact(writer.store, 10);
+    assert(freed > 0);
+}
+
+/* A body moves from a file whose name was listed to one whose name was not. */
+static void test_a_body_that_moves_while_files_are_listed_is_found(void) {
+    begin();
+    publish_many(14, 500); /* seven in each file */
+    assert(qi_queue_sync(writer.queue) == 0);
+    changed = 1000; /* nothing tells that the list is old */
+    turn_at = "0.qms";
+    turns_left = 1;
+    turn = compact_meanwhile;
+    open_side(&reader, true);
+    assert(turns_left == 0 && browse(&reader, 6) == 500);
+    changed = UINT64_MAX;
+    end();
+}
+
 /* ---- a writer that never rests ---- */
 
 static int turns, ack_at;
@@ -258,7 +315,6 @@ static void test_a_check_beside_a_writer_misses_what_is_alive(void) {
 
 /* ---- between two looks ---- */
 
-static int turns_left;
 static bool is_caught_up; /* the file goes only when the queue was read to its end, */
 static bool was_read;     /* for which every second open is */
 
@@ -422,6 +478,8 @@ static void test_a_segment_shorter_than_it_says_is_damage(void) {
 int main(void) {
     test_a_journal_that_came_since_makes_a_view_old();
     test_damage_is_told_once_over_many_readings();
+    test_the_two_journals_are_of_one_moment();
+    test_a_body_that_moves_while_files_are_listed_is_found();
     test_a_lost_body_is_told_also_if_the_writer_never_rests();
     test_a_reader_looks_for_the_next_if_the_first_is_gone();
     test_a_check_beside_a_writer_misses_what_is_alive();
