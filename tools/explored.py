@@ -207,6 +207,19 @@ EXPLORED = [
         " transact a x6 135 +r; tick",
     ),
     Explored(
+        "A sync failed, and the file system went on reading new blocks as zeros. Recovery wrote"
+        " what the commit log has of the journal there, once: it was not there when it was read"
+        " again, and half a frame was called damage. A part of a transaction was lost.",
+        "copies_laid_once",
+        "seed=2108130452481165330 mapping=1 segment=8 journal=24 bytes=20000 embed=100000"
+        " file=700 history=30000 files=8 format=2 few=1 log=1048576 crowd=0 alone; create a x8;"
+        " publish a 0 +e; publish a 36 +eh; cut 829777831; publish a 40 +dz; transact b x30 53;"
+        " publish a 0; publish a 189 +ed; publish a 85 +tpd; tick; publish a 1 +h; get_many a"
+        " x4; idle; publish a 31 +ed; batch a x1 27 +z; publish a 319; publish a 223 +e; tick;"
+        " ack a 807; fail 35; tick; publish a 2116 +z; ack a 901; transact b x4 355 +tr;"
+        " get_many a x2; sync a",
+    ),
+    Explored(
         "A power cut took the name of the newest commit log and left the catalog that was written"
         " for it. The next session went on in an older log, and the open behind it passed over"
         " what that session had written of data and settings: the catalog was newer.",

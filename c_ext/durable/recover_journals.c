@@ -266,7 +266,7 @@ static int read_rest(struct qi_queue *queue, uint32_t which) {
 }
 
 /* The file that a writer beside a reader appends to: that with the higher epoch. */
-static uint32_t find_newer(const struct qi_queue *queue) {
+static uint32_t find_newer(struct qi_queue *queue) {
     uint64_t epochs[2] = {0, 0};
     bool damaged;
     for (uint32_t which = 0; which < 2; which++)
@@ -296,6 +296,24 @@ int qi_open_journals(struct qi_queue *queue) {
     }
 }
 
+static bool lacks_copies(const struct qi_journal *journal, const struct qi_scan *scan) {
+    return journal->covered > 0 && (scan->damaged || scan->end < journal->covered) &&
+           !QI_BUG(copies_laid_once);
+}
+
+/* After a failed sync ext4 goes on reading the new blocks of a page as zeros, whatever is written
+ * to it, until the cache forgets the page. So it forgets all of them, and the COPYs are written
+ * again. */
+static int lay_once_more(const struct qi_queue *queue, struct qi_journal *journal) {
+    struct qi_tape *tape = &journal->tape;
+    int error = qi_tape_forget(tape, 0, UINT64_MAX);
+    int laid = error ? 0 : lay_copies(queue, tape->file, journal->epoch);
+    if (!error && !laid)
+        error = tape->disk->ops->sync(tape->disk, tape->file);
+    return error ? qi_fail_disk_of(queue, error, "cannot sync", qi_journal_name(journal->epoch))
+                 : laid;
+}
+
 int qi_recover_scan(const struct qi_queue *queue, struct qi_journal *journal,
                     struct qi_scan *scan) {
     int error = 0;
@@ -303,6 +321,12 @@ int qi_recover_scan(const struct qi_queue *queue, struct qi_journal *journal,
         qi_journal_scan(journal, UINT64_MAX, scan);
     else
         error = qi_journal_scan_medium(journal, scan);
+    if (!error && !queue->store->options.read_only && lacks_copies(journal, scan)) {
+        int laid = lay_once_more(queue, journal);
+        if (laid)
+            return laid;
+        error = qi_journal_scan_medium(journal, scan);
+    }
     /* The sync that would have cut what an older epoch left behind the CLOSE never came. */
     if (scan->closed && scan->end == journal->covered && !error)
         scan->torn_bytes = 0;
