@@ -266,6 +266,11 @@ int64_t qi_publish_many(qi_queue *queue, uint32_t count, const void *bodies,
                         const uint32_t *body_sizes, const void *headers,
                         const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
                         uint64_t due_us, const uint8_t *per_flags, const uint64_t *per_expiry_us);
+/* The same with bodies that lie anywhere: their addresses. */
+int64_t qi_publish_bodies(qi_queue *queue, uint32_t count, const uintptr_t *bodies,
+                          const uint32_t *body_sizes, const void *headers,
+                          const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
+                          uint64_t due_us, const uint8_t *per_flags, const uint64_t *per_expiry_us);
 /* The same, if the first one gets this ReqId; else QI_E_ARGUMENT, and nothing is published. */
 int64_t qi_publish_many_at(qi_queue *queue, uint64_t first, uint32_t count, const void *bodies,
                            const uint32_t *body_sizes, const void *headers,

@@ -268,6 +268,21 @@ class _Lib:
         per_expiry_us: _C,
         /,
     ) -> int: ...
+    def qi_publish_bodies(
+        self,
+        queue: _C,
+        count: int,
+        bodies: _C,
+        body_sizes: _C,
+        headers: Bytes,
+        headers_sizes: _C,
+        flags: int,
+        expiry_us: int,
+        due_us: int,
+        per_flags: _C,
+        per_expiry_us: _C,
+        /,
+    ) -> int: ...
     def qi_publish_many_at(
         self,
         queue: _C,

@@ -36,7 +36,7 @@ from qindex.buffers import (
     BatchReader,
     Reader,
 )
-from qindex.calls import QueueCalls, join_bodies
+from qindex.calls import QueueCalls, place_bodies
 from qindex.configuring import Configured
 from qindex.errors import raise_error
 from qindex.figures import Figures
@@ -167,11 +167,11 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             bodies if isinstance(bodies, list) else several("bodies", bodies, "bodies", "publish()")
         )
         try:
-            joined, sizes = join_bodies(items)
+            kept, places, sizes, payload = place_bodies(items)
         except TypeError:  # not all are bytes objects
-            joined, sizes = join_bodies([as_bytes(body) for body in items])
+            kept, places, sizes, payload = place_bodies([as_bytes(body) for body in items])
         body_sizes = ffi.from_buffer("uint32_t[]", sizes)
-        count = len(body_sizes)  # another thread may change the caller's list meanwhile
+        count = len(kept)  # another thread may change the caller's list meanwhile
         tables, table_sizes = batch_headers(headers, count)
         per_flags, flags = batch_flags(persistent, redelivered, count)
         per_expiry, expiry_us, now_us = None, 0, self._store._now_us
@@ -183,10 +183,10 @@ class Queue(QueueCalls, Settling, Configured, Figures):
         elif ttl is not None or expires_at is not None:
             expiry_us = to_expiry_us(now_us, ttl, expires_at)
         publish = partial(
-            lib.qi_publish_many,
+            lib.qi_publish_bodies,
             self._handle,
             count,
-            joined,
+            ffi.from_buffer("uintptr_t[]", places),
             body_sizes,
             tables,
             ffi.NULL if table_sizes is None else ffi.from_buffer("uint32_t[]", table_sizes),
@@ -196,7 +196,7 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             ffi.NULL if per_flags is None else per_flags,
             ffi.NULL if per_expiry is None else ffi.from_buffer("uint64_t[]", per_expiry),
         )
-        payload = len(joined) + (sum(table_sizes) if table_sizes is not None else 0)
+        payload += sum(table_sizes) if table_sizes is not None else 0
         first = self._in_time(timeout, publish, count, payload)
         if first < 0:
             raise_error(first)

@@ -37,6 +37,7 @@ PARTS = [
     "base/frame",
     "base/codec",
     "base/crc32c",
+    "disk/pieces",
     "disk/posix",
     "disk/spare",
     "base/error",
@@ -57,11 +58,11 @@ def pure() -> list[Path]:
 
 
 def real_disk() -> list[Path]:
-    return [CORE / "disk/posix.c", CORE / "disk/spare.c"]
+    return [CORE / f"disk/{part}.c" for part in ("pieces", "posix", "spare")]
 
 
 def tapes() -> list[Path]:
-    return [CORE / "disk/tape.c", CORE / "disk/posix.c", CORE / "disk/spare.c"]
+    return [CORE / "disk/tape.c", *real_disk()]
 
 
 def engine() -> list[Path]:
@@ -83,6 +84,7 @@ C_TESTS = {
     "frames": pure,
     "foreign": foreign,
     "disk_posix": real_disk,
+    "pieces": real_disk,
     "tape": tapes,
     "bounds": engine,
     "columns": engine,

@@ -88,6 +88,7 @@ struct qi_messages {
     uint64_t keep_free;
     bool use_mapping;
     bool read_only;
+    bool in_memory; /* no read waits */
     bool dir_unsynced;
     bool counted;    /* set by the store when every queue has told its references: may free files */
     bool miscounted; /* a count was lost or went below zero: nothing is freed until the next open */
@@ -144,6 +145,21 @@ int qi_messages_append(struct qi_messages *messages, const void *headers, uint32
  * names file and offset. Unless 0 is returned, `payload` holds unchecked bytes. */
 int qi_messages_read(struct qi_messages *messages, struct qi_msg_id id, void *payload,
                      uint32_t length);
+/* Where a payload is to go: its headers, then its body. */
+struct qi_into {
+    void *headers, *body;
+    uint32_t headers_size, body_size;
+};
+/* The same with two places. For a caller that must not wait for the disk, any error is QI_BUSY: the
+ * read that may wait says what is wrong. */
+int qi_messages_read_into(struct qi_messages *messages, struct qi_msg_id id,
+                          const struct qi_into *into, bool may_wait);
+/* Whether a message of that length can lie where its id says; no byte of it is read, except by a
+ * reader, for whom files grow. 0 or an error: nobody makes room for what is not there. QI_BUSY: a
+ * caller that must not wait cannot tell. */
+int qi_messages_bound(struct qi_messages *messages, struct qi_msg_id id, bool may_wait);
+/* Whether an append of so many bytes of headers and body makes no file and syncs none. */
+bool qi_messages_has_room(const struct qi_messages *messages, uint64_t length);
 /* The length that the frame states. It is no more than the file has, but no checksum was verified
  * yet. */
 int qi_messages_length(struct qi_messages *messages, struct qi_msg_id id, uint32_t *length);

@@ -33,6 +33,11 @@ struct qi_messages;
 #define QI_MESSAGES_HANDLES_MAX 32u
 #define QI_MESSAGES_WINDOW      (UINT32_C(256) << 10)
 
+/* Is that payload so long that its frame goes to the file by one call, and is read so? */
+static inline bool qi_message_is_long(const struct qi_messages *messages, uint32_t length) {
+    return length >= messages->disk->call_min;
+}
+
 /* The list of files, sorted by number. An insert or a removal moves the others. */
 struct qi_message_file *qi_message_file_find(const struct qi_messages *messages, uint32_t number);
 int qi_message_file_insert(struct qi_messages *messages, const struct qi_message_file *file);

@@ -1,9 +1,11 @@
-/* messages.c - append, read and sync bodies.
+/* messages.c - append and sync bodies. (messages_read.c: read them.)
  *
  * Owns the tape, which is the newest rolling file. Promises: an append that fails changes nothing
- * (H20); a read gives exactly the bytes that were appended under this id, or an error. What must be
- * synced before what: files before the directory that names them, so that a durable name never
- * leads to missing bytes.
+ * (H20). What must be synced before what: files before the directory that names them, so that a
+ * durable name never leads to missing bytes.
+ *
+ * A short frame is stored into the tape's memory. A long one goes to the file by one call, and its
+ * bytes are not in the tape's memory if that is plain: see qi_message_is_long.
  */
 #include "bodies/bodies_private.h"
 
@@ -11,13 +13,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define WRITE_STRAIGHT                                                                             \
-    (UINT32_C(32) << 10) /* from here on a call costs less than a mapping's page faults */
-#define WINDOW_PAYLOAD (UINT32_C(64) << 10) /* below this a read looks ahead */
-#define LOOK_AHEAD_MIN (UINT32_C(16) << 10)
-#define RESCANS_MAX    5
-#define STAMP_MAX      ((UINT32_C(1) << 24) - 1)
-#define UNSYNCED_MAX   64u /* rolled files; each keeps a handle */
+#define STAMP_MAX    ((UINT32_C(1) << 24) - 1)
+#define UNSYNCED_MAX 64u /* rolled files; each keeps a handle */
 
 /* ---- append ---- */
 
@@ -119,6 +116,11 @@ static int roll(struct qi_messages *messages, uint64_t size) {
     return 0;
 }
 
+bool qi_messages_has_room(const struct qi_messages *messages, uint64_t length) {
+    uint64_t end = messages->tail + length + QI_MESSAGE_OVERHEAD;
+    return messages->tape.file >= 0 && end <= messages->file_size_max;
+}
+
 /* Makes `size` bytes behind the tail usable. */
 static int make_room(struct qi_messages *messages, uint64_t size) {
     uint64_t end = messages->tail + size;
@@ -130,23 +132,28 @@ static int make_room(struct qi_messages *messages, uint64_t size) {
     return error ? fail_append(error, messages->tape_number) : 0;
 }
 
-/* Puts the frame whose first 24 bytes are there already. A body that is big enough goes straight to
- * the file: its pages and those of the mapping are the same. */
-static int put_frame(struct qi_messages *messages, const void *headers, uint32_t headers_size,
-                     const void *body, uint32_t body_size) {
+static int put_long(struct qi_messages *messages, const uint8_t *header, const void *headers,
+                    uint32_t headers_size, const void *body, uint32_t body_size) {
+    static uint8_t end = QI_MESSAGE_END;
     struct qi_tape *tape = &messages->tape;
-    uint64_t body_offset = messages->tail + QI_MESSAGE_HEADER + headers_size;
+    const struct qi_piece pieces[] = {{(void *)(uintptr_t)header, QI_MESSAGE_HEADER},
+                                      {(void *)(uintptr_t)headers, headers_size},
+                                      {(void *)(uintptr_t)body, body_size},
+                                      {&end, 1}};
+    return tape->disk->ops->write_pieces(tape->disk, tape->file, pieces, 4, messages->tail);
+}
+
+static int put_short(struct qi_messages *messages, const uint8_t *header, const void *headers,
+                     uint32_t headers_size, const void *body, uint32_t body_size) {
+    struct qi_tape *tape = &messages->tape;
+    uint8_t *frame = tape->memory + messages->tail, *at = frame + QI_MESSAGE_HEADER;
     uint64_t size = (uint64_t)headers_size + body_size + QI_MESSAGE_OVERHEAD;
+    memcpy(frame, header, QI_MESSAGE_HEADER);
     if (headers_size > 0)
-        memcpy(tape->memory + messages->tail + QI_MESSAGE_HEADER, headers, headers_size);
-    if (body_size >= WRITE_STRAIGHT && !tape->told) {
-        int error = tape->disk->ops->write(tape->disk, tape->file, body, body_size, body_offset);
-        if (error)
-            return error;
-    } else if (body_size > 0) {
-        memcpy(tape->memory + body_offset, body, body_size);
-    }
-    tape->memory[body_offset + body_size] = QI_MESSAGE_END;
+        memcpy(at, headers, headers_size);
+    if (body_size > 0)
+        memcpy(at + headers_size, body, body_size);
+    at[headers_size + body_size] = QI_MESSAGE_END;
     return qi_tape_wrote(tape, messages->tail, size);
 }
 
@@ -170,13 +177,14 @@ int qi_messages_append(struct qi_messages *messages, const void *headers, uint32
     uint64_t more = queues - 1 < QI_SHARES_MAX ? queues - 1 : QI_SHARES_MAX;
     struct qi_msg_id born = {messages->tape_number, (uint32_t)offset,
                              length << 32 | more << 24 | messages->stamp_next};
-    uint8_t *frame = messages->tape.memory + offset;
-    qi_put32(frame, (uint32_t)length);
-    qi_put_msg_id(frame + 8, born);
-    uint32_t crc = qi_message_crc(messages->tape_seed, offset, frame);
+    uint8_t header[QI_MESSAGE_HEADER];
+    qi_put32(header, (uint32_t)length);
+    qi_put_msg_id(header + 8, born);
+    uint32_t crc = qi_message_crc(messages->tape_seed, offset, header);
     crc = qi_crc32c(crc, headers, headers_size);
-    qi_put32(frame + 4, qi_crc32c(crc, body, body_size));
-    error = put_frame(messages, headers, headers_size, body, body_size);
+    qi_put32(header + 4, qi_crc32c(crc, body, body_size));
+    error = (qi_message_is_long(messages, (uint32_t)length) ? put_long : put_short)(
+        messages, header, headers, headers_size, body, body_size);
     if (error)
         return fail_append(error, messages->tape_number);
 
@@ -185,191 +193,6 @@ int qi_messages_append(struct qi_messages *messages, const void *headers, uint32
     messages->stamp_next = messages->stamp_next % STAMP_MAX + 1;
     *id = born;
     return 0;
-}
-
-/* ---- read ---- */
-
-struct place {
-    struct qi_message_file *file; /* NULL: the tape */
-    uint32_t number, seed;
-    uint64_t offset;
-};
-
-static int fail_frame(const struct place *place) {
-    return qi_fail(QI_E_CORRUPT, "%s: damaged message at offset %llu",
-                   qi_message_name(place->number, false).shown, (unsigned long long)place->offset);
-}
-
-static int locate(struct qi_messages *messages, struct qi_msg_id id, struct place *place) {
-    const struct qi_birth_file *birth = qi_birth_file_find(messages, id.file);
-    uint32_t number = birth ? birth->home : id.file;
-    *place = (struct place){.number = number, .offset = id.offset};
-    if (messages->tape.file >= 0 && number == messages->tape_number) {
-        place->seed = messages->tape_seed;
-        return id.offset < QI_MESSAGES_START ? fail_frame(place) : 0;
-    }
-    struct qi_message_name name = qi_message_name(number, false);
-    struct qi_message_file *file = place->file = qi_message_file_find(messages, number);
-    if (!file)
-        return qi_fail(QI_E_CORRUPT, "%s is missing", name.shown);
-    int error = qi_message_file_open(messages, file);
-    if (error)
-        return error;
-    place->seed = qi_frame_seed(messages->identity, number, 0);
-    if (file->compacted)
-        error = qi_births_read(messages->disk, place->seed, file);
-    if (error == -EBADMSG)
-        return qi_fail(QI_E_CORRUPT, "%s: damaged birth table at offset %llu", name.shown,
-                       (unsigned long long)file->frames_end);
-    if (error)
-        return qi_fail_disk(error, "read", name.shown);
-    if (!qi_births_place(file, id, &place->offset))
-        return qi_fail(QI_E_CORRUPT, "%s: no message that was born at offset %u of file %u",
-                       name.shown, id.offset, id.file);
-    return place->offset < QI_MESSAGES_START ? fail_frame(place) : 0;
-}
-
-/* `size` bytes of a file through the window; NULL if that cannot be. Reads a lot only if the reads
- * go forward. */
-static const uint8_t *look(struct qi_messages *messages, const struct place *place, uint64_t size) {
-    uint64_t begin = messages->window_offset, end = begin + messages->window_length,
-             offset = place->offset;
-    bool here = messages->window_file == place->number && offset >= begin;
-    if (here && offset + size <= end)
-        return messages->window + (offset - begin);
-    uint64_t ahead = here && offset <= end + LOOK_AHEAD_MIN ? QI_MESSAGES_WINDOW : LOOK_AHEAD_MIN;
-    if (ahead < size)
-        ahead = size;
-    messages->window_file = UINT32_MAX;
-    int64_t got = messages->disk->ops->read(messages->disk, place->file->handle, messages->window,
-                                            ahead, offset);
-    if (got < 0)
-        return NULL;
-    messages->window_file = place->number;
-    messages->window_offset = offset;
-    messages->window_length = (uint64_t)got;
-    return (uint64_t)got < size ? NULL : messages->window;
-}
-
-/* A frame in memory; false: it is not the one. It is copied first and then checked: of a mapped
- * file another process can change the bytes in between. */
-static bool take(const struct place *place, struct qi_msg_id id, const uint8_t *frame,
-                 void *payload, uint32_t length) {
-    uint8_t header[QI_MESSAGE_HEADER];
-    memcpy(header, frame, sizeof header);
-    if (qi_get32(header) != length)
-        return false;
-    if (length > 0)
-        memcpy(payload, frame + QI_MESSAGE_HEADER, length);
-    return qi_message_is_valid(place->seed, place->offset, header, payload,
-                               frame + QI_MESSAGE_HEADER + length, id);
-}
-
-static int read_straight(struct qi_messages *messages, const struct place *place,
-                         struct qi_msg_id id, void *payload, uint32_t length) {
-    struct qi_disk *disk = messages->disk;
-    int handle = place->file->handle;
-    uint8_t frame[QI_MESSAGE_HEADER], end;
-    uint64_t from = place->offset + QI_MESSAGE_HEADER;
-    int error = qi_read_exactly(disk, handle, frame, sizeof frame, place->offset);
-    if (!error && qi_get32(frame) != length)
-        error = -EBADMSG;
-    if (!error && length > 0)
-        error = qi_read_exactly(disk, handle, payload, length, from);
-    if (!error)
-        error = qi_read_exactly(disk, handle, &end, 1, from + length);
-    if (error && error != -EBADMSG)
-        return qi_fail_disk(error, "read", qi_message_name(place->number, false).shown);
-    if (error || !qi_message_is_valid(place->seed, place->offset, frame, payload, &end, id))
-        return fail_frame(place);
-    return 0;
-}
-
-static int read_once(struct qi_messages *messages, struct qi_msg_id id, void *payload,
-                     uint32_t length) {
-    struct place place;
-    int error = locate(messages, id, &place);
-    if (error)
-        return error;
-    uint64_t size = (uint64_t)length + QI_MESSAGE_OVERHEAD;
-    if (!place.file) {
-        if (place.offset + size > messages->tail)
-            return fail_frame(&place);
-        bool taken = take(&place, id, messages->tape.memory + place.offset, payload, length);
-        return taken ? 0 : fail_frame(&place);
-    }
-    if (length < WINDOW_PAYLOAD) {
-        const uint8_t *frame = look(messages, &place, size);
-        if (frame && take(&place, id, frame, payload, length))
-            return 0;
-        /* Damaged, or the window is older than what another process wrote since: the file itself
-         * decides. */
-        messages->window_file = UINT32_MAX;
-    }
-    return read_straight(messages, &place, id, payload, length);
-}
-
-/* For a reader that misses a message: the files are listed anew, and may be others now. A message
- * that a compaction moves can be missed more than once. */
-static bool has_news(struct qi_messages *messages, int again) {
-    return messages->read_only && again < RESCANS_MAX && qi_messages_rescan(messages) == 0;
-}
-
-int qi_messages_read(struct qi_messages *messages, struct qi_msg_id id, void *payload,
-                     uint32_t length) {
-    int error = read_once(messages, id, payload, length);
-    for (int again = 0; error == QI_E_CORRUPT && has_news(messages, again); again++)
-        error = read_once(messages, id, payload, length);
-    return error;
-}
-
-static int length_once(struct qi_messages *messages, struct qi_msg_id id, uint32_t *length) {
-    struct place place;
-    int error = locate(messages, id, &place);
-    if (error)
-        return error;
-    uint8_t frame[QI_MESSAGE_HEADER], expected[QI_MSG_ID_SIZE];
-    uint64_t end = messages->tail;
-    if (!place.file) {
-        if (place.offset + QI_MESSAGE_OVERHEAD > end)
-            return fail_frame(&place);
-        memcpy(frame, messages->tape.memory + place.offset, sizeof frame);
-    } else {
-        error =
-            qi_read_exactly(messages->disk, place.file->handle, frame, sizeof frame, place.offset);
-        if (!error)
-            error = messages->disk->ops->size(messages->disk, place.file->handle, &end);
-        if (error && error != -EBADMSG)
-            return qi_fail_disk(error, "read", qi_message_name(place.number, false).shown);
-    }
-    qi_put_msg_id(expected, id);
-    if (error || memcmp(frame + 8, expected, sizeof expected) != 0)
-        return fail_frame(&place);
-    if (place.offset + QI_MESSAGE_OVERHEAD + qi_get32(frame) > end)
-        return fail_frame(&place);
-    *length = qi_get32(frame);
-    return 0;
-}
-
-int qi_messages_length(struct qi_messages *messages, struct qi_msg_id id, uint32_t *length) {
-    int error = length_once(messages, id, length);
-    for (int again = 0; error == QI_E_CORRUPT && has_news(messages, again); again++)
-        error = length_once(messages, id, length);
-    return error;
-}
-
-int qi_messages_verify(struct qi_messages *messages, struct qi_msg_id id, uint8_t **buffer,
-                       uint32_t *room) {
-    uint32_t length = 0;
-    int error = qi_messages_length(messages, id, &length);
-    if (!error && length > *room) {
-        uint8_t *bigger = realloc(*buffer, length);
-        if (!bigger)
-            return qi_fail(QI_E_MEMORY, "no memory for a message of %u bytes", length);
-        *buffer = bigger;
-        *room = length;
-    }
-    return error ? error : qi_messages_read(messages, id, *buffer, length);
 }
 
 /* ---- sync ---- */

@@ -259,6 +259,7 @@ int qi_messages_open(struct qi_messages *messages, struct qi_disk *disk, int dir
                                      .keep_free = messages->keep_free,
                                      .use_mapping = use_mapping,
                                      .read_only = read_only,
+                                     .in_memory = dir >= 0 && disk->ops->is_in_memory(disk, dir),
                                      .tape = {.file = -1},
                                      .window_file = UINT32_MAX};
     memcpy(messages->identity, identity, QI_IDENTITY_SIZE);

@@ -31,6 +31,13 @@ enum qi_open_mode {
 
 typedef void (*qi_list_fn)(void *context, const char *name);
 
+/* Bytes in memory that are a part of what one call writes or reads. */
+struct qi_piece {
+    void *bytes; /* a write leaves them alone */
+    size_t length;
+};
+#define QI_PIECES_MAX 8u /* of one call */
+
 struct qi_disk_ops {
     int (*open_root)(struct qi_disk *, const char *path, bool create);
     int (*open_dir)(struct qi_disk *, int parent, const char *name);
@@ -47,8 +54,15 @@ struct qi_disk_ops {
     int (*size)(struct qi_disk *, int file, uint64_t *size);
     int64_t (*read)(struct qi_disk *, int file, void *bytes, size_t length, uint64_t offset);
     int (*write)(struct qi_disk *, int file, const void *bytes, size_t length, uint64_t offset);
-    int (*allocate)(struct qi_disk *, int file,
-                    uint64_t size); /* blocks up to size, the file grows to it */
+    /* The same with pieces that follow each other in the file. A read that must not wait takes only
+     * what is in the cache: -EAGAIN if nothing is, or if the system cannot tell (of files that are
+     * always in memory Linux does not). */
+    int64_t (*read_pieces)(struct qi_disk *, int file, const struct qi_piece *pieces,
+                           uint32_t count, uint64_t offset, bool may_wait);
+    int (*write_pieces)(struct qi_disk *, int file, const struct qi_piece *pieces, uint32_t count,
+                        uint64_t offset);
+    /* Blocks for the bytes between the two offsets; the file grows to `size`. */
+    int (*allocate)(struct qi_disk *, int file, uint64_t from, uint64_t size);
     int (*truncate)(struct qi_disk *, int file, uint64_t size);
     /* Makes the bytes between the two offsets (below the file's size) zeros and keeps the blocks.
      * -EOPNOTSUPP if the file system cannot do that without writing them. After an error the bytes
@@ -64,6 +78,8 @@ struct qi_disk_ops {
      * failures. */
     int (*sync_all)(struct qi_disk *, int dir);
     bool (*is_same_disk)(struct qi_disk *, int dir, int other); /* one file system */
+    bool (*is_in_memory)(struct qi_disk *,
+                         int dir); /* no read of a file in it waits for a device */
     /* Drops clean, unmapped pages between the two offsets from the cache, and perhaps some around
      * them. */
     int (*drop_cache)(struct qi_disk *, int file, uint64_t from, uint64_t to);
@@ -111,6 +127,7 @@ struct qi_disk {
     uint32_t crowd; /* with so many queues, an open that has to make durable what earlier sessions
                        wrote does it at once; 0: never */
     uint64_t growth_min;  /* tapes grow by at least this many bytes */
+    uint32_t call_min;    /* so many bytes cost less as a call than through a mapping */
     bool single_threaded; /* no worker thread: qi_store_tick does its work when it is called */
     struct qi_pool pool;
 };
@@ -168,6 +185,7 @@ struct qi_tape {
     uint8_t *memory;    /* `mapped` bytes of address space; valid below `allocated` */
     uint64_t mapped;    /* the most that this tape can hold */
     uint64_t allocated; /* bytes that the file has */
+    uint64_t blocks;    /* below this the file has blocks: this tape has asked for them */
     uint64_t settled;   /* where the pages that came since the last sync begin, */
     uint64_t ready;     /* and where they end; at most `allocated` */
     bool told;          /* writes must be passed on */

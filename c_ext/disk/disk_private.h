@@ -17,4 +17,12 @@ void qi_spare_refill(struct qi_disk *disk);
 /* In a forked child: a thread that is not there any more may have held the lock. */
 void qi_spare_forked(void);
 
+/* ---- pieces ---- */
+
+bool qi_is_in_memory(struct qi_disk *disk, int dir);
+int64_t qi_read_pieces(struct qi_disk *disk, int file, const struct qi_piece *pieces,
+                       uint32_t count, uint64_t offset, bool may_wait);
+int qi_write_pieces(struct qi_disk *disk, int file, const struct qi_piece *pieces, uint32_t count,
+                    uint64_t offset);
+
 #endif

@@ -220,11 +220,11 @@ static int write_at(struct qi_disk *disk, int file, const void *bytes, size_t le
     return 0;
 }
 
-static int allocate(struct qi_disk *disk, int file, uint64_t size) {
+static int allocate(struct qi_disk *disk, int file, uint64_t from, uint64_t size) {
     (void)disk;
     int error;
     do {
-        error = posix_fallocate(file, 0, (off_t)size);
+        error = posix_fallocate(file, (off_t)from, (off_t)(size - from));
     } while (error == EINTR);
     return -error;
 }
@@ -462,6 +462,8 @@ static const struct qi_disk_ops posix_ops = {
     .changed_us = changed_us,
     .read = read_at,
     .write = write_at,
+    .read_pieces = qi_read_pieces,
+    .write_pieces = qi_write_pieces,
     .allocate = allocate,
     .truncate = truncate_file,
     .zero = zero,
@@ -470,6 +472,7 @@ static const struct qi_disk_ops posix_ops = {
     .sync_dir = sync_dir,
     .sync_all = sync_all,
     .is_same_disk = is_same_disk,
+    .is_in_memory = qi_is_in_memory,
     .files_limit = files_limit,
     .keep_spare = qi_spare_keep,
     .drop_cache = drop_cache,
@@ -491,4 +494,5 @@ struct qi_disk qi_disk_posix = {.ops = &posix_ops,
                                 .many = 16,
                                 .crowd = 64,
                                 .growth_min = UINT64_C(16) << 10,
+                                .call_min = UINT32_C(4) << 10,
                                 .pool = {.lock = PTHREAD_MUTEX_INITIALIZER}};

@@ -50,6 +50,7 @@ int qi_tape_forget(struct qi_tape *tape, uint64_t from, uint64_t to) {
         error = tape->disk->ops->size(tape->disk, tape->file, &tape->allocated);
     if (tape->allocated > tape->mapped)
         tape->allocated = tape->mapped;
+    tape->blocks = 0; /* what came back from the medium may lack some */
     if (!error && tape->told && tape->allocated < size)
         memset(tape->memory + tape->allocated, 0, size - tape->allocated);
     return error;
@@ -88,14 +89,14 @@ int qi_tape_reserve(struct qi_tape *tape, uint64_t size, uint64_t keep_free) {
         if (left < keep_free + (target - tape->allocated))
             return -ENOSPC;
     }
-    int error = tape->disk->ops->allocate(tape->disk, tape->file, target);
+    int error = tape->disk->ops->allocate(tape->disk, tape->file, tape->blocks, target);
     if (error && target > size) { /* a nearly full disk may still have what is needed now */
         target = (size + 4095) & ~UINT64_C(4095);
-        error = tape->disk->ops->allocate(tape->disk, tape->file, target);
+        error = tape->disk->ops->allocate(tape->disk, tape->file, tape->blocks, target);
     }
     if (error)
         return error;
-    tape->allocated = target;
+    tape->allocated = tape->blocks = target;
     return 0;
 }
 
@@ -133,6 +134,8 @@ int qi_tape_cut(struct qi_tape *tape, uint64_t size) {
         return error;
     are_zeros(tape, size);
     tape->allocated = size;
+    if (tape->blocks > size)
+        tape->blocks = size;
     return 0;
 }
 

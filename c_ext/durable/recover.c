@@ -299,12 +299,13 @@ static int settle_bodies(struct qi_queue *queue, struct qi_recovery *recovery, b
     if (clean || queue->store->options.read_only)
         return 0;
     uint32_t from = recovery->scan.lowest_body;
-    uint32_t from_old = recovery->has_old ? recovery->old.lowest_body : from;
+    bool old_is_durable = !recovery->has_old || recovery->scan.mark > 0;
+    uint32_t from_old = old_is_durable ? UINT32_MAX : recovery->old.lowest_body;
     int error = make_bodies_durable(queue, from < from_old ? from : from_old);
     if (error)
         return error;
     uint64_t end = 0;
-    if (recovery->has_old && recovery->scan.mark == 0)
+    if (!old_is_durable)
         error = qi_find_bodiless(queue, previous, &recovery->old, &end);
     if (end)
         cut_scan(&recovery->old, end);

@@ -175,7 +175,7 @@ static int make_long(const struct target *target, uint64_t least) {
     uint64_t size;
     int error = target->disk->ops->size(target->disk, target->file, &size);
     bool is_short = !error && size < least;
-    return is_short ? target->disk->ops->allocate(target->disk, target->file, least) : error;
+    return is_short ? target->disk->ops->allocate(target->disk, target->file, 0, least) : error;
 }
 
 /* Writes what the commit logs have of a journal into it, whatever the cache says is there: it may

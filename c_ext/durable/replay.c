@@ -17,8 +17,17 @@ struct replaying {
     struct qi_scan *scan;
     struct qi_segment *segment; /* of the last publish; nothing else makes one */
     uint64_t first;             /* ReqId in it */
+    uint64_t frame;             /* where the record's frame begins */
     uint64_t *orphans;
 };
+
+/* The bodies that a MARK covers were durable before it was written. */
+static void note_body(struct replaying *replaying, uint32_t file) {
+    struct qi_scan *scan = replaying->scan;
+    bool is_marked = replaying->frame < scan->mark || QI_BUG(unmarked_bodies_believed);
+    if (!is_marked && file < scan->lowest_body)
+        scan->lowest_body = file;
+}
 
 static int replay_publish(struct replaying *replaying, const struct qi_record *record) {
     struct qi_queue *queue = replaying->queue;
@@ -30,8 +39,8 @@ static int replay_publish(struct replaying *replaying, const struct qi_record *r
     if (QI_RECORD_ID + QI_PUB_FIELDS + (uint64_t)fields.embedded != record->size)
         return qi_fail_changed(qi_journal_name(replaying->journal->epoch), qi_name_of(queue).text);
     bool stored = qi_stored_body(queue, &fields, &id); /* the record is a publish */
-    if (stored && id.file < replaying->scan->lowest_body)
-        replaying->scan->lowest_body = id.file;
+    if (stored)
+        note_body(replaying, id.file);
     if (!segment || record->req_id - replaying->first >= entries) {
         segment = qi_segment_make(&queue->segments, qi_segment_number(queue, record->req_id));
         if (!segment)
@@ -153,6 +162,7 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
 static int replay_records(struct replaying *replaying, const struct qi_frame *frame) {
     struct qi_queue *queue = replaying->queue;
     struct qi_record record;
+    replaying->frame = frame->offset;
     for (uint64_t at = 0; at < frame->length; at += record.size) {
         if (!qi_read_record(frame->payload + at, frame->length - at, &record)) {
             qi_report(queue->store, true, queue->directory,
@@ -292,7 +302,8 @@ int qi_replay(struct qi_queue *queue, struct qi_journal *journal, struct qi_scan
               uint64_t *orphans) {
     uint64_t offset = QI_JOURNAL_START, session, floor, reserved;
     struct qi_frame frame;
-    struct replaying replaying = {queue, journal, scan, NULL, 0, orphans};
+    struct replaying replaying = {
+        .queue = queue, .journal = journal, .scan = scan, .orphans = orphans};
     scan->lowest_body = UINT32_MAX;
     while (qi_journal_next(journal, scan, &offset, &frame)) {
         struct qi_manifest manifest;

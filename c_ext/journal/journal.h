@@ -152,7 +152,7 @@ struct qi_scan {
     uint32_t skipped; /* extended frames of kinds that are not known here, and may be skipped */
     uint64_t refused; /* offset of the first one of a kind that must not be; 0: there is none */
     uint32_t refused_kind;
-    uint32_t lowest_body; /* message file that its records name, by the replay; UINT32_MAX: none */
+    uint32_t lowest_body; /* message file that records name which no MARK covers, by the replay */
 };
 
 /* Checks each frame once and finds the end, as if the file had at most `size` bytes. Cost: one

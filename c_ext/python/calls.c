@@ -1,4 +1,4 @@
-/* calls.c - publish, get and ack for CPython, and what they hand out: the module qindex._calls.
+/* calls.c - publish and ack for CPython, and the module qindex._calls. (gets.c: get.)
  *
  * These three are called once per message. Through cffi such a call costs more than the engine's
  * work: arguments are converted one by one, the GIL is given up and taken again. Here the engine is
@@ -21,8 +21,6 @@
 #include <structmember.h>
 
 #include "queue/queue.h"
-
-#define PAYLOAD_ROOM 4096 /* on the stack; a longer payload gets a bytes object of its size */
 
 static PyMemberDef calls_members[] = {
     {"_weak", T_OBJECT, offsetof(Calls, weak), READONLY, NULL},
@@ -74,8 +72,8 @@ static PyObject *attach(PyObject *object, PyObject *arguments) {
 }
 
 /* The Python method of that name, with the same arguments. */
-static PyObject *call_python(PyObject *self, const char *name, PyObject *const *arguments,
-                             Py_ssize_t count, PyObject *keywords) {
+PyObject *qi_call_python(PyObject *self, const char *name, PyObject *const *arguments,
+                         Py_ssize_t count, PyObject *keywords) {
     PyObject *method = PyObject_GetAttrString(self, name), *table = NULL, *result = NULL;
     PyObject *positional = PyTuple_New(count);
     Py_ssize_t named = keywords ? PyTuple_Size(keywords) : 0;
@@ -95,7 +93,7 @@ static PyObject *call_python(PyObject *self, const char *name, PyObject *const *
 }
 
 /* The exception of an error that the engine has told this thread about. */
-static PyObject *raise_error(PyObject *self, int64_t code) {
+PyObject *qi_raise_error(PyObject *self, int64_t code) {
     return PyObject_CallMethod(self, "_raise", "L", (long long)code);
 }
 
@@ -106,20 +104,20 @@ static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_
     if (count != 1 || !PyBytes_CheckExact(arguments[0]) || !self->queue ||
         !qi_read_publish_options(self->queue, arguments + 1, keywords, &options) ||
         (options.confirm && !self->may_wait))
-        return call_python(object, "_publish", arguments, count, keywords);
+        return qi_call_python(object, "_publish", arguments, count, keywords);
     options.given.body = PyBytes_AsString(arguments[0]);
     options.given.body_size = (size_t)PyBytes_Size(arguments[0]);
     int64_t result = qi_publish_now(self->queue, &options.given);
     if (result == QI_BUSY && !self->may_wait)
-        return call_python(object, "_publish", arguments, count, keywords);
+        return qi_call_python(object, "_publish", arguments, count, keywords);
     if (result == QI_BUSY) {
         Py_BEGIN_ALLOW_THREADS result = qi_publish_given(self->queue, &options.given);
         Py_END_ALLOW_THREADS
     }
     if (options.waits && (result == QI_E_QUEUE_FULL || result == QI_E_STORE_FULL))
-        return call_python(object, "_publish", arguments, count, keywords);
+        return qi_call_python(object, "_publish", arguments, count, keywords);
     if (result < 0)
-        return raise_error(object, result);
+        return qi_raise_error(object, result);
     if (options.confirm) {
         PyObject *confirmed = PyObject_CallMethod(object, "_confirm", NULL);
         if (!confirmed)
@@ -127,156 +125,6 @@ static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_
         Py_DECREF(confirmed);
     }
     return PyLong_FromLongLong(result);
-}
-
-/* The message that the engine has filled in. `whole`, if there is one, is a bytes object that
- * `payload` points into; it becomes the body if that is all of it. */
-static PyObject *message_of(Calls *self, const qi_message *message, const char *payload,
-                            PyObject *whole, int is_taken) {
-    uint32_t headers_size = message->payload_size - message->body_size;
-    Fields *fields = (Fields *)PyType_GenericAlloc((PyTypeObject *)self->message_type, 0);
-    if (!fields)
-        return NULL;
-    fields->req_id = PyLong_FromUnsignedLongLong(message->req_id);
-    fields->body = whole && !headers_size && PyBytes_Size(whole) == (Py_ssize_t)message->body_size
-                       ? Py_NewRef(whole)
-                       : PyBytes_FromStringAndSize(payload + headers_size, message->body_size);
-    fields->details = qi_details_of(self->queue, self->plain, message, payload);
-    fields->owner = is_taken ? Py_NewRef(self->weak) : NULL;
-    fields->due_us = message->due_us;
-    fields->delivery = message->delivery;
-    if (!fields->req_id || !fields->body || !fields->details) {
-        Py_DECREF(fields);
-        return NULL;
-    }
-    return (PyObject *)fields;
-}
-
-/* A message that was taken. Without memory for it nobody has it: it is ready again. */
-static PyObject *taken(Calls *self, const qi_message *message, const char *payload,
-                       PyObject *whole) {
-    PyObject *result = message_of(self, message, payload, whole, 1);
-    if (!result)
-        qi_nack_many(self->queue, &message->req_id, &message->delivery, 1, 0);
-    return result;
-}
-
-/* qi_get without the GIL, with as much room as the message needs. `*size` is what it said. */
-static PyObject *get_slowly(Calls *self, uint64_t lease_us, int64_t *size) {
-    char few[PAYLOAD_ROOM];
-    PyObject *whole = NULL;
-    qi_reader reader = {
-        .queue = self->queue, .payload = few, .room = sizeof few, .lease_us = lease_us};
-    do {
-        Py_BEGIN_ALLOW_THREADS *size = qi_get(&reader);
-        Py_END_ALLOW_THREADS if (*size != QI_E_ROOM) break;
-        Py_XDECREF(whole);
-        reader.room = reader.message.payload_size;
-        whole = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)reader.room);
-        reader.payload = whole ? PyBytes_AsString(whole) : NULL;
-    } while (whole);
-    PyObject *result = *size >= 0 ? taken(self, &reader.message, reader.payload, whole) : NULL;
-    Py_XDECREF(whole);
-    return result;
-}
-
-static PyObject *get(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
-                     PyObject *keywords) {
-    Calls *self = (Calls *)object;
-    char payload[PAYLOAD_ROOM];
-    qi_message message;
-    int waits = 0;
-    uint64_t lease_us = 0;
-    if (count)
-        return PyErr_Format(PyExc_TypeError,
-                            "Queue.get() takes no %R: get(timeout=5) waits 5 seconds, get_many(5) "
-                            "takes 5 messages, store.get([name, ...]) takes from several queues",
-                            arguments[0]);
-    if (!self->queue || !qi_read_get_options(arguments, keywords, &waits, &lease_us))
-        return call_python(object, "_get", arguments, count, keywords);
-    int64_t size = qi_get_now(self->queue, &message, payload, sizeof payload, lease_us);
-    if (size >= 0)
-        return taken(self, &message, payload, NULL);
-    if (size == QI_BUSY && self->may_wait && !waits) {
-        PyObject *result = get_slowly(self, lease_us, &size);
-        if (result || PyErr_Occurred())
-            return result;
-    }
-    if (size == QI_EMPTY && !waits)
-        Py_RETURN_NONE;
-    if (size != QI_EMPTY && size != QI_BUSY)
-        return raise_error(object, size);
-    /* A wait leaves an idle queue asleep, where a get would wake it. */
-    return call_python(object, "_get", arguments, count, keywords);
-}
-
-static int has_queue(const Calls *self) {
-    if (!self->queue)
-        PyErr_SetString(PyExc_RuntimeError, "these calls have no queue");
-    return self->queue != NULL;
-}
-
-/* _message(message, payload, is_taken): what the engine has filled in at these addresses. */
-static PyObject *message_at(PyObject *object, PyObject *arguments) {
-    unsigned long long message, payload;
-    int is_taken;
-    if (!has_queue((Calls *)object) ||
-        !PyArg_ParseTuple(arguments, "KKp", &message, &payload, &is_taken))
-        return NULL;
-    return message_of((Calls *)object, (const qi_message *)(uintptr_t)message,
-                      (const char *)(uintptr_t)payload, NULL, is_taken);
-}
-
-/* _messages(count, messages, payloads): what qi_get_many filled in at these addresses, as a list.
- * If there is no memory for all of them, the caller gives them back. */
-static PyObject *messages_at(PyObject *object, PyObject *arguments) {
-    Py_ssize_t count;
-    unsigned long long messages, payloads;
-    if (!has_queue((Calls *)object) ||
-        !PyArg_ParseTuple(arguments, "nKK", &count, &messages, &payloads))
-        return NULL;
-    const qi_message *message = (const qi_message *)(uintptr_t)messages;
-    const char *payload = (const char *)(uintptr_t)payloads;
-    PyObject *list = PyList_New(count);
-    for (Py_ssize_t i = 0; list && i < count; payload += message[i++].payload_size) {
-        PyObject *made = message_of((Calls *)object, &message[i], payload, NULL, 1);
-        if (made)
-            PyList_SetItem(list, i, made);
-        else
-            Py_CLEAR(list);
-    }
-    return list;
-}
-
-/* Nobody has looked at it: where there is a place to say so, that delivery does not count. */
-static void put_back(qi_queue *queue, const qi_message *message) {
-    if (qi_return_many(queue, &message->req_id, &message->delivery, 1) != 0)
-        qi_nack_many(queue, &message->req_id, &message->delivery, 1, 0);
-}
-
-/* _give_back(reader), _give_back_many(messages, count): addresses of what a get was to fill in.
- * Something kept its caller from handing on what it took: that is ready again. A delivery of 0 says
- * that nothing was taken. */
-static PyObject *give_back(PyObject *object, PyObject *arguments) {
-    unsigned long long address;
-    (void)object;
-    if (!PyArg_ParseTuple(arguments, "K", &address))
-        return NULL;
-    const qi_reader *reader = (const qi_reader *)(uintptr_t)address;
-    if (reader->message.delivery)
-        put_back(reader->queue, &reader->message);
-    Py_RETURN_NONE;
-}
-
-static PyObject *give_back_many(PyObject *object, PyObject *arguments) {
-    unsigned long long address;
-    unsigned int count;
-    if (!PyArg_ParseTuple(arguments, "KI", &address, &count))
-        return NULL;
-    const qi_message *messages = (const qi_message *)(uintptr_t)address;
-    for (unsigned int i = 0; i < count && messages[i].delivery; i++)
-        put_back(((Calls *)object)->queue, &messages[i]);
-    Py_RETURN_NONE;
 }
 
 /* The ReqId of a message, or a ReqId; and which delivery (0: not told). -1: an exception. */
@@ -336,15 +184,15 @@ static PyObject *ack(PyObject *object, PyObject *message) {
                  0)
             Py_RETURN_NONE;
     }
-    return call_python(object, "_ack", &message, 1, NULL);
+    return qi_call_python(object, "_ack", &message, 1, NULL);
 }
 
 static PyMethodDef calls_methods[] = {
     {"_attach", attach, METH_VARARGS, NULL},
-    {"_give_back", give_back, METH_VARARGS, NULL},
-    {"_give_back_many", give_back_many, METH_VARARGS, NULL},
-    {"_message", message_at, METH_VARARGS, NULL},
-    {"_messages", messages_at, METH_VARARGS, NULL},
+    {"_give_back", qi_calls_give_back, METH_VARARGS, NULL},
+    {"_give_back_many", qi_calls_give_back_many, METH_VARARGS, NULL},
+    {"_message", qi_calls_message, METH_VARARGS, NULL},
+    {"_messages", qi_calls_messages, METH_VARARGS, NULL},
     {"publish", (PyCFunction)(void (*)(void))publish, METH_FASTCALL | METH_KEYWORDS,
      "publish($self, body, *, headers=None, persistent=True, ttl=None, expires_at=None,\n"
      "        redelivered=False, priority=0, delay=None, due=None, lease=None,\n"
@@ -371,7 +219,7 @@ static PyMethodDef calls_methods[] = {
      "TypeError and ValueError for bad arguments.\n\n"
      "Cost: one copy of the body and no system call; with `confirm`, a sync that is shared\n"
      "with all who wait for one."},
-    {"get", (PyCFunction)(void (*)(void))get, METH_FASTCALL | METH_KEYWORDS,
+    {"get", (PyCFunction)(void (*)(void))qi_calls_get, METH_FASTCALL | METH_KEYWORDS,
      "get($self, *, timeout=0, lease=None)\n--\n\n"
      "Take the next ready message; return None if there is none.\n\n"
      "The highest priority comes first. Of one priority, messages that were delayed come\n"
@@ -414,7 +262,7 @@ static PyType_Spec calls_spec = {"qindex._calls.QueueCalls", sizeof(Calls), 0,
 
 static PyMethodDef module_methods[] = {
     {"to_deliveries", to_deliveries, METH_O, NULL},
-    {"join_bodies", qi_join_bodies, METH_O, NULL},
+    {"place_bodies", qi_place_bodies, METH_O, NULL},
     {"decode_headers", qi_decode_headers, METH_O, NULL},
     {"join_headers", qi_join_headers, METH_VARARGS, NULL},
     {"new_message_type", qi_new_message_type, METH_NOARGS, NULL},

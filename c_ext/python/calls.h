@@ -41,10 +41,25 @@ typedef struct {
 extern PyTypeObject *qi_fields_type, *qi_details_type;
 extern PyType_Spec qi_fields_spec, qi_details_spec;
 
-/* The details of a message whose headers stand at `payload`: a new reference. `plain` is what one
- * of its queue has that is nothing special. How it died is asked of the queue, without the GIL. */
+/* The details of a message: a new reference. `plain` is what one of its queue has that is nothing
+ * special. Takes over `headers`, which is NULL if there are none; also if this fails. How the
+ * message died is asked of the queue, without the GIL. */
 PyObject *qi_details_of(struct qi_queue *queue, PyObject *plain, const qi_message *message,
-                        const char *payload);
+                        PyObject *headers);
+
+/* The Python method of that name, with the same arguments. */
+PyObject *qi_call_python(PyObject *self, const char *name, PyObject *const *arguments,
+                         Py_ssize_t count, PyObject *keywords);
+/* The exception of an error that the engine has told this thread about. */
+PyObject *qi_raise_error(PyObject *self, int64_t code);
+
+/* Methods of Calls in gets.c. */
+PyObject *qi_calls_get(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
+                       PyObject *keywords);
+PyObject *qi_calls_message(PyObject *object, PyObject *arguments);
+PyObject *qi_calls_messages(PyObject *object, PyObject *arguments);
+PyObject *qi_calls_give_back(PyObject *object, PyObject *arguments);
+PyObject *qi_calls_give_back_many(PyObject *object, PyObject *arguments);
 
 /* What the caller of publish() says besides the body. */
 struct qi_publish_options {
@@ -78,9 +93,9 @@ PyObject *qi_decode_headers(PyObject *module, PyObject *table);
 /* new_message_type(): one for each interpreter, as message.py puts functions on it. */
 PyObject *qi_new_message_type(PyObject *module, PyObject *none);
 
-/* join_bodies(bodies): bytes objects as one, and their sizes as the bytes of an array of uint32_t.
- * TypeError for any that is none, ValueError for one of 4 GiB or more. Cost: one copy; b"".join()
- * and an array of sizes cost three times as much. */
-PyObject *qi_join_bodies(PyObject *module, PyObject *bodies);
+/* place_bodies(bodies): of bytes objects a tuple of them, which keeps them where they are, their
+ * addresses and sizes as the bytes of arrays of uintptr_t and uint32_t, and the sum of the sizes.
+ * TypeError for any that is none, ValueError for one of 4 GiB or more. Cost: no copy of a body. */
+PyObject *qi_place_bodies(PyObject *module, PyObject *bodies);
 
 #endif

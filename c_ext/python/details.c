@@ -78,18 +78,19 @@ static PyObject *deaths_of(struct qi_queue *queue, const qi_message *message) {
 }
 
 PyObject *qi_details_of(struct qi_queue *queue, PyObject *plain, const qi_message *message,
-                        const char *payload) {
-    uint32_t headers_size = message->payload_size - message->body_size;
-    if (!headers_size && !message->priority && !message->expiry_us && !message->dead &&
+                        PyObject *headers) {
+    if (!headers && !message->priority && !message->expiry_us && !message->dead &&
         message->delivery_count == 1 &&
         !(message->flags & (QI_REDELIVERED | QI_TRANSIENT | QI_DIED)))
         return Py_NewRef(plain);
     Details *self = (Details *)PyType_GenericAlloc(qi_details_type, 0);
-    if (!self)
+    if (!self) {
+        Py_XDECREF(headers);
         return NULL;
+    }
     int is_told = message->dead && message->dead < sizeof reasons / sizeof *reasons;
     self->queue = Py_NewRef(((Details *)plain)->queue);
-    self->headers = PyBytes_FromStringAndSize(payload, headers_size);
+    self->headers = headers ? headers : PyBytes_FromStringAndSize(NULL, 0);
     self->expires_at = message->expiry_us ? PyFloat_FromDouble((double)message->expiry_us / 1e6)
                                           : Py_NewRef(Py_None);
     self->dead = is_told ? PyUnicode_InternFromString(reasons[message->dead]) : Py_NewRef(Py_None);

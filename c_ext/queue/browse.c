@@ -25,37 +25,66 @@ static void read_state(struct qi_queue *queue, const struct qi_found *found, qi_
         message->flags |= QI_DELAYED;
 }
 
-int qi_read_message(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
-                    uint8_t *payload, size_t room) {
-    const struct qi_published *record = found->record;
-    int error = record ? 0 : qi_segment_record(queue, found->segment, found->slot, &record);
+/* Fills in all of the message but its payload, for which there is a record then. */
+static inline int describe(struct qi_queue *queue, const struct qi_found *found,
+                           qi_message *message, const struct qi_published **record) {
+    *record = found->record;
+    int error = *record ? 0 : qi_segment_record(queue, found->segment, found->slot, record);
     if (error)
         return error;
-    const struct qi_fields *fields = &record->fields;
+    const struct qi_fields *fields = &(*record)->fields;
     read_state(queue, found, message);
     message->expiry_us = fields->expiry_us;
     memcpy(message->msg_id, fields->msg_id, QI_MSG_ID_SIZE);
     message->body_size = fields->size;
-    bool stored = message->flags & QI_STORED;
-    struct qi_msg_id id = qi_get_msg_id(fields->msg_id);
-    message->payload_size = stored ? qi_payload_length(id) : fields->embedded;
-    if (queue->store->options.index_only)
-        return 0;
-    if (message->payload_size < fields->size)
+    message->payload_size = message->flags & QI_STORED
+                                ? qi_payload_length(qi_get_msg_id(fields->msg_id))
+                                : fields->embedded;
+    if (!queue->store->options.index_only && message->payload_size < fields->size)
         return qi_fail(QI_E_CORRUPT, "message %llu of %s has a damaged record",
                        (unsigned long long)message->req_id, queue->name);
-    uint32_t length;
-    if (message->payload_size > room && stored) { /* the caller makes room only for what is there */
-        error = qi_messages_length(&queue->store->messages, id, &length);
-        if (error)
-            return error;
+    return 0;
+}
+
+int qi_read_message(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
+                    uint8_t *payload, size_t room) {
+    const struct qi_published *record;
+    int error = describe(queue, found, message, &record);
+    if (error || queue->store->options.index_only)
+        return error;
+    if (message->payload_size > room) {
+        if (message->flags & QI_STORED) /* the caller makes room only for what is there */
+            error =
+                qi_messages_bound(&queue->store->messages, qi_get_msg_id(message->msg_id), true);
+        return error ? error
+                     : qi_fail(QI_E_ROOM, "the message needs %u bytes", message->payload_size);
     }
-    if (message->payload_size > room)
-        return qi_fail(QI_E_ROOM, "the message needs %u bytes", message->payload_size);
-    if (stored)
-        return qi_messages_read(&queue->store->messages, id, payload, message->payload_size);
-    if (fields->embedded > 0) /* else there may be no room at all */
-        memcpy(payload, record->payload, fields->embedded);
+    if (message->flags & QI_STORED)
+        return qi_messages_read(&queue->store->messages, qi_get_msg_id(message->msg_id), payload,
+                                message->payload_size);
+    if (message->payload_size > 0) /* else there may be no room at all */
+        memcpy(payload, record->payload, message->payload_size);
+    return 0;
+}
+
+int qi_read_message_now(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
+                        const struct qi_places *places) {
+    const struct qi_published *record;
+    struct qi_into into;
+    if (!qi_segment_at_hand(queue, found->segment, found->slot) ||
+        describe(queue, found, message, &record) != 0 || message->payload_size > QI_NOW_MAX ||
+        qi_is_expired(queue, message->expiry_us))
+        return QI_BUSY;
+    int error = places->make(places->context, message, &into);
+    if (error)
+        return error;
+    if (message->flags & QI_STORED)
+        return qi_messages_read_into(&queue->store->messages, qi_get_msg_id(message->msg_id), &into,
+                                     false);
+    if (into.headers_size > 0)
+        memcpy(into.headers, record->payload, into.headers_size);
+    if (into.body_size > 0)
+        memcpy(into.body, record->payload + into.headers_size, into.body_size);
     return 0;
 }
 

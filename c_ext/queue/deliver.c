@@ -196,7 +196,7 @@ static int find_now(struct qi_queue *queue, struct qi_found *found) {
     return has_due ? 0 : QI_EMPTY;
 }
 
-int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, size_t room,
+int64_t qi_get_now(struct qi_queue *queue, qi_message *message, const struct qi_places *places,
                    uint64_t lease_us) {
     if (!qi_begin_now(queue, 4 * QI_RECORD_ID, 0))
         return QI_BUSY;
@@ -204,11 +204,8 @@ int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, s
     struct qi_found found = {0};
     const struct qi_look look = {.queue = queue};
     int64_t result = find_now(queue, &found);
-    if (result == 0 && (qi_bit(qi_slots_of(found.segment->hot, found.slot)->stored, found.slot) ||
-                        !qi_segment_at_hand(queue, found.segment, found.slot) ||
-                        qi_read_message(queue, &found, message, payload, room) != 0 ||
-                        qi_is_expired(queue, message->expiry_us)))
-        result = QI_BUSY;
+    if (result == 0)
+        result = qi_read_message_now(queue, &found, message, places);
     if (result == 0)
         result = deliver(&look, &found, message, lease_us);
     if (result == 0)

@@ -302,15 +302,18 @@ int64_t qi_publish(struct qi_queue *queue, const void *body, size_t body_size) {
 
 int64_t qi_publish_now(struct qi_queue *queue, const struct qi_given *given) {
     const qi_options *options = &queue->store->options;
-    if (given->headers_size + given->body_size >= options->embed_below ||
-        (given->lease_us && options->format < 2))
+    uint64_t payload = given->headers_size + given->body_size;
+    if (payload > QI_NOW_MAX || (given->lease_us && options->format < 2))
         return QI_BUSY;
     struct qi_new_message publish = new_message_of(queue, given);
     if (!qi_begin_now(queue, qi_publish_size(queue->store, &publish), 1))
         return QI_BUSY;
-    queue->heads.in_memory = true;
-    int64_t result = publish_one(queue, &publish);
-    queue->heads.in_memory = false;
+    int64_t result = QI_BUSY;
+    if (payload < options->embed_below || qi_messages_has_room(&queue->store->messages, payload)) {
+        queue->heads.in_memory = true;
+        result = publish_one(queue, &publish);
+        queue->heads.in_memory = false;
+    }
     qi_unlock(queue->store);
     return result;
 }
@@ -332,6 +335,7 @@ int64_t qi_publish_leased(struct qi_queue *queue, const void *headers, uint32_t 
 
 /* One message of a batch, as the arrays say. */
 struct batch_input {
+    const uintptr_t *addresses; /* of the bodies; NULL: they lie end to end */
     const uint8_t *bodies, *headers;
     const uint32_t *body_sizes, *headers_sizes;
     uint32_t flags;
@@ -344,7 +348,7 @@ struct batch_input {
 static void batch_item(struct batch_input *input, uint32_t i, struct qi_new_message *publish) {
     *publish = (struct qi_new_message){
         .headers = input->headers,
-        .body = input->bodies,
+        .body = input->addresses ? (const void *)input->addresses[i] : input->bodies,
         .headers_size = input->headers_sizes ? input->headers_sizes[i] : 0,
         .body_size = input->body_sizes[i],
         .flags = input->flags | (input->per_flags ? input->per_flags[i] : 0u),
@@ -352,7 +356,8 @@ static void batch_item(struct batch_input *input, uint32_t i, struct qi_new_mess
         .lane = input->lane,
         .expiry_us = input->per_expiry_us ? input->per_expiry_us[i] : input->expiry_us};
     input->headers += publish->headers_size;
-    input->bodies += publish->body_size;
+    if (!input->addresses)
+        input->bodies += publish->body_size;
 }
 
 /* All records in one frame: all of it or nothing (H11). */
@@ -410,14 +415,16 @@ static int64_t publish_batch(struct qi_queue *queue, struct qi_new_message *item
 }
 
 static int64_t publish_many(struct qi_queue *queue, uint64_t first, uint32_t count,
-                            const void *bodies, const uint32_t *body_sizes, const void *headers,
+                            const void *bodies, const uintptr_t *addresses,
+                            const uint32_t *body_sizes, const void *headers,
                             const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
                             uint64_t due_us, const uint8_t *per_flags,
                             const uint64_t *per_expiry_us) {
     struct qi_new_message few[128], *items = count <= 128 ? few : malloc(count * sizeof *items);
     if (!items)
         return qi_fail(QI_E_MEMORY, "no memory for a batch of %u messages", count);
-    struct batch_input input = {bodies,
+    struct batch_input input = {addresses,
+                                bodies,
                                 headers,
                                 body_sizes,
                                 headers_sizes,
@@ -446,8 +453,17 @@ int64_t qi_publish_many(struct qi_queue *queue, uint32_t count, const void *bodi
                         const uint32_t *body_sizes, const void *headers,
                         const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
                         uint64_t due_us, const uint8_t *per_flags, const uint64_t *per_expiry_us) {
-    return publish_many(queue, ANY_REQ_ID, count, bodies, body_sizes, headers, headers_sizes, flags,
-                        expiry_us, due_us, per_flags, per_expiry_us);
+    return publish_many(queue, ANY_REQ_ID, count, bodies, NULL, body_sizes, headers, headers_sizes,
+                        flags, expiry_us, due_us, per_flags, per_expiry_us);
+}
+
+int64_t qi_publish_bodies(struct qi_queue *queue, uint32_t count, const uintptr_t *bodies,
+                          const uint32_t *body_sizes, const void *headers,
+                          const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
+                          uint64_t due_us, const uint8_t *per_flags,
+                          const uint64_t *per_expiry_us) {
+    return publish_many(queue, ANY_REQ_ID, count, NULL, bodies, body_sizes, headers, headers_sizes,
+                        flags, expiry_us, due_us, per_flags, per_expiry_us);
 }
 
 int64_t qi_publish_many_at(struct qi_queue *queue, uint64_t first, uint32_t count,
@@ -455,6 +471,6 @@ int64_t qi_publish_many_at(struct qi_queue *queue, uint64_t first, uint32_t coun
                            const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
                            uint64_t due_us, const uint8_t *per_flags,
                            const uint64_t *per_expiry_us) {
-    return publish_many(queue, first, count, bodies, body_sizes, headers, headers_sizes, flags,
-                        expiry_us, due_us, per_flags, per_expiry_us);
+    return publish_many(queue, first, count, bodies, NULL, body_sizes, headers, headers_sizes,
+                        flags, expiry_us, due_us, per_flags, per_expiry_us);
 }

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bodies/bodies.h"
 #include "engine/engine.h"
 
 struct qi_queue;
@@ -53,9 +54,10 @@ struct qi_given {
 };
 
 int64_t qi_publish_given(struct qi_queue *queue, const struct qi_given *given);
-/* The verbs for a caller that must not wait (it holds the GIL): a message that is embedded, in
- * memory, with room in the journal and the lock free. Otherwise QI_BUSY, nothing was changed, and
- * the verb that may wait does it. */
+/* The verbs for a caller that must not wait (it holds the GIL): a message of at most QI_NOW_MAX
+ * bytes, in memory, with room in the journal and in the message file, and the lock free. Otherwise
+ * QI_BUSY, nothing was changed, and the verb that may wait does it. */
+#define QI_NOW_MAX (UINT32_C(256) << 10) /* some 50 us: what other threads may wait for the GIL */
 int64_t qi_publish_now(struct qi_queue *queue, const struct qi_given *given);
 
 /* ---- ack ---- */
@@ -68,7 +70,16 @@ uint32_t qi_next_tag(void);
 
 /* ---- deliver ---- */
 
-int64_t qi_get_now(struct qi_queue *queue, qi_message *message, void *payload, size_t room,
+/* Where the payload of a message goes whose sizes are known. make() is called with the store's
+ * lock, so it may not wait for anybody. 0, or an error that ends the get: then nothing was taken.
+ */
+struct qi_places {
+    int (*make)(void *context, const qi_message *message, struct qi_into *into);
+    void *context;
+};
+/* Takes the next message: the size of its payload. If nothing was taken: QI_EMPTY, QI_BUSY or an
+ * error. */
+int64_t qi_get_now(struct qi_queue *queue, qi_message *message, const struct qi_places *places,
                    uint64_t lease_us);
 
 /* ---- expire ---- */

@@ -261,9 +261,14 @@ static inline bool qi_is_expired(const struct qi_queue *queue, uint64_t expiry_u
     return expiry_us != 0 && expiry_us <= qi_wall_us(queue->store);
 }
 
-/* Fills in the message and copies its payload; nothing is changed. Costs a copy. */
+/* Fills in the message and copies its payload; nothing is changed. QI_E_ROOM: it is longer than
+ * `room`. Costs a copy. */
 int qi_read_message(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
                     uint8_t *payload, size_t room);
+/* The same without waiting, to where the caller says. QI_BUSY: that cannot be, or it has expired;
+ * else what `places` says. */
+int qi_read_message_now(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
+                        const struct qi_places *places);
 
 /* ---- publish ---- */
 

@@ -4,6 +4,7 @@
 #include "corner.h"
 #include "durable/durable.h"
 #include "index/index.h"
+#include "now.h"
 #include "queue/queue.h"
 #include "store/store.h"
 
@@ -43,7 +44,7 @@ static void writers_say(struct corner *corner, qi_queue *queue, int code) {
     assert(qi_expire(queue) == code);
     assert(qi_queue_delete(queue) == code);
     assert(qi_publish_now(queue, &(struct qi_given){.body = body, .body_size = 10}) == QI_BUSY);
-    assert(qi_get_now(queue, messages, payload, sizeof payload, 0) == QI_BUSY);
+    assert(get_now(queue, messages, payload, sizeof payload, 0) == QI_BUSY);
     assert(qi_ack_now(queue, 0, 0) == QI_BUSY);
 }
 
@@ -358,13 +359,13 @@ static void test_verbs_that_may_not_wait_leave_what_is_not_at_hand(void) {
     struct qi_segment *segment = qi_segment_find(&corner.a->segments, 20 / 8);
     assert(segment->hot);
     segment->hot->loaded = false; /* as after recovery: only the journal's news is there */
-    assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == QI_BUSY);
+    assert(get_now(corner.a, &message, payload, sizeof payload, 0) == QI_BUSY);
     segment->hot->loaded = true;
     assert(qi_browse(corner.a, 20, false, &message, payload, sizeof payload) == 10);
-    assert(qi_get_now(corner.a, &message, payload, 5, 0) == QI_BUSY); /* too small for it */
-    assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == 10);
+    assert(get_now(corner.a, &message, payload, 5, 0) == QI_E_ROOM);
+    assert(get_now(corner.a, &message, payload, sizeof payload, 0) == 10);
     corner.a->window_length = 0; /* the record is in the file */
-    assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == QI_BUSY);
+    assert(get_now(corner.a, &message, payload, sizeof payload, 0) == QI_BUSY);
     corner.a->short_of_space = true;
     assert(qi_publish_now(corner.a, &(struct qi_given){.body = payload, .body_size = 10}) ==
            QI_BUSY);

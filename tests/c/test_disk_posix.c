@@ -147,7 +147,7 @@ static void test_each_call_says_why_it_failed(void) {
     fail("pwrite of nothing", 0);
     assert(ops->write(disk, file, "x", 1, 0) == -EIO);
     fail("posix_fallocate", ENOSPC);
-    assert(ops->allocate(disk, file, 4096) == -ENOSPC);
+    assert(ops->allocate(disk, file, 0, 4096) == -ENOSPC);
     fail("ftruncate", EIO);
     assert(ops->truncate(disk, file, 0) == -EIO);
     fail("fallocate", EOPNOTSUPP);
@@ -223,7 +223,7 @@ static void test_signals_and_short_transfers_are_finished_inside(void) {
     assert(ops->read(disk, file, bytes, 16, 0) == 10 && strcmp(bytes, "0123456789") == 0);
     length_max = SIZE_MAX;
     fail("posix_fallocate", EINTR);
-    assert(ops->allocate(disk, file, 8192) == 0);
+    assert(ops->allocate(disk, file, 0, 8192) == 0);
     if (ops->zero(disk, file, 4096, 8192) == 0) { /* else: not on this file system */
         fail("fallocate", EINTR);
         assert(ops->zero(disk, file, 1, 8192) == 0);
@@ -340,7 +340,7 @@ static void test_a_locked_page_leaves_the_mapping_too(void) {
 static void test_a_page_that_cannot_be_read_is_an_error(void) {
     uint8_t *memory;
     int file = new_file("a", "text");
-    assert(ops->allocate(disk, file, 4096) == 0);
+    assert(ops->allocate(disk, file, 0, 4096) == 0);
     assert(ops->map(disk, file, 4096, &memory) == 0);
     assert(ops->populate(disk, memory, 4096, false) == 0 && memcmp(memory, "text", 4) == 0);
     fail("madvise", EFAULT); /* what the kernel says where a touch would be a SIGBUS */

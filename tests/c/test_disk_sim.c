@@ -208,7 +208,7 @@ static void test_a_full_disk_a_short_write_and_a_fault_that_stays(void) {
     qi_sim *sim = qi_sim_new(1, &knobs);
     root = ops->open_root(&sim->disk, "/", true);
     int file = new_file(sim, root, "a", "12345678");
-    assert(ops->allocate(&sim->disk, file, 20000) == -ENOSPC);
+    assert(ops->allocate(&sim->disk, file, 0, 20000) == -ENOSPC);
     qi_sim_fault(sim, 1, QI_SIM_SHORT, false);
     assert(ops->write(&sim->disk, file, "abcdefgh", 8, 0) == -ENOSPC);
     assert(strcmp(text_of(sim, "a"), "abcd5678") == 0);

@@ -223,11 +223,11 @@ static void test_only_files_that_are_understood_are_touched(bool mapping) {
 /* ---- a disk that says no ---- */
 
 static struct qi_disk_ops sick_ops;
-static struct qi_disk sick_disk = {&sick_ops};
+static struct qi_disk sick_disk;
 static int sick_error, sick_syncs;
 
-static int sick_allocate(struct qi_disk *disk, int file, uint64_t size) {
-    return sick_error ? sick_error : qi_disk_posix.ops->allocate(disk, file, size);
+static int sick_allocate(struct qi_disk *disk, int file, uint64_t from, uint64_t size) {
+    return sick_error ? sick_error : qi_disk_posix.ops->allocate(disk, file, from, size);
 }
 
 static int sick_write(struct qi_disk *disk, int file, const void *bytes, size_t length,
@@ -235,6 +235,23 @@ static int sick_write(struct qi_disk *disk, int file, const void *bytes, size_t 
     if (sick_error)
         return sick_error;
     return qi_disk_posix.ops->write(disk, file, bytes, length, offset);
+}
+
+static int sick_write_pieces(struct qi_disk *disk, int file, const struct qi_piece *pieces,
+                             uint32_t count, uint64_t offset) {
+    if (sick_error)
+        return sick_error;
+    return qi_disk_posix.ops->write_pieces(disk, file, pieces, count, offset);
+}
+
+static int64_t cached_max = INT64_MAX; /* of a read that must not wait */
+
+static int64_t sick_read_pieces(struct qi_disk *disk, int file, const struct qi_piece *pieces,
+                                uint32_t count, uint64_t offset, bool may_wait) {
+    if (!may_wait && cached_max < 0)
+        return cached_max;
+    int64_t got = qi_disk_posix.ops->read_pieces(disk, file, pieces, count, offset, true);
+    return may_wait || got < cached_max ? got : cached_max;
 }
 
 static int sick_sync(struct qi_disk *disk, int file) {
@@ -287,12 +304,63 @@ static void test_a_failed_sync_is_never_tried_again(bool mapping) {
     shop_end(&shop);
 }
 
+static int read_now(struct shop *shop, const struct item *item, uint8_t *bytes, bool may_wait) {
+    const uint32_t first = item->length / 3;
+    const struct qi_into into = {bytes, bytes + first, first, item->length - first};
+    return qi_messages_read_into(&shop->messages, item->id, &into, may_wait);
+}
+
+/* Long and short ones, in the newest file and in a sealed one: a part of a message in the cache is
+ * no message, and the read that may wait has the last word about what is wrong. */
+static void test_a_read_that_must_not_wait_gives_all_or_nothing(bool mapping) {
+    static const uint32_t lengths[] = {10, 4095, 4096, 16383, 16384, 70000};
+    struct shop shop = shop_new("now", 130000, mapping);
+    shop.messages.in_memory = false;
+    for (int sealed = 0; sealed < 2; sealed++) {
+        size_t first = shop.items_count;
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+            shop_put(&shop, lengths[i]);
+        if (sealed)
+            shop_put(&shop, 90000);
+        shop.messages.disk = &sick_disk;
+        for (size_t i = first; i < first + sizeof lengths / sizeof *lengths; i++) {
+            const struct item *item = &shop.items[i];
+            uint8_t *bytes = malloc(item->length), *expected = body_of(item->seed, item->length);
+            bool in_mapping = !sealed && item->length < qi_disk_posix.call_min;
+            const int64_t some[] = {-EAGAIN, 0, 24, item->length, INT64_MAX};
+            assert(sealed == (item->id.file != shop.messages.tape_number));
+            for (size_t n = 0; n < sizeof some / sizeof *some; n++) {
+                bool all = in_mapping || some[n] == INT64_MAX;
+                shop.messages.window_file = UINT32_MAX;
+                cached_max = some[n];
+                memset(bytes, '?', item->length);
+                assert(read_now(&shop, item, bytes, false) == (all ? 0 : QI_BUSY));
+                assert(!all || memcmp(bytes, expected, item->length) == 0);
+                assert(read_now(&shop, item, bytes, true) == 0);
+                assert(memcmp(bytes, expected, item->length) == 0);
+            }
+            struct item damaged = *item;
+            damaged.id.stamp ^= 1;
+            assert(read_now(&shop, &damaged, bytes, false) == QI_BUSY);
+            assert(read_now(&shop, &damaged, bytes, true) == QI_E_CORRUPT);
+            free(bytes);
+            free(expected);
+        }
+        shop.messages.disk = &qi_disk_posix;
+    }
+    shop_end(&shop);
+}
+
 int main(int count, char **arguments) {
     assert(count == 2);
     root = arguments[1];
+    sick_disk = qi_disk_posix;
+    sick_disk.ops = &sick_ops;
     sick_ops = *qi_disk_posix.ops;
     sick_ops.allocate = sick_allocate;
     sick_ops.write = sick_write;
+    sick_ops.write_pieces = sick_write_pieces;
+    sick_ops.read_pieces = sick_read_pieces;
     sick_ops.sync = sick_sync;
     for (int mapping = 0; mapping < 2; mapping++) {
         test_bodies_of_all_sizes_come_back(mapping);
@@ -306,6 +374,7 @@ int main(int count, char **arguments) {
         test_only_files_that_are_understood_are_touched(mapping);
         test_a_full_disk_changes_nothing(mapping);
         test_a_failed_sync_is_never_tried_again(mapping);
+        test_a_read_that_must_not_wait_gives_all_or_nothing(mapping);
     }
     puts("messages: all passed");
     return 0;

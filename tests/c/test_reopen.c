@@ -48,6 +48,38 @@ static void test_what_the_cache_dropped_beside_is_checked(void) {
     qi_sim_free(crafted.sim);
 }
 
+static uint32_t drops;
+
+static int count_drops(struct qi_disk *disk, int file, uint64_t from, uint64_t to) {
+    drops++;
+    return plain_ops->drop_cache(disk, file, from, to);
+}
+
+/* Bodies that a MARK covers were durable before it was written: an open does not make them so once
+ * more, however many they are. */
+static void test_files_of_marked_bodies_are_left_alone(void) {
+    static const uint8_t body[1000] = {1};
+    for (int marked = 0; marked < 2; marked++) {
+        struct crafted crafted = {.sim = qi_sim_new(1, NULL)};
+        open_it(&crafted);
+        for (int i = 0; i < 40; i++)
+            assert(qi_publish(crafted.queue, body, sizeof body) >= 0);
+        if (marked)
+            assert(qi_queue_sync(crafted.queue) == 0);
+        for (int i = 0; i < 3; i++) /* the MARK stands in front of the first of them */
+            assert(qi_publish(crafted.queue, body, sizeof body) >= 0);
+        uint32_t files = crafted.store->messages.files_count;
+        assert(files >= 10);
+        let_go(&crafted);
+        drops = 0;
+        open_with_drops_by(&crafted, count_drops);
+        assert(marked ? drops < 6 : drops > files);
+        assert(depth_of(&crafted) == 43);
+        let_go(&crafted);
+        qi_sim_free(crafted.sim);
+    }
+}
+
 /* Publishes until the journal ends there in its page. */
 static void publish_up_to(struct crafted *crafted, uint64_t offset) {
     const struct qi_journal *journal = qi_current(crafted->queue);
@@ -402,6 +434,7 @@ static void test_a_late_tick_puts_nothing_behind_a_close(void) {
 int main(int count, char **arguments) {
     assert(count == 2);
     test_what_the_cache_dropped_beside_is_checked();
+    test_files_of_marked_bodies_are_left_alone();
     test_the_page_in_which_the_end_is_told_is_read_again();
     test_what_is_behind_the_end_becomes_zeros_or_is_cut_off();
     test_many_zeros_are_cut_off_next_time();

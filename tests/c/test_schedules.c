@@ -13,6 +13,7 @@
 #include <setjmp.h>
 #include <signal.h>
 
+#include "now.h"
 #include "players.h"
 #include "queue/queue.h"
 
@@ -199,7 +200,7 @@ static void get(struct player *player, int q) {
     int64_t size = QI_BUSY;
     uint32_t how = roll(4);
     if (how == 0) {
-        size = qi_get_now(reader.queue, &reader.message, payload, sizeof payload, reader.lease_us);
+        size = get_now(reader.queue, &reader.message, payload, sizeof payload, reader.lease_us);
         visits_now += size >= 0;
     }
     if (size == QI_BUSY && how == 1)

@@ -167,6 +167,33 @@ static void test_what_is_cleared_stays_with_the_file_if_it_is_little(void) {
     }
 }
 
+static uint64_t asked_from, asked_calls;
+
+static int allocate(struct qi_disk *disk_, int file, uint64_t from, uint64_t size) {
+    assert(from == asked_from);
+    asked_from = size;
+    asked_calls++;
+    return qi_disk_posix.ops->allocate(disk_, file, from, size);
+}
+
+/* Blocks are asked for once: to look for those that are there costs the more the longer the file
+ * is. After a cut they are asked for again. */
+static void test_each_block_is_asked_for_once(void) {
+    ops.allocate = allocate;
+    for (int mapping = 0; mapping < 2; mapping++) {
+        asked_from = asked_calls = 0;
+        begin(mapping);
+        for (uint64_t size = 1 << 20; size <= 8 << 20; size += 1 << 20)
+            assert(qi_tape_reserve(&tape, size, 0) == 0);
+        assert(asked_calls > 1 && tape.blocks == tape.allocated);
+        assert(qi_tape_cut(&tape, 3 * PAGE) == 0);
+        asked_from = 3 * PAGE;
+        assert(qi_tape_reserve(&tape, 5 * PAGE, 0) == 0);
+        finish();
+    }
+    ops.allocate = qi_disk_posix.ops->allocate;
+}
+
 static void test_plain_memory_needs_none(void) {
     uint64_t tail = 0;
     begin(false);
@@ -187,6 +214,7 @@ int main(int count, char **arguments) {
     test_a_page_that_does_not_come_is_an_error_and_can_be_asked_for_again();
     test_a_cut_takes_pages_away();
     test_what_is_cleared_stays_with_the_file_if_it_is_little();
+    test_each_block_is_asked_for_once();
     test_plain_memory_needs_none();
     printf("tape: all passed\n");
     return 0;

@@ -4,6 +4,7 @@
  */
 #include "corner.h"
 #include "index/index.h"
+#include "now.h"
 #include "queue/queue.h"
 #include "store/store.h"
 
@@ -202,7 +203,7 @@ static void test_delays_of_segments_that_are_gone_are_dropped(void) {
         assert(qi_flush(corner.a) == 0);
         assert(!qi_segment_find(&corner.a->segments, ids[12] / 8));
         qi_sim_advance(corner.sim, 4 * MINUTE);
-        assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == QI_EMPTY);
+        assert(get_now(corner.a, &message, payload, sizeof payload, 0) == QI_EMPTY);
         assert(qi_get(&plain) == QI_EMPTY && depth_of(corner.a) == 0);
         assert(corner.a->timers.delayed.count + corner.a->timers.due.count == 0);
         corner_end(&corner);
@@ -285,7 +286,7 @@ static void test_what_is_due_and_gone_does_not_hide_what_has_to_be_read(void) {
         for (uint64_t i = 0; i < 2 * 8192; i++)
             assert(qi_delete(corner.a, first + i) == 0);
         if (now)
-            assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == QI_BUSY);
+            assert(get_now(corner.a, &message, payload, sizeof payload, 0) == QI_BUSY);
         else
             assert(qi_browse(corner.a, 0, true, &message, payload, sizeof payload) == 3);
         assert(get_one(&plain) == first + 2 * 8192);
@@ -444,12 +445,11 @@ static void test_many_that_are_due_are_read_as_they_are_taken(void) {
     assert(qi_queue_ready(corner.a, true) == 0);
     qi_unlock(corner.store);
     qi_sim_advance(corner.sim, 4 * MINUTE);
-    assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) ==
-           QI_BUSY); /* none is read */
+    assert(get_now(corner.a, &message, payload, sizeof payload, 0) == QI_BUSY); /* none is read */
     assert(qi_browse(corner.a, 0, true, &message, payload, sizeof payload) == 4);
     assert(corner.a->timers.due.count > 512 && corner.a->timers.due.count < 200 * 512);
     uint64_t first = message.req_id;
-    assert(qi_get_now(corner.a, &message, payload, sizeof payload, 0) == 4);
+    assert(get_now(corner.a, &message, payload, sizeof payload, 0) == 4);
     assert(message.req_id == first && qi_ack(corner.a, first, 0) == 0);
     for (int64_t got = 0; got != QI_EMPTY;) {
         got = qi_get_many(corner.a, 512, messages, payloads, sizeof payloads, ids, 0);

@@ -2,6 +2,7 @@
  * turn just before it. On a simulated disk, in one thread. Usage: test_turns <directory>
  */
 #include "corner.h"
+#include "now.h"
 #include "queue/queue.h"
 #include "store/store.h"
 
@@ -103,16 +104,16 @@ static void publish_now(struct corner *corner) {
     said = qi_publish_now(corner->a, &(struct qi_given){.body = "now", .body_size = 3});
 }
 
-static void get_now(struct corner *corner) {
+static void take_now(struct corner *corner) {
     qi_message message;
     char payload[64];
-    said = qi_get_now(corner->a, &message, payload, sizeof payload, 0);
+    said = get_now(corner->a, &message, payload, sizeof payload, 0);
 }
 
 /* Nobody may append in front of or behind the CLOSE: it would be forgotten. Behind the SESSION
  * everybody may, while that is synced. */
 static void test_nobody_comes_in_while_a_queue_goes_to_sleep(void) {
-    static void (*const turns[])(struct corner *) = {publish_now, get_now};
+    static void (*const turns[])(struct corner *) = {publish_now, take_now};
     for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
         struct corner corner = begin();
         stage = &corner;

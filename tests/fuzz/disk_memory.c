@@ -221,7 +221,28 @@ static int write_at(DISK, int file, const void *bytes, size_t length, uint64_t o
         memcpy(node->bytes + offset, bytes, length);
     return error;
 }
-static int allocate(DISK, int file, uint64_t size) {
+static int64_t read_pieces(DISK, int file, const struct qi_piece *pieces, uint32_t count,
+                           uint64_t offset, bool may_wait) {
+    int64_t done = 0;
+    (void)may_wait;
+    for (uint32_t i = 0; i < count; i++)
+        if (pieces[i].length)
+            done += read_at(disk, file, pieces[i].bytes, pieces[i].length, offset + (uint64_t)done);
+    return done;
+}
+static int write_pieces(DISK, int file, const struct qi_piece *pieces, uint32_t count,
+                        uint64_t offset) {
+    int error = 0;
+    for (uint32_t i = 0; !error && i < count; offset += pieces[i++].length)
+        error = write_at(disk, file, pieces[i].bytes, pieces[i].length, offset);
+    return error;
+}
+static bool is_in_memory(DISK, int dir) {
+    (void)dir;
+    return true;
+}
+static int allocate(DISK, int file, uint64_t from, uint64_t size) {
+    (void)from;
     return size > nodes[file].size ? resize(&nodes[file], size) : 0;
 }
 static int truncate_file(DISK, int file, uint64_t size) {
@@ -317,6 +338,9 @@ static const struct qi_disk_ops memory_ops = {
     .size = size_of,
     .read = read_at,
     .write = write_at,
+    .read_pieces = read_pieces,
+    .write_pieces = write_pieces,
+    .is_in_memory = is_in_memory,
     .allocate = allocate,
     .truncate = truncate_file,
     .zero = zero,
@@ -346,6 +370,7 @@ static const struct qi_disk_ops memory_ops = {
 struct qi_disk qi_disk_memory = {.ops = &memory_ops,
                                  .many = 16,
                                  .growth_min = UINT64_C(64) << 10,
+                                 .call_min = 200,
                                  .pool = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 unsigned qi_fork_generation(void) {

@@ -24,6 +24,8 @@ from qindex.compat.diskqueue import DiskQueue
 from qindex.compat.queuelib import FifoDiskQueue
 from qindex.compat.standard import AsyncQueue, LifoQueue, PriorityQueue, Queue
 
+LONG = b"x" * 300_000  # the event loop lets a thread take what is as long as this
+
 VERBS: dict[str, Callable[[qindex.Store, qindex.Queue], Any]] = {
     "get": lambda store, queue: queue.get(),
     "get with a lease": lambda store, queue: queue.get(lease=100),
@@ -257,9 +259,9 @@ def test_a_coroutine_that_is_ended_gives_back(tmp_path: Path) -> None:
     """Interrupted behind the taking, in a wait that has its message."""
 
     async def main() -> None:
-        async with await qindex.aio.open(tmp_path / "s", sync="never", embed_below=1) as store:
+        async with await qindex.aio.open(tmp_path / "s", sync="never") as store:
             queue = await store.queue("q")
-            await queue.publish_many([b"a", b"b"])  # from a message file: taken in a thread
+            await queue.publish_many([LONG, LONG])
 
             def ring() -> None:
                 queue._pass_on = pass_on  # type: ignore[method-assign]
@@ -279,9 +281,10 @@ def test_an_iteration_that_is_interrupted_gives_back(tmp_path: Path, calls: int)
     """`async for`: the handler raises in the wait, behind the taking, or in the loop's body."""
 
     async def main() -> None:
-        async with await qindex.aio.open(tmp_path / "s", sync="never", embed_below=1) as store:
+        async with await qindex.aio.open(tmp_path / "s", sync="never") as store:
             queue = await store.queue("q")
-            await queue.publish_many([b"a", b"b", b"c"])  # from a message file: taken in a thread
+            bodies = [b"a" + LONG, b"b" + LONG, b"c" + LONG]
+            await queue.publish_many(bodies)
             pass_on, left, given = queue._pass_on, calls, []
 
             def ring() -> None:
@@ -302,7 +305,7 @@ def test_an_iteration_that_is_interrupted_gives_back(tmp_path: Path, calls: int)
             assert left <= 0, "it was interrupted"
             assert queue._queue.unacked == 0
             rest = [m.body for m in queue._queue.browse()]
-            assert given + rest == [b"a", b"b", b"c"]
+            assert given + rest == bodies
 
     asyncio.run(main())
 

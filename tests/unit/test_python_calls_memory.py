@@ -15,10 +15,10 @@ from qindex.message import Details, Message
 pytest.importorskip("_testcapi", reason="CPython's own test module, which makes allocations fail")
 
 HEAD = """
-import sys, _testcapi, qindex
+import operator, sys, _testcapi, qindex
 from array import array
 from qindex.message import Details, Message
-from qindex.calls import QueueCalls, join_bodies, to_deliveries
+from qindex.calls import QueueCalls, place_bodies, to_deliveries
 
 store = qindex.open(sys.argv[1], sync="never")
 queue = store.queue("q")
@@ -182,9 +182,13 @@ assert len(queue) == 0
 def test_bodies_without_memory_are_refused(tmp_path):
     script = """
 bodies = [b"%d" % i * 500 for i in range(30)]
-joined = lambda: join_bodies(bodies) == (b"".join(bodies), array("I", map(len, bodies)).tobytes())
-assert joined()
-assert sum(each_allocation_fails(joined)) >= 4
+def placed():
+    kept, places, sizes, total = place_bodies(bodies)
+    assert list(kept) == bodies and all(map(operator.is_, kept, bodies))
+    assert sizes == array("I", map(len, bodies)).tobytes() and total == sum(map(len, bodies))
+    return len(array("Q", places)) == len(set(array("Q", places))) == 30
+assert placed()
+assert sum(each_allocation_fails(placed)) >= 4
 publish = lambda: queue.publish_many(bodies)
 refused = sum(each_allocation_fails(publish))
 assert refused >= 4 and len(queue) % len(bodies) == 0, (refused, len(queue))

@@ -222,6 +222,13 @@ def reopen_floor(job: Job) -> Figures:
     return {"reopen_ms_1m": floor.reopen_ms(job.count, job.bodies(1)[0])}
 
 
+def bodies_floor(job: Job) -> Figures:
+    """The same for one call each and for batches: the floor has no calls to save."""
+    floor = Floor(Path(job.floor_library), Path(job.directory))
+    rates = floor.bodies(job.count, job.bodies(1)[0])
+    return {**rates, **{f"batch_{name}": rate for name, rate in rates.items()}}
+
+
 def warm_up(job: Job) -> None:
     """Open and close an empty queue elsewhere, so that imports are done before the clock starts."""
     elsewhere = Path(job.directory) / "warm-up"
@@ -288,6 +295,7 @@ WORKS: dict[str, Callable[[Job], Figures]] = {
     "waiting_fill": waiting_fill,
     "waiting_reopen": waiting_reopen,
     "reopen_floor": reopen_floor,
+    "bodies_floor": bodies_floor,
     "compaction": compaction,
     **works_queues.WORKS,
     **works_many.WORKS,

@@ -238,7 +238,8 @@ static int write_at(struct qi_disk *disk, int file, const void *bytes, size_t le
     return put(node, bytes, length, offset);
 }
 
-static int allocate(struct qi_disk *disk, int file, uint64_t size) {
+static int allocate(struct qi_disk *disk, int file, uint64_t from, uint64_t size) {
+    (void)from;
     struct qi_sim *sim = qi_sim_of(disk);
     struct qi_sim_node *node = qi_sim_node_of(sim, file);
     uint64_t before = qi_sim_size(node->cache);
@@ -423,6 +424,8 @@ static const struct qi_disk_ops sim_ops = {
     .size = size_of,
     .read = read_at,
     .write = write_at,
+    .read_pieces = qi_sim_read_pieces,
+    .write_pieces = qi_sim_write_pieces,
     .allocate = allocate,
     .truncate = truncate_file,
     .zero = zero,
@@ -430,6 +433,7 @@ static const struct qi_disk_ops sim_ops = {
     .sync_dir = qi_sim_sync_dir,
     .sync_all = qi_sim_sync_all,
     .is_same_disk = is_same_disk,
+    .is_in_memory = qi_sim_is_in_memory,
     .files_limit = files_limit,
     .drop_cache = drop_cache,
     .map = map,
@@ -451,18 +455,14 @@ qi_sim *qi_sim_new(uint64_t seed, const qi_sim_knobs *knobs) {
     struct qi_sim *sim = calloc(1, sizeof *sim);
     if (!sim)
         return NULL;
-    if (knobs)
-        sim->knobs = *knobs;
-    if (!sim->knobs.capacity)
-        sim->knobs.capacity = UINT64_C(1) << 30;
-    if (!sim->knobs.growth_min)
-        sim->knobs.growth_min = 4096;
-    if (!sim->knobs.wall_us)
-        sim->knobs.wall_us = UINT64_C(1780000000000000);
+    sim->knobs = knobs ? *knobs : (qi_sim_knobs){0};
+    sim->knobs.capacity = sim->knobs.capacity ? sim->knobs.capacity : UINT64_C(1) << 30;
+    sim->knobs.wall_us = sim->knobs.wall_us ? sim->knobs.wall_us : UINT64_C(1780000000000000);
     sim->disk = (struct qi_disk){.ops = &sim_ops,
                                  .many = 2,
                                  .crowd = sim->knobs.crowd,
-                                 .growth_min = sim->knobs.growth_min,
+                                 .growth_min = sim->knobs.growth_min ? sim->knobs.growth_min : 4096,
+                                 .call_min = 200, /* some bodies in one way, some in the other */
                                  .single_threaded = true,
                                  .pool = {.lock = PTHREAD_MUTEX_INITIALIZER}};
     sim->random = seed;

@@ -1,0 +1,211 @@
+/* gets.c - get for CPython: from the engine into the objects that the caller gets.
+ *
+ * A body is read into the bytes object that the message has for it, and headers into theirs: they
+ * are made when the engine knows their sizes, with its lock and the GIL held. To make a bytes
+ * object waits for nobody and runs no code of anybody's. The rules are in calls.c.
+ */
+#include "python/calls.h"
+
+#define PAYLOAD_ROOM 4096 /* on the stack; a longer payload gets a bytes object of its size */
+
+/* The message that the engine has filled in. It takes over `body` and `headers`, which is NULL if
+ * there are none; also if this fails. */
+static inline PyObject *message_of(Calls *self, const qi_message *message, PyObject *body,
+                                   PyObject *headers, int is_taken) {
+    Fields *fields = (Fields *)PyType_GenericAlloc((PyTypeObject *)self->message_type, 0);
+    if (!fields) {
+        Py_XDECREF(body);
+        Py_XDECREF(headers);
+        return NULL;
+    }
+    fields->body = body;
+    fields->details = qi_details_of(self->queue, self->plain, message, headers);
+    fields->req_id = PyLong_FromUnsignedLongLong(message->req_id);
+    fields->owner = is_taken ? Py_NewRef(self->weak) : NULL;
+    fields->due_us = message->due_us;
+    fields->delivery = message->delivery;
+    if (!fields->req_id || !fields->body || !fields->details) {
+        Py_DECREF(fields);
+        return NULL;
+    }
+    return (PyObject *)fields;
+}
+
+/* The same with a payload in memory. `whole`, if there is one, is a bytes object that `payload`
+ * points into; it becomes the body if that is all of it. */
+static PyObject *message_from(Calls *self, const qi_message *message, const char *payload,
+                              PyObject *whole, int is_taken) {
+    uint32_t headers_size = message->payload_size - message->body_size;
+    PyObject *headers =
+        headers_size ? PyBytes_FromStringAndSize(payload, (Py_ssize_t)headers_size) : NULL;
+    if (headers_size && !headers)
+        return NULL;
+    PyObject *body =
+        whole && !headers && PyBytes_Size(whole) == (Py_ssize_t)message->body_size
+            ? Py_NewRef(whole)
+            : PyBytes_FromStringAndSize(payload + headers_size, (Py_ssize_t)message->body_size);
+    return message_of(self, message, body, headers, is_taken);
+}
+
+/* ---- get ---- */
+
+/* The objects of a message that is being taken. */
+struct objects {
+    PyObject *body, *headers;
+};
+
+static char *make_bytes(PyObject **object, uint32_t size) {
+    *object = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    return *object ? PyBytes_AsString(*object) : NULL;
+}
+
+/* Without memory there is an exception. */
+static int make_objects(void *context, const qi_message *message, struct qi_into *into) {
+    struct objects *objects = context;
+    uint32_t headers_size = message->payload_size - message->body_size;
+    *into = (struct qi_into){.headers_size = headers_size, .body_size = message->body_size};
+    into->body = make_bytes(&objects->body, message->body_size);
+    if (headers_size && into->body)
+        into->headers = make_bytes(&objects->headers, headers_size);
+    return into->body && (into->headers || !headers_size) ? 0 : QI_E_MEMORY;
+}
+
+/* A message that was taken. Without memory for it nobody has it: it is ready again. */
+static PyObject *taken(Calls *self, const qi_message *message, PyObject *result) {
+    if (!result)
+        qi_nack_many(self->queue, &message->req_id, &message->delivery, 1, 0);
+    return result;
+}
+
+static PyObject *get_now(Calls *self, uint64_t lease_us, int64_t *said) {
+    struct objects objects = {NULL, NULL};
+    const struct qi_places places = {make_objects, &objects};
+    qi_message message;
+    *said = qi_get_now(self->queue, &message, &places, lease_us);
+    if (*said >= 0)
+        return taken(self, &message, message_of(self, &message, objects.body, objects.headers, 1));
+    Py_XDECREF(objects.body);
+    Py_XDECREF(objects.headers);
+    return NULL;
+}
+
+/* qi_get without the GIL, with as much room as the message needs. `*said` is what it said. */
+static PyObject *get_slowly(Calls *self, uint64_t lease_us, int64_t *said) {
+    char few[PAYLOAD_ROOM];
+    PyObject *whole = NULL;
+    qi_reader reader = {
+        .queue = self->queue, .payload = few, .room = sizeof few, .lease_us = lease_us};
+    do {
+        Py_BEGIN_ALLOW_THREADS *said = qi_get(&reader);
+        Py_END_ALLOW_THREADS if (*said != QI_E_ROOM) break;
+        Py_XDECREF(whole);
+        reader.room = reader.message.payload_size;
+        reader.payload = make_bytes(&whole, (uint32_t)reader.room);
+    } while (whole);
+    PyObject *result = NULL;
+    if (*said >= 0)
+        result = taken(self, &reader.message,
+                       message_from(self, &reader.message, reader.payload, whole, 1));
+    Py_XDECREF(whole);
+    return result;
+}
+
+PyObject *qi_calls_get(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
+                       PyObject *keywords) {
+    Calls *self = (Calls *)object;
+    int waits = 0;
+    int64_t said;
+    uint64_t lease_us = 0;
+    if (count)
+        return PyErr_Format(PyExc_TypeError,
+                            "Queue.get() takes no %R: get(timeout=5) waits 5 seconds, get_many(5) "
+                            "takes 5 messages, store.get([name, ...]) takes from several queues",
+                            arguments[0]);
+    if (!self->queue || !qi_read_get_options(arguments, keywords, &waits, &lease_us))
+        return qi_call_python(object, "_get", arguments, count, keywords);
+    PyObject *result = get_now(self, lease_us, &said);
+    if (result || PyErr_Occurred())
+        return result;
+    if (said == QI_BUSY && self->may_wait && !waits) {
+        result = get_slowly(self, lease_us, &said);
+        if (result || PyErr_Occurred())
+            return result;
+    }
+    if (said == QI_EMPTY && !waits)
+        Py_RETURN_NONE;
+    if (said != QI_EMPTY && said != QI_BUSY)
+        return qi_raise_error(object, said);
+    /* A wait leaves an idle queue asleep, where a get would wake it. */
+    return qi_call_python(object, "_get", arguments, count, keywords);
+}
+
+/* ---- what cffi has filled in ---- */
+
+static int has_queue(const Calls *self) {
+    if (!self->queue)
+        PyErr_SetString(PyExc_RuntimeError, "these calls have no queue");
+    return self->queue != NULL;
+}
+
+/* _message(message, payload, is_taken): what the engine has filled in at these addresses. */
+PyObject *qi_calls_message(PyObject *object, PyObject *arguments) {
+    unsigned long long message, payload;
+    int is_taken;
+    if (!has_queue((Calls *)object) ||
+        !PyArg_ParseTuple(arguments, "KKp", &message, &payload, &is_taken))
+        return NULL;
+    return message_from((Calls *)object, (const qi_message *)(uintptr_t)message,
+                        (const char *)(uintptr_t)payload, NULL, is_taken);
+}
+
+/* _messages(count, messages, payloads): what qi_get_many filled in at these addresses, as a list.
+ * If there is no memory for all of them, the caller gives them back. */
+PyObject *qi_calls_messages(PyObject *object, PyObject *arguments) {
+    Py_ssize_t count;
+    unsigned long long messages, payloads;
+    if (!has_queue((Calls *)object) ||
+        !PyArg_ParseTuple(arguments, "nKK", &count, &messages, &payloads))
+        return NULL;
+    const qi_message *message = (const qi_message *)(uintptr_t)messages;
+    const char *payload = (const char *)(uintptr_t)payloads;
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list && i < count; payload += message[i++].payload_size) {
+        PyObject *made = message_from((Calls *)object, &message[i], payload, NULL, 1);
+        if (made)
+            PyList_SetItem(list, i, made);
+        else
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+/* Nobody has looked at it: where there is a place to say so, that delivery does not count. */
+static void put_back(qi_queue *queue, const qi_message *message) {
+    if (qi_return_many(queue, &message->req_id, &message->delivery, 1) != 0)
+        qi_nack_many(queue, &message->req_id, &message->delivery, 1, 0);
+}
+
+/* _give_back(reader), _give_back_many(messages, count): addresses of what a get was to fill in.
+ * Something kept its caller from handing on what it took: that is ready again. A delivery of 0 says
+ * that nothing was taken. */
+PyObject *qi_calls_give_back(PyObject *object, PyObject *arguments) {
+    unsigned long long address;
+    (void)object;
+    if (!PyArg_ParseTuple(arguments, "K", &address))
+        return NULL;
+    const qi_reader *reader = (const qi_reader *)(uintptr_t)address;
+    if (reader->message.delivery)
+        put_back(reader->queue, &reader->message);
+    Py_RETURN_NONE;
+}
+
+PyObject *qi_calls_give_back_many(PyObject *object, PyObject *arguments) {
+    unsigned long long address;
+    unsigned int count;
+    if (!PyArg_ParseTuple(arguments, "KI", &address, &count))
+        return NULL;
+    const qi_message *messages = (const qi_message *)(uintptr_t)address;
+    for (unsigned int i = 0; i < count && messages[i].delivery; i++)
+        put_back(((Calls *)object)->queue, &messages[i]);
+    Py_RETURN_NONE;
+}

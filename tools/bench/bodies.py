@@ -1,0 +1,191 @@
+"""What a body costs by its size: publish and get + ack, one call each and in batches of 100.
+
+    python tools/bench/bodies.py --rounds 5 --dir DISK --out bodies.json --plot bodies.svg
+    python tools/bench/bodies.py --draw bodies.json --plot bodies.svg
+
+Each round visits every system, size and place (files on the disk of --dir, files in memory), each
+measurement in a fresh process and a fresh directory. The floor copies a body with its checksum once
+into a file whose pages are in memory, by one call, and reads it once. Rates are messages a second
+of wall time; the ratios are those within a round, so that what drifts, drifts for both.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import facts
+import floor
+from loops import Job
+from run import WorkFailed, run_work
+from table import RATE, align, number
+from warm import WarmMemory
+from works import IN_MEMORY
+
+SIZES = (100, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 1 << 20)
+SYSTEMS = ("qindex", "lmdb", "queuelib", "sqlite", "floor")
+KILL9_SAFE = ("lmdb", "sqlite")
+WORKS = {"single": ("publish", "get_ack"), "batches": ("batch_publish", "batch_get_ack")}
+FIGURES = {
+    "publish": "publish",
+    "get_ack": "get + ack",
+    "batch_publish": "publish x100",
+    "batch_get_ack": "get + ack x100",
+}
+BYTES_MAX, COUNT_MAX, SECONDS_MAX = 512 << 20, 400_000, 2.0
+COLOURS = {"qindex": "C0", "lmdb": "C1", "queuelib": "C2", "sqlite": "C3", "floor": "0.5"}
+Sample = dict[str, Any]
+
+
+def measure(directory: str, size: int, system: str, work: str, library: str) -> dict[str, float]:
+    count = max(min(COUNT_MAX, BYTES_MAX // size) // 100 * 100, 100)
+    fields = (directory, size, count, SECONDS_MAX, library)
+    if system == "floor":
+        return run_work(Job("bodies_floor", system, *fields)) if library else {}
+    return run_work(Job(work, system, *fields))
+
+
+def rounds(options: argparse.Namespace, library: str) -> Iterator[Sample]:
+    places = {"disk": options.dir, "memory": Path(IN_MEMORY)}
+    with WarmMemory(1024) as memory:
+        for number_, size in ((n, size) for n in range(options.rounds) for size in options.sizes):
+            for place, parent in places.items():
+                for work, system in ((w, s) for w in WORKS for s in SYSTEMS):
+                    with tempfile.TemporaryDirectory(prefix="qindex-bodies-", dir=parent) as made:
+                        os.sync()
+                        memory.release()
+                        try:
+                            figures = measure(made, size, system, work, library)
+                        except WorkFailed as failure:
+                            print(f"FAILED {system} {work} {size}: {failure}", file=sys.stderr)
+                            figures = {}
+                        memory.hold()
+                    about = {"round": number_, "size": size, "place": place, "system": system}
+                    print(f"{about} {work}", file=sys.stderr)
+                    for figure in WORKS[work]:
+                        if figure in figures:
+                            yield {**about, "figure": figure, "rate": figures[figure]}
+
+
+def size_text(size: int) -> str:
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+class Samples:
+    """The rates, by what was measured; one for each round."""
+
+    def __init__(self, samples: list[Sample]) -> None:
+        self._rates: dict[tuple[str, str, int, str], dict[int, float]] = {}
+        for sample in samples:
+            key = (sample["place"], sample["figure"], sample["size"], sample["system"])
+            self._rates.setdefault(key, {})[sample["round"]] = sample["rate"]
+        self.sizes = sorted({sample["size"] for sample in samples})
+        self.places = sorted({sample["place"] for sample in samples})
+
+    def rate(self, place: str, figure: str, size: int, system: str) -> float | None:
+        rates = self._rates.get((place, figure, size, system))
+        return median(rates.values()) if rates else None
+
+    def ratio(self, place: str, figure: str, size: int, others: tuple[str, ...]) -> str:
+        """qindex against the best of them in each round: the median, and from where to where."""
+        ours = self._rates.get((place, figure, size, "qindex"), {})
+        found = []
+        for round_number, rate in ours.items():
+            theirs = [self._rates.get((place, figure, size, other), {}) for other in others]
+            best = max((each.get(round_number, 0.0) for each in theirs), default=0.0)
+            if best:
+                found.append(rate / best)
+        if not found:
+            return "-"
+        return f"{median(found):.2f} ({min(found):.2f}-{max(found):.2f})"
+
+
+def table(samples: Samples) -> list[list[str]]:
+    others = ("lmdb", "queuelib", "sqlite")
+    lines = [["body", *SYSTEMS, "/ kill -9 safe", "/ any", "/ floor"]]
+    for place in samples.places:
+        for figure, label in FIGURES.items():
+            lines.append([f"{label}, files {'on disk' if place == 'disk' else 'in memory'}"])
+            for size in samples.sizes:
+                rates = [samples.rate(place, figure, size, system) for system in SYSTEMS]
+                ratios = [
+                    samples.ratio(place, figure, size, against)
+                    for against in (KILL9_SAFE, others, ("floor",))
+                ]
+                cells = [number(rate, RATE) for rate in rates]
+                lines.append([f"  {size_text(size)}", *cells, *ratios])
+    width = len(lines[0])
+    return [[*line, *[""] * (width - len(line))] for line in lines]
+
+
+def draw(samples: Samples, out: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    pyplot.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "qindex"})
+    figure, grid = pyplot.subplots(
+        len(samples.places),
+        len(FIGURES),
+        figsize=(13, 3.2 * len(samples.places)),
+        layout="constrained",
+        squeeze=False,
+        sharex=True,
+    )
+    for place, row in zip(samples.places, grid, strict=True):
+        for (name, label), axes in zip(FIGURES.items(), row, strict=True):
+            for system in SYSTEMS:
+                rates = [(size, samples.rate(place, name, size, system)) for size in samples.sizes]
+                drawn = [(size, rate * size / 1e6) for size, rate in rates if rate is not None]
+                if drawn:
+                    style = "--" if system == "floor" else "o-"
+                    axes.plot(*zip(*drawn, strict=True), style, color=COLOURS[system], label=system)
+            axes.set(xscale="log", yscale="log", title=f"{label}, {place}")
+            axes.set_xticks(samples.sizes, [size_text(size) for size in samples.sizes], fontsize=6)
+            axes.grid(alpha=0.3)
+        row[0].set_ylabel("MB of bodies a second")
+    grid[0][0].legend(frameon=False, fontsize=8)
+    figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in text.split(","))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sizes", type=parse_sizes, default=SIZES, metavar="N,N")
+    parser.add_argument("--dir", type=Path, help="where the data go, on a real disk (temp folder)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write all samples, as JSON")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="an .svg or .png")
+    parser.add_argument("--draw", type=Path, metavar="FILE", help="measure nothing, read this JSON")
+    options = parser.parse_args()
+    if options.draw:
+        samples = json.loads(options.draw.read_text())["samples"]
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            library = str(floor.build(Path(folder)))
+            machine = facts.machine_facts(options.dir or Path(tempfile.gettempdir()))
+            samples = list(rounds(options, library))
+        if options.out:
+            text = json.dumps({"machine": machine, "samples": samples}, indent=1)
+            options.out.write_text(text + "\n")
+    collected = Samples(samples)
+    print("\n".join(align(table(collected))))
+    if options.plot:
+        draw(collected, options.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
