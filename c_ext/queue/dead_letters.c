@@ -16,6 +16,7 @@
 #define AT_ONCE   256u             /* in one transaction */
 #define ALL       (UINT64_MAX - 1) /* the last ReqId that is looked at */
 #define LOOKED_AT 4096u            /* in one call, the lock being held */
+#define SEGMENTS  8u               /* the same, since each may have to be read */
 #define AGAIN_US                                                                                   \
     UINT64_C(1000000)             /* the other queue is full, or missing: twice as long each time */
 #define LONG_US   (16 * AGAIN_US) /* but no longer */
@@ -108,8 +109,30 @@ struct pass {
     uint32_t count;       /* of these */
     uint64_t from, until; /* the next ReqId to look at, and the last one */
     uint32_t looked;
+    uint64_t segments[SEGMENTS]; /* that were looked at; their numbers */
+    uint32_t segments_count;
     bool over; /* the queue names another target now */
 };
+
+/* False: this pass has looked at enough of them. */
+static bool note_segment(struct pass *pass, uint64_t number) {
+    if (pass->segments_count > 0 && pass->segments[pass->segments_count - 1] == number)
+        return true;
+    if (pass->segments_count == SEGMENTS)
+        return false;
+    pass->segments[pass->segments_count++] = number;
+    return true;
+}
+
+/* A pass over many leaves no trail of maps in memory. */
+static void cool_segments(const struct pass *pass) {
+    for (uint32_t i = 0; i < pass->segments_count; i++) {
+        struct qi_segment *segment = qi_segment_find(&pass->queue->segments, pass->segments[i]);
+        if (segment)
+            qi_cool_if_unused(pass->queue, segment);
+    }
+    qi_timers_tidy(pass->queue);
+}
 
 /* One that has a reason of its own, which may pass. */
 static void leave(struct qi_queue *queue) {
@@ -130,6 +153,10 @@ static int collect(struct pass *pass) {
         error = qi_find_dead(queue, &pass->from, pass->until + 1, &segment, &slot);
         if (error)
             break;
+        if (!note_segment(pass, segment->number)) {
+            pass->looked = LOOKED_AT;
+            break;
+        }
         const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
         uint64_t req_id = pass->from++;
         if (qi_bit(slots->side, slot) && goes_round(queue, slots, slot)) {
@@ -242,6 +269,8 @@ void qi_dead_move(struct qi_queue *queue) {
     }
     free(pass.changes);
     queue->dead_moving = false;
+    if (!store->failed && !queue->deleted && qi_is_open(queue))
+        cool_segments(&pass);
     if (!store->failed && !queue->deleted && queue->dead_to)
         put_off(queue, &pass, error);
 }

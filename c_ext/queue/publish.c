@@ -309,7 +309,9 @@ int64_t qi_publish_now(struct qi_queue *queue, const struct qi_given *given) {
     if (!qi_begin_now(queue, qi_publish_size(queue->store, &publish), 1))
         return QI_BUSY;
     int64_t result = QI_BUSY;
-    if (payload < options->embed_below || qi_messages_has_room(&queue->store->messages, payload)) {
+    bool may_move = queue->bounded && queue->dead_to; /* what it buries moves, and that may wait */
+    if (!may_move && (payload < options->embed_below ||
+                      qi_messages_has_room(&queue->store->messages, payload))) {
         queue->heads.in_memory = true;
         result = publish_one(queue, &publish);
         queue->heads.in_memory = false;

@@ -304,3 +304,13 @@ def test_the_bytes_are_those_of_the_example(disk):
         store.move(5, to="dead", queue="orders", confirm=True)
         assert any(deaths in data for data in disk.files().values())
         assert whys(store.queue("dead").peek()) == [("orders", "rejected", 2)]
+
+
+def test_what_a_full_queue_buries_is_there_when_publish_returns(tmp_path):
+    with qindex.open(tmp_path / "data", format=2, sync="never", idle=3600) as store:
+        dead = store.queue("dead")
+        queue = store.queue("a", max_messages=2, overflow="dead-letter", dead_letters="dead")
+        for number in range(5):
+            queue.publish(b"%d" % number)
+            assert len(dead) == max(0, number - 1)
+        assert bodies(store, "dead") == [b"0", b"1", b"2"]

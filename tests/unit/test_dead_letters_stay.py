@@ -154,3 +154,20 @@ def test_a_long_chain_and_a_ring_open(disk):
         assert bodies(store, "q1") == [b"order"]
         reject(store, "q1")
         assert bodies(store, "q2") == [b"order"]
+
+
+def test_a_pass_looks_at_few_segments_and_goes_on(disk):
+    """Each may have to be read, and the store's lock is held."""
+    with qindex.open("/store", disk=disk, segment_entries=16, **SETTINGS) as store:
+        queue = store.queue("a", dead_letters=True)
+        ids = list(queue.publish_many([b"%d" % i for i in range(40 * 16)]))
+        queue.nack_many([m for m in queue.get_many(len(ids)) if m.req_id % 16 == 3], requeue=False)
+        queue.flush()
+    with qindex.open("/store", disk=disk, **SETTINGS) as store:
+        store.queue("dead")
+        store.queue("a", dead_letters="dead")
+        tick(store)
+        assert 0 < len(bodies(store, "dead")) <= 16
+        for _ in range(40):
+            tick(store)
+        assert bodies(store, "dead") == [b"%d" % i for i in range(3, 640, 16)]
