@@ -23,6 +23,7 @@ from qindex.broker.taken import Entry, Given, Places, left_of, places_of, taken_
 from qindex.broker.timers import (
     TIMER_SECONDS_MAX,
     DueTimer,
+    RetryTimer,
     Scheduler,
     Timer,
     UnusedTimer,
@@ -31,7 +32,6 @@ from qindex.broker.timers import (
 from qindex.errors import QindexError
 
 TURN_MAX: Final = 512  # messages that a queue delivers before others have their turn
-RETRY_SECONDS: Final = 1.0  # after the disk has failed to read
 log: Final = logging.getLogger("qindex.broker")
 
 
@@ -60,8 +60,7 @@ class Queue(Settling):
         self.unacked = 0
         self.published = self.delivered = self.acked = 0  # since this process began
         self.consumers: dict[Consumer, None] = {}
-        self.deleted = False
-        self.paused = False  # nothing is delivered, and nothing expires
+        self.deleted = self.paused = False  # paused: nothing is delivered, and nothing expires
         self.on_hold = False  # the same, by an operator's wish; limits hold
         # Set by the vhost: what to do with messages that leave without an ack, and with the queue.
         self.on_dead: Callable[[Queue, list[Entry], str], None] = lambda queue, entries, why: None
@@ -72,7 +71,7 @@ class Queue(Settling):
         self._woken = False
         self._expiring = limits.ttl_ms is not None or len(backlog) > 0
         self._expiry_timer: Timer | None = None
-        self._retry_timer: Timer | None = None
+        self._retry = RetryTimer(scheduler, self.wake)
         self._unused = UnusedTimer(limits.expires_ms, scheduler, self._came_unused)
         self.due_timer = DueTimer(backlog, scheduler, self.count_again)
         self._bytes = backlog.ready_bytes() if limits.max_bytes is not None else 0
@@ -255,7 +254,7 @@ class Queue(Settling):
             return
         try:
             self._drop_over_length()
-        except QindexError as error:  # what is ready goes to consumers all the same
+        except QindexError as error:  # what is ready is delivered
             self._failed(error)
         try:
             if self._pump(now_us()):
@@ -264,14 +263,15 @@ class Queue(Settling):
                 self._arm_expiry()
         except QindexError as error:
             self._failed(error)
+        except BaseException:  # a defect of ours: the loop logs it
+            self._retry.again()
+            raise
 
     def _failed(self, error: QindexError) -> None:
         """The disk is full, or worse: what could not be done is tried again."""
         log.error("queue %r cannot deliver: %s", self.name, error)
         self.on_error(error)
-        if self._retry_timer is not None:  # one, however often it fails
-            self._retry_timer.cancel()
-        self._retry_timer = self._scheduler.call_later(RETRY_SECONDS, self.wake)
+        self._retry.again()
 
     def _pump(self, now: int) -> bool:
         """Deliver up to TURN_MAX messages; True if there is more to deliver at once."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from qindex.errors import QindexError
 
 if TYPE_CHECKING:
     from qindex.broker.backlog import Backlog
 
 TIMER_SECONDS_MAX: Final = 3600.0
+RETRY_SECONDS: Final = 1.0  # after the disk has failed to read
+log: Final = logging.getLogger("qindex.broker")
 _EARLY_SECONDS: Final = 0.000_5  # an event loop's clock and the wall clock are read apart
 
 
@@ -57,7 +62,12 @@ class DueTimer:
     def _look(self) -> None:
         self._armed_us, self._timer = 0, None
         before = len(self._backlog)
-        self._arm(self._backlog.take_in_due())
+        try:
+            due_us = self._backlog.take_in_due()
+        except QindexError as error:
+            log.error("delayed messages cannot be read: %s", error)
+            due_us = now_us() + int(RETRY_SECONDS * 1e6)
+        self._arm(due_us)
         if len(self._backlog) > before:
             self._on_due()
 
@@ -65,6 +75,20 @@ class DueTimer:
         if self._timer is not None:
             self._timer.cancel()
         self._armed_us, self._timer = 0, None
+
+
+class RetryTimer:
+    """Calls again a while after a failure: once, however often it failed meanwhile."""
+
+    def __init__(self, scheduler: Scheduler, call: Callable[[], object]) -> None:
+        self._scheduler = scheduler
+        self._call = call
+        self._timer: Timer | None = None
+
+    def again(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._scheduler.call_later(RETRY_SECONDS, self._call)
 
 
 class UnusedTimer:

@@ -162,3 +162,20 @@ def test_exchange_and_message_are_there_after_a_restart(tmp_path, turns):
         turns.fire()
         assert drain(vhost.queues["q"]) == [b"x"]
         vhost.close()
+
+
+def test_delayed_messages_come_also_if_they_could_not_be_read_once(vhost, turns, monkeypatch):
+    queue = declare(vhost)
+    declare_delayed(vhost)
+    vhost.bind("later", "queue", "q", "k", {}, None)
+    publish(vhost, b"late", key="k", exchange="later", headers={"x-delay": 30})
+    time.sleep(0.04)
+
+    def fails():
+        monkeypatch.undo()
+        raise qindex.DiskError("no")
+
+    monkeypatch.setattr(queue.backlog, "take_in_due", fails, raising=True)
+    turns.fire()
+    turns.fire()  # a second later
+    assert drain(queue) == [b"late"]

@@ -307,3 +307,18 @@ def test_a_due_message_that_is_taken_before_its_timer_is_counted_right(vhost, tu
     assert len(queue) == 1
     assert {first.message.body, queue.get().message.body} == {b"due", b"in its place"}
     assert len(queue) == 0
+
+
+def test_a_queue_goes_on_behind_an_error_of_ours(vhost, turns, monkeypatch):
+    def fails(most):
+        monkeypatch.undo()
+        raise RuntimeError("a defect")
+
+    queue, consumer = declare(vhost), Consumer()
+    queue.add_consumer(consumer, "here")
+    monkeypatch.setattr(queue, "_take", fails)
+    publish(vhost, b"1", b"2")
+    with pytest.raises(RuntimeError):
+        turns.run()
+    turns.fire()  # a second later
+    assert consumer.bodies == [b"1", b"2"]
