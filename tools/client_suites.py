@@ -51,7 +51,6 @@ SUITES = [
             "tests/acceptance/blocking_adapter_test.py",
             "tests/acceptance/async_adapter_tests.py",
             "tests/acceptance/enforce_one_basicget_test.py",
-            "tests/acceptance/thread_safe_connection_test.py",
             "tests/acceptance/twisted_adapter_tests.py",
             "tests/acceptance/io_services_tests.py",
         ],
