@@ -16,6 +16,7 @@ struct message {
     uint32_t out, newest;        /* the delivery count of who has it, 0: nobody; of the last one */
     uint64_t leased_until;       /* not earlier; 0: without a lease */
     uint64_t due_us, expiry_us;  /* 0: at once, never; also while its publish has not returned */
+    bool expiry_unknown;         /* it moved before its publish had returned */
 };
 
 static struct {
@@ -55,7 +56,8 @@ static uint64_t steady(void) {
 }
 
 static bool has_expired(const struct message *message) {
-    return !ledger.keeps_all && message->expiry_us && message->expiry_us <= now();
+    return !ledger.keeps_all &&
+           (message->expiry_unknown || (message->expiry_us && message->expiry_us <= now()));
 }
 
 /* A ReqId that was given out; UINT64_MAX: none yet. */

@@ -374,7 +374,6 @@ static void move(struct player *player, int q) {
                         .to = queue_at(to),
                         .req_id = item.req_id,
                         .delivery = item.delivery};
-    uint64_t expiry_us = message->expiry_us;
     uint32_t failed;
     message->acking++;
     ledger.publishing[to]++;
@@ -388,7 +387,9 @@ static void move(struct player *player, int q) {
     } else {
         assert(message->out == item.deliveries && !message->settled);
         message->settled = ledger.ticks;
-        was_published(to, (int64_t)change.req_id, 1, 0, expiry_us);
+        message_of(to, change.req_id)->expiry_unknown =
+            message->expiry_unknown || !message->published;
+        was_published(to, (int64_t)change.req_id, 1, 0, message->expiry_us);
         TELL("move %c: %llu\n", 'a' + q, (unsigned long long)item.req_id);
     }
     ledger.publishing[to]--;
