@@ -156,6 +156,14 @@ static int make_room(struct qi_tx *tx) {
     return error;
 }
 
+/* To wait for one may have let another fall asleep. */
+static bool are_awake(const struct qi_tx *tx) {
+    for (uint32_t i = 0; i < tx->parts_count; i++)
+        if (!qi_is_awake(tx->queues[i]))
+            return false;
+    return true;
+}
+
 /* All at one moment: the queues are awake and open, the messages are there, and there is room. */
 static int get_ready(struct qi_tx *tx) {
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
@@ -165,6 +173,8 @@ static int get_ready(struct qi_tx *tx) {
             if (!error && tx->queues[i]->bounded)
                 error = qi_trim(tx->queues[i]);
         }
+        if (!error && !are_awake(tx))
+            continue;
         if (!error)
             error = qi_tx_measure(tx);
         tx->at = error ? tx->at : tx->count;
