@@ -214,15 +214,18 @@ class ProcessGround(Ground):
         with self.record.open("rb") as file:
             file.seek(self.read)
             data = file.read()
-        self.read += len(data)
-        ops, at = [], 0
-        while at < len(data):
+        ops: list[Op] = []
+        at = 0
+        while at + _LINE.size <= len(data):
             kind, from_size, to_size, number, offset, size = _LINE.unpack_from(data, at)
+            if at + _LINE.size + from_size + to_size + size > len(data):
+                break  # a thread of the queue is writing it right now
             at += _LINE.size
             path, at = os.fsdecode(data[at : at + from_size]), at + from_size
             to, at = os.fsdecode(data[at : at + to_size]), at + to_size
             body, at = data[at : at + size], at + size
             ops += self._understand(kind, Op("sync", number, path, to, offset, body))
+        self.read += at
         return ops
 
     def _understand(self, kind: bytes, op: Op) -> list[Op]:

@@ -18,7 +18,7 @@ from processes import (
     WritesUnseen,
 )
 
-from qindex.testing import Adapter, QueueBroken, Run, Unrecordable, find, replay
+from qindex.testing import Adapter, QueueBroken, Run, Unrecordable, find, process, replay
 
 
 def test_what_was_written_outlives_a_kill_and_what_was_synced_a_power_cut():
@@ -134,3 +134,16 @@ def test_a_process_that_ends_at_once_says_so(monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     with pytest.raises(ImportError, match="Ends cannot be loaded: the process ended"):
         replay(Ends, "open")
+
+
+@pytest.mark.parametrize("cut", [1, process._LINE.size, process._LINE.size + 3])
+def test_a_line_that_is_half_written_is_taken_when_it_is_whole(tmp_path, cut):
+    """Threads of the queue go on writing while the record is read."""
+    ground = object.__new__(process.ProcessGround)
+    ground.record, ground.read, ground.scratch = tmp_path / "record", 0, set()
+    line = process._LINE.pack(b"w", 0, 0, 7, 4096, 4) + b"body"
+    ground.record.write_bytes(line + line[:cut])
+    assert [(op.number, op.data) for op in ground._take_ops()] == [(7, b"body")]
+    ground.record.write_bytes(line + line)
+    assert [(op.offset, op.data) for op in ground._take_ops()] == [(4096, b"body")]
+    assert ground._take_ops() == []
