@@ -220,15 +220,6 @@ EXPLORED = [
         " get_many a x2; sync a",
     ),
     Explored(
-        "Recovery took a journal for whole although it had a torn tail, and left the tail there."
-        " What had not been shown came back after the next power cut.",
-        "torn_tail_at_rest",
-        "seed=16223959506719085822 mapping=0 segment=16 journal=12 bytes=10240 embed=64"
-        " file=4096 history=0 files=0 format=1 few=3 log=1048576 crowd=1; publish a 0; publish b"
-        " 38 +el; publish b 1163; publish a 57 +rl; publish a 52 +td; publish b 18; get b;"
-        " publish a 0 +re; publish a 0 +hp; get_many b x8; ack b 760; flush b",
-    ),
-    Explored(
         "A power cut took the name of the newest commit log and left the catalog that was written"
         " for it. The next session went on in an older log, and the open behind it passed over"
         " what that session had written of data and settings: the catalog was newer.",

@@ -81,7 +81,7 @@ static int mark_all(struct qi_store *store, struct qi_compaction *compaction) {
     }
     /* While this waited for a queue, a body may have gone from one that was not looked at yet to
      * one that was. */
-    if (!error && store->moved != moved && !QI_BUG(race_moved_unseen))
+    if (!error && store->moved != moved)
         error = LOOK_FURTHER;
     if (compaction->live_count)
         qsort(compaction->live, compaction->live_count, sizeof *compaction->live, compare_ids);
