@@ -6,7 +6,7 @@ connection, each one line of JSON::
     {"command": "add_vhost", "arguments": ["work"], "vhost": "/"}
     {"text": "...", "columns": [], "rows": []}  or  {"error": "..."}
 
-Passwords are in requests, so requests are never logged; the name of a command is.
+The log says what was carried out on what; passwords, which are in requests, are never logged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qindex.broker.errors import Refused
 from qindex.errors import QindexError
-from qindex.serve.commands import Administration, Reply, carry_out
+from qindex.serve.commands import COMMANDS, WITH_PASSWORD, Administration, Reply, carry_out
 
 if TYPE_CHECKING:
     from qindex.serve.server import Server
@@ -84,10 +84,22 @@ def answer(admin: Administration, command: str, arguments: list[str]) -> dict[st
     try:
         reply: Reply = carry_out(admin, command, arguments)
     except (Refused, QindexError) as error:
-        log.info("%s was refused", command)
+        log.info("%s was refused", named(command, arguments, admin.vhost))
         return {"error": str(error)}
-    log.info("%s was carried out", command)
+    log.info("%s was carried out", named(command, arguments, admin.vhost))
     return {key: _plain(value) for key, value in asdict(reply).items()}
+
+
+def named(command: str, arguments: list[str], vhost: str) -> str:
+    """A command and what it acts on, without a password."""
+    found = COMMANDS.get(command)
+    if found is None:
+        return f"an unknown command {command[:80]!r}"
+    shown = arguments[:1] if command in WITH_PASSWORD else arguments
+    words = [command, *(repr(each) for each in shown)]
+    if "-p VHOST" in found.usage:
+        words.append(f"in vhost {vhost!r}")
+    return " ".join(words)
 
 
 def _plain(value: Any) -> Any:

@@ -216,11 +216,21 @@ def test_what_is_no_served_directory_is_refused(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_password_is_logged(tmp_path):
+def test_the_log_says_what_was_done_to_what_and_no_password(tmp_path):
     with BrokerProcess(str(tmp_path / "d"), "--log", "debug") as process:
-        request = {"command": "add_user", "arguments": ["ann", "hunter2"], "vhost": "/"}
-        ask(tmp_path / "d", request)
+        for command, *arguments in (
+            ("add_user", "ann", "hunter2"),
+            ("change_password", "ann", "hunter2"),
+            ("authenticate_user", "nobody", "hunter2"),
+            ("set_permissions", "ann", "^a\n", ".*", ""),
+            ("hunter\n", "hunter2"),
+        ):
+            ask(tmp_path / "d", {"command": command, "arguments": arguments, "vhost": "/"})
         process.process.send_signal(signal.SIGTERM)
         _, log = process.process.communicate()
-    assert "add_user was carried out" in log
+    assert "add_user 'ann' was carried out" in log
+    assert "change_password 'ann' was carried out" in log
+    assert "authenticate_user 'nobody' was refused" in log
+    assert r"set_permissions 'ann' '^a\n' '.*' '' in vhost '/' was carried out" in log
+    assert r"an unknown command 'hunter\n' was refused" in log
     assert "hunter2" not in log

@@ -60,6 +60,19 @@ def test_a_queue_is_declared_published_to_got_from_and_deleted(tmp_path):
     run(test())
 
 
+@pytest.mark.parametrize("path", ["queues//", "queues/", "queues/%2F/", "queues/%2F", "queues"])
+def test_slashes_at_the_end_mean_nothing(path):
+    async def test():
+        async with Api() as api:
+            await api.ask("PUT", "queues/%2F/q", {})
+            status, rows = await api.ask("GET", path)
+            assert (status, [row["name"] for row in rows]) == (200, ["q"])
+            assert (await api.ask("GET", "queues/%2F/q//"))[1]["name"] == "q"
+            assert (await api.ask("GET", "queues/%2F/%2F"))[0] == 404
+
+    run(test())
+
+
 def test_bindings_are_made_listed_and_removed():
     async def test():
         async with Api() as api:

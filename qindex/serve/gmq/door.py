@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from typing import Final, cast
 
 from qindex.broker.vhost import VHost
@@ -15,7 +16,7 @@ from qindex.serve.gmq.shop import Shop
 from qindex.serve.gmq.topics import Topics
 from qindex.serve.gmq.version1 import Version1
 from qindex.serve.gmq.version2 import Version2
-from qindex.serve.outlet import NOT_READ, OnOut, Outlet
+from qindex.serve.outlet import ANSWERS_HIGH, NOT_READ, OnOut, Outlet
 
 log: Final = logging.getLogger("qindex.serve")
 HEARTBEAT_SECONDS: Final = 5.0
@@ -68,7 +69,7 @@ class Door:
         """Send a message to all who have subscribed; False: nobody has."""
         subscribed = self.channels.get(channel, {})
         for connection in subscribed:
-            connection.send(reply(commands.CHANNEL, body))
+            connection.send(reply(commands.CHANNEL, body), counts=True)
         return bool(subscribed)
 
 
@@ -82,7 +83,8 @@ class Connection(asyncio.Protocol):
         self._outlet: Outlet | None = None
         self._out: list[bytes] = []
         self._on_out: list[OnOut] = []  # of what is in _out
-        self._counted = 0  # bytes of it
+        self._size = self._counted = 0  # bytes of it; and those that others have caused
+        self._wakes: dict[Callable[[], None], None] = {}
         self._stops = False
         self._was_aborted = False
 
@@ -117,6 +119,30 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._outlet is not None:
             self._outlet.resume()
+        self._go_on()
+
+    @property
+    def is_behind(self) -> bool:
+        """True if so much waits for the client that it is answered no more requests for now."""
+        size = self._size
+        if self._transport is not None:
+            size += self._transport.get_write_buffer_size()
+        return size > ANSWERS_HIGH
+
+    def takes(self, wake: Callable[[], None]) -> bool:
+        """False while it is behind: it is given nothing more, and `wake` is called when it is not."""
+        if self.is_behind:
+            self._wakes[wake] = None
+        return not self.is_behind
+
+    def _go_on(self) -> None:
+        """It has read some: requests that wait are carried out."""
+        if self._version is not None and not self.is_behind:
+            wakes, self._wakes = self._wakes, {}
+            for wake in wakes:
+                wake()
+            self._version.go_on()
+            self.balance()
 
     def _not_read(self) -> None:
         peer = self._transport.get_extra_info("peername") if self._transport is not None else None
@@ -131,11 +157,14 @@ class Connection(asyncio.Protocol):
         self._stops = True
         self.balance()
 
-    def send(self, data: bytes, on_out: OnOut | None = None, *, counts: bool = True) -> None:
-        """Write this at the end of the loop's turn. A heartbeat does not count for WRITE_MAX."""
+    def send(self, data: bytes, on_out: OnOut | None = None, *, counts: bool = False) -> None:
+        """Write this at the end of the loop's turn. What others have caused counts for WRITE_MAX:
+        the client's own answers do not, since it is not answered more while it is behind.
+        """
         if not self._out:
             self.door.loop.call_soon(self._flush)
         self._out.append(data)
+        self._size += len(data)
         self._counted += len(data) if counts else 0
         if on_out is not None:
             self._on_out.append(on_out)
@@ -143,12 +172,13 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         out, self._out = self._out, []
         on_out, self._on_out = self._on_out, []
-        counted, self._counted = self._counted, 0
+        counted, self._counted, self._size = self._counted, 0, 0
         if self._outlet is None or self._transport is None or self._transport.is_closing():
             for each in on_out:
                 each(False)
         elif out:
             self._outlet.write(b"".join(out), on_out, counted)
+            self._go_on()
 
     def close(self) -> None:
         """Write what there is, then close."""

@@ -25,7 +25,7 @@ from qindex.serve.gmq.shop import (
     Shop,
     decoded,
 )
-from qindex.serve.gmq.waiting import Waiter, first_of
+from qindex.serve.gmq.waiting import Takes, Waiter, first_of
 from qindex.serve.outlet import OnOut
 
 log: Final = logging.getLogger("qindex.serve")
@@ -139,7 +139,7 @@ class Jobs:
         except Refused as error:
             log.info("gmq: a pop cannot wait for queue %r: %s", queue.name, error)
 
-    def pop(self, topics: Any, done: OnPop) -> Callable[[], None]:
+    def pop(self, topics: Any, done: OnPop, takes: Takes) -> Callable[[], None]:
         """The first job of the first topic that has one. Returns what ends the wait.
 
         `done` hears the job, what is wrong, and who wants to know if the job's bytes have left.
@@ -157,9 +157,11 @@ class Jobs:
         if found is not None:
             self._hand_out(*found, done)
             return _nothing
-        return self._wait(names, queues, done)
+        return self._wait(names, queues, done, takes)
 
-    def _wait(self, names: list[str], queues: list[Queue], done: OnPop) -> Callable[[], None]:
+    def _wait(
+        self, names: list[str], queues: list[Queue], done: OnPop, takes: Takes
+    ) -> Callable[[], None]:
         missing = [name for name in names if name not in self._shop.vhost.queues]
 
         def on_entry(queue: Queue, entry: Entry) -> None:
@@ -180,7 +182,7 @@ class Jobs:
                 end()
                 done(None, "empty", None)
 
-        waiter = Waiter(on_entry)
+        waiter = Waiter(on_entry, takes)
         timer = self._shop.loop.call_later(self._pop_seconds, give_up)
         for name in missing:
             self._waiting.setdefault(name, {})[waiter] = None

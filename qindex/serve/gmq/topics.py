@@ -228,7 +228,7 @@ class Topics:
             self._shop.loop.call_soon(waiter.stop)
             done(self._hand_out(topic, key, queue, entry))
 
-        waiter = Waiter(on_entry)
+        waiter = Waiter(on_entry, lambda wake: True)  # one at a time
         try:
             queue = self.queue_of(topic, key)
             if queue is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,24 @@ class Version1:
     """Requests are carried out as they come, and answered as they are ready, as in Go."""
 
     def __init__(self, connection: Connection) -> None:
-        self.pending = 0
+        self._running = 0
+        self._waiting: deque[jsonrpc.Request] = deque()  # while the client does not read
         self._connection = connection
         self._reader = jsonrpc.Reader()
         self._pops: dict[object, Callable[[], None]] = {}
 
+    @property
+    def pending(self) -> int:
+        return self._running + len(self._waiting)
+
     def receive(self, data: bytes) -> None:
-        for request in self._reader.feed(data):
+        self._waiting.extend(self._reader.feed(data))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Carry out what waits, as long as the client reads its answers."""
+        while self._waiting and not self._connection.is_behind:
+            request = self._waiting.popleft()
             if request.wrong:
                 self._connection.send(jsonrpc.refusal(request, request.wrong))
             else:
@@ -32,10 +44,10 @@ class Version1:
 
     def _call(self, request: jsonrpc.Request) -> None:
         jobs, parameter = self._connection.door.jobs, request.params[0]
-        self.pending += 1
+        self._running += 1
 
         def done(result: Any, error: str | None, on_out: OnOut | None = None) -> None:
-            self.pending -= 1
+            self._running -= 1
             self._pops.pop(done, None)
             send = self._connection.send
             if error is None:
@@ -53,7 +65,7 @@ class Version1:
                 waiting.clear()
                 done(result, error, on_out)
 
-            stop = jobs.pop(parameter, popped)
+            stop = jobs.pop(parameter, popped, self._connection.takes)
             if waiting:
                 self._pops[done] = stop
         elif request.method == "Service.Ack":
@@ -65,6 +77,7 @@ class Version1:
 
     def stop(self) -> None:
         """The client is gone: nothing is popped for it any more."""
+        self._waiting.clear()
         for stop in self._pops.values():
             stop()
         self._pops.clear()

@@ -50,11 +50,15 @@ class Version2:
         self._commands.extend(self._reader.feed(data))
         self._run()
 
+    def go_on(self) -> None:
+        """The client has read some of its answers."""
+        self._run()
+
     def _run(self) -> None:
         if self._is_running:
             return
         self._is_running = True
-        while self._commands and self._stop_pop is None:
+        while self._commands and self._stop_pop is None and not self._connection.is_behind:
             command = self._commands.popleft()
             slot = _Slot()
             self._slots.append(slot)
@@ -138,7 +142,7 @@ class Version2:
             self._beat = self._door.loop.call_later(self._door.heartbeat_seconds, self._send_beat)
 
     def _send_beat(self) -> None:
-        self._connection.send(reply(commands.PING, b"ping"), counts=False)
+        self._connection.send(reply(commands.PING, b"ping"))
         self._beat = self._door.loop.call_later(self._door.heartbeat_seconds, self._send_beat)
 
     def _end_pop(self) -> None:

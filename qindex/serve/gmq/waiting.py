@@ -9,14 +9,17 @@ from qindex.broker.queues import Queue
 from qindex.broker.taken import Entry
 
 OnEntry = Callable[[Queue, Entry], None]
+Takes = Callable[[Callable[[], None]], bool]
+"""False while the client does not read; then the function is called when it does."""
 
 
 class Waiter:
     """Hears of one message, from whichever queue has it first; then it waits no more."""
 
-    def __init__(self, on_entry: OnEntry) -> None:
+    def __init__(self, on_entry: OnEntry, takes: Takes) -> None:
         self.is_over = False
         self._on_entry = on_entry
+        self._takes = takes
         self._ears: list[_Ear] = []
 
     def listen(self, queue: Queue, what: str) -> None:
@@ -35,6 +38,13 @@ class Waiter:
         ears, self._ears = self._ears, []
         for ear in ears:
             ear.queue.remove_consumer(ear)
+
+    def takes(self) -> bool:
+        return not self.is_over and self._takes(self._wake)
+
+    def _wake(self) -> None:
+        for ear in self._ears:
+            ear.queue.may_take(ear)
 
     def deliver(self, queue: Queue, entry: Entry) -> None:
         # The queue is in the middle of handing out: its list of consumers is not changed now.
@@ -56,7 +66,7 @@ class _Ear:
         self._waiter = waiter
 
     def credit(self) -> int:
-        return 0 if self._waiter.is_over else 1
+        return 1 if self._waiter.takes() else 0
 
     def deliver(self, queue: Queue, taken: Taken, share: range) -> None:
         self._waiter.deliver(queue, queue.entry(taken, share.start))

@@ -238,6 +238,9 @@ async def _answer(value: Any) -> web.Response:
 
 
 def add_to(app: web.Application) -> None:
-    """Give the application its paths. In them, a name is percent-encoded, as "/" is %2F."""
+    """Give the application its paths. In them, a name is percent-encoded, as "/" is %2F.
+
+    Slashes at the end mean nothing, as in RabbitMQ: Flower asks for /api/queues//.
+    """
     for method, path, call in _PATHS:
-        app.router.add_route(method, path, handler(call))
+        app.router.add_route(method, f"{path}{{slashes:/*}}", handler(call))
