@@ -130,8 +130,12 @@ class Node:
             raise Invalid(f'Virtual host "{name}" already exists')
         if not name:
             raise Invalid("a virtual host needs a name")
-        number = max((int(self._id(each)) for each in self.vhosts), default=-1) + 1
-        self.change({f"vhost/{name}": encode_table({"id": str(number)})})
+        self.change({f"vhost/{name}": encode_table({"id": str(self.next_vhost_id)})})
+
+    @property
+    def next_vhost_id(self) -> int:
+        """What a new virtual host is numbered with; the ones behind it are free, too."""
+        return max((int(self._id(each)) for each in self.vhosts), default=-1) + 1
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it. Its clients have to be gone.

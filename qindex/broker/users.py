@@ -26,6 +26,8 @@ Verb = Literal["configure", "write", "read"]
 Changes = dict[str, bytes | None]
 _REMEMBERED_MAX: Final = 4096
 _ROUNDS: Final = 10_000
+_OWN_SALT_BYTES: Final = 16
+OWN_ALGORITHM: Final = "pbkdf2_sha256"
 _SALT_BYTES: Final = 4  # of RabbitMQ's digests, which begin with it
 _ALGORITHMS: Final = ("md5", "sha256", "sha512")  # of RabbitMQ's digests
 
@@ -85,7 +87,7 @@ class Users:
     @staticmethod
     def entry(name: str, password: str, tags: list[str]) -> Changes:
         """The entry of a new user."""
-        salt = secrets.token_bytes(16)
+        salt = secrets.token_bytes(_OWN_SALT_BYTES)
         table = {"salt": salt, "sha256": _digest(salt, password), "tags": tags}
         return {f"user/{name}": encode_table(table)}
 
@@ -98,6 +100,32 @@ class Users:
         known = algorithm if algorithm in _ALGORITHMS else ""
         table = {"rabbitmq": digest if known else b"", "algorithm": known, "tags": tags}
         return {f"user/{name}": encode_table(table)}
+
+    @staticmethod
+    def entry_of_digest(name: str, digest: bytes, algorithm: str, tags: list[str]) -> Changes:
+        """The entry of a user with what digest() has said of it, or RabbitMQ. ValueError: nobody
+        could log in with it; an empty digest says that nobody shall.
+        """
+        if algorithm == OWN_ALGORITHM and digest:
+            salt, hashed = digest[:_OWN_SALT_BYTES], digest[_OWN_SALT_BYTES:]
+            if len(hashed) != hashlib.sha256().digest_size:
+                raise ValueError(f"the digest of user {name!r} is not {OWN_ALGORITHM}")
+            table = {"salt": salt, "sha256": hashed, "tags": tags}
+            return {f"user/{name}": encode_table(table)}
+        if digest and algorithm not in _ALGORITHMS:
+            raise ValueError(f"user {name!r}: no such algorithm is known: {algorithm!r}")
+        return Users.entry_of_rabbitmq(name, digest, algorithm, tags)
+
+    def digest(self, name: str) -> tuple[bytes, str]:
+        """What is kept of the password, with its salt, and the algorithm; b"": it has none."""
+        table = self._table(name)
+        if "rabbitmq" in table:
+            return bytes(table["rabbitmq"]), str(table["algorithm"])
+        return bytes(table["salt"]) + bytes(table["sha256"]), OWN_ALGORITHM
+
+    def clear_password(self, name: str) -> None:
+        """Nobody can log in with this name until it has a password again."""
+        self._change(self.entry_of_rabbitmq(name, b"", "", self.tags(name)))
 
     def __contains__(self, name: object) -> bool:
         return f"user/{name}" in self._entries()
@@ -179,11 +207,7 @@ class Users:
 
     def set_permissions(self, vhost: str, user: str, permission: Permission) -> None:
         self._table(user)
-        for pattern in permission:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise Invalid(f'"{pattern}" is not a regular expression: {error}') from None
+        check_patterns(permission)
         self._change(self.permission_entry(vhost, user, permission))
 
     def clear_permissions(self, vhost: str, user: str) -> None:
@@ -215,6 +239,15 @@ class Users:
         if entry is None:
             raise NotAllowed(f"access to vhost '{vhost}' refused for user '{user}'")
         return Rights(user, vhost, _permission(entry))
+
+
+def check_patterns(permission: Permission) -> None:
+    """Raise Invalid if one of them is not a regular expression."""
+    for pattern in permission:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise Invalid(f'"{pattern}" is not a regular expression: {error}') from None
 
 
 def is_right(entry: bytes, password: str) -> bool:

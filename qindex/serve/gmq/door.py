@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
         return size > ANSWERS_HIGH
 
     def takes(self, wake: Callable[[], None]) -> bool:
-        """False while it is behind: it is given nothing more, and `wake` is called when it is not."""
+        """False while it is behind: it is given nothing more until `wake` is called."""
         if self.is_behind:
             self._wakes[wake] = None
         return not self.is_behind

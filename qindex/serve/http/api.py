@@ -15,7 +15,7 @@ from aiohttp import web
 from qindex.broker.errors import NotAllowed
 from qindex.broker.exchanges import QUEUE
 from qindex.serve.consumers import Consumer
-from qindex.serve.http import changes, metrics, shapes
+from qindex.serve.http import accounts, changes, metrics, shapes
 from qindex.serve.http.asked import SEES_ALL, TRUE, Asked, answer
 
 PAGE_MAX: Final = 500
@@ -155,22 +155,6 @@ async def _consumers(asked: Asked) -> Any:
     ]
 
 
-async def _users(asked: Asked) -> Any:
-    asked.must_administer()
-    users = asked.server.node.users
-    return [{"name": name, "tags": users.tags(name)} for name in users.names()]
-
-
-async def _permissions(asked: Asked) -> Any:
-    asked.must_administer()
-    users = asked.server.node.users
-    return [
-        {"user": name, "vhost": vhost, **permission._asdict()}
-        for name in users.names()
-        for vhost, permission in users.permissions(user=name).items()
-    ]
-
-
 # --- the paths ----------------------------------------------------------------------------------
 
 
@@ -182,6 +166,7 @@ async def _metrics(asked: Asked) -> web.Response:
     return web.Response(body=page, headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
+_NOT_THERE: Final = ("policies", "operator-policies", "parameters", "vhost-limits")
 _PATHS: Final[tuple[tuple[str, str, Callable[[Asked], Any]], ...]] = (
     ("GET", "/api/overview", _overview),
     ("GET", "/api/nodes", _nodes),
@@ -211,8 +196,26 @@ _PATHS: Final[tuple[tuple[str, str, Callable[[Asked], Any]], ...]] = (
     ("GET", "/api/channels", _channels),
     ("GET", "/api/consumers", _consumers),
     ("GET", "/api/consumers/{vhost}", _consumers),
-    ("GET", "/api/users", _users),
-    ("GET", "/api/permissions", _permissions),
+    ("PUT", "/api/vhosts/{vhost}", accounts.put_vhost),
+    ("DELETE", "/api/vhosts/{vhost}", accounts.delete_vhost),
+    ("GET", "/api/vhosts/{vhost}/permissions", accounts.permissions_in_vhost),
+    ("GET", "/api/users", accounts.users),
+    ("GET", "/api/users/{user}", accounts.user),
+    ("PUT", "/api/users/{user}", accounts.put_user),
+    ("DELETE", "/api/users/{user}", accounts.delete_user),
+    ("GET", "/api/users/{user}/permissions", accounts.permissions_of_user),
+    ("GET", "/api/permissions", accounts.permissions),
+    ("GET", "/api/permissions/{vhost}/{user}", accounts.permission),
+    ("PUT", "/api/permissions/{vhost}/{user}", accounts.put_permission),
+    ("DELETE", "/api/permissions/{vhost}/{user}", accounts.delete_permission),
+    ("GET", "/api/definitions", accounts.export),
+    ("POST", "/api/definitions", accounts.take_in),
+    ("GET", "/api/definitions/{vhost}", accounts.export_vhost),
+    ("POST", "/api/definitions/{vhost}", accounts.take_in_vhost),
+    *[("GET", f"/api/{each}", accounts.none) for each in _NOT_THERE],
+    *[("GET", f"/api/{each}/{{first}}", accounts.none) for each in _NOT_THERE],
+    *[("PUT", f"/api/{each}/{{rest:.*}}", accounts.not_there) for each in _NOT_THERE],
+    *[("DELETE", f"/api/{each}/{{rest:.*}}", accounts.not_there) for each in _NOT_THERE],
     ("GET", "/metrics", _metrics),
     ("GET", "/metrics/per-object", _metrics),
 )

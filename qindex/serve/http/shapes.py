@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import math
 import os
 import platform
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -18,35 +16,16 @@ from qindex.broker.queues import Queue
 from qindex.broker.vhost import Totals, VHost
 from qindex.brokers.amqp import PROPERTY_NAMES
 from qindex.serve.consumers import Consumer
+from qindex.serve.definitions import RABBITMQ_VERSION
+from qindex.serve.plain import plain as plain
 
 if TYPE_CHECKING:
     from qindex.serve.channel import Channel
     from qindex.serve.server import Server
     from qindex.serve.session import Session
 
-# Clients look at this for what they may ask; what is answered has the shapes of this version.
-MANAGEMENT_VERSION: Final = "3.10.8"
+MANAGEMENT_VERSION: Final = RABBITMQ_VERSION
 Shape = dict[str, Any]
-
-
-def plain(value: Any) -> Any:
-    """A value of AMQP's tables as JSON can have it: base64 of bytes that are no text, "nan" ..."""
-    if isinstance(value, dict):
-        return {str(name): plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return base64.b64encode(value).decode()
-    if isinstance(value, datetime):
-        return int(value.replace(tzinfo=value.tzinfo or UTC).timestamp())
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)  # JSON has no number for it
-    return str(value).encode("utf-8", "replace").decode()
 
 
 def overview(server: Server, vhosts: list[VHost]) -> Shape:
