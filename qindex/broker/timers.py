@@ -59,6 +59,11 @@ class DueTimer:
             self._armed_us = due_us
             self._timer = self._scheduler.call_later(min(seconds, TIMER_SECONDS_MAX), self._look)
 
+    @property
+    def next_us(self) -> int:
+        """When the next message is due; 0: none is delayed."""
+        return self._armed_us
+
     def _look(self) -> None:
         self._armed_us, self._timer = 0, None
         before = len(self._backlog)

@@ -9,7 +9,7 @@ from aiohttp import web
 
 import qindex
 from qindex.serve.gmq.door import Door
-from qindex.serve.http import shapes
+from qindex.serve.http import monitor, shapes
 from qindex.serve.http.api import handler
 from qindex.serve.http.asked import SEES_ALL, Asked
 from qindex.serve.http.own import (
@@ -59,6 +59,8 @@ def add_to(app: web.Application, server: Server) -> None:
     found = _paths(series, looks)
     for each in found:
         app.router.add_route(each.method, PREFIX + each.path, handler(each.call))
+    for name, call in monitor.paths(looks):
+        app.router.add_get(f"/gmq/{name}", handler(call))
     text = description.openapi(PREFIX, found)
 
     async def described(asked: Asked) -> Any:
