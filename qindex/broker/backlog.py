@@ -74,6 +74,9 @@ class Backlog(Protocol):
     is_durable: bool
     """True if a persistent message survives the process."""
 
+    redelivered: int
+    """Deliveries of messages that were delivered before; of a store it is 0: the store counts."""
+
     def __len__(self) -> int:
         """How many messages are ready."""
 
@@ -189,6 +192,7 @@ class MemoryBacklog:
         self._next = 0
         self._ready = 0
         self._delayed: list[tuple[int, int, Message]] = []  # a heap, by the time
+        self.redelivered = 0
         self._out: dict[int, tuple[int, Message]] = {}  # those that are delivered, by number
 
     def __len__(self) -> int:
@@ -306,6 +310,7 @@ class MemoryBacklog:
                 else:
                     number, message = new.popleft()
                     deliveries = 0
+                self.redelivered += deliveries > 0
                 again = min(deliveries + 1, DELIVERIES_MAX)
                 self._out[number] = again, message
                 taken.append(Entry(message, (number, 0), deliveries > 0, again))

@@ -47,6 +47,7 @@ class DurableBacklog:
     """A queue of a store. A message survives kill -9 when publish() returns."""
 
     is_durable = True
+    redelivered = 0
 
     def __init__(self, store: qindex.Store, name: str) -> None:
         self._store = store
@@ -132,6 +133,11 @@ class DurableBacklog:
 
     def oldest_seconds(self) -> float | None:
         return self._queue.oldest_age_min
+
+    def journal(self) -> tuple[int, int]:
+        """Bytes in the journal of the index, and how often one was flushed. O(its segments)."""
+        figures = self._queue._stats()
+        return figures.journal_bytes, figures.epoch
 
     def drop(self, numbers: list[int]) -> int:
         return sum(self._changed(self._queue.delete, number) for number in numbers)

@@ -62,12 +62,14 @@ class Totals(NamedTuple):
     published: int
     delivered: int
     acked: int
+    redelivered: int = 0  # in memory: stores count theirs
 
     def plus(self, queue: Queue) -> Totals:
         return Totals(
             self.published + queue.published,
             self.delivered + queue.delivered,
             self.acked + queue.acked,
+            self.redelivered + queue.backlog.redelivered,
         )
 
 
@@ -84,6 +86,7 @@ class VHost(Topology):
         super().__init__(name, MemoryCatalog() if store is None else StoreCatalog(store))
         self.commit = commit
         self.gone = Totals(0, 0, 0)  # of queues that are deleted
+        self.dead: dict[str, int] = {}  # dead letters, by why they died
         self.dead_dropped = 0  # dead letters that no queue took, or that went in a circle
         self._dead_waiting: list[tuple[Queue, list[Entry], str]] = []  # for a queue to be in
         self._scheduler = scheduler
@@ -311,6 +314,7 @@ class VHost(Topology):
                 durable = self._dead_one(queue, entry.message, why) or durable
                 done += 1
         finally:  # without room, those before are there, and the others stay
+            self.dead[why] = self.dead.get(why, 0) + done
             self._settle_moved(queue, entries[:done], durable)
             queue.put_back([entry for entry in entries[done:] if entry.place is not None])
 
@@ -381,8 +385,7 @@ class VHost(Topology):
             self._put(dead, names, outcome, exchange)
         except Refused as error:  # it would come again and again
             log.error("a dead letter of %r was refused: %s", queue.name, error)
-        if not outcome.queues or outcome.refused:
-            self.dead_dropped += 1
+        self.dead_dropped += not outcome.queues or outcome.refused
         return outcome.durable
 
     def failed(self, error: QindexError) -> None:

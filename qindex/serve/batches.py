@@ -55,6 +55,7 @@ class Batch:
         self.method = event.groups[0].method
         self._event = event
         self._ways = ways
+        self._counts = ways[0].channel.session.server.counts
         self._left = list(_shares(ways).items())
         self._refused: set[int] = set()  # by a queue that is full
         self._singles: Iterator[tuple[int, tuple[int, bytes, bytes]]] | None = None
@@ -73,6 +74,7 @@ class Batch:
                 self._publish_singly(queue, shares)
             self._singles = self._single = None
             del left[0]
+        self._counts.received += len(self._event.messages)
         self._return()
         self._confirm()
 
@@ -99,6 +101,11 @@ class Batch:
 
     def _return(self) -> None:
         lost = {at for at, way in enumerate(self._ways) if not way.queues}
+        if lost:
+            for number in self._event.messages.order:
+                if number in lost:
+                    method = self._ways[number].group.method
+                    self._counts.unroutable(mandatory=method.mandatory)
         if not any(self._ways[at].group.method.mandatory for at in lost):
             return
         for number, properties, body in self._event.messages.contents():

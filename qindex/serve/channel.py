@@ -331,7 +331,7 @@ class Channel:
 
     def _confirm_select(self, method: m.ConfirmSelect) -> None:
         if self.confirms is None:
-            self.confirms = Confirms()
+            self.confirms = Confirms(self.session.server.counts.confirm)
         if not method.nowait:
             self.send(m.ConfirmSelectOk())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,8 +18,9 @@ class Confirms:
     channel sends.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_confirmed: Callable[[int], None]) -> None:
         self.next = 1
+        self._on_confirmed = on_confirmed  # hears how many
         self._waiting: deque[tuple[int, int]] = deque()
         self._now: list[tuple[int, int]] = []
         self._refused: list[int] = []
@@ -50,6 +52,7 @@ class Confirms:
         if not self._now:
             return refused, []
         now, self._now = sorted(self._now), []
+        self._on_confirmed(sum(last - first + 1 for first, last in now))
         # Every number below the first one that waits is confirmed or refused: one ack names all.
         wall = self._waiting[0][0] if self._waiting else self.next
         below = [each for each in now if each[1] < wall]

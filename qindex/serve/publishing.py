@@ -86,6 +86,8 @@ def publish(channel: Channel, method: m.BasicPublish, properties: bytes, body: b
     if not exchange.name and method.routing_key.startswith(REPLY_TO + "."):
         _reply(channel, method, message)
         return
+    counts = channel.session.server.counts
+    counts.received += channel.begun is None
     outcome = channel.begun or Outcome()
     try:
         vhost.publish(message, exchange, outcome)
@@ -93,8 +95,10 @@ def publish(channel: Channel, method: m.BasicPublish, properties: bytes, body: b
         channel.begun = outcome  # the session comes again: no queue gets it twice
         raise
     channel.begun = None
-    if method.mandatory and not outcome.queues:
-        send_return(channel, method, message.properties, message.body)
+    if not outcome.queues:
+        counts.unroutable(mandatory=method.mandatory)
+        if method.mandatory:
+            send_return(channel, method, message.properties, message.body)
     if channel.confirms is not None:
         waits = outcome.durable and channel.session.server.confirms_are_durable
         channel.confirms.published(refused=outcome.refused, waits=waits)
@@ -102,6 +106,7 @@ def publish(channel: Channel, method: m.BasicPublish, properties: bytes, body: b
 
 
 def _reply(channel: Channel, method: m.BasicPublish, message: Message) -> None:
+    channel.session.server.counts.received += 1
     target = channel.session.server.replies.get(method.routing_key)
     if target is not None:
         target.deliver_reply(method, message.properties, message.body)

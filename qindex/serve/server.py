@@ -26,6 +26,7 @@ from qindex.broker.node import Node
 from qindex.broker.rescue.rescue import Rescue, check_whole
 from qindex.serve.clients import Client, Heartbeat
 from qindex.serve.control import open_control
+from qindex.serve.counts import Counts
 from qindex.serve.logins import Logins
 from qindex.serve.session import Session
 from qindex.serve.sockets import BACKLOG, bind
@@ -80,6 +81,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.confirms_are_durable = confirm == "durable"
         self.body_max = body_max
+        self.counts = Counts()
         self.replies: dict[str, Channel] = {}  # consumers of direct replies, by queue
         self.failed: asyncio.Future[BaseException] = self.loop.create_future()
         self._sessions: set[Session] = set()

@@ -15,10 +15,13 @@ from aiohttp import web
 from qindex.broker.errors import NotAllowed
 from qindex.broker.exchanges import QUEUE
 from qindex.serve.consumers import Consumer
-from qindex.serve.http import accounts, changes, metrics, shapes
+from qindex.serve.http import accounts, changes, shapes
 from qindex.serve.http.asked import SEES_ALL, TRUE, Asked, answer
+from qindex.serve.http.door import SERVER
+from qindex.serve.http.metrics import Metrics
 
 PAGE_MAX: Final = 500
+_METRICS: Final[web.AppKey[Metrics]] = web.AppKey("metrics")
 SLICE: Final = 100  # rows that are made before others have their turn
 
 
@@ -162,7 +165,7 @@ async def _metrics(asked: Asked) -> web.Response:
     per_object = asked.request.path.endswith("/per-object")
     if not SEES_ALL & asked.tags:
         raise NotAllowed("metrics need the tag monitoring or administrator")
-    page = await metrics.page(asked.server, per_object=per_object)
+    page = await asked.request.app[_METRICS].page(per_object=per_object)
     return web.Response(body=page, headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
@@ -245,5 +248,6 @@ def add_to(app: web.Application) -> None:
 
     Slashes at the end mean nothing, as in RabbitMQ: Flower asks for /api/queues//.
     """
+    app[_METRICS] = Metrics(app[SERVER])
     for method, path, call in _PATHS:
         app.router.add_route(method, f"{path}{{slashes:/*}}", handler(call))

@@ -134,6 +134,9 @@ async def publish(asked: Asked) -> web.Response:
         priority=properties.priority or 0,
     )
     outcome = vhost.publish(message, exchange)
+    asked.server.counts.received += 1
+    if not outcome.queues:
+        asked.server.counts.unroutable(mandatory=True)  # the answer says so
     if outcome.refused:
         raise ValueError("a queue is full and has refused the message")
     if outcome.durable and asked.server.confirms_are_durable and vhost.commit is not None:

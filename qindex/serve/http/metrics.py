@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,36 +19,25 @@ from prometheus_client.metrics_core import Metric
 import qindex
 from qindex.broker.queues import Queue
 from qindex.broker.vhost import VHost
-from qindex.serve.http.shapes import MANAGEMENT_VERSION, node_name, plain
+from qindex.serve.http import metrics_of_stores
+from qindex.serve.http.metrics_of_queues import Figures, Flushes
+from qindex.serve.http.shapes import MANAGEMENT_VERSION, node_name
 
 if TYPE_CHECKING:
     from qindex.serve.server import Server
 
 SLICE: Final = 100  # queues that are looked at before others have their turn
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-_OF_QUEUE: Final = {
-    "rabbitmq_queue_messages_ready": ("Messages ready to be delivered", len),
-    "rabbitmq_queue_messages_unacked": (
-        "Messages delivered and not yet acknowledged",
-        lambda queue: queue.unacked,
-    ),
-    "rabbitmq_queue_messages": (
-        "Messages ready and unacknowledged",
-        lambda queue: len(queue) + queue.unacked,
-    ),
-    "rabbitmq_queue_consumers": ("Consumers on a queue", lambda queue: len(queue.consumers)),
-    "qindex_queue_messages_delayed": (
-        "Messages whose time has not come",
-        lambda queue: queue.backlog.delayed(),
-    ),
-}
+_PROTOCOL: Final = ["protocol"]
+_WHY: Final = ("expired", "rejected", "maxlen", "delivery_limit")  # messages become dead letters
 
 
 class _Collector:
     """What there is besides the queues' own figures: asked once for each scrape."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, flushes: Flushes) -> None:
         self._server = server
+        self._flushes = flushes
 
     def collect(self) -> Iterator[Metric]:
         server = self._server
@@ -70,6 +60,7 @@ class _Collector:
         queues = [(vhost, queue) for vhost in vhosts for queue in vhost.queues.values()]
         yield from self._objects(queues)
         yield from self._global(vhosts)
+        yield from metrics_of_stores.figures(server)
         yield from _process()
 
     def _objects(self, queues: list[tuple[VHost, Queue]]) -> Iterator[Metric]:
@@ -83,35 +74,58 @@ class _Collector:
 
     def _global(self, vhosts: list[VHost]) -> Iterator[Metric]:
         totals = [vhost.totals() for vhost in vhosts]
+        stored = [store.stats().counters.since_open for store in self._server.node.stores.values()]
+        counts = self._server.counts
+        redelivered = sum(total.redelivered for total in totals)
+        redelivered += sum(store.redelivered for store in stored)
         for name, text, value in (
+            ("received", "Messages published by clients", counts.received),
+            ("confirmed", "Publishes that were confirmed", counts.confirmed),
             (
-                "rabbitmq_global_messages_routed",
+                "unroutable_returned",
+                "No queue took them, and their publisher heard",
+                counts.returned,
+            ),
+            ("unroutable_dropped", "No queue took them", counts.dropped),
+            (
+                "routed",
                 "Messages put into queues, once for each queue",
                 sum(total.published for total in totals),
             ),
             (
-                "rabbitmq_global_messages_delivered",
+                "delivered",
                 "Messages delivered to consumers, or got",
                 sum(total.delivered for total in totals),
             ),
-            (
-                "rabbitmq_global_messages_acknowledged",
-                "Messages acknowledged",
-                sum(total.acked for total in totals),
-            ),
+            ("redelivered", "Messages taken that had been delivered before", redelivered),
+            ("acknowledged", "Messages acknowledged", sum(total.acked for total in totals)),
         ):
-            metric = CounterMetricFamily(name, text, labels=["protocol"])
+            metric = CounterMetricFamily(f"rabbitmq_global_messages_{name}", text, labels=_PROTOCOL)
             metric.add_metric(["amqp091"], value)
             yield metric
+        for why in _WHY:
+            name = f"rabbitmq_global_messages_dead_lettered_{why}"
+            dead = sum(vhost.dead.get(why, 0) for vhost in vhosts)
+            yield CounterMetricFamily(name, f"Dead letters: {why}", dead)
         dropped = sum(vhost.dead_dropped for vhost in vhosts)
         yield CounterMetricFamily(
             "qindex_dead_letters_dropped", "Dead letters that no queue took", dropped
+        )
+        yield CounterMetricFamily(
+            "qindex_flushes", "Journals flushed since the first scrape", self._flushes.total
         )
         yield GaugeMetricFamily(
             "qindex_stores_failed",
             "Virtual hosts whose disk has failed a sync",
             sum(vhost.commit is not None and vhost.commit.failed is not None for vhost in vhosts),
         )
+        if self._server.node.directory is not None:
+            system = os.statvfs(self._server.node.directory)
+            yield GaugeMetricFamily(
+                "rabbitmq_disk_space_available_bytes",
+                "Disk space for the directory",
+                system.f_bavail * system.f_frsize,
+            )
 
 
 def _process() -> Iterator[Metric]:
@@ -121,53 +135,33 @@ def _process() -> Iterator[Metric]:
     )
     descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
     yield GaugeMetricFamily("rabbitmq_process_open_fds", "Open file descriptors", descriptors)
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield GaugeMetricFamily("rabbitmq_process_max_fds", "Descriptors that may be open", most)
 
 
-class _Figures:
-    """Figures of queues, added up, or as a line of Prometheus' text for each queue."""
+class Metrics:
+    """The pages of one server."""
 
-    def __init__(self, per_object: bool) -> None:
-        self._totals = dict.fromkeys(_OF_QUEUE, 0)
-        self._lines: dict[str, list[str]] = {name: [] for name in _OF_QUEUE}
-        self._per_object = per_object
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._flushes = Flushes()
 
-    def add(self, vhost: VHost, queue: Queue) -> None:
-        if not self._per_object:
-            for name, (_, value) in _OF_QUEUE.items():
-                self._totals[name] += value(queue)
-            return
-        labels = f'queue="{_escaped(queue.name)}",vhost="{_escaped(vhost.name)}"'
-        for name, (_, value) in _OF_QUEUE.items():
-            self._lines[name].append(f"{name}{{{labels}}} {value(queue)}.0")
-
-    def texts(self) -> Iterator[bytes]:
-        """The page's text, one figure after the other."""
-        for name, (text, _) in _OF_QUEUE.items():
-            head = [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
-            lines = self._lines[name] if self._per_object else [f"{name} {self._totals[name]}.0"]
-            yield "\n".join([*head, *lines, ""]).encode()
-
-
-def _escaped(label: str) -> str:
-    text = str(plain(label))
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
-
-async def page(server: Server, *, per_object: bool) -> bytes:
-    """All metrics in Prometheus' text format. Cost: microseconds for each queue, in slices."""
-    figures = _Figures(per_object)
-    queues = [
-        (vhost, queue) for vhost in server.node.open_vhosts for queue in vhost.queues.values()
-    ]
-    for at in range(0, len(queues), SLICE):
-        for vhost, queue in queues[at : at + SLICE]:
-            if not queue.deleted:
-                figures.add(vhost, queue)
-        await asyncio.sleep(0)
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(server))
-    texts = [generate_latest(registry)]
-    for text in figures.texts():
-        await asyncio.sleep(0)
-        texts.append(text)
-    return b"".join(texts)
+    async def page(self, *, per_object: bool) -> bytes:
+        """All metrics in Prometheus' text format. Microseconds for each queue, in slices."""
+        server = self._server
+        figures = Figures(self._flushes, per_object=per_object)
+        queues = [
+            (vhost, queue) for vhost in server.node.open_vhosts for queue in vhost.queues.values()
+        ]
+        for at in range(0, len(queues), SLICE):
+            for vhost, queue in queues[at : at + SLICE]:
+                if not queue.deleted:
+                    figures.add(vhost, queue)
+            await asyncio.sleep(0)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collector(server, self._flushes))
+        texts = [generate_latest(registry)]
+        for text in figures.texts():
+            await asyncio.sleep(0)
+            texts.append(text)
+        return b"".join(texts)

@@ -70,7 +70,7 @@ class Series:
 
     def _look_at(self, vhost: VHost) -> Figures:
         ready = unacked = delayed = 0
-        published, delivered, acked = vhost.gone
+        published, delivered, acked, _ = vhost.gone
         now = self._now
         for queue in vhost.queues.values():
             now[queue] = queue.published, queue.delivered, queue.acked
