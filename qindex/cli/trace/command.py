@@ -29,7 +29,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
@@ -41,35 +40,15 @@ from qindex.look.screen import CommandError, Screen
 from qindex.look.sources import Source, chosen, open_source, total_of
 from qindex.look.stores import as_named
 from qindex.look.text import count, printable, written_id
+from qindex.look.traces import Trace
 
 COLUMNS: Final = ["<file", ">offset", "<record", "<what it says"]
 MATCHES_MAX: Final = 100
-MODULES: Final = {"qindex": "store", "rabbitmq": "rabbitmq"}
+MODULES: Final = {"qindex": "qindex.look.trace_store", "rabbitmq": "qindex.cli.trace.rabbitmq"}
+OTHERS: Final = "qindex.cli.trace.other_brokers"
 _HEX: Final = re.compile(r"[0-9a-fA-F]{32}")
 _ENTRY: Final = re.compile(r"(.*)@([0-9]{1,19})", re.DOTALL)
 _PLACE: Final = re.compile(r"(.*):([0-9]{1,19})", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """`file` is relative to the directory that is read."""
-
-    file: str
-    offset: int
-    verb: str
-    text: str
-
-
-@dataclass(slots=True)
-class Trace:
-    """What is known of one message. queue is empty if no index names it."""
-
-    queue: str
-    req_id: int | None
-    records: list[Record] = field(default_factory=list)
-    state: str = ""
-    damaged: bool = False
-    priority: int | None = None
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -110,8 +89,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 
 
 def _traces(screen: Screen, source: Source, what: str) -> Iterator[Trace]:
-    module = MODULES.get(source.format, "other_brokers")
-    of_kind: Any = import_module(f"qindex.cli.trace.{module}")
+    module = MODULES.get(source.format, OTHERS)
+    of_kind: Any = import_module(module)
     place = _PLACE.fullmatch(what)
     names = source.names()
     entry = _ENTRY.fullmatch(what)
@@ -121,7 +100,7 @@ def _traces(screen: Screen, source: Source, what: str) -> Iterator[Trace]:
         yield from trace_entry(source, queue, int(entry[2]))
     elif place and (queue := as_named(place[1], names)) in names:
         yield from of_kind.trace(source, queue, int(place[2]))
-    elif module == "other_brokers":
+    elif module == OTHERS:
         with screen.progress(f"looking for {printable(what)}") as progress:
             progress.at(0)
             yield from of_kind.trace_id(source, what)

@@ -16,9 +16,9 @@ from qindex.brokers.nsq import file as nsq_file
 from qindex.brokers.nsq.directory import split_nsqd
 from qindex.brokers.reader import DeadMessage
 from qindex.brokers.tree import Findings, Source
-from qindex.cli.trace.command import Record, Trace
 from qindex.look.sources import DeadSource
 from qindex.look.text import size
+from qindex.look.traces import Record, Trace
 from qindex.moments import utc
 
 _GMQ: Final = ("new", "reading", "delivered", "acked", "timed out")

@@ -14,11 +14,11 @@ from qindex.brokers.rabbitmq.quorum.history import Event, History, Step, whereab
 from qindex.brokers.rabbitmq.quorum.outcome import Outcome
 from qindex.brokers.rabbitmq.quorum.queues import DeadLetterQueue, QuorumQueue
 from qindex.brokers.rabbitmq.ra.log import Entry
-from qindex.cli.trace.command import Record, Trace
 from qindex.look.at_time import now_us
 from qindex.look.screen import CommandError
 from qindex.look.sources import NodeSource, Source
 from qindex.look.text import printable
+from qindex.look.traces import Record, Trace
 from qindex.moments import utc
 
 

@@ -23,10 +23,10 @@ from qindex.brokers.rabbitmq.quorum.queues import DeadLetterQueue, QuorumQueue
 from qindex.brokers.rabbitmq.store import read_copies
 from qindex.brokers.tree import Findings, Source, Tree
 from qindex.cli.trace import other_brokers, quorum
-from qindex.cli.trace.command import Record, Trace
 from qindex.look.at_time import now_us
 from qindex.look.sources import NodeSource
 from qindex.look.text import size
+from qindex.look.traces import Record, Trace
 
 _PUBLISH: Final = Struct(">16sQII").unpack_from
 

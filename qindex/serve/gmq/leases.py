@@ -67,6 +67,10 @@ class Leases:
         heappush(self._ends, (self._loop.time() + seconds, self._next, name))
         self._arm()
 
+    def look(self, name: str) -> Lease | None:
+        """The delivery, which stays reserved; None: it is not."""
+        return self._by_id.get(name)
+
     def take(self, name: str) -> Lease | None:
         """The delivery is settled by the caller; None: it is not reserved."""
         found = self._by_id.pop(name, None)

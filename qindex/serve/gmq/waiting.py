@@ -16,10 +16,13 @@ Takes = Callable[[Callable[[], None]], bool]
 class Waiter:
     """Hears of one message, from whichever queue has it first; then it waits no more."""
 
-    def __init__(self, on_entry: OnEntry, takes: Takes) -> None:
+    def __init__(
+        self, on_entry: OnEntry, takes: Takes, on_gone: Callable[[], None] = lambda: None
+    ) -> None:
         self.is_over = False
         self._on_entry = on_entry
         self._takes = takes
+        self.on_gone = on_gone  # one of the queues is deleted
         self._ears: list[_Ear] = []
 
     def listen(self, queue: Queue, what: str) -> None:
@@ -73,6 +76,7 @@ class _Ear:
 
     def cancelled(self, queue: Queue) -> None:
         """The queue is gone; the other queues may still have something."""
+        self._waiter.on_gone()
 
 
 def first_of(queues: list[Queue]) -> tuple[Queue, Entry] | None:

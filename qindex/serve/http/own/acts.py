@@ -49,7 +49,7 @@ async def in_batches(
                 raise NotFound(f"{what} was deleted: {done} are done")
         done += verb(numbers[at : at + acts.BATCH_MAX])
         await asyncio.sleep(0)
-    await _synced(asked, vhost, queues)
+    await synced(asked, vhost, queues)
     return {"done": done, "left": len(numbers) - done}
 
 
@@ -105,7 +105,7 @@ async def _numbers(queue: Queue, looks: Looks, given: dict[str, Any]) -> list[in
     return numbers
 
 
-async def _synced(asked: Asked, vhost: VHost, queues: Sequence[Queue]) -> None:
+async def synced(asked: Asked, vhost: VHost, queues: Sequence[Queue]) -> None:
     """Wait until what was done with these queues survives a power cut."""
     if any(queue.backlog.is_durable for queue in queues) and vhost.commit is not None:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -21,6 +21,7 @@ from qindex.broker.queues import Queue
 from qindex.message import State
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import Asked
+from qindex.serve.http.own.search import Wanted, wanted_of
 
 STATES: Final = get_args(State)
 PAGE_MAX: Final = 500
@@ -61,7 +62,10 @@ def whole(text: Any, name: str, most: int) -> int:
 
 
 async def messages(asked: Asked, looks: Looks) -> Any:
-    """?state, after (a number: what is behind it), limit, preview (bytes of each body)."""
+    """?state, after (a number: what is behind it), limit, preview (bytes of each body), and what is
+    searched for: header or property, value, text. An answer may have few messages, or none, and a
+    number to go on from.
+    """
     queue = readable(asked)
     state = asked.query("state") or None
     if state is not None and state not in STATES:
@@ -71,8 +75,11 @@ async def messages(asked: Asked, looks: Looks) -> Any:
     limit = min(whole(asked.query("limit", "50"), "limit", PAGE_MAX), PAGE_MAX)
     preview = whole(asked.query("preview", str(PREVIEW_BYTES)), "preview", PREVIEW_BYTES_MAX)
 
+    wanted = wanted_of(asked)
+
     def look() -> Any:
-        found, at, is_end = _some(queue.backlog.look(start, state), limit)  # type: ignore[arg-type]
+        every = queue.backlog.look(start, state)  # type: ignore[arg-type]
+        found, at, is_end = _some(every, limit, wanted)
         return {
             "items": [message(looked, preview) for looked in found],
             "next": None if is_end else str(at),
@@ -81,7 +88,9 @@ async def messages(asked: Asked, looks: Looks) -> Any:
     return await looks.run(queue, look)
 
 
-def _some(found: Iterator[Looked | int], limit: int) -> tuple[list[Looked], int, bool]:
+def _some(
+    found: Iterator[Looked | int], limit: int, wanted: Wanted | None
+) -> tuple[list[Looked], int, bool]:
     """Up to `limit` messages; the number of the last one that was passed; True: that is all."""
     chosen: list[Looked] = []
     size = at = 0
@@ -90,7 +99,8 @@ def _some(found: Iterator[Looked | int], limit: int) -> tuple[list[Looked], int,
         if isinstance(looked, int):
             at = looked
         else:
-            chosen.append(looked)
+            if wanted is None or wanted.is_so(looked.message):
+                chosen.append(looked)
             at = looked.number
             size += looked.message.size
         if len(chosen) >= limit or size >= LOOK_BYTES or time.monotonic() > until:

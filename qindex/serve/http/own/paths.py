@@ -20,11 +20,14 @@ from qindex.serve.http.own import (
     description,
     disk,
     health,
+    history,
     jobs,
     messages,
     queues,
 )
+from qindex.serve.http.own.getting import Getting
 from qindex.serve.http.own.messages import Looks
+from qindex.serve.http.own.search import QUERY
 from qindex.serve.http.own.series import Series
 
 if TYPE_CHECKING:
@@ -55,8 +58,8 @@ def about(server: Server, user: str) -> dict[str, Any]:
 
 
 def add_to(app: web.Application, server: Server) -> None:
-    series, looks = Series(server), Looks()
-    found = _paths(series, looks)
+    series, looks, getting = Series(server), Looks(), Getting(server)
+    found = _paths(series, looks, getting)
     for each in found:
         app.router.add_route(each.method, PREFIX + each.path, handler(each.call))
     for name, call in monitor.paths(looks):
@@ -74,12 +77,17 @@ def add_to(app: web.Application, server: Server) -> None:
     async def end(app: web.Application) -> None:
         series.stop()
         looks.close()
+        getting.close()
+
+    async def stop(app: web.Application) -> None:
+        getting.stop()
 
     app.on_startup.append(begin)
+    app.on_shutdown.append(stop)
     app.on_cleanup.append(end)
 
 
-def _paths(series: Series, looks: Looks) -> list[Path]:
+def _paths(series: Series, looks: Looks, getting: Getting) -> list[Path]:
     async def overview(asked: Asked) -> Any:
         vhosts = asked.vhosts()
         since = float(asked.query("since", "0"))
@@ -106,8 +114,9 @@ def _paths(series: Series, looks: Looks) -> list[Path]:
             "GET",
             f"{of_queue}/messages",
             lambda asked: messages.messages(asked, looks),
-            "Messages in one state, with previews of their bodies.",
-            "state after limit preview",
+            "Messages in one state, with previews of their bodies; or those that have a header, a "
+            "property (with this value, if one is given), or this text in the body.",
+            f"state after limit preview {QUERY}",
         ),
         Path(
             "GET",
@@ -115,6 +124,24 @@ def _paths(series: Series, looks: Looks) -> list[Path]:
             lambda asked: messages.one(asked, looks),
             "One message with its body.",
             "preview",
+        ),
+        Path(
+            "GET",
+            f"{of_queue}/messages/{{number}}/history",
+            lambda asked: history.history(asked, looks),
+            "The records about one message in the store's files, also of one that has left.",
+        ),
+        Path(
+            "POST",
+            f"{of_queue}/get",
+            getting.get,
+            "Take messages: {count, wait (seconds), lease (seconds), ack, preview}.",
+        ),
+        Path(
+            "POST",
+            f"{of_queue}/settle",
+            getting.settle,
+            "Settle what was got: {deliveries, verb: ack | requeue | reject}.",
         ),
         Path(
             "POST",

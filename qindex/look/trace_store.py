@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import qindex
 from qindex.brokers.tree import Findings, Tree
-from qindex.cli.trace.command import Record, Trace
 from qindex.look.messages import Choice
 from qindex.look.sources import StoreSource
 from qindex.look.text import count, size
+from qindex.look.traces import Record, Trace
 from qindex.native.commits import read_index_file
 from qindex.native.folders import JOURNALS, segment_number
 from qindex.native.frames import DEAD_US
