@@ -27,6 +27,8 @@ def encode(value: Any) -> bytes:  # noqa: C901
         case int():
             raw = abs(value).to_bytes((value.bit_length() + 7) // 8, "little")
             return b"n" + bytes([len(raw), value < 0]) + raw
+        case float():
+            return b"F" + struct.pack(">d", value)
         case bytes():
             return b"m" + struct.pack(">I", len(value)) + value
         case Opaque(tag, data):

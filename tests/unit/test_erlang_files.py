@@ -54,6 +54,14 @@ def test_a_bad_item_does_not_hide_the_next(tmp_path: Path) -> None:
     assert read(tmp_path, HEAD + item(b"\x83?") + item(SMALL)) == ([7], ["bad item"])
 
 
+def test_bytes_that_are_no_item_hide_none_that_follows(tmp_path: Path) -> None:
+    size = struct.pack(">I", 1 << 31)  # of an item that reaches beyond the file, or none's
+    for bad in (b"x", bytes(5000), size + b"bWLA" + SMALL, size, b"bWLA"):
+        read_on = read(tmp_path, HEAD + item(SMALL) + bad + item(big(70_000)) + item(SMALL))
+        assert read_on == ([7, bytes(70_000), 7], ["bad item"]), bad
+    assert read(tmp_path, HEAD + item(SMALL) + bytes(5000)) == ([7], ["torn tail"])
+
+
 def test_another_file_is_no_log(tmp_path: Path) -> None:
     assert read(tmp_path, b"something") == ([], ["no log"])
     assert read(tmp_path, b"") == ([], [])

@@ -72,7 +72,10 @@ def annotate(raw: bytes, notes: Notes) -> bytes:
     except (AmqpError, IndexError) as error:
         raise MessageError(f"properties that cannot be read: {error}") from None
     for key, kind, value in _noted_headers(notes):
-        headers[key] = encode_typed_table([(key, kind, value)])[4:]
+        try:
+            headers[key] = encode_typed_table([(key, kind, value)])[4:]
+        except ValueError as error:
+            raise MessageError(f"a note of the broker that cannot be written: {error}") from None
     noted = encode_basic(_noted_properties(notes))
     for index, (own, new) in enumerate(zip(parts, split_properties(noted), strict=True)):
         name = PROPERTY_NAMES[index]

@@ -15,6 +15,7 @@ from typing import Any
 
 from qindex.brokers.rabbitmq.erlang import Atom
 from qindex.brokers.rabbitmq.erlang_files import dets_objects, log_terms
+from qindex.brokers.rabbitmq.message import text
 from qindex.brokers.rabbitmq.properties import encode_typed_table
 from qindex.brokers.tree import Findings, Tree
 from qindex.field_table import AmqpError, FieldValue, decode_table
@@ -40,6 +41,7 @@ class Definition:
     nodes: frozenset[str] = frozenset()  # of a replicated queue: the nodes that have it
     policies: list[Any] = field(default_factory=list)  # those that were in force, as terms
     auto_delete: bool = False
+    why_not: str = ""  # why its arguments cannot be read; they are empty then
 
     @property
     def has_ttl(self) -> bool:
@@ -62,7 +64,16 @@ def read_definitions(tree: Tree, findings: Findings) -> Definitions | None:
         with source:
             for term in log_terms(source, findings):
                 _apply(term, definitions)
+    tell_unread(definitions, findings, _TABLE_FILES[0])
     return definitions if found else None
+
+
+def tell_unread(definitions: Definitions, findings: Findings, where: str) -> None:
+    """Without its arguments nobody knows what the queue's limits and dead letters are."""
+    for each in definitions.values():
+        if each.why_not:
+            called = f"queue {text(each.name)} in {text(each.vhost)}"
+            findings.damage("metadata", where, 0, f"the arguments of {called}: {each.why_not}")
 
 
 def definitions_of(records: Iterable[Any]) -> Definitions:
@@ -114,8 +125,8 @@ def _write(record: Any, definitions: Definitions) -> None:
                     _keep_state(definition, state)
             try:
                 definition.arguments = decode_table(encode_typed_table(arguments))
-            except (AmqpError, TypeError, ValueError):
-                definition.arguments = {}
+            except (AmqpError, TypeError, ValueError) as error:
+                definition.arguments, definition.why_not = {}, str(error)
             definitions[vhost, name] = definition
 
 
@@ -141,7 +152,7 @@ def _keep_state(definition: Definition, state: dict[Any, Any]) -> None:
             definition.folder = name.decode("utf-8", "replace")
     nodes = state.get("nodes")
     if isinstance(nodes, (list, dict)):
-        definition.nodes = frozenset(str(node) for node in nodes)
+        definition.nodes = frozenset(node for node in nodes if isinstance(node, str))
 
 
 @dataclass(slots=True)

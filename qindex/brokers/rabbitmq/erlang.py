@@ -25,7 +25,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from struct import Struct
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from qindex._core import ffi, lib
 from qindex.words import many
@@ -35,6 +35,8 @@ VERSION: Final = 131
 DEPTH_MAX: Final = lib.QI_TERM_DEPTH_MAX
 NODES_MAX: Final = 1_000_000
 INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
+LONG_MAX: Final = (1 << 63) - 1
+_BIG_BYTES_MAX: Final = 1025  # with the sign: Python writes no longer ones as text
 
 
 class Atom(str):
@@ -77,6 +79,11 @@ class ErlangError(ValueError):
     def __init__(self, text: str, offset: int) -> None:
         super().__init__(f"{text} (at byte {offset})")
         self.offset = offset
+
+
+def is_long(value: Any) -> TypeGuard[int]:
+    """A whole number that fits into 64 bits: a node has no other index, count, size or moment."""
+    return type(value) is int and -LONG_MAX <= value <= LONG_MAX
 
 
 class TermCut(ErlangError):
@@ -305,6 +312,8 @@ def _integer(data: bytes, start: int, size: int) -> Term:
 
 
 def _big(data: bytes, start: int, size: int) -> Term:
+    if size > _BIG_BYTES_MAX:
+        raise ErlangError(f"a number of {size - 1} bytes, allowed {_BIG_BYTES_MAX - 1}", start)
     value = int.from_bytes(data[start + 1 : start + size], "little")
     return -value if data[start] else value
 

@@ -13,11 +13,13 @@ from typing import Final
 from qindex.brokers.rabbitmq import erlang
 from qindex.brokers.rabbitmq.erlang import Term
 from qindex.brokers.tree import Findings, Source
+from qindex.words import many
 
 _U32: Final = Struct(">I").unpack_from
 
 _LOG_MAGIC: Final = b"\x01\x02\x03\x04"
 _LOG_ITEM: Final = b"bWLA"
+_ITEM_HEAD_BYTES_MAX: Final = 4 + 4 + 16 + 1  # and the first byte of the term
 _LOG_ITEM_BIG: Final = 65528  # from this size on the digest of the size follows, 16 bytes
 
 _DETS_ACTIVE: Final = b"\x12\x34\x56\x78"
@@ -41,14 +43,34 @@ def log_terms(source: Source, findings: Findings) -> Iterator[Term]:
         size = _U32(head)[0] if len(head) == 8 else 0
         start = pos + 8 + (16 if size >= _LOG_ITEM_BIG else 0)
         if head[4:] != _LOG_ITEM or start + size > source.size or size > TERM_BYTES_MAX:
-            text = "the log ends here, in the middle of an item"
-            findings.note("torn tail", source.where, pos, text)
-            return
+            following = _next_item(source, pos + 1)
+            if following is None:
+                text = "the log ends here, in the middle of an item"
+                findings.note("torn tail", source.where, pos, text)
+                return
+            text = many(following - pos, "byte is", "bytes are")
+            findings.damage("bad item", source.where, pos, f"{text} no item of the log")
+            pos = following
+            continue
         try:
             yield erlang.decode(source.read(start, size))
         except erlang.ErlangError as error:
             findings.damage("bad item", source.where, pos, str(error))
         pos = start + size
+
+
+def _next_item(source: Source, pos: int) -> int | None:
+    """Where the next item begins that fits into the file and holds a term."""
+    for base, block in source.blocks(pos, overlap=_ITEM_HEAD_BYTES_MAX):
+        mark = block.find(_LOG_ITEM, 4)
+        while mark >= 0:
+            size = _U32(block, mark - 4)[0]
+            start = mark + 4 + (16 if size >= _LOG_ITEM_BIG else 0)
+            fits = size <= TERM_BYTES_MAX and base + start + size <= source.size
+            if fits and block[start : start + 1] == b"\x83":
+                return base + mark - 4
+            mark = block.find(_LOG_ITEM, mark + 1)
+    return None
 
 
 def dets_objects(source: Source, findings: Findings) -> Iterator[Term]:

@@ -49,7 +49,18 @@ def _encode_basic_value(name: str, value: Any) -> bytes:
 
 
 def encode_typed_table(table: list[Any]) -> bytes:
-    """A field table from ``[{Key, Type, Value}]``, its length in front. Iterative."""
+    """A field table from ``[{Key, Type, Value}]``, its length in front.
+
+    ValueError: a key or a value does not fit its type.
+    """
+    try:
+        return _encode_typed(table)
+    except (struct_error, TypeError, OverflowError) as error:
+        raise ValueError(f"a header that is none: {error}") from None
+
+
+def _encode_typed(table: list[Any]) -> bytes:
+    """Iterative."""
     out = bytearray(4)
     # As in field_table.encode_table: the container being written, its parents on `stack`.
     items: Iterator[Any] = iter(table)
@@ -86,14 +97,21 @@ def _packer(layout: str, tag: bytes = b"") -> Callable[[Any], bytes]:
 
 def _string(tag: bytes) -> Callable[[Any], bytes]:
     def encode(value: Any) -> bytes:
-        raw = bytes(value)  # a binary, or a list of its bytes
+        raw = _raw(value)
         return tag + _U32.pack(len(raw)) + raw
 
     return encode
 
 
+def _raw(value: Any) -> bytes:
+    """Of a binary, or a list of its bytes. (Of a number, bytes() would make as many zeros.)"""
+    if not isinstance(value, (bytes, list)):
+        raise TypeError(f"a text that is {type(value).__name__}")
+    return bytes(value)
+
+
 def _shortstr(value: Any) -> bytes:
-    raw = bytes(value)
+    raw = _raw(value)
     return bytes([len(raw)]) + raw
 
 

@@ -16,6 +16,7 @@ from qindex.brokers.rabbitmq.definitions import (
     definitions_of,
     queue_folder,
     read_definitions,
+    tell_unread,
     vhost_folder,
 )
 from qindex.brokers.rabbitmq.khepri.metadata import (
@@ -91,6 +92,7 @@ def queues_of(metadata: Metadata, tree: Tree, findings: Findings) -> Definitions
     more is taken for deleted, since RabbitMQ deletes a queue's files with it.
     """
     definitions = definitions_of(metadata.queues.values())
+    tell_unread(definitions, findings, metadata.where)
     for key in sorted(metadata.perhaps_deleted & definitions.keys()):
         called = f"queue {text(key[1])} in {text(key[0])}"
         if _has_files(tree, definitions[key], key):

@@ -84,8 +84,8 @@ class Khepri:
         self.keep_while = {}
         if isinstance(conditions, dict):
             for path, watched in conditions.items():
-                if isinstance(watched, dict):
-                    self._keep(tuple(path), watched)
+                if isinstance(path, tuple) and isinstance(watched, dict):
+                    self._keep(path, watched)
 
     def apply(self, index: int, entry: Any) -> None:
         """One entry of the log; those of the cluster's own change nothing."""
@@ -106,7 +106,7 @@ class Khepri:
         match command:
             case ("put", [*path], payload, *options):
                 self._put(path, payload, options[0] if options else {})
-            case ("delete", [*path], *_):
+            case ("delete", [_, *_] as path, *_):
                 self._delete(path)
             case ("tx", function, *_):
                 self.transactions.append(_told(index, function))
@@ -195,7 +195,7 @@ class Khepri:
             at, path, node = left.pop()
             component = pattern[at]
             name, condition = _named(component)
-            is_deep = isinstance(component, tuple) and component[0] == "if_path_matches"
+            is_deep = isinstance(component, tuple) and component[:1] == ("if_path_matches",)
             for child_name, child in list(node.children.items()):
                 if name is not None and child_name != name:
                     continue

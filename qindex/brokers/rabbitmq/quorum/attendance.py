@@ -6,6 +6,7 @@ from collections.abc import Sized
 from itertools import islice
 from typing import Any
 
+from qindex.brokers.rabbitmq.erlang import is_long
 from qindex.brokers.rabbitmq.quorum.activation import activate_next, active
 from qindex.brokers.rabbitmq.quorum.consumers import (
     Consumer,
@@ -363,7 +364,7 @@ def config_of(settings: dict[Any, Any]) -> Config:
 
     def number(name: str) -> int | None:
         value = settings.get(name)
-        return value if isinstance(value, int) else None
+        return value if is_long(value) else None
 
     limit = number("delivery_limit")
     handler = settings.get("dead_letter_handler")

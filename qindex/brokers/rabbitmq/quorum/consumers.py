@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cmp_to_key
 from typing import Any, Final, TypeAlias
 
+from qindex.brokers.rabbitmq.erlang import ErlangError, decode_at
 from qindex.brokers.rabbitmq.quorum.held import Held
 
 # (tag, pid), or the index of the entry that made it
@@ -160,6 +161,16 @@ def term_order(term: Any) -> tuple[int, Any]:
     if isinstance(term, tuple):
         return (3, (len(term), tuple(term_order(each) for each in term)))
     return (4, bytes(term)) if isinstance(term, bytes) else (5, str(term))
+
+
+def read_name(raw: bytes) -> Any:
+    """A publisher's pid, or a consumer's key; None: it is none that a machine could know."""
+    try:
+        name = decode_at(raw, 0)[0]
+        hash(name)
+    except (ErlangError, TypeError):
+        return None
+    return name
 
 
 def pid_node(pid: Any) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
+from qindex.brokers.rabbitmq.erlang import LONG_MAX
 from qindex.brokers.rabbitmq.quorum.activation import activate_next
 from qindex.brokers.rabbitmq.quorum.consumers import SERIALS, Consumer, Key, put_waiting
 from qindex.brokers.rabbitmq.quorum.erlang_order import SMALL_MAP, map_order
@@ -33,7 +34,9 @@ def _enqueue_v2(machine: Machine, at: At, told: Any) -> None:
         case _:
             return
     measured = measure(message, machine.version)
-    publish(machine, at, pid, number, measured._replace(meta_size=meta_size, body_size=body_size))
+    if 0 <= meta_size <= LONG_MAX and 0 <= body_size <= LONG_MAX:
+        measured = measured._replace(meta_size=meta_size, body_size=body_size)
+    publish(machine, at, pid, number, measured)
 
 
 def publish(machine: Machine, at: At, pid: Any, number: Any, message: Measured) -> None:
@@ -63,7 +66,7 @@ def enqueue(machine: Machine, at: At, message: Measured) -> None:
     size = body_size + meta_size if rules.counts_headers else body_size
     if limit is not None:
         ttl = limit if ttl is None else min(ttl, limit)
-    expiry = NEVER if ttl is None else at.now_ms + (ttl or 1)
+    expiry = NEVER if ttl is None else min(at.now_ms + (ttl or 1), LONG_MAX)
     machine.found += 1
     machine.ready_bytes += size
     if machine.observer is not None:

@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from qindex._core import ffi, lib
 from qindex.brokers.rabbitmq import erlang
-from qindex.brokers.rabbitmq.erlang import ErlangError
+from qindex.brokers.rabbitmq.erlang import ErlangError, is_long
 from qindex.brokers.rabbitmq.quorum import upkeep  # noqa: F401  all commands are known with it
+from qindex.brokers.rabbitmq.quorum.consumers import read_name
 from qindex.brokers.rabbitmq.quorum.deliveries import publish, settle
 from qindex.brokers.rabbitmq.quorum.machine import At, Machine
 from qindex.brokers.rabbitmq.quorum.measure import Measured
@@ -76,9 +77,12 @@ class UsualEntries:
         raw = data[who : who + who_size]
         name = self._names.get(raw)
         if name is None:
+            name = read_name(raw)
+            if name is None:
+                return False
             if len(self._names) >= _NAMES_MAX:
                 self._names.clear()
-            name = self._names[raw] = erlang.decode_at(raw, 0)[0]
+            self._names[raw] = name
         at = _new(At, (entry.index, now_ms, None))
         if count:
             settle(machine, at, name, [number] if count == 1 else [*range(number, number + count)])
@@ -105,7 +109,7 @@ def take(machine: Machine, step: Step) -> None:
 
 def _ms(meta: Any) -> int:
     told = meta.get("ts") if isinstance(meta, dict) else None
-    return told if isinstance(told, int) else 0
+    return told if is_long(told) and told >= 0 else 0
 
 
 def message_of(data: bytes) -> bytes:

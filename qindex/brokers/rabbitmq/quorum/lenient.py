@@ -11,12 +11,12 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from qindex.brokers.rabbitmq.erlang import ErlangError
+from qindex.brokers.rabbitmq.erlang import ErlangError, Opaque
 from qindex.brokers.rabbitmq.quorum.consumers import Consumer
 from qindex.brokers.rabbitmq.quorum.deliveries import enqueue, find, numbers_of
 from qindex.brokers.rabbitmq.quorum.entries import Step, read_step, take
 from qindex.brokers.rabbitmq.quorum.held import DEFAULT_PRIORITY, NEVER
-from qindex.brokers.rabbitmq.quorum.machine import COMMANDS, Machine
+from qindex.brokers.rabbitmq.quorum.machine import COMMANDS, SENSELESS, Machine
 from qindex.brokers.rabbitmq.quorum.measure import measure
 from qindex.brokers.rabbitmq.quorum.rules import VERSION_MAX
 from qindex.brokers.rabbitmq.ra.log import Log
@@ -52,7 +52,7 @@ class Gaps:
                 missing[hole[0]] = 0
                 hole = next(holes)
             pid, number = _publisher(entry)
-            if pid is None:
+            if not isinstance(pid, Opaque):
                 continue
             if pid in open_since:
                 missing[open_since.pop(pid)] += max(0, number - expected[pid])
@@ -76,7 +76,7 @@ def _publisher(entry: Any) -> tuple[Any, int]:
         return None, 0
     match step.command, step.at.reply:
         case ("enqueue", pid, int(number), _), _:
-            return (None if pid == "undefined" else pid), number
+            return pid, number
         case ("e", int(number), *_), ("notify", _, pid):
             return pid, number
     return None, 0
@@ -118,7 +118,7 @@ def apply_doubtful(machine: Machine, step: Step) -> bool:
             enqueue(machine, step.at, measure(message, machine.version))
             machine.checkout(step.at)
         case (str(name), *_), _ if name in _HARMLESS:
-            with contextlib.suppress(TypeError, ValueError, AttributeError, IndexError, KeyError):
+            with contextlib.suppress(*SENSELESS):
                 take(machine, step)
         case (str(name), *_), _ if name in COMMANDS:
             pass

@@ -30,6 +30,9 @@ class At(NamedTuple):
     reply: Any
 
 
+# What comes of values of other kinds than a machine has: the bytes are not what they seem to be
+SENSELESS: Final = (TypeError, ValueError, AttributeError, IndexError, KeyError, OverflowError)
+
 # Verb, index of the message, more words. The verbs are publish, deliver, return, ack, reject, drop,
 # expire, dead-letter, purge and move.
 Observer = Callable[[str, int, str], None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from qindex.brokers.amqp import AmqpError, decode_properties
+from qindex.brokers.rabbitmq.erlang import is_long
 from qindex.brokers.rabbitmq.quorum.held import DEFAULT_PRIORITY
 
 _EXPIRATION: Final = 8  # in a tuple of decoded properties, which begins with its name
@@ -41,7 +42,7 @@ def measure(message: Any, version: int) -> Measured:
 
 
 def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and value >= 0 else None
+    return value if is_long(value) and value >= 0 else None
 
 
 def _priority(value: Any) -> int:

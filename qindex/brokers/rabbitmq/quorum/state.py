@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from qindex.brokers.rabbitmq import erlang
-from qindex.brokers.rabbitmq.erlang import ErlangError, ImproperList
+from qindex.brokers.rabbitmq.erlang import ErlangError, ImproperList, is_long
 from qindex.brokers.rabbitmq.quorum.attendance import config_of
 from qindex.brokers.rabbitmq.quorum.consumers import Consumer, Key, Service
 from qindex.brokers.rabbitmq.quorum.held import DEFAULT_PRIORITY, NEVER, PRIORITY_MAX, Held, Ready
-from qindex.brokers.rabbitmq.quorum.machine import Machine
+from qindex.brokers.rabbitmq.quorum.machine import SENSELESS, At, Machine
+from qindex.brokers.rabbitmq.quorum.measure import measure
 from qindex.brokers.rabbitmq.quorum.rules import rules_of
 
 _INDEX_BITS: Final = 44
@@ -50,7 +51,7 @@ def read_state(data: bytes, version: int) -> Machine:
     reader = _Reader(data, places, version)
     try:
         return reader.machine()
-    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+    except SENSELESS as error:
         if isinstance(error, ErlangError):
             raise
         raise StateError(f"the state has another shape: {error}") from None
@@ -152,21 +153,18 @@ class _Reader:
 
     def _enqueuers(self, machine: Machine, told: Any) -> None:
         for pid, enqueuer in told.items():
-            machine.enqueuers[pid] = enqueuer[1]
+            machine.enqueuers[pid] = _count(enqueuer[1])
             pending = enqueuer[2] if self.version < 2 and len(enqueuer) > 2 else None
             if isinstance(pending, list) and pending:
-                from qindex.brokers.rabbitmq.quorum.machine import At
-                from qindex.brokers.rabbitmq.quorum.measure import measure
-
                 machine.pending[pid] = {
-                    number: (At(index, 0, None), measure(message, self.version))
+                    _count(number): (At(_count(index), 0, None), measure(message, self.version))
                     for number, index, message in pending
                 }
 
     def _consumers(self, machine: Machine, consumers: Any, waiting: Any, read: Any) -> None:
         for key, term in consumers.items():
-            machine.consumers[key] = read(key, term, self.version)
-        machine.waiting = [(key, read(key, term, self.version)) for key, term in waiting]
+            machine.consumers[key] = _counted(read(key, term, self.version))
+        machine.waiting = [(key, _counted(read(key, term, self.version))) for key, term in waiting]
 
     def _dead_letters(self, machine: Machine) -> None:
         dlx = self.get(_DLX)
@@ -265,21 +263,37 @@ def _with_header(index: Any, header: Any) -> Held:
     index = index if isinstance(index, int) else NO_ENTRY
     match header:
         case int(size):
-            return Held(index, size)
+            return _sound(Held(index, size))
         case (int(size), int(expiry)) | ImproperList([int(size)], int(expiry)):
-            return Held(index, size, expiry)
+            return _sound(Held(index, size, expiry))
         case {"size": int(size), **rest}:
             counts: Any = rest
             notes = counts.get("anns")
-            return Held(
-                index,
-                size,
-                counts.get("expiry") or NEVER,
-                counts.get("delivery_count"),
-                counts.get("acquired_count"),
-                notes if isinstance(notes, dict) else None,
+            return _sound(
+                Held(
+                    index,
+                    size,
+                    counts.get("expiry") or NEVER,
+                    counts.get("delivery_count"),
+                    counts.get("acquired_count"),
+                    notes if isinstance(notes, dict) else None,
+                )
             )
     raise StateError("a message with an unknown header")
+
+
+def _count(told: Any) -> int:
+    if not is_long(told):
+        raise StateError("a number that is none")
+    return told
+
+
+def _sound(message: Held) -> Held:
+    index, size, *others = message[:5]
+    numbers = index, size, *(each for each in others if each is not None)
+    if not all(map(is_long, numbers)) or size < 0:
+        raise StateError("a message whose numbers are none")
+    return message
 
 
 def old_held(term: Any) -> Held:
@@ -328,6 +342,19 @@ def _consumer(key: Key, term: Any, version: int) -> Consumer:
         consumer.timeout_ms = timeout[0]
     if len(more) > 1 and isinstance(more[1], list):
         consumer.late = more[1]
+    return consumer
+
+
+def _counted(consumer: Consumer) -> Consumer:
+    """What is compared and added to later has to be numbers, and what is looked for a key."""
+    numbers = consumer.credit, consumer.deliveries, consumer.priority, consumer.next_id
+    if not all(map(is_long, (*numbers, *consumer.checked, *consumer.locks.values()))):
+        raise StateError("a consumer whose numbers are none")
+    match consumer.mode:
+        case str() | (str(), int()):
+            hash(consumer.id)
+        case _:
+            raise StateError("a consumer that gets credit in an unknown way")
     return consumer
 
 

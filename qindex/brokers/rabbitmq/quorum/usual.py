@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 from qindex._core import ffi, lib
-from qindex.brokers.rabbitmq import erlang
-from qindex.brokers.rabbitmq.erlang import ErlangError
-from qindex.brokers.rabbitmq.quorum.consumers import Consumer, Key
+from qindex.brokers.rabbitmq.quorum.consumers import Consumer, Key, read_name
 from qindex.brokers.rabbitmq.quorum.deliveries import find
 from qindex.brokers.rabbitmq.quorum.machine import Machine
 from qindex.brokers.rabbitmq.ra.log import Block
@@ -84,10 +82,7 @@ class Usual:
         for number in range(len(names), numbers.count):
             start = numbers.ends[number - 1] if number else 0
             raw = ffi.buffer(numbers.bytes)[start : numbers.ends[number]]
-            try:
-                names.append(erlang.decode_at(raw, 0)[0])
-            except ErlangError:
-                names.append(None)  # whoever it is, the entry is not usual
+            names.append(read_name(raw))  # None: whoever it is, the entry is not usual
 
     def take(self, machine: Machine, rows: Iterator[Row]) -> Row | None:
         """Lets the machine do what rows say, up to one that is not usual: that one."""

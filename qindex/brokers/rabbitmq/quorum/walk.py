@@ -9,7 +9,7 @@ from qindex.brokers.rabbitmq.erlang import ErlangError
 from qindex.brokers.rabbitmq.quorum.consumers import pid_order
 from qindex.brokers.rabbitmq.quorum.entries import UsualEntries, read_step, take
 from qindex.brokers.rabbitmq.quorum.lenient import Gaps, allow, apply_doubtful, fill
-from qindex.brokers.rabbitmq.quorum.machine import Machine
+from qindex.brokers.rabbitmq.quorum.machine import SENSELESS, Machine
 from qindex.brokers.rabbitmq.quorum.message import called_entry
 from qindex.brokers.rabbitmq.quorum.outcome import Outcome
 from qindex.brokers.rabbitmq.quorum.usual import Usual
@@ -142,15 +142,15 @@ def _apply(machine: Machine, gaps: Gaps, outcome: Outcome, entry: Entry) -> bool
         outcome.missing += 1
         outcome.doubt(f"entry {entry.index} cannot be read: {error}")
         return False
-    if not entry.sound:
-        outcome.doubtful.add(entry.index)
-        outcome.doubt(f"the checksum of {called_entry(entry)} does not match")
-        return apply_doubtful(machine, step)
-    if gaps.behind(entry.index) or outcome.missing or outcome.doubtful:
-        allow(machine, step)
     try:
+        if not entry.sound:
+            outcome.doubtful.add(entry.index)
+            outcome.doubt(f"the checksum of {called_entry(entry)} does not match")
+            return apply_doubtful(machine, step)
+        if gaps.behind(entry.index) or outcome.missing or outcome.doubtful:
+            allow(machine, step)
         take(machine, step)
-    except (TypeError, ValueError, AttributeError, IndexError, KeyError) as error:
+    except SENSELESS as error:
         outcome.doubt(f"entry {entry.index} is no command that is known: {error}")
         machine.unknown["unreadable"] += 1
     return True

@@ -93,7 +93,7 @@ def _read(tree: Tree, source: Source, truncates: bool, findings: Findings) -> Sn
         findings.damage("snapshot", where, _HEAD_BYTES, f"what it is of cannot be read: {error}")
         return None
     match term:
-        case {"index": int(index), "term": int(number), **rest}:
+        case {"index": int(index), "term": int(number), **rest} if _are_places(index, number):
             version = rest.get("machine_version", 0)
         case _:
             findings.damage("snapshot", where, _HEAD_BYTES, "it does not say what it is of")
@@ -108,6 +108,10 @@ def _read(tree: Tree, source: Source, truncates: bool, findings: Findings) -> Sn
     cluster = rest.get("cluster")
     members = len(cluster) if isinstance(cluster, (list, dict)) else 0
     return Snapshot(tree, where, index, number, version, start, size, sound, members, truncates)
+
+
+def _are_places(*numbers: int) -> bool:
+    return all(erlang.is_long(number) and number >= 0 for number in numbers)
 
 
 def _crc(source: Source) -> int:
