@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -54,6 +55,7 @@ class Node:
         self._run = run
         self.stores: dict[str, qindex.Store] = {}
         self._open: dict[str, VHost] = {}
+        self.open_seconds: dict[str, float] = {}  # that it took to open each, with recovery
         self._store: qindex.Store | None = None
         catalog: Catalog = MemoryCatalog()
         if self.directory is not None:
@@ -109,6 +111,7 @@ class Node:
         entry = self.entries.get(f"vhost/{name}")
         if entry is None:
             raise NotAllowed(f"vhost {name} not found")
+        begun = time.monotonic()
         if self.directory is None:
             found = VHost(name, self._scheduler)
         else:
@@ -119,6 +122,7 @@ class Node:
             commit.on_failure = self._failed
             found = VHost(name, self._scheduler, store, commit)
         self._open[name] = found
+        self.open_seconds[name] = time.monotonic() - begun
         return found
 
     def _id(self, name: str) -> str:

@@ -1,16 +1,20 @@
 """qindex ctl: ask the server of a directory, with the words of rabbitmqctl.
 
   users          add_user USER [PASSWORD], change_password USER [PASSWORD],
-                 authenticate_user USER [PASSWORD], delete_user USER,
-                 set_user_tags USER [TAG ...], list_users
+                 authenticate_user USER [PASSWORD], clear_password USER,
+                 delete_user USER, set_user_tags USER [TAG ...], list_users
   permissions    set_permissions [-p VHOST] USER CONFIGURE WRITE READ,
                  clear_permissions [-p VHOST] USER, list_permissions [-p VHOST],
                  list_user_permissions USER
   virtual hosts  add_vhost VHOST, delete_vhost VHOST, list_vhosts
   queues         list_queues [-p VHOST] [COLUMN ...], purge_queue [-p VHOST] QUEUE,
                  delete_queue [-p VHOST] QUEUE
-  the server     status, list_connections [COLUMN ...], close_connection PID WHY,
-                 reload
+  what is there  list_exchanges, list_bindings, list_consumers: [-p VHOST] [COLUMN ...];
+                 export_definitions FILE, import_definitions FILE (RabbitMQ's JSON; a
+                 FILE - is stdout or stdin)
+  the server     status, ping, await_startup, list_connections [COLUMN ...],
+                 list_channels [COLUMN ...], close_connection PID WHY,
+                 close_all_connections [-p VHOST] WHY, reload, rotate_logs
 
 A password that is not given is read from stdin, so that no other user of the
 machine sees it. If nobody serves DIR, the command opens it itself.
@@ -30,6 +34,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from qindex.look.screen import CommandError, Screen, plain
+from qindex.private import open_private
 
 _OPTIONS: Final = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
 _OPTIONS.add_argument("-p", "--vhost", default="/")
@@ -62,14 +67,50 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         raise CommandError(f"unknown options: {' '.join(unknown)}", 2)
     if options.verb in WITH_PASSWORD and len(arguments) == 1:
         arguments.append(_password())
+    file = _file_of(options.verb, arguments)
+    if options.verb == "import_definitions":
+        arguments[:] = [_read(file)]
     request = {"command": options.verb, "arguments": arguments, "vhost": given.vhost}
     reply = ask(directory, request)
     if reply is None:
         reply = asyncio.run(_without_server(directory, request))
     if "error" in reply:
         raise CommandError(str(reply["error"]), 1)
-    _show(screen, reply, given)
+    if options.verb == "export_definitions":
+        _write(screen, file, reply["rows"][0][0], given)
+    else:
+        _show(screen, reply, given)
     return 0
+
+
+def _file_of(verb: str, arguments: list[str]) -> str:
+    """The FILE of commands about definitions, which the server does not see."""
+    if verb not in ("export_definitions", "import_definitions"):
+        return ""
+    if len(arguments) != 1:
+        raise CommandError(f"usage: {verb} FILE", 2)
+    return arguments.pop()
+
+
+def _read(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"{file}: {error}", 2) from None
+
+
+def _write(screen: Screen, file: str, text: str, given: argparse.Namespace) -> None:
+    """For the owner only: digests of passwords are in there."""
+    if file == "-":
+        screen.line(json.dumps(json.loads(text)))
+        return
+    try:
+        with open_private(file, "w", encoding="utf-8") as into:
+            into.write(text + "\n")
+    except OSError as error:
+        raise CommandError(f"{file}: {error}", 2) from None
+    if not given.quiet:
+        screen.line(f"Exported definitions to {file}")
 
 
 def _password() -> str:
@@ -80,7 +121,7 @@ def _password() -> str:
 
 async def _without_server(directory: Path, request: dict[str, Any]) -> dict[str, Any]:
     from qindex.broker.node import Node
-    from qindex.serve.commands import Administration
+    from qindex.serve.administration import Administration
     from qindex.serve.control import answer
 
     node = Node(directory, asyncio.get_running_loop(), lambda work, done: None, {}, is_rescue=True)

@@ -27,7 +27,7 @@ can connect at once; a queue is served when its messages are in.
 A setting comes from its flag, from the environment (QINDEX_SERVE_AMQP,
 QINDEX_SERVE_LOG_FILE ...) or from the file of --config, in this order. That is TOML,
 with the names of the flags: amqp, gmq, http, http-host, confirm, log, log-format,
-log-file. Sockets that systemd hands over (LISTEN_FDS) take the place of --amqp.
+log-file, audit-file. Sockets that systemd hands over (LISTEN_FDS) take the place of --amqp.
 
 exit codes: 0 it was stopped; 1 the disk failed a sync, the end was not clean, or
 not all of NODE can be served; 2 DIR is served already or holds something else, or
@@ -126,6 +126,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--log-format", choices=["text", "json"], help="one line of text for an event, or of JSON"
     )
     parser.add_argument("--log-file", metavar="FILE", help="where the log goes (default: stderr)")
+    parser.add_argument(
+        "--audit-file",
+        metavar="FILE",
+        help="where it is logged, besides, who has changed what over HTTP and by qindex ctl",
+    )
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:

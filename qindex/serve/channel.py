@@ -52,6 +52,10 @@ class Channel:
         self._next_tag = 1
 
     @property
+    def consumer_count(self) -> int:
+        return len(self._consumers)
+
+    @property
     def unacked(self) -> int:
         return len(self._unacked)
 

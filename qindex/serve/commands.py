@@ -9,52 +9,23 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import qindex
+from qindex import strict_json
 from qindex.broker.errors import Invalid
-from qindex.broker.node import Node
 from qindex.broker.users import Permission
-from qindex.broker.vhost import VHost
-
-if TYPE_CHECKING:
-    from qindex.serve.server import Server
-    from qindex.serve.session import Session
-
-
-@dataclass(slots=True)
-class Reply:
-    """One line of text, and rows under columns if the command lists something."""
-
-    text: str
-    columns: list[str] = field(default_factory=list)
-    rows: list[list[Any]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Administration:
-    """What a command works on."""
-
-    node: Node
-    server: Server | None = None
-    vhost: str = "/"
-
-    @property
-    def sessions(self) -> list[Session]:
-        if self.server is None:
-            raise Invalid("the directory is not served")
-        return self.server.sessions
-
-    def open_vhost(self) -> VHost:
-        self.node.check_vhost(self.vhost)
-        return self.node.vhost(self.vhost)
-
-    def end(self, why: str, *, user: str | None = None, vhost: str | None = None) -> None:
-        """Close the connections of this user, or those to this virtual host."""
-        for session in self.server.sessions if self.server is not None else ():
-            if session.user == user or (vhost is not None and session.vhost_name == vhost):
-                session.server.end(session, why)
+from qindex.serve import definitions
+from qindex.serve.administration import Administration, Reply
+from qindex.serve.listings import (
+    list_bindings,
+    list_channels,
+    list_connections,
+    list_consumers,
+    list_exchanges,
+    list_queues,
+)
 
 
 def carry_out(admin: Administration, command: str, arguments: list[str]) -> Reply:
@@ -96,6 +67,11 @@ def _delete_user(admin: Administration, given: list[str]) -> Reply:
 def _set_user_tags(admin: Administration, given: list[str]) -> Reply:
     admin.node.users.set_tags(given[0], given[1:])
     return Reply(f'Setting tags for user "{given[0]}" to [{", ".join(given[1:])}] ...')
+
+
+def _clear_password(admin: Administration, given: list[str]) -> Reply:
+    admin.node.users.clear_password(*given)
+    return Reply(f'Clearing password for user "{given[0]}" ...')
 
 
 def _list_users(admin: Administration, given: list[str]) -> Reply:
@@ -155,52 +131,7 @@ def _list_vhosts(admin: Administration, given: list[str]) -> Reply:
     return Reply("Listing vhosts ...", ["name"], [[name] for name in admin.node.vhosts])
 
 
-# --- queues, connections ------------------------------------------------------------------------
-
-_QUEUE_COLUMNS: Final[dict[str, Callable[[VHost, Any], Any]]] = {
-    "name": lambda vhost, queue: queue.name,
-    "messages": lambda vhost, queue: len(queue) + queue.unacked,
-    "messages_ready": lambda vhost, queue: len(queue),
-    "messages_unacknowledged": lambda vhost, queue: queue.unacked,
-    "consumers": lambda vhost, queue: len(queue.consumers),
-    "durable": lambda vhost, queue: queue.durable,
-    "auto_delete": lambda vhost, queue: queue.auto_delete,
-    "exclusive": lambda vhost, queue: queue.owner is not None,
-    "arguments": lambda vhost, queue: queue.arguments,
-    "type": lambda vhost, queue: "quorum" if queue.limits.is_quorum else "classic",
-    "state": lambda vhost, queue: "arriving" if queue.name in vhost.arriving else "running",
-}
-_CONNECTION_COLUMNS: Final[dict[str, Callable[[Any], Any]]] = {
-    "pid": lambda session: f"<qindex.{session.number}>",
-    "name": lambda session: session.peer,
-    "user": lambda session: session.user,
-    "peer_host": lambda session: session.peer.rpartition(":")[0],
-    "peer_port": lambda session: session.peer.rpartition(":")[2],
-    "vhost": lambda session: session.vhost_name,
-    "state": lambda session: session.state,
-    "channels": lambda session: session.channel_count,
-    "recv_oct": lambda session: session.received,
-    "send_oct": lambda session: session.sent,
-    "timeout": lambda session: session.connection.heartbeat,
-    "client_properties": lambda session: session.connection.client,
-}
-
-
-def _columns(given: list[str], default: list[str], known: dict[str, Any]) -> list[str]:
-    for name in given:
-        if name not in known:
-            raise Invalid(f"there is no column {name!r}; there are {', '.join(known)}")
-    return given or default
-
-
-def _list_queues(admin: Administration, given: list[str]) -> Reply:
-    columns = _columns(given, ["name", "messages"], _QUEUE_COLUMNS)
-    vhost = admin.open_vhost()
-    rows = [
-        [_QUEUE_COLUMNS[column](vhost, queue) for column in columns]
-        for _, queue in sorted(vhost.queues.items())
-    ]
-    return Reply(f"Listing queues for vhost {admin.vhost} ...", columns, rows)
+# --- queues, connections, the server --------------------------------------------------------------
 
 
 def _purge_queue(admin: Administration, given: list[str]) -> Reply:
@@ -221,16 +152,6 @@ def _delete_queue(admin: Administration, given: list[str]) -> Reply:
     return Reply(f"Deleting queue '{given[0]}' on vhost '{admin.vhost}' ... {count} messages")
 
 
-def _list_connections(admin: Administration, given: list[str]) -> Reply:
-    default = ["pid", "user", "peer_host", "peer_port", "state"]
-    columns = _columns(given, default, _CONNECTION_COLUMNS)
-    rows = [
-        [_CONNECTION_COLUMNS[column](session) for column in columns]
-        for session in sorted(admin.sessions, key=lambda each: each.number)
-    ]
-    return Reply("Listing connections ...", columns, rows)
-
-
 def _close_connection(admin: Administration, given: list[str]) -> Reply:
     name, why = given
     for session in admin.sessions:
@@ -238,6 +159,38 @@ def _close_connection(admin: Administration, given: list[str]) -> Reply:
             session.server.end(session, why)
             return Reply(f"Closing connection {name}, reason: {why} ...")
     raise Invalid(f"there is no connection {name}; list_connections has their pids")
+
+
+def _close_all_connections(admin: Administration, given: list[str]) -> Reply:
+    """Those to the virtual host; RabbitMQ closes all unless one is named."""
+    count = 0
+    for session in admin.sessions:
+        if session.vhost_name == admin.vhost:
+            session.server.end(session, given[0])
+            count += 1
+    return Reply(f"Closing {count} connections to vhost {admin.vhost}, reason: {given[0]} ...")
+
+
+def _export_definitions(admin: Administration, given: list[str]) -> Reply:
+    text = strict_json.dumps(definitions.exported(admin.node), ensure_ascii=False, indent=1)
+    return Reply("Exporting definitions in JSON ...", ["definitions"], [[text]])
+
+
+def _import_definitions(admin: Administration, given: list[str]) -> Reply:
+    try:
+        found = strict_json.loads(given[0])
+    except ValueError as error:
+        raise Invalid(f"the definitions are no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Invalid("definitions are a JSON object")
+    definitions.take_in(admin.node, found)
+    return Reply("Importing definitions in JSON ... Done")
+
+
+def _ping(admin: Administration, given: list[str]) -> Reply:
+    if admin.server is None:
+        raise Invalid("the directory is not served")
+    return Reply("Ping succeeded")
 
 
 def _status(admin: Administration, given: list[str]) -> Reply:
@@ -267,6 +220,7 @@ class _Command:
     least: int  # arguments
     most: int
     usage: str
+    logged: int = 100  # arguments that may be in a log: no passwords, no definitions
 
     def checked(self, name: str, arguments: list[str]) -> list[str]:
         if not self.least <= len(arguments) <= self.most:
@@ -276,9 +230,10 @@ class _Command:
 
 _ANY: Final = 100
 COMMANDS: Final = {
-    "add_user": _Command(_add_user, 2, 2, "USER PASSWORD"),
-    "authenticate_user": _Command(_authenticate_user, 2, 2, "USER PASSWORD"),
-    "change_password": _Command(_change_password, 2, 2, "USER PASSWORD"),
+    "add_user": _Command(_add_user, 2, 2, "USER PASSWORD", 1),
+    "authenticate_user": _Command(_authenticate_user, 2, 2, "USER PASSWORD", 1),
+    "change_password": _Command(_change_password, 2, 2, "USER PASSWORD", 1),
+    "clear_password": _Command(_clear_password, 1, 1, "USER"),
     "delete_user": _Command(_delete_user, 1, 1, "USER"),
     "set_user_tags": _Command(_set_user_tags, 1, _ANY, "USER [TAG ...]"),
     "list_users": _Command(_list_users, 0, 0, ""),
@@ -289,12 +244,22 @@ COMMANDS: Final = {
     "add_vhost": _Command(_add_vhost, 1, 1, "VHOST"),
     "delete_vhost": _Command(_delete_vhost, 1, 1, "VHOST"),
     "list_vhosts": _Command(_list_vhosts, 0, 0, ""),
-    "list_queues": _Command(_list_queues, 0, _ANY, "[-p VHOST] [COLUMN ...]"),
+    "list_queues": _Command(list_queues, 0, _ANY, "[-p VHOST] [COLUMN ...]"),
     "purge_queue": _Command(_purge_queue, 1, 1, "[-p VHOST] QUEUE"),
     "delete_queue": _Command(_delete_queue, 1, 1, "[-p VHOST] QUEUE"),
-    "list_connections": _Command(_list_connections, 0, _ANY, "[COLUMN ...]"),
+    "list_connections": _Command(list_connections, 0, _ANY, "[COLUMN ...]"),
+    "list_exchanges": _Command(list_exchanges, 0, _ANY, "[-p VHOST] [COLUMN ...]"),
+    "list_bindings": _Command(list_bindings, 0, _ANY, "[-p VHOST] [COLUMN ...]"),
+    "list_consumers": _Command(list_consumers, 0, _ANY, "[-p VHOST] [COLUMN ...]"),
+    "list_channels": _Command(list_channels, 0, _ANY, "[COLUMN ...]"),
+    "close_all_connections": _Command(_close_all_connections, 1, 1, "[-p VHOST] WHY"),
+    "export_definitions": _Command(_export_definitions, 0, 0, "FILE", 0),
+    "import_definitions": _Command(_import_definitions, 1, 1, "FILE", 0),
+    "ping": _Command(_ping, 0, 0, ""),
+    "await_startup": _Command(_ping, 0, 0, ""),
     "close_connection": _Command(_close_connection, 2, 2, "PID WHY"),
     "status": _Command(_status, 0, 0, ""),
     "reload": _Command(_reload, 0, 0, ""),
+    "rotate_logs": _Command(_reload, 0, 0, ""),
 }
 WITH_PASSWORD: Final = frozenset({"add_user", "authenticate_user", "change_password"})

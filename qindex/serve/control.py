@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import socket
+import struct
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -24,14 +25,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from qindex.broker.errors import Refused
 from qindex.errors import QindexError
-from qindex.serve.commands import COMMANDS, WITH_PASSWORD, Administration, Reply, carry_out
+from qindex.serve.administration import Administration, Reply
+from qindex.serve.commands import COMMANDS, carry_out
 
 if TYPE_CHECKING:
     from qindex.serve.server import Server
 
 log: Final = logging.getLogger("qindex.control")
 NAME: Final = "control"
-_LINE_MAX: Final = 1024 * 1024
+_LINE_MAX: Final = 32 * 1024 * 1024  # definitions may be long
+_CREDENTIALS: Final = struct.Struct("3i")  # process, user, group
 _SECONDS: Final = 10.0  # that a client has for its request
 
 
@@ -62,31 +65,42 @@ async def open_control(server: Server, directory: Path) -> asyncio.Server:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
             line = await asyncio.wait_for(reader.readuntil(), _SECONDS)
-            writer.write(json.dumps(_answer(server, line)).encode() + b"\n")
+            who = f"uid {_uid(writer)}: "
+            writer.write(json.dumps(_answer(server, line, who)).encode() + b"\n")
             await asyncio.wait_for(writer.drain(), _SECONDS)
         writer.close()
 
     return await asyncio.start_unix_server(serve, sock=found, limit=_LINE_MAX)
 
 
-def _answer(server: Server, line: bytes) -> dict[str, Any]:
+def _uid(writer: asyncio.StreamWriter) -> int:
+    """Who asks: root and the server's own user can."""
+    raw = writer.get_extra_info("socket").getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+    )
+    return int(_CREDENTIALS.unpack(raw)[1])
+
+
+def _answer(server: Server, line: bytes, who: str) -> dict[str, Any]:
     try:
         asked = json.loads(line)
         admin = Administration(server.node, server, str(asked.get("vhost", "/")))
         command, arguments = str(asked["command"]), [str(each) for each in asked["arguments"]]
     except (ValueError, KeyError, TypeError, AttributeError):
         return {"error": "a request is one line of JSON with command, arguments and vhost"}
-    return answer(admin, command, arguments)
+    return answer(admin, command, arguments, who)
 
 
-def answer(admin: Administration, command: str, arguments: list[str]) -> dict[str, Any]:
+def answer(
+    admin: Administration, command: str, arguments: list[str], who: str = ""
+) -> dict[str, Any]:
     """The reply as plain values; {"error": ...} if it was refused."""
     try:
         reply: Reply = carry_out(admin, command, arguments)
     except (Refused, QindexError) as error:
-        log.info("%s was refused", named(command, arguments, admin.vhost))
+        log.info("%s%s was refused", who, named(command, arguments, admin.vhost))
         return {"error": str(error)}
-    log.info("%s was carried out", named(command, arguments, admin.vhost))
+    log.info("%s%s was carried out", who, named(command, arguments, admin.vhost))
     return {key: _plain(value) for key, value in asdict(reply).items()}
 
 
@@ -95,8 +109,7 @@ def named(command: str, arguments: list[str], vhost: str) -> str:
     found = COMMANDS.get(command)
     if found is None:
         return f"an unknown command {command[:80]!r}"
-    shown = arguments[:1] if command in WITH_PASSWORD else arguments
-    words = [command, *(repr(each) for each in shown)]
+    words = [command, *(repr(each) for each in arguments[: found.logged])]
     if "-p VHOST" in found.usage:
         words.append(f"in vhost {vhost!r}")
     return " ".join(words)

@@ -18,6 +18,8 @@ from qindex.look.text import printable
 from qindex.private import FILE_MODE
 from qindex.serve.settings import Settings
 
+AUDITED: Final = ("qindex.audit", "qindex.control")
+"""Loggers that say what administrators have done: over HTTP, and by `qindex ctl`."""
 _MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -56,26 +58,36 @@ class _Json(logging.Formatter):
 
 
 class Logs:
-    """The one handler of the process. reopen() is for logrotate, which has moved the file."""
+    """The handlers of the process. reopen() is for logrotate, which has moved the file."""
 
     def __init__(self) -> None:
         self._handler: logging.Handler | None = None
+        self._audit: logging.Handler | None = None
 
     def reopen(self, settings: Settings) -> None:
         """Log as the settings say from now on. OSError: as before."""
-        handler: logging.Handler
-        if settings.log_file:
-            # A new file is for its owner only. One that somebody has made keeps its mode.
-            os.close(os.open(settings.log_file, _MAKE, FILE_MODE))
-            handler = logging.FileHandler(settings.log_file, encoding="utf-8", errors="replace")
-        else:
-            handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(_Json() if settings.log_format == "json" else _Text())
+        audit = _file(settings.audit_file) if settings.audit_file else None
+        try:
+            is_file = settings.log_file
+            handler = _file(settings.log_file) if is_file else logging.StreamHandler(sys.stderr)
+        except OSError:
+            if audit is not None:
+                audit.close()
+            raise
+        handler.setLevel(settings.log.upper())
+        self.close()
+        for each in (handler, audit):
+            if each is not None:
+                each.setFormatter(_Json() if settings.log_format == "json" else _Text())
         root = logging.getLogger()
         root.addHandler(handler)
         root.setLevel(settings.log.upper())
-        self.close()
-        self._handler = handler
+        for name in AUDITED:
+            logger = logging.getLogger(name)
+            logger.setLevel(logging.NOTSET if audit is None else logging.INFO)
+            if audit is not None:
+                logger.addHandler(audit)
+        self._handler, self._audit = handler, audit
 
     def close(self) -> None:
         """Take the handler away again."""
@@ -83,3 +95,15 @@ class Logs:
             logging.getLogger().removeHandler(self._handler)
             self._handler.close()
             self._handler = None
+        if self._audit is not None:
+            for name in AUDITED:
+                logging.getLogger(name).removeHandler(self._audit)
+                logging.getLogger(name).setLevel(logging.NOTSET)
+            self._audit.close()
+            self._audit = None
+
+
+def _file(path: str) -> logging.Handler:
+    # A new file is for its owner only. One that somebody has made keeps its mode.
+    os.close(os.open(path, _MAKE, FILE_MODE))
+    return logging.FileHandler(path, encoding="utf-8", errors="replace")

@@ -15,7 +15,7 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "log": ("debug", "info", "warning", "error"),
     "log_format": ("text", "json"),
 }
-RELOADED: Final = ("log", "log_format", "log_file")
+RELOADED: Final = ("log", "log_format", "log_file", "audit_file")
 """What counts at once when the file is read again; all else needs a start."""
 
 
@@ -33,6 +33,7 @@ class Settings:
     log: str = "info"
     log_format: str = "text"
     log_file: str = ""  # empty: stderr
+    audit_file: str = ""  # empty: with the log
 
 
 NAMES: Final = tuple(each.name for each in fields(Settings))

@@ -14,7 +14,7 @@ from qindex.amqp import methods as m
 from qindex.amqp.wire import PROTOCOL_HEADER, Scanner, decode_method, encode_method
 from qindex.broker.users import is_right
 from qindex.serve import logins
-from qindex.serve.commands import Administration
+from qindex.serve.administration import Administration
 from qindex.serve.control import answer
 from qindex.serve.logins import (
     ADDRESS_FAILURES_MAX,

@@ -52,7 +52,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(file):
     [
         ('ampq = "x"', "unknown setting 'ampq'; is it 'amqp'?"),
         ('log_format = "json"', "unknown setting 'log_format'; is it 'log-format'?"),
-        ('zzz = "x"', "there are amqp, gmq, http, http-host, confirm, log, log-format, log-file"),
+        ('zzz = "x"', "log, log-format, log-file, audit-file"),
         ('confirm = "maybe"', "confirm: 'maybe' is none of durable, written"),
         ("amqp = 5672", "amqp: a text is needed, not 5672"),
         ("amqp", "qindex.toml: "),

@@ -9,7 +9,8 @@ from aiohttp import web
 from qindex.broker.errors import NotFound, NotThere
 from qindex.broker.users import EVERYTHING, Permission
 from qindex.serve import definitions
-from qindex.serve.commands import Administration, carry_out
+from qindex.serve.administration import Administration
+from qindex.serve.commands import carry_out
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import Asked
 

@@ -11,7 +11,7 @@ from qindex.broker.queues import Queue
 from qindex.broker.users import Rights
 from qindex.broker.vhost import VHost
 from qindex.serve.http import shapes
-from qindex.serve.http.door import SERVER, USER, json_of
+from qindex.serve.http.door import NOTE, SERVER, USER, json_of
 from qindex.serve.server import Server
 from qindex.serve.session import Session
 
@@ -75,6 +75,10 @@ class Asked:
     def must_administer(self) -> None:
         if "administrator" not in self.tags:
             raise NotAllowed("User not authorised to perform this action: needs administrator")
+
+    def note(self, text: str) -> None:
+        """For the audit log, what the path does not say: how many, from where to where."""
+        self.request[NOTE] = text
 
     async def json(self) -> dict[str, Any]:
         return await json_of(self.request)

@@ -57,6 +57,7 @@ _HEADERS: Final = {
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SERVER: Final[web.AppKey[Server]] = web.AppKey("server")
 USER: Final[web.RequestKey[str]] = web.RequestKey("user", str)
+NOTE: Final[web.RequestKey[str]] = web.RequestKey("note", str)  # what an audit has to know
 
 
 def refusal(status: int, error: str, reason: str) -> web.Response:
@@ -178,9 +179,15 @@ class HttpDoor:
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
         if request.method not in ("GET", "HEAD"):
-            user, where = request.get(USER, "nobody"), request.raw_path
-            audit.info("%r %s: %s %s", user, request.remote, request.method, where)
+            self._audit(request, response.status)
         return response
+
+    @staticmethod
+    def _audit(request: web.Request, status: int) -> None:
+        """Who has asked for what change, and what became of it."""
+        user, note = request.get(USER, "nobody"), request.get(NOTE, "")
+        asked = f"{request.method} {request.raw_path}"
+        audit.info("%r at %s: %s: %d%s", user, request.remote, asked, status, note and f", {note}")
 
     async def _log_in(self, request: web.Request) -> web.Response:
         """Begin a session of the page. What is wrong counts as with any other log-in."""

@@ -4,16 +4,17 @@ import { ask, get, name, own, post } from "./api.js";
 import { confirm } from "./dialog.js";
 import { count, plain } from "./words.js";
 
+const COUNT_MAX = 100000; // messages that one action changes
 const some = (number) => (number === 1 ? "1 message" : `${count(number)} messages`);
 
 function said(verb) {
-  return ({ done, left }) => `${some(done)} ${verb}${left ? `; ${count(left)} had left or are with a consumer` : ""}.`;
+  return ({ done, left, more }) => `${some(done)} ${verb}${left ? `; ${count(left)} had left or are with a consumer` : ""}.${more ? " There are more: do it again." : ""}`;
 }
 
 /** move, delay, delete, or "ready now": the chosen messages, or all in a state. */
 export function onMessages(verb, queue, numbers, state, found) {
   const which = numbers.length ? { numbers } : { state };
-  const what = numbers.length ? some(numbers.length) : `all messages that are ${state} (${count(found[state])})`;
+  const what = numbers.length ? some(numbers.length) : `all messages that are ${state} (${count(found[state])}${found[state] > COUNT_MAX ? `, ${count(COUNT_MAX)} at once` : ""})`;
   const send = (path, more) => post(`${queue.path}/messages/${path}`, { ...which, ...more });
   switch (verb) {
     case "move":

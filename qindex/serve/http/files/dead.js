@@ -11,7 +11,7 @@ const WHY = { rejected: "by a consumer", expired: "time to live was over", maxle
 export function dead() {
   const place = h("div", {});
   const element = h("div", {}, h("h1", {}, "Dead letters"),
-    h("p", { class: "soft" }, "By queue and reason, in the queues that dead-letter exchanges lead to. Of a long queue the first messages are looked at."), place);
+    h("p", { class: "soft" }, "By queue and reason, in the queues that dead-letter exchanges lead to. Of each queue the first 2,000 messages are looked at, and the row says so."), place);
 
   async function refresh() {
     const found = await get("dead");
@@ -33,9 +33,9 @@ export function dead() {
 function sendBack(row) {
   return confirm({
     title: "Send back dead letters",
-    text: `Move all messages in ${plain(row.queue)} that died in ${plain(row.origin)} (${plain(row.reason)}) back to it. They are delivered there again, with the headers that they have now.`,
+    text: `Move all messages in ${plain(row.queue)} that died in ${plain(row.origin)} (${plain(row.reason)}) back to it. They are delivered there again, with the headers that they have now. Up to 100,000 go at once.`,
     verb: "Send back",
     act: () => post(`dead/${name(row.vhost)}/return`, { queue: row.queue, origin: row.origin, reason: row.reason })
-      .then(({ done, left }) => `${count(done)} went back to ${plain(row.origin)}${left ? `; ${count(left)} had left` : ""}.`),
+      .then(({ done, left, more }) => `${count(done)} went back to ${plain(row.origin)}${left ? `; ${count(left)} had left` : ""}.${more ? " There may be more: send back again." : ""}`),
   });
 }

@@ -31,6 +31,7 @@ export function health() {
         facts([
           ["sessions so far", count(store.session)],
           ["last end before this start", store.was_clean ? "clean" : h("span", { class: "warn" }, "without a close; recovered")],
+          store.open_seconds === undefined || store.open_seconds === null ? null : ["opened, with recovery, in", seconds(store.open_seconds)],
           store.syncs === undefined ? null : ["syncs", count(store.syncs)],
           store.sync_seconds ? ["a sync takes", `${seconds(store.sync_seconds.median)} (median), ${seconds(store.sync_seconds.p90)} (90 %), ${seconds(store.sync_seconds.p99)} (99 %), ${seconds(store.sync_seconds.max)} at most`] : null,
           store.failed ? ["failed", h("span", { class: "bad" }, plain(store.failed))] : null,

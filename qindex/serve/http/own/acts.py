@@ -1,8 +1,9 @@
 """What the page changes beyond RabbitMQ's API: messages one by one, whole states, pauses.
 
 A verb for messages takes `numbers`, or `state`: then all messages in that state, as they are found
-now, up to COUNT_MAX. They are looked up in the thread for looks and changed in batches, with the
-event loop's other work between two of them. The answer comes when the change survives a power cut.
+now, up to COUNT_MAX; if there are others, the answer says `more`. They are looked up in the thread
+for looks and changed in batches, with the event loop's other work between two of them. The answer
+comes when the change survives a power cut.
 """
 
 from __future__ import annotations
@@ -31,8 +32,13 @@ async def change(asked: Asked, looks: Looks) -> Any:
     """delete, delay (`seconds`; 0: ready now) or move (`to`) messages of a queue."""
     queue, vhost, given = readable(asked), asked.vhost(), await asked.json()
     verb, touched = _verb(asked, vhost, queue, given)
-    numbers = await _numbers(queue, looks, given)
-    return await in_batches(asked, numbers, verb, *touched)
+    numbers, has_more = await _numbers(queue, looks, given)
+    return with_more(await in_batches(asked, numbers, verb, *touched), has_more)
+
+
+def with_more(done: dict[str, int], has_more: bool) -> dict[str, Any]:
+    """An answer, with `more` if there are others that were not changed."""
+    return {**done, "more": True} if has_more else dict(done)
 
 
 async def in_batches(
@@ -49,6 +55,8 @@ async def in_batches(
                 raise NotFound(f"{what} was deleted: {done} are done")
         done += verb(numbers[at : at + acts.BATCH_MAX])
         await asyncio.sleep(0)
+    ways = " to ".join(repr(queue.name) for queue in queues)
+    asked.note(f"{done} of {len(numbers)} messages, {ways}")
     await synced(asked, vhost, queues)
     return {"done": done, "left": len(numbers) - done}
 
@@ -83,25 +91,27 @@ def target_of(asked: Asked, vhost: VHost, name: str) -> Queue:
     return found
 
 
-async def _numbers(queue: Queue, looks: Looks, given: dict[str, Any]) -> list[int]:
+async def _numbers(queue: Queue, looks: Looks, given: dict[str, Any]) -> tuple[list[int], bool]:
+    """The messages that are meant; True: there are more of them than COUNT_MAX."""
     if "numbers" in given:
         if not isinstance(given["numbers"], list) or len(given["numbers"]) > COUNT_MAX:
             raise ValueError(f"numbers is a list of up to {COUNT_MAX} messages")
-        return list(dict.fromkeys(whole(each, "a number", REQ_ID_MAX) for each in given["numbers"]))
+        named = [whole(each, "a number", REQ_ID_MAX) for each in given["numbers"]]
+        return list(dict.fromkeys(named)), False
     state = given.get("state")
     if state not in STATES:
         raise ValueError(f"name messages by numbers, or by state: {', '.join(STATES)}")
 
-    def look() -> list[int]:
+    def look() -> tuple[list[int], bool]:
         found: list[int] = []
         for looked in queue.backlog.look(0, state):
             if isinstance(looked, Looked):
-                found.append(looked.number)
                 if len(found) >= COUNT_MAX:
-                    break
-        return found
+                    return found, True
+                found.append(looked.number)
+        return found, False
 
-    numbers: list[int] = await looks.run(queue, look)
+    numbers: tuple[list[int], bool] = await looks.run(queue, look)
     return numbers
 
 

@@ -19,7 +19,7 @@ from qindex.broker.queues import Queue
 from qindex.broker.vhost import VHost
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import Asked
-from qindex.serve.http.own.acts import COUNT_MAX, in_batches, target_of
+from qindex.serve.http.own.acts import COUNT_MAX, in_batches, target_of, with_more
 from qindex.serve.http.own.messages import Looks
 
 LOOKED_MAX: Final = 2000  # messages of each queue
@@ -108,7 +108,10 @@ def _counted(queue: Queue, until: float) -> tuple[dict[Death, int], int]:
 
 
 async def send_back(asked: Asked, looks: Looks) -> Any:
-    """Move the dead letters of {queue, origin, reason} to where they died: the queue `origin`."""
+    """Move the dead letters of {queue, origin, reason} to where they died: the queue `origin`.
+
+    Up to COUNT_MAX of them: `more` says that others may be left.
+    """
     vhost, given = asked.vhost(), await asked.json()
     queue = vhost.queue(str(given.get("queue", "")), None)
     asked.rights().check("read", "queue", queue.name)
@@ -134,7 +137,9 @@ async def send_back(asked: Asked, looks: Looks) -> Any:
         found, start = await looks.run(queue, lambda start=start: look(start))
         numbers += found
         await asyncio.sleep(0)
+    has_more = start is not None or len(numbers) > COUNT_MAX
     numbers = numbers[:COUNT_MAX]
-    return await in_batches(
+    done = await in_batches(
         asked, numbers, lambda some: acts.move(vhost, queue, some, target), queue, target
     )
+    return with_more(done, has_more)

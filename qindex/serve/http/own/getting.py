@@ -72,6 +72,7 @@ class Getting:
             self._requeue(queue, entries)
             raise ConnectionResetError("the client has gone")
         items = [self._shown(queue, entry, lease, preview, acks) for entry in entries]
+        asked.note(f"{len(entries)} messages{', settled' if acks else ''}")
         if acks and entries:
             queue.ack(entries)
         return {"items": items}
@@ -136,6 +137,7 @@ class Getting:
         if entries:
             verbs = {"ack": queue.ack, "requeue": queue.requeue, "reject": queue.reject}
             verbs[verb](entries)
+            asked.note(f"{verb} of {len(entries)} messages")
             await synced(asked, asked.vhost(), [queue])
         return answer({"done": len(entries), "left": len(set(names)) - len(entries)})
 

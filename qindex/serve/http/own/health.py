@@ -21,7 +21,7 @@ async def health(asked: Asked, series: Series) -> Any:
     node = asked.server.node
     seen = {vhost.name for vhost in asked.vhosts()}
     stores = [
-        store_of(name, store, node.vhost(name).commit)
+        store_of(name, store, node.vhost(name).commit, node.open_seconds.get(name))
         for name, store in node.stores.items()
         if name in seen
     ]
@@ -41,13 +41,16 @@ async def health(asked: Asked, series: Series) -> Any:
     return found
 
 
-def store_of(name: str, store: qindex.Store, commit: GroupCommit | None) -> shapes.Shape:
-    """One store; `commit` knows its syncs."""
+def store_of(
+    name: str, store: qindex.Store, commit: GroupCommit | None, open_seconds: float | None
+) -> shapes.Shape:
+    """One store; `commit` knows its syncs; what it took to open it, recovery included."""
     stats = store.stats()
     return {
         "name": name,
         "session": stats.session,
         "was_clean": stats.unclean_session != stats.session - 1 or stats.session <= 1,
+        "open_seconds": open_seconds,
         "failed": None if commit is None or commit.failed is None else str(commit.failed),
         "sync_seconds": _quantiles([] if commit is None else list(commit.seconds)),
         "syncs": 0 if commit is None else commit.count,

@@ -1,0 +1,79 @@
+"""What one action of the page changes at most, and that it says so; how long a start took."""
+
+from __future__ import annotations
+
+import pytest
+from http_api import Api, run
+from page_client import PageClient
+
+from qindex.broker.dead_letters import dead_letter
+from qindex.broker.message import Message
+from qindex.broker.timers import now_us
+from qindex.serve.http.own import acts, dead
+
+OPTIONS = {"auto_delete": False, "owner": None, "user": None}
+
+
+def declared(api, name):
+    vhost = api.server.node.vhost("/")
+    return vhost.declare_queue(name, durable=True, arguments={}, **OPTIONS)
+
+
+def of_queue(name, body=b"x"):
+    return Message("", [name], b"\0\0", body, persistent=True)
+
+
+@pytest.fixture(params=["store", "memory"])
+def directory(request, tmp_path):
+    return tmp_path / "data" if request.param == "store" else None
+
+
+def test_an_action_says_that_there_are_more(directory, monkeypatch):
+    monkeypatch.setattr(acts, "COUNT_MAX", 3)
+
+    async def test():
+        async with Api(directory) as api, PageClient(api) as page:
+            await page.log_in()
+            queue = declared(api, "q")
+            for _ in range(7):
+                queue.publish(of_queue("q"), now_us())
+            for done, more in ((3, {"more": True}), (3, {"more": True}), (1, {})):
+                answer = await page.act("queues/%2F/q/messages/delete", {"state": "ready"})
+                assert answer == (200, {"done": done, "left": 0, **more})
+
+    run(test())
+
+
+def test_what_is_sent_back_says_that_there_may_be_more(directory, monkeypatch):
+    monkeypatch.setattr(dead, "COUNT_MAX", 4)
+    monkeypatch.setattr(dead, "LOOKED_MAX", 5)
+
+    async def test():
+        async with Api(directory) as api, PageClient(api) as page:
+            await page.log_in()
+            orders, failed = declared(api, "orders"), declared(api, "failed")
+            for number in range(10):
+                letter = of_queue("orders", b"%d" % number)
+                failed.publish(dead_letter(letter, "orders", "rejected", "", "failed"), now_us())
+            given = {"queue": "failed", "origin": "orders", "reason": "rejected"}
+            found = []
+            for _ in range(4):
+                status, answer = await page.act("dead/%2F/return", given)
+                assert status == 200
+                found.append((answer["done"], answer.get("more", False)))
+            assert found == [(4, True), (4, True), (2, False), (0, False)]
+            assert (len(orders), len(failed)) == (10, 0)
+
+    run(test())
+
+
+def test_health_says_how_long_the_start_took(tmp_path):
+    async def test():
+        for _ in range(2):
+            async with Api(tmp_path / "data") as api, PageClient(api) as page:
+                await page.log_in()
+                declared(api, "q").publish(of_queue("q"), now_us())
+                (store,) = (await page.own("health"))["stores"]
+                assert 0 < store["open_seconds"] < 60
+
+    run(test())
