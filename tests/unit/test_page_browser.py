@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from urllib.parse import quote
 
+import pika
 import pytest
 from page_world import HOSTILE_BODY, HOSTILE_NAME, World, browser, chromium
 
@@ -32,6 +33,7 @@ VIEWS = {
     "overview": "Messages in a second",
     "queues": "invoices",
     "queue/%2F/invoices": "bound to",
+    "queue/%2F/invoices?state=ready&in=property&find=app_id%3Dx": "No message has it",
     "queue/%2F/reminders?state=delayed": "ready now",
     "dead": "Send back",
     "delayed": "1 hour to 6 hours",
@@ -166,6 +168,39 @@ def test_messages_are_published_moved_delayed_deleted_and_purged(tab, world):
     tab.go("queue/%2F/presence", "bound to")
     tab.confirm("Purge")
     assert world.ready("presence") == 0
+
+
+def test_messages_are_searched_for_and_only_what_is_chosen_is_changed(tab, world):
+    world.channel.queue_declare("archive", durable=True)
+    for body, count, headers in ((b"needle", 3, {"kind": "<b>"}), (b"hay", 4, None)):
+        for _ in range(count):
+            properties = pika.BasicProperties(headers=headers, delivery_mode=2)
+            world.channel.basic_publish("", "archive", body, properties)
+    world.connection.process_data_events(0.2)
+    tab.go("queue/%2F/archive", "bound to")
+    tab.page.keyboard.press("/")
+    tab.page.keyboard.type("hay")
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_text("choose messages:").wait_for()
+    assert tab.page.locator("tbody tr").count() == 4
+    assert tab.page.get_by_role("button", name="delete", exact=True).is_disabled()
+    tab.page.locator("tbody input[type=checkbox]").first.check()
+    tab.confirm("delete")
+    assert world.ready("archive") == 6
+    tab.page.locator("form select").select_option("header")
+    tab.page.locator("input[type=search]").fill("kind=<b>")
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_text("needle").first.wait_for()
+    assert tab.page.locator("tbody tr").count() == 3
+    tab.go("queue/%2F/archive?state=ready&in=header&find=kind%3Dother", "No message has it.")
+
+
+def test_a_message_shows_what_the_files_tell_of_it(tab):
+    tab.go("queue/%2F/invoices", "bound to")
+    tab.page.locator("tbody a").first.click()
+    tab.page.get_by_role("button", name="Show what the files tell of it").click()
+    tab.page.get_by_text("live, ready").wait_for()
+    assert tab.page.locator("caption", has_text="Records about the message").count() == 1
 
 
 def test_a_wrong_target_is_said_in_the_dialog_and_escape_changes_nothing(tab, world):

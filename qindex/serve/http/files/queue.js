@@ -2,8 +2,10 @@
 
 import { get, name } from "./api.js";
 import { deleteQueue, holdQueue, onMessages, publishTo, purgeQueue } from "./actions.js";
-import { body, preview } from "./bodies.js";
+import { preview } from "./bodies.js";
 import { button, facts, h, replace, table } from "./dom.js";
+import { message, shortId } from "./message.js";
+import { searchOf } from "./search.js";
 import { bytes, count, moment, plain, rate, seconds } from "./words.js";
 
 const LIMIT = 50;
@@ -21,7 +23,10 @@ function whole({ who, parts, query, go }) {
   const about = h("div", {});
   const tabs = h("div", { class: "tabs", role: "group", "aria-label": "messages in the state" });
   const list = h("div", {});
-  const element = h("div", {}, about, h("section", {}, h("h2", { class: "hidden" }, "Messages"), tabs, list));
+  const searchPlace = h("div", {}); // empty for those who may not read
+  const search = isStore ? null : searchOf({ query, here, go });
+  const element = h("div", {}, about, h("section", {}, h("h2", { class: "hidden" }, "Messages"), searchPlace, tabs, list));
+  const kept = search ? search.kept : ""; // of the address: what is searched for
   const chosen = new Set();
   const states = STATES[who.kind];
   const state = states.includes(query.get("state")) ? query.get("state") : "ready";
@@ -31,7 +36,7 @@ function whole({ who, parts, query, go }) {
   async function refresh() {
     const [found, page] = await Promise.all([
       get(path),
-      get(`${path}/messages?state=${state}&after=${after}&limit=${LIMIT}&preview=256`).catch((error) => error),
+      get(`${path}/messages?state=${state}&after=${after}&limit=${LIMIT}&preview=256${search ? search.asked : ""}`).catch((error) => error),
     ]);
     drawAbout(found);
     const news = page instanceof Error ? page.message : JSON.stringify(page);
@@ -44,6 +49,7 @@ function whole({ who, parts, query, go }) {
   function drawAbout(found) {
     const may = (verb) => !isStore && found.may.includes(verb);
     const target = { vhost, name: queueName, path };
+    if (may("read") && !search.form.isConnected) searchPlace.append(search.form);
     replace(about,
       h("div", { class: "line" },
         h("h1", {}, plain(queueName), found.state === "running" ? null : h("small", { class: "tag warn" }, found.state === "held" ? "paused" : plain(found.state))),
@@ -71,7 +77,7 @@ function whole({ who, parts, query, go }) {
   }
 
   function drawTabs(found) {
-    replace(tabs, states.map((each) => h("a", { class: "tab", href: `#/${here}?state=${each}`, "data-key": `tab ${each}`,
+    replace(tabs, states.map((each) => h("a", { class: "tab", href: `#/${here}?state=${each}${kept}`, "data-key": `tab ${each}`,
       "aria-current": each === state ? "true" : undefined },
       each || "all", found[each] === undefined ? null : h("span", { class: "soft" }, ` ${count(found[each])}`))));
   }
@@ -81,6 +87,7 @@ function whole({ who, parts, query, go }) {
       replace(list, h("p", { class: "soft" }, plain(page.message)));
       return;
     }
+    const isWhole = state && !kept; // what is found is chosen one by one
     const canChange = !isStore && found.may.includes("read") && state !== "unacked";
     for (const number of [...chosen]) if (!page.items.some((each) => each.number === number)) chosen.delete(number);
     const buttons = h("div", { class: "tools" });
@@ -93,9 +100,9 @@ function whole({ who, parts, query, go }) {
       }
     });
     const drawButtons = () => replace(buttons,
-      h("span", { class: "soft" }, chosen.size ? `${count(chosen.size)} chosen:` : state ? `all that are ${state}:` : "choose messages:"),
+      h("span", { class: "soft" }, chosen.size ? `${count(chosen.size)} chosen:` : isWhole ? `all that are ${state}:` : "choose messages:"),
       ["move", "delay", ...(state === "delayed" || state === "" ? ["ready now"] : []), "delete"].map((verb) => button(verb, act(verb), {
-        disabled: !chosen.size && (!state || !page.items.length), "data-key": `act ${verb}`, class: verb === "delete" ? "danger" : undefined })));
+        disabled: !chosen.size && (!isWhole || !page.items.length), "data-key": `act ${verb}`, class: verb === "delete" ? "danger" : undefined })));
     const mark = (each) => h("input", { type: "checkbox", "aria-label": `choose message ${each.number}`, "data-key": `mark ${each.number}`,
       checked: chosen.has(each.number), change: (event) => {
         if (event.target.checked) chosen.add(each.number);
@@ -116,13 +123,13 @@ function whole({ who, parts, query, go }) {
     ]);
     drawButtons();
     replace(list, canChange ? buttons : null,
-      table(columns, rows, { caption: "Messages", empty: found.durable || state !== "unacked" ? "No message in this state." : "What is delivered from a queue in memory is with its consumers, and cannot be looked at." }),
+      table(columns, rows, { caption: "Messages", empty: kept ? (page.next === null ? "No message has it." : "None so far.") : found.durable || state !== "unacked" ? "No message in this state." : "What is delivered from a queue in memory is with its consumers, and cannot be looked at." }),
       h("div", { class: "pages" },
-        after ? h("a", { href: `#/${here}?state=${state}` }, "← first") : null,
-        page.next === null ? null : h("a", { href: `#/${here}?state=${state}&after=${page.next}` },
+        after ? h("a", { href: `#/${here}?state=${state}${kept}` }, "← first") : null,
+        page.next === null ? null : h("a", { href: `#/${here}?state=${state}&after=${page.next}${kept}` },
           page.items.length < LIMIT ? "look further →" : "after →")));
   }
-  return { element, refresh };
+  return { element, refresh, isStill: Boolean(kept) };
 }
 
 function boundTo(bindings) {
@@ -130,46 +137,4 @@ function boundTo(bindings) {
   if (!found.length) return "its name alone";
   const texts = found.slice(0, 20).map((each) => `${plain(each.source)} (${plain(each.routing_key) || "no key"})`);
   return texts.join(", ") + (found.length > 20 ? `, and ${found.length - 20} more` : "");
-}
-
-/** Numbers of delayed messages and of priorities are long: their lane, and their count in it. */
-function shortId(number) {
-  const big = BigInt(number);
-  const lane = big >> 52n;
-  return lane ? `${lane}:${big & ((1n << 52n) - 1n)}` : number;
-}
-
-function message({ who, parts, go }) {
-  const [, vhost, queueName, number] = parts;
-  const path = `queues/${name(vhost)}/${name(queueName)}`;
-  const back = `queue/${name(vhost)}/${name(queueName)}`;
-  const place = h("div", {});
-  const element = h("div", {}, h("p", {}, h("a", { href: `#/${back}` }, "← ", plain(queueName))), place);
-
-  async function refresh() {
-    const [found, its] = await Promise.all([get(`${path}/messages/${number}?preview=262144`), get(path)]);
-    const properties = { ...found.properties };
-    const headers = properties.headers || found.headers || {};
-    delete properties.headers;
-    const target = { vhost, name: queueName, path };
-    const canChange = who.kind === "broker" && its.may.includes("read") && found.state !== "unacked";
-    const act = (verb) => button(verb, () => onMessages(verb, target, [number], found.state, its).then((done) => done && go(back)),
-      { class: verb === "delete" ? "danger" : undefined, "data-key": verb });
-    replace(place,
-      h("div", { class: "line" }, h("h1", {}, `Message ${shortId(number)}`),
-        canChange ? h("div", { class: "tools" }, ["move", "delay", ...(found.state === "delayed" ? ["ready now"] : []), "delete"].map(act)) : null),
-      facts([
-        ["state", found.state], ["delivered", found.deliveries ? `${found.deliveries} ×` : "never"],
-        ["due", found.due_at ? moment(found.due_at) : null], ["expires", found.expires_at ? moment(found.expires_at) : null],
-        ["exchange", found.exchange === undefined ? null : plain(found.exchange) || "(default)"],
-        ["routing key", found.routing_keys ? found.routing_keys.map(plain).join(", ") : null],
-        ["priority", String(found.priority)], ["persistent", found.persistent ? "yes" : "no"],
-        ["dead by", found.dead ? plain(found.dead) : null],
-        ...Object.entries(properties).map(([key, value]) => [plain(key).replaceAll("_", " "), plain(value)]),
-      ].filter((row) => row[1] !== null)),
-      Object.keys(headers).length ? h("section", {}, h("h2", {}, "Headers"), facts(Object.entries(headers).map(([key, value]) =>
-        [plain(key), h("code", {}, plain(typeof value === "object" ? JSON.stringify(value, null, 1) : value))]))) : null,
-      body(found));
-  }
-  return { element, refresh, isStill: true };
 }
