@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import qindex.waiting
+from qindex.aio_line import until_woken
 from qindex.arguments import Seconds
 from qindex.errors import StoreClosed
 from qindex.events import Event, Listener
@@ -32,18 +33,11 @@ class Events:
         while (event := self._take()) is None:
             if left is not None and deadline is not None and loop.time() >= deadline:
                 return None
-            woken: asyncio.Future[None] = loop.create_future()
-            self._store._for_events.append(woken)  # first: what comes from here on wakes it
-            try:
-                if self._listener.arm():
-                    async with asyncio.timeout_at(deadline):
-                        await woken
-            except TimeoutError:
-                pass
-            finally:
-                if woken in self._store._for_events:
-                    self._store._for_events.remove(woken)
+            await until_woken(self._store._for_events, self._arm, deadline)
         return event
+
+    async def _arm(self) -> bool:
+        return self._listener.arm()
 
     def _take(self) -> Event | None:
         return self._listener.take(Wait(self._store._store._handle, 0))

@@ -5,9 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 BREATH: Final = 64  # calls done at once, after which other tasks have a turn
+
+
+async def until_woken(
+    waiters: list[asyncio.Future[None]],
+    arm: Callable[[], Awaitable[bool]],
+    deadline: float | None,
+) -> None:
+    """Wait until all of `waiters` are woken, or until `deadline` on the loop's clock.
+
+    `arm` asks for that. It returns False if there is nothing to wait for any more.
+    """
+    woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiters.append(woken)  # before arm(): what happens from here on wakes this task
+    try:
+        if await arm():
+            async with asyncio.timeout_at(deadline):
+                await woken
+    except TimeoutError:
+        pass
+    finally:
+        if woken in waiters:
+            waiters.remove(woken)
 
 
 class Line:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from qindex._core import lib
+from qindex.aio_line import until_woken
 from qindex.errors import QueueFull, StoreFull, raise_error
 
 if TYPE_CHECKING:
@@ -58,20 +59,15 @@ class Places:
 
     async def _place(self, seconds: float, count: int, size: int) -> None:
         """Wait for one, so long at most. Raises QueueFull or StoreFull if it will never come."""
-        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._store._for_places.append(woken)  # first: what comes from here on wakes it
-        try:
+
+        async def arm() -> bool:
             code = await self._store._run(lib.qi_place_arm, self._queue._handle, count, size)
             if code < 0:
                 await self._store._run(self._refused, count, size)
-            if code == 0:
-                async with asyncio.timeout(seconds):
-                    await woken
-        except TimeoutError:
-            pass
-        finally:
-            if woken in self._store._for_places:
-                self._store._for_places.remove(woken)
+            return bool(code == 0)
+
+        deadline = asyncio.get_running_loop().time() + seconds
+        await until_woken(self._store._for_places, arm, deadline)
 
     def _refused(self, count: int, size: int) -> None:
         """Raise the error, in the thread in which the core tells it."""
