@@ -1,5 +1,5 @@
-/* store.h - one directory, one writer: open and close, which queues there are, the background
- * thread. */
+/* store.h - a store is one directory with one writing process. Here: open and close, the list of
+ * its queues, and the worker thread. */
 #ifndef QI_STORE_H
 #define QI_STORE_H
 
@@ -15,23 +15,23 @@ struct qi_store;
 
 /* ---- store ---- */
 
-/* The same as qi_store_open, on any disk; the disk outlives the store. */
+/* The same as qi_store_open on any disk. The disk must live longer than the store. */
 int qi_store_open_on(struct qi_disk *disk, const char *path, const qi_options *options,
                      struct qi_store **store);
 
 /* ---- queues ---- */
 
-/* The live queue of that directory, or NULL. */
+/* Returns the queue of that directory that is not deleted, or NULL. */
 struct qi_queue *qi_find_queue(const struct qi_store *store, const char *directory);
-/* Adds a handle; NULL: no memory. */
+/* Adds a handle for a queue. NULL: no memory. */
 struct qi_queue *qi_add_queue(struct qi_store *store, const char *name, size_t size,
                               const char *directory);
 bool qi_is_queue_directory(const char *directory);
-/* Handles for all queues on disk; names are not read. With the lock, and gives it up. 0 or the
- * error. */
+/* Adds handles for all queues on disk. Their names are not read. Called with the lock, and gives it
+ * up. Returns 0 or the error. */
 int qi_list_queues(struct qi_store *store);
-/* 0, or QI_E_CORRUPT: the queue has another name. `dir`: its directory, if its queue.meta is to be
- * read first; -1: it was. */
+/* Checks that the queue has this name. Returns 0, or QI_E_CORRUPT: it has another one. `dir` is the
+ * queue's directory if its queue.meta must be read first, or -1 if that was done. */
 int qi_check_name(struct qi_queue *queue, int dir, const char *name, size_t name_size);
 
 /* ---- create ---- */
@@ -43,8 +43,8 @@ int qi_queue_create(struct qi_queue *queue);
 
 int qi_census(struct qi_store *store, bool all);
 
-/* For a look at all queues. A queue that is deleted, perhaps while this waits for it, has no
- * segments: that is no error. */
+/* Makes a queue ready for a caller that looks at all queues. It is no error if the queue is
+ * deleted, even while this call waits for it: the queue has no segments then. */
 int qi_ready_to_look(struct qi_queue *queue);
 
 #define QI_CENSUS_STOPPED UINT32_MAX
@@ -55,37 +55,40 @@ int qi_compact(struct qi_store *store, uint32_t garbage_percent, int64_t *freed)
 
 /* ---- worker ---- */
 
-/* Long work without the lock calls this on the way (the lock is taken for it): the worker may be
- * who does that work, and the group commit goes on. It is due after the interval, and after as long
- * again as the last one took: on a slow disk the work has to get on, too. */
+/* Runs the group commit if it is due. Long work that has given the lock up takes it and calls this
+ * on the way, because the worker itself may do that work. After a commit the next one is due when
+ * the interval has passed and, in addition, as much time as the commit took. So the work goes on
+ * even on a slow disk. */
 void qi_commit_if_due(struct qi_store *store);
 
 int qi_worker_start(struct qi_store *store);
 void qi_worker_stop(struct qi_store *store);
 
-/* Syncs all queues, and tells in those that are open what is durable. */
+/* Syncs all queues. In the open ones it also notes in the journal what is durable (a MARK). */
 int qi_sync_open_queues(struct qi_store *store, const bool *give_up);
 
-/* The same with the message files, and frees those that were empty before. */
+/* The same, and syncs the message files. Then it frees the message files that were empty before. */
 int qi_commit_group(struct qi_store *store);
 
 /* ---- idle ---- */
 
-/* Queues fall asleep that nobody has used for idle_us, and parked ones if their maps take too much
- * memory. How many are open then, and one more if there is work left. */
+/* Sends the queues to sleep that were not used for idle_us, and parked queues if their maps take
+ * too much memory. Returns the number of queues that are still open, plus one if there is work
+ * left. */
 uint32_t qi_unload_idle(struct qi_store *store);
-#define GARBAGE_PERCENT 50u /* so much of a file is worth writing the rest anew */
+#define GARBAGE_PERCENT 50u /* a file with so much garbage is worth a rewrite */
 
 /* ---- stats ---- */
 
-/* When the first of the delayed messages is due; 0: none is delayed. May read segments, each once
- * after an open, and give up the lock. 0 or an error. */
+/* Sets *due_us to the time at which the first delayed message is due; 0: no message is delayed. May
+ * read segments, each once after an open, and give the lock up. Returns 0 or an error. */
 int qi_next_due_us(struct qi_queue *queue, uint64_t *due_us);
 
 /* ---- counts ---- */
 
-/* What this session counted joins what was kept before it. At the end of a session, when all of it
- * is durable; whoever calls syncs the commit log. 0 or the error. */
+/* Adds the counts of this session to those that earlier sessions kept. Called at the end of a
+ * session, when all its changes are durable. The caller then syncs the commit log. Returns 0 or the
+ * error. */
 int qi_keep_counts(struct qi_store *store);
 
 #endif
