@@ -190,7 +190,7 @@ def test_a_page_of_metrics_gives_others_their_turns(per_object):
             vhost = many_queues(api.server)
             vhost.queues["q7"].stop()  # it is deleted meanwhile
             async with Turns() as turns:
-                page = await metrics.page(api.server, per_object=per_object)
+                page = await metrics.Metrics(api.server).page(per_object=per_object)
                 assert turns.count >= QUEUES // metrics.SLICE
             lines = page.count(b"\nrabbitmq_queue_messages_ready{")
             assert lines == (QUEUES - 1 if per_object else 0)
