@@ -406,6 +406,18 @@ class _Lib:
     def qi_ra_read_slots(
         self, table: Bytes, size: int, version: int, file_size: int, slots: _C, /
     ) -> int: ...
+    def qi_ra_check_entries(
+        self,
+        block: Bytes,
+        size: int,
+        base: int,
+        count: int,
+        offsets: _C,
+        sizes: _C,
+        crcs: _C,
+        wrong: _C,
+        /,
+    ) -> int: ...
     def qi_ra_read_records(self, data: Bytes, size: int, records: _C, /) -> int: ...
     def qi_rabbit_segment_clear(self, segment: _C, /) -> None: ...
     def qi_rabbit_segment_scan(

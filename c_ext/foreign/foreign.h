@@ -144,6 +144,13 @@ typedef struct {
 size_t qi_ra_read_slots(const void *table, size_t size, uint32_t version, uint64_t file_size,
                         qi_ra_slots *slots);
 
+/* Which of `count` entries of a segment do not match their CRC-32, or are not all in the block,
+ * which is the file from `base` on: how many, their numbers in `wrong`. One whose CRC is 0 has
+ * none. Linear in their bytes. */
+size_t qi_ra_check_entries(const void *block, size_t size, uint64_t base, size_t count,
+                           const uint64_t *offsets, const uint32_t *sizes, const uint32_t *crcs,
+                           uint32_t *wrong);
+
 /* Reads records that do not name their server, as long as they are valid and in the piece: how
  * many. Linear in their bytes. */
 size_t qi_ra_read_records(const void *data, size_t size, qi_ra_records *records);

