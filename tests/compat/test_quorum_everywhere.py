@@ -134,6 +134,18 @@ def test_recovered_messages_are_the_same_ones(dead: Dead, capsys: Capture, tmp_p
     assert sum(each["alike"] for each in same["queues"]) == len(dead.rows)
 
 
+def test_written_as_classic_queues_they_are_the_same_ones(
+    dead: Dead, capsys: Capture, tmp_path: Path
+) -> None:
+    new = tmp_path / "new"
+    given = ["--out", new, "--at-time", "0", "--json"]
+    told = json.loads(text_of(capsys, dead.code, "write-rabbitmq", dead.path, *given))
+    assert told["messages"] == len(dead.rows)
+    written = dead_of(new)
+    for name in dead.queues:
+        assert [row[1] for row in written.of(name)] == [row[1] for row in dead.of(name)]
+
+
 def test_diff_with_itself_goes_by_entries(dead: Dead, capsys: Capture) -> None:
     code = 3 if dead.code else 0
     told = json.loads(text_of(capsys, code, "diff", dead.path, dead.path, "--json"))
