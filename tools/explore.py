@@ -71,11 +71,11 @@ def compile_all(compiler: str, flags: Sequence[str], program: Path, folder: Path
     """The engine's allocations are counted and can fail, the others' not: two compilations."""
     counted = ["-include", str(CORE / "proof/explore/allocations.h")]
     engine = layers.engine()
-    others = [str(file) for file in beside()]
-    subprocess.run([compiler, *flags, *counted, "-c", *map(str, engine)], cwd=folder, check=True)
-    objects = [str(folder / f"{file.stem}.o") for file in engine]
-    link = [compiler, *flags, *others, *objects, "-o", str(program)]
-    subprocess.run(link, cwd=folder, check=True)
+    parts = [*((file, counted) for file in engine), *((file, []) for file in beside())]
+    for file, more in parts:  # one at a time: ccache keeps what one call compiles
+        subprocess.run([compiler, *flags, *more, "-c", str(file)], cwd=folder, check=True)
+    objects = [str(folder / f"{file.stem}.o") for file, _ in parts]
+    subprocess.run([compiler, *flags, *objects, "-o", str(program)], cwd=folder, check=True)
 
 
 def build(*, mutants: bool = False) -> Path:
