@@ -1,5 +1,6 @@
 """What every test may use."""
 
+import gc
 import os
 import signal
 
@@ -63,6 +64,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish(session):
+    # All that was collected stays to the end: gc.collect() in a test need not look at it.
+    gc.collect()
+    gc.freeze()
     config = session.config
     names = [item.callspec.params["name"] for item in session.items if asks_for_rooms(item)]
     if names and c_tests.compiler() and not config.option.collectonly:

@@ -20,6 +20,9 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     }
     "$python" -m venv "$venv"
 fi
+# The tests start some hundred Python processes, which would compile all modules each time. Images of containers often
+# say so.
+unset PYTHONDONTWRITEBYTECODE
 echo "Building qindex in $venv ..."
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 exec "$venv/bin/python" -m pytest -n "${JOBS:-auto}" -m "not slow and not long" "$@"

@@ -193,9 +193,11 @@ def test_a_page_of_zeros_costs_the_chunks_in_it(tmp_path: Path) -> None:
     assert has_damage(stream)
 
 
-def test_every_bit_of_a_header_may_flip_and_nothing_is_lost_in_silence(path: Path) -> None:
+def test_every_bit_of_a_header_may_flip_and_nothing_is_lost_in_silence(tmp_path: Path) -> None:
     """A header has no checksum. What the reader does not use may flip without a word."""
-    file = path / file_name(80)
+    bodies = BODIES[:45]
+    path = write_stream(tmp_path, bodies, PER_CHUNK, 3)  # small: it is read for each bit
+    file = path / file_name(15)
     data = file.read_bytes()
     at = data.index(b"\x50\x00", 9)
     for bit in range(8 * 48):
@@ -205,7 +207,7 @@ def test_every_bit_of_a_header_may_flip_and_nothing_is_lost_in_silence(path: Pat
         stream = read_stream(path)
         given = [(each.stream_offset, each.body) for each in stream.messages()]
         is_quiet = bit // 8 in (2, 3) or 8 <= bit // 8 < 24  # entries, time and epoch
-        assert given == list(enumerate(BODIES)), bit
+        assert given == list(enumerate(bodies)), bit
         assert has_damage(stream) or is_quiet, bit
 
 

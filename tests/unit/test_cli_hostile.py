@@ -5,6 +5,7 @@ nothing ends in a traceback. The commands and options are taken from the parser.
 """
 
 import argparse
+import functools
 import json
 import struct
 from html.parser import HTMLParser
@@ -32,6 +33,7 @@ from qindex.cli.main import main, make_parser
 from qindex.names import as_bytes, written
 
 
+@functools.cache
 def actions_of(command):
     parsers = [
         a for a in make_parser(command)._actions if isinstance(a, argparse._SubParsersAction)
