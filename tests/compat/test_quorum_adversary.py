@@ -293,6 +293,7 @@ def test_a_batch_with_a_wrong_number_costs_no_other_chunk(
     assert len(read.said) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [100, (1 << 30) + 4])
 def test_a_batch_that_unpacks_into_a_gigabyte_is_not_unpacked(tmp_path: Path, told: int) -> None:
     packer = zlib.compressobj(9, wbits=31)

@@ -233,6 +233,7 @@ def test_slots_that_became_zeros_cost_nothing(q2: RealNode) -> None:
     assert any("no slots" in text for text in read.damage)
 
 
+@pytest.mark.slow
 def test_a_segment_s_header_with_any_flipped_bit_costs_nothing(q2: RealNode) -> None:
     segment = segments_of(q2, "2F_SLO")[0]
     data = segment.read_bytes()
@@ -262,6 +263,7 @@ def snapshot_of(real: RealNode) -> Path:
     return snapshot
 
 
+@pytest.mark.slow
 def test_a_snapshot_with_a_flipped_bit_is_still_used_and_told(q2: RealNode) -> None:
     """RabbitMQ: deletes the snapshot, then refuses the queue: corrupt_log."""
     snapshot = snapshot_of(q2)
@@ -313,6 +315,7 @@ def test_a_lost_checkpoint_or_snapshot_of_the_newer_formats(tmp_path: Path, name
         assert read.damage
 
 
+@pytest.mark.slow
 def test_every_thousandth_byte_of_the_shared_log_with_a_flipped_bit(q1: RealNode) -> None:
     """Never more than one message, and others only as far as is told; never without a word."""
     wal = wal_of(q1)

@@ -26,6 +26,7 @@ def _depth(path: Path) -> int:
     return len(path.parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["q1", "n43", CLUSTER])
 def test_no_damage_is_passed_over(tmp_path: Path, name: str) -> None:
     path = node_of(name, tmp_path)

@@ -64,7 +64,10 @@ FOLDERS = {
 }
 
 
-@pytest.fixture(params=FOLDERS)
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in FOLDERS if name != "q.small"]
+
+
+@pytest.fixture(params=["q.small", *OTHERS])
 def index_file(request: pytest.FixtureRequest, demo_copy: DeadNode) -> Path:
     return next(demo_copy.path.glob(f"**/{FOLDERS[request.param]}")) / "0.idx"
 
@@ -131,11 +134,13 @@ def test_a_damaged_journal_costs_what_was_damaged(demo_copy: DeadNode, index_fil
     check(demo_copy.path, journal, whole)
 
 
+@pytest.mark.slow
 def test_a_damaged_message_file_costs_what_was_damaged(demo_copy: DeadNode) -> None:
     whole, _ = account(demo_copy.path)
     check(demo_copy.path, message_file(demo_copy), whole)
 
 
+@pytest.mark.slow
 def test_a_damaged_leftover_of_a_compaction_costs_what_was_damaged(demo_copy: DeadNode) -> None:
     """Killed between cutting N.rdq and writing it anew: all bodies are in N.rdt, and only there."""
     whole, _ = account(demo_copy.path)

@@ -16,6 +16,7 @@ def node(tmp_path: Path) -> Path:
     return write_node(tmp_path / "node")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_no_damage_is_passed_over(node: Path, seed: int) -> None:
     check_sweep(node, Random(seed), 2)

@@ -226,6 +226,7 @@ leaves = (
 values = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(st.characters() | st.just("\ud800")), values))
 @example({"k" * 300: 1, "k" * 299: 2})
 @example({"n": 1 << 64, "d": Decimal(10) ** 40, "t": datetime(2020, 1, 1, 1, 1, 1, 5, UTC)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from pathlib import Path
 
+import pytest
 from stream_files import write_stream
 
 from qindex.brokers.rabbitmq.streams.stream import Stream
@@ -13,6 +14,7 @@ from qindex.brokers.tree import Findings, Tree
 MB = 1 << 20
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_eight_times_as_long_needs_no_more_memory(tmp_path: Path) -> None:
     peaks = []
     for count in (2_000, 16_000):

@@ -26,10 +26,13 @@ def run(*arguments):
     return done.stdout
 
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("mkfs.ext4") is None,
-    reason="power cuts need root and mkfs.ext4",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("mkfs.ext4") is None,
+        reason="power cuts need root and mkfs.ext4",
+    ),
+]
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 import qindex
 
 ROUNDS = int(os.environ.get("QINDEX_KILL_TRANSACTIONS", "25"))
@@ -49,6 +51,7 @@ def killed_while_it_works(path, seconds):
     worker.stdout.close()
 
 
+@pytest.mark.slow
 def test_each_token_is_in_exactly_one_queue_whenever_the_process_is_killed(tmp_path):
     path = str(tmp_path / "store")
     choice = random.Random(7)

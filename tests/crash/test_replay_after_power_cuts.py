@@ -51,6 +51,7 @@ def verdict_of(files, path, capsys):
     return verdicts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_replay_and_recovery_agree_after_every_power_cut(tmp_path, capsys, seed):
     choose = random.Random(seed)

@@ -13,6 +13,7 @@ from qindex.testing import KINDS, QueueBroken, find, machine_for, replay
 TestToy = machine_for(Toy).TestCase
 
 
+@pytest.mark.slow
 def test_the_right_toy_keeps_its_promise():
     assert find(Toy, examples=300) is None
 

@@ -53,6 +53,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
+@pytest.mark.slow
 @given(tables)
 def test_a_table_comes_back_as_it_was_written(table: dict[str, Any]) -> None:
     raw = encode_table(table)

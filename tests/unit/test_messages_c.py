@@ -3,13 +3,11 @@
 import c_tests
 import pytest
 
-SLOW = {"faults", "faults_times"}  # each call and each allocation fails once
-
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
+        pytest.param(name, marks=pytest.mark.slow if name in c_tests.LONG else ())
         for name in c_tests.C_TESTS
     ],
 )

@@ -126,6 +126,7 @@ NOTED = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(
     st.one_of(
         st.tuples(st.just("mc_amqp"), st.tuples(st.just("msg"), TERMS | st.tuples(*[TERMS] * 6),

@@ -76,6 +76,7 @@ def test_replies_to_a_client_that_does_not_read_end_its_connection(monkeypatch, 
         assert [each for each in caplog.messages if NOT_READ in each]
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_but_lives_stays_and_one_that_has_died_does_not():
     async def test():
         server = Server(None)

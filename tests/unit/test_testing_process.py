@@ -36,6 +36,7 @@ def test_a_cut_call_leaves_a_part_of_its_operations():
         assert [message.serial for message in run.model.live()] == [1]
 
 
+@pytest.mark.slow
 def test_syncs_in_the_wrong_place_are_found():
     assert find(Lines, examples=20) is None
     broken = find(WritesUnsynced, examples=60)
