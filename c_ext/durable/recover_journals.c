@@ -254,12 +254,13 @@ static int open_journal(struct qi_queue *queue, uint32_t which) {
     return lays ? lay_again(queue, &queue->journals[which].tape, epoch) : 0;
 }
 
-/* All of a journal whose header is in memory, for a reader. */
+/* The rest of a journal whose header is in memory, for a reader. The header is not read again: by
+ * it qi_pair_is_steady knows a file that began another epoch since. */
 static int read_rest(struct qi_queue *queue, uint32_t which) {
     struct qi_tape *tape = &queue->journals[which].tape;
     if (tape->file < 0)
         return 0;
-    int error = has_header(tape) ? qi_tape_load(tape, 0, UINT64_MAX) : 0;
+    int error = has_header(tape) ? qi_tape_load(tape, QI_JOURNAL_START, UINT64_MAX) : 0;
     if (error)
         return qi_fail_disk_of(queue, error, "cannot read", qi_journal_name(which));
     return lay_in_memory(queue, &queue->journals[which]);

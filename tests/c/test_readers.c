@@ -18,6 +18,8 @@
 
 static struct qi_disk_ops real, ours;
 static void (*turn)(const char *name); /* before a file is opened; NULL: nothing */
+static void (*read_turn)(uint64_t end); /* when bytes up to there were read */
+static bool in_journals;               /* the file that was opened last is one */
 static const char *gone;               /* a name that is not there now, */
 static int gone_times, gone_error;     /* so often, and what is said instead */
 static uint64_t more_bytes;            /* that a file is said to have */
@@ -35,9 +37,21 @@ static int open_with_turn(struct qi_disk *disk, int dir, const char *name, enum 
     if (now)
         now(name);
     turn = now;
+    in_journals = strncmp(name, "journal.", 8) == 0;
     if (gone && strcmp(name, gone) == 0 && gone_times-- > 0)
         return gone_error;
     return real.open(disk, dir, name, mode);
+}
+
+static int64_t read_with_turn(struct qi_disk *disk, int file, void *bytes, uint64_t size,
+                              uint64_t offset) {
+    int64_t got = real.read(disk, file, bytes, size, offset);
+    void (*now)(uint64_t) = read_turn;
+    read_turn = NULL;
+    if (now)
+        now(offset + size);
+    read_turn = now;
+    return got;
 }
 
 static int size_with_more(struct qi_disk *disk, int file, uint64_t *size) {
@@ -76,6 +90,7 @@ static void begin(void) {
     real = *sim->disk.ops;
     ours = real;
     ours.open = open_with_turn;
+    ours.read = read_with_turn;
     ours.size = size_with_more;
     ours.changed_us = changed_when;
     sim->disk.ops = &ours;
@@ -84,6 +99,7 @@ static void begin(void) {
 
 static void end(void) {
     turn = NULL;
+    read_turn = NULL;
     gone = NULL;
     if (reader.store)
         qi_store_free(reader.store);
@@ -221,6 +237,44 @@ static void test_the_two_journals_are_of_one_moment(void) {
         turn = publish_and_rotate;
         open_side(&reader, true);
         assert(turns_left == 0 && browse(&reader, (uint64_t)(flushes / 2 + 3)) == 10);
+        end();
+    }
+}
+
+/* The first to read more than headers is a reader with its newer journal. */
+static void rotate_behind_a_journal(uint64_t end) {
+    if (!in_journals || end <= QI_JOURNAL_START || turns_left == 0)
+        return;
+    turns_left--;
+    for (uint64_t id = 0; id < 4; id++)
+        get_and_ack(id);
+    qi_lock(writer.store);
+    assert(qi_flush_wait(writer.queue) == 0 && qi_flush_begin(writer.queue, 0, 0) == 0);
+    qi_unlock(writer.store);
+}
+
+/* The newer one was read without its last records when it becomes the older one, in whose place
+ * comes one that is newer still. */
+static void test_a_journal_that_came_in_the_place_of_one_is_no_older_one(void) {
+    for (int flushes = 1; flushes < 3; flushes++) { /* in both files */
+        begin();
+        for (int i = 0; i < flushes; i++) {
+            publish_many(3, 10);
+            assert(qi_flush(writer.queue) == 0);
+        }
+        publish_many(6, 10);
+        qi_lock(writer.store);
+        assert(qi_flush_begin(writer.queue, 0, 0) == 0); /* so that the older one has a header */
+        qi_unlock(writer.store);
+        turns_left = 1;
+        read_turn = rotate_behind_a_journal;
+        open_side(&reader, true);
+        assert(turns_left == 0);
+        assert(told(&reader, "") == 0);
+        assert(browse(&reader, 0) == 10 && browse(&reader, 3) == 10);
+        qi_message message;
+        assert(qi_browse(reader.queue, 0, false, &message, NULL, 0) == QI_E_ROOM &&
+               message.req_id == 4);
         end();
     }
 }
@@ -479,6 +533,7 @@ int main(void) {
     test_a_journal_that_came_since_makes_a_view_old();
     test_damage_is_told_once_over_many_readings();
     test_the_two_journals_are_of_one_moment();
+    test_a_journal_that_came_in_the_place_of_one_is_no_older_one();
     test_a_body_that_moves_while_files_are_listed_is_found();
     test_a_lost_body_is_told_also_if_the_writer_never_rests();
     test_a_reader_looks_for_the_next_if_the_first_is_gone();
