@@ -16,8 +16,9 @@
 
 #include "engine/engine.h"
 
-#define QI_COMMIT_LOGS_MAX 4u /* with so many logs, journals are synced one by one until one goes  \
-                               */
+#define QI_COMMIT_LOGS_MAX                                                                         \
+    4u /* with so many logs, journals are synced one by one until one goes                         \
+        */
 
 /* One log file. */
 struct qi_commit_log {

@@ -207,6 +207,15 @@ struct qi_heads {
     bool in_memory; /* the search must not wait for the disk: it returns QI_BUSY instead */
 };
 
+/* Messages that were delivered as often as their queue allows, and that nobody has (spent.c). */
+struct qi_spent {
+    uint64_t *req_ids;
+    uint32_t count, room;
+    uint64_t unlooked; /* segments from this number on were not searched; UINT64_MAX: all were */
+    bool waits;        /* some are noted, or segments were not searched */
+    bool leaving;      /* a thread drops them */
+};
+
 /* Queues in the order of their last use. */
 struct qi_queue_list {
     struct qi_queue *oldest, *newest;
@@ -275,6 +284,7 @@ struct qi_queue {
     uint32_t dirty_count;
     uint32_t copies; /* records that a fan-out is about to append */
     struct qi_heads heads;
+    struct qi_spent spent;
     struct qi_moment *moments; /* moments.c; NULL: none yet */
     uint32_t moments_count;
 
@@ -362,7 +372,8 @@ struct qi_store {
     /* Also set by the layer above. Returns the live queue of that directory if it has a handle, or
      * NULL. */
     struct qi_queue *(*find_queue)(const struct qi_store *store, const char *directory);
-    uint64_t dead_due_us; /* no queue has dead letters to move earlier, by the steady clock */
+    uint64_t dead_due_us;  /* no queue has dead letters to move earlier, by the steady clock */
+    uint64_t spent_due_us; /* no last delivery ends earlier, by the steady clock (spent.c) */
     bool compacting;
     bool counting; /* a census runs: a scan that counts the messages of the queues */
     bool closing;  /* no new call may begin */

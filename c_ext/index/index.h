@@ -146,6 +146,29 @@ struct qi_uncounted {
 };
 #define QI_UNCOUNTED_SIZE 8u
 struct qi_uncounted qi_uncounted_of(const struct qi_slots *slots, uint32_t slot);
+/* How often the message was delivered. */
+static inline uint32_t qi_handed_out(const struct qi_slots *slots, uint32_t slot) {
+    if (!qi_bit(slots->del, slot))
+        return 0;
+    return slots->count && slots->count[slot & 63] ? slots->count[slot & 63] : 1;
+}
+/* How often the message was delivered, without the deliveries that do not count. */
+static inline uint32_t qi_delivery_count(const struct qi_slots *slots, uint32_t slot) {
+    uint32_t all = qi_handed_out(slots, slot);
+    if (__builtin_expect(!qi_bit(slots->side, slot), 1))
+        return all;
+    uint32_t less = qi_uncounted_of(slots, slot).count;
+    return less < all ? all - less : 0;
+}
+/* True if the message was delivered so often that it must become a dead letter: that is so after
+ * each `most` deliveries. If its last delivery did not count, the message was not tried again since
+ * the last check, and stays. */
+static inline bool qi_is_tried_out(const struct qi_slots *slots, uint32_t slot, uint32_t most) {
+    uint32_t count = most ? qi_delivery_count(slots, slot) : 0;
+    return count > 0 && count % most == 0 &&
+           !(qi_bit(slots->side, slot) &&
+             qi_uncounted_of(slots, slot).last == qi_handed_out(slots, slot));
+}
 /* The lease that the message was published with; 0: none. */
 uint64_t qi_own_lease_us(const struct qi_slots *slots, uint32_t slot);
 
@@ -269,6 +292,11 @@ void qi_time_delivered(struct qi_queue *queue, struct qi_segment *segment, uint3
 void qi_time_drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 /* An unread segment keeps at most `count` held messages. */
 void qi_held_at_most(struct qi_queue *queue, struct qi_segment *segment, uint32_t count);
+/* The background thread looks for messages that were delivered as often as they may be, then, by
+ * the steady clock: at most ten times a second. */
+void qi_spent_wake(struct qi_store *store, uint64_t at_us);
+/* A message that was delivered as often as its queue allows is noted: qi_spent_leave drops it. */
+void qi_spent_note(struct qi_queue *queue, const struct qi_segment *segment, uint32_t slot);
 /* A delivered message becomes ready again, in its own place. */
 void qi_release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 

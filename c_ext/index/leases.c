@@ -16,6 +16,8 @@ int qi_lease_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t s
 void qi_lease_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot,
                   uint64_t until_us) {
     queue->leased = true;
+    if (queue->rules.max_deliveries)
+        qi_spent_wake(queue->store, until_us);
     qi_slots_of(segment->hot, slot)->lease[slot & 63] = until_us;
     qi_heap_push(&queue->timers.leases, until_us, qi_req_id(queue, segment, slot));
 }

@@ -27,6 +27,8 @@
 
 #include <stdlib.h>
 
+#define LOOK_US UINT64_C(100000) /* for leases that end one after the other */
+
 void qi_timers_clear(struct qi_timers *timers) {
     free(timers->delayed.items);
     free(timers->due.items);
@@ -174,6 +176,31 @@ void qi_time_load(struct qi_queue *queue, struct qi_segment *segment) {
     }
 }
 
+void qi_spent_wake(struct qi_store *store, uint64_t at_us) {
+    at_us = at_us ? (at_us / LOOK_US + 1) * LOOK_US : 0;
+    if (at_us >= store->spent_due_us)
+        return;
+    store->spent_due_us = at_us;
+    qi_wake_worker(store);
+}
+
+/* Without memory for the note a get drops it. */
+void qi_spent_note(struct qi_queue *queue, const struct qi_segment *segment, uint32_t slot) {
+    struct qi_spent *spent = &queue->spent;
+    if (!qi_is_tried_out(qi_slots_of(segment->hot, slot), slot, queue->rules.max_deliveries))
+        return;
+    if (spent->count == spent->room) {
+        uint32_t room = spent->room ? spent->room * 2 : 16;
+        uint64_t *req_ids = realloc(spent->req_ids, room * sizeof *req_ids);
+        if (!req_ids)
+            return;
+        spent->req_ids = req_ids;
+        spent->room = room;
+    }
+    spent->req_ids[spent->count++] = qi_req_id(queue, segment, slot);
+    spent->waits = true;
+}
+
 void qi_release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     uint64_t req_id = qi_req_id(queue, segment, slot);
@@ -182,6 +209,8 @@ void qi_release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slo
     queue->out--;
     if (segment->expired_out)
         qi_expire_came_back(queue, segment);
+    if (__builtin_expect(queue->rules.max_deliveries != 0, 0))
+        qi_spent_note(queue, segment, slot);
     if (qi_bit(slots->held, slot))
         return; /* it was delayed meanwhile */
     struct qi_lane *lane = qi_lane_find(&queue->lanes, qi_lane_number(req_id));

@@ -45,7 +45,6 @@ int qi_ack_now(struct qi_queue *queue, uint64_t req_id, uint64_t delivery) {
     uint32_t slot = qi_slot_of(queue, req_id);
     if (!qi_begin_now(queue, QI_RECORD_ID, 0))
         return QI_BUSY;
-    qi_leases_run(queue, &queue->timers);
     struct qi_segment *segment = qi_segment_with(queue, req_id);
     int result = QI_BUSY;
     const struct qi_slots *slots = segment && segment->hot ? qi_slots_of(segment->hot, slot) : NULL;

@@ -200,7 +200,6 @@ int64_t qi_get_now(struct qi_queue *queue, qi_message *message, const struct qi_
                    uint64_t lease_us) {
     if (!qi_begin_now(queue, 4 * QI_RECORD_ID, 0))
         return QI_BUSY;
-    qi_leases_run(queue, &queue->timers);
     struct qi_found found = {0};
     const struct qi_look look = {.queue = queue};
     int64_t result = find_now(queue, &found);

@@ -222,3 +222,18 @@ int qi_bury(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count, uin
     queue->counts.expired += error || why != QI_DEAD_EXPIRED ? 0 : count;
     return error;
 }
+
+/* One frame, so that a power cut cannot leave half of it. */
+int qi_drop(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count, uint32_t why) {
+    if (queue->rules.dead_letters)
+        return qi_bury(queue, req_ids, count, why);
+    int error = qi_append_events(queue, QI_ACK, req_ids, count);
+    for (uint32_t i = 0; i < count && !error; i++) {
+        qi_segment_ack(queue, qi_segment_with(queue, req_ids[i]), qi_slot_of(queue, req_ids[i]));
+        qi_tell(queue, why == QI_DEAD_EXPIRED ? QI_EVENT_EXPIRED : QI_EVENT_DROPPED, req_ids[i],
+                why);
+    }
+    queue->counts.dropped += error ? 0 : count;
+    queue->counts.expired += error || why != QI_DEAD_EXPIRED ? 0 : count;
+    return error;
+}

@@ -62,20 +62,6 @@ static int find_expired(struct qi_queue *queue, struct qi_segment *segment, uint
     return 0;
 }
 
-static int drop(struct qi_queue *queue, struct qi_segment *segment, const uint64_t *req_ids,
-                uint32_t count) {
-    if (queue->rules.dead_letters)
-        return qi_bury(queue, req_ids, count, QI_DEAD_EXPIRED);
-    int error = qi_append_events(queue, QI_ACK, req_ids, count);
-    for (uint32_t i = 0; i < count && !error; i++) {
-        qi_segment_ack(queue, segment, qi_slot_of(queue, req_ids[i]));
-        qi_tell(queue, QI_EVENT_EXPIRED, req_ids[i], QI_DEAD_EXPIRED);
-    }
-    queue->counts.dropped += error ? 0 : count;
-    queue->counts.expired += error ? 0 : count;
-    return error;
-}
-
 /* The bound of a segment that nobody read stands in its file. */
 static int find_bound(struct qi_queue *queue, struct qi_segment *segment) {
     int error = qi_segment_read_summary(queue, segment);
@@ -102,7 +88,7 @@ static int64_t sweep(struct qi_queue *queue, uint64_t number, uint64_t now) {
     if (!error)
         error = find_expired(queue, segment, now, &found);
     if (!error && found.count)
-        error = drop(queue, segment, found.req_ids, found.count);
+        error = qi_drop(queue, found.req_ids, found.count, QI_DEAD_EXPIRED);
     if (error)
         return error;
     if (found.count < AT_ONCE) {

@@ -171,10 +171,11 @@ static int remove_queue(struct qi_queue *queue) {
     qi_wake_for_places(store);
     if (!error)
         qi_remove_deleted(store, gone);
-    if (!error && store->commits)
-        error = qi_data_delete(store, queue->identity);
+    int keys = !error && store->commits ? qi_data_delete(store, queue->identity) : 0;
+    if (keys != QI_E_FULL) /* else they stay, and nobody sees them: the queue is gone */
+        error = error ? error : keys;
     pthread_cond_broadcast(&store->changed);
-    return error == QI_E_FULL ? 0 : error; /* it is gone; its keys stay, and nobody sees them */
+    return error;
 }
 
 /* A transaction in it is not durable yet. What it has moved would be in no queue if a power cut

@@ -46,6 +46,8 @@ static int64_t nack(struct qi_queue *queue, const uint64_t *req_ids, const uint6
         qi_announce(queue, count);
     if (!error && due_us)
         qi_timers_armed(queue);
+    if (__builtin_expect(!error && queue->spent.waits, 0))
+        qi_spent_leave(queue);
     qi_dead_move_after(queue, error);
     qi_unlock(queue->store);
     return error;

@@ -168,8 +168,10 @@ static inline void mark_published(struct qi_queue *queue, struct qi_segment *seg
     queue->counts.published_bytes += publish->headers_size + publish->body_size;
     if (__builtin_expect(expiry_us != 0, 0))
         qi_segment_expires(queue, segment, expiry_us);
-    if (publish->flags & QI_REDELIVERED)
+    if (publish->flags & QI_REDELIVERED) {
         qi_segment_deliver(queue, segment, slot);
+        qi_spent_note(queue, segment, slot);
+    }
     if (publish->due_us)
         qi_time_set(queue, segment, slot, qi_publish_time(publish));
     if (__builtin_expect(has_sides(publish), 0))

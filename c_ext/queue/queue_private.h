@@ -58,21 +58,27 @@ static inline bool qi_is_flush_due(struct qi_queue *queue) {
            qi_current(queue)->tail > options->max_journal_bytes;
 }
 
+/* True if qi_queue_ready and qi_make_room would have nothing to do. Ends the leases that are
+ * over. */
+static inline bool qi_is_ready_now(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
+    if (qi_store_usable(queue->store, true) != 0 || !qi_is_awake(queue))
+        return false;
+    qi_leases_run(queue, &queue->timers);
+    return !queue->short_of_space && !queue->spent.waits && qi_has_room(queue, bytes, ids) &&
+           queue->highest + ids <= queue->reserved_durable &&
+           (queue->flush || !qi_is_flush_due(queue));
+}
+
 /* For a verb that appends `bytes` and uses `ids` ReqIds. Takes the lock if the verb need not wait
  * for the lock, a flush or the disk. */
 static inline bool qi_begin_now(struct qi_queue *queue, uint64_t bytes, uint64_t ids) {
-    struct qi_store *store = queue->store;
-    if (!qi_try_lock(store))
+    if (!qi_try_lock(queue->store))
         return false;
-    if (__builtin_expect(qi_store_usable(store, true) == 0 && qi_is_awake(queue) &&
-                             !queue->short_of_space && qi_has_room(queue, bytes, ids) &&
-                             queue->highest + ids <= queue->reserved_durable &&
-                             (queue->flush || !qi_is_flush_due(queue)),
-                         1)) {
+    if (__builtin_expect(qi_is_ready_now(queue, bytes, ids), 1)) {
         qi_files_used(queue);
         return true;
     }
-    pthread_mutex_unlock(&store->lock);
+    pthread_mutex_unlock(&queue->store->lock);
     return false;
 }
 
@@ -120,6 +126,10 @@ int qi_append_event(struct qi_queue *queue, enum qi_record_kind kind, uint64_t r
 /* Makes dead letters of messages that no consumer has or whose consumer gives them up. The caller
  * has made the room. */
 int qi_bury(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count, uint32_t why);
+/* Messages that nobody may have any more, QI_DEAD_EXPIRED or QI_DEAD_DELIVERIES, leave: they become
+ * dead letters if the queue keeps them, else they are acked. One frame, for which the caller made
+ * room, QI_DEATH_RECORD for each. */
+int qi_drop(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count, uint32_t why);
 /* QI_E_ARGUMENT: a ReqId is in the list twice. Cost: O(count) if the ReqIds are in rising order;
  * otherwise they are sorted first. */
 int qi_check_distinct(const uint64_t *req_ids, uint32_t count);
@@ -132,29 +142,6 @@ uint64_t qi_time_for(struct qi_queue *queue, const struct qi_segment *segment, u
 int qi_append_times(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count,
                     uint64_t due_us);
 
-/* How often the message was delivered. */
-static inline uint32_t qi_handed_out(const struct qi_slots *slots, uint32_t slot) {
-    if (!qi_bit(slots->del, slot))
-        return 0;
-    return slots->count && slots->count[slot & 63] ? slots->count[slot & 63] : 1;
-}
-/* How often the message was delivered, without the deliveries that do not count. */
-static inline uint32_t qi_delivery_count(const struct qi_slots *slots, uint32_t slot) {
-    uint32_t all = qi_handed_out(slots, slot);
-    if (__builtin_expect(!qi_bit(slots->side, slot), 1))
-        return all;
-    uint32_t less = qi_uncounted_of(slots, slot).count;
-    return less < all ? all - less : 0;
-}
-/* True if the message was delivered so often that it must become a dead letter: that is so after
- * each `most` deliveries. If its last delivery did not count, the message was not tried again since
- * the last check, and stays. */
-static inline bool qi_is_tried_out(const struct qi_slots *slots, uint32_t slot, uint32_t most) {
-    uint32_t count = most ? qi_delivery_count(slots, slot) : 0;
-    return count > 0 && count % most == 0 &&
-           !(qi_bit(slots->side, slot) &&
-             qi_uncounted_of(slots, slot).last == qi_handed_out(slots, slot));
-}
 /* The number of a message's last delivery. Its count distinguishes the deliveries of one message.
  * Its tag distinguishes different queues and sessions. The count stops at 65535. From there on the
  * queue itself counts such deliveries. So a process never sees the same number of a message twice.
@@ -218,6 +205,14 @@ static inline void qi_dead_move_after(struct qi_queue *queue, int64_t result) {
  * error. */
 int qi_find_dead(struct qi_queue *queue, uint64_t *req_id, uint64_t end,
                  struct qi_segment **segment, uint32_t *slot);
+
+/* ---- spent ---- */
+
+/* Messages whose last allowed delivery has ended leave, as far as they are known. What cannot be
+ * done now, a get does. Called with the lock, which it may give up. */
+void qi_spent_leave(struct qi_queue *queue);
+/* The queue allows fewer deliveries than before: all that waits is looked at once. */
+void qi_spent_begin(struct qi_queue *queue);
 
 /* ---- ack ---- */
 

@@ -27,23 +27,12 @@ static uint64_t req_id_of(const struct qi_queue *queue, const struct qi_found *f
     return qi_req_id(queue, found->segment, found->slot);
 }
 
-/* A message nobody may have any more leaves with an ack alone, as in a purge, or is put aside: one
- * frame, so that a power cut cannot leave half of it. */
 static int drop(struct qi_queue *queue, const struct qi_found *found, int why) {
     uint64_t req_id = req_id_of(queue, found);
-    int error = queue->rules.dead_letters ? qi_bury(queue, &req_id, 1, (uint32_t)why)
-                                          : qi_append_event(queue, QI_ACK, req_id);
-    if (error)
-        return error;
-    if (!queue->rules.dead_letters) {
-        qi_segment_ack(queue, found->segment, found->slot);
-        queue->counts.dropped++;
-        queue->counts.expired += why == QI_DEAD_EXPIRED;
-        qi_tell(queue, why == QI_DEAD_EXPIRED ? QI_EVENT_EXPIRED : QI_EVENT_DROPPED, req_id,
-                (uint32_t)why);
-    }
-    qi_flush_if_due(queue);
-    return 0;
+    int error = qi_drop(queue, &req_id, 1, (uint32_t)why);
+    if (!error)
+        qi_flush_if_due(queue);
+    return error;
 }
 
 void qi_look_begin(struct qi_look *look, struct qi_queue *queue) {

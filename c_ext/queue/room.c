@@ -95,7 +95,7 @@ static int open_closed(struct qi_queue *queue) {
     return error;
 }
 
-int qi_queue_ready(struct qi_queue *queue, bool to_write) {
+static int make_ready(struct qi_queue *queue, bool to_write) {
     struct qi_store *store = queue->store;
     int error = qi_queue_settled(queue, to_write);
     if (error)
@@ -117,6 +117,16 @@ int qi_queue_ready(struct qi_queue *queue, bool to_write) {
     queue->used = true;
     qi_store_dirty(store);
     return error;
+}
+
+int qi_queue_ready(struct qi_queue *queue, bool to_write) {
+    int error = make_ready(queue, to_write);
+    if (__builtin_expect(!queue->spent.waits, 1) || error || queue->spent.leaving ||
+        queue->store->options.read_only)
+        return error;
+    if (make_ready(queue, true) == 0)
+        qi_spent_leave(queue);
+    return make_ready(queue, to_write); /* the lock may have been given up */
 }
 
 /* The worker runs it; or who needs the room first. */

@@ -30,7 +30,10 @@ int qi_queue_set_rules(struct qi_queue *queue, const qi_rules *rules) {
             error = qi_bytes_begin(queue);
     }
     if (!error) {
+        bool fewer = rules->max_deliveries != queue->rules.max_deliveries;
         queue->rules = *rules;
+        if (fewer)
+            qi_spent_begin(queue);
         queue->rules_known = true;
         qi_expire_rules(queue);
         queue->bounded = rules->max_messages || rules->max_bytes || store->options.max_messages ||

@@ -32,7 +32,7 @@ int qi_store_stats_of(struct qi_store *store, qi_store_stats *stats) {
 int qi_queue_stats_of(struct qi_queue *queue, qi_queue_stats *stats) {
     qi_lock(queue->store);
     int error = qi_store_usable(queue->store, false);
-    if (!error && (!queue->recovered || qi_timers_left_us(queue) == 0))
+    if (!error && (!queue->recovered || queue->spent.waits || qi_timers_left_us(queue) == 0))
         error = qi_queue_ready(queue, false);
     if (!error && qi_is_open(queue))
         error = qi_delayed_run(queue);

@@ -165,6 +165,7 @@ static uint64_t until_something_is_due(struct qi_store *store, const struct roun
     uint64_t us = qi_expire_wait(store, open ? store->options.idle_us / 2 + 1 : FOR_EVER);
     us = qi_bells_timer(store, us); /* of an event loop */
     us = qi_dead_wait(store, us);
+    us = qi_spent_wait(store, us);
     uint64_t now = store->disk->ops->monotonic_us(store->disk);
     if (rounds->flush_again_us)
         us = sooner(us, rounds->flush_again_us, now);
@@ -191,6 +192,7 @@ static void *work(void *argument) {
         if (one_round(store, &rounds) != 0 && !store->failed)
             wait_for_work(store, 100000); /* a passing trouble */
         qi_expire_due(store);
+        qi_spent_run(store);
         qi_dead_run(store);
         uint64_t now = store->disk->ops->monotonic_us(store->disk);
         if (now - looked_us >= store->options.idle_us / 2) {
@@ -212,6 +214,8 @@ int qi_store_tick(struct qi_store *store) {
         store->flush_due = true; /* also what the tick before could not do */
     if (!error)
         error = one_round(store, &rounds);
+    if (!error)
+        qi_spent_run(store);
     if (!error)
         qi_dead_run(store);
     if (!error)

@@ -175,12 +175,34 @@ class LaneModel(Model):
 
     def doomed(self, message: Sent) -> Dead | None:
         """Why nobody gets it any more: delivered too often, or expired."""
-        facts, most = self.of(message), self.rules.max_deliveries
+        facts = self.of(message)
         if facts.time == REDRIVEN:
             return None
-        if most and facts.count and facts.count % most == 0:
+        if self.is_spent(facts.count):
             return "deliveries"
         return "expired" if 0 < facts.expiry <= self.now() else None
+
+    def is_spent(self, count: int) -> bool:
+        most = self.rules.max_deliveries
+        return bool(most and count and count % most == 0)
+
+    def spent(self) -> list[Sent]:
+        """Nobody has it, and it was delivered as often as it may be."""
+        waiting = [m for m in self.waiting() if not isinstance(self.of(m).time, Dead)]
+        return [m for m in waiting if self.doomed(m) == "deliveries"]
+
+    def leave_spent(self, *, sure: bool) -> None:
+        """Those leave by themselves; `sure`: the disk does what it should."""
+        spent = self.spent()
+        if not sure:
+            for message in spent:
+                self.timing([message], self.of(message).time)
+        if self.rules.dead_letters:
+            self.timed(spent, "deliveries")
+            return
+        self.removing(spent)
+        if sure:
+            self.removed(spent)
 
     def expired(self) -> list[Sent]:
         """What expire() drops: also what waits for its time."""

@@ -118,6 +118,7 @@ class StoreMachine(Ground):
         model.late += [handles.pop(sent.serial) for sent in chosen]
         if buried or delay:
             model.timed(chosen, "rejected" if buried else self.due_us(delay))
+        model.leave_spent(sure=self.fault is None)
 
     @precondition(lambda self: any(model.late for model in self.models.values()))
     @rule(data=st.data())
@@ -246,6 +247,7 @@ class StoreMachine(Ground):
         self.disk.advance(seconds)
         for name in NAMES:
             self.models[name].end_leases(self.handles[name])
+            self.models[name].leave_spent(sure=self.fault is None)
         with self.may_fail():
             tick(self.store)
 

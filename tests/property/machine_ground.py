@@ -11,7 +11,7 @@ from hypothesis.stateful import (
     initialize,
     rule,
 )
-from lanes import FIRST, LaneModel, Rules
+from lanes import FIRST, REDRIVEN, LaneModel, Rules
 
 import qindex
 from qindex._core import lib
@@ -139,11 +139,27 @@ class Ground(RuleBasedStateMachine):
         and what get() finds in a store in which nobody looked has to be the same."""
         if self.knobs["looks"]:
             for name in NAMES:
+                self.doubt_spent(self.models[name])
                 self.compare(name, self.queues[name])
+                assert not self.models[name].spent()  # before anybody sees them
             return
         with qindex.open("/", disk=self.disk.kill(), read_only=True) as copy:
             for name in NAMES:
                 self.compare(name, copy.queue(name))
+        for model in self.models.values():
+            model.leave_spent(sure=True)
+
+    def doubt_spent(self, model):
+        """At the first look those leave whose last delivery ended with the session."""
+        for message in model.live():
+            facts = model.of(message)
+            counts = range(facts.count_synced, facts.count + message.maybe_delivered + 1)
+            if facts.time == REDRIVEN or not any(map(model.is_spent, counts)):
+                continue
+            if model.rules.dead_letters:
+                model.timing([message], "deliveries")
+            else:
+                model.removing([message])
 
     def compare(self, name, queue):
         """All that the queue holds against its model, which takes over what was in doubt."""

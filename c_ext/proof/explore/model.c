@@ -190,12 +190,22 @@ static bool is_alive(const struct message *message, const struct state *state, e
     return state->published && !state->acked && !(message->transient && ended == UNCLEAN);
 }
 
+/* Its last delivery ended with the session: the first look makes it a dead letter. */
+static bool explains_time(const struct model_queue *queue, const struct state *state,
+                          uint64_t due_us) {
+    uint32_t most = queue->max_deliveries;
+    bool spent =
+        most && state->deliveries && state->deliveries % most == 0 && state->time != MODEL_REDRIVEN;
+    return due_us == state->time || (spent && due_us == model_dead(QI_DEAD_DELIVERIES));
+}
+
 /* Does the state explain what was seen of the message (NULL: nothing)? */
-static bool explains(const struct message *message, const struct state *state,
-                     const struct seen *seen, enum ended ended) {
+static bool explains(const struct model_queue *queue, const struct message *message,
+                     const struct state *state, const struct seen *seen, enum ended ended) {
     if (!is_alive(message, state, ended))
         return seen == NULL;
-    if (!seen || seen->deliveries != state->deliveries || seen->due_us != state->time)
+    if (!seen || seen->deliveries != state->deliveries ||
+        !explains_time(queue, state, seen->due_us))
         return false;
     bool redelivered = ended == UNCLEAN || message->old || state->deliveries > 0;
     return redelivered == ((seen->flags & QI_REDELIVERED) != 0);
@@ -266,7 +276,7 @@ bool model_allows(const struct model_queue *queue, const struct seen *seen, uint
             found++; /* unknown ids are found by who saw them */
         of[i] = found < count && seen[found].id == message->id ? &seen[found] : NULL;
         states[i] = message->durable;
-        wrong += !explains(message, &states[i], of[i], ended);
+        wrong += !explains(queue, message, &states[i], of[i], ended);
     }
     bool allowed = wrong == 0 && (!killed || queue->returned == 0);
     *cuts = (struct cuts){0};
@@ -275,9 +285,9 @@ bool model_allows(const struct model_queue *queue, const struct seen *seen, uint
         const struct event *event = &queue->log[i];
         const struct message *message = &queue->messages[event->message];
         struct state *state = &states[event->message];
-        wrong -= !explains(message, state, of[event->message], ended);
+        wrong -= !explains(queue, message, state, of[event->message], ended);
         apply(message, state, event);
-        wrong += !explains(message, state, of[event->message], ended);
+        wrong += !explains(queue, message, state, of[event->message], ended);
         if (wrong == 0 && event->ends_frame && (!killed || i + 1 >= queue->returned)) {
             allowed = true;
             go_on = note_cuts(queue, i + 1, cuts);

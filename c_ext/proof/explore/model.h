@@ -60,6 +60,7 @@ enum presence { ABSENT, PRESENT, EITHER_WAY };
 
 struct model_queue {
     enum presence exists;
+    uint32_t max_deliveries;  /* 0: any number; others become dead letters */
     struct message *messages; /* by id */
     uint32_t count, room;
     struct event *log;

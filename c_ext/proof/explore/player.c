@@ -1,6 +1,8 @@
 /* player.c - sessions, looking at what is there, and running a program. */
 #include "proof/explore/player.h"
 
+#include "proof/explore/operations.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -377,6 +379,8 @@ void player_begin(struct player *player, const struct program *program) {
     player->op = 0;
     player->broken = player->armed = player->after_cut = false;
     player->model = (struct model){.ended = UNCLEAN_OR_CLEAN};
+    for (int i = 0; i < QUEUES; i++)
+        player->model.queues[i].max_deliveries = keeps_dead_letters(i) ? MAX_DELIVERIES : 0;
     qi_sim_knobs knobs = {.mapping = program->settings.mapping,
                           .no_zeros = program->settings.seed % 2 == 0,
                           .no_sync_all = program->settings.alone,
@@ -396,11 +400,14 @@ void player_begin(struct player *player, const struct program *program) {
 /* What a queue that is bounded in bytes counts, after each operation. */
 static bool bytes_fit(struct player *player) {
     qi_queue_stats stats;
+    if (player->broken)
+        return true;
+    end_leases(player); /* the operation may have taken time */
     for (int i = 0; i < QUEUES; i++) {
         const struct model_queue *queue = &player->model.queues[i];
         uint64_t bytes = 0;
-        if (!is_bounded(i) || queue->exists != PRESENT || player->broken || player->armed ||
-            player->fault || qi_queue_stats_of(player->session.queues[i], &stats) != 0)
+        if (!is_bounded(i) || queue->exists != PRESENT || player->armed || player->fault ||
+            qi_queue_stats_of(player->session.queues[i], &stats) != 0)
             continue;
         for (uint32_t k = 0; k < queue->count; k++) {
             const struct message *message = &queue->messages[k];

@@ -20,6 +20,24 @@ static uint32_t why_dead(const struct player *player, const struct model_queue *
     return is_expired(player, message) ? QI_DEAD_EXPIRED : 0;
 }
 
+/* Those whose last allowed delivery has ended. One frame. */
+static void foresee_spent(struct player *player, struct model_queue *queue) {
+    struct message *last = NULL;
+    for (uint32_t i = 0; i < queue->count; i++) {
+        struct message *message = &queue->messages[i];
+        if (!message_waits(message) || message->now.time >= model_dead(0) ||
+            why_dead(player, queue, message) != QI_DEAD_DELIVERIES)
+            continue;
+        if (last)
+            model_time(queue, last, model_dead(QI_DEAD_DELIVERIES), false);
+        last = message;
+    }
+    if (!last)
+        return;
+    model_time(queue, last, model_dead(QI_DEAD_DELIVERIES), true);
+    model_returned(queue);
+}
+
 /* The next that a consumer gets; those before it that nobody gets any more leave, or are dead
  * letters. NULL: none. */
 static struct message *foresee_get(struct player *player, struct model_queue *queue) {
@@ -73,12 +91,14 @@ int64_t publish_message(struct player *player, const struct op *op, struct messa
 }
 
 void end_leases(struct player *player) {
-    for (int i = 0; i < QUEUES; i++)
+    for (int i = 0; i < QUEUES; i++) {
         for (uint32_t k = 0; k < player->model.queues[i].count; k++) {
             struct message *message = &player->model.queues[i].messages[k];
             if (message->out && message->lease_us && message->lease_us <= player_steady_us(player))
                 message->out = false;
         }
+        foresee_spent(player, &player->model.queues[i]);
+    }
 }
 
 static void give(struct player *player, const struct op *op, struct message *message,
@@ -208,6 +228,7 @@ bool play_ack(struct player *player, const struct op *op) {
     if (got != 0)
         return player_failed(player, op_name(op->kind), got);
     model_returned(queue);
+    foresee_spent(player, queue);
     return true;
 }
 
