@@ -39,4 +39,4 @@ def test_a_field_of_any_value_ends_in_an_account(tmp_path: Path, name: str) -> N
 @pytest.mark.parametrize("name", ["classic", *READERS, *REAL])
 def test_very_many_fields_of_any_value_end_in_an_account(tmp_path: Path, name: str) -> None:
     node = node_of(name, tmp_path / "in")
-    assert list(sweep(node, tmp_path / "out", Random(), 5000)) == []
+    assert list(sweep(node, tmp_path / "out", Random(), 1000)) == []

@@ -42,6 +42,8 @@ def segment(data: bytes) -> Split:
     """Ra's segment: a table of places, and the entries behind it."""
     version, count = struct.unpack_from(">HH", data, 4)
     slot = struct.Struct(">QQQII" if version == 2 else ">QQIII")
+    if len(data) < 8 + count * slot.size:
+        return [], lambda _: data  # a new one, which has but its head
     slots = [slot.unpack_from(data, 8 + n * slot.size) for n in range(count)]
     used = [each for each in slots if each[2]]
 
