@@ -156,6 +156,7 @@ class Store(AioFanOut):
         """The queue of this name, created on first use; rules as qindex.Store.queue()."""
         rules = (ttl, max_messages, max_bytes, overflow, max_deliveries, dead_letters, lease)
         boolean("create", create)
+        self._store._open_handle()
         found = self._queues.get(name) if isinstance(name, str) else None
         if found is None or any(rule is not None for rule in rules):
             queue = await self._run(

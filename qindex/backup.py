@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from qindex._core import ffi, lib
-from qindex.errors import NotAStore, StoreNested, raise_error
+from qindex.errors import NotAStore, StoreClosed, StoreNested, raise_error
 
 if TYPE_CHECKING:
     from qindex.store import Store
@@ -101,8 +101,9 @@ def _remove(folder: Path) -> None:
 
 def _hold(store: Store, hold: Path) -> Any:
     for queue in list(store._queues.values()):
-        if queue.dirty_count > _FLUSHED_ABOVE:  # so that the lock is not held for its journal
-            queue.flush()
+        with contextlib.suppress(StoreClosed):  # it was deleted meanwhile
+            if queue.dirty_count > _FLUSHED_ABOVE:  # so that the lock is not held for its journal
+                queue.flush()
     held = ffi.new("qi_held *")
     code = lib.qi_store_hold(store._open_handle(), os.fsencode(hold), held)
     if code < 0:

@@ -25,6 +25,22 @@ if TYPE_CHECKING:
 _SETTINGS: Final = b"\0settings"
 
 
+def check_rules(store: Store, name: str, settings: Settings) -> None:
+    """Can the queue of this name have them? ValueError, QueueMissing or FormatError: no."""
+    to = settings._dead_to
+    if to is None:
+        return
+    if not store._stores_settings:
+        raise FormatError(
+            "dead letters move to another queue only in a store of format 2, this one has "
+            "format 1: dead_letters=True keeps them (or upgrade it: qindex upgrade)"
+        )
+    if to == name:
+        raise ValueError(f"dead letters cannot move from {name!r} to itself")
+    if to not in store:
+        raise QueueMissing(f"there is no queue {to!r} in this store: dead letters stay")
+
+
 @parts_of("Queue")
 class Configured:
     """For the class of a queue."""
@@ -79,7 +95,7 @@ class Configured:
         before = self.settings
         settings = before._changed(changes)
         if settings._dead_to != before._dead_to:
-            self._check_dead_to(settings._dead_to)
+            check_rules(self._store, self.name, settings)
         if settings != before and not self._store.read_only:
             stored = {_SETTINGS: settings._to_stored()}
             change_values(self._store, self._handle, stored, confirm=True)
@@ -87,23 +103,13 @@ class Configured:
             self._set_rules(settings)
         return settings
 
-    def _check_dead_to(self, name: str | None) -> None:
-        if name == self.name:
-            raise ValueError(f"dead letters cannot move from {name!r} to itself")
-        if name is not None and name not in self._store:
-            raise QueueMissing(f"there is no queue {name!r} in this store: dead letters stay")
-
     def _take_rules(self, changes: Changes) -> None:
         """What Store.queue() was given. The caller has the store's lock."""
         if self._store._stores_settings:
             self._change_settings(changes)
         else:
             named = Settings()._changed(changes)
-            if named._dead_to is not None:
-                raise FormatError(
-                    "dead letters move to another queue only in a store of format 2, this one has "
-                    "format 1: dead_letters=True keeps them (or upgrade it: qindex upgrade)"
-                )
+            check_rules(self._store, self.name, named)
             self._set_rules(named)
             self._named = named
 

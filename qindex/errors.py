@@ -207,7 +207,7 @@ _BY_CODE: dict[int, type[Exception]] = {
     lib.QI_E_MEMORY: MemoryError,
     lib.QI_E_FORKED: StoreForked,
     lib.QI_E_OUTCOME: OutcomeUnknown,
-    lib.QI_E_MISSING: StoreMissing,
+    lib.QI_E_MISSING: QueueMissing,  # of a store: open_handle()
 }
 
 

@@ -80,6 +80,11 @@ class Options:
             value = getattr(self, name)
             if value is not None or getattr(Options, name) is not None:
                 setattr(core, name, whole(name, value, least, most))
+        entries = self.segment_entries
+        if entries and (entries < 8 or entries & (entries - 1)):
+            raise ValueError(
+                f"segment_entries must be a power of two from 8 to 16384, not {entries!r}"
+            )
         core.new_format = FORMAT
         core.sync_interval_us = 0 if self.sync == "never" else max(1, int(self.sync_interval * 1e6))
         core.idle_us = int(self.idle * 1e6)

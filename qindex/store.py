@@ -17,6 +17,7 @@ from qindex.arguments import (
     to_lease_us,
 )
 from qindex.buffers import BatchReader, Reader
+from qindex.configuring import check_rules
 from qindex.consumer import Consuming
 from qindex.copies import Copied
 from qindex.counters import counters_of_store
@@ -29,7 +30,7 @@ from qindex.handle import Closing, Disk, close_with, directory_of
 from qindex.message import Finding, Message
 from qindex.options import SyncPolicy
 from qindex.queue import Queue
-from qindex.rules import Changes, Overflow
+from qindex.rules import Changes, Overflow, Settings
 from qindex.store_log import StoreLog, finding_at
 from qindex.transaction import Transactions
 from qindex.waiting import Wait
@@ -147,7 +148,6 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Told, Transactions):
         """
         if not isinstance(name, str):
             raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
-        queue = self._find_queue(name, boolean("create", create))
         given = {
             "ttl": ttl,
             "max_messages": max_messages,
@@ -158,6 +158,9 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Told, Transactions):
             "lease": lease,
         }
         named = cast("Changes", {key: rule for key, rule in given.items() if rule is not None})
+        if named and boolean("create", create) and name not in self:
+            check_rules(self, name, Settings()._changed(named))  # before there is a queue
+        queue = self._find_queue(name, boolean("create", create))
         if named or (self._expire and not queue._has_rules):
             with self._lock:  # rules that another thread has named meanwhile stay as they are
                 if named or not queue._has_rules:

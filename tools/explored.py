@@ -247,4 +247,11 @@ EXPLORED = [
         " log=1048576; create a; create c; publish c 10 +e; sync_all; advance 999; expire c;"
         " transact a x8 101; get a; get a",
     ),
+    Explored(
+        "A store was being made; a power cut kept store.meta and lost the names of its folders. A"
+        " store without one of them is refused, so it could not be opened.",
+        "folders_not_synced",
+        "seed=1 mapping=1 segment=8 journal=100 bytes=20000 embed=64 file=4096; create a;"
+        " publish a 5",
+    ),
 ]

@@ -153,16 +153,11 @@ class Model:
             self.kept[req_id] = message
         self.expire()
 
-    def next(self, *, newest: bool = False, meets: bool = True) -> Kept | None:
+    def next(self, *, newest: bool = False) -> Kept | None:
         order = self.waiting()
         if newest:
             order.sort(key=Kept.newest_order)
-        for message in order:
-            if not message.is_used_up():
-                return message
-            if meets:
-                self.leave(message, "deliveries")
-        return None
+        return next(iter(order), None)
 
     def deliver(self, message: Kept) -> None:
         message.state, message.count, message.taken_back = "unacked", message.count + 1, False
@@ -173,6 +168,8 @@ class Model:
             message.due, message.keeps_no_time = due, False
         elif not message.timed:
             message.due = None
+        if message.is_used_up():
+            self.leave(message, "deliveries")
 
     def redrive(self, message: Kept) -> None:
         message.state, message.dead, message.taken_back = "waiting", None, True
@@ -183,7 +180,7 @@ class Model:
             message.tries_end = (message.count // tries + 1) * tries
 
     def restart(self) -> None:
-        for message in self.kept.values():
+        for message in list(self.kept.values()):
             if message.state == "unacked":
                 self.give_back(message)
         self.expire()

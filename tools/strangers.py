@@ -192,14 +192,13 @@ def _imagine(play: Play, call: Call, found: list[list[tuple[Any, ...]]]) -> bool
     model = play.models[number]
     if verb in ("get", "newest", "get many"):
         counts = {row[0]: row[3] for row in found[number]}
-        dead = {row[0] for row in found[number] if row[2]}
         for message in model.waiting():
             if counts.get(message.req_id, 0) > message.count:
                 model.deliver(message)
-            elif message.is_used_up() and message.req_id in dead:
-                model.leave(message, "deliveries")
-            elif message.is_used_up() and message.req_id not in counts:
-                del model.kept[message.req_id]
+            elif message.req_id not in counts and not model.rules.get("dead_letters"):
+                tries = model.rules.get("max_deliveries")
+                if tries and message.count + 1 == message.tries_end:
+                    del model.kept[message.req_id]  # delivered for the last time, and dropped
         return True
     one = model.kept.get(what[0]) if isinstance(what, tuple) else None
     result: Any = None

@@ -9,6 +9,7 @@
 #include "durable/durable_private.h"
 
 #include <assert.h>
+#include <errno.h>
 
 #include "index/index.h"
 
@@ -373,6 +374,8 @@ int qi_recover(struct qi_queue *queue) {
     struct qi_disk *disk = store->disk;
     assert(queue->dir < 0);
     queue->dir = disk->ops->open_dir(disk, store->queues_dir, queue->directory);
+    if (queue->dir == -ENOENT && store->options.read_only)
+        return qi_fail(QI_E_MISSING, "queue %s is not in this store any more", queue->name);
     if (queue->dir < 0)
         return qi_fail_disk_of(queue, queue->dir, "cannot open", NULL);
     struct qi_recovery recovery = {0};

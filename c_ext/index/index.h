@@ -153,22 +153,10 @@ static inline uint32_t qi_handed_out(const struct qi_slots *slots, uint32_t slot
     return slots->count && slots->count[slot & 63] ? slots->count[slot & 63] : 1;
 }
 /* How often the message was delivered, without the deliveries that do not count. */
-static inline uint32_t qi_delivery_count(const struct qi_slots *slots, uint32_t slot) {
-    uint32_t all = qi_handed_out(slots, slot);
-    if (__builtin_expect(!qi_bit(slots->side, slot), 1))
-        return all;
-    uint32_t less = qi_uncounted_of(slots, slot).count;
-    return less < all ? all - less : 0;
-}
-/* True if the message was delivered so often that it must become a dead letter: that is so after
- * each `most` deliveries. If its last delivery did not count, the message was not tried again since
- * the last check, and stays. */
-static inline bool qi_is_tried_out(const struct qi_slots *slots, uint32_t slot, uint32_t most) {
-    uint32_t count = most ? qi_delivery_count(slots, slot) : 0;
-    return count > 0 && count % most == 0 &&
-           !(qi_bit(slots->side, slot) &&
-             qi_uncounted_of(slots, slot).last == qi_handed_out(slots, slot));
-}
+uint32_t qi_delivery_count(const struct qi_slots *slots, uint32_t slot);
+/* True after each `most` deliveries, unless the last one did not count: nobody may have the message
+ * again. */
+bool qi_is_tried_out(const struct qi_slots *slots, uint32_t slot, uint32_t most);
 /* The lease that the message was published with; 0: none. */
 uint64_t qi_own_lease_us(const struct qi_slots *slots, uint32_t slot);
 
@@ -284,19 +272,14 @@ int qi_time_room(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
 /* Delays a message that is alive and not delivered, or makes it ready (time 0). The record is in
  * the journal already. */
 void qi_time_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot, uint64_t time);
-/* A held (delayed or dead) message was delivered. In a lane of priorities it loses its time for
- * good. In a lane of delayed messages it keeps its time for when it is given back; a redriven
- * message is then like any other. */
-void qi_time_delivered(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 /* A held message was acked or delivered: it is not held any more. */
 void qi_time_drop(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 /* An unread segment keeps at most `count` held messages. */
 void qi_held_at_most(struct qi_queue *queue, struct qi_segment *segment, uint32_t count);
-/* The background thread looks for messages that were delivered as often as they may be, then, by
- * the steady clock: at most ten times a second. */
-void qi_spent_wake(struct qi_store *store, uint64_t at_us);
 /* A message that was delivered as often as its queue allows is noted: qi_spent_leave drops it. */
 void qi_spent_note(struct qi_queue *queue, const struct qi_segment *segment, uint32_t slot);
+/* The background thread looks for such messages then, at most ten times a second. */
+void qi_spent_wake(struct qi_store *store, uint64_t at_us);
 /* A delivered message becomes ready again, in its own place. */
 void qi_release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
 

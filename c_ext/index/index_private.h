@@ -98,4 +98,9 @@ int qi_segment_read(struct qi_queue *queue, const struct qi_segment *segment, in
 
 bool qi_segment_header_is_whole(const uint8_t *header);
 
+/* A held (delayed or dead) message was delivered. In a lane of priorities it loses its time for
+ * good. In a lane of delayed messages it keeps its time for when it is given back; a redriven
+ * message is then like any other. */
+void qi_time_delivered(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot);
+
 #endif

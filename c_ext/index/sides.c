@@ -141,3 +141,18 @@ uint64_t qi_own_lease_us(const struct qi_slots *slots, uint32_t slot) {
     uint32_t at = find(slots, slot, QI_SIDE_LEASE);
     return at == UINT32_MAX ? 0 : qi_get64(slots->sides->bytes + at + HEAD);
 }
+
+uint32_t qi_delivery_count(const struct qi_slots *slots, uint32_t slot) {
+    uint32_t all = qi_handed_out(slots, slot);
+    if (__builtin_expect(!qi_bit(slots->side, slot), 1))
+        return all;
+    uint32_t less = qi_uncounted_of(slots, slot).count;
+    return less < all ? all - less : 0;
+}
+
+bool qi_is_tried_out(const struct qi_slots *slots, uint32_t slot, uint32_t most) {
+    uint32_t count = most ? qi_delivery_count(slots, slot) : 0;
+    return count > 0 && count % most == 0 &&
+           !(qi_bit(slots->side, slot) &&
+             qi_uncounted_of(slots, slot).last == qi_handed_out(slots, slot));
+}

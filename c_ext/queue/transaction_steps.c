@@ -95,6 +95,17 @@ static int keep_sides(struct qi_tx *tx, struct qi_tx_step *step, const struct qi
     return error || count == 0 ? error : keep_deaths(tx, step, deaths, count);
 }
 
+/* A consumer may have had it in a session that did not end cleanly, whose records are lost. Where
+ * it goes only a delivery can say so, which does not count. */
+static int keep_doubt(struct qi_tx *tx, struct qi_tx_step *step) {
+    uint8_t bytes[QI_UNCOUNTED_SIZE];
+    qi_put32(bytes, 1);
+    qi_put32(bytes + 4, 1);
+    const struct qi_side side = {QI_SIDE_UNCOUNTED, QI_UNCOUNTED_SIZE, bytes};
+    step->deliveries = 1;
+    return keep_side(tx, step, &side);
+}
+
 /* It would be taken for delivered too often at once, and never be seen there. */
 static bool is_used_up(const struct qi_queue *to, uint32_t deliveries) {
     uint32_t most = to->rules.max_deliveries;
@@ -136,6 +147,8 @@ static int describe_moved(struct qi_tx *tx, const qi_change *change, struct qi_t
     step->redriven = is_used_up(change->to, qi_delivery_count(slots, slot));
     step->sides_records = 0;
     error = keep_sides(tx, step, queue, slots, slot);
+    if (!error && step->deliveries == 0 && qi_count_of(change->req_id) < queue->floor)
+        error = keep_doubt(tx, step);
     if (error)
         return error;
     if (change->headers)

@@ -152,6 +152,8 @@ static int check_segments(struct checking *checking) {
 
 static int check_queue(struct qi_queue *queue) {
     int error = qi_queue_ready(queue, false);
+    if (error == QI_E_MISSING) /* its writer has deleted it */
+        return 0;
     if (error) {
         qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
         bool of_queue = error == QI_E_CORRUPT || error == QI_E_FORMAT || error == QI_E_NEWER;
@@ -165,7 +167,7 @@ static int check_queue(struct qi_queue *queue) {
     if (attempt == ATTEMPTS)
         qi_report(queue->store, true, queue->directory, "", 0,
                   "it changes faster than it can be checked: try again, or check a copy");
-    else if (error)
+    else if (error && error != QI_E_MISSING)
         qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
     return 0;
 }

@@ -71,12 +71,19 @@ static int take_lock(struct qi_store *store) {
     return error == QI_E_FULL ? 0 : error; /* the text is for people only */
 }
 
+/* In a store that is there it is never made: the messages are in the one that is missing. */
 static int open_folder(struct qi_store *store, const char *name, int *handle) {
     struct qi_disk *disk = store->disk;
-    int error = store->options.read_only ? 0 : disk->ops->make_dir(disk, store->root, name);
+    bool is_new = store->session == 0;
+    int error = is_new ? disk->ops->make_dir(disk, store->root, name) : 0;
     if (error && error != -EEXIST)
         return qi_fail_disk(error, "cannot create", name);
     *handle = disk->ops->open_dir(disk, store->root, name);
+    if (*handle == -ENOENT)
+        return qi_fail(QI_E_CORRUPT,
+                       "the folder %s is missing: it was removed, moved, or its disk is not "
+                       "mounted; put it back (nothing was changed)",
+                       name);
     return *handle < 0 ? qi_fail_disk(*handle, "cannot open", name) : 0;
 }
 
@@ -154,6 +161,11 @@ static int open_parts(struct qi_store *store) {
         error = qi_commits_open(store);
     if (error || !writing)
         return error;
+    if (store->session == 0 && !QI_BUG(folders_not_synced)) { /* store.meta says that they are */
+        error = disk->ops->sync_dir(disk, store->root);
+        if (error)
+            return qi_fail_disk(error, "cannot sync", "the folder of the store");
+    }
     error = disk->ops->sync_dir(disk, store->queues_dir); /* names from before a crash (H7) */
     if (error)
         return qi_fail_disk(error, "cannot sync", "queues");
@@ -162,7 +174,7 @@ static int open_parts(struct qi_store *store) {
     if (disk->crowd && folders.queues >= disk->crowd)
         sync_earlier(store);
     store->session++;
-    return qi_meta_write(store, false); /* syncs the root too: the folders' names are durable */
+    return qi_meta_write(store, false);
 }
 
 static void release_all(struct qi_store *store) {

@@ -251,7 +251,7 @@ class _Run:
     async def serve(self) -> None:
         from qindex.broker.rescue.rescue import Rescue
         from qindex.serve.server import Server
-        from qindex.serve.sockets import bind, handed_over
+        from qindex.serve.sockets import handed_over
 
         options = self._options
         loop = asyncio.get_running_loop()
@@ -281,7 +281,7 @@ class _Run:
             found = handed_over(os.environ)
             for name, address in _addresses(self._settings).items():
                 if name not in found:
-                    found[name] = bind(*address)
+                    found[name] = _bind(name, *address)
             rescued = await self._begin_rescue(server)
             await server.accept(found["amqp"])
             if "gmq" in found:
@@ -308,9 +308,12 @@ class _Run:
 
     async def _begin_rescue(self, server: Server) -> str:
         from qindex.broker.rescue.rescue import RescueRefused
+        from qindex.brokers.tree import UnknownFormat
 
         try:
             return await server.begin_rescue()
+        except UnknownFormat as error:
+            raise CommandError(f"{error}; nothing is served", 2) from None
         except RescueRefused as error:
             for problem in error.problems:
                 self._screen.error(problem)
@@ -364,6 +367,16 @@ class _Run:
             address = _shown(self._sockets["http"][0])
             self._screen.line(f"serving the page and the management API on http://{address}/")
         self._screen.out.flush()  # who has started it waits for this line
+
+
+def _bind(name: str, host: str, port: int) -> list[socket.socket]:
+    from qindex.serve.sockets import bind
+
+    try:
+        return bind(host, port)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CommandError(f"cannot listen on --{name} {host}:{port}: {why}", 2) from None
 
 
 def _ignore(loop: asyncio.AbstractEventLoop, *numbers: signal.Signals) -> None:

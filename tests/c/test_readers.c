@@ -17,13 +17,13 @@
 /* ---- the other side's turn ---- */
 
 static struct qi_disk_ops real, ours;
-static void (*turn)(const char *name); /* before a file is opened; NULL: nothing */
+static void (*turn)(const char *name);  /* before a file is opened; NULL: nothing */
 static void (*read_turn)(uint64_t end); /* when bytes up to there were read */
-static bool in_journals;               /* the file that was opened last is one */
-static const char *gone;               /* a name that is not there now, */
-static int gone_times, gone_error;     /* so often, and what is said instead */
-static uint64_t more_bytes;            /* that a file is said to have */
-static uint64_t changed = UINT64_MAX;  /* when folders are said to have changed; not known */
+static bool in_journals;                /* the file that was opened last is one */
+static const char *gone;                /* a name that is not there now, */
+static int gone_times, gone_error;      /* so often, and what is said instead */
+static uint64_t more_bytes;             /* that a file is said to have */
+static uint64_t changed = UINT64_MAX;   /* when folders are said to have changed; not known */
 
 static uint64_t changed_when(struct qi_disk *disk, int dir) {
     (void)disk;

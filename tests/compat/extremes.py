@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Final
+from unittest.mock import patch
 
 import pika
 from fuzz_formats import REPAIRS
@@ -173,15 +174,15 @@ def sweep(node: Path, out: Path, dice: Random, count: int) -> Iterator[str]:
     """What breaks the rule, of so many changed fields of the files in `node`."""
     files = [file for file in sorted(node.rglob("*")) if file.is_file() and file.stat().st_size]
     others = [name for name in commands(node, out) if name != "recover"]
-    pika.BlockingConnection = Broker
-    for number in range(count):
-        file = files[number % len(files)]
-        change = changed(file, dice)
-        if change is None:
-            continue
-        sound = file.read_bytes()
-        file.write_bytes(change[1])
-        more = [others[number % len(others)]] if number % 3 == 0 else []
-        for broken in judge(node, out, more):
-            yield f"{file.relative_to(node)} {change[0]}: {broken}"
-        file.write_bytes(sound)
+    with patch.object(pika, "BlockingConnection", Broker):
+        for number in range(count):
+            file = files[number % len(files)]
+            change = changed(file, dice)
+            if change is None:
+                continue
+            sound = file.read_bytes()
+            file.write_bytes(change[1])
+            more = [others[number % len(others)]] if number % 3 == 0 else []
+            for broken in judge(node, out, more):
+                yield f"{file.relative_to(node)} {change[0]}: {broken}"
+            file.write_bytes(sound)

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import hashlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -373,3 +374,27 @@ def test_a_message_that_turns_out_to_be_damaged_keeps_its_queue_out(tmp_path: Pa
             connection.channel().basic_get(name)
     with served(tmp_path / "d", path, "damage") as process, connect(process.url) as connection:
         assert drain(connection.channel(), name)
+
+
+@pytest.mark.parametrize("what", ["empty", "nothing", "a store"])
+def test_what_is_no_node_is_refused_with_one_line(tmp_path: Path, what: str) -> None:
+    node = tmp_path / "node"
+    if what == "a store":
+        qindex.open(node).close()
+    elif what == "empty":
+        node.mkdir()
+    new = [str(tmp_path / "new"), "--amqp", "127.0.0.1:0", "--rescue", str(node)]
+    command = [sys.executable, "-m", "qindex", "serve", *new]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "nothing is served" in done.stderr
+
+
+def test_an_address_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = [sys.executable, "-m", "qindex", "serve", "--memory", "--amqp", address]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert f"cannot listen on --amqp {address}: Address already in use" in done.stderr

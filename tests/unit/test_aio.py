@@ -386,3 +386,14 @@ def test_a_closed_store_keeps_no_descriptor(tmp_path):
         assert len(list(Path("/proc/self/fd").iterdir())) == before
     finally:
         gc.enable()
+
+
+@on_a_loop
+async def test_a_closed_store_gives_no_queue_and_no_consumer(path):
+    store = await aio.open(path)
+    await store.queue("q")
+    await store.close()
+    with pytest.raises(qindex.StoreClosed):
+        await store.queue("q")
+    with pytest.raises(qindex.StoreClosed):
+        await store.consumer(["q"])

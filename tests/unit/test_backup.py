@@ -323,3 +323,25 @@ def test_the_command_backs_up_a_store_that_no_process_has_open(tmp_path):
     assert bodies(tmp_path / "copy") == {"a": [b"x"]}
     command[-1] = tmp_path / "data/inside"
     assert subprocess.run(command, capture_output=True).returncode == 2
+
+
+def test_a_queue_that_is_deleted_meanwhile_is_no_error(tmp_path):
+    over = threading.Event()
+    with qindex.open(tmp_path / "data") as store:
+        store.queue("stays").publish(b"x")
+
+        def come_and_go():
+            while not over.is_set():
+                for name in "abcd":
+                    store.queue(name).publish(b"y")
+                    store.delete_queue(name)
+
+        thread = threading.Thread(target=come_and_go)
+        thread.start()
+        try:
+            for number in range(30):
+                store.backup(tmp_path / f"copy{number}")
+                assert bodies(tmp_path / f"copy{number}")["stays"] == [b"x"]
+        finally:
+            over.set()
+            thread.join()

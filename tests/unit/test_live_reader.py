@@ -107,3 +107,16 @@ def test_a_reader_of_a_busy_store_never_finds_damage(tmp_path):
                 assert not damage(reader)
         writer.join()
         assert len(queue) == 40
+
+
+def test_a_queue_that_its_writer_deletes_is_missing_and_nothing_else_is(open_store):
+    store = open_store()
+    for name in ("goes", "stays"):
+        store.queue(name).publish(b"x")
+    with qindex.open(store.path, read_only=True) as reader:
+        assert sorted(reader.queues()) == ["goes", "stays"]
+        store.delete_queue("goes")
+        with pytest.raises(qindex.QueueMissing):
+            reader.queue("goes")
+        assert reader.queue("stays").peek().body == b"x"
+        assert reader.check() == []

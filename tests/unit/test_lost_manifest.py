@@ -146,6 +146,7 @@ def test_a_new_journal_that_is_torn_at_its_start_is_told(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     abandon(store)
+    (tmp_path / "data" / "messages").mkdir()
     assert damage_manifests(tmp_path / "data", newest_only=True) == 1
     with qindex.open(tmp_path / "data", segment_entries=16) as store:
         assert [m.body for m in store.queue("a").browse()] == [b"%d" % n for n in range(25)]

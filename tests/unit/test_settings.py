@@ -187,3 +187,24 @@ def test_the_lease_of_a_queue_is_there_for_who_opens_it_later(path):
         assert queue.get(timeout=5).body == b"one"
         with pytest.raises(qindex.LeaseExpired):
             queue.ack(late)
+
+
+REFUSED = {
+    "no time": {"ttl": -1},
+    "no number": {"max_messages": 0},
+    "no lease": {"lease": "x"},
+    "no limit beside it": {"overflow": "drop-head"},
+    "no place to die": {"overflow": "dead-letter", "max_messages": 3},
+    "no such queue": {"dead_letters": "nope"},
+    "itself": {"dead_letters": "q"},
+}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("rules", REFUSED.values(), ids=REFUSED)
+def test_a_refused_setting_makes_no_queue(tmp_path, version, rules):
+    errors = (ValueError, TypeError, qindex.QueueMissing, qindex.FormatError)
+    with qindex.open(tmp_path / "new", format=version) as store:
+        with pytest.raises(errors):
+            store.queue("q", **rules)
+        assert store.queues() == []

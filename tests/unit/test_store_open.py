@@ -282,3 +282,25 @@ def test_a_path_with_a_nul_is_refused_and_nothing_is_made(tmp_path, monkeypatch,
     with pytest.raises(ValueError, match="NUL"):
         qindex.open(path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", ["queues", "messages"])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_folder_that_is_missing_is_not_made_anew(tmp_path, folder, read_only):
+    """Its messages may lie on a disk that is not mounted: the bodies of no queue would be freed."""
+    path = tmp_path / "data"
+    with qindex.open(path) as store:
+        store.queue("a").publish_many([b"x" * 6000] * 9)
+    (path / folder).rename(tmp_path / "elsewhere")
+    with pytest.raises(qindex.StoreCorrupt, match=f"the folder {folder} is missing"):
+        qindex.open(path, read_only=read_only)
+    (tmp_path / "elsewhere").rename(path / folder)
+    with qindex.open(path) as store:
+        assert len(store.queue("a")) == 9
+        assert store.check() == []
+
+
+def test_a_refused_option_leaves_nothing_behind(tmp_path):
+    with pytest.raises(ValueError, match="power of two from 8 to 16384, not 7"):
+        qindex.open(tmp_path / "new", segment_entries=7)
+    assert not (tmp_path / "new").exists()

@@ -6,7 +6,7 @@ import pytest
 
 import qindex
 import qindex.aio
-from qindex.testing.simulated import SimulatedDisk
+from qindex.testing.simulated import SimulatedDisk, abandon
 
 SETTINGS = {"format": 2, "sync_interval": 3600}
 
@@ -349,3 +349,29 @@ def test_a_loop_commits_without_waiting(path):
             assert (await a.get()).body == b"invoice"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_move_does_not_forget_that_a_consumer_may_have_had_the_message(dies):
+    """A power cut took the record of its delivery; that it may have had one stays true."""
+    disk = SimulatedDisk(seed=1)
+    store = qindex.open("/", disk=disk, format=2, sync="never")
+    store.queue("to")
+    queue = store.queue("from", dead_letters="to")
+    queue.publish(b"m")
+    store.sync()
+    queue.get()
+    cut = disk.power_cut(seed=0, mode="nothing")
+    abandon(store)
+    with qindex.open("/", disk=cut) as store:
+        queue = store.queue("from")
+        first = queue.peek()
+        assert (first.redelivered, first.delivery_count) == (True, 0)
+        if dies:
+            queue.configure(max_messages=1, overflow="dead-letter")
+            queue.publish(b"full")
+        else:
+            store.move([first.req_id], to="to", queue="from")
+        moved = store.queue("to").peek()
+        assert (moved.body, moved.redelivered, moved.delivery_count) == (b"m", True, 0)
+        assert store.queue("to").get().delivery_count == 1

@@ -131,6 +131,7 @@ static void foresee_moved(struct player *player, const struct planned *item) {
     bool is_over = was->expiry_us <= player->session.sim->wall_us;
     message->expiry_us = was_dead && is_over ? 0 : was->expiry_us; /* alive where it goes */
     message->own_us = was->own_us;
+    message->old = was->old;
     for (uint32_t i = 0; i < was->now.deliveries; i++)
         model_event(to, EVENT_DELIVER, message, false);
     if (keeps_dead_letters(item->to) && was->now.deliveries &&
