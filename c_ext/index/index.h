@@ -154,8 +154,7 @@ static inline uint32_t qi_handed_out(const struct qi_slots *slots, uint32_t slot
 }
 /* How often the message was delivered, without the deliveries that do not count. */
 uint32_t qi_delivery_count(const struct qi_slots *slots, uint32_t slot);
-/* True after each `most` deliveries, unless the last one did not count: nobody may have the message
- * again. */
+/* Nobody may have it again: so it is after each `most` deliveries, if the last one counts. */
 bool qi_is_tried_out(const struct qi_slots *slots, uint32_t slot, uint32_t most);
 /* The lease that the message was published with; 0: none. */
 uint64_t qi_own_lease_us(const struct qi_slots *slots, uint32_t slot);

@@ -403,6 +403,8 @@ struct qi_tx {
 /* Fills in what each change does, and how many bytes each queue needs for it. Reads the messages
  * that move. Returns 0, or an error that is about the change tx->at. */
 int qi_tx_measure(struct qi_tx *tx);
+/* Adds to *leaving what is acked or moves: it makes place in the store. */
+void qi_tx_settled(const struct qi_tx *tx, struct qi_heads *leaving);
 /* Size of the records of a publish or a move, in the queue that it goes to. */
 uint64_t qi_tx_record_size(const struct qi_tx_step *step);
 /* The value of the time record of a message that will be delivered once more, however often it was

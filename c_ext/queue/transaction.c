@@ -223,9 +223,11 @@ static int find_places(struct qi_tx *tx) {
         leaving.count += part->queue->heads.count;
         leaving.bytes += part->queue->heads.bytes;
     }
+    bool has_heads = leaving.count > 0;
+    qi_tx_settled(tx, &leaving);
     if (!error && count)
         error = qi_store_has_place(tx->store, count, bytes, &leaving);
-    return error || !leaving.count ? error : check_heads(tx);
+    return error || !has_heads ? error : check_heads(tx);
 }
 
 /* ---- ReqIds and memory ---- */

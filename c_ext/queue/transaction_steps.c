@@ -253,3 +253,21 @@ int qi_tx_measure(struct qi_tx *tx) {
     }
     return 0;
 }
+
+/* Dead letters have no place in the store. */
+void qi_tx_settled(const struct qi_tx *tx, struct qi_heads *leaving) {
+    for (uint32_t i = 0; i < tx->count; i++) {
+        if (tx->steps[i].from == UINT32_MAX)
+            continue;
+        struct qi_queue *queue = tx->queues[tx->steps[i].from];
+        const struct qi_segment *segment = qi_segment_with(queue, tx->changes[i].req_id);
+        uint32_t slot = qi_slot_of(queue, tx->changes[i].req_id);
+        if (!segment || !segment->hot)
+            continue;
+        const struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+        if (qi_bit(slots->held, slot) && qi_time_is_dead(slots->time[slot & 63]))
+            continue;
+        leaving->count++;
+        leaving->bytes += queue->measured ? qi_size_of(segment, slot) : 0;
+    }
+}
