@@ -91,7 +91,10 @@ class Message(MessageFields):
 
     @property
     def due(self) -> float | None:
-        """Until when it is, or was, delayed, in seconds since 1970; None: it has no such time."""
+        """Until when it is, or was, delayed, in seconds since 1970; None: it has no such time.
+
+        peek() and browse() give None for a message that a consumer has; what get() gave keeps it.
+        """
         us = self._due_us
         if us <= 3:  # 0: none; 1, 2: it was taken back from the dead letters; 3: due=0
             return 0.0 if us == 3 else None
