@@ -242,3 +242,16 @@ void qi_wake_worker(struct qi_store *store) {
     pthread_cond_signal(&store->work);
     pthread_mutex_unlock(&store->sleep);
 }
+
+bool qi_req_id_add(uint64_t **req_ids, uint32_t *count, uint32_t *room, uint64_t req_id) {
+    if (*count == *room) {
+        uint32_t more = *room ? *room * 2 : 16;
+        uint64_t *grown = realloc(*req_ids, more * sizeof *grown);
+        if (!grown)
+            return false;
+        *req_ids = grown;
+        *room = more;
+    }
+    (*req_ids)[(*count)++] = req_id;
+    return true;
+}

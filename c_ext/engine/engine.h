@@ -93,6 +93,9 @@ static inline uint64_t qi_wall_us(const struct qi_store *store) {
     uint64_t now = store->disk->ops->wall_us(store->disk);
     return QI_BUG(clock_never_back) && store->latest_us > now ? store->latest_us : now;
 }
+/* Appends to a list of ReqIds. False: no memory, and the list is as it was. */
+bool qi_req_id_add(uint64_t **req_ids, uint32_t *count, uint32_t *room, uint64_t req_id);
+
 /* Leases, ages and pauses follow a clock that nobody sets. It says the time of the wall clock when
  * the store was opened, plus the time that has passed since. */
 static inline uint64_t qi_steady_us(const struct qi_store *store) {

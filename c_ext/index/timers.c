@@ -189,16 +189,9 @@ void qi_spent_note(struct qi_queue *queue, const struct qi_segment *segment, uin
     struct qi_spent *spent = &queue->spent;
     if (!qi_is_tried_out(qi_slots_of(segment->hot, slot), slot, queue->rules.max_deliveries))
         return;
-    if (spent->count == spent->room) {
-        uint32_t room = spent->room ? spent->room * 2 : 16;
-        uint64_t *req_ids = realloc(spent->req_ids, room * sizeof *req_ids);
-        if (!req_ids)
-            return;
-        spent->req_ids = req_ids;
-        spent->room = room;
-    }
-    spent->req_ids[spent->count++] = qi_req_id(queue, segment, slot);
-    spent->waits = true;
+    if (qi_req_id_add(&spent->req_ids, &spent->count, &spent->room,
+                      qi_req_id(queue, segment, slot)))
+        spent->waits = true;
 }
 
 void qi_release(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {

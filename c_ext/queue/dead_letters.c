@@ -287,12 +287,6 @@ void qi_dead_run(struct qi_store *store) {
     }
 }
 
-uint64_t qi_dead_wait(const struct qi_store *store, uint64_t us) {
-    uint64_t now = qi_steady_us(store);
-    uint64_t left = store->dead_due_us > now ? store->dead_due_us - now : 0;
-    return left < us ? left : us;
-}
-
 int qi_queue_set_dead_letters(struct qi_queue *queue, const char *name, size_t name_size,
                               const char *directory) {
     struct qi_store *store = queue->store;

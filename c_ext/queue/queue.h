@@ -101,16 +101,12 @@ uint64_t qi_expire_wait(struct qi_store *store, uint64_t us);
 /* For the worker: moves the dead letters that could not be moved before. Called with the
  * lock, and may give it up. */
 void qi_dead_run(struct qi_store *store);
-/* How long the worker may sleep, in microseconds: `us`, or less if qi_dead_run is due before. */
-uint64_t qi_dead_wait(const struct qi_store *store, uint64_t us);
 
 /* ---- spent ---- */
 
 /* The worker's part: drops what was delivered as often as its queue allows, where nobody looks.
  * Called with the lock; may give it up. */
 void qi_spent_run(struct qi_store *store);
-/* So long, but not longer than until that is due. */
-uint64_t qi_spent_wait(const struct qi_store *store, uint64_t us);
 
 /* ---- lifecycle ---- */
 

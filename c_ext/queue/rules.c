@@ -7,7 +7,6 @@
 #include "queue/queue_private.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #define QUEUES_NAMED 3u /* in the text of an error */
 
@@ -30,9 +29,9 @@ int qi_queue_set_rules(struct qi_queue *queue, const qi_rules *rules) {
             error = qi_bytes_begin(queue);
     }
     if (!error) {
-        bool fewer = rules->max_deliveries != queue->rules.max_deliveries;
+        bool changed = rules->max_deliveries != queue->rules.max_deliveries;
         queue->rules = *rules;
-        if (fewer)
+        if (changed)
             qi_spent_begin(queue);
         queue->rules_known = true;
         qi_expire_rules(queue);
@@ -68,15 +67,9 @@ static int add_head(struct qi_queue *queue, const struct qi_segment *segment, ui
     if (heads->in_memory && qi_bit(qi_slots_of(segment->hot, slot)->stored, slot) &&
         !qi_segment_at_hand(queue, segment, slot))
         return QI_BUSY;
-    if (heads->count == heads->room) {
-        uint32_t room = heads->room ? heads->room * 2 : 16;
-        uint64_t *req_ids = realloc(heads->req_ids, room * sizeof *req_ids);
-        if (!req_ids)
-            return qi_fail(QI_E_MEMORY, "no memory for a list of %u messages", room);
-        heads->req_ids = req_ids;
-        heads->room = room;
-    }
-    heads->req_ids[heads->count++] = qi_req_id(queue, segment, slot);
+    if (!qi_req_id_add(&heads->req_ids, &heads->count, &heads->room,
+                       qi_req_id(queue, segment, slot)))
+        return qi_fail(QI_E_MEMORY, "no memory for a list of %u messages", heads->count + 1);
     heads->bytes += queue->measured ? qi_size_of(segment, slot) : 0;
     return 0;
 }

@@ -30,10 +30,9 @@ static int leave_some(struct qi_queue *queue) {
     int error = qi_make_event_room(queue, most * QI_DEATH_RECORD); /* may give up the lock */
     while (!error && spent->count && count < most) {
         uint64_t req_id = spent->req_ids[--spent->count];
-        struct qi_segment *segment = qi_segment_with(queue, req_id);
-        if (segment && segment->hot &&
-            is_spent(queue, qi_slots_of(segment->hot, qi_slot_of(queue, req_id)),
-                     qi_slot_of(queue, req_id)))
+        uint32_t slot = qi_slot_of(queue, req_id);
+        const struct qi_segment *segment = qi_segment_with(queue, req_id);
+        if (segment && segment->hot && is_spent(queue, qi_slots_of(segment->hot, slot), slot))
             req_ids[count++] = req_id;
     }
     if (!error && count)
@@ -111,19 +110,12 @@ void qi_spent_run(struct qi_store *store) {
     for (uint32_t i = 0; i < store->queues_count && !store->failed; i++) {
         struct qi_queue *queue = store->queues[i];
         const struct qi_heap *leases = &queue->timers.leases;
-        bool is_due = queue->spent.waits || (leases->count && leases->items[0].key <= now);
         if (!queue->rules.max_deliveries || queue->deleted || !queue->recovered ||
             queue->recovering)
             continue;
-        if (is_due)
+        if (queue->spent.waits || (leases->count && leases->items[0].key <= now))
             qi_queue_ready(queue, true);
-        if (queue->timers.leases.count)
-            qi_spent_wake(store, queue->timers.leases.items[0].key);
+        if (leases->count)
+            qi_spent_wake(store, leases->items[0].key);
     }
-}
-
-uint64_t qi_spent_wait(const struct qi_store *store, uint64_t us) {
-    uint64_t now = qi_steady_us(store);
-    uint64_t left = store->spent_due_us > now ? store->spent_due_us - now : 0;
-    return left < us ? left : us;
 }

@@ -34,18 +34,6 @@ static int read_body(struct checking *checking, struct qi_segment *segment, uint
                               &checking->room);
 }
 
-static void note_missed(struct checking *checking, uint64_t req_id) {
-    if (checking->missed_count == checking->missed_room) {
-        uint32_t room = checking->missed_room ? checking->missed_room * 2 : 64;
-        uint64_t *missed = realloc(checking->missed, room * sizeof *missed);
-        if (!missed)
-            return;
-        checking->missed = missed;
-        checking->missed_room = room;
-    }
-    checking->missed[checking->missed_count++] = req_id;
-}
-
 static void check_bodies(struct checking *checking, struct qi_segment *segment) {
     uint32_t entries = checking->queue->store->options.segment_entries;
     const struct qi_hot *hot = segment->hot;
@@ -54,7 +42,8 @@ static void check_bodies(struct checking *checking, struct qi_segment *segment) 
         for (uint64_t bits = slots->pub & ~slots->ack & slots->stored; bits; bits &= bits - 1) {
             uint32_t slot = first + (uint32_t)__builtin_ctzll(bits);
             if (read_body(checking, segment, slot) != 0)
-                note_missed(checking, segment->number * entries + slot);
+                qi_req_id_add(&checking->missed, &checking->missed_count, &checking->missed_room,
+                              segment->number * entries + slot);
         }
     }
 }

@@ -164,8 +164,8 @@ static uint64_t until_something_is_due(struct qi_store *store, const struct roun
                                        bool open) {
     uint64_t us = qi_expire_wait(store, open ? store->options.idle_us / 2 + 1 : FOR_EVER);
     us = qi_bells_timer(store, us); /* of an event loop */
-    us = qi_dead_wait(store, us);
-    us = qi_spent_wait(store, us);
+    us = sooner(us, store->dead_due_us, qi_steady_us(store));
+    us = sooner(us, store->spent_due_us, qi_steady_us(store));
     uint64_t now = store->disk->ops->monotonic_us(store->disk);
     if (rounds->flush_again_us)
         us = sooner(us, rounds->flush_again_us, now);
