@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qindex.testing import Model, Promise, Sent
-from qindex.testing.promise import Crash
+from qindex.testing.promise import Crash, Level
 
 REDRIVEN = 1  # a time that always has been
 FIRST = 3  # what due=0 becomes: no time of a message is less
@@ -203,6 +203,15 @@ class LaneModel(Model):
         self.removing(spent)
         if sure:
             self.removed(spent)
+
+    def left_by_a_look(self, leaving: Iterable[tuple[Sent, list[Time]]]) -> None:
+        """A look behind the opening made them leave: opening has synced what was there before it,
+        not this. `leaving`: with the times that they may have had."""
+        for message, before in leaving:
+            if message.gone is not None:
+                message.gone = min(message.gone, Level.RETURNED)
+            elif self.of(message).time == "deliveries":
+                self.of(message).times = [*before, "deliveries"]
 
     def expired(self) -> list[Sent]:
         """What expire() drops: also what waits for its time."""

@@ -139,9 +139,11 @@ class Ground(RuleBasedStateMachine):
         and what get() finds in a store in which nobody looked has to be the same."""
         if self.knobs["looks"]:
             for name in NAMES:
-                self.doubt_spent(self.models[name])
+                model = self.models[name]
+                leaving = self.doubt_spent(model)
                 self.compare(name, self.queues[name])
-                assert not self.models[name].spent()  # before anybody sees them
+                model.left_by_a_look(leaving)
+                assert not model.spent()  # before anybody sees them
             return
         with qindex.open("/", disk=self.disk.kill(), read_only=True) as copy:
             for name in NAMES:
@@ -150,16 +152,22 @@ class Ground(RuleBasedStateMachine):
             model.leave_spent(sure=True)
 
     def doubt_spent(self, model):
-        """At the first look those leave whose last delivery ended with the session."""
+        """At the first look those leave whose last delivery ended with the session.
+
+        Returns them with the times that they may have until then.
+        """
+        leaving = []
         for message in model.live():
             facts = model.of(message)
             counts = range(facts.count_synced, facts.count + message.maybe_delivered + 1)
             if facts.time == REDRIVEN or not any(map(model.is_spent, counts)):
                 continue
+            leaving.append((message, [*facts.times, *facts.doubt]))
             if model.rules.dead_letters:
                 model.timing([message], "deliveries")
             else:
                 model.removing([message])
+        return leaving
 
     def compare(self, name, queue):
         """All that the queue holds against its model, which takes over what was in doubt."""
