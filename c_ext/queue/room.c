@@ -124,8 +124,7 @@ int qi_queue_ready(struct qi_queue *queue, bool to_write) {
     if (__builtin_expect(!queue->spent.waits, 1) || error || queue->spent.leaving ||
         queue->store->options.read_only)
         return error;
-    if (make_ready(queue, true) == 0)
-        qi_spent_leave(queue);
+    qi_spent_leave(queue);
     return make_ready(queue, to_write); /* the lock may have been given up */
 }
 

@@ -27,7 +27,9 @@ static int leave_some(struct qi_queue *queue) {
     struct qi_spent *spent = &queue->spent;
     uint64_t req_ids[AT_ONCE];
     uint32_t most = spent->count < AT_ONCE ? spent->count : AT_ONCE, count = 0;
-    int error = qi_make_event_room(queue, most * QI_DEATH_RECORD); /* may give up the lock */
+    int error = qi_queue_ready(queue, true); /* a look in which nothing leaves writes nothing */
+    if (!error)
+        error = qi_make_event_room(queue, most * QI_DEATH_RECORD); /* may give up the lock */
     while (!error && spent->count && count < most) {
         uint64_t req_id = spent->req_ids[--spent->count];
         uint32_t slot = qi_slot_of(queue, req_id);
@@ -114,7 +116,7 @@ void qi_spent_run(struct qi_store *store) {
             queue->recovering)
             continue;
         if (queue->spent.waits || (leases->count && leases->items[0].key <= now))
-            qi_queue_ready(queue, true);
+            qi_queue_ready(queue, false);
         if (leases->count)
             qi_spent_wake(store, leases->items[0].key);
     }

@@ -127,3 +127,13 @@ def test_a_full_queue_takes_a_lease_that_has_ended_into_account(tmp_path, versio
         time.sleep(0.01)
         queue.publish(b"new")
         agree(queue, ready=[b"new"])
+
+
+def test_a_look_at_a_queue_in_which_nothing_has_to_leave_changes_no_file(disk, simulated):
+    with simulated:
+        simulated.queue("a", max_deliveries=2).publish(b"0", confirm=True)
+    with qindex.open("/", disk=disk, io="pwrite", **FEW) as store:
+        queue = store.queue("a", max_deliveries=2)
+        before = disk.changes
+        agree(queue, ready=[b"0"])
+        assert disk.changes == before
