@@ -37,7 +37,8 @@ class Node:
     `directory` is None for a node in memory. A new node gets one user and one virtual host: guest,
     whose password is guest and who can only connect from this machine, and "/"; or those that
     `environment` names. With `is_rescue` a new node stays empty, and a rescue fills it. Raises
-    NotAStore if the directory holds something else, and StoreLocked if it is served already.
+    NotAStore if the directory holds something else, StoreLocked if it is served already, and
+    Invalid if `environment` names a new node's user, password or virtual host by an empty text.
     """
 
     def __init__(
@@ -60,6 +61,9 @@ class Node:
         catalog: Catalog = MemoryCatalog()
         if self.directory is not None:
             self._check_directory(self.directory)
+        if self.directory is None or not (self.directory / "node").exists():
+            check_environment(environment)  # before anything is made
+        if self.directory is not None:
             (self.directory / "vhosts").mkdir(mode=0o700, parents=True, exist_ok=True)
             self._store = qindex.open(self.directory / "node", format=STORE_FORMAT)
             catalog = StoreCatalog(self._store)
@@ -69,7 +73,11 @@ class Node:
         self.users = Users(lambda: self.entries, self.change)
         self.is_open = True
         if not self.entries and not is_rescue:
-            self.change(first_entries(environment))
+            try:
+                self.change(first_entries(environment))
+            except Invalid:
+                self.close()
+                raise
         self._remove_deleted()
 
     @staticmethod
@@ -202,10 +210,20 @@ class Node:
             raise failed
 
 
+def check_environment(environment: Mapping[str, str]) -> None:
+    """Raise Invalid if a new node would get a user, a password or a virtual host without a name."""
+    for name in (USER, PASSWORD, VHOST):
+        if environment.get(name) == "":
+            raise Invalid(f"{name} is set and empty: give it a value, or do not set it")
+
+
 def first_entries(
     environment: Mapping[str, str], vhosts: list[str] | None = None
 ) -> dict[str, bytes | None]:
-    """The user and the virtual host of a new node; with `vhosts`, the user of these."""
+    """The user and the virtual host of a new node; with `vhosts`, the user of these. Invalid: as
+    check_environment().
+    """
+    check_environment(environment)
     user, vhost = environment.get(USER, GUEST), environment.get(VHOST, "/")
     entries = Users.entry(user, environment.get(PASSWORD, GUEST), ["administrator"])
     for each in [vhost] if vhosts is None else vhosts:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from qindex.serve.logs import Logs
     from qindex.serve.server import Server
     from qindex.serve.settings import Settings
+    from qindex.serve.stopping import Stopping
 
 log: Final = logging.getLogger("qindex.serve")
 PORT: Final = 5672
@@ -136,6 +137,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, screen: Screen) -> int:
     from qindex.serve.logs import Logs
     from qindex.serve.sockets import start_anew
+    from qindex.serve.stopping import Stopping
 
     if options.rescue is not None and options.memory:
         raise CommandError("--rescue needs a DIR: what is rescued has to survive", 2)
@@ -145,13 +147,14 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         raise CommandError("--member and --at-time are for --rescue: name a NODE, too", 2)
     if options.page_only is not None:
         return _run_page(options, screen)
+    stopping = Stopping()
     if bool(options.directory) == options.memory:
         raise CommandError("name a DIR to keep messages in, or say --memory, not both", 2)
     settings = _settings(options)
     _addresses(settings)
     logs = Logs()
     logs.reopen(settings)
-    running = _Run(options, screen, settings, logs)
+    running = _Run(options, screen, settings, logs, stopping)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(running.serve())
@@ -238,17 +241,24 @@ class _Run:
     """The server from its start to its end. `kept` are descriptors of sockets for the next one."""
 
     def __init__(
-        self, options: argparse.Namespace, screen: Screen, settings: Settings, logs: Logs
+        self,
+        options: argparse.Namespace,
+        screen: Screen,
+        settings: Settings,
+        logs: Logs,
+        stopping: Stopping,
     ) -> None:
         self._options = options
         self._screen = screen
         self._settings = settings
         self._logs = logs
-        self._stopped = asyncio.Event()
+        self._stopping = stopping
+        self._stopped = stopping.asked
         self._sockets: dict[str, list[socket.socket]] = {}
         self.kept: list[tuple[str, int]] = []
 
     async def serve(self) -> None:
+        from qindex.broker.errors import Invalid
         from qindex.broker.rescue.rescue import Rescue
         from qindex.serve.server import Server
         from qindex.serve.sockets import handed_over
@@ -267,16 +277,20 @@ class _Run:
                 members=options.member,
                 at_time=options.at_time,
             )
-        server = Server(
-            None if options.memory else options.directory,
-            confirm=self._settings.confirm,  # type: ignore[arg-type]  # it is one of both
-            environment=os.environ,
-            rescue=rescue,
-        )
-        server.on_reload = self._reload
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
         try:
+            server = Server(
+                None if options.memory else options.directory,
+                confirm=self._settings.confirm,  # type: ignore[arg-type]  # it is one of both
+                environment=os.environ,
+                rescue=rescue,
+            )
+        except Invalid as error:
+            raise CommandError(str(error), 2) from None
+        server.on_reload = self._reload
+        self._stopping.attach(loop)
+        try:
+            if self._stopped.is_set():
+                return
             # Clients may connect from now on, and wait.
             found = handed_over(os.environ)
             for name, address in _addresses(self._settings).items():
@@ -295,7 +309,7 @@ class _Run:
         finally:
             await server.stop()
             if self.kept:
-                _ignore(loop, signal.SIGHUP, signal.SIGUSR2)
+                self._stopping.ignore(loop, signal.SIGHUP, signal.SIGUSR2)
         if server.failed.done():
             raise CommandError(f"the disk failed a sync: {server.failed.result()}", 1)
 
@@ -318,11 +332,6 @@ class _Run:
             for problem in error.problems:
                 self._screen.error(problem)
             raise CommandError(str(error), 1) from None
-
-    def _stop(self) -> None:
-        if self._stopped.is_set():
-            os._exit(130)  # the second signal: kill -9 is a supported way to stop
-        self._stopped.set()
 
     def _start_anew(self) -> None:
         from qindex.serve.sockets import kept
@@ -377,15 +386,6 @@ def _bind(name: str, host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         why = error.strerror or str(error)
         raise CommandError(f"cannot listen on --{name} {host}:{port}: {why}", 2) from None
-
-
-def _ignore(loop: asyncio.AbstractEventLoop, *numbers: signal.Signals) -> None:
-    """Do so from now on, in the program that this process becomes, too, until it has handlers."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    for number in numbers:
-        loop.remove_signal_handler(number)
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
 def _shown(found: socket.socket) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import struct
 import threading
 import time
@@ -12,6 +13,7 @@ from http_api import Api, run
 
 from qindex.amqp import methods as m
 from qindex.amqp.wire import PROTOCOL_HEADER, Scanner, decode_method, encode_method
+from qindex.broker import users
 from qindex.broker.users import is_right
 from qindex.serve import logins
 from qindex.serve.administration import Administration
@@ -84,6 +86,35 @@ def test_a_flood_of_wrong_passwords_costs_a_few_digests_and_never_in_the_event_l
         await server.stop()
 
     run(test())
+
+
+def test_a_name_that_no_user_has_costs_the_same_digest_as_a_wrong_password(digests):
+    async def test():
+        server = Server(None)
+        port = await server.listen("127.0.0.1", 0)
+        for user, password in (("guest", "wrong"), ("nobody", "wrong"), ("nobody", "")):
+            answer_ = await enter(port, user, password)
+            assert answer_.reply_code == 403
+            assert TOO_MANY not in answer_.reply_text
+        assert digests.passwords == ["wrong", "wrong", ""]
+        assert threading.current_thread() not in digests.threads
+        for number in range(2 * FAILURES_MAX):  # and it has to wait as a user does
+            answer_ = await enter(port, "nobody", f"{number}")
+        assert TOO_MANY in answer_.reply_text
+        assert len(digests.passwords) < 2 * FAILURES_MAX
+        await server.stop()
+
+    run(test())
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", ""])
+def test_a_user_of_rabbitmq_is_not_answered_sooner_than_others(algorithm, monkeypatch):
+    made = []
+    digest = users._digest
+    monkeypatch.setattr(users, "_digest", lambda *args: made.append(args) or digest(*args))
+    (entry,) = users.Users.entry_of_rabbitmq("ann", b"salt" + bytes(32), algorithm, []).values()
+    assert not is_right(entry, "wrong")
+    assert len(made) == 1
 
 
 def test_nobody_waits_for_the_digest_of_another(digests):
@@ -183,49 +214,63 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def tried():
-    """Logins without a server: (clock, try one that is not there, how many are kept)."""
+class Tries:
+    """Wrong logins at a clock of its own, without a server."""
 
-    async def make():
-        server = Server(None)
-        clock = Clock()
-        found = Logins(server.node.users, server.loop, clock)
-        await server.stop()
-        return found, clock
+    def __init__(self):
+        self.clock = Clock()
+        self.logins = Logins(Server(None).node.users, asyncio.get_running_loop(), self.clock)
 
-    return asyncio.run(make())
+    async def __call__(self, user, address):
+        login = Login(user, "x")
+        found = self.logins.at_once(login, address)
+        return await self.logins.check(login, address) if found is None else found
 
 
-def test_failures_are_forgotten_after_a_minute(tried):
-    found, clock = tried
-    login = Login("nobody", "x")
+def trying(test):
+    """Run a test that is a coroutine function of Tries, without the slow part of a digest."""
+
+    @functools.wraps(test)
+    def found(monkeypatch):
+        monkeypatch.setattr(logins, "is_right", lambda entry, password: False)
+
+        async def run_it():
+            await test(Tries())
+
+        run(run_it())
+
+    del found.__wrapped__  # pytest would ask for its argument
+    return found
+
+
+@trying
+async def test_failures_are_forgotten_after_a_minute(tried):
     for _ in range(FAILURES_MAX):
-        assert found.at_once(login, "192.0.2.1") is Verdict.WRONG
-    assert found.at_once(login, "192.0.2.1") is Verdict.WAIT
-    assert found.at_once(login, "192.0.2.2") is Verdict.WRONG
-    assert found.at_once(Login("other", "x"), "192.0.2.1") is Verdict.WRONG
-    clock.now += FAILURE_SECONDS
-    assert found.at_once(login, "192.0.2.1") is Verdict.WRONG
+        assert await tried("nobody", "192.0.2.1") is Verdict.WRONG
+    assert await tried("nobody", "192.0.2.1") is Verdict.WAIT
+    assert await tried("nobody", "192.0.2.2") is Verdict.WRONG
+    assert await tried("other", "192.0.2.1") is Verdict.WRONG
+    tried.clock.now += FAILURE_SECONDS
+    assert await tried("nobody", "192.0.2.1") is Verdict.WRONG
 
 
-def test_one_address_cannot_try_all_names(tried):
-    found, _ = tried
+@trying
+async def test_one_address_cannot_try_all_names(tried):
     for number in range(ADDRESS_FAILURES_MAX):
-        assert found.at_once(Login(f"u{number}", "x"), "192.0.2.1") is Verdict.WRONG
-    assert found.at_once(Login("new", "x"), "192.0.2.1") is Verdict.WAIT
+        assert await tried(f"u{number}", "192.0.2.1") is Verdict.WRONG
+    assert await tried("new", "192.0.2.1") is Verdict.WAIT
 
 
-def test_addresses_of_one_ipv6_network_count_as_one(tried):
-    found, _ = tried
+@trying
+async def test_addresses_of_one_ipv6_network_count_as_one(tried):
     for number in range(FAILURES_MAX):
-        assert found.at_once(Login("u", "x"), f"2001:db8::{number + 1:x}") is Verdict.WRONG
-    assert found.at_once(Login("u", "x"), "2001:db8::ffff") is Verdict.WAIT
-    assert found.at_once(Login("u", "x"), "2001:db8:0:1::1") is Verdict.WRONG
+        assert await tried("u", f"2001:db8::{number + 1:x}") is Verdict.WRONG
+    assert await tried("u", "2001:db8::ffff") is Verdict.WAIT
+    assert await tried("u", "2001:db8:0:1::1") is Verdict.WRONG
 
 
-def test_what_is_kept_of_failures_has_an_end(tried):
-    found, _ = tried
+@trying
+async def test_what_is_kept_of_failures_has_an_end(tried):
     for number in range(ADDRESSES_MAX + 10):
-        found.at_once(Login("u", "x"), f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
-    assert len(found._failures) == ADDRESSES_MAX
+        await tried("u", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+    assert len(tried.logins._failures) == ADDRESSES_MAX

@@ -208,6 +208,50 @@ def test_a_new_start_in_the_same_process_refuses_nobody(tmp_path):
         assert process.end(signal.SIGTERM) == 0
 
 
+KILLED_AT_ITS_START = """
+import os, signal, sys
+from qindex.broker import node
+from qindex.cli.main import main
+
+open_node = node.Node.__init__
+
+def killed(self, *args, **options):
+    os.kill(os.getpid(), signal.SIGTERM)
+    open_node(self, *args, **options)
+    for _ in range(int(sys.argv[2])):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+node.Node.__init__ = killed
+sys.exit(main(["serve", sys.argv[1], "--amqp", "127.0.0.1:0"]))
+"""
+
+
+@pytest.mark.parametrize(("more", "code"), [(0, 0), (1, 130)])
+def test_a_signal_while_it_starts_stops_it_and_a_second_one_at_once(tmp_path, more, code):
+    directory = str(tmp_path / "d")
+    run = [sys.executable, "-c", KILLED_AT_ITS_START, directory, str(more)]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    with BrokerProcess(directory) as process:
+        assert process.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("name", ["USER", "PASS", "VHOST"])
+def test_an_empty_name_of_the_first_user_is_refused_before_anything_is_made(tmp_path, name):
+    directory, variable = tmp_path / "d", f"QINDEX_DEFAULT_{name}"
+    for where in ([str(directory)], ["--memory"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "qindex", "serve", *where, "--amqp", "127.0.0.1:0"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, variable: ""},
+            timeout=60,
+        )
+        assert done.returncode == 2
+        assert f"{variable} is set and empty" in done.stderr
+    assert not directory.exists()
+
+
 def test_signals_in_the_middle_of_a_hand_over_do_not_end_it(tmp_path):
     log = str(tmp_path / "log")  # a pipe would be full soon
     with BrokerProcess(str(tmp_path / "d"), "--log-file", log) as process:
