@@ -35,6 +35,7 @@ from qindex.aio_events import Events
 from qindex.aio_queue import Queue
 from qindex.aio_store import Store
 from qindex.aio_transaction import Transaction
+from qindex.arguments import whole
 from qindex.handle import Disk
 from qindex.options import (
     EMBED_BELOW,
@@ -117,6 +118,8 @@ def open(  # noqa: A001 - qindex.aio.open is the module's own verb
     may not be durable yet, publish() waits for a sync, so that publishers are slowed down to what
     the disk can take. With None, or with sync="never", it does not wait.
     """
+    if max_unconfirmed is not None:
+        whole("max_unconfirmed", max_unconfirmed, 1, 1 << 62)
     start = partial(
         qindex.opening.open,
         path,

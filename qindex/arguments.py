@@ -59,8 +59,11 @@ def parts_of(public: str) -> Callable[[type[T]], type[T]]:
 
 
 def whole(name: str, value: int, low: int, high: int) -> int:
-    """The value, if it is an int of that range; else raise TypeError or ValueError."""
-    if not isinstance(value, int):
+    """The value, if it is an int of that range; else raise TypeError or ValueError.
+
+    True and False are ints to Python: in place of a count they are a mistake.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number, not {shown(value)}")
     if not low <= value <= high:
         raise ValueError(f"{name} must be a whole number from {low} to {high}, not {shown(value)}")
@@ -76,6 +79,8 @@ def boolean(name: str, value: bool) -> bool:
 
 def array_of(name: str, code: str, values: Iterable[int]) -> array[int]:
     """The values as an array of uint32_t ("I") or uint64_t ("Q"); else TypeError or ValueError."""
+    if isinstance(values, (list, tuple)) and bool in set(map(type, values)):
+        raise TypeError(f"{name} must be whole numbers, not True or False")
     try:
         return array(code, values)
     except OverflowError:
@@ -86,11 +91,12 @@ def array_of(name: str, code: str, values: Iterable[int]) -> array[int]:
 
 
 def number(name: str, value: Any, what: str = "a number") -> float:
-    """The value, if it can be compared with numbers; else raise TypeError."""
-    if isinstance(value, (int, float)):
-        return value
-    if hasattr(type(value), "__float__") or hasattr(type(value), "__index__"):
-        return float(value)  # comparing a Decimal may raise errors of its own
+    """The value, if it can be compared with numbers; else, and if it is a bool, TypeError."""
+    if not isinstance(value, bool):
+        if isinstance(value, (int, float)):
+            return value
+        if hasattr(type(value), "__float__") or hasattr(type(value), "__index__"):
+            return float(value)  # comparing a Decimal may raise errors of its own
     raise TypeError(f"{name} must be {what}, not {shown(value)}")
 
 

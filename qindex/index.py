@@ -143,6 +143,8 @@ class QueueIndex(Closing):
         self._change(lib.qi_index_ack, req_ids)
 
     def _change(self, verb: Any, req_ids: int | Sequence[int]) -> None:
+        if isinstance(req_ids, bool):
+            raise TypeError(f"ReqIds must be whole numbers, not {req_ids}")
         if isinstance(req_ids, int):
             req_ids = range(req_ids, req_ids + 1)
         if isinstance(req_ids, range) and req_ids.step == 1:

@@ -7,14 +7,15 @@ output has the written form of a name instead:
     >>> written("orders"), written("caf\udce9"), written("\ud800")
     ('orders', 'caf\\x{e9}', '\\u{d800}')
 
-A name that is valid Unicode is its own written form, so writing twice changes nothing. Two names
-that are not valid never have the same written form, and `unwritten` gives such a name back. A
-valid name may look like the written form of another one. A caller that must tell these apart looks
-for the exact name first.
+A name that is valid Unicode is its own written form, unless an escape like these stands in it:
+then the backslashes before that are doubled. So two names never have the same written form, and
+`unwritten` gives each name back. A form that was written already must not be written again.
 
-    >>> written(r"caf\x{e9}")
-    'caf\\x{e9}'
+    >>> written(r"caf\x{e9}"), written(r"C:\x")
+    ('caf\\\\x{e9}', 'C:\\x')
     >>> unwritten(written("caf\udce9")) == "caf\udce9"
+    True
+    >>> unwritten(written(r"caf\x{e9}")) == r"caf\x{e9}"
     True
 """
 
@@ -29,21 +30,27 @@ _SURROGATE: Final = re.compile("\\\\*[\ud800-\udfff]")
 _WRITTEN: Final = re.compile(rf"(\\+)({_ESCAPE})")
 
 
-def written(name: str) -> str:
-    r"""The name as valid Unicode: a byte that is not UTF-8 as `\x{e9}`, a surrogate as `\u{d800}`.
-
-    A valid name stays as it is, at the cost of encoding it once.
-    """
+def is_unicode(name: str) -> bool:
+    """True if it is valid Unicode: only then other programs can have the name as it is."""
     try:
         name.encode()
     except UnicodeEncodeError:
+        return False
+    return True
+
+
+def written(name: str) -> str:
+    r"""The name as valid Unicode: a byte that is not UTF-8 as `\x{e9}`, a surrogate as `\u{d800}`.
+
+    A name without an escape in it stays as it is, at the cost of encoding it once.
+    """
+    if "\\" in name:
         name = _LOOKS_WRITTEN.sub(lambda found: found[0] * 2, name)
-        return _SURROGATE.sub(_write, name)
-    return name
+    return name if is_unicode(name) else _SURROGATE.sub(_write, name)
 
 
 def unwritten(text: str) -> str:
-    """The name that is not valid and has this written form; any other text as it is."""
+    """The name that has this written form."""
     return _WRITTEN.sub(_unwrite, text) if "\\" in text else text
 
 

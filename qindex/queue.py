@@ -346,7 +346,7 @@ class Queue(QueueCalls, Settling, Configured, Figures):
         if state is not None and state not in _STATES:
             raise ValueError(f"state must be one of {', '.join(_STATES)}, not {state!r}")
         whole("start", start, 0, REQ_ID_MAX)
-        if stop is not None and not isinstance(stop, int):
+        if stop is not None and (not isinstance(stop, int) or isinstance(stop, bool)):
             raise TypeError(f"stop must be a whole number, not {stop!r}")
         return self._browse(start, stop, state)
 

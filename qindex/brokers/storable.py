@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from qindex.field_table import SHORTSTR_BYTES_MAX, TABLE_BYTES_MAX, encode_table
-from qindex.names import as_bytes, written
+from qindex.names import as_bytes, is_unicode, written
 
 NAME_BYTES_MAX: Final = 65_535  # of a queue's name, in UTF-8
 EXPIRY_US_MAX: Final = (1 << 43) * 1_000_000 - 1_000_000
@@ -57,13 +57,20 @@ class Row:
 
 
 def storable_name(name: str) -> str:
-    """The written form of a queue's name; one that is too long is cut and ends with its digest."""
-    text = written(name)
+    """A queue's name as it is, or the written form of one that is not valid Unicode.
+
+    One that is too long is cut and ends with its digest.
+    """
+    text = _as_unicode(name)
     raw = text.encode()
     if len(raw) <= NAME_BYTES_MAX:
         return text
     digest = hashlib.sha256(as_bytes(name)).hexdigest()[:32]
     return raw[: NAME_BYTES_MAX - 33].decode(errors="ignore") + "~" + digest
+
+
+def _as_unicode(name: str) -> str:
+    return name if is_unicode(name) else written(name)
 
 
 def publish_each(
@@ -152,7 +159,7 @@ def fit_headers(headers: Mapping[str, Any], kinds: list[str]) -> dict[str, Any]:
 
 def _fit_key(name: Any, taken: Mapping[str, Any], kinds: list[str]) -> str:
     key = name if isinstance(name, str) else str(name)
-    raw = written(key).encode()
+    raw = _as_unicode(key).encode()
     if _size({key: None}) is None or len(raw) > SHORTSTR_BYTES_MAX:
         key = raw[: SHORTSTR_BYTES_MAX - 8].decode(errors="ignore")
         kinds.append("the name of a header cannot be stored as it is and was cut")

@@ -20,6 +20,7 @@ from qindex.look.members import add_members
 from qindex.look.screen import Screen
 from qindex.look.stores import QueueGone, nameless_queue_count, open_queue, open_to_look
 from qindex.look.text import count, printable
+from qindex.names import written
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +57,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         )
     elif rows:
         cells = [
-            (printable(n), f"{depth:,}" if depth is not None else _why_not(n, refused))
+            (printable(written(n)), f"{depth:,}" if depth is not None else _why_not(n, refused))
             for n, depth in rows
         ]
         screen.table(["<queue", ">messages"], cells)

@@ -59,9 +59,12 @@ def with_article(kind: str) -> str:
 
 
 def as_named(asked: str, names: Collection[str]) -> str:
-    """The queue that is meant: by its name, or by the written form of it (names.written)."""
+    """The queue that is meant: by the written form of its name (names.written), or by the name.
+
+    The written form goes first: else a queue whose name looks like it would hide another one.
+    """
     name = unwritten(asked)
-    return name if asked not in names and name in names else asked
+    return name if name in names else asked
 
 
 def stripped(names: Sequence[str], prefix: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from qindex.brokers.rabbitmq.streams.stream import Stream
 from qindex.brokers.rabbitmq.topology import Policy, Topology
 from qindex.brokers.rabbitmq.topology_files import read_topology
 from qindex.brokers.reader import DeadQueue
-from qindex.names import as_bytes, written
+from qindex.names import as_bytes, is_unicode, written
 from qindex.words import many
 
 DAMAGE: Final = "damage"
@@ -173,7 +173,7 @@ def _of_queues(plan: Plan) -> Iterator[Problem]:
 def _wrong(queue: DeadQueue, word: str, arguments: dict[str, Any]) -> str | None:
     if isinstance(queue, Stream):
         return f"a stream with {many(queue.account.live, 'message')}: qindex has queues only"
-    if written(queue.name) != queue.name or written(queue.group) != queue.group:
+    if not (is_unicode(queue.name) and is_unicode(queue.group)):
         return "its name is not UTF-8"
     try:
         limits_of(arguments, f"queue '{queue.name}'")
