@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future as ThreadFuture
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
 
 from qindex._core import ffi, lib
 from qindex.aio_configuring import AioConfigured
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from qindex.aio_store import Store
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
 
 _RECORD: Final = 64  # about the bytes that a message takes besides its body
 
@@ -46,6 +48,17 @@ class _Busy(Enum):
 
 
 BUSY: Final = _Busy.BUSY
+
+
+def _shown_without_wrong(function: F) -> F:
+    """Leave `*wrong`, which is there to be refused with a better text, out of the signature.
+
+    A type checker knows its type, Never, and refuses whatever is given for it.
+    """
+    signature = inspect.signature(function)
+    kept = [each for each in signature.parameters.values() if each.kind != each.VAR_POSITIONAL]
+    function.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    return function
 
 
 class _CallsNow(QueueCalls):
@@ -259,8 +272,9 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
 
     # --- getting -------------------------------------------------------------------------------
 
+    @_shown_without_wrong
     async def get(
-        self, *, timeout: Seconds | None = 0, lease: Seconds | None = None
+        self, *wrong: Never, timeout: Seconds | None = 0, lease: Seconds | None = None
     ) -> Message | None:
         """Take the next ready message; return None if none came in `timeout` seconds.
 
@@ -269,6 +283,11 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         Cost: that of Queue.get() and a coroutine. A message whose body is in a message file costs
         a turn of a thread. Waiting costs nothing.
         """
+        if wrong:
+            raise TypeError(
+                f"Queue.get() takes no {wrong[0]!r}: get(timeout=5) waits 5 seconds, get_many(5) "
+                "takes 5 messages, store.get([name, ...]) takes from several queues"
+            )
         timeout = check_timeout(timeout)
         self._calls += 1
         if self._in_line or self._calls % BREATH == 0:

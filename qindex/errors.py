@@ -51,7 +51,10 @@ class StoreError(QindexError):
 
 
 class StoreMissing(StoreError):
-    """There is no store at this path, and it was opened with create=False or read_only=True."""
+    """There is no store at this path, and it was opened with create=False or read_only=True.
+
+    Or the folder in which it was to be made is not there.
+    """
 
 
 class StoreLocked(StoreError):
@@ -62,7 +65,7 @@ class StoreLocked(StoreError):
 
 
 class NotAStore(StoreError):
-    """The directory holds other files and no store; nothing was made or changed there."""
+    """The directory has other files and no store, or it is a file; nothing was made or changed."""
 
 
 class StoreNested(StoreError):

@@ -111,6 +111,24 @@ def _is_somebodys_lock(path: str) -> bool:
     return bool(content) and not content.startswith(b"pid ")
 
 
+def _what_is_missing(path: str | bytes, makes: bool) -> str:
+    above = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120 - also of bytes
+    if makes and not os.path.isdir(above):  # noqa: PTH112
+        return (
+            f"a store cannot be made at {path!r}: there is no folder {above!r}, "
+            "and folders above a store are not created"
+        )
+    return f"there is no store at {path!r}"
+
+
+def _file_in(path: str) -> str | None:
+    """The path, or one above it, if something is there that is no directory."""
+    for place in (Path(path), *Path(path).parents):
+        if place.exists():
+            return None if place.is_dir() else str(place)
+    return None
+
+
 def open_handle(
     path: str | os.PathLike[str], options: Options, disk: Disk | None = None
 ) -> tuple[str, Any]:
@@ -132,7 +150,9 @@ def open_handle(
     else:
         code = lib.qi_store_open_capsule(ffi.cast("void *", disk.capsule), core, result)
     if code == lib.QI_E_MISSING:
-        raise StoreMissing(f"there is no store at {text!r}")
+        raise StoreMissing(_what_is_missing(text, makes))
+    if code == lib.QI_E_IO and disk is None and (file := _file_in(plain)) is not None:
+        raise NotAStore(f"a store is a directory, and {file!r} is a file")
     if code < 0:
         raise_error(code)
     return text, result[0]

@@ -90,8 +90,9 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
       knows only the older format refuses it from then on.
     - `disk`: a disk for tests, see qindex.testing. The path is only a name then.
 
-    Raises NotAStore (other files are there), StoreNested (a new store inside another one's
-    directory), StoreLocked, StoreMissing, FormatError, StoreCorrupt, DiskError, DiskFull;
+    Raises NotAStore (other files are there, or it is a file), StoreNested (a new store inside
+    another one's directory), StoreLocked, StoreMissing (also if the folder above it is not there),
+    FormatError, StoreCorrupt, DiskError, DiskFull;
     ValueError and TypeError for bad arguments.
 
     Cost: a few small files are read; queues are read when they are asked for.

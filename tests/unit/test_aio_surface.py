@@ -106,7 +106,8 @@ def test_a_member_has_the_same_signature_and_type(plain, awaited, name):
             for node in ast.walk(ast.parse(inspect.getsource(inspect.getmodule(theirs))))
             if isinstance(node, ast.AsyncFunctionDef) and node.name == name
         )
-        assert (ast.unparse(method.args), ast.unparse(method.returns)) == in_the_stub(name)
+        arguments = ast.unparse(method.args).replace("*wrong: Never,", "*,")  # what is refused
+        assert (arguments, ast.unparse(method.returns)) == in_the_stub(name)
         assert [p[:3] for p in shape(ours)[0][1:]] == [p[:3] for p in shape(theirs)[0][1:]]
     else:
         assert shape(ours) == shape(theirs)

@@ -304,3 +304,22 @@ def test_a_refused_option_leaves_nothing_behind(tmp_path):
     with pytest.raises(ValueError, match="power of two from 8 to 16384, not 7"):
         qindex.open(tmp_path / "new", segment_entries=7)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("make", [qindex.open, qindex.QueueIndex])
+def test_a_missing_folder_above_is_named(tmp_path, make):
+    with pytest.raises(qindex.StoreMissing, match=r"no folder '\S*/no', .* are not created"):
+        make(tmp_path / "no" / "way")
+    with pytest.raises(qindex.StoreMissing, match="there is no store at"):
+        qindex.open(tmp_path / "no" / "way", create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"create": False}, {"read_only": True}])
+@pytest.mark.parametrize("below", ["", "store", "a/b"])
+def test_a_file_is_no_store(tmp_path, options, below):
+    file = tmp_path / "file"
+    file.write_bytes(b"somebody's")
+    with pytest.raises(qindex.NotAStore, match=r"a store is a directory, and '\S*/file' is a file"):
+        qindex.open(file / below, **options)
+    assert file.read_bytes() == b"somebody's"

@@ -156,6 +156,20 @@ def test_get_with_a_number_or_a_name_says_what_to_do(tmp_path):
                 queue.get(given)
 
 
+def test_both_surfaces_say_the_same_of_it(tmp_path):
+    async def said(given):
+        async with qindex.aio.open(tmp_path) as store:
+            with pytest.raises(TypeError) as raised:
+                await (await store.queue("a")).get(given)
+            return str(raised.value)
+
+    for given in (5, "a", None):
+        asynchronous = asyncio.run(said(given))
+        with qindex.open(tmp_path) as store, pytest.raises(TypeError) as raised:
+            store.queue("a").get(given)
+        assert asynchronous == str(raised.value)
+
+
 def test_a_delay_of_0_is_none(tmp_path):
     with qindex.open(tmp_path) as store:
         queue = store.queue("a")
