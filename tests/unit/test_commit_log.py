@@ -6,6 +6,7 @@ import pytest
 from helpers import queue_directory
 
 import qindex
+from qindex.native.commits import CommitLogs
 
 QUEUES = [f"q{i}" for i in range(6)]
 BODIES = [b"first", b"second", b"third"]
@@ -58,6 +59,20 @@ def test_a_replay_agrees_with_the_engine(cut, run):
     code, out, err = run("replay", cut, "q3", "--verify")
     assert code == 0, out + err
     assert "third" in out or run("cat", cut, "q3").out.count("third") == 1
+
+
+def test_a_replay_of_all_queues_reads_the_log_once(cut, run, monkeypatch):
+    reads = []
+    read = CommitLogs._read
+
+    def counted(logs, number):
+        reads.append(number)
+        read(logs, number)
+
+    monkeypatch.setattr(CommitLogs, "_read", counted)
+    assert len(QUEUES) > 1
+    assert run("replay", cut, "--verify").code == 0
+    assert reads == [1]
 
 
 def test_salvage_finds_what_the_log_has(cut, run, tmp_path):

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 
 from qindex.brokers.rabbitmq.log import RabbitMQLog
 from qindex.brokers.rabbitmq.quorum.queues import QuorumQueue
@@ -222,18 +222,18 @@ def _one_queue(source: Source, names: list[str]) -> str:
 
 @contextmanager
 def open_log(
-    source: Source, name: str, priority: int | None = None
+    source: Source, name: str, priority: int | None = None, tree: Tree | None = None
 ) -> Iterator[NativeLog | RabbitMQLog]:
-    """What happened to a queue. CommandError, or CannotReplay if its journals do not say."""
+    """What happened to a queue. CommandError, or CannotReplay if its journals do not say.
+
+    `tree`: the store's, by which its other queues were read; its commit logs are read once then.
+    """
     if isinstance(source, StoreSource):
         if priority is not None:
             raise CommandError("--priority is for RabbitMQ: a store has one log for a queue")
-        tree = Tree(source.root, Findings())
-        try:
+        with closing(Tree(source.root, Findings())) if tree is None else nullcontext(tree) as own:
             entries = source.store.stats().segment_entries
-            yield NativeLog(tree, source.store.queue_directory(name), entries)
-        finally:
-            tree.close()
+            yield NativeLog(own, source.store.queue_directory(name), entries)
     elif isinstance(source, NodeSource):
         yield log_of_node(source, name, priority)
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
@@ -19,7 +20,7 @@ from qindex.brokers.rabbitmq.log import RabbitMQLog
 from qindex.brokers.rabbitmq.queue import Counts, scan_queue
 from qindex.brokers.rabbitmq.quorum.member import replay
 from qindex.brokers.rabbitmq.quorum.queues import QuorumQueue
-from qindex.brokers.tree import Findings
+from qindex.brokers.tree import Findings, Tree
 from qindex.cli.replay.command import open_log
 from qindex.look.messages import Choice
 from qindex.look.screen import CommandError, Screen
@@ -68,11 +69,15 @@ def verify(options: argparse.Namespace, screen: Screen) -> int:
     with open_source(options.dir, screen, options.member) as source:
         if not isinstance(source, (StoreSource, NodeSource)):
             raise CommandError(f"{source.format} directories keep no journal")
-        with screen.progress("verifying", "queues") as progress:
+        with ExitStack() as stack:
+            progress = stack.enter_context(screen.progress("verifying", "queues"))
+            tree = None
+            if isinstance(source, StoreSource):
+                tree = stack.enter_context(closing(Tree(source.root, Findings())))
             names = chosen_names(source, Choice(tuple(options.queues)))
             for done, name in enumerate(names):
                 progress.at(done, len(names), printable(name))
-                verdicts += _verify_queue(screen, source, name)
+                verdicts += _verify_queue(screen, source, name, tree)
     if options.json:
         screen.json([as_json(verdict) for verdict in verdicts])
     else:
@@ -91,9 +96,11 @@ def _row(screen: Screen, verdict: Verdict) -> list[str]:
     ]
 
 
-def _verify_queue(screen: Screen, source: StoreSource | NodeSource, name: str) -> list[Verdict]:
+def _verify_queue(
+    screen: Screen, source: StoreSource | NodeSource, name: str, tree: Tree | None
+) -> list[Verdict]:
     if isinstance(source, StoreSource):
-        return [_verify_native(screen, source.path, name)]
+        return [_verify_native(screen, source.path, name, tree)]
     if isinstance(queue := source.replicated.get(name), QuorumQueue):
         return [_verify_quorum(name, queue)]
     if name in source.replicated:
@@ -133,12 +140,20 @@ def _verify_quorum(name: str, queue: QuorumQueue) -> Verdict:
 # --- a store ------------------------------------------------------------------------------------
 
 
-def _verify_native(screen: Screen, path: str, name: str) -> Verdict:
-    """The store may be in use: both sides have to be of one moment."""
+def _verify_native(screen: Screen, path: str, name: str, tree: Tree | None) -> Verdict:
+    """The store may be in use: both sides have to be of one moment.
+
+    `tree` has the commit logs as they were when the first queue was read, which is enough for a
+    queue that nobody changes. For one that has changed they are read again.
+    """
     verdict = Verdict(name)
     try:
-        for _ in range(TRIES_MAX):
-            with open_source(path, screen) as source, open_log(source, name) as log:
+        for number in range(TRIES_MAX):
+            known = tree if number == 0 else None
+            with (
+                open_source(path, screen) as source,
+                open_log(source, name, tree=known) as log,
+            ):
                 if not isinstance(log, NativeLog) or not isinstance(source, StoreSource):
                     break
                 if _are_of_one_moment(source, name, log):
