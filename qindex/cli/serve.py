@@ -26,7 +26,7 @@ can connect at once; a queue is served when its messages are in.
 
 A setting comes from its flag, from the environment (QINDEX_SERVE_AMQP,
 QINDEX_SERVE_LOG_FILE ...) or from the file of --config, in this order. That is TOML,
-with the names of the flags: amqp, gmq, http, http-host, confirm, log, log-format,
+with the names of the flags: amqp, gmq, gmq-http, http, http-host, confirm, log, log-format,
 log-file, audit-file. Sockets that systemd hands over (LISTEN_FDS) take the place of --amqp.
 
 exit codes: 0 it was stopped; 1 the disk failed a sync, the end was not clean, or
@@ -42,6 +42,7 @@ import logging
 import os
 import signal
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from qindex.look.at_time import add_at_time
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("qindex.serve")
 PORT: Final = 5672
 GMQ_PORT: Final = 9503
+GMQ_HTTP_PORT: Final = 9504
 HTTP_PORT: Final = 15672
 HOST: Final = "127.0.0.1"
 _NEEDS: Final = "{} needs more packages ({}): pip install 'qindex[serve]'"
@@ -74,6 +76,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help=f"where to speak gmq's protocols, as {HOST}:{GMQ_PORT} (default: none); they have no "
         "login",
+    )
+    parser.add_argument(
+        "--gmq-http",
+        metavar="HOST:PORT",
+        help=f"where to answer the HTTP of gmq's version 2, as {HOST}:{GMQ_HTTP_PORT} (default: "
+        "none); it has no login, and needs qindex[serve]",
     )
     parser.add_argument(
         "--http",
@@ -151,7 +159,6 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     if bool(options.directory) == options.memory:
         raise CommandError("name a DIR to keep messages in, or say --memory, not both", 2)
     settings = _settings(options)
-    _addresses(settings)
     logs = Logs()
     logs.reopen(settings)
     running = _Run(options, screen, settings, logs, stopping)
@@ -167,18 +174,21 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 
 def _run_page(options: argparse.Namespace, screen: Screen) -> int:
     """Serve the page of a store that is only read."""
-    if options.directory or options.memory or options.rescue or options.gmq or options.amqp:
+    gmq = options.gmq or options.gmq_http
+    if options.directory or options.memory or options.rescue or options.amqp or gmq:
         raise CommandError("--page-only STORE goes with --http alone: there is no broker", 2)
     settings = _settings(options)
-    address = _address(
-        f"{HOST}:{HTTP_PORT}" if settings.http == "none" else settings.http, "--http", HTTP_PORT
-    )
     try:
         from qindex.serve.http.only import door
         from qindex.serve.http.only.store import Looker
     except ImportError as error:
         raise CommandError(_NEEDS.format("--page-only", error), 2) from None
+    from qindex.serve.settings import addresses
     from qindex.serve.sockets import bind
+
+    if settings.http == "none":
+        settings = replace(settings, http=f"{HOST}:{HTTP_PORT}")
+    address = addresses(settings)["http"]
 
     async def serve() -> None:
         stopped = asyncio.Event()
@@ -201,31 +211,16 @@ def _hosts(settings: Settings) -> list[str]:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    from qindex.serve.settings import NAMES, SettingsError, read_settings
+    """All settings; their addresses can be read."""
+    from qindex.serve.settings import NAMES, SettingsError, addresses, read_settings
 
     flags = {name: getattr(options, name) for name in NAMES}
     try:
-        return read_settings(flags, os.environ, options.config)
+        found = read_settings(flags, os.environ, options.config)
+        addresses(found)
     except SettingsError as error:
         raise CommandError(str(error), 2) from None
-
-
-def _addresses(settings: Settings) -> dict[str, tuple[str, int]]:
-    """Where to listen for what."""
-    found = {"amqp": _address(settings.amqp, "--amqp", PORT)}
-    if settings.gmq != "none":
-        found["gmq"] = _address(settings.gmq, "--gmq", GMQ_PORT)
-    if settings.http != "none":
-        found["http"] = _address(settings.http, "--http", HTTP_PORT)
     return found
-
-
-def _address(text: str, option: str, usual: int) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise CommandError(f"{option} takes HOST:PORT, as {HOST}:{usual}, not {text!r}", 2)
-    return host, int(port)
 
 
 def _loop_factory() -> Any:
@@ -261,6 +256,7 @@ class _Run:
         from qindex.broker.errors import Invalid
         from qindex.broker.rescue.rescue import Rescue
         from qindex.serve.server import Server
+        from qindex.serve.settings import addresses
         from qindex.serve.sockets import handed_over
 
         options = self._options
@@ -293,15 +289,15 @@ class _Run:
                 return
             # Clients may connect from now on, and wait.
             found = handed_over(os.environ)
-            for name, address in _addresses(self._settings).items():
+            for name, address in addresses(self._settings).items():
                 if name not in found:
                     found[name] = _bind(name, *address)
             rescued = await self._begin_rescue(server)
             await server.accept(found["amqp"])
             if "gmq" in found:
                 await server.accept_gmq(found["gmq"])
-            if "http" in found:
-                await self._answer_http(server, found["http"])
+            if "http" in found or "gmq-http" in found:
+                await self._answer_http(server, found)
             self._sockets = found
             self._say(server, _shown(found["amqp"][0]), rescued)
             server.failed.add_done_callback(lambda _: self._stopped.set())
@@ -313,12 +309,18 @@ class _Run:
         if server.failed.done():
             raise CommandError(f"the disk failed a sync: {server.failed.result()}", 1)
 
-    async def _answer_http(self, server: Server, sockets: list[socket.socket]) -> None:
+    async def _answer_http(self, server: Server, found: dict[str, list[socket.socket]]) -> None:
+        """Open the doors of HTTP that are wanted."""
         try:
+            from qindex.serve.http import version2
             from qindex.serve.http.door import accept
         except ImportError as error:
-            raise CommandError(_NEEDS.format("--http", error), 2) from None
-        await accept(server, sockets, _hosts(self._settings))
+            wanted = " and ".join(f"--{name}" for name in ("gmq-http", "http") if name in found)
+            raise CommandError(_NEEDS.format(wanted, error), 2) from None
+        if "gmq-http" in found:
+            await version2.accept(server, found["gmq-http"], _hosts(self._settings))
+        if "http" in found:
+            await accept(server, found["http"], _hosts(self._settings))
 
     async def _begin_rescue(self, server: Server) -> str:
         from qindex.broker.rescue.rescue import RescueRefused
@@ -372,6 +374,9 @@ class _Run:
         )
         if "gmq" in self._sockets:
             self._screen.line(f"serving gmq's protocols on {_shown(self._sockets['gmq'][0])}")
+        if "gmq-http" in self._sockets:
+            address = _shown(self._sockets["gmq-http"][0])
+            self._screen.line(f"serving the HTTP of gmq's version 2 on http://{address}/")
         if "http" in self._sockets:
             address = _shown(self._sockets["http"][0])
             self._screen.line(f"serving the page and the management API on http://{address}/")

@@ -101,7 +101,8 @@ class Reader:
         least, most = _PARAMETERS[name]
         if not least <= len(parameters) <= most:
             needed = f"{least}" if least == most else f"{least} to {most}"
-            return Wrong("E_INVALID_PARAMS", f"{needed} parameters required", True)
+            dot = "." if name == "pop" else ""  # as gmq has it
+            return Wrong("E_INVALID_PARAMS", f"{needed} parameters required{dot}", True)
         command = Command(name, parameters, [])
         if name in ("pub", "publish"):
             self._begun = command, 1
@@ -158,6 +159,7 @@ def pushed(raw: bytes) -> dict[str, Any] | str:
         return "decode msg failed, it is no object"
     fields = {name.lower(): value for name, value in found.items()}
     body, key = fields.get("body", ""), fields.get("route_key", fields.get("routekey", ""))
-    if not isinstance(body, str) or not isinstance(key, str):
-        return "decode msg failed, body and route_key are texts"
-    return {"body": body, "route_key": key, "delay": fields.get("delay", 0)}
+    topic = fields.get("topic", "")
+    if not all(isinstance(each, str) for each in (body, key, topic)):
+        return "decode msg failed, body, topic and route_key are texts"
+    return {"body": body, "route_key": key, "topic": topic, "delay": fields.get("delay", 0)}

@@ -12,6 +12,7 @@ from qindex.gmq.text import go_json
 REQUEST_BYTES_MAX: Final = 128 * 1024 * 1024
 _SPACE: Final = b" \t\r\n"
 _BEGINS: Final = b"{["
+_NAMES: Final = {"id", "method", "params"}
 _IN_TEXT: Final = re.compile(rb'["\\]')
 _OUTSIDE: Final = re.compile(rb'["{}\[\]]')
 
@@ -92,7 +93,9 @@ def _request(raw: bytes) -> Request:
         return Request(None, wrong=f"invalid JSON: {error}", is_last=True)
     if not isinstance(found, dict):
         return Request(None, wrong="a request is an object", is_last=True)
-    number, method, params = found.get("id"), found.get("method"), found.get("params")
+    if not found.keys() >= _NAMES:  # Go does not tell big letters from small ones here
+        found = {name.lower(): value for name, value in found.items()} | found
+    number, method, params = found.get("id"), found.get("method", ""), found.get("params")
     if not isinstance(method, str) or method.count(".") < 1:
         shown = method if isinstance(method, str) else json.dumps(method)[:80]
         return Request(number, wrong=f"rpc: service/method request ill-formed: {shown}")

@@ -13,13 +13,25 @@ _EPOCH_MS: Final = 1_483_228_800_000
 _SEQUENCE_BITS: Final = 12
 _NODE_BITS: Final = 10
 _NODE: Final = 1  # gmq's default
-_ESCAPED: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
+_SURROGATES: Final = dict.fromkeys(range(0xD800, 0xE000), "\\ufffd")
+_ESCAPED: Final = {
+    **{ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"},
+    **_SURROGATES,
+}
 
 
 def go_json(value: Any) -> bytes:
-    """`value` in the bytes that Go's encoding/json writes; keys keep their order."""
+    """`value` in the bytes that Go's encoding/json writes; keys keep their order.
+
+    Go writes U+FFFD as it is, and as an escape where bytes were no UTF-8 (see told()).
+    """
     text = strict_json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.translate(_ESCAPED).encode("utf-8", "replace")
+    return text.translate(_ESCAPED).encode()
+
+
+def told(body: bytes) -> str:
+    """A body for go_json(): each byte that is no UTF-8 stays apart from an U+FFFD."""
+    return body.decode("utf-8", "surrogateescape")
 
 
 def shown(body: bytes) -> str:

@@ -33,6 +33,7 @@ from qindex.serve.sockets import BACKLOG, bind
 
 if TYPE_CHECKING:
     from qindex.serve.channel import Channel
+    from qindex.serve.gmq.door import Door as Gmq
 
 log: Final = logging.getLogger("qindex.serve")
 
@@ -171,17 +172,24 @@ class Server:
 
         Whoever can connect may use all of its queues: gmq has no login.
         """
-        from qindex.serve.gmq import door
-
-        names = self.node.vhosts
-        vhost = self.node.vhost("/" if "/" in names else names[0])
-        gmq = door.Door(vhost, self.loop, waits=self.confirms_are_durable)
-        self.add_door(gmq)
+        gmq = self.gmq_door()
         for each in sockets:
             listener = await self.loop.create_server(gmq.connection, sock=each, backlog=BACKLOG)
             self._listeners.append(listener)
         bound: int = sockets[0].getsockname()[1]
         return bound
+
+    def gmq_door(self) -> Gmq:
+        """What gmq's ports share: topics, jobs, what is reserved. Made when it is first wanted."""
+        from qindex.serve.gmq.door import Door as Gmq
+
+        found = next((door for door in self.doors if isinstance(door, Gmq)), None)
+        if found is None:
+            names = self.node.vhosts
+            vhost = self.node.vhost("/" if "/" in names else names[0])
+            found = Gmq(vhost, self.loop, waits=self.confirms_are_durable)
+            self.add_door(found)
+        return found
 
     @property
     def uptime(self) -> float:

@@ -27,6 +27,7 @@ class SettingsError(ValueError):
 class Settings:
     amqp: str = "127.0.0.1:5672"
     gmq: str = "none"
+    gmq_http: str = "none"
     http: str = "none"
     http_host: str = ""  # names, with commas between them
     confirm: str = "durable"
@@ -54,6 +55,30 @@ def read_settings(
             raise SettingsError(_unknown("variable", variable, known))
     found |= {name: value for name, value in flags.items() if value is not None}
     return Settings(**found)
+
+
+HOST: Final = "127.0.0.1"
+PORTS: Final = {"amqp": 5672, "gmq": 9503, "gmq-http": 9504, "http": 15672}
+"""The doors, by the names of their flags, and the ports that clients expect."""
+
+
+def addresses(settings: Settings) -> dict[str, tuple[str, int]]:
+    """Where to listen for what: doors that are "none" are left out. SettingsError."""
+    wanted = {name: getattr(settings, name.replace("-", "_")) for name in PORTS}
+    return {
+        name: address(text, f"--{name}", PORTS[name])
+        for name, text in wanted.items()
+        if text != "none" or name == "amqp"
+    }
+
+
+def address(text: str, option: str, usual: int) -> tuple[str, int]:
+    """HOST:PORT as a pair. SettingsError names the option."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise SettingsError(f"{option} takes HOST:PORT, as {HOST}:{usual}, not {text!r}")
+    return host, int(port)
 
 
 def _of_file(file: str) -> dict[str, str]:

@@ -51,7 +51,8 @@ def handed_over(environment: MutableMapping[str, str]) -> dict[str, list[socket.
     """Sockets that systemd, or the process that this one was before, has left open for it.
 
     They listen. The key is the name that they were given (FileDescriptorName= in systemd): "gmq",
-    "http", and "amqp" for all others. The variables are removed: no child takes the sockets.
+    "gmq-http", "http", and "amqp" for all others. The variables are removed: no child takes the
+    sockets.
     """
     pid, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
     names = environment.pop("LISTEN_FDNAMES", "").split(":")
@@ -63,7 +64,7 @@ def handed_over(environment: MutableMapping[str, str]) -> dict[str, list[socket.
         each = socket.socket(fileno=_FIRST + number)
         each.setblocking(False)
         name = names[number] if number < len(names) else ""
-        found.setdefault(name if name in ("gmq", "http") else "amqp", []).append(each)
+        found.setdefault(name if name in ("gmq", "gmq-http", "http") else "amqp", []).append(each)
     return found
 
 

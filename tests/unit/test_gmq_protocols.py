@@ -84,7 +84,7 @@ def test_commands_are_found_in_whatever_pieces_they_come():
     ("line", "text"),
     [
         (b"\n", b"E_INVALID_CMD - cmd is empty"),
-        (b"pop t\n", b"E_INVALID_PARAMS - 2 parameters required"),
+        (b"pop t\n", b"E_INVALID_PARAMS - 2 parameters required."),
         (b"set t\n", b"E_INVALID_PARAMS - 2 to 5 parameters required"),
         (b"mpub t 1001\n", b"E_INVALID_PUSHNUM - number of push must be between 1 and 1000"),
         (b"mpub t -1\n", b"E_INVALID_PUSHNUM - number of push must be between 1 and 1000"),

@@ -183,12 +183,14 @@ def test_numbers_lists_and_ids_that_are_left_out_are_understood():
             popped, _ = await client.call("Pop", ["t"])
             assert (popped["id"], popped["TTR"]) == (given, "5")
             for wrong in ("1.5", "-1", True):
-                result, _ = await client.call("Push", {"id": "x", "topic": "t", "delay": wrong})
-                assert result.startswith("job.delay must be a whole number")
-            result, _ = await client.call("Push", {"id": "x" * 300, "topic": "t"})
-            assert result == "job.id may have 255 bytes"
-            result, _ = await client.call("Push", {"id": "x", "topic": "x" * 300})
-            assert result.startswith("a queue's name has 1 to 255 bytes")
+                result, error = await client.call("Push", {"id": "x", "topic": "t", "delay": wrong})
+                assert result is None
+                assert error.startswith("job.delay must be a whole number")
+            result, error = await client.call("Push", {"id": "x" * 300, "topic": "t"})
+            assert (result, error) == (None, "job.id may have 255 bytes")
+            result, error = await client.call("Push", {"id": "x", "topic": "x" * 300})
+            assert result is None
+            assert error.startswith("a queue's name has 1 to 255 bytes")
             await client.close()
 
     run(test())
@@ -248,7 +250,7 @@ def test_a_topic_whose_messages_a_rescue_still_brings_is_refused_until_they_are_
             vhost = server.node.vhost("/")
             vhost.arriving["t"] = Arrival(1)
             text = "the messages of queue 't' in vhost '/' are still coming: try again"
-            assert await client.push("2") == text
+            assert await client.call("Push", {"id": "2", "topic": "t"}) == (None, text)
             assert await client.call("Pop", ["t"]) == (None, text)
             del vhost.arriving["t"]
             assert (await client.call("Pop", ["t"]))[0]["id"] == "1"

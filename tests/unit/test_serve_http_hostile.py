@@ -18,7 +18,7 @@ from qindex.brokers.amqp import Properties, encode_properties
 from qindex.gmq import commands, jsonrpc
 from qindex.gmq.text import go_json
 from qindex.serve.http import api as api_paths
-from qindex.serve.http import changes, door, metrics
+from qindex.serve.http import changes, door, metrics, port
 from qindex.serve.http.asked import Asked
 
 QUEUES = 1000
@@ -30,7 +30,7 @@ def refuse(name):
 
 @pytest.mark.parametrize("sent", [b"", b"GET /api/whoami HTTP/1.1\r\nHost: localhost\r\nX: "])
 def test_a_client_that_does_not_end_its_headers_is_closed(monkeypatch, sent):
-    monkeypatch.setattr(door, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(port, "HEAD_SECONDS", 0.3)
 
     async def test():
         async with Api() as api:

@@ -15,7 +15,7 @@ from qindex.broker.errors import Refused
 from qindex.broker.queues import Queue
 from qindex.broker.taken import Entry
 from qindex.errors import QindexError
-from qindex.gmq.text import shown, to_bytes, whole_number
+from qindex.gmq.text import to_bytes, told, whole_number
 from qindex.serve.gmq.leases import Lease
 from qindex.serve.gmq.shop import (
     DELAY_HEADER,
@@ -97,9 +97,16 @@ class Jobs:
     # --- push ----------------------------------------------------------------------------------
 
     def push(self, fields: Any, done: Callable[[Any, str | None], None]) -> None:
-        """The result is "success", or the id if the job had none, or what is wrong."""
+        """The result is "success", or the id if the job had none.
+
+        gmq says in the result, too, that an id is taken or a topic is missing, and so it is here.
+        What else is refused is an error: its clients take each result for a success.
+        """
         try:
             job = _job(fields)
+            if not job.topic:
+                done("job.topic is empty", None)
+                return
             if job.id and (job.id in self._shop.leases or self.deliveries_of(job.id) is not None):
                 done(f"jobKey:gmq:jobpool:{job.id},error:has exist", None)
                 return
@@ -117,13 +124,13 @@ class Jobs:
                 headers={TTR_HEADER: job.ttr, DELAY_HEADER: job.delay},
             )
         except (ValueError, Refused) as error:
-            done(str(error), None)
+            done(None, str(error))
             return
         except QindexError as error:
-            done(self._shop.failed("Service.Push", error), None)
+            done(None, self._shop.failed("Service.Push", error))
             return
         if number is None:
-            done(f"queue '{job.topic}' is full", None)
+            done(None, f"queue '{job.topic}' is full")
             return
         self._remember(name, job.topic, number)
         for waiter in self._waiting.pop(job.topic, {}):
@@ -208,7 +215,7 @@ class Jobs:
             on_out = self._shop.settles(queue, entry, lambda: self._forget(name))
         job = {
             "TTR": str(seconds),
-            "body": shown(message.body),
+            "body": told(message.body),
             "consume_num": str(entry.deliveries - 1),
             "delay": str(delay if isinstance(delay, int) else 0),
             "id": name,
@@ -265,16 +272,14 @@ def _job(fields: Any) -> _Job:
         topic = topic[0]  # as gmq's own text has it
     if not isinstance(name, str | None) or not isinstance(body, str | None):
         raise ValueError("job.id and job.body are texts")
-    if not topic:
-        raise ValueError("job.topic is empty")
-    if not isinstance(topic, str):
+    if not isinstance(topic, str | None):
         raise ValueError("job.topic is a text")
     name = to_bytes(name or "").decode()
     if len(name.encode()) > ID_BYTES_MAX:
         raise ValueError(f"job.id may have {ID_BYTES_MAX} bytes")
     return _Job(
         name,
-        to_bytes(topic).decode(),
+        to_bytes(topic or "").decode(),
         to_bytes(body or ""),
         whole_number(fields.get("delay"), "job.delay", SECONDS_MAX),
         whole_number(fields.get("TTR"), "job.TTR", SECONDS_MAX),

@@ -18,7 +18,7 @@ from qindex.errors import QindexError
 from qindex.field_table import decode_table, encode_table
 from qindex.gmq.commands import Wrong
 from qindex.gmq.patterns import PatternError, pattern
-from qindex.gmq.text import shown, whole_number
+from qindex.gmq.text import told, whole_number
 from qindex.serve.gmq.leases import Lease
 from qindex.serve.gmq.shop import Shop
 from qindex.serve.gmq.waiting import Waiter
@@ -70,11 +70,36 @@ class Topics:
     def __init__(self, shop: Shop) -> None:
         self._shop = shop
         self.topics: dict[str, Topic] = {}
+        self._exited: set[str] = set()
+        self._waits: dict[str, dict[Waiter, Callable[[Wrong], None]]] = {}  # pops, by topic
         for key, value in shop.vhost.catalog.items():
             if key.startswith(_TOPIC):
                 name = key.removeprefix(_TOPIC)
                 table: dict[str, Any] = decode_table(value)
                 self.topics[name] = Topic(name, **table)
+
+    def _find(self, name: str) -> Topic | None:
+        """The topic; one that has exited is there again as soon as it is used."""
+        self._exited.discard(name)
+        return self.topics.get(name)
+
+    def there(self) -> list[Topic]:
+        """The topics that have not exited, by their names."""
+        return [self.topics[name] for name in sorted(self.topics) if name not in self._exited]
+
+    def look(self, name: str) -> Topic | None:
+        """The topic, unless it has exited."""
+        return None if name in self._exited else self.topics.get(name)
+
+    def exit(self, name: str) -> None:
+        """Pops that wait for this topic end, and it is shown no more until somebody uses it.
+
+        Its queues, keys and settings stay.
+        """
+        self._exited.add(name)
+        for waiter, done in self._waits.pop(name, {}).items():
+            waiter.stop()
+            done(Wrong("E_INVALID_READ", "closed.", True))
 
     def _keep(self, topic: Topic) -> None:
         """Make it durable, and only then known."""
@@ -93,7 +118,7 @@ class Topics:
 
     def queue_of(self, topic: str, key: str) -> Queue | None:
         """The queue of a bind key, if it was declared and is still there."""
-        found = self.topics.get(topic)
+        found = self._find(topic)
         if found is None or (key or DEFAULT_KEY) not in found.keys:
             return None
         return self._shop.find(found.queue_name(key))
@@ -116,7 +141,7 @@ class Topics:
         return None
 
     def _declare(self, name: str, key: str) -> None:
-        topic = self.topics.get(name) or Topic(name)
+        topic = self._find(name) or Topic(name)
         self._shop.make(topic.queue_name(key))
         if key not in topic.keys:
             topic.keys.append(key)
@@ -130,7 +155,7 @@ class Topics:
         """AUTO MODE TTR RETRY, as far as they are given; 0 leaves a value as it is."""
         if not name:
             return Wrong("E_INVALID_TOPIC", "topic is empty", True)
-        topic = self.topics.get(name) or Topic(name)
+        topic = self._find(name) or Topic(name)
         before = topic.auto_ack, topic.mode, topic.ttr, topic.retries
         padded = (*values, 0, 0, 0, 0)
         auto, mode, ttr, retries = padded[0], padded[1], padded[2], padded[3]
@@ -151,7 +176,7 @@ class Topics:
 
     def route(self, topic: str, key: str) -> list[Queue] | Wrong:
         """The queues that a message with this key goes to: at least one."""
-        found = self.topics.get(topic)
+        found = self._find(topic)
         names = []
         if not key:
             if self.queue_of(topic, DEFAULT_KEY) is None:
@@ -225,18 +250,27 @@ class Topics:
             return None
 
         def on_entry(queue: Queue, entry: Entry) -> None:
-            self._shop.loop.call_soon(waiter.stop)
+            self._shop.loop.call_soon(end)
             done(self._hand_out(topic, key, queue, entry))
 
+        def end() -> None:
+            waiter.stop()
+            waits.pop(waiter, None)
+            if not waits:
+                self._waits.pop(topic, None)
+
         waiter = Waiter(on_entry, lambda wake: True)  # one at a time
+        waits = self._waits.setdefault(topic, {})
+        waits[waiter] = done
         try:
             queue = self.queue_of(topic, key)
             if queue is not None:
                 waiter.listen(queue, self._shop.describe(queue.name))
         except Refused as error:
+            end()
             done(Wrong("E_INVALID_POP", str(error)))
             return None
-        return waiter.stop
+        return end
 
     def pop_now(self, topic: str, key: str) -> Popped | Wrong | None:
         """The next message; None: there is none now."""
@@ -253,7 +287,7 @@ class Topics:
 
     def dead(self, topic: str, key: str) -> Popped | Wrong:
         """The next dead letter of a key."""
-        found = self.topics.get(topic)
+        found = self._find(topic)
         try:
             queue = None if found is None else self._shop.find(found.dead_name(key))
             if found is None or queue is None:
@@ -290,7 +324,7 @@ class Topics:
             on_out = self._shop.settles(queue, entry, _nothing)
         else:
             self._shop.leases.add(_lease(name, queue.name), queue, entry, topic.ttr, on_end)
-        return Popped(name, shown(entry.message.body), retries, on_out)
+        return Popped(name, told(entry.message.body), retries, on_out)
 
     def _again(self, lease: Lease) -> None:
         self._shop.give_back(lease.queue, lease.entry)
@@ -311,7 +345,7 @@ class Topics:
             self._shop.failed("dead", error)
 
     def ack(self, number: str, topic: str, key: str) -> Wrong | None:
-        found = self.topics.get(topic)
+        found = self._find(topic)
         if found is None or (key or DEFAULT_KEY) not in found.keys:
             return Wrong("E_INVALID_ACK", f"bindkey:{key} is not associated with queue")
         for queue in (found.queue_name(key), found.dead_name(key)):

@@ -12,12 +12,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import ipaddress
 import logging
 import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -27,11 +25,12 @@ from qindex.broker import errors as broker
 from qindex.broker.arriving import NotIn
 from qindex.errors import QindexError
 from qindex.field_table import AmqpError
+from qindex.serve.http.origin import Foreign, Names
 from qindex.serve.http.page import SESSION_PATH, About, Page, is_public
+from qindex.serve.http.port import Port
 from qindex.serve.http.sessions import TOKEN, PageSession, Sessions, Users, has_token
 from qindex.serve.http.shapes import to_json
 from qindex.serve.logins import FAILURE_SECONDS, TOO_MANY, Login, Verdict
-from qindex.serve.sockets import BACKLOG
 
 if TYPE_CHECKING:
     from qindex.serve.server import Server
@@ -40,8 +39,6 @@ log: Final = logging.getLogger("qindex.serve")
 audit: Final = logging.getLogger("qindex.audit")
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 BODY_SECONDS: Final = 60.0  # that a client has to send the body of a request
-HEAD_SECONDS: Final = 30.0  # from the connection to the end of its first request's headers
-KEEP_SECONDS: Final = 75.0  # from an answer to the end of the next request's headers
 _TAGS: Final = frozenset({"management", "policymaker", "monitoring", "administrator"})
 _STATUS: Final[dict[type[broker.Refused], tuple[int, str]]] = {
     broker.NotFound: (404, "Object Not Found"),
@@ -112,7 +109,7 @@ class Guard(Protocol):
     def check(self, login: Login, address: str) -> Awaitable[Verdict]: ...
 
 
-class HttpDoor:
+class HttpDoor(Port):
     """The port. Made and used in one event loop.
 
     `add` gives the application its paths; `about` is what the page has to know of a user.
@@ -129,52 +126,17 @@ class HttpDoor:
         self._users = users
         self._logins = logins
         self._sessions = Sessions(users)
-        self._hosts = {"localhost", socket.gethostname().lower(), *map(str.lower, allowed_hosts)}
+        self._names = Names(allowed_hosts)
         self._page = Page(self._sessions, about)
         app = web.Application(middlewares=[self._guard], client_max_size=BODY_BYTES_MAX)
         add(app)
         self._page.add_to(app)
         app.router.add_post(SESSION_PATH, self._log_in)
-        self._runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_SECONDS
-        )
-        self._listeners: list[asyncio.Server] = []
-        self._new: set[Any] = set()  # connections that have not asked for anything yet
-
-    async def accept(self, sockets: list[socket.socket]) -> None:
-        await self._runner.setup()
-        for each in sockets:
-            loop = asyncio.get_running_loop()
-            listener = await loop.create_server(self._connection, sock=each, backlog=BACKLOG)
-            self._listeners.append(listener)
-
-    def _connection(self) -> asyncio.BaseProtocol:
-        """A new connection. aiohttp itself would wait for the first request as long as it takes."""
-        if self._runner.server is None:
-            raise RuntimeError("the port is not set up")
-        made = self._runner.server()
-        self._new.add(made)
-        asyncio.get_running_loop().call_later(HEAD_SECONDS, self._check_asked, made)
-        return made
-
-    def _check_asked(self, connection: Any) -> None:
-        if connection in self._new:
-            self._new.discard(connection)
-            if connection.transport is not None:
-                log.info("HTTP: no request within %g seconds", HEAD_SECONDS)
-                connection.transport.abort()
-
-    def pause(self) -> None:
-        """Requests that were read are still answered."""
-
-    async def close(self) -> None:
-        for listener in self._listeners:
-            listener.close()
-        await self._runner.cleanup()
+        super().__init__(app)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._new.discard(request.protocol)
+        self.asked(request)
         response = await self._refuse(request) or await _carried_out(request, handler)
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
@@ -204,15 +166,11 @@ class HttpDoor:
     async def _refuse(self, request: web.Request) -> web.Response | None:
         """What is wrong with a request before its path is looked at; None: nothing."""
         try:
-            host = urlsplit(f"//{request.host}").hostname or ""
-            is_foreign = _is_foreign(request)
-        except ValueError:
-            return refusal(400, "bad_request", "a Host or an Origin that is none")
-        if not self._is_ours(host):
-            reason = f"this server is not called {host!r}; name it with --http-host"
-            return refusal(403, "forbidden", reason)
-        if request.method not in ("GET", "HEAD") and is_foreign:
-            return refusal(403, "forbidden", "the request comes from a page of another origin")
+            self._names.check(request, changes=request.method not in ("GET", "HEAD"))
+        except ValueError as error:
+            return refusal(400, "bad_request", str(error))
+        except Foreign as error:
+            return refusal(403, "forbidden", str(error))
         if is_public(request):
             return None
         session = None
@@ -256,13 +214,6 @@ class HttpDoor:
         verdict = self._logins.at_once(login, address)
         return verdict if verdict is not None else await self._logins.check(login, address)
 
-    def _is_ours(self, host: str) -> bool:
-        try:
-            ipaddress.ip_address(host.partition("%")[0])
-        except ValueError:
-            return host.lower() in self._hosts
-        return True
-
 
 def _refused(verdict: Verdict) -> web.Response:
     """The answer to a log-in that was not right."""
@@ -271,13 +222,6 @@ def _refused(verdict: Verdict) -> web.Response:
     response = refusal(429, "too_many_requests", TOO_MANY)
     response.headers["Retry-After"] = f"{FAILURE_SECONDS:.0f}"
     return response
-
-
-def _is_foreign(request: web.Request) -> bool:
-    if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-        return True
-    origin = request.headers.get("Origin")
-    return origin is not None and urlsplit(origin).netloc != request.host
 
 
 async def _carried_out(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,0 +1,62 @@
+"""A port that speaks HTTP: sockets, connections that ask for nothing, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Any, Final
+
+from aiohttp import web
+
+from qindex.serve.sockets import BACKLOG
+
+log: Final = logging.getLogger("qindex.serve")
+HEAD_SECONDS: Final = 30.0  # from the connection to the end of its first request's headers
+KEEP_SECONDS: Final = 75.0  # from an answer to the end of the next request's headers
+
+
+class Port:
+    """Made and used in one event loop. Its application calls asked() with each request."""
+
+    def __init__(self, app: web.Application) -> None:
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_SECONDS
+        )
+        self._listeners: list[asyncio.Server] = []
+        self._new: set[Any] = set()  # connections that have not asked for anything yet
+
+    async def accept(self, sockets: list[socket.socket]) -> None:
+        await self._runner.setup()
+        for each in sockets:
+            loop = asyncio.get_running_loop()
+            listener = await loop.create_server(self._connection, sock=each, backlog=BACKLOG)
+            self._listeners.append(listener)
+
+    def asked(self, request: web.Request) -> None:
+        """The connection of this request has asked for something."""
+        self._new.discard(request.protocol)
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        """A new connection. aiohttp itself would wait for the first request as long as it takes."""
+        if self._runner.server is None:
+            raise RuntimeError("the port is not set up")
+        made = self._runner.server()
+        self._new.add(made)
+        asyncio.get_running_loop().call_later(HEAD_SECONDS, self._check_asked, made)
+        return made
+
+    def _check_asked(self, connection: Any) -> None:
+        if connection in self._new:
+            self._new.discard(connection)
+            if connection.transport is not None:
+                log.info("HTTP: no request within %g seconds", HEAD_SECONDS)
+                connection.transport.abort()
+
+    def pause(self) -> None:
+        """Requests that were read are still answered."""
+
+    async def close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        await self._runner.cleanup()
