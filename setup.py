@@ -24,7 +24,7 @@ setup(
         Extension(
             "qindex._wire",
             sorted(map(str, Path("c_ext/amqp").glob("*.c"))),
-            depends=["c_ext/amqp/amqp.h"],
+            depends=["c_ext/amqp/amqp.h", "c_ext/amqp/amqp_private.h"],
             include_dirs=["c_ext"],
             extra_compile_args=[
                 *WARNINGS,

@@ -7,36 +7,10 @@
  *
  * Messages are not copied before that: they stay in the bytes that the socket has read.
  */
-#include "amqp/amqp.h"
+#include "amqp/amqp_private.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { GROUPS_MAX = 256, PLACES = 1024 };
-
-struct group {
-    struct qi_piece method, properties; /* properties of one that is not plain */
-    struct qi_wishes wishes;
-    uint32_t count;
-    uint32_t first, last; /* of its messages */
-    uint16_t channel;
-};
-
-struct message {
-    struct qi_piece properties, body;
-    PyObject *whole; /* among what is kept: the body */
-    uint32_t group;
-    uint32_t next; /* of its group; of the last one itself */
-};
-
-struct qi_publishes {
-    PyObject_HEAD PyObject *data, *kept; /* what the pieces point into */
-    struct message *messages;
-    size_t count, room;
-    uint32_t group_count;
-    uint16_t places[PLACES]; /* a hash table: number of the group + 1; 0: free */
-    struct group groups[GROUPS_MAX];
-};
 
 PyTypeObject *qi_publishes_type;
 
@@ -355,10 +329,50 @@ static PyMethodDef publishes_methods[] = {
      "Returns the bodies end to end, their sizes, the headers end to end, their sizes (both as\n"
      "the bytes of an array of uint32_t), and the flags, a byte each. Cost: one copy; of several\n"
      "groups also a look at every message."},
+    {"ways", qi_publishes_ways, METH_O,
+     "ways($self, known, /)\n--\n\n"
+     "What `known`, a dict, has for the key of each group, in order; None: it has none, or None,\n"
+     "for one of them. A dictionary look-up for each group."},
+    {"keys", qi_publishes_keys, METH_NOARGS,
+     "keys($self)\n--\n\n"
+     "The key of each group, as bytes: its channel, persistent, priority, payload of the method.\n"
+     "None: its properties are not plain, or it has an expiration."},
+    {"publish_each", qi_publishes_each, METH_VARARGS,
+     "publish_each($self, publish, ways, start, stop, /)\n--\n\n"
+     "Give the messages of the groups with numbers from `start` to below `stop` to a queue of a\n"
+     "store each, through the core's qi_publish_bodies(), whose address is `publish`.\n\n"
+     "`ways` has for each group the address of the queue, what its messages' headers begin with,\n"
+     "and the flags. Returns the number of the group that it ended at, and the code of the error\n"
+     "that ended it, or 0. Bodies are not copied. The interpreter's lock is released meanwhile."},
     {NULL, NULL, 0, NULL},
 };
 
+static PyObject *get_channel(PyObject *object, void *unused) {
+    const Publishes *self = (const Publishes *)object;
+    (void)unused;
+    for (uint32_t i = 1; i < self->group_count; i++)
+        if (self->groups[i].channel != self->groups[0].channel)
+            return Py_NewRef(Py_None);
+    return PyLong_FromLong(self->groups[0].channel);
+}
+
+static PyObject *get_counts(PyObject *object, void *unused) {
+    const Publishes *self = (const Publishes *)object;
+    (void)unused;
+    PyObject *list = PyList_New(self->group_count);
+    for (uint32_t i = 0; list && i < self->group_count; i++) {
+        PyObject *made = PyLong_FromUnsignedLong(self->groups[i].count);
+        if (made)
+            PyList_SetItem(list, i, made);
+        else
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
 static PyGetSetDef publishes_getset[] = {
+    {"channel", get_channel, NULL, "The channel of all of them; None: they have several.", NULL},
+    {"counts", get_counts, NULL, "How many messages each group has.", NULL},
     {"groups", get_groups, NULL,
      "For each group: channel, payload of the method, persistent, priority, expiration in\n"
      "milliseconds (0: none), properties (None: they differ, and nothing else in them has to be\n"

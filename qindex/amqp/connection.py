@@ -23,7 +23,6 @@ from qindex.amqp.events import (
     ChannelClosed,
     ChannelOpened,
     Ended,
-    Group,
     Login,
     Open,
     Published,
@@ -42,7 +41,6 @@ from qindex.amqp.wire import (
     Frame,
     WireError,
     decode_method,
-    decode_publish,
     encode_content,
     encode_method,
     scanner_in_c,
@@ -236,10 +234,11 @@ class Connection:
             return
         if not isinstance(method, m.ChannelOpen):
             raise WireError(504, "expected 'channel.open'")
-        if number > self.channel_max:
+        count = len(self._channels)
+        if count >= self.channel_max:  # as in RabbitMQ, the number of a channel may be higher
             raise WireError(
                 530,
-                f"number of channels opened ({self.channel_max}) has reached the "
+                f"number of channels opened ({count}) has reached the "
                 f"negotiated channel_max ({self.channel_max})",
             )
         self._channels[number] = Channel(number)
@@ -265,12 +264,13 @@ class Connection:
             yield event
 
     def _publishes(self, messages: Publishes) -> Iterator[Any]:
-        groups = [
-            Group(channel, decode_publish(payload), persistent, priority, ms, properties, count)
-            for channel, payload, persistent, priority, ms, properties, count in messages.groups
-        ]
-        event = PublishedMany(groups, messages)
-        if len(messages) > 1 and all(self.is_open(group.channel) for group in groups):
+        event = PublishedMany(messages)
+        channel = messages.channel
+        if channel is None:
+            are_open = all(self.is_open(group.channel) for group in event.groups)
+        else:
+            are_open = self.is_open(channel)
+        if are_open:
             yield event
         else:
             yield from self.one_by_one(event)

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from qindex._wire import Publishes
 from qindex.amqp.methods import BasicPublish
+from qindex.amqp.wire import decode_publish
 
 REPLIES: Final = {
     200: "OK",
@@ -101,14 +102,29 @@ class Group(NamedTuple):
     size: int  # number of messages
 
 
-class PublishedMany(NamedTuple):
-    """Publishes that came one behind the other, of channels that are open.
+class PublishedMany:
+    """One or more publishes that came one behind the other, of channels that are open.
 
     Instead of carrying it out, the owner may go through Connection.one_by_one() of it.
     """
 
-    groups: list[Group]
-    messages: Publishes
+    __slots__ = ("_groups", "messages")
+
+    def __init__(self, messages: Publishes) -> None:
+        self.messages = messages
+        self._groups: list[Group] | None = None
+
+    @property
+    def groups(self) -> list[Group]:
+        """Decoded at the first use: an owner that has seen the same before needs none of it."""
+        if self._groups is None:
+            self._groups = [
+                Group(channel, decode_publish(payload), persistent, priority, ms, properties, count)
+                for channel, payload, persistent, priority, ms, properties, count in (
+                    self.messages.groups
+                )
+            ]
+        return self._groups
 
 
 class Ended(NamedTuple):

@@ -129,6 +129,9 @@ class Backlog(Protocol):
         The priority of all shares is the same. Returns the bytes of their bodies.
         """
 
+    def added(self, count: int) -> None:
+        """So many messages have come into its store, otherwise than by its verbs."""
+
     def take(self, count: int) -> Taken:
         """Take up to `count` ready messages, in order: the highest priority first.
 
@@ -298,6 +301,9 @@ class MemoryBacklog:
                 self.publish(share.message(properties, body))
                 size += len(body)
         return size
+
+    def added(self, count: int) -> None:
+        """It has no store."""
 
     def take(self, count: int) -> Taken:
         taken: list[Entry] = []

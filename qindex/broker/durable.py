@@ -40,6 +40,11 @@ _DELAYED_FROM: Final = 256 * LANE  # the first ReqId of the lanes of delayed mes
 SYNCS_KEPT: Final = 1000
 _DAMAGED_MAX: Final = 1000  # damaged messages that one take() goes past
 
+PUBLISH_BODIES: Final = int(ffi.cast("uintptr_t", ffi.addressof(lib, "qi_publish_bodies")))
+StoreWay = tuple[int, bytes, int]
+"""What qindex._wire needs to give messages to a queue by the function at PUBLISH_BODIES: the
+address of the queue, what the messages' headers begin with, their flags."""
+
 _readers: list[BatchReader] = []  # that nobody uses now; one is enough for most moments
 
 
@@ -195,6 +200,15 @@ class DurableBacklog:
             raise_error(first)
         self._ready += len(flags)
         return len(bodies)
+
+    def way(self, exchange: str, key: str, *, persistent: bool, priority: int) -> StoreWay:
+        """For messages that do not expire; until delete(). added() says how many have come."""
+        queue = int(ffi.cast("uintptr_t", self._queue._handle))
+        flags = priority << lib.QI_PRIORITY_SHIFT | (0 if persistent else lib.QI_TRANSIENT)
+        return queue, begin_table(exchange, [key], 0), flags
+
+    def added(self, count: int) -> None:
+        self._ready += count
 
     def take(self, count: int) -> Taken:
         for _ in range(_DAMAGED_MAX):

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from qindex._wire import Taken
-from qindex.broker.backlog import Backlog, Publishes, Share
+from qindex.broker.backlog import Backlog
+from qindex.broker.bulk import InBulk
 from qindex.broker.consumers import Consumer, Turns, shares
 from qindex.broker.errors import AccessRefused
 from qindex.broker.limits import Limits
@@ -35,7 +36,7 @@ TURN_MAX: Final = 512  # messages that a queue delivers before others have their
 log: Final = logging.getLogger("qindex.broker")
 
 
-class Queue(Settling):
+class Queue(Settling, InBulk):
     """A queue: made by VHost.declare_queue()."""
 
     def __init__(
@@ -131,26 +132,6 @@ class Queue(Settling):
             self._drop_over_length()
         except QindexError as error:
             self._failed(error)
-
-    @property
-    def takes_batches(self) -> bool:
-        """True if no message that comes has to be looked at on its own: publish_many() may be
-        called."""
-        limits = self.limits
-        refuses = limits.has_length and limits.overflow != "drop-head"
-        return not (self.paused or refuses or limits.ttl_ms == 0)
-
-    def publish_many(self, publishes: Publishes, shares: dict[int, Share]) -> None:
-        """Append the messages of the groups that have a share: all of them or none. Their priority
-        is the same. Only if the queue takes_batches.
-        """
-        before = len(self.backlog)
-        self._bytes += self.backlog.publish_many(publishes, shares)
-        self.published += len(self.backlog) - before
-        self._expiring = self._expiring or any(share.expires_us for share in shares.values())
-        if self.limits.has_length:
-            self._make_way(now_us())
-        self.wake()
 
     def _is_full(self, message: Message) -> bool:
         return self.limits.is_over(len(self) + 1, self._bytes + message.size)

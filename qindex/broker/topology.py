@@ -44,7 +44,24 @@ class Topology:
         self._catalog = catalog
         self._router = Router(self.exchanges)
         self._bound_to: dict[Destination, dict[Binding, None]] = {}
+        self.epoch = 0  # of what leads where: it grows when that may have changed
         self._make_standard_exchanges()
+
+    def _know(self, queue: Queue) -> None:
+        self.queues[queue.name] = queue
+        self.epoch += 1
+
+    def _forget(self, queue: Queue) -> None:
+        del self.queues[queue.name]
+        self.epoch += 1
+
+    def _no_longer_arriving(self, name: str) -> None:
+        del self.arriving[name]
+        self.epoch += 1
+
+    def _changed(self) -> None:
+        self._router.changed()
+        self.epoch += 1
 
     def _make_standard_exchanges(self) -> None:
         names = {"": "direct", "amq.match": "headers"} | {f"amq.{kind}": kind for kind in TYPES}
@@ -153,7 +170,7 @@ class Topology:
         if durable:
             self._catalog.apply(definitions.of_exchange(exchange))
         self.exchanges[name] = exchange
-        self._router.changed()
+        self._changed()
 
     def _check_not_delayed(self, name: str, kind: str, alternate: str) -> None:
         """Raise NotThere if an alternate exchange would be one that delays. O(exchanges)."""
@@ -184,7 +201,7 @@ class Topology:
         changes.update(definitions.gone_exchange(found))
         self._catalog.apply(changes)
         self.exchanges.pop(name, None)
-        self._router.changed()
+        self._changed()
         self._delete_unused_sources(gone)
 
     # --- bindings ------------------------------------------------------------------------------
@@ -235,7 +252,7 @@ class Topology:
         """Add a binding that the catalog has, or that is not durable."""
         self.exchanges[binding.source].add(binding, arguments)
         self._bound_to.setdefault(binding.destination, {})[binding] = None
-        self._router.changed()
+        self._changed()
 
     def _unbind_all(self, bindings: list[Binding], changes: dict[str, bytes | None]) -> None:
         for binding in bindings:
@@ -247,7 +264,7 @@ class Topology:
             same.pop(binding, None)
             if not same:
                 self._bound_to.pop(binding.destination, None)
-        self._router.changed()
+        self._changed()
 
     def _delete_unused_sources(self, bindings: list[Binding]) -> None:
         """An auto-delete exchange goes with its last binding."""

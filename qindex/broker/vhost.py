@@ -172,7 +172,7 @@ class VHost(Topology):
         if self._store is None:
             raise RuntimeError("nothing arrives in memory")
         self._catalog.apply(definitions.gone_arriving(name))
-        del self.arriving[name]
+        self._no_longer_arriving(name)
         self.queues[name].arrived(DurableBacklog(self._store, name))
         waiting, self._dead_waiting = self._dead_waiting, []
         for queue, _, _ in waiting:
@@ -184,14 +184,14 @@ class VHost(Topology):
     def leave_out(self, name: str) -> None:
         """A queue that was arriving does not come: it goes."""
         self._catalog.apply(definitions.gone_arriving(name))
-        del self.arriving[name]
+        self._no_longer_arriving(name)
         self._delete(self.queues[name])
 
     def add_queue(self, queue: Queue) -> None:
         queue.on_dead = self._dead
         queue.on_unused = self.delete_unused
         queue.on_error = self.failed
-        self.queues[queue.name] = queue
+        self._know(queue)
 
     def _check_same_queue(
         self,
@@ -239,7 +239,7 @@ class VHost(Topology):
         if queue.durable:  # else nothing of it is in the catalog
             changes.update(definitions.gone_queue(queue))
             self._catalog.apply(changes)
-        del self.queues[queue.name]
+        self._forget(queue)
         self.gone = self.gone.plus(queue)
         queue.stop()
         queue.backlog.delete()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _US: Final = 1000  # microseconds of a millisecond
 
 
-class _Way(NamedTuple):
+class GroupWay(NamedTuple):
     """Where the messages of a group go."""
 
     channel: Channel
@@ -51,10 +51,10 @@ class Batch:
     The disk may have no room in the middle: `run()` goes on where it stopped.
     """
 
-    def __init__(self, event: PublishedMany, ways: list[_Way]) -> None:
+    def __init__(self, event: PublishedMany, ways: list[GroupWay]) -> None:
         self.method = event.groups[0].method
-        self._event = event
-        self._ways = ways
+        self.messages = event.messages
+        self.ways = ways
         self._counts = ways[0].channel.session.server.counts
         self._left = list(_shares(ways).items())
         self._refused: set[int] = set()  # by a queue that is full
@@ -69,18 +69,18 @@ class Batch:
             if queue.deleted:  # while there was no room
                 pass
             elif queue.takes_batches:
-                queue.publish_many(self._event.messages, shares)
+                queue.publish_many(self.messages, shares)
             else:
                 self._publish_singly(queue, shares)
             self._singles = self._single = None
             del left[0]
-        self._counts.received += len(self._event.messages)
+        self._counts.received += len(self.messages)
         self._return()
         self._confirm()
 
     def _publish_singly(self, queue: Queue, shares: dict[int, Share]) -> None:
         if self._singles is None:
-            self._singles = enumerate(self._event.messages.contents())
+            self._singles = enumerate(self.messages.contents())
         now = now_us()
         while True:
             if self._single is None:
@@ -100,32 +100,33 @@ class Batch:
             self._single = None
 
     def _return(self) -> None:
-        lost = {at for at, way in enumerate(self._ways) if not way.queues}
+        lost = {at for at, way in enumerate(self.ways) if not way.queues}
         if lost:
-            for number in self._event.messages.order:
+            for number in self.messages.order:
                 if number in lost:
-                    method = self._ways[number].group.method
+                    method = self.ways[number].group.method
                     self._counts.unroutable(mandatory=method.mandatory)
-        if not any(self._ways[at].group.method.mandatory for at in lost):
+        if not any(self.ways[at].group.method.mandatory for at in lost):
             return
-        for number, properties, body in self._event.messages.contents():
-            way = self._ways[number]
+        for number, properties, body in self.messages.contents():
+            way = self.ways[number]
             if number in lost and way.group.method.mandatory:
                 send_return(way.channel, way.group.method, properties, body)
 
     def _confirm(self) -> None:
-        ways = self._ways
+        ways = self.ways
         waits = [way.waits for way in ways]
         hows = set(zip((way.channel for way in ways), waits, strict=True))
         if len(hows) == 1 and not self._refused:
-            _confirm(ways[0].channel, len(self._event.messages), waits=waits[0])
+            confirm(ways[0].channel, len(self.messages), waits=waits[0])
             return
-        for at, number in enumerate(self._event.messages.order):
+        for at, number in enumerate(self.messages.order):
             refused = at in self._refused
-            _confirm(ways[number].channel, 1, waits=waits[number], refused=refused)
+            confirm(ways[number].channel, 1, waits=waits[number], refused=refused)
 
 
-def _confirm(channel: Channel, count: int, *, waits: bool, refused: bool = False) -> None:
+def confirm(channel: Channel, count: int, *, waits: bool, refused: bool = False) -> None:
+    """The next `count` publishes of the channel are done. `waits`: a sync has to come first."""
     if channel.confirms is not None:
         channel.confirms.published(count, refused=refused, waits=waits)
         channel.session.confirm_later(channel)
@@ -133,7 +134,7 @@ def _confirm(channel: Channel, count: int, *, waits: bool, refused: bool = False
 
 def batch_of(session: Session, event: PublishedMany) -> Batch | None:
     """The batch of these publishes; None: something about them is unusual."""
-    ways: list[_Way] = []
+    ways: list[GroupWay] = []
     for group in event.groups:
         try:
             way = _way_of(session.channel(group.channel), group)
@@ -145,7 +146,7 @@ def batch_of(session: Session, event: PublishedMany) -> Batch | None:
     return Batch(event, ways)
 
 
-def _way_of(channel: Channel, group: Group) -> _Way | None:
+def _way_of(channel: Channel, group: Group) -> GroupWay | None:
     method, vhost = group.method, channel.vhost
     channel.session.rights.check("write", "exchange", method.exchange)
     exchange = vhost.exchange(method.exchange)
@@ -165,10 +166,10 @@ def _way_of(channel: Channel, group: Group) -> _Way | None:
     queues = [vhost.queues[name] for name in names if name in vhost.queues]
     if any(queue.paused for queue in queues):
         return None
-    return _Way(channel, group, queues, persistent, priority)
+    return GroupWay(channel, group, queues, persistent, priority)
 
 
-def _shares(ways: list[_Way]) -> dict[tuple[Queue, int], dict[int, Share]]:
+def _shares(ways: list[GroupWay]) -> dict[tuple[Queue, int], dict[int, Share]]:
     """By queue and priority, in the order in which they came: what it takes of each group. Of a
     queue that is asked about each message, the priorities are together: they keep their order.
     """

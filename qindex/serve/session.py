@@ -35,11 +35,12 @@ from qindex.broker.vhost import VHost
 from qindex.errors import DiskFull, QindexError, StoreFull
 from qindex.serve import entrance, permissions
 from qindex.serve.arrivals import check_arrived
-from qindex.serve.batches import Batch, batch_of
+from qindex.serve.batches import Batch
 from qindex.serve.channel import Channel
 from qindex.serve.confirms import send_confirms
 from qindex.serve.deliveries import Deliveries
 from qindex.serve.outlet import NOT_READ, Outlet
+from qindex.serve.ways import Straight, Ways
 
 if TYPE_CHECKING:
     from qindex.serve.server import Server
@@ -60,7 +61,7 @@ _OF_CONNECTION: Final[dict[type[broker.Refused], int]] = {
 }
 _RETRY_SECONDS: Final = 0.2
 _ACK: Final = m.BasicAck(0, False)
-Held = Published | Batch | Called | Login
+Held = Published | Batch | Straight | Called | Login
 
 
 class Session:
@@ -83,6 +84,7 @@ class Session:
         self.deliveries = Deliveries(self.outlet)
         self.address = address
         self._channels: dict[int, Channel] = {}
+        self._ways = Ways(self)
         self._to_confirm: dict[Channel, None] = {}
         self._flushing = False
         self.of_others = 0  # bytes of the next flush that others have caused
@@ -178,7 +180,7 @@ class Session:
             self._ack(event)
         elif kind is Called:
             self._call(event)
-        elif kind is Batch:  # that had no room
+        elif kind is Batch or kind is Straight:  # that had no room
             self._run(event)
         elif kind is ChannelOpened:
             self._channels[event.channel] = Channel(self, event.channel)
@@ -241,13 +243,13 @@ class Session:
             self._fail(event.method, error)
 
     def _publish_many(self, event: PublishedMany) -> None:
-        batch = batch_of(self, event)
+        batch = self._ways.batch_of(event)
         if batch is None:
             self._go_through(self.connection.one_by_one(event))
         else:
             self._run(batch)
 
-    def _run(self, batch: Batch) -> None:
+    def _run(self, batch: Batch | Straight) -> None:
         try:
             batch.run()
         except (DiskFull, StoreFull) as error:
@@ -274,7 +276,7 @@ class Session:
 
     # --- what has to wait ----------------------------------------------------------------------
 
-    def _block(self, event: Published | Batch, error: QindexError) -> None:
+    def _block(self, event: Published | Batch | Straight, error: QindexError) -> None:
         """Stop reading from this client until there is room for its messages."""
         if self._held is None:
             log.warning("%s: publishing is blocked: %s", self.peer, error)
@@ -284,7 +286,7 @@ class Session:
             self.flush_later()
         self._hold(event)
 
-    def _hold(self, event: Published | Batch | Called) -> None:
+    def _hold(self, event: Published | Batch | Straight | Called) -> None:
         """Try again later."""
         self.wait_for(event)
         self._has_room = False
@@ -379,6 +381,7 @@ class Session:
 
     def _close_channel(self, number: int) -> None:
         channel = self._channels.pop(number, None)
+        self._ways.forget()
         if channel is not None:
             channel.close()
 

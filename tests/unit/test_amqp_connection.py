@@ -175,7 +175,6 @@ def test_a_publish_is_one_event_with_its_content(connection):
             "UNEXPECTED_FRAME - expected content header for class 60",
         ),
         (frame(METHOD, 1, b"\0\x5a\0\x0a"), 540, "NOT_IMPLEMENTED - transactions"),
-        (encode_method(101, m.ChannelOpen("")), 530, "NOT_ALLOWED - number of channels opened"),
         (frame(9, 1, b""), 501, "FRAME_ERROR - unknown frame type 9"),
     ],
 )
@@ -187,6 +186,25 @@ def test_what_a_client_may_not_do_closes_the_connection(connection, raw, code, t
     assert play(connection, encode_method(1, m.BasicGet(0, "q", False))) == []
     (event,) = play(connection, encode_method(0, m.ConnectionCloseOk()))
     assert isinstance(event, Ended)
+
+
+def test_as_many_channels_may_be_open_as_was_agreed_whatever_their_numbers(connection):
+    numbers = [65535, *range(2, connection.channel_max)]  # 1 is open
+    for number in numbers:
+        play(connection, encode_method(number, m.ChannelOpen("")))
+    answers = sent(connection)
+    assert answers == [(number, m.ChannelOpenOk()) for number in numbers]
+    play(connection, encode_method(65535, m.ChannelClose(200, "", 0, 0)))
+    play(connection, encode_method(1000, m.ChannelOpen("")))
+    assert sent(connection) == [(65535, m.ChannelCloseOk()), (1000, m.ChannelOpenOk())]
+    play(connection, encode_method(1001, m.ChannelOpen("")))
+    ((channel, close),) = sent(connection)
+    most = connection.channel_max
+    assert (channel, close.reply_code) == (0, 530)
+    assert close.reply_text == (
+        f"NOT_ALLOWED - number of channels opened ({most}) has reached the negotiated "
+        f"channel_max ({most})"
+    )
 
 
 def test_a_closed_channel_ignores_what_comes_until_the_client_knows(connection):

@@ -1,0 +1,140 @@
+"""Publishes whose way is known: what is remembered of those that came before.
+
+Most clients publish to the same exchanges with the same keys again and again. Where that leads to
+one queue of a store, and nothing about the message or the queue has to be looked at, the messages
+go there at once (Publishes.publish_each()). What is remembered counts until a permission, a queue,
+an exchange or a binding changes. All else goes through batches.py, which does the same, slower.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from qindex.amqp import methods as m
+from qindex.broker.durable import PUBLISH_BODIES, StoreWay
+from qindex.broker.queues import Queue
+from qindex.errors import raise_error
+from qindex.serve.batches import Batch, batch_of, confirm
+
+if TYPE_CHECKING:
+    from qindex.amqp.events import PublishedMany
+    from qindex.serve.session import Session
+
+_KNOWN_MAX: Final = 16_384
+_PUBLISH: Final = m.BasicPublish(0, "", "", False, False)
+
+
+class Way(NamedTuple):
+    """Where the messages of a group go: into one queue of a store."""
+
+    queue: Queue
+    store: StoreWay
+    waits: bool  # a confirm has to wait for a sync
+
+
+class Ways:
+    """Those of one connection."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        # By the key of the group; None: it has no such way.
+        self._known: dict[bytes, Way | None] = {}
+        self._epochs = -1, -1  # of what is known
+
+    def forget(self) -> None:
+        """A channel is gone: another one may get its number."""
+        self._known.clear()
+
+    def batch_of(self, event: PublishedMany) -> Straight | Batch | None:
+        """What carries these publishes out; None: they are carried out one by one."""
+        vhost, messages = self._session.vhost, event.messages
+        epochs = vhost.epoch, self._session.server.node.epoch
+        if epochs != self._epochs:
+            self._known.clear()
+            self._epochs = epochs
+        straight = None if vhost.arriving else self._straight(event)
+        if straight is not None:
+            return straight
+        is_one = len(messages) == 1
+        if is_one and not self._may_learn(messages.keys()[0]):
+            return None
+        batch = batch_of(self._session, event)
+        if batch is not None:
+            self._learn(batch)
+        return None if is_one else batch
+
+    def _straight(self, event: PublishedMany) -> Straight | None:
+        """These publishes, if the ways of all are known, and lead to a queue each."""
+        channel = event.messages.channel
+        if not self._known or channel is None:
+            return None
+        ways: list[Way] | None = event.messages.ways(self._known)
+        if ways is None or (len(ways) > 1 and len({way.queue for way in ways}) < len(ways)):
+            return None  # of two groups for one queue, the messages have to keep their order
+        return Straight(self._session, channel, event, ways)
+
+    def _may_learn(self, key: bytes | None) -> bool:
+        return key is not None and key not in self._known
+
+    def _learn(self, batch: Batch) -> None:
+        """Remember the ways that batches.py has found for these publishes."""
+        known = self._known
+        for key, way in zip(batch.messages.keys(), batch.ways, strict=True):
+            if key is None or key in known:
+                continue
+            if len(known) >= _KNOWN_MAX:
+                known.clear()
+            known[key] = None
+            if len(way.queues) == 1:
+                exchange, routing_key = way.group.method.exchange, way.group.method.routing_key
+                store = way.queues[0].store_way(
+                    exchange, routing_key, persistent=way.persistent, priority=way.priority
+                )
+                known[key] = Way(way.queues[0], store, way.waits) if store is not None else None
+
+
+class Straight:
+    """Publishes on their way into their queues. The disk may have no room: run() goes on then."""
+
+    method = _PUBLISH
+
+    def __init__(
+        self, session: Session, channel: int, event: PublishedMany, ways: list[Way]
+    ) -> None:
+        self._session = session
+        self._channel = channel
+        self._messages = event.messages
+        self._ways = ways
+        self._stores = [way.store for way in ways]
+        self._done = 0  # groups
+
+    def run(self) -> None:
+        """Publish and confirm. An error of the store: call it again."""
+        if self._done == 0:
+            self._publish(len(self._ways))
+        while self._done < len(self._ways):  # there was no room, and what is gone since is left out
+            if self._ways[self._done].queue.deleted:
+                self._done += 1
+            else:
+                self._publish(self._done + 1)
+        self._session.server.counts.received += len(self._messages)
+        self._confirm()
+
+    def _publish(self, stop: int) -> None:
+        start, messages = self._done, self._messages
+        done, code = messages.publish_each(PUBLISH_BODIES, self._stores, start, stop)
+        for way, count in zip(self._ways[start:done], messages.counts[start:done], strict=True):
+            way.queue.added(count)
+        self._done = done
+        if code < 0:
+            raise_error(code)
+
+    def _confirm(self) -> None:
+        channel = self._session.channel(self._channel)
+        if channel.confirms is None:
+            return
+        if len({way.waits for way in self._ways}) == 1:
+            confirm(channel, len(self._messages), waits=self._ways[0].waits)
+            return
+        for number in self._messages.order:
+            confirm(channel, 1, waits=self._ways[number].waits)

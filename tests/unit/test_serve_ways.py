@@ -1,0 +1,264 @@
+"""Publishes whose way is remembered: they go there, until something about it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+
+import pytest
+from raw_client import RawClient, publish
+
+from qindex._core import lib
+from qindex.amqp import methods as m
+from qindex.broker.users import Permission
+from qindex.serve import Broker, ways
+
+PERSISTENT, TRANSIENT = b"\x10\0\x02", b"\x10\0\x01"
+PUBLISH_BODIES = ctypes.CFUNCTYPE(
+    ctypes.c_int64,
+    *(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
+    *(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p),
+    ctypes.c_void_p,
+)
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with Broker(tmp_path / "d") as broker:
+        yield broker
+
+
+@pytest.fixture
+def straight(monkeypatch):
+    """How many publishes of each event have gone by ways that were known."""
+    counts = []
+    run = ways.Straight.run
+
+    def counted(self):
+        counts.append(len(self._messages))
+        run(self)
+
+    monkeypatch.setattr(ways.Straight, "run", counted)
+    return counts
+
+
+def in_loop(broker, function):
+    """What a function returns that the event loop of the broker calls."""
+
+    async def call():
+        return function()
+
+    return asyncio.run_coroutine_threadsafe(call(), broker._server.loop).result(60)
+
+
+def many(names, bodies, exchange="", properties=PERSISTENT):
+    """Each body to each of these queues."""
+    return b"".join(publish(exchange, name, properties, body) for body in bodies for name in names)
+
+
+def confirmed(client, count):
+    """Publish nothing more, and wait until so many are confirmed."""
+    while client.expect(m.BasicAck).delivery_tag < count:
+        pass
+
+
+def bodies_of(client, name):
+    return [body for *_, body in client.take_all(name)]
+
+
+def test_what_was_published_before_goes_the_known_way(broker, straight):
+    names = [f"q{number}" for number in range(300)]  # more than one event has groups for
+    with RawClient(broker.url) as client:
+        for name in names:
+            client.declare(name)
+        client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
+        for times in range(1, 4):
+            client.send(many(names, [b"%d a" % times, b"%d b" % times]))
+            confirmed(client, times * 600)
+        assert sum(straight) >= 1200
+        client.heard.clear()
+        for name in names[::50]:
+            assert bodies_of(client, name) == [b"1 a", b"1 b", b"2 a", b"2 b", b"3 a", b"3 b"]
+            client.heard.clear()
+
+
+def test_persistence_and_priority_go_the_known_way_too(broker, straight):
+    with RawClient(broker.url) as client:
+        client.declare("q", max_priority=5)
+        client.declare("other")
+        client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
+        urgent = b"\x18\0\x02\x09"
+        for times in range(1, 4):
+            client.send(many(["q", "other"], [b"low"]))
+            confirmed(client, 4 * times - 2)
+            client.send(many(["q"], [b"high"], properties=urgent))
+            client.send(many(["other"], [b"gone"], properties=TRANSIENT))
+            confirmed(client, 4 * times)
+        assert sum(straight) >= 8
+        client.heard.clear()
+        assert bodies_of(client, "q") == [b"high"] * 3 + [b"low"] * 3
+
+    def look():
+        queue = broker._server.node.vhost("/").queues["other"]
+        return {message.body: message.persistent for _, message in queue.backlog.browse()}
+
+    assert in_loop(broker, look) == {b"low": True, b"gone": False}
+
+
+def delete(client, broker):
+    client.ask(m.QueueDelete(0, "q", False, False, False), m.QueueDeleteOk)
+
+
+def limit(client, broker):
+    delete(client, broker)
+    client.declare("q", max_length=1)
+
+
+def unbind(client, broker):
+    client.ask(m.QueueUnbind(0, "q", "x", "k", {}), m.QueueUnbindOk)
+
+
+def bind_other(client, broker):
+    client.ask(m.QueueBind(0, "other", "x", "k", False, {}), m.QueueBindOk)
+
+
+def delete_exchange(client, broker):
+    client.ask(m.ExchangeDelete(0, "x", False, False), m.ExchangeDeleteOk)
+    client.ask(
+        m.ExchangeDeclare(0, "x", "fanout", False, False, False, False, False, {}),
+        m.ExchangeDeclareOk,
+    )
+    client.ask(m.QueueBind(0, "other", "x", "", False, {}), m.QueueBindOk)
+
+
+@pytest.mark.parametrize(
+    ("change", "in_q", "in_other"),
+    [
+        (delete, None, []),
+        (limit, [], []),
+        (unbind, [b"1", b"2"], []),
+        (bind_other, [b"1", b"2", b"3", b"4"], [b"3", b"4"]),
+        (delete_exchange, [b"1", b"2"], [b"3", b"4"]),
+    ],
+)
+def test_a_change_counts_for_the_next_publish(broker, straight, change, in_q, in_other):
+    with RawClient(broker.url) as client:
+        client.declare("q")
+        client.declare("other")
+        declare = m.ExchangeDeclare(0, "x", "direct", False, False, False, False, False, {})
+        client.ask(declare, m.ExchangeDeclareOk)
+        client.ask(m.QueueBind(0, "q", "x", "k", False, {}), m.QueueBindOk)
+        client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
+        for number, body in enumerate((b"1", b"2"), 1):
+            client.send(publish("x", "k", PERSISTENT, body))
+            confirmed(client, number)
+        assert straight == [1]
+        change(client, broker)
+        for number, body in enumerate((b"3", b"4"), 3):
+            client.send(publish("x", "k", PERSISTENT, body))
+            confirmed(client, number)
+        client.heard.clear()
+        if in_q is not None:
+            assert bodies_of(client, "q") == in_q
+            client.heard.clear()
+        assert bodies_of(client, "other") == in_other
+
+
+def test_a_queue_that_was_made_anew_with_a_limit_keeps_to_it(broker, straight):
+    with RawClient(broker.url) as client:
+        client.declare("q")
+        client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
+        for number in range(1, 4):
+            client.send(publish("", "q", PERSISTENT, b"%d" % number))
+            confirmed(client, number)
+        assert straight == [1, 1]
+        limit(client, broker)
+        for number in range(4, 7):
+            client.send(publish("", "q", PERSISTENT, b"%d" % number))
+            confirmed(client, number)
+        client.heard.clear()
+        assert bodies_of(client, "q") == [b"6"]
+
+
+def test_a_permission_that_is_taken_away_counts_for_the_next_publish(broker, straight):
+    with RawClient(broker.url) as client:
+        client.declare("q")
+        client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
+        for number in (1, 2):
+            client.send(publish("", "q", PERSISTENT, b"x"))
+            confirmed(client, number)
+        assert straight == [1]
+        users, permission = broker._server.node.users, Permission(".*", "^no$", ".*")
+        in_loop(broker, lambda: users.set_permissions("/", "guest", permission))
+        client.send(publish("", "q", PERSISTENT, b"x"))
+        assert client.expect(m.ChannelClose).reply_code == 403
+
+
+def test_a_channel_that_is_opened_anew_has_no_confirms_of_the_one_before(broker, straight):
+    with RawClient(broker.url) as client:
+        client.declare("q")
+        client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
+        for number in (1, 2):
+            client.send(publish("", "q", PERSISTENT, b"x"))
+            confirmed(client, number)
+        client.ask(m.ChannelClose(200, "", 0, 0), m.ChannelCloseOk)
+        client.ask(m.ChannelOpen(""), m.ChannelOpenOk)
+        client.send(publish("", "q", PERSISTENT, b"x") * 2)
+        client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
+        client.send(publish("", "q", PERSISTENT, b"x"))
+        assert client.expect(m.BasicAck).delivery_tag == 1
+        client.heard.clear()
+        assert len(bodies_of(client, "q")) == 5
+
+
+def test_consumers_hear_of_messages_that_came_the_known_way(broker, straight):
+    with RawClient(broker.url) as client:
+        client.declare("q")
+        client.ask(m.BasicConsume(0, "q", "c", False, True, False, False, {}), m.BasicConsumeOk)
+        for _ in range(3):
+            client.send(publish("", "q", PERSISTENT, b"x") * 3)
+            for _ in range(3):
+                client.expect(m.BasicDeliver)
+        assert straight == [3, 3]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_full_disk_in_the_middle_loses_nothing_and_doubles_nothing(
+    broker, straight, monkeypatch, is_deleted
+):
+    names, full = ["a", "b", "c", "d"], []
+    real = PUBLISH_BODIES(ways.PUBLISH_BODIES)
+
+    def without_room(queue, *rest):
+        if queue in full:
+            full.remove(queue)
+            return lib.QI_E_FULL
+        return real(queue, *rest)
+
+    function = PUBLISH_BODIES(without_room)
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    with RawClient(broker.url) as client, RawClient(broker.url) as other:
+        for name in names:
+            client.declare(name)
+        client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
+        client.send(many(names, [b"1", b"2"]))
+        confirmed(client, 8)
+        monkeypatch.setattr(ways, "PUBLISH_BODIES", address)
+
+        def is_full():
+            backlog = broker._server.node.vhost("/").queues["c"].backlog
+            full.extend([backlog.way("", "c", persistent=True, priority=0)[0]] * 3)
+
+        in_loop(broker, is_full)
+        client.send(many(names, [b"3", b"4"]))
+        client.expect(m.ConnectionBlocked)
+        if is_deleted:
+            other.ask(m.QueueDelete(0, "c", False, False, False), m.QueueDeleteOk)
+        client.expect(m.ConnectionUnblocked)
+        confirmed(client, 16)
+        client.heard.clear()
+        for name in names:
+            if name == "c" and is_deleted:
+                continue
+            assert bodies_of(client, name) == [b"1", b"2", b"3", b"4"]
+            client.heard.clear()
