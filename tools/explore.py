@@ -4,6 +4,7 @@
     python tools/explore.py --minutes 30 --jobs 2    for so long
     python tools/explore.py --seed 12 --point 345    the same images again, bit for bit
     python tools/explore.py --mutants                each protocol bug on purpose must be found
+    python tools/explore.py --bug delete_not_synced  an engine with this bug: a finding is expected
     python tools/explore.py --program "seed=... ; publish a 40; sync a; cut 17"
     python tools/explore.py --faults --programs 8    every call and allocation of 8 programs fails
     python tools/explore.py --flips 10000            bits and sectors of synced images are damaged
@@ -161,14 +162,15 @@ def summary(runs: Sequence[Run], seconds: float) -> str:
     )
 
 
-def show_finding(run: Run, job_arguments: Sequence[object]) -> None:
+def show_finding(run: Run, job_arguments: Sequence[object], bug: str | None) -> None:
+    tool = "python tools/explore.py" + (f" --bug {bug}" if bug else "")
     for finding, program in zip_longest(run.findings, run.programs, fillvalue=""):
         where = dict(re.findall(r"(seed|point|image)=(\d+)", finding)[:3])
         what = re.sub(r"^seed=\d+ point=\d+ image=\d+ call=", "before ", finding)
         print(f"\n{paint(RED, '✗')} {paint(BOLD, what)}")
         if where.get("seed") not in (None, "0"):
-            print(f"  again:   python tools/explore.py --seed {where['seed']} --points 1000000")
-            print(f"  only it: python tools/explore.py --seed {where['seed']}", end=" ")
+            print(f"  again:   {tool} --seed {where['seed']} --points 1000000")
+            print(f"  only it: {tool} --seed {where['seed']}", end=" ")
             print(f"--point {where['point']}")
         if program:
             print("  as a test, to be pasted into tests/crash/test_explorer.py:")
@@ -178,7 +180,7 @@ def show_finding(run: Run, job_arguments: Sequence[object]) -> None:
 
 
 def explore(options: argparse.Namespace) -> int:
-    program = build()
+    program = build(mutants=bool(options.bug))
     jobs = 1 if options.point or options.program else options.jobs
     plans: list[list[object]] = []
     for job in range(jobs):
@@ -192,6 +194,8 @@ def explore(options: argparse.Namespace) -> int:
             plan += ["--points", -(-options.points // jobs)]
         if options.program:
             plan += ["--program", options.program]
+        if options.bug:
+            plan += ["--bug", options.bug]
         plans.append(plan)
     runs = [Run() for _ in plans]
     begin = time.monotonic()
@@ -205,7 +209,7 @@ def explore(options: argparse.Namespace) -> int:
     for done in waiting:
         done.result()
     for run, plan in zip(runs, plans, strict=True):
-        show_finding(run, plan)
+        show_finding(run, plan, options.bug)
     failed = any(run.findings or run.code for run in runs)
     mark = paint(RED, "✗") if failed else paint(GREEN, "✓")
     print(f"{chr(13) if COLOURED else ''}{mark} {summary(runs, time.monotonic() - begin)}")
@@ -304,8 +308,8 @@ def faults_or_flips(options: argparse.Namespace) -> int:
 
 
 def hunt(options: argparse.Namespace) -> int:
-    """Each bug must be found; which ones is in the engine's sources."""
-    program, names = build(mutants=True), mutants()
+    """Each bug must be found, or the one that is named; the engine's sources have them."""
+    program, names = build(mutants=True), [options.bug] if options.bug else mutants()
     limit = min(options.points, MUTANT_POINTS)
 
     by_program = {explored.bug: explored.program for explored in EXPLORED}
@@ -361,10 +365,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--operations", type=int, default=60, help="of a program of --faults")
     parser.add_argument("--fault", help="this one alone, as a finding names it")
     parser.add_argument("--flips", type=int, default=0, help="so many damaged places")
-    parser.add_argument("--bug", help="with --faults or --flips: in an engine with this bug")
+    parser.add_argument(
+        "--bug", help="in an engine with this bug on purpose; with --mutants: only it"
+    )
     options = parser.parse_args(words)
     if options.point or options.program:
         options.every = 1
+    if options.bug and options.bug not in mutants():
+        parser.error(f"--bug: the engine has no bug on purpose that is called {options.bug!r}")
     if options.faults or options.flips:
         return faults_or_flips(options)
     return hunt(options) if options.mutants else explore(options)

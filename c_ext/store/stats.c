@@ -7,6 +7,8 @@
 int qi_store_stats_of(struct qi_store *store, qi_store_stats *stats) {
     qi_lock(store);
     int error = qi_store_usable(store, false);
+    const struct qi_messages *messages = &store->messages;
+    bool has_newest = messages->tape.file >= 0; /* it is appended to, and not among `files` */
     *stats = (qi_store_stats){.queues = store->queues_count,
                               .session = store->session,
                               .unclean_session = store->unclean_session,
@@ -17,13 +19,15 @@ int qi_store_stats_of(struct qi_store *store, qi_store_stats *stats) {
                               .embed_below = store->options.embed_below,
                               .format = store->options.format,
                               .mapped = store->use_mapping,
-                              .counted = store->messages.counted,
-                              .message_files = store->messages.files_count};
-    for (uint32_t i = 0; i < store->messages.files_count; i++)
-        stats->message_bytes += store->messages.files[i].size;
-    for (uint32_t i = 0; i < store->messages.births_count; i++) {
-        stats->live_bytes += store->messages.births[i].bytes;
-        stats->live_references += store->messages.births[i].references;
+                              /* Without files of earlier sessions all references are new. */
+                              .counted = messages->counted || messages->files_count == 0,
+                              .message_files = messages->files_count + has_newest,
+                              .message_bytes = has_newest ? messages->tail : 0};
+    for (uint32_t i = 0; i < messages->files_count; i++)
+        stats->message_bytes += messages->files[i].size;
+    for (uint32_t i = 0; i < messages->births_count; i++) {
+        stats->live_bytes += messages->births[i].bytes;
+        stats->live_references += messages->births[i].references;
     }
     qi_unlock(store);
     return error;

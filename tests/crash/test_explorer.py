@@ -32,6 +32,21 @@ def test_what_was_found_once_is_not_found_again(found, capsys):
     assert code == 0, found.story + capsys.readouterr().out
 
 
+def test_a_bug_that_is_named_is_in_the_engine_that_is_tried(capsys):
+    """Without --mutants it was left out, and the sound engine was tried, which has no finding."""
+    program = "seed=1 mapping=1 segment=16 journal=100 bytes=9000 embed=64 file=2048 history=0 "
+    program += "files=0 format=1 few=3 log=8800 crowd=1; publish c 381; delete c; publish a 1757"
+    bug = ["--bug", "delete_not_synced"]
+    assert tool.main(["--program", program, "--images", "12"]) == 0
+    assert tool.main(["--program", program, "--images", "12", *bug]) == 1
+    assert "delete c; publish a" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        tool.main(["--bug", "no_such_bug"])
+    assert (
+        "the engine has no bug on purpose that is called 'no_such_bug'" in capsys.readouterr().err
+    )
+
+
 @pytest.mark.slow
 def test_every_call_and_allocation_may_fail_once_and_for_ever():
     """And each did: none of the program's calls is left out."""

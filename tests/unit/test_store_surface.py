@@ -318,3 +318,16 @@ def test_a_finding_can_be_traced_to_its_queue(store):
     folder = store.queue_directory("orders")
     assert (Path(store.path) / folder / "queue.meta").is_file()
     assert folder == f"queues/{queue_directory(store.path, 'orders').name}"
+
+
+@pytest.mark.parametrize("form", [1, 2])
+def test_the_message_file_that_is_appended_to_is_counted(tmp_path, form):
+    """It was not among the files, and so nothing was known of the first 16 MB of bodies."""
+    with qindex.open(tmp_path / "store", format=form) as store:
+        assert store.stats().counted
+        store.queue("a").publish(b"x" * 100_000)
+        figures = store.stats()
+        assert (figures.message_files, figures.live_references, figures.counted) == (1, 1, True)
+        assert 100_000 < figures.live_bytes < figures.message_bytes < 100_200
+    [file] = (tmp_path / "store" / "messages").iterdir()
+    assert file.stat().st_size == figures.message_bytes
