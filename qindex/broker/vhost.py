@@ -12,7 +12,7 @@ import logging
 import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from qindex.broker import definitions
 from qindex.broker.arriving import ArrivingBacklog
@@ -36,6 +36,7 @@ from qindex.broker.queues import Queue
 from qindex.broker.taken import Entry, places_of
 from qindex.broker.timers import Scheduler, now_us
 from qindex.broker.topology import Topology
+from qindex.broker.totals import Lives, Totals
 from qindex.errors import QindexError, StoreFailed
 
 if TYPE_CHECKING:
@@ -56,23 +57,6 @@ class Outcome:
         self.durable = False  # one of them has it on the disk: it needs a sync
 
 
-class Totals(NamedTuple):
-    """What queues have counted since the process began."""
-
-    published: int
-    delivered: int
-    acked: int
-    redelivered: int = 0  # in memory: stores count theirs
-
-    def plus(self, queue: Queue) -> Totals:
-        return Totals(
-            self.published + queue.published,
-            self.delivered + queue.delivered,
-            self.acked + queue.acked,
-            self.redelivered + queue.backlog.redelivered,
-        )
-
-
 class VHost(Topology):
     """One virtual host, in a store or in memory. For the thread of one event loop."""
 
@@ -86,6 +70,7 @@ class VHost(Topology):
         super().__init__(name, MemoryCatalog() if store is None else StoreCatalog(store))
         self.commit = commit
         self.gone = Totals(0, 0, 0)  # of queues that are deleted
+        self.lives = Lives()
         self.dead: dict[str, int] = {}  # dead letters, by why they died
         self.dead_dropped = 0  # dead letters that no queue took, or that went in a circle
         self._dead_waiting: list[tuple[Queue, list[Entry], str]] = []  # for a queue to be in
@@ -112,6 +97,7 @@ class VHost(Topology):
         """
         durable = durable and owner is None
         what = self.describe("queue", name)
+        self.lives.declared += 1
         found = self.queues.get(name)
         if found is not None:
             self._check_same_queue(found, what, durable, auto_delete, owner, user, arguments)
@@ -149,6 +135,7 @@ class VHost(Topology):
         if durable:
             self._catalog.apply(definitions.of_queue(queue))
         self.add_queue(queue)
+        self.lives.created += 1
         return queue
 
     def restore_queue(self, name: str, *, auto_delete: bool, arguments: dict[str, Any]) -> None:
@@ -240,6 +227,7 @@ class VHost(Topology):
             changes.update(definitions.gone_queue(queue))
             self._catalog.apply(changes)
         self._forget(queue)
+        self.lives.deleted += 1
         self.gone = self.gone.plus(queue)
         queue.stop()
         queue.backlog.delete()

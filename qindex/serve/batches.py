@@ -74,7 +74,8 @@ class Batch:
                 self._publish_singly(queue, shares)
             self._singles = self._single = None
             del left[0]
-        self._counts.received += len(self.messages)
+        for way, count in zip(self.ways, self.messages.counts, strict=True):
+            self._counts.receive(way.channel, count)
         self._return()
         self._confirm()
 

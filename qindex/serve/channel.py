@@ -50,6 +50,7 @@ class Channel:
         # Its owners are (queue, consumer); without a consumer, basic.get has asked.
         self._unacked = Unacked()
         self._next_tag = 1
+        session.server.counts.channels_opened += 1
 
     @property
     def consumer_count(self) -> int:
@@ -236,15 +237,15 @@ class Channel:
             return
         tag = self._next_tag
         self._next_tag += 1
-        deliver = m.BasicDeliver(
-            self.reply_consumer[0], tag, False, method.exchange, method.routing_key
-        )
+        where = method.exchange, method.routing_key
+        deliver = m.BasicDeliver(self.reply_consumer[0], tag, False, *where)
         self.session.send_content(self.number, deliver, properties, body)
         self.session.of_others += len(body)
 
     def _get(self, method: m.BasicGet) -> None:
         queue = self.vhost.queue(self._queue_name(method.queue), self.session)
         entry = queue.get()
+        self.session.server.counts.get(method.no_ack, is_empty=entry is None)
         if entry is None:
             self.send(m.BasicGetEmpty())
             return

@@ -53,6 +53,7 @@ class Consumer:
         return credit
 
     def deliver(self, queue: Queue, taken: Taken, share: range) -> None:
+        self.channel.session.server.counts.consumed[self.no_ack] += len(share)
         self.channel.deliver(self, taken, share)
 
     def cancelled(self, queue: Queue) -> None:

@@ -87,7 +87,8 @@ def publish(channel: Channel, method: m.BasicPublish, properties: bytes, body: b
         _reply(channel, method, message)
         return
     counts = channel.session.server.counts
-    counts.received += channel.begun is None
+    if channel.begun is None:
+        counts.receive(channel, 1)
     outcome = channel.begun or Outcome()
     try:
         vhost.publish(message, exchange, outcome)
@@ -106,7 +107,7 @@ def publish(channel: Channel, method: m.BasicPublish, properties: bytes, body: b
 
 
 def _reply(channel: Channel, method: m.BasicPublish, message: Message) -> None:
-    channel.session.server.counts.received += 1
+    channel.session.server.counts.receive(channel, 1)
     target = channel.session.server.replies.get(method.routing_key)
     if target is not None:
         target.deliver_reply(method, message.properties, message.body)

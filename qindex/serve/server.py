@@ -275,6 +275,7 @@ class Server:
 
     def negotiated(self, session: Session) -> None:
         """The connection is open: heartbeats begin."""
+        self.counts.opened += 1
         seconds = session.connection.heartbeat
         if seconds:
             beat = Heartbeat(session, self._transports[session], self.loop, seconds)
@@ -318,6 +319,7 @@ class Server:
 
     def left(self, session: Session) -> None:
         session.lost()
+        self.counts.closed += session in self._sessions and bool(session.vhost_name)
         self._sessions.discard(session)
         self._transports.pop(session, None)
 

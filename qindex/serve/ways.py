@@ -18,6 +18,7 @@ from qindex.serve.batches import Batch, batch_of, confirm
 
 if TYPE_CHECKING:
     from qindex.amqp.events import PublishedMany
+    from qindex.serve.channel import Channel
     from qindex.serve.session import Session
 
 _KNOWN_MAX: Final = 16_384
@@ -117,8 +118,9 @@ class Straight:
                 self._done += 1
             else:
                 self._publish(self._done + 1)
-        self._session.server.counts.received += len(self._messages)
-        self._confirm()
+        channel = self._session.channel(self._channel)
+        self._session.server.counts.receive(channel, len(self._messages))
+        self._confirm(channel)
 
     def _publish(self, stop: int) -> None:
         start, messages = self._done, self._messages
@@ -129,8 +131,7 @@ class Straight:
         if code < 0:
             raise_error(code)
 
-    def _confirm(self) -> None:
-        channel = self._session.channel(self._channel)
+    def _confirm(self, channel: Channel) -> None:
         if channel.confirms is None:
             return
         if len({way.waits for way in self._ways}) == 1:

@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import Metric
 import qindex
 from qindex.broker.queues import Queue
 from qindex.broker.vhost import VHost
-from qindex.serve.http import metrics_of_stores
+from qindex.serve.http import metrics_of_messages, metrics_of_stores
 from qindex.serve.http.metrics_of_queues import Figures, Flushes
 from qindex.serve.http.shapes import MANAGEMENT_VERSION, node_name
 
@@ -28,16 +28,15 @@ if TYPE_CHECKING:
 
 SLICE: Final = 100  # queues that are looked at before others have their turn
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-_PROTOCOL: Final = ["protocol"]
-_WHY: Final = ("expired", "rejected", "maxlen", "delivery_limit")  # messages become dead letters
 
 
 class _Collector:
     """What there is besides the queues' own figures: asked once for each scrape."""
 
-    def __init__(self, server: Server, flushes: Flushes) -> None:
+    def __init__(self, server: Server, flushes: Flushes, endpoint: str) -> None:
         self._server = server
         self._flushes = flushes
+        self._endpoint = endpoint
 
     def collect(self) -> Iterator[Metric]:
         server = self._server
@@ -52,80 +51,66 @@ class _Collector:
         identity = GaugeMetricFamily(
             "rabbitmq_identity_info",
             "Names of node and cluster",
-            labels=["rabbitmq_node", "rabbitmq_cluster"],
+            labels=["rabbitmq_node", "rabbitmq_cluster", "rabbitmq_endpoint"],
         )
-        identity.add_metric([name, name], 1)
+        identity.add_metric([name, name, self._endpoint], 1)
         yield identity
         vhosts = server.node.open_vhosts
         queues = [(vhost, queue) for vhost in vhosts for queue in vhost.queues.values()]
         yield from self._objects(queues)
-        yield from self._global(vhosts)
+        yield from metrics_of_messages.figures(server, vhosts)
+        yield CounterMetricFamily(
+            "qindex_flushes", "Journals flushed since the first scrape", self._flushes.total
+        )
         yield from metrics_of_stores.figures(server)
+        yield from self._limits()
         yield from _process()
 
     def _objects(self, queues: list[tuple[VHost, Queue]]) -> Iterator[Metric]:
         sessions = self._server.sessions
         channels = sum(session.channel_count for session in sessions)
         consumers = sum(len(queue.consumers) for _, queue in queues)
-        yield GaugeMetricFamily("rabbitmq_connections", "Connections", len(sessions))
-        yield GaugeMetricFamily("rabbitmq_channels", "Channels", channels)
-        yield GaugeMetricFamily("rabbitmq_consumers", "Consumers", consumers)
-        yield GaugeMetricFamily("rabbitmq_queues", "Queues", len(queues))
-
-    def _global(self, vhosts: list[VHost]) -> Iterator[Metric]:
-        totals = [vhost.totals() for vhost in vhosts]
-        stored = [store.stats().counters.since_open for store in self._server.node.stores.values()]
         counts = self._server.counts
-        redelivered = sum(total.redelivered for total in totals)
-        redelivered += sum(store.redelivered for store in stored)
+        closed = counts.channels_opened - channels
         for name, text, value in (
-            ("received", "Messages published by clients", counts.received),
-            ("confirmed", "Publishes that were confirmed", counts.confirmed),
-            (
-                "unroutable_returned",
-                "No queue took them, and their publisher heard",
-                counts.returned,
-            ),
-            ("unroutable_dropped", "No queue took them", counts.dropped),
-            (
-                "routed",
-                "Messages put into queues, once for each queue",
-                sum(total.published for total in totals),
-            ),
-            (
-                "delivered",
-                "Messages delivered to consumers, or got",
-                sum(total.delivered for total in totals),
-            ),
-            ("redelivered", "Messages taken that had been delivered before", redelivered),
-            ("acknowledged", "Messages acknowledged", sum(total.acked for total in totals)),
+            ("connections", "Connections", len(sessions)),
+            ("channels", "Channels", channels),
+            ("consumers", "Consumers", consumers),
+            ("channel_consumers", "Consumers", consumers),
+            ("queues", "Queues", len(queues)),
         ):
-            metric = CounterMetricFamily(f"rabbitmq_global_messages_{name}", text, labels=_PROTOCOL)
-            metric.add_metric(["amqp091"], value)
-            yield metric
-        for why in _WHY:
-            name = f"rabbitmq_global_messages_dead_lettered_{why}"
-            dead = sum(vhost.dead.get(why, 0) for vhost in vhosts)
-            yield CounterMetricFamily(name, f"Dead letters: {why}", dead)
-        dropped = sum(vhost.dead_dropped for vhost in vhosts)
-        yield CounterMetricFamily(
-            "qindex_dead_letters_dropped", "Dead letters that no queue took", dropped
+            yield GaugeMetricFamily(f"rabbitmq_{name}", text, value)
+        for name, text, value in (
+            ("connections_opened", "Connections that were opened", counts.opened),
+            ("connections_closed", "Connections that have ended", counts.closed),
+            ("channels_opened", "Channels that were opened", counts.channels_opened),
+            ("channels_closed", "Channels that have ended", closed),
+            *metrics_of_messages.lives(self._server.node.open_vhosts),
+        ):
+            yield CounterMetricFamily(f"rabbitmq_{name}", text, value)
+
+    def _limits(self) -> Iterator[Metric]:
+        """What RabbitMQ's dashboard draws as limits: here they are those of the system."""
+        sessions = len(self._server.sessions)
+        uptime = "Seconds since the server began, under the name that RabbitMQ has for it"
+        yield GaugeMetricFamily("rabbitmq_erlang_uptime_seconds", uptime, self._server.uptime)
+        memory = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
+        limits = (
+            ("resident_memory_limit_bytes", "Memory of this machine", memory),
+            ("process_open_tcp_sockets", "Connections of AMQP", sessions),
+            ("process_max_tcp_sockets", "Descriptors that may be open", _descriptors_max()),
         )
-        yield CounterMetricFamily(
-            "qindex_flushes", "Journals flushed since the first scrape", self._flushes.total
-        )
-        yield GaugeMetricFamily(
-            "qindex_stores_failed",
-            "Virtual hosts whose disk has failed a sync",
-            sum(vhost.commit is not None and vhost.commit.failed is not None for vhost in vhosts),
-        )
+        for name, text, value in limits:
+            yield GaugeMetricFamily(f"rabbitmq_{name}", text, value)
         if self._server.node.directory is not None:
             system = os.statvfs(self._server.node.directory)
-            yield GaugeMetricFamily(
-                "rabbitmq_disk_space_available_bytes",
-                "Disk space for the directory",
-                system.f_bavail * system.f_frsize,
-            )
+            free = system.f_bavail * system.f_frsize
+            for name, text, value in (
+                ("", "Disk space for the directory", free),
+                ("_limit", "Publishes wait for space only when there is none", 0),
+            ):
+                name = f"rabbitmq_disk_space_available{name}_bytes"
+                yield GaugeMetricFamily(name, text, value)
 
 
 def _process() -> Iterator[Metric]:
@@ -135,8 +120,12 @@ def _process() -> Iterator[Metric]:
     )
     descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
     yield GaugeMetricFamily("rabbitmq_process_open_fds", "Open file descriptors", descriptors)
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _descriptors_max()
     yield GaugeMetricFamily("rabbitmq_process_max_fds", "Descriptors that may be open", most)
+
+
+def _descriptors_max() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 class Metrics:
@@ -159,7 +148,8 @@ class Metrics:
                     figures.add(vhost, queue)
             await asyncio.sleep(0)
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(server, self._flushes))
+        endpoint = "per-object" if per_object else "aggregated"
+        registry.register(_Collector(server, self._flushes, endpoint))
         texts = [generate_latest(registry)]
         for text in figures.texts():
             await asyncio.sleep(0)

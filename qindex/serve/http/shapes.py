@@ -13,7 +13,8 @@ from qindex import strict_json
 from qindex.broker.exchanges import QUEUE, Binding, Destination, Exchange
 from qindex.broker.message import Message
 from qindex.broker.queues import Queue
-from qindex.broker.vhost import Totals, VHost
+from qindex.broker.totals import Totals
+from qindex.broker.vhost import VHost
 from qindex.brokers.amqp import PROPERTY_NAMES
 from qindex.serve.consumers import Consumer
 from qindex.serve.definitions import RABBITMQ_VERSION
