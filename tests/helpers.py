@@ -5,6 +5,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import resource
 import subprocess
 import sys
 import textwrap
@@ -197,3 +198,16 @@ def count_syncs(program, folder):
     if "syncfs" not in text or "EOPNOTSUPP" in text:
         pytest.skip("this file system has no sync of everything that tells of errors")
     return text.count("syncfs("), text.count("fdatasync(") + text.count("fsync(")
+
+
+def run_with_limit(limit: int, program: str, *words: str) -> str:
+    """Run a program that may have so many descriptors; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *words],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

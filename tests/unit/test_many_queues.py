@@ -3,31 +3,15 @@
 import os
 import resource
 import socket
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
-from helpers import count_syncs
+from helpers import count_syncs, run_with_limit
 
 import qindex
 from qindex.testing.simulated import SimulatedDisk
 
 QUEUES = 300
-
-
-def run_with_limit(limit: int, program: str, *words: str) -> str:
-    """Run a program that may have so many descriptors; return what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), *words],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def descriptors() -> int:
