@@ -72,8 +72,8 @@ def ls(node: DeadNode, screen: Screen, at_time: float | None, *, as_json: bool) 
             cells = [
                 [printable(name), f"{live:,}", f"{by_name[name]:,} expired"] for name, live in rows
             ]
-        for name, kind, vhost, byte_count, place in unread_rows(node):
-            where = f"{kind} in {vhost}, {byte_count}, {place}"
+        for name, kind, vhost, place in unread_rows(node):
+            where = f"{kind} in {vhost}, {place}"
             cells.append([name, "?", f"not read: {where}"])
         width = 3 if unread or at_time is not None else 2
         screen.table(["<queue", ">messages", "<"][:width], [row[:width] for row in cells])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from qindex.brokers.reader import DeadNode
-from qindex.look.text import printable, size
+from qindex.look.text import printable
 
-COLUMNS: Final = ["<queue", "<type", "<virtual host", ">bytes", "<where"]
+COLUMNS: Final = ["<queue", "<type", "<virtual host", "<where"]
 NOT_READ: Final = "not read"  # the kind of the finding that goes with each of these
 
 
@@ -18,18 +18,13 @@ def unread_rows(node: DeadNode) -> list[list[str]]:
             printable(each["queue"]),
             each["kind"],
             printable(each["vhost"]) or "-",
-            size(each["bytes"]),
-            _place_of_unread(each),
+            _place_of(each),
         ]
         for each in node.facts().get("not_read", [])
     ]
 
 
-def _place_of_unread(each: dict[str, Any]) -> str:
-    if each["elsewhere"]:
+def _place_of(unread: dict[str, Any]) -> str:
+    if unread["elsewhere"]:
         return "on other nodes of the cluster"
-    place = printable(each["directory"]) or "its directory is not here"
-    if each["shared"]:
-        shared = f"its part of {size(each['shared_bytes'])} in {printable(each['shared'])}"
-        place += f", and {shared}"
-    return place
+    return "not known for this type" if unread["unknown"] else "its directory is not here"

@@ -46,7 +46,7 @@ KEYS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "target_queue": (TEXT, "its name in what was written"),
         "nameless_queues": (INT, "queues whose name is damaged"),
         "not_read": (f"{LIST}, {OBJECT}", "queues that qindex cannot read"),
-        "shared": (TEXT, "not read: files that it shares with others"),
+        "unknown": (BOOL, "not read: its type is not known"),
         "elsewhere": (BOOL, "not read: it is on other nodes"),
         "group": (TEXT, "the virtual host, or whatever the broker groups its queues by"),
         "vhost": (TEXT, "the virtual host"),
@@ -126,7 +126,6 @@ KEYS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "disk_bytes": (INT, "that files take on the disk"),
         "free_bytes": (INT, "free on the disk"),
         "unsynced_bytes": (INT, "written and not synced"),
-        "shared_bytes": (INT, "of files that queues share"),
         "orphan_bytes": (INT, "of bodies that no index names"),
     },
     "Damage, and how it went": {

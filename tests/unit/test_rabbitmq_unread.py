@@ -18,11 +18,11 @@ ATOMS = ("true", "undefined", "rabbit_quorum_queue", "a@b", "c@d", "live", "none
 TRUE, UNDEFINED, QUORUM, HERE, THERE, LIVE, NONE, NODES = map(Atom, ATOMS)
 
 
-def defined(name: bytes, nodes: list[Atom]) -> tuple[Any, ...]:
-    """The record of a quorum queue in the node's tables."""
+def defined(name: bytes, nodes: list[Atom], type_name: Atom = QUORUM) -> tuple[Any, ...]:
+    """The record of a quorum queue in the node's tables, or of one of another type."""
     resource = (Atom("resource"), b"/", Atom("queue"), name)
     fields = (resource, TRUE, Atom("false"), NONE, [], (Atom("%2F_q"), HERE), [], [], [HERE])
-    more = (UNDEFINED, UNDEFINED, [], [], LIVE, 0, [], b"/", {}, QUORUM, {NODES: nodes})
+    more = (UNDEFINED, UNDEFINED, [], [], LIVE, 0, [], b"/", {}, type_name, {NODES: nodes})
     return (Atom("amqqueue"), *fields, *more)
 
 
@@ -46,7 +46,7 @@ def node(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_is_named_in_text_with_its_type_size_and_place(run, node, command):
+def test_each_is_named_in_text_with_its_type_and_place(run, node, command):
     code, out, _ = run(command, node)
     assert code == 1
     lines = out.splitlines()
@@ -81,7 +81,32 @@ def test_each_is_named_in_json_and_nothing_is_complete(run, node, command):
     assert [(each["kind"], each["vhost"], each["queue"]) for each in unread] == [
         ("quorum queue", "/", "orders")
     ]
-    assert (unread[0]["directory"], unread[0]["elsewhere"]) == ("", False)
+    assert (unread[0]["elsewhere"], unread[0]["unknown"]) == (False, False)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_one_of_a_type_that_nobody_knows_is_named_and_no_size_is_made_up(run, tmp_path, command):
+    """Only the plugin of its type knows where its messages are: 0 bytes would be a wrong figure."""
+    unpack(DEMO_NODE, tmp_path / "demo")
+    (around,) = (tmp_path / "demo").glob("**/msg_stores")
+    define(around.parent, defined(b"odd", [HERE], Atom("rabbit_delayed_queue")))
+    code, out, _ = run(command, around.parent)
+    assert code == 1
+    assert "odd" in out
+    assert "rabbit_delayed_queue" in out
+    assert "not know" in out
+    code, out, _ = run(command, around.parent, "--json")
+    told = json.loads(out)
+    (unread,) = (
+        [e["not_read"] for e in told if "not_read" in e] if command == "ls" else told["not_read"]
+    )
+    assert unread == {
+        "queue": "odd",
+        "kind": "queue of the type rabbit_delayed_queue",
+        "vhost": "/",
+        "elsewhere": False,
+        "unknown": True,
+    }
 
 
 def test_a_recovery_and_its_page_name_them_too(run, node, tmp_path):

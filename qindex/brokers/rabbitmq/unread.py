@@ -28,38 +28,32 @@ _SEGMENT: Final = re.compile(r"[0-9]{8,20}\.segment")
 
 @dataclass(slots=True)
 class Unread:
-    """A queue, or a file of several, whose messages are not among those that are given back."""
+    """A queue whose messages are not among those that are given back.
+
+    None has a directory that is known: what has one is read, or is damage of its own.
+    """
 
     type: str  # "quorum queue", "stream"
-    vhost: str  # empty: not known
+    vhost: str
     name: str
-    where: str  # its directory; empty: it has none here
-    bytes: int
-    shared: str = ""  # files beside it that it shares with others
-    shared_bytes: int = 0
     elsewhere: bool = False  # the cluster keeps it on other nodes
+    unknown: bool = False  # only the plugin of its type knows where it keeps what
 
     def facts(self) -> dict[str, Any]:
         """As plain values, with the keys that all commands have."""
         told = asdict(self)
-        for name, key in (("name", "queue"), ("where", "directory"), ("type", "kind")):
+        for name, key in (("name", "queue"), ("type", "kind")):
             told[key] = told.pop(name)
         return told
 
-    @property
-    def title(self) -> str:
-        """The type and the name, for one line of text."""
-        return f"{self.type} {self.name}" + (f" in {self.vhost}" if self.vhost else "")
-
     def text(self) -> str:
+        title = f"{self.type} {self.name} in {self.vhost}"
         if self.elsewhere:
-            return f"{self.title} has no files here: its members are on other nodes"
-        told = f"{self.title} is not read: {self.bytes:,} bytes"
-        if not self.where:
-            told = f"{self.title} is not read: its directory is not here"
-        if self.shared:
-            told += f", and its part of {self.shared_bytes:,} bytes in {self.shared}"
-        return f"{told}; its messages are not in this account"
+            return f"{title} has no files here: its members are on other nodes"
+        why = "its directory is not here"
+        if self.unknown:
+            why = "qindex does not know where a queue of this type keeps its messages"
+        return f"{title} is not read: {why}; its messages are not in this account"
 
 
 Names: TypeAlias = "set[tuple[str, str]]"  # virtual host, queue
@@ -80,7 +74,7 @@ def unread_queues(
         found += _unknown(type_name, defined) if look is None else look(tree, defined, read)
     for each in found:
         report = findings.note if each.elsewhere else findings.damage
-        report("not read", each.where or each.shared, 0, each.text())
+        report("not read", "", 0, each.text())
     return found
 
 
@@ -126,7 +120,7 @@ def _quorum_queues(tree: Tree, defined: list[Definition], read: Names) -> Iterat
         vhost, name = text(definition.vhost), text(definition.name)
         if (vhost, name) not in read:
             here = not definition.nodes or not systems or definition.nodes.intersection(systems)
-            yield Unread("quorum queue", vhost, name, "", 0, elsewhere=not here)
+            yield Unread("quorum queue", vhost, name, elsewhere=not here)
 
 
 # --- streams ------------------------------------------------------------------------------------
@@ -140,7 +134,7 @@ def _streams(tree: Tree, defined: list[Definition], read: Names) -> Iterator[Unr
         if definition.folder not in folders:
             here = not definition.nodes or not systems or definition.nodes & systems
             yield Unread(
-                "stream", text(definition.vhost), text(definition.name), "", 0, elsewhere=not here
+                "stream", text(definition.vhost), text(definition.name), elsewhere=not here
             )
 
 
@@ -149,7 +143,8 @@ def _streams(tree: Tree, defined: list[Definition], read: Names) -> Iterator[Unr
 
 def _unknown(type_name: str, defined: list[Definition]) -> Iterator[Unread]:
     for each in defined:
-        yield Unread(f"queue of the type {type_name}", text(each.vhost), text(each.name), "", 0)
+        kind = f"queue of the type {type_name}"
+        yield Unread(kind, text(each.vhost), text(each.name), unknown=True)
 
 
 def _folders_in(tree: Tree, where: str) -> list[str]:

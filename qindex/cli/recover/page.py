@@ -129,7 +129,7 @@ def _unread(node: DeadNode) -> str:
     rows = [[text(cell) for cell in row] for row in unread_rows(node)]
     if not rows:
         return ""
-    columns = [*COLUMNS[:4], f"@{COLUMNS[4][1:]}", *COLUMNS[5:]]
+    columns = [*COLUMNS[:-1], f"@{COLUMNS[-1][1:]}"]
     table = html.table(columns, rows)
     return f"<h2>Not read</h2><p>Nothing of these queues is in the account.</p>{table}"
 
