@@ -214,7 +214,8 @@ def _mix_if_many(machine: Machine, keys: Sized, waited: int) -> None:
 def restart(machine: Machine) -> None:
     """What the first leader after a restart of all nodes finds: no process lives any more."""
     at = At(0, machine.last_ms, None)
-    machine.passed_on = []
+    if machine.passed_on is None:
+        machine.passed_on = []
     asked = [*(machine.known or ()), *machine.watched]
     rest = sorted(machine.processes().difference(asked), key=pid_order)
     for pid in dict.fromkeys([*asked, *rest]):

@@ -117,10 +117,11 @@ class QuorumQueue:
         return message
 
     def dead_letters(self) -> Iterator[Message]:
-        """What the broker still has to publish to the dead letter exchange."""
+        """What the broker still has to publish to the dead letter exchange: it expires no more."""
         for reason, held in self.outcome.dead:
             message = self._read(held, reason)
             if message is not None:
+                message.expiry_us = None
                 yield message
 
     def facts(self) -> dict[str, Any]:
@@ -153,7 +154,8 @@ class DeadLetterQueue:
     """What a node passes on to the dead letter exchange when it starts: in no count, and not lost.
 
     These are at-least-once dead letters that wait for that, and messages that have been delivered
-    too often when those that had them are gone.
+    too often when those that had them are gone. The same goes for an at-most-once dead letter if
+    the node had not noted its entry as applied: it may have published that one before.
     """
 
     queue: QuorumQueue

@@ -105,8 +105,13 @@ def _take_block(
 
 
 def _note_known(machine: Machine) -> None:
+    """From here on, a node that starts does what the entries say, and not only for its state.
+
+    So it publishes the dead letters of these entries, also those that it had published before.
+    """
     if machine.known is None:
         machine.known = sorted(machine.processes(), key=pid_order)
+        machine.passed_on = []
 
 
 def _take_one(outcome: Outcome, machine: Machine, gaps: Gaps, entry: Entry) -> None:
