@@ -310,21 +310,6 @@ def test_a_rescue_that_is_not_done_is_not_served_without_it(big: Path, tmp_path:
     assert f"what is rescued here is {big}" in text
 
 
-def test_a_stream_has_to_be_left_out_by_name(tmp_path: Path) -> None:
-    archive = SHARED / "rabbitmq_quorum" / "m1.tar.xz"
-    if not archive.exists():
-        pytest.skip("what real brokers wrote, ../shared/fixtures, is not here")
-    path = unpack(archive, tmp_path / "node")
-    code, text = refusal(tmp_path / "d", "--rescue", str(path))
-    assert code == 1
-    assert "--without st: a stream with 102 messages" in text
-    with served(tmp_path / "d", path, "st") as process, connect(process.url) as connection:
-        channel = connection.channel()
-        assert [len(drain(channel, name)) for name in ("cq1", "cq2", "qq")] == [101, 94, 101]
-        with pytest.raises(ChannelClosedByBroker, match="no queue 'st'"):
-            channel.queue_declare("st", passive=True)
-
-
 def test_what_nothing_is_called_is_no_word_for_without(big: Path, tmp_path: Path) -> None:
     words = ["--without", "definitions", "--without", "damgae"]
     code, text = refusal(tmp_path / "d", "--rescue", str(big), *words)

@@ -19,6 +19,8 @@ import qindex
 from qindex.broker.limits import limits_of
 from qindex.broker.rescue.plan import DAMAGE, Plan, Taken
 from qindex.brokers.amqp import AmqpError, decode_properties
+from qindex.brokers.rabbitmq.streams.message import with_timestamp
+from qindex.brokers.rabbitmq.streams.stream import StreamMessage
 from qindex.brokers.recover import BATCH_BODY_BYTES_MAX, batches
 from qindex.brokers.storable import Changes, Row, fit_row, publish_each
 from qindex.errors import DiskFull, StoreFull
@@ -169,6 +171,8 @@ def _rows(taken: Taken, priority_max: int, later_us: int) -> Iterator[tuple[int,
         if message.expiry_us:
             table["expires_us"] = max(1, message.expiry_us + later_us)
         table["properties"] = told["properties"]
+        if isinstance(message, StreamMessage):  # its offset is in its headers already
+            table["properties"] = with_timestamp(told["properties"], message.timestamp_ms)
         priority = min(_priority(told["properties"]), priority_max) if priority_max else 0
         yield priority, Row(message.body, table, message.redelivered)
 

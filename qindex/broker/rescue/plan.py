@@ -162,17 +162,32 @@ def _of_queues(plan: Plan) -> Iterator[Problem]:
         place = as_bytes(queue.group), as_bytes(queue.name)
         defined = plan.topology.queues.get(place)
         arguments = defined.arguments if defined else getattr(queue, "arguments", {})
-        wrong = _wrong(queue, word, arguments)
+        if isinstance(queue, Stream):
+            arguments = {}  # what a stream may keep is no limit of a queue: it would drop messages
+        wrong = _wrong(queue, arguments)
         if wrong is not None:
             yield Problem(word, wrong)
         if word not in plan.without:
             own = plan.queues.setdefault(queue.group, {})
             own[queue.name] = Taken(queue, word, arguments, bool(defined and defined.auto_delete))
+            if isinstance(queue, Stream):
+                plan.remarks.append(_as_queue(queue, word))
 
 
-def _wrong(queue: DeadQueue, word: str, arguments: dict[str, Any]) -> str | None:
-    if isinstance(queue, Stream):
-        return f"a stream with {many(queue.account.live, 'message')}: qindex has queues only"
+def _as_queue(stream: Stream, word: str) -> str:
+    """What is not as in a stream. Its clients need to know, so that it is said at each start."""
+    counted = many(stream.account.live, "message")
+    text = f"stream {word} is served as a queue: its {counted} come once each, in the order of"
+    text += " their offsets (header x-stream-offset), and leave when they are acked"
+    readers = sorted(stream.tracking.offsets.items())
+    if readers:
+        told = ", ".join(f"{written(name)} {offset}" for name, offset in readers[:_SHOWN_MAX])
+        more = f", and {len(readers) - _SHOWN_MAX} more" if len(readers) > _SHOWN_MAX else ""
+        text += f"; offsets that its consumers had stored: {told}{more}"
+    return text
+
+
+def _wrong(queue: DeadQueue, arguments: dict[str, Any]) -> str | None:
     if not (is_unicode(queue.name) and is_unicode(queue.group)):
         return "its name is not UTF-8"
     try:

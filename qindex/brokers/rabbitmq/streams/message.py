@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from qindex.brokers import amqp10
-from qindex.brokers.amqp import PROPERTY_NAMES, AmqpError
+from qindex.brokers.amqp import PROPERTY_NAMES, AmqpError, join_properties
 from qindex.brokers.rabbitmq.amqp10_messages import (
     Sections,
     named_properties,
@@ -23,10 +23,15 @@ from qindex.brokers.rabbitmq.properties import (
     Header,
     MessageError,
     encode_basic,
+    join_table,
     seconds_of,
+    split_properties,
+    split_table,
     without_copies,
 )
 
+TIMESTAMP: Final = b"x-stream-timestamp-ms"
+_HEADERS_AT: Final = PROPERTY_NAMES.index("headers")
 _SECTIONS_MAX: Final = 10_000
 _LISTS: Final = {0x45: 0, 0xC0: 1, 0xC1: 1, 0xD0: 4, 0xD1: 4}  # constructor: bytes of its size
 _BINARIES: Final = {0xA0: 1, 0xB0: 4}
@@ -67,6 +72,19 @@ def read_entry(data: bytes, offset: int) -> StreamContent:
         _encoded(values),
         sections.body,
     )
+
+
+def with_timestamp(properties: bytes, timestamp_ms: int) -> bytes:
+    """A message's property list with one more header: when its chunk was written.
+
+    A header of that name that its publisher set stays. AmqpError: `properties` are no such list.
+    """
+    parts = split_properties(properties)
+    headers = split_table(parts[_HEADERS_AT] or bytes(4))
+    entry = bytes([len(TIMESTAMP)]) + TIMESTAMP + b"l" + timestamp_ms.to_bytes(8, "big")
+    headers.setdefault(TIMESTAMP, entry)
+    parts[_HEADERS_AT] = join_table(headers)
+    return join_properties(parts)
 
 
 def _encoded(values: dict[str, Any]) -> bytes:
