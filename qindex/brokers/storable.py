@@ -110,6 +110,16 @@ def fit_row(row: Row) -> list[str]:
     return kinds
 
 
+def unfit(headers: Mapping[str, Any], expiry_us: int | None) -> list[str]:
+    """What a recovery would have to change of a message. Empty of almost all; cost: its headers."""
+    kinds: list[str] = []
+    if _size(headers) is None:
+        fit_headers(headers, kinds)
+    if (expiry_us or 0) > EXPIRY_US_MAX:
+        fit_expiry(expiry_us, kinds)
+    return kinds
+
+
 def fit_expiry(expiry_us: int | None, kinds: list[str]) -> int:
     """0: never."""
     if not expiry_us or 0 < expiry_us <= EXPIRY_US_MAX:

@@ -9,6 +9,7 @@ from typing import Any
 
 from qindex.brokers.reader import DeadNode, open_node, total
 from qindex.brokers.recover import names_in_store
+from qindex.brokers.storable import Changes, unfit
 from qindex.brokers.tree import UnknownFormat
 from qindex.cli.recover.command import (
     account_as_json,
@@ -93,21 +94,23 @@ def stats(
 def check(
     node: DeadNode, screen: Screen, path: str, at_time: float | None, *, as_json: bool
 ) -> int:
-    """Reads every body, too."""
+    """Reads every body, too. What a recovery would have to change is no clean directory either."""
     started = time.monotonic()
     messages = unreadable = expired = 0
+    changes = Changes()
     live = total(node.queues).live
     with screen.progress("reading bodies", "messages") as progress:
         for queue in node.queues:
             for message in queue.messages():
                 messages += 1
+                changes.add(unfit(message.headers, message.expiry_us))
                 expired += 0 < (message.expiry_us or 0) <= now_us(at_time)
                 progress.at(messages, live)
             unreadable += queue.unreadable
     seconds = time.monotonic() - started
     account = total(node.queues)
     damage = damage_count(node.findings)
-    clean = not unreadable and not is_incomplete(node)
+    clean = not unreadable and not changes.changed and not is_incomplete(node)
     if as_json:
         told: dict[str, Any] = {
             "path": path,
@@ -120,6 +123,8 @@ def check(
             "queue_count": len(node.queues),
             "messages": messages,
             "unreadable": unreadable,
+            "changed": changes.changed,
+            "changes": dict(changes.kinds),
             **({} if at_time is None else {"as_of": utc(at_time), "expired": expired}),
             "account": account_as_json(account),
             "seconds": round(seconds, 6),
@@ -133,6 +138,11 @@ def check(
     lost = {"unreadable": unreadable, **account.lost}
     parts = [f"{number:,} {what}" for what, number in lost.items() if number]
     parts += [f"{count(unread, 'queue')} not read"] * bool(unread)
+    for kind, number in changes.kinds.items():
+        line = f"a recovery has to change {count(number, 'message')}: {printable(kind)}"
+        screen.line(screen.paint(line, "red"))
+    if changes.changed:
+        parts.append(f"{count(changes.changed, 'message')} to be changed")
     read = f"{node.kind}, {count(len(node.queues), 'queue')}, {count(messages, 'live message')}"
     if at_time is not None:
         read += f", {expired:,} of them expired by {utc(at_time)}"

@@ -29,6 +29,7 @@ from qindex.brokers.storable import (
     NAME_BYTES_MAX,
     fit_headers,
     storable_name,
+    unfit,
 )
 from qindex.cli.main import main
 from qindex.field_table import decode_table, encode_table
@@ -115,6 +116,33 @@ def test_an_expiry_that_is_no_date_is_left_out_and_said(
     shutil.rmtree(store)
     assert main(["recover", str(dead), "--out", str(store)]) == 1
     assert "an expiry that is no date was left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("build", [(BIT_63, 0), (0, BIT_63), (0, 0)])
+def test_check_and_recover_agree_about_values_that_no_store_takes(
+    build: tuple[int, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dead = tmp_path / "dead"
+    dead.mkdir()
+    rabbitmq_v1(dead, *build)
+    code = main(["recover", str(dead), "--out", str(tmp_path / "store"), "--json"])
+    changes = json.loads(capsys.readouterr().out)["recovered"]["changes"]
+    assert main(["check", str(dead), "--json"]) == code == int(any(build))
+    told = json.loads(capsys.readouterr().out)
+    assert (told["clean"], told["changes"]) == (not code, changes)
+    assert main(["check", str(dead)]) == code
+    out = capsys.readouterr().out
+    assert ("a recovery has to change" in out) == bool(changes)
+    assert all(each in out for each in changes)
+
+
+def test_headers_that_no_store_takes_are_told_as_a_recovery_changes_them() -> None:
+    headers = {"a": 1 << 64, "b": "fine"}
+    kinds: list[str] = []
+    fit_headers(headers, kinds)
+    assert unfit(headers, None) == kinds != []
+    assert unfit({"b": "fine"}, 5) == []
+    assert unfit({"b": "fine"}, -1) == []
 
 
 def test_an_ordinary_directory_needs_no_change(tmp_path: Path) -> None:
