@@ -155,6 +155,31 @@ def test_a_chunk_cut_in_its_trailer_is_whole_and_its_tracking_is_not_believed(
         assert "w2" not in stream.tracking.sequences or cut == whole[:-5] + bytes(5)
 
 
+@pytest.mark.parametrize("size", [0, 1, 5, 12, 14, 40, 1 << 31])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_wrong_length_of_the_last_trailer_in_a_file_is_told(
+    tmp_path: Path, size: int, is_last: bool
+) -> None:
+    """All messages are there. A kill may have cut the last file of a stream, but no other one."""
+    path = tmp_path / "__t_1"
+    path.mkdir()
+    trailer = b"\x00\x02w1" + struct.pack(">Q", 9)
+    first = chunk(0, [entry(message(b"one"))], trailer=trailer)
+    second = chunk(1, [entry(message(b"two"))], trailer=trailer)
+    damaged = bytearray(second if is_last else first)
+    assert struct.unpack_from(">I", damaged, 40) == (len(trailer),)
+    struct.pack_into(">I", damaged, 40, size)
+    chunks = (first, bytes(damaged)) if is_last else (bytes(damaged), second)
+    for offset, each in enumerate(chunks):
+        (path / file_name(offset)).write_bytes(HEADER + each)
+    stream = read_stream(path)
+    assert [each.body for each in stream.messages()] == [b"one", b"two"]
+    told = {"trailer", "chunk lost"} & set(kinds(stream))
+    assert bool(told) == (size != len(trailer))
+    may_be_a_kill = is_last and size > len(trailer)
+    assert has_damage(stream) == (size != len(trailer) and not may_be_a_kill)
+
+
 def test_a_segment_whose_header_is_destroyed_gives_its_chunks(path: Path) -> None:
     file = path / file_name(40)
     data = file.read_bytes()

@@ -142,6 +142,8 @@ class _Scan:
     def _behind(self, chunk: Chunk) -> int:
         """Where the chunk behind this one begins. The size of a trailer has no checksum."""
         end, size = chunk.end, self.source.size
+        if end > size:
+            self._tell_trailer_is_short(chunk)
         if not chunk.trailer_bytes or end == size or chunk_at(self.source, end) is not None:
             return min(end, size)
         found = self._search(chunk.data_end)
@@ -152,6 +154,16 @@ class _Scan:
             text = f"{many(found.position - end, 'byte that is', 'bytes that are')} no chunk"
         self.findings.damage("trailer", chunk.file, chunk.position, text)
         return found.position
+
+    def _tell_trailer_is_short(self, chunk: Chunk) -> None:
+        """Its file ends before it does. A kill can leave that, but only in the last file."""
+        here = max(0, self.source.size - chunk.data_end)
+        text = f"of a trailer of {many(chunk.trailer_bytes, 'byte')} {here} are here: what clients"
+        text += " had stored may be older than it was"
+        if self.ends_at is None:
+            self.findings.note("trailer", chunk.file, chunk.position, text)
+        else:
+            self.findings.damage("trailer", chunk.file, chunk.position, text)
 
     def _damaged(self, pos: int, chunk: Chunk | None, found: Chunk | None) -> Chunk | None:
         """What can be given of the bytes from `pos` up to the next chunk, `found`."""
