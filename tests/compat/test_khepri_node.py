@@ -159,3 +159,36 @@ def test_what_khepri_itself_wrote_names_its_queues(tmp_path: Path) -> None:
         unread = {(each.vhost, each.name) for each in node.unread}
         assert unread == {("/", "latek1"), ("vh/ü", "qk1"), ("/", "sk1"), ("vh/ü", "sk1")}
         assert any("queue qk1 in / was deleted" in finding.text for finding in node.findings)
+
+
+@pytest.mark.parametrize("damage", ["lost", "folder lost", "flipped", "cut"])
+def test_without_a_sound_snapshot_no_queue_is_lost_and_nothing_is_dropped_by_a_guess(
+    dead: Path,  # noqa: F811
+    tmp_path: Path,
+    truth: dict[str, Any],  # noqa: F811
+    damage: str,
+) -> None:
+    with open_node(dead) as node:
+        before = {queue.name: queue.account.live for queue in node.queues if queue.account.live}
+    behind = command(Atom("put"), [Atom("rabbitmq"), Atom("other")], (Atom("p_data"), 1), {})
+    move_to_khepri(dead, behind, in_snapshot=True)
+    (file,) = dead.glob("coordination/*/*/snapshots/*/snapshot.dat")
+    data = bytearray(file.read_bytes())
+    data[data.index(b"d.direct")] ^= 0x20
+    if damage == "folder lost":
+        shutil.rmtree(file.parent.parent)
+    elif damage == "lost":
+        file.unlink()
+    else:
+        file.write_bytes(data if damage == "flipped" else data[: len(data) // 2])
+    with open_node(dead) as node:
+        live = {queue.name: queue.account.live for queue in node.queues if queue.account.live}
+        assert live == before
+        assert not node.facts()["khepri"]["exact"]
+        assert [finding for finding in node.findings if finding.severity == "damage"]
+        assert any("could not be read, or not for sure" in remark for remark in node.remarks)
+    report = recovered(dead, tmp_path / "store", truth["booted"])
+    assert report.messages == report.live == sum(before.values())
+    assert report.dead_lettered == report.expired == 0
+    assert report.kept > 30
+    assert main(["check", str(dead)]) == main(["recover", str(dead)]) == 1

@@ -257,8 +257,8 @@ class Node:
         ]
         if self.metadata is not None and not self.metadata.is_exact:
             remarks.append(
-                "The newest changes of the node's definitions, which are in Khepri, could not be"
-                " read: the findings say how many."
+                "Changes of the node's definitions, which are in Khepri, could not be read, or not"
+                " for sure: the findings say how many."
             )
         if not self.has_definitions:
             remarks.append(

@@ -36,18 +36,20 @@ class Metadata:
     parameters: dict[Path, Any] = field(default_factory=dict)  # policies among them, by path
     transactions: list[Transaction] = field(default_factory=list)
     unread: int = 0  # entries and commands that could not be read
+    doubtful: int = 0  # entries, and the snapshot, that were read against their checksum
     snapshot_index: int = 0
     last_index: int = 0
 
     @property
     def is_exact(self) -> bool:
-        """Whether this is what the node would have: no transaction, nothing unread."""
-        return not self.transactions and not self.unread
+        """Whether this is what the node would have: no transaction, nothing unread or damaged."""
+        return not self.transactions and not self.unread and not self.doubtful
 
     @property
     def is_exact_but_for_deleted_queues(self) -> bool:
         """Whether the exchanges, bindings and policies of queues that are left are exact."""
-        return not self.unread and all(each.deletes_queue for each in self.transactions)
+        is_sure = not self.unread and not self.doubtful
+        return is_sure and all(each.deletes_queue for each in self.transactions)
 
     @property
     def perhaps_deleted(self) -> set[Key]:
@@ -124,6 +126,7 @@ def read_metadata(server: Server, findings: Findings) -> Metadata:
             metadata.unread += 1
             continue
         first = snapshot.index + 1
+        metadata.doubtful += not snapshot.sound
         break
     metadata.snapshot_index = metadata.last_index = max(0, first - 1)
     _play(server, tree, first, metadata, findings)
@@ -141,6 +144,7 @@ def _play(server: Server, tree: Khepri, first: int, metadata: Metadata, findings
         metadata.unread += high - low + 1
     for entry in server.log.entries(first):
         metadata.last_index = entry.index
+        metadata.doubtful += not entry.sound
         try:
             tree.apply(entry.index, erlang.decode(entry.data))
         except erlang.ErlangError as error:
