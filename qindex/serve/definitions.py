@@ -1,9 +1,10 @@
 """Definitions as RabbitMQ 3.10 exports them: users, virtual hosts, exchanges, queues, bindings.
 
-What is taken in is looked at as a whole first: if a part of it cannot be, nothing is changed.
-Users, virtual hosts and permissions are one change of the catalog then; exchanges, queues and
-bindings come one by one, and what is there already with other properties ends it with the first
-difference.
+What is taken in is looked at as a whole first: if a part of it cannot be, or is there already with
+other properties, or a binding has no end, nothing is changed. Users, virtual hosts and permissions
+are one change of the catalog then; exchanges, queues and bindings come one by one. If one of these
+is refused all the same (an argument that its kind does not take, a full disk), the error says how
+many were imported before it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import qindex
-from qindex.broker.errors import Invalid
+from qindex.broker.errors import Invalid, Refused
 from qindex.broker.exchanges import EXCHANGE, QUEUE
 from qindex.broker.node import Node
 from qindex.broker.users import Changes, Permission, Users, check_patterns
 from qindex.broker.vhost import VHost
+from qindex.errors import QindexError
 from qindex.field_table import encode_table
 from qindex.serve.plain import plain
 
@@ -131,12 +133,22 @@ def _is_durable(vhost: VHost, kind: str, name: str) -> bool:
 # --- in -----------------------------------------------------------------------------------------
 
 
+class _Declare(NamedTuple):
+    """An exchange, a queue or a binding that is to be: in which virtual host, and what it is."""
+
+    vhost: str
+    part: str
+    name: str
+    ends: list[tuple[str, str]]  # what a binding has to find: (kind, name)
+    run: Callable[[VHost], None]
+
+
 class _Steps(NamedTuple):
     """What an import does, when all of it was looked at."""
 
     of_node: Changes
     vhosts: set[str]  # that are there then
-    declares: list[tuple[str, Callable[[VHost], None]]]  # in which virtual host
+    declares: list[_Declare]
 
 
 def take_in(node: Node, given: Part, into: str | None = None) -> None:
@@ -154,11 +166,44 @@ def take_in(node: Node, given: Part, into: str | None = None) -> None:
             vhost = into if into is not None else _text(each, "vhost")
             if vhost not in steps.vhosts:
                 raise Invalid(f'{part}: virtual host "{vhost}" does not exist')
-            steps.declares.append((vhost, make(each)))
+            steps.declares.append(_Declare(vhost, part, *make(each)))
+    _check_declares(node, steps.declares)
     if steps.of_node:
         node.change(steps.of_node)
-    for vhost, declare in steps.declares:
-        declare(node.vhost(vhost))
+    _declare_all(node, steps.declares)
+
+
+def _check_declares(node: Node, declares: list[_Declare]) -> None:
+    """Refused: one of them is there with other properties, or a binding has no end."""
+    new = {(each.vhost, kind, name) for each in declares for kind, name in _makes(each)}
+    for each in declares:
+        vhost = node.vhost(each.vhost) if each.vhost in node.vhosts else None
+        there: dict[str, Any] = {QUEUE: {}, EXCHANGE: {}}
+        if vhost is not None:
+            there = {QUEUE: vhost.queues, EXCHANGE: vhost.exchanges}
+        for kind, name in each.ends:
+            is_everywhere = kind == EXCHANGE and (not name or name.startswith("amq."))
+            is_new = (each.vhost, kind, name) in new
+            if not (name in there[kind] or is_new or is_everywhere):
+                raise Invalid(f"{each.part}: no {kind} '{name}' in vhost '{each.vhost}'")
+        for kind, name in _makes(each):
+            if vhost is not None and name in there[kind]:
+                each.run(vhost)  # it makes nothing, but compares
+
+
+def _makes(each: _Declare) -> list[tuple[str, str]]:
+    kinds = {"queues": QUEUE, "exchanges": EXCHANGE}
+    return [(kinds[each.part], each.name)] if each.part in kinds else []
+
+
+def _declare_all(node: Node, declares: list[_Declare]) -> None:
+    for at, each in enumerate(declares):
+        try:
+            each.run(node.vhost(each.vhost))
+        except (Refused, QindexError) as error:
+            left = f"{at} of {len(declares)} exchanges, queues and bindings were imported before it"
+            what = f"{each.part}: '{each.name}' in vhost '{each.vhost}'"
+            raise type(error)(f"{what}: {error}; {left}") from None
 
 
 def _vhosts(node: Node, given: Part, steps: _Steps) -> None:
@@ -212,7 +257,10 @@ def _permissions(node: Node, given: Part, steps: _Steps) -> None:
         steps.of_node.update(Users.permission_entry(vhost, user, permission))
 
 
-def _exchange(given: Part) -> Callable[[VHost], None]:
+_Made = tuple[str, list[tuple[str, str]], Callable[[VHost], None]]
+
+
+def _exchange(given: Part) -> _Made:
     name, kind = _text(given, "name"), _text(given, "type")
     options: dict[str, Any] = {
         "durable": _flag(given, "durable", True),
@@ -224,10 +272,10 @@ def _exchange(given: Part) -> Callable[[VHost], None]:
     def declare(vhost: VHost) -> None:
         vhost.declare_exchange(name, kind, **options)
 
-    return declare
+    return name, [], declare
 
 
-def _queue(given: Part) -> Callable[[VHost], None]:
+def _queue(given: Part) -> _Made:
     name = _text(given, "name")
     if not name:
         raise Invalid("a queue needs a name")
@@ -240,10 +288,10 @@ def _queue(given: Part) -> Callable[[VHost], None]:
     def declare(vhost: VHost) -> None:
         vhost.declare_queue(name, owner=None, user=None, **options)
 
-    return declare
+    return name, [], declare
 
 
-def _binding(given: Part) -> Callable[[VHost], None]:
+def _binding(given: Part) -> _Made:
     source, name = _text(given, "source"), _text(given, "destination")
     key, kind = _text(given, "routing_key"), _text(given, "destination_type")
     arguments = _table(given)
@@ -253,7 +301,7 @@ def _binding(given: Part) -> Callable[[VHost], None]:
     def bind(vhost: VHost) -> None:
         vhost.bind(source, kind, name, key, arguments, None)
 
-    return bind
+    return f"{source} -> {name}", [(EXCHANGE, source), (kind, name)], bind
 
 
 def _list(given: Part, part: str) -> list[Part]:

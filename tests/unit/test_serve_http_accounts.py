@@ -167,6 +167,62 @@ def test_definitions_of_which_a_part_cannot_be_change_nothing(part, given, text)
     run(test())
 
 
+@pytest.mark.parametrize(
+    ("part", "given", "text"),
+    [
+        ("queues", {"name": "there", "durable": False}, "inequivalent arg 'durable' for queue"),
+        ("exchanges", {"name": "x", "type": "fanout"}, "inequivalent arg 'type' for exchange"),
+        (
+            "bindings",
+            {"source": "x", "destination": "no", "destination_type": "queue", "routing_key": ""},
+            "bindings: no queue 'no' in vhost '/'",
+        ),
+        (
+            "bindings",
+            {"source": "no", "destination": "q1", "destination_type": "queue", "routing_key": ""},
+            "bindings: no exchange 'no' in vhost '/'",
+        ),
+    ],
+)
+def test_definitions_that_conflict_with_what_is_there_change_nothing(part, given, text):
+    async def test():
+        async with Api() as api:
+            there = [{"name": "there", "vhost": "/"}], [{"name": "x", "vhost": "/"}]
+            there[1][0]["type"] = "direct"
+            first = {"queues": there[0], "exchanges": there[1]}
+            assert await api.ask("POST", "definitions", first) == (204, b"")
+            before = dict(api.server.node.entries)
+            new = {
+                "users": [{"name": "ann", "password": "p"}],
+                "vhosts": [{"name": "w"}],
+                "queues": [{"name": "q1", "vhost": "/"}],
+            }
+            new[part] = [*new.get(part, []), {"vhost": "/", **given}]
+            status, error = await api.ask("POST", "definitions", new)
+            assert status == 400
+            assert text in error["reason"]
+            assert api.server.node.entries == before
+            assert set(api.server.node.vhost("/").queues) == {"there"}
+            good = {**new, part: new[part][:-1]}
+            assert await api.ask("POST", "definitions", good) == (204, b"")
+
+    run(test())
+
+
+def test_an_import_that_ends_in_the_middle_says_how_much_of_it_is_there():
+    async def test():
+        async with Api() as api:
+            queues = [{"name": name, "vhost": "/"} for name in ("q1", "q2", "q3")]
+            queues[1]["arguments"] = {"x-max-length": "many"}
+            status, error = await api.ask("POST", "definitions", {"queues": queues})
+            assert status == 400
+            assert "queues: 'q2' in vhost '/': " in error["reason"]
+            assert "1 of 3 exchanges, queues and bindings were imported" in error["reason"]
+            assert set(api.server.node.vhost("/").queues) == {"q1"}
+
+    run(test())
+
+
 @pytest.mark.parametrize("path", ["policies", "operator-policies", "parameters", "vhost-limits"])
 def test_what_is_not_there_is_listed_as_none_and_refused_in_words(path):
     async def test():
