@@ -8,8 +8,11 @@ from typing import Any, NoReturn
 
 
 def loads(text: str | bytes) -> Any:
-    """The value. ValueError: it is no JSON, or has a number that is none, or one beyond all."""
-    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    """The value. ValueError: it is no JSON, is nested too deeply, or has a number that is none."""
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
 
 
 def dumps(value: Any, **options: Any) -> str:

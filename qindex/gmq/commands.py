@@ -153,7 +153,7 @@ def pushed(raw: bytes) -> dict[str, Any] | str:
     """One message of mpub, or what is wrong with it. Names are compared as Go does it."""
     try:
         found = strict_json.loads(raw)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return f"decode msg failed, {error}"
     if not isinstance(found, dict):
         return "decode msg failed, it is no object"

@@ -89,7 +89,7 @@ class Reader:
 def _request(raw: bytes) -> Request:
     try:
         found = strict_json.loads(raw)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return Request(None, wrong=f"invalid JSON: {error}", is_last=True)
     if not isinstance(found, dict):
         return Request(None, wrong="a request is an object", is_last=True)

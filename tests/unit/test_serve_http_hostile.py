@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from typing import ClassVar
 from urllib.parse import parse_qsl
 
@@ -227,3 +228,56 @@ def test_a_list_of_many_queues_gives_others_their_turns(query):
             assert told == found
 
     run(test())
+
+
+DEEP = b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "headers", "text"),
+    [
+        ("/api/qindex/session", DEEP, {}, "maximum recursion"),
+        ("/api/definitions", b'{"a":' * 100_000, {}, "maximum recursion"),
+        ("/api/qindex/session", b"hello", {"Content-Encoding": "gzip"}, "not what its headers say"),
+        ("/api/definitions", b"\xff\xff", {"Content-Encoding": "gzip"}, "is not what its headers"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_refused_and_leaves_no_traceback(
+    path, data, headers, text, caplog
+):
+    async def test():
+        async with Api() as api:
+            status, _, raw = await api.raw("POST", path, data=data, headers=headers)
+            assert status == 400
+            assert text in json.loads(raw)["reason"]
+
+    run(test())
+    assert not [each for each in caplog.records if each.exc_info]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: localhost\r\n\r\n",
+        b"FOO BAR BAZ\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_one_line_of_the_log(request_, caplog):
+    caplog.set_level(logging.DEBUG)  # aiohttp takes some of them for less than others
+
+    async def test():
+        async with Api() as api:
+            reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+            writer.write(request_)
+            assert b" 400 " in await reader.readline()
+            writer.close()
+
+    run(test())
+    found = [each for each in caplog.records if each.name == "qindex.serve.http"]
+    assert [each.levelname for each in found] == ["INFO"]
+    assert not [each for each in caplog.records if each.exc_info]
+    assert len(found[0].getMessage()) < 400

@@ -27,7 +27,7 @@ from qindex.errors import QindexError
 from qindex.field_table import AmqpError
 from qindex.serve.http.origin import Foreign, Names
 from qindex.serve.http.page import SESSION_PATH, About, Page, is_public
-from qindex.serve.http.port import Port
+from qindex.serve.http.port import BROKEN, Port
 from qindex.serve.http.sessions import TOKEN, PageSession, Sessions, Users, has_token
 from qindex.serve.http.shapes import to_json
 from qindex.serve.logins import FAILURE_SECONDS, TOO_MANY, Login, Verdict
@@ -247,6 +247,8 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
         return refusal(413, "bad_request", f"a request may have {BODY_BYTES_MAX} bytes")
     except TimeoutError:
         return refusal(408, "request_timeout", "the body did not come in time")
+    except web.RequestPayloadError:
+        return refusal(400, "bad_request", BROKEN)
     except NotIn:
         return refusal(503, "service_unavailable", "messages of the queue are still coming")
     except broker.Locked as error:

@@ -8,12 +8,28 @@ import socket
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from qindex.serve.sockets import BACKLOG
 
 log: Final = logging.getLogger("qindex.serve")
 HEAD_SECONDS: Final = 30.0  # from the connection to the end of its first request's headers
 KEEP_SECONDS: Final = 75.0  # from an answer to the end of the next request's headers
+BROKEN: Final = "the body is not what its headers say"
+_aiohttp: Final = logging.getLogger("qindex.serve.http")
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Anybody can send what is no HTTP: that is an event, and no error with a traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, HttpProcessingError | web.RequestPayloadError):
+        record.levelno, record.levelname = logging.INFO, "INFO"
+        record.msg, record.exc_info = f"{record.getMessage()}: {str(error)[:200]!r}", None
+        record.args = ()
+    return _aiohttp.isEnabledFor(record.levelno)
+
+
+_aiohttp.addFilter(_in_one_line)
 
 
 class Port:
@@ -21,7 +37,11 @@ class Port:
 
     def __init__(self, app: web.Application) -> None:
         self._runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_SECONDS
+            app,
+            access_log=None,
+            logger=_aiohttp,
+            shutdown_timeout=1.0,
+            keepalive_timeout=KEEP_SECONDS,
         )
         self._listeners: list[asyncio.Server] = []
         self._new: set[Any] = set()  # connections that have not asked for anything yet

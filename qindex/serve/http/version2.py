@@ -20,7 +20,7 @@ from qindex.gmq.text import go_json, to_bytes
 from qindex.serve.gmq.shop import Shop
 from qindex.serve.gmq.topics import Popped, Topic, Topics
 from qindex.serve.http.origin import Foreign, Names
-from qindex.serve.http.port import Port
+from qindex.serve.http.port import BROKEN, Port
 from qindex.serve.outlet import OnOut
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ class Version2Http(Port):
             return _wrong(f"the request cannot be read: {error}", 400)
         except TimeoutError:
             return _wrong("the body did not come in time", 408)
+        except web.RequestPayloadError:
+            return _wrong(BROKEN, 400)
         except ConnectionError:  # the client has gone: there is nobody to answer
             raise
         except Exception:
