@@ -52,6 +52,13 @@ def steps(hours: float) -> list[Step]:
         Step(
             "strangers, kills", ["tools/strangers.py", "kills", "--kills", so_many(0.03, 60), *dice]
         ),
+        Step(
+            "strangers, crowds", ["tools/strangers.py", "crowd", "--kills", so_many(0.03, 40), *dice]
+        ),
+        Step(
+            "strangers, clocks",
+            ["tools/strangers.py", "clocks", "--steps", so_many(0.01, 90_000), *dice],
+        ),
         Step("harmed disks, canaries", ["tools/disks.py", "--canary"]),
         Step("power cuts", ["tools/disks.py", "cut", "--times", so_many(0.05, 80), *dice]),
         Step(

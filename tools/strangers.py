@@ -2,6 +2,8 @@
 
     python tools/strangers.py model --steps 20000   each call's result against a model
     python tools/strangers.py kills --kills 100     the same in a child that is killed
+    python tools/strangers.py crowd --kills 100     120 queues, hostile names, transactions, moves
+    python tools/strangers.py clocks --steps 5000   a clock that is set forward and back
 
 The model is written from docs/guide, not from the code: priorities, delays (0 and other times that
 are over, and far ones), expiry, deliveries, dead letters, redrive, reschedule, delete, purge, the
@@ -16,14 +18,14 @@ import copy
 import os
 import pickle
 import random
-import signal
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import stranger_clocks
+import stranger_kills
 from stranger_model import RULES, Difference
 from stranger_play import Call, Play
 
@@ -90,19 +92,10 @@ def run_kills(folder: Path, kills: int, seed: int) -> str:
 
 
 def _one_kill(play: Play) -> int:
-    log = play.path.with_suffix(".log")
-    fd = os.open(log, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND)
     start = play.dice.randrange(1 << 30)
-    child = os.fork()
-    if child == 0:
-        _play_until_killed(play, fd, start)
-    time.sleep(play.dice.uniform(0.02, 0.4))
-    os.kill(child, signal.SIGKILL)
-    status = os.waitpid(child, 0)[1]
-    os.close(fd)
-    if not os.WIFSIGNALED(status):
-        raise SystemExit(f"{play.path.name}: the child ended: {log.read_bytes()[-3000:]!r}")
-    calls, last = _read_log(log)
+    calls, last = stranger_kills.killed(
+        play.path, play.dice.uniform(0.02, 0.4), lambda fd: _play_until_killed(play, fd, start)
+    )
     try:
         for call, result in calls:
             play.last = [*play.last[-40:], call]
@@ -133,19 +126,6 @@ def _play_until_killed(play: Play, fd: int, start: int) -> None:
     except BaseException as error:
         os.write(fd, repr(error).encode())
         os._exit(1)
-
-
-def _read_log(log: Path) -> tuple[list[tuple[Call, Any]], Call | None]:
-    lines = log.read_bytes().split(b"\n")
-    calls, last = [], None
-    for line in lines[:-1]:
-        value = pickle.loads(bytes.fromhex(line[1:].decode()))  # noqa: S301 - our own child's
-        if line[:1] == b"C":
-            last = value
-        else:
-            calls.append((last, value))
-            last = None
-    return calls, last
 
 
 def _after_kill(play: Play, last: Call | None) -> None:
@@ -236,18 +216,24 @@ def _first_difference(wanted: list[Any], found: list[Any]) -> str:
     return "?"
 
 
+RUNS: Final = {
+    "model": run_model,
+    "kills": run_kills,
+    "crowd": stranger_kills.run_crowd,
+    "clocks": stranger_clocks.run_clocks,
+}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["model", "kills"])
+    parser.add_argument("what", choices=list(RUNS))
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="strangers.") as folder:
-        if options.what == "model":
-            print(run_model(Path(folder), options.steps, options.seed))
-        else:
-            print(run_kills(Path(folder), options.kills, options.seed))
+        amount = options.kills if options.what in ("kills", "crowd") else options.steps
+        print(RUNS[options.what](Path(folder), amount, options.seed))
     return 0
 
 
