@@ -31,7 +31,9 @@ class Step:
 def steps(hours: float) -> list[Step]:
     """The time that is left goes to the searches in fixed shares."""
     minutes = max(hours - FIXED_HOURS, 0.1) * 60
-    dice = ["--seed", str(int(time.time()))]
+    seed = str(int(time.time()))
+    dice = ["--seed", seed]
+    machines = ["tests/property", "--hypothesis-profile=long", f"--hypothesis-seed={seed}"]
 
     def so_many(share: float, each_minute: float) -> str:
         return str(max(1, round(minutes * share * each_minute)))
@@ -39,6 +41,7 @@ def steps(hours: float) -> list[Step]:
     return [
         Step("sanitizers", ["tools/sanitize.py", "all"]),
         Step("long tests", ["-m", "pytest", "-m", "long", "tests"]),
+        Step("state machines", ["-m", "pytest", *machines]),
         Step("fuzz, canary", ["tools/fuzz.py", "--canary"]),
         Step("fuzz", ["tools/fuzz.py", "--minutes", str(minutes * 0.25)]),
         Step("explorer, bugs on purpose", ["tools/explore.py", "--mutants"]),
