@@ -17,6 +17,7 @@ import qindex
 from qindex._core import lib
 from qindex.arguments import encode_headers
 from qindex.testing import (
+    Level,
     Promise,
     Seen,
     SimulatedDisk,
@@ -152,12 +153,15 @@ class Ground(RuleBasedStateMachine):
             model.leave_spent(sure=True)
 
     def doubt_spent(self, model):
-        """At the first look those leave whose last delivery ended with the session.
+        """At the first look those leave whose last delivery ended with the session, also those that
+        had left before, if a power cut takes that back.
 
         Returns them with the times that they may have until then.
         """
         leaving = []
-        for message in model.live():
+        for message in model.sent.values():
+            if message.gone == Level.SYNCED:
+                continue
             facts = model.of(message)
             counts = range(facts.count_synced, facts.count + message.maybe_delivered + 1)
             if facts.time == REDRIVEN or not any(map(model.is_spent, counts)):
@@ -165,7 +169,7 @@ class Ground(RuleBasedStateMachine):
             leaving.append((message, [*facts.times, *facts.doubt]))
             if model.rules.dead_letters:
                 model.timing([message], "deliveries")
-            else:
+            elif message.gone is None:
                 model.removing([message])
         return leaving
 
