@@ -67,6 +67,8 @@ typedef struct {
     uint64_t keep_history;   /* bytes per queue of journals that are flushed, for replay; 0: none */
     uint32_t max_open_files; /* descriptors of all stores of the process together; 0: half of the
                                 limit */
+    uint64_t max_memory; /* bytes of memory of all stores of the process together; 0: half of the
+                            system's */
     uint64_t commit_log_bytes; /* format 2: of this size, another log is begun; 0: 64 MiB */
     uint32_t few_queues;       /* format 2: so many dirty queues are synced one by one; 0: 3 */
     uint64_t idle_us;          /* unused for so long: flush, then close files and mappings */
@@ -113,6 +115,7 @@ typedef struct {
     uint64_t queues, message_files, message_bytes, live_bytes, live_references;
     uint64_t messages; /* that wait in the queues that were read so far */
     uint64_t bytes;    /* of these, if the store is bounded in bytes */
+    uint64_t memory;   /* bytes of memory of all stores of the process */
     uint64_t session, unclean_session, findings;
     uint32_t segment_entries, embed_below;
     uint32_t format;

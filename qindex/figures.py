@@ -75,6 +75,8 @@ class StoreStats:
     """Messages that wait in the queues that were read so far, without dead letters."""
     bytes: int | None
     """Bytes of their headers and bodies. None: the store has no `max_bytes`."""
+    memory: int
+    """Bytes of memory that all stores of this process use, for what `max_memory` limits."""
     session: int
     """Number of this session. Each open for writing begins one."""
     unclean_session: int

@@ -33,6 +33,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     segment_entries: int = 0,
     idle: float = IDLE_SECONDS,
     max_open_files: int | None = None,
+    max_memory: int | None = None,
     min_free: int = 0,
     max_messages: int | None = None,
     max_bytes: int | None = None,
@@ -73,6 +74,11 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
       smallest number that an open store names counts. Without it, half of what RLIMIT_NOFILE
       allows; never more than three quarters. When they are in use, the queue that was used the
       longest time ago closes its files until it is used again.
+    - `max_memory`: bytes of memory (16 MiB or more) for what all stores of this process keep of
+      their messages in memory; the smallest number that an open store names counts. Without it,
+      half of the memory of the machine, or of its container. From three quarters on, the queues
+      that were used the longest time ago are flushed, and their memory is freed. Above it a publish
+      raises StoreFull; gets and acks go on.
     - `idle`: a queue that was not used for this many seconds closes its files.
 
     What happens to messages and files:
@@ -108,6 +114,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
         segment_entries=segment_entries,
         idle=idle,
         max_open_files=max_open_files,
+        max_memory=max_memory,
         min_free=min_free,
         max_messages=max_messages,
         max_bytes=max_bytes,

@@ -32,6 +32,7 @@ _RANGES: Final = {  # an option with the default None may also be None
     "max_messages": (1, 1 << 62),
     "max_bytes": (1, 1 << 62),
     "max_open_files": (24, 1 << 30),
+    "max_memory": (16 << 20, 1 << 62),
     "keep_history": (0, 1 << 62),
     "format": (1, FORMAT_NEWEST),
 }
@@ -50,6 +51,7 @@ class Options:
     segment_entries: int = 0
     idle: float = IDLE_SECONDS
     max_open_files: int | None = None
+    max_memory: int | None = None
     min_free: int = 0
     max_messages: int | None = None
     max_bytes: int | None = None

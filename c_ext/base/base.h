@@ -64,6 +64,19 @@ bool qi_is_of_the_disk(int negative_errno);
 /* The disk, or the user's quota of it, is full. */
 bool qi_is_disk_full(int negative_errno);
 
+/* ---- memory ---- */
+
+/* malloc and its like, counted for max_memory. The engine asks them for all that it keeps between
+ * two calls; what one call needs for itself comes from malloc. */
+void *qi_malloc(size_t size) __attribute__((malloc, alloc_size(1)));
+void *qi_calloc(size_t items, size_t size) __attribute__((malloc, alloc_size(1, 2)));
+void *qi_realloc(void *memory, size_t size) __attribute__((alloc_size(2)));
+char *qi_strdup(const char *text) __attribute__((malloc));
+void qi_free(void *memory); /* NULL: nothing happens */
+
+/* Bytes that all stores of this process hold. Not among them: mapped files and their copies. */
+uint64_t qi_memory_used(void);
+
 /* ---- crc32c ---- */
 
 /* CRC32C (Castagnoli), the checksum of every frame that qindex writes. */

@@ -2,13 +2,13 @@
 #include "base/base.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 int qi_heap_room(struct qi_heap *heap, uint64_t count) {
     if (heap->room >= heap->count + count)
         return 0;
     uint64_t room = heap->count + count + heap->room / 2 + 16;
-    struct qi_timer *items = room < UINT32_MAX ? realloc(heap->items, room * sizeof *items) : NULL;
+    struct qi_timer *items =
+        room < UINT32_MAX ? qi_realloc(heap->items, room * sizeof *items) : NULL;
     if (!items)
         return qi_fail(QI_E_MEMORY, "no memory for timers");
     heap->items = items;

@@ -9,7 +9,6 @@
 #include "bodies/bodies_private.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 /* Of a fan-out message that some queues have acked only a share counts; a compaction that looked
  * knows better. */
@@ -37,7 +36,7 @@ static bool may_be_victim(const struct qi_messages *messages, const struct qi_me
 
 /* Notes the birth files that live in the victims; sorted, because the birth files are. */
 static bool note_homes(struct qi_messages *messages, struct qi_compaction *compaction) {
-    compaction->homes = malloc((messages->births_count + 1) * sizeof *compaction->homes);
+    compaction->homes = qi_malloc((messages->births_count + 1) * sizeof *compaction->homes);
     if (!compaction->homes)
         return false;
     for (uint32_t i = 0; i < messages->births_count; i++) {
@@ -156,9 +155,9 @@ static void release(struct qi_messages *messages, struct qi_compaction *compacti
         if (!compaction->files[i].victim && !compaction->files[i].spared)
             file->damaged = true;
     }
-    free(compaction->live);
-    free(compaction->births);
-    free(compaction->homes);
+    qi_free(compaction->live);
+    qi_free(compaction->births);
+    qi_free(compaction->homes);
     compaction->live = NULL;
     compaction->live_count = 0;
     compaction->births = NULL;

@@ -13,7 +13,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdlib.h>
 
 #define BUFFER (UINT32_C(256) << 10)
 #define AGAIN  1 /* a victim was left out */
@@ -116,7 +115,7 @@ static int view(struct copy *copy, struct qi_message_file *file, uint64_t offset
         if (want > file->frames_end - offset)
             want = file->frames_end - offset;
         if (want > copy->in_room) {
-            uint8_t *grown = realloc(copy->in, want);
+            uint8_t *grown = qi_realloc(copy->in, want);
             if (!grown)
                 return -ENOMEM;
             copy->in = grown;
@@ -303,17 +302,17 @@ int qi_compact_copy(struct qi_messages *messages, struct qi_compaction *compacti
     copy.seed = qi_frame_seed(compaction->identity, compaction->number, 0);
     int error = 0;
     if (compaction->live_count > 0) {
-        compaction->births = malloc(compaction->live_count * sizeof *compaction->births);
-        copy.out = malloc(BUFFER);
+        compaction->births = qi_malloc(compaction->live_count * sizeof *compaction->births);
+        copy.out = qi_malloc(BUFFER);
         error = compaction->births && copy.out ? make_output(&copy) : -ENOMEM;
     }
-    free(copy.out);
-    free(copy.in);
+    qi_free(copy.out);
+    qi_free(copy.in);
     for (uint32_t i = 0; i < compaction->victims_count; i++) {
         struct qi_message_file *file = &compaction->files[i];
         if (file->handle >= 0)
             copy.disk->ops->close(copy.disk, file->handle);
-        free(file->births);
+        qi_free(file->births);
         file->handle = -1;
         file->births = NULL;
     }

@@ -70,14 +70,14 @@ uint32_t qi_births_crc(uint32_t seed, uint64_t offset) {
 static int read_part(struct qi_disk *disk, uint32_t seed, const struct qi_message_file *file,
                      uint64_t offset, uint64_t length, uint8_t **part) {
     assert(offset <= file->size && file->size - offset >= length + 4); /* see "whole" */
-    uint8_t *bytes = malloc(length + 4);
+    uint8_t *bytes = qi_malloc(length + 4);
     if (!bytes)
         return -ENOMEM;
     int error = qi_read_exactly(disk, file->handle, bytes, length + 4, offset);
     if (!error && qi_crc32c(qi_births_crc(seed, offset), bytes, length) != qi_get32(bytes + length))
         error = -EBADMSG;
     if (error)
-        free(bytes);
+        qi_free(bytes);
     else
         *part = bytes;
     return error;
@@ -99,7 +99,7 @@ int qi_birth_groups_read(struct qi_disk *disk, uint32_t seed, const struct qi_me
     error = read_part(disk, seed, file, file->frames_end, length, &part);
     if (error)
         return error;
-    struct qi_birth_group *list = malloc((size_t)found * sizeof *list);
+    struct qi_birth_group *list = qi_malloc((size_t)found * sizeof *list);
     if (!list)
         error = -ENOMEM;
     uint64_t sum = 0;
@@ -112,9 +112,9 @@ int qi_birth_groups_read(struct qi_disk *disk, uint32_t seed, const struct qi_me
     }
     if (!error && sum != file->births_count)
         error = -EBADMSG;
-    free(part);
+    qi_free(part);
     if (error) {
-        free(list);
+        qi_free(list);
         return error;
     }
     *groups = list;
@@ -154,7 +154,7 @@ static int read_stored(struct qi_disk *disk, uint32_t seed, const struct qi_mess
     *length = qi_get32(frame);
     if (error || *length > file->size - QI_MESSAGE_OVERHEAD - offset)
         return error ? error : -EBADMSG;
-    uint8_t *payload = malloc((size_t)*length + 1);
+    uint8_t *payload = qi_malloc((size_t)*length + 1);
     if (!payload)
         return -ENOMEM;
     *id = qi_get_msg_id(frame + 8);
@@ -162,7 +162,7 @@ static int read_stored(struct qi_disk *disk, uint32_t seed, const struct qi_mess
                             offset + QI_MESSAGE_HEADER);
     if (!error && !qi_message_is_valid(seed, offset, frame, payload, payload + *length, *id))
         error = -EBADMSG;
-    free(payload);
+    qi_free(payload);
     return error;
 }
 
@@ -175,7 +175,7 @@ int qi_births_find(struct qi_disk *disk, uint32_t seed, struct qi_message_file *
     while ((error = read_stored(disk, seed, file, offset, &id, &length)) == 0) {
         if (count == room) {
             room = room ? 2 * room : 64;
-            struct qi_birth *more = realloc(births, room * sizeof *births);
+            struct qi_birth *more = qi_realloc(births, room * sizeof *births);
             if (!more) {
                 error = -ENOMEM;
                 break;
@@ -187,7 +187,7 @@ int qi_births_find(struct qi_disk *disk, uint32_t seed, struct qi_message_file *
     }
     bool rolling = count > 0 && births[0].file == file->number;
     if (error != -EBADMSG || count == 0 || rolling) {
-        free(births);
+        qi_free(births);
         return error;
     }
     qsort(births, count, sizeof *births, compare_births);
@@ -206,15 +206,15 @@ static int read_table(struct qi_disk *disk, uint32_t seed, struct qi_message_fil
         return error;
     uint8_t *pairs = NULL;
     uint64_t offset = file->frames_end + 4 + 8 * (uint64_t)groups_count + 4;
-    struct qi_birth *births = malloc((size_t)file->births_count * sizeof *births);
+    struct qi_birth *births = qi_malloc((size_t)file->births_count * sizeof *births);
     error = births ? read_part(disk, seed, file, offset, 8 * (uint64_t)file->births_count, &pairs)
                    : -ENOMEM;
     if (!error)
         error = parse_births(births, file, groups, groups_count, pairs);
-    free(pairs);
-    free(groups);
+    qi_free(pairs);
+    qi_free(groups);
     if (error)
-        free(births);
+        qi_free(births);
     else
         file->births = births;
     return error;

@@ -8,7 +8,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdlib.h>
 
 /* ---- the list ---- */
 
@@ -20,7 +19,7 @@ static int make_room(void **array, uint32_t *room, uint32_t count, uint32_t more
     if (target < 16)
         target = 16;
     assert(target <= UINT32_MAX); /* of 2^32 numbers */
-    void *grown = realloc(*array, target * size);
+    void *grown = qi_realloc(*array, target * size);
     if (!grown)
         return -ENOMEM;
     *array = grown;
@@ -93,7 +92,7 @@ static uint32_t handles_max(const struct qi_messages *messages) {
 }
 
 void qi_message_file_close(struct qi_messages *messages, struct qi_message_file *file) {
-    free(file->births);
+    qi_free(file->births);
     file->births = NULL;
     if (file->handle < 0)
         return;

@@ -54,7 +54,7 @@ static void note_name(void *context, const char *text) {
         return;
     if (listing->count == listing->room) {
         size_t room = listing->room ? listing->room * 2 : 64;
-        struct qi_name *grown = realloc(listing->names, room * sizeof *grown);
+        struct qi_name *grown = qi_realloc(listing->names, room * sizeof *grown);
         if (!grown) {
             listing->error = -ENOMEM;
             return;
@@ -105,7 +105,7 @@ static int take_births(struct qi_messages *messages, struct qi_message_file *fil
                     : qi_birth_groups_read(messages->disk, seed, file, &groups, &count);
     for (uint32_t i = 0; !error && i < count; i++)
         error = take_birth(messages, file, groups[i].file);
-    free(groups);
+    qi_free(groups);
     return error;
 }
 
@@ -196,7 +196,7 @@ static int scan_once(struct qi_messages *messages, bool *gone) {
     if (!error)
         error = listing.error;
     if (error) {
-        free(listing.names);
+        qi_free(listing.names);
         return qi_fail_disk(error, "list", "messages");
     }
     if (listing.count > 0)
@@ -211,7 +211,7 @@ static int scan_once(struct qi_messages *messages, bool *gone) {
             messages->disk->ops->unlink(messages->disk, messages->dir,
                                         qi_message_name(number, true).file);
     }
-    free(listing.names);
+    qi_free(listing.names);
     return error;
 }
 
@@ -271,7 +271,7 @@ int qi_messages_open(struct qi_messages *messages, struct qi_disk *disk, int dir
     }
     disk->ops->random(disk, &messages->stamp_next, sizeof messages->stamp_next);
     messages->stamp_next = messages->stamp_next >> 40 | 1; /* 24 bits, not 0 */
-    messages->window = malloc(QI_MESSAGES_WINDOW);
+    messages->window = qi_malloc(QI_MESSAGES_WINDOW);
     int error =
         messages->window ? qi_messages_scan(messages) : qi_fail_disk(-ENOMEM, "open", "messages");
     if (error)
@@ -290,9 +290,9 @@ void qi_messages_close(struct qi_messages *messages) {
     forget_files(messages);
     if (messages->dir >= 0)
         messages->disk->ops->close(messages->disk, messages->dir);
-    free(messages->files);
-    free(messages->births);
-    free(messages->window);
+    qi_free(messages->files);
+    qi_free(messages->births);
+    qi_free(messages->window);
     *messages = (struct qi_messages){.dir = -1, .tape = {.file = -1}, .window_file = UINT32_MAX};
 }
 

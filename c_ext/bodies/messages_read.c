@@ -7,7 +7,6 @@
 #include "bodies/bodies_private.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #define LOOK_AHEAD_MIN (UINT32_C(16) << 10)
 #define WINDOW_PAYLOAD (UINT32_C(16) << 10) /* below this a read looks ahead */
@@ -237,7 +236,7 @@ int qi_messages_verify(struct qi_messages *messages, struct qi_msg_id id, uint8_
     uint32_t length = 0;
     int error = qi_messages_length(messages, id, &length);
     if (!error && length > *room) {
-        uint8_t *bigger = realloc(*buffer, length);
+        uint8_t *bigger = qi_realloc(*buffer, length);
         if (!bigger)
             return qi_fail(QI_E_MEMORY, "no memory for a message of %u bytes", length);
         *buffer = bigger;

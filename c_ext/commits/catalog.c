@@ -10,7 +10,6 @@
 #include "commits/commits.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #define FRAME_MAX (UINT32_C(64) << 10) /* entries of one frame, unless a single one is longer */
 #define NAME      "catalog"
@@ -78,7 +77,7 @@ int qi_catalog_draft(struct qi_commits *commits, uint64_t number, uint64_t now_u
         return 0;
     uint64_t end = end_of_frames(&commits->data), size = qi_journal_size_cut_at(end + QI_MARK_SIZE);
     uint32_t seed = qi_frame_seed(commits->identity, 0, number);
-    uint8_t *bytes = calloc(1, size);
+    uint8_t *bytes = qi_calloc(1, size);
     if (!bytes)
         return -ENOMEM;
     write_header(commits, number, now_us, bytes);
@@ -86,7 +85,7 @@ int qi_catalog_draft(struct qi_commits *commits, uint64_t number, uint64_t now_u
     qi_put64(bytes + end + QI_FRAME_HEADER, end);
     qi_put64(bytes + end + QI_FRAME_HEADER + 8, now_us);
     qi_frame_seal(seed, bytes + end, end, QI_FRAME_MARK, QI_MARK_SIZE - QI_FRAME_HEADER);
-    free(commits->draft);
+    qi_free(commits->draft);
     commits->draft = bytes;
     commits->draft_size = size;
     commits->draft_number = number;

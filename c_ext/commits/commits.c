@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "commits/commits_private.h"
 
@@ -58,7 +57,7 @@ static int open_new(struct qi_commits *commits, struct qi_commit_log *log, uint6
 static int begin_log(struct qi_commits *commits, uint64_t now_us) {
     if (qi_commits_durable(commits) < commits->end && !QI_BUG(log_begun_too_early))
         return -EAGAIN;
-    struct qi_commit_log *log = calloc(1, sizeof *log);
+    struct qi_commit_log *log = qi_calloc(1, sizeof *log);
     if (!log)
         return -ENOMEM;
     log->journal.tape.file = -1;
@@ -66,7 +65,7 @@ static int begin_log(struct qi_commits *commits, uint64_t now_us) {
     if (!error && (error = qi_catalog_draft(commits, commits->number + 1, now_us)) != 0)
         give_up(commits, log, commits->number + 1);
     if (error) {
-        free(log);
+        qi_free(log);
         return error;
     }
     commits->number++;
@@ -232,6 +231,6 @@ void qi_commits_release(struct qi_commits *commits) {
         commits->oldest = log->newer;
         qi_tape_close(&log->journal.tape);
         commits->disk->ops->unlink(commits->disk, commits->dir, name.text);
-        free(log);
+        qi_free(log);
     }
 }

@@ -3,7 +3,6 @@
  * COPYs, and the parts of TRANSACTIONs, which are the same. They are written into journals, which
  * are synced before anybody sees them.
  */
-#include <stdlib.h>
 
 #include "commits/commits.h"
 #include "commits/commits_private.h"
@@ -25,13 +24,13 @@ static bool has_place(struct qi_commits *commits) {
     if (2 * (commits->copied_count + 1) <= commits->copied_room)
         return true;
     struct qi_commits wider = {.copied_room = commits->copied_room ? 2 * commits->copied_room : 64};
-    wider.copied = calloc(wider.copied_room, sizeof *wider.copied);
+    wider.copied = qi_calloc(wider.copied_room, sizeof *wider.copied);
     if (!wider.copied)
         return false;
     for (uint32_t i = 0; i < commits->copied_room; i++)
         if (commits->copied[i].first)
             *place_of(&wider, commits->copied[i].identity) = commits->copied[i];
-    free(commits->copied);
+    qi_free(commits->copied);
     commits->copied = wider.copied;
     commits->copied_room = wider.copied_room;
     return true;
@@ -49,7 +48,7 @@ static bool has_copy_room(struct qi_commits *commits) {
     if (commits->copies_count < commits->copies_room)
         return true;
     uint32_t room = commits->copies_room ? 2 * commits->copies_room : 1024;
-    struct qi_copy *copies = realloc(commits->copies, room * sizeof *copies);
+    struct qi_copy *copies = qi_realloc(commits->copies, room * sizeof *copies);
     if (!copies)
         return false;
     commits->copies = copies;
@@ -195,8 +194,8 @@ void qi_commits_all_taken(struct qi_commits *commits) {
     for (uint32_t i = 0; i < commits->copied_room; i++)
         if (commits->copied[i].oldest)
             take(&commits->copied[i]);
-    free(commits->copies);
-    free(commits->copied);
+    qi_free(commits->copies);
+    qi_free(commits->copied);
     commits->copies = NULL;
     commits->copied = NULL;
     commits->copies_count = commits->copies_room = commits->copied_count = commits->copied_room = 0;

@@ -7,7 +7,6 @@
 #include "commits/commits.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 /* ---- tables ---- */
 
@@ -33,7 +32,7 @@ static bool has_scope_room(struct qi_data *data) {
     if (data->scopes_count < data->scopes_room)
         return true;
     uint32_t room = data->scopes_room ? 2 * data->scopes_room : 16;
-    struct qi_scope **scopes = calloc(room, sizeof *scopes);
+    struct qi_scope **scopes = qi_calloc(room, sizeof *scopes);
     if (!scopes)
         return false;
     for (uint32_t i = 0; i < data->scopes_room; i++)
@@ -43,7 +42,7 @@ static bool has_scope_room(struct qi_data *data) {
             scope->next = *place;
             *place = scope;
         }
-    free(data->scopes);
+    qi_free(data->scopes);
     data->scopes = scopes;
     data->scopes_room = room;
     return true;
@@ -56,7 +55,7 @@ static bool has_entry_room(struct qi_data *data, uint32_t more) {
         room *= 2;
     if (room == data->entries_room)
         return true;
-    struct qi_datum **entries = calloc(room, sizeof *entries);
+    struct qi_datum **entries = qi_calloc(room, sizeof *entries);
     if (!entries)
         return false;
     for (uint32_t i = 0; i < data->entries_room; i++)
@@ -66,7 +65,7 @@ static bool has_entry_room(struct qi_data *data, uint32_t more) {
             entry->next = *place;
             *place = entry;
         }
-    free(data->entries);
+    qi_free(data->entries);
     data->entries = entries;
     data->entries_room = room;
     return true;
@@ -74,7 +73,7 @@ static bool has_entry_room(struct qi_data *data, uint32_t more) {
 
 static struct qi_scope *scope_of(struct qi_data *data, const uint8_t *identity) {
     struct qi_scope *scope = qi_data_scope(data, identity);
-    if (scope || !has_scope_room(data) || !(scope = calloc(1, sizeof *scope)))
+    if (scope || !has_scope_room(data) || !(scope = qi_calloc(1, sizeof *scope)))
         return scope;
     struct qi_scope **place = &data->scopes[place_of(identity, data->scopes_room)];
     memcpy(scope->identity, identity, QI_IDENTITY_SIZE);
@@ -147,14 +146,14 @@ uint8_t *qi_datum_write(const struct qi_datum *entry, uint8_t *at) {
 void qi_data_drop(struct qi_data_change *change) {
     for (struct qi_datum *entry = change->first, *next; entry; entry = next) {
         next = entry->newer;
-        free(entry);
+        qi_free(entry);
     }
     change->first = change->last = NULL;
 }
 
 static struct qi_datum *make_entry(struct qi_scope *scope, const struct written *written) {
     uint32_t size = written->value_size == QI_DATA_REMOVED ? 0 : written->value_size;
-    struct qi_datum *entry = malloc(sizeof *entry + written->key_size + size);
+    struct qi_datum *entry = qi_malloc(sizeof *entry + written->key_size + size);
     if (!entry)
         return NULL;
     *entry = (struct qi_datum){.scope = scope,
@@ -204,7 +203,7 @@ static void unlink_entry(struct qi_data *data, struct qi_datum **at) {
     *(entry->newer ? &entry->newer->older : &scope->newest) = entry->older;
     count_entry(scope, entry, -1);
     data->entries_count--;
-    free(entry);
+    qi_free(entry);
 }
 
 /* In the place of `old`, if the key had a value; else behind all others. */
@@ -221,7 +220,7 @@ static void link_entry(struct qi_data *data, struct qi_datum **at, struct qi_dat
         count_entry(scope, old, -1);
     count_entry(scope, entry, 1);
     data->entries_count += !old;
-    free(old);
+    qi_free(old);
 }
 
 void qi_data_take(struct qi_data *data, struct qi_data_change *change) {
@@ -234,7 +233,7 @@ void qi_data_take(struct qi_data *data, struct qi_data_change *change) {
         }
         if (*at)
             unlink_entry(data, at);
-        free(entry);
+        qi_free(entry);
     }
     change->first = change->last = NULL;
 }
@@ -252,21 +251,21 @@ void qi_data_forget(struct qi_data *data, const uint8_t *identity) {
         at = &(*at)->next;
     *at = scope->next;
     data->scopes_count--;
-    free(scope);
+    qi_free(scope);
 }
 
 void qi_data_free(struct qi_data *data) {
     for (uint32_t i = 0; i < data->entries_room; i++)
         for (struct qi_datum *entry = data->entries[i], *next; entry; entry = next) {
             next = entry->next;
-            free(entry);
+            qi_free(entry);
         }
     for (uint32_t i = 0; i < data->scopes_room; i++)
         for (struct qi_scope *scope = data->scopes[i], *next; scope; scope = next) {
             next = scope->next;
-            free(scope);
+            qi_free(scope);
         }
-    free(data->entries);
-    free(data->scopes);
+    qi_free(data->entries);
+    qi_free(data->scopes);
     *data = (struct qi_data){0};
 }

@@ -158,7 +158,7 @@ static int open_log(struct qi_store *store, uint64_t number) {
         disk->ops->open(disk, commits->dir, name.text, reading ? QI_OPEN_READ : QI_OPEN_WRITE);
     if (file == -ENOENT && reading)
         return 0; /* the writer gave it up just now */
-    struct qi_commit_log *log = file < 0 ? NULL : calloc(1, sizeof *log);
+    struct qi_commit_log *log = file < 0 ? NULL : qi_calloc(1, sizeof *log);
     if (!log) {
         if (file >= 0)
             disk->ops->close(disk, file);
@@ -173,7 +173,7 @@ static int open_log(struct qi_store *store, uint64_t number) {
         error = reading ? load_all(&log->journal, &scan) : load_durable(&log->journal, &scan);
     if (error) {
         qi_tape_close(tape);
-        free(log);
+        qi_free(log);
         return qi_fail_disk(error, "cannot read commits", name.text);
     }
     *(commits->newest ? &commits->newest->newer : &commits->oldest) = log;
@@ -207,7 +207,7 @@ static void note_number(void *context, const char *name) {
         return;
     if (numbers->count == numbers->room) {
         size_t room = numbers->room ? 2 * numbers->room : 8;
-        uint64_t *items = realloc(numbers->items, room * sizeof *items);
+        uint64_t *items = qi_realloc(numbers->items, room * sizeof *items);
         numbers->incomplete = numbers->incomplete || !items;
         if (!items)
             return;
@@ -239,7 +239,7 @@ static int open_all(struct qi_store *store) {
         if (!error)
             error = open_log(store, numbers.items[i]);
     }
-    free(numbers.items);
+    qi_free(numbers.items);
     /* The next log is not behind the catalog. */
     if (commits->number + 1 < commits->catalog)
         commits->number = commits->catalog - 1;
@@ -269,18 +269,18 @@ static void forget_all(struct qi_commits *commits) {
     while (commits->first_part) {
         struct qi_part *part = commits->first_part;
         commits->first_part = part->next;
-        free(part);
+        qi_free(part);
     }
     commits->last_part = NULL;
     while (commits->oldest) {
         struct qi_commit_log *log = commits->oldest;
         commits->oldest = log->newer;
         qi_tape_close(&log->journal.tape);
-        free(log);
+        qi_free(log);
     }
-    free(commits->copies);
-    free(commits->copied);
-    free(commits->draft);
+    qi_free(commits->copies);
+    qi_free(commits->copied);
+    qi_free(commits->draft);
     qi_data_free(&commits->data);
     commits->newest = NULL;
     commits->copies = NULL;
@@ -307,7 +307,7 @@ static int read_all(struct qi_store *store) {
 }
 
 int qi_commits_open(struct qi_store *store) {
-    struct qi_commits *commits = store->commits = calloc(1, sizeof *commits);
+    struct qi_commits *commits = store->commits = qi_calloc(1, sizeof *commits);
     if (!commits)
         return qi_fail(QI_E_MEMORY, "no memory for the commit log");
     *commits = (struct qi_commits){.disk = store->disk,
@@ -338,6 +338,6 @@ void qi_commits_close(struct qi_store *store) {
     forget_all(commits);
     if (commits->dir >= 0)
         commits->disk->ops->close(commits->disk, commits->dir);
-    free(commits);
+    qi_free(commits);
     store->commits = NULL;
 }

@@ -92,7 +92,8 @@ struct qi_disk_ops {
     /* Removes the page tables of a mapping's range at once; the bytes stay in the file. Otherwise a
      * sync would write-protect the pages one by one, each with an interrupt to every processor. */
     void (*settle)(struct qi_disk *, uint8_t *memory, uint64_t length);
-    uint32_t (*files_limit)(struct qi_disk *); /* descriptors, and mappings, of the process */
+    uint32_t (*files_limit)(struct qi_disk *);  /* descriptors, and mappings, of the process */
+    uint64_t (*memory_limit)(struct qi_disk *); /* bytes that the process may use; may be NULL */
     /* Keeps about so many descriptors back, which open and list use when there are no others; may
      * be NULL. */
     void (*keep_spare)(struct qi_disk *, uint32_t most);
@@ -111,13 +112,16 @@ struct qi_disk_ops {
     void (*random)(struct qi_disk *, void *bytes, size_t length);
 };
 
-/* Shared by all stores of a disk: a limit for the descriptors that they hold (durable/files.c). */
+/* Shared by all stores of a disk: limits for the descriptors and the memory that they hold
+ * (durable/files.c). */
 struct qi_pool {
     pthread_mutex_t lock;    /* for `stores`; taken while a store's lock is held */
     struct qi_store *stores; /* open ones */
     atomic_int open;         /* descriptors that the engine holds, counted at the door */
     atomic_int most;         /* how many that may be */
     atomic_int lacks;        /* of the spare ones: so many had to be used */
+    atomic_ullong memory;    /* bytes of qi_memory_used() that may be */
+    atomic_ullong weight;    /* messages in the maps of parked queues */
     atomic_ullong uses;      /* grows whenever a queue becomes the last used one of its store */
 };
 

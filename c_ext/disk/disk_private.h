@@ -17,6 +17,11 @@ void qi_spare_refill(struct qi_disk *disk);
 /* In a forked child: a thread that is not there any more may have held the lock. */
 void qi_spare_forked(void);
 
+/* ---- limits ---- */
+
+uint32_t qi_files_limit(struct qi_disk *disk);
+uint64_t qi_memory_limit(struct qi_disk *disk);
+
 /* ---- pieces ---- */
 
 bool qi_is_in_memory(struct qi_disk *disk, int dir);

@@ -16,7 +16,6 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -361,23 +360,6 @@ static void settle(struct qi_disk *disk, uint8_t *memory, uint64_t length) {
         madvise(memory, length, MADV_DONTNEED_LOCKED);
 }
 
-/* A queue in use has up to two mappings beside three descriptors; half of all mappings are the
- * program's. */
-static uint32_t files_limit(struct qi_disk *disk) {
-    (void)disk;
-    struct rlimit limit;
-    uint64_t most = 65530 / 2;
-    FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
-    unsigned long maps;
-    if (file && fscanf(file, "%lu", &maps) == 1 && maps > 0)
-        most = maps / 2 < UINT32_MAX ? maps / 2 : UINT32_MAX;
-    if (file)
-        fclose(file);
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < most)
-        most = limit.rlim_cur;
-    return (uint32_t)most;
-}
-
 static int lock(struct qi_disk *disk, int file) {
     (void)disk;
     return flock(file, LOCK_EX | LOCK_NB) != 0 ? -errno : 0;
@@ -473,7 +455,8 @@ static const struct qi_disk_ops posix_ops = {
     .sync_all = sync_all,
     .is_same_disk = is_same_disk,
     .is_in_memory = qi_is_in_memory,
-    .files_limit = files_limit,
+    .files_limit = qi_files_limit,
+    .memory_limit = qi_memory_limit,
     .keep_spare = qi_spare_keep,
     .drop_cache = drop_cache,
     .map = map,

@@ -12,8 +12,6 @@
  */
 #include "durable/durable_private.h"
 
-#include <stdlib.h>
-
 #include "index/index.h"
 
 #define FRAME_SIZE  (32u << 10)
@@ -58,7 +56,7 @@ static uint8_t *emit(struct batch *batch, uint32_t size) {
         return NULL;
     if (batch->length + QI_FRAME_HEADER + size > batch->room) {
         uint32_t room = batch->length + QI_FRAME_HEADER + size + BUFFER_SIZE;
-        uint8_t *bytes = realloc(batch->bytes, room);
+        uint8_t *bytes = qi_realloc(batch->bytes, room);
         if (!bytes) {
             batch->error = -12; /* ENOMEM */
             return NULL;
@@ -305,7 +303,7 @@ static int write_batch(struct qi_queue *queue, const struct qi_flush_job *flush,
     segment->new_length = (uint32_t)batch.base;
     segment->file = batch.file;
     segment->new_bytes = batch.waiting;
-    free(batch.bytes);
+    qi_free(batch.bytes);
     if (error)
         return qi_batch_end(queue, segment, error);
     if (batch.lost)
@@ -344,7 +342,7 @@ static int give_up_rewrite(struct qi_queue *queue, const struct qi_flush_job *fl
     char name[32];
     qi_segment_name(segment->number, !segment->alt, name);
     disk->ops->unlink(disk, queue->dir, name);
-    free(segment->old);
+    qi_free(segment->old);
     segment->old = NULL;
     segment->new_length = segment->length;
     segment->new_epoch = segment->epoch;

@@ -11,7 +11,6 @@
 #include "durable/durable_private.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #define COPY_MAX                                                                                   \
     (UINT64_C(64) << 10) /* more than this is synced where it is: it is not written twice */
@@ -290,7 +289,7 @@ int qi_catalog_run(struct qi_store *store) {
         commits->draft_size = size;
         commits->draft_number = number;
     } else {
-        free(draft);
+        qi_free(draft);
     }
     if (!error) {
         commits->catalog = number;

@@ -8,7 +8,6 @@
 #include "durable/durable_private.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "index/index.h"
 
@@ -30,9 +29,21 @@ static uint32_t most_files(struct qi_disk *disk) {
     return most < INT32_MAX ? most : INT32_MAX;
 }
 
+/* The smallest number that a store names, or half of what the process may use. */
+static uint64_t most_memory(struct qi_disk *disk) {
+    uint64_t most = 0;
+    for (const struct qi_store *store = disk->pool.stores; store; store = store->next_open)
+        if (store->options.max_memory && (!most || store->options.max_memory < most))
+            most = store->options.max_memory;
+    if (!most && disk->ops->memory_limit)
+        most = disk->ops->memory_limit(disk) / 2;
+    return most ? most : UINT64_MAX;
+}
+
 /* With the pool's lock. */
 static void set_bound(struct qi_disk *disk) {
     disk->pool.most = (int)most_files(disk);
+    disk->pool.memory = most_memory(disk);
     if (disk->ops->keep_spare)
         disk->ops->keep_spare(disk, disk->pool.stores ? qi_disk_share(disk, UINT32_MAX) : 0);
 }
@@ -113,7 +124,9 @@ static uint64_t weight_of(const struct qi_queue *queue) {
 }
 
 static void is_parked_no_more(struct qi_queue *queue) {
-    queue->store->weight -= queue->parked ? queue->weight : 0;
+    if (queue->parked)
+        atomic_fetch_sub_explicit(&queue->store->disk->pool.weight, queue->weight,
+                                  memory_order_relaxed);
     queue->parked = false;
 }
 
@@ -127,7 +140,7 @@ static void close_directory(struct qi_queue *queue) {
     if (queue->dir >= 0)
         disk->ops->close(disk, queue->dir);
     queue->dir = -1;
-    free(queue->window);
+    qi_free(queue->window);
     queue->window = NULL;
     queue->window_room = queue->window_length = 0;
 }
@@ -161,7 +174,7 @@ void qi_files_park(struct qi_queue *queue) {
     int error = qi_files_rest(queue);
     queue->parked = true;
     queue->weight = weight_of(queue);
-    store->weight += queue->weight;
+    atomic_fetch_add_explicit(&store->disk->pool.weight, queue->weight, memory_order_relaxed);
     put_last(queue, queue->lsn_synced < qi_lsn(queue) ? &store->unsynced : &store->parked);
     if (error) /* some file systems write when a file is closed */
         qi_store_fail(store, qi_fail_disk_of(queue, error, "cannot close", "the journal"));

@@ -14,7 +14,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "index/index.h"
 
@@ -22,12 +21,12 @@
 
 static void free_flush(struct qi_flush_job *flush) {
     for (uint32_t i = 0; i < flush->count; i++) {
-        free(flush->segments[i].slots);
-        free(flush->segments[i].old);
-        free(flush->segments[i].uses);
+        qi_free(flush->segments[i].slots);
+        qi_free(flush->segments[i].old);
+        qi_free(flush->segments[i].uses);
     }
-    free(flush->segments);
-    free(flush);
+    qi_free(flush->segments);
+    qi_free(flush);
 }
 
 void qi_flush_forget(struct qi_queue *queue) {
@@ -126,7 +125,7 @@ static int copy_slots(const struct qi_hot *hot, uint32_t entries, struct qi_flus
         bytes += slots->count ? 64 * sizeof *slots->count : 0;
         bytes += sides_bytes(slots);
     }
-    copy->slots = malloc(bytes + 1);
+    copy->slots = qi_malloc(bytes + 1);
     if (!copy->slots)
         return QI_E_MEMORY;
     uint8_t *next = (uint8_t *)(copy->slots + count);
@@ -194,7 +193,7 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
         copy->due_us = copy->delayed ? qi_segment_due_us(queue, segment) : 0;
         if (QI_BUG(due_bound_too_late))
             copy->due_us += QI_SOON_US;
-        copy->uses = malloc((hot->uses_count + 1) * sizeof *copy->uses);
+        copy->uses = qi_malloc((hot->uses_count + 1) * sizeof *copy->uses);
         if (!copy->uses || copy_slots(hot, entries, copy) != 0)
             return qi_fail(QI_E_MEMORY, "no memory to flush");
         if (hot->uses_count)
@@ -203,7 +202,7 @@ static int snapshot_segment(struct qi_queue *queue, struct qi_segment *segment,
         copy->old = hot->old;
         hot->old = NULL;
     } else if (hot) { /* its file goes, there is nothing to write anew */
-        free(hot->old);
+        qi_free(hot->old);
         hot->old = NULL;
     }
     return 0;
@@ -228,11 +227,11 @@ int qi_flush_snapshot(struct qi_queue *queue, uint64_t epoch) {
     int error = load_dirty(queue);
     if (error)
         return error;
-    struct qi_flush_job *flush = calloc(1, sizeof *flush);
+    struct qi_flush_job *flush = qi_calloc(1, sizeof *flush);
     if (flush)
-        flush->segments = calloc(segments->count + 1, sizeof *flush->segments);
+        flush->segments = qi_calloc(segments->count + 1, sizeof *flush->segments);
     if (!flush || !flush->segments) {
-        free(flush);
+        qi_free(flush);
         return qi_fail(QI_E_MEMORY, "no memory to flush");
     }
     flush->epoch = epoch;

@@ -1,8 +1,6 @@
 /* forget.c - a queue leaves the memory: its files are closed, its index is forgotten. */
 #include "durable/durable_private.h"
 
-#include <stdlib.h>
-
 #include "index/index.h"
 
 void qi_forget_index(struct qi_queue *queue) {
@@ -13,7 +11,7 @@ void qi_forget_index(struct qi_queue *queue) {
     queue->out = queue->highest = queue->reserved = queue->floor = 0;
     qi_timers_clear(&queue->timers);
     queue->leased = false;
-    free(queue->spent.req_ids);
+    qi_free(queue->spent.req_ids);
     queue->spent = (struct qi_spent){.waits = queue->rules.max_deliveries != 0};
     qi_lanes_reset(&queue->lanes);
     queue->dirty_count = 0;

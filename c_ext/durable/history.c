@@ -77,7 +77,7 @@ static void note_kept(void *context, const char *name) {
     disk->ops->close(disk, file);
     if (!error && past->count == past->room) {
         size_t room = past->room ? past->room * 2 : 64;
-        struct kept *items = realloc(past->items, room * sizeof *items);
+        struct kept *items = qi_realloc(past->items, room * sizeof *items);
         past->incomplete = past->incomplete || !items;
         if (!items)
             return;
@@ -131,7 +131,7 @@ static void trim_history(struct qi_queue *queue) {
         disk->ops->list(disk, queue->dir, remove_kept, &past);
     }
     queue->past_bytes = error || past.incomplete ? 0 : bytes;
-    free(past.items);
+    qi_free(past.items);
 }
 
 void qi_history_take(struct qi_queue *queue) {

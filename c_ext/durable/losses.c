@@ -9,7 +9,6 @@
 #include "durable/durable_private.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "index/index.h"
 
@@ -237,7 +236,7 @@ int qi_find_losses(struct qi_queue *queue, const struct qi_scan *old, uint64_t o
     const struct qi_journal *journals[2] = {qi_previous(queue), qi_current(queue)};
     struct looking looking = {.queue = queue, .losses = losses};
     looking.from_start = journals[old ? 0 : 1]->epoch == QI_FIRST_EPOCH;
-    looking.lanes = calloc(QI_LANES, sizeof *looking.lanes);
+    looking.lanes = qi_calloc(QI_LANES, sizeof *looking.lanes);
     if (!looking.lanes)
         return qi_fail(QI_E_MEMORY, "no memory to count what is lost");
     memset(losses, 0, 2 * sizeof *losses);
@@ -256,7 +255,7 @@ int qi_find_losses(struct qi_queue *queue, const struct qi_scan *old, uint64_t o
     for (uint32_t which = 0; which < 2; which++)
         if (losses[which].more_most > room_left(&looking))
             losses[which].more_most = room_left(&looking);
-    free(looking.lanes);
+    qi_free(looking.lanes);
     return 0;
 }
 

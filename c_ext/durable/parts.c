@@ -17,7 +17,6 @@
 #include "durable/durable_private.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #define PIECE_MAX                                                                                  \
     (UINT64_C(64) << 10) /* in front of a frame; what is more is synced where it is                \
@@ -169,7 +168,7 @@ int qi_parts_give(struct qi_store *store, uint64_t now) {
             note_durable(part, now);
         commits->first_part = part->next;
         commits->last_part = part->next ? commits->last_part : NULL;
-        free(part);
+        qi_free(part);
     }
     return 0;
 }

@@ -6,8 +6,6 @@
  */
 #include "durable/durable_private.h"
 
-#include <stdlib.h>
-
 #include "index/index.h"
 
 bool qi_stored_body(const struct qi_queue *queue, const struct qi_fields *fields,
@@ -45,7 +43,7 @@ static int look_for_bodies(struct qi_queue *queue, const struct qi_frame *frame)
             continue;
         error = qi_messages_verify(&queue->store->messages, id, &buffer, &room);
     }
-    free(buffer);
+    qi_free(buffer);
     return error;
 }
 

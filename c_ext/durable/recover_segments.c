@@ -36,7 +36,7 @@ static void note_stray(void *context, const char *name) {
         return;
     if (strays->count == strays->room) {
         uint32_t room = strays->room ? strays->room * 2 : 16;
-        struct stray *items = realloc(strays->items, room * sizeof *items);
+        struct stray *items = qi_realloc(strays->items, room * sizeof *items);
         if (!items) {
             strays->incomplete = true;
             return;
@@ -140,7 +140,7 @@ int qi_salvage_segments(struct qi_queue *queue) {
         if (!error)
             error = qi_segment_load(queue, segment);
     }
-    free(strays.items);
+    qi_free(strays.items);
     return error;
 }
 
@@ -172,7 +172,7 @@ void qi_remove_strays(struct qi_queue *queue) {
             disk->ops->unlink(disk, queue->dir, name);
         queue->dir_unsynced = true;
     }
-    free(strays.items);
+    qi_free(strays.items);
     if (qi_keeps_history(queue))
         qi_history_recover(queue);
 }

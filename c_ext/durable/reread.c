@@ -9,8 +9,6 @@
  */
 #include "durable/durable_private.h"
 
-#include <stdlib.h>
-
 #include "index/index.h"
 
 #define ATTEMPTS        5u  /* where it cannot be told whether a writer is there */
@@ -62,8 +60,8 @@ static void forget_repeated(struct qi_store *store, uint32_t before) {
     for (uint32_t i = before; i < store->findings_count; i++) {
         struct qi_finding finding = store->findings[i];
         if (is_told(store, before, &finding)) {
-            free(finding.where);
-            free(finding.text);
+            qi_free(finding.where);
+            qi_free(finding.text);
         } else {
             store->findings[kept++] = finding;
         }

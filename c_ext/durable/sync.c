@@ -8,7 +8,6 @@
 #include "durable/durable_private.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "index/index.h"
 
@@ -244,7 +243,7 @@ static int sync_dirty(struct qi_store *store, const bool *give_up) {
     uint32_t count = collect(store, NULL);
     if (count == 0)
         return 0;
-    struct qi_covered *covered = malloc(count * sizeof *covered);
+    struct qi_covered *covered = qi_malloc(count * sizeof *covered);
     if (!covered)
         return qi_fail(QI_E_MEMORY, "no memory to sync %u queues", count);
     collect(store, covered);
@@ -252,7 +251,7 @@ static int sync_dirty(struct qi_store *store, const bool *give_up) {
     for (uint32_t i = 0; i < count && !error && !(give_up && *give_up); i++)
         if (is_unsynced(covered[i].queue)) /* not deleted, or synced by somebody else, meanwhile */
             error = qi_sync_to(covered[i].queue, covered[i].lsn);
-    free(covered);
+    qi_free(covered);
     return error;
 }
 

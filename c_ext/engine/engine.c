@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
 int qi_files_warm(struct qi_queue *queue, struct qi_journal *journal) {
@@ -25,8 +24,8 @@ int qi_files_warm(struct qi_queue *queue, struct qi_journal *journal) {
 void qi_forget_findings(struct qi_store *store, uint32_t since) {
     while (store->findings_count > since) {
         const struct qi_finding *finding = &store->findings[--store->findings_count];
-        free(finding->where);
-        free(finding->text);
+        qi_free(finding->where);
+        qi_free(finding->text);
     }
 }
 
@@ -178,7 +177,7 @@ void qi_report(struct qi_store *store, bool damage, const char *directory, const
         return;
     if (store->findings_count == store->findings_room) {
         uint32_t room = store->findings_room ? store->findings_room * 2 : 16;
-        struct qi_finding *findings = realloc(store->findings, room * sizeof *findings);
+        struct qi_finding *findings = qi_realloc(store->findings, room * sizeof *findings);
         if (!findings)
             return;
         store->findings = findings;
@@ -193,11 +192,11 @@ void qi_report(struct qi_store *store, bool damage, const char *directory, const
              directory[0] && file[0] ? "/" : "", file);
     if (store->findings_count == FINDINGS_MAX - 1)
         snprintf(text, sizeof text, "more was found than is kept here");
-    struct qi_finding finding = {damage, strdup(where), offset, 0, 0, strdup(text)};
+    struct qi_finding finding = {damage, qi_strdup(where), offset, 0, 0, qi_strdup(text)};
     if (finding.where && finding.text)
         store->findings[store->findings_count++] = finding;
     else
-        free(finding.where), free(finding.text);
+        qi_free(finding.where), qi_free(finding.text);
 }
 
 void qi_report_lost(struct qi_store *store, uint64_t lost) {
@@ -231,6 +230,32 @@ void qi_count_sync(struct qi_store *store, uint64_t began_us) {
     store->syncs.times[bits < QI_SYNC_TIMES ? bits : QI_SYNC_TIMES - 1]++;
 }
 
+#define RELIEF_US 100000 /* queues are not put to sleep more often for want of memory */
+
+bool qi_memory_is_scarce(const struct qi_store *store) {
+    uint64_t most = atomic_load_explicit(&store->disk->pool.memory, memory_order_relaxed);
+    return qi_memory_used() > most / 4 * 3;
+}
+
+bool qi_memory_has_room(struct qi_store *store) {
+    if (__builtin_expect(!qi_memory_is_scarce(store), 1))
+        return true;
+    if (!store->relief_due &&
+        store->disk->ops->monotonic_us(store->disk) - store->relieved_us > RELIEF_US) {
+        store->relief_due = true;
+        qi_wake_worker(store);
+    }
+    uint64_t most = atomic_load_explicit(&store->disk->pool.memory, memory_order_relaxed);
+    uint64_t used = qi_memory_used();
+    if (used <= most)
+        return true;
+    qi_fail(QI_E_STORE_FULL,
+            "the stores of this process use %llu bytes of memory, and may use %llu: ack some "
+            "messages, or open them with a higher max_memory",
+            (unsigned long long)used, (unsigned long long)most);
+    return false;
+}
+
 bool qi_is_short_of_space(struct qi_store *store) {
     uint64_t left = 0;
     return store->disk->ops->free_bytes(store->disk, store->root, &left) == 0 &&
@@ -246,7 +271,7 @@ void qi_wake_worker(struct qi_store *store) {
 bool qi_req_id_add(uint64_t **req_ids, uint32_t *count, uint32_t *room, uint64_t req_id) {
     if (*count == *room) {
         uint32_t more = *room ? *room * 2 : 16;
-        uint64_t *grown = realloc(*req_ids, more * sizeof *grown);
+        uint64_t *grown = qi_realloc(*req_ids, more * sizeof *grown);
         if (!grown)
             return false;
         *req_ids = grown;

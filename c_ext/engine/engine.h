@@ -115,6 +115,12 @@ void qi_note_clock(struct qi_store *store, uint64_t seen_us);
 /* Returns 0, or the error if the store is closed, forked, failed or (`to_write`) read only. */
 int qi_store_usable(struct qi_store *store, bool to_write);
 
+/* True if the stores of this process use more than three quarters of the memory that they may. */
+bool qi_memory_is_scarce(const struct qi_store *store);
+/* True if there is memory for the maps of more messages. QI_E_STORE_FULL is set if not. From three
+ * quarters of the limit on, the worker is woken to free some. */
+bool qi_memory_has_room(struct qi_store *store);
+
 /* True if the disk has less free space than publishes must leave. */
 bool qi_is_short_of_space(struct qi_store *store);
 

@@ -8,8 +8,6 @@
  */
 #include "engine/engine.h"
 
-#include <stdlib.h>
-
 static void wake(struct qi_listener *listener) {
     pthread_cond_broadcast(&listener->came);
     if (!listener->armed)
@@ -33,7 +31,7 @@ static void remove_mark(struct qi_mark *mark) {
         at = &(*at)->next;
     *at = mark->next;
     mark->queue->store->places_wanted--;
-    free(mark);
+    qi_free(mark);
 }
 
 void qi_listener_end(struct qi_listener *listener) {
@@ -46,7 +44,7 @@ void qi_listener_end(struct qi_listener *listener) {
     while (*at != listener)
         at = &(*at)->next;
     *at = listener->next;
-    free(listener->ring);
+    qi_free(listener->ring);
     listener->ring = NULL;
     listener->count = 0;
     wake(listener);

@@ -11,7 +11,6 @@
 #include "engine/engine.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 /* store.meta: magic 8, version 4, segment entries 4, identity 16, session 8, unclean session 8,
  * time 8, index only 1, clean 1, 2 zero, crc 4 */
@@ -291,7 +290,7 @@ int qi_check_version(struct qi_queue *queue, const char *name, uint32_t version)
 
 int qi_queue_meta_write(struct qi_queue *queue, bool durable) {
     uint32_t size = QUEUE_FIXED + queue->name_size + 4;
-    uint8_t *bytes = calloc(1, 2 * HALF(size));
+    uint8_t *bytes = qi_calloc(1, 2 * HALF(size));
     if (!bytes)
         return qi_fail(QI_E_MEMORY, "no memory to create a queue");
     memcpy(bytes, QUEUE_MAGIC, 8);
@@ -302,7 +301,7 @@ int qi_queue_meta_write(struct qi_queue *queue, bool durable) {
     qi_put32(bytes + size - 4, qi_crc32c(0, bytes, size - 4));
     int error = replace_file(queue->store->disk, queue->dir, "queue.meta", "queue.meta.new", bytes,
                              size, durable);
-    free(bytes);
+    qi_free(bytes);
     return error ? qi_fail_disk_of(queue, error, "cannot write", "queue.meta") : 0;
 }
 
@@ -317,20 +316,20 @@ static int take_queue_meta(struct qi_queue *queue, const uint8_t *bytes) {
             "%s has format version %u, this qindex reads version %u: use a matching release",
             qi_file_of(queue, "queue.meta").text, qi_get32(bytes + 8), QI_FORMAT_VERSION);
     uint32_t size = qi_get32(bytes + 12);
-    char *name = malloc(size + 1);
+    char *name = qi_malloc(size + 1);
     if (!name)
         return qi_fail(QI_E_MEMORY, "no memory for a queue's name");
     memcpy(queue->identity, bytes + 16, QI_IDENTITY_SIZE);
     memcpy(name, bytes + QUEUE_FIXED, size);
     name[size] = 0;
-    free(queue->name);
+    qi_free(queue->name);
     queue->name = name;
     queue->name_size = size;
     return 0;
 }
 
 int qi_queue_meta_read(struct qi_queue *queue, bool *damaged) {
-    uint8_t *file = malloc(ROOM_MAX);
+    uint8_t *file = qi_malloc(ROOM_MAX);
     if (!file)
         return qi_fail(QI_E_MEMORY, "no memory to open a queue");
     int64_t size = read_file(queue->store->disk, queue->dir, "queue.meta", file, ROOM_MAX);
@@ -342,6 +341,6 @@ int qi_queue_meta_read(struct qi_queue *queue, bool *damaged) {
         error = qi_fail_disk_of(queue, (int)size, "cannot read", "queue.meta");
     else
         error = take_queue_meta(queue, whole_copy(file, (uint64_t)size, queue_size, damaged));
-    free(file);
+    qi_free(file);
     return error;
 }

@@ -366,6 +366,8 @@ struct qi_store {
     bool dirty;             /* something is not synced yet */
     uint64_t commit_due_us; /* see qi_commit_if_due */
     bool flush_due;
+    bool relief_due;      /* memory is scarce: the worker puts queues to sleep (store/idle.c) */
+    uint64_t relieved_us; /* when it did so last */
     /* Set by the layer above. Long work without the lock calls it between two files, so that the
      * group commit goes on (qi_commit_if_due). */
     void (*between_files)(struct qi_store *store);
@@ -406,7 +408,6 @@ struct qi_store {
         unsynced;       /* queues: with files; parked and durable, or not */
     uint64_t expiry_us; /* no queue with known rules has an earlier expiry_us; 0: none has one */
     uint64_t expire_again_us; /* no look for expired messages before, by the steady clock */
-    uint64_t weight;          /* sum of `weight` of the parked queues */
     uint32_t disk_syncs; /* threads that sync the whole file system, or wait for their turn to do
                             so: a close waits for them */
     bool disk_syncing;   /* one of them syncs now */

@@ -12,10 +12,8 @@
  */
 #include "index/index.h"
 
-#include <stdlib.h>
-
 bool qi_lanes_begin(struct qi_lanes *lanes) {
-    lanes->items = calloc(1, sizeof *lanes->items);
+    lanes->items = qi_calloc(1, sizeof *lanes->items);
     lanes->count = lanes->priorities = 1;
     return lanes->items != NULL;
 }
@@ -48,7 +46,7 @@ struct qi_lane *qi_lane_make(struct qi_queue *queue, uint32_t number) {
     struct qi_lane *found = qi_lane_find(lanes, number);
     if (found)
         return found;
-    struct qi_lane *items = realloc(lanes->items, (lanes->count + 1) * sizeof *items);
+    struct qi_lane *items = qi_realloc(lanes->items, (lanes->count + 1) * sizeof *items);
     if (!items) {
         qi_fail(QI_E_MEMORY, "no memory for another lane");
         return NULL;

@@ -13,7 +13,6 @@
  */
 #include "index/index.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define MOMENTS_MAX 64u
@@ -126,7 +125,7 @@ static void drop_least(struct qi_queue *queue) {
 
 static void add_moment(struct qi_queue *queue, uint64_t req_id, uint64_t us) {
     if (!queue->moments)
-        queue->moments = malloc(MOMENTS_MAX * sizeof *queue->moments);
+        queue->moments = qi_malloc(MOMENTS_MAX * sizeof *queue->moments);
     if (!queue->moments)
         return; /* ages are only less exact */
     if (queue->moments_count == MOMENTS_MAX)

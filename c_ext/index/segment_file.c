@@ -6,7 +6,6 @@
 #include "index/index_private.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #define WINDOW         (256u << 10)
 #define WINDOW_BEHIND  (WINDOW / 8)
@@ -65,7 +64,7 @@ static int window_room(struct qi_queue *queue, uint32_t want) {
     queue->window_length = 0;
     if (want <= queue->window_room)
         return 0;
-    uint8_t *room = realloc(queue->window, want);
+    uint8_t *room = qi_realloc(queue->window, want);
     if (!room)
         return qi_fail(QI_E_MEMORY, "no memory to read a segment");
     queue->window = room;
@@ -190,7 +189,7 @@ static int keep(struct qi_queue *queue, struct qi_segment *segment, uint32_t off
     int file = open_for(queue, segment, offset, length);
     if (file < 0)
         return file;
-    hot->kept = malloc(segment->length);
+    hot->kept = qi_malloc(segment->length);
     int64_t got = hot->kept ? disk->ops->read(disk, file, hot->kept, segment->length, 0) : 0;
     disk->ops->close(disk, file);
     if (!hot->kept)
@@ -209,7 +208,7 @@ void qi_segment_forget_file(struct qi_queue *queue, struct qi_segment *segment) 
         queue->window_length = 0;
     if (!segment->hot)
         return;
-    free(segment->hot->kept);
+    qi_free(segment->hot->kept);
     segment->hot->kept = NULL;
     segment->hot->kept_length = 0;
 }

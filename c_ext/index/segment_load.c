@@ -7,8 +7,6 @@
  */
 #include "index/index_private.h"
 
-#include <stdlib.h>
-
 #define PIECES (QI_HOT_BLOCKS * QI_BLOCK_PIECES)
 
 /* What a load carries from entry to entry; a word of bits for each 64 slots. */
@@ -342,7 +340,7 @@ static int load_file(struct qi_queue *queue, struct qi_segment *segment) {
     uint8_t *bytes = NULL;
     uint32_t length = 0;
     if (file >= 0) {
-        loading.deliveries = calloc(entries, sizeof *loading.deliveries);
+        loading.deliveries = qi_calloc(entries, sizeof *loading.deliveries);
         error = loading.deliveries ? qi_segment_read(queue, segment, file, &bytes, &length)
                                    : qi_fail(QI_E_MEMORY, "no memory to load a segment");
         disk->ops->close(disk, file);
@@ -352,7 +350,7 @@ static int load_file(struct qi_queue *queue, struct qi_segment *segment) {
     } else {
         if (live_in_maps(hot, entries) < segment->unacked)
             qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
-        if (!hot->old && !(hot->old = calloc(1, 1))) /* the next flush begins a file */
+        if (!hot->old && !(hot->old = qi_calloc(1, 1))) /* the next flush begins a file */
             error = qi_fail(QI_E_MEMORY, "no memory to load a segment");
     }
     if (!error)
@@ -363,7 +361,7 @@ static int load_file(struct qi_queue *queue, struct qi_segment *segment) {
         unload(&loading);
     if (bytes && bytes != queue->window)
         disk->ops->unmap(disk, bytes, length);
-    free(loading.deliveries);
+    qi_free(loading.deliveries);
     return error;
 }
 

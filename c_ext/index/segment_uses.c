@@ -5,8 +5,6 @@
  */
 #include "index/index_private.h"
 
-#include <stdlib.h>
-
 int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
                        struct qi_file_use **uses, uint32_t *count, uint32_t *transient) {
     *uses = NULL;
@@ -23,7 +21,7 @@ int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
         size < QI_FRAME_HEADER + QI_SUMMARY_FIXED || size > segment->length - QI_SEGMENT_START
             ? QI_E_CORRUPT
             : 0;
-    if (!error && !(bytes = malloc(size)))
+    if (!error && !(bytes = qi_malloc(size)))
         error = QI_E_MEMORY;
     if (!error && disk->ops->read(disk, file, bytes, size, segment->length - size) != size)
         error = QI_E_CORRUPT;
@@ -37,7 +35,7 @@ int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
         uint32_t files = qi_get32(frame.payload + QI_SUMMARY_FILES);
         if (files > (frame.length - QI_SUMMARY_FIXED) / QI_SUMMARY_FILE)
             error = QI_E_CORRUPT;
-        if (!error && files && !(*uses = malloc(files * sizeof **uses)))
+        if (!error && files && !(*uses = qi_malloc(files * sizeof **uses)))
             error = QI_E_MEMORY;
         for (uint32_t i = 0; i < files && !error; i++) {
             const uint8_t *at = frame.payload + QI_SUMMARY_FIXED - 4 + i * QI_SUMMARY_FILE;
@@ -52,7 +50,7 @@ int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
             qi_segment_expires(queue, segment, expiry_us);
         segment->expiry_unread = segment->expiry_unread && error;
     }
-    free(bytes);
+    qi_free(bytes);
     return error ? qi_fail(error, "segment %llu: the summary is damaged",
                            (unsigned long long)segment->number)
                  : 0;
@@ -61,7 +59,7 @@ int qi_segment_summary(struct qi_queue *queue, struct qi_segment *segment,
 static int copy_uses(const struct qi_hot *hot, struct qi_file_use **uses, uint32_t *count) {
     if (hot->uses_count == 0)
         return 0;
-    *uses = malloc(hot->uses_count * sizeof **uses);
+    *uses = qi_malloc(hot->uses_count * sizeof **uses);
     if (!*uses)
         return qi_fail(QI_E_MEMORY, "no memory for a segment's list of message files");
     memcpy(*uses, hot->uses, hot->uses_count * sizeof **uses);
@@ -92,7 +90,7 @@ int qi_segment_uses(struct qi_queue *queue, struct qi_segment *segment, struct q
             return error;
         if (!queue->measured)
             segment->bytes = QI_BYTES_UNKNOWN;
-        free(*uses);
+        qi_free(*uses);
         *uses = NULL;
         *count = 0;
     }
@@ -105,6 +103,6 @@ int qi_segment_read_summary(struct qi_queue *queue, struct qi_segment *segment) 
     uint32_t count;
     int error = qi_segment_uses(queue, segment, &uses, &count);
     if (!error)
-        free(uses);
+        qi_free(uses);
     return error;
 }

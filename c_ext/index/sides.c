@@ -6,8 +6,6 @@
  */
 #include "index/index_private.h"
 
-#include <stdlib.h>
-
 #define HEAD 8u
 
 static uint32_t size_at(const struct qi_sides *sides, uint32_t at) {
@@ -56,7 +54,7 @@ int qi_side_room(struct qi_slots *slots, uint32_t size) {
     }
     uint64_t room = need < 32 ? 64 : 2 * need;
     struct qi_sides *more =
-        room <= UINT32_MAX ? realloc(sides, sizeof *sides + (size_t)room) : NULL;
+        room <= UINT32_MAX ? qi_realloc(sides, sizeof *sides + (size_t)room) : NULL;
     if (!more)
         return qi_fail(QI_E_MEMORY, "no memory for what belongs to messages");
     if (!sides)

@@ -4,7 +4,6 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define NONE ((struct qi_slots *)&qi_no_slots)
 
@@ -53,7 +52,7 @@ static bool make_room(struct qi_segments *segments) {
         return true;
     }
     uint32_t room = segments->room ? segments->room * 2 : 8;
-    struct qi_segment *items = realloc(segments->items, room * sizeof *items);
+    struct qi_segment *items = qi_realloc(segments->items, room * sizeof *items);
     if (!items)
         return false;
     segments->items = items;
@@ -99,14 +98,14 @@ void qi_segment_remove(struct qi_segments *segments, uint64_t number) {
 void qi_segments_clear(struct qi_segments *segments) {
     for (uint32_t i = 0; i < segments->count; i++)
         qi_segment_cool(qi_segment_nth(segments, i));
-    free(segments->items);
+    qi_free(segments->items);
     *segments = (struct qi_segments){0};
 }
 
 int qi_segment_heat(struct qi_segment *segment) {
     if (segment->hot)
         return 0;
-    struct qi_hot *hot = calloc(1, sizeof *hot);
+    struct qi_hot *hot = qi_calloc(1, sizeof *hot);
     if (!hot)
         return qi_fail(QI_E_MEMORY, "no memory for the maps of a segment");
     for (uint32_t i = 0; i < QI_HOT_BLOCKS; i++)
@@ -118,22 +117,22 @@ int qi_segment_heat(struct qi_segment *segment) {
 
 static bool make_sizes(struct qi_slots *slots) {
     if (!slots->size)
-        slots->size = calloc(64, sizeof *slots->size);
+        slots->size = qi_calloc(64, sizeof *slots->size);
     return slots->size != NULL;
 }
 
 static bool make_slots(struct qi_hot *hot, uint32_t slot) {
     struct qi_block **block = &hot->blocks[slot / (64 * QI_BLOCK_PIECES)];
     if (*block == &no_block) {
-        struct qi_block *made = malloc(sizeof *made);
+        struct qi_block *made = qi_malloc(sizeof *made);
         if (!made)
             return false;
         *made = no_block;
         *block = made;
     }
-    struct qi_slots *slots = calloc(1, sizeof *slots);
+    struct qi_slots *slots = qi_calloc(1, sizeof *slots);
     if (slots && hot->sized && !make_sizes(slots)) {
-        free(slots);
+        qi_free(slots);
         return false;
     }
     if (slots)
@@ -164,15 +163,15 @@ static void free_block(struct qi_block *block) {
     for (uint32_t i = 0; i < QI_BLOCK_PIECES; i++) {
         if (block->pieces[i] == &qi_no_slots)
             continue;
-        free(block->pieces[i]->count);
-        free(block->pieces[i]->again);
-        free(block->pieces[i]->time);
-        free(block->pieces[i]->lease);
-        free(block->pieces[i]->size);
-        free(block->pieces[i]->sides);
-        free(block->pieces[i]);
+        qi_free(block->pieces[i]->count);
+        qi_free(block->pieces[i]->again);
+        qi_free(block->pieces[i]->time);
+        qi_free(block->pieces[i]->lease);
+        qi_free(block->pieces[i]->size);
+        qi_free(block->pieces[i]->sides);
+        qi_free(block->pieces[i]);
     }
-    free(block);
+    qi_free(block);
 }
 
 void qi_segment_cool(struct qi_segment *segment) {
@@ -180,28 +179,28 @@ void qi_segment_cool(struct qi_segment *segment) {
         return;
     for (uint32_t i = 0; i < QI_HOT_BLOCKS; i++)
         free_block(segment->hot->blocks[i]);
-    free(segment->hot->old);
-    free(segment->hot->kept);
-    free(segment->hot->uses);
-    free(segment->hot);
+    qi_free(segment->hot->old);
+    qi_free(segment->hot->kept);
+    qi_free(segment->hot->uses);
+    qi_free(segment->hot);
     segment->hot = NULL;
 }
 
 int qi_slots_time_room(struct qi_slots *slots) {
     if (!slots->time)
-        slots->time = calloc(64, sizeof *slots->time);
+        slots->time = qi_calloc(64, sizeof *slots->time);
     return slots->time ? 0 : qi_fail(QI_E_MEMORY, "no memory for times");
 }
 
 int qi_slots_lease_room(struct qi_slots *slots) {
     if (!slots->lease)
-        slots->lease = calloc(64, sizeof *slots->lease);
+        slots->lease = qi_calloc(64, sizeof *slots->lease);
     return slots->lease ? 0 : qi_fail(QI_E_MEMORY, "no memory for leases");
 }
 
 int qi_slots_count_room(struct qi_slots *slots) {
     if (!slots->count)
-        slots->count = calloc(64, sizeof *slots->count);
+        slots->count = qi_calloc(64, sizeof *slots->count);
     return slots->count ? 0 : qi_fail(QI_E_MEMORY, "no memory for delivery counts");
 }
 
@@ -210,7 +209,7 @@ int qi_slots_deliver_room(struct qi_slots *slots, uint32_t slot) {
         return QI_E_MEMORY;
     if (slots->again || slots->count[slot & 63] < UINT16_MAX - 1)
         return 0;
-    slots->again = calloc(64, sizeof *slots->again);
+    slots->again = qi_calloc(64, sizeof *slots->again);
     return slots->again ? 0 : qi_fail(QI_E_MEMORY, "no memory for delivery counts");
 }
 
@@ -233,7 +232,7 @@ int qi_segment_use(struct qi_hot *hot, uint32_t file, int32_t count, int64_t byt
     } else {
         if (hot->uses_count == hot->uses_room) {
             uint32_t room = hot->uses_room ? hot->uses_room * 2 : 4;
-            struct qi_file_use *uses = realloc(hot->uses, room * sizeof *uses);
+            struct qi_file_use *uses = qi_realloc(hot->uses, room * sizeof *uses);
             if (!uses)
                 return qi_fail(QI_E_MEMORY, "no memory for a segment's list of message files");
             hot->uses = uses;

@@ -25,16 +25,14 @@
  */
 #include "index/index_private.h"
 
-#include <stdlib.h>
-
 #define LOOK_US UINT64_C(100000) /* for leases that end one after the other */
 
 void qi_timers_clear(struct qi_timers *timers) {
-    free(timers->delayed.items);
-    free(timers->due.items);
-    free(timers->redriven.items);
-    free(timers->heads.items);
-    free(timers->leases.items);
+    qi_free(timers->delayed.items);
+    qi_free(timers->due.items);
+    qi_free(timers->redriven.items);
+    qi_free(timers->heads.items);
+    qi_free(timers->leases.items);
     *timers = (struct qi_timers){0};
 }
 

@@ -50,7 +50,7 @@ static void add_name(struct names *names, const char *folder, const char *name) 
     size_t size = (folder ? strlen(folder) + 1 : 0) + strlen(name) + 1;
     if (names->room - names->used < size) {
         size_t room = 2 * names->room + size + 1024;
-        char *text = realloc(names->text, room);
+        char *text = qi_realloc(names->text, room);
         names->incomplete = names->incomplete || !text;
         if (!text)
             return;
@@ -68,7 +68,7 @@ static int by_name(const void *one, const void *other) {
 }
 
 static int sort(struct names *names) {
-    char **items = realloc(names->items, (names->count + 1) * sizeof *items);
+    char **items = qi_realloc(names->items, (names->count + 1) * sizeof *items);
     if (items)
         names->items = items;
     if (!items || names->incomplete)
@@ -195,9 +195,9 @@ static uint64_t read_at(struct qi_disk *disk, int file, uint8_t *bytes, uint64_t
 static bool make_room(struct qi_index_files *files, uint64_t size) {
     if (size <= files->room)
         return true;
-    free(files->bytes); /* nothing in it is needed any more */
+    qi_free(files->bytes); /* nothing in it is needed any more */
     files->room = size > ROOM_MIN ? size : ROOM_MIN;
-    files->bytes = malloc(files->room);
+    files->bytes = qi_malloc(files->room);
     files->room = files->bytes ? files->room : 0;
     return files->bytes;
 }
@@ -247,7 +247,7 @@ static int read_file(struct qi_index_files *files, const char *where, qi_index_f
 /* ---- what a caller sees ---- */
 
 qi_index_files *qi_index_files_new_on(struct qi_disk *disk) {
-    struct qi_index_files *files = calloc(1, sizeof *files);
+    struct qi_index_files *files = qi_calloc(1, sizeof *files);
     if (files) {
         files->disk = disk;
         files->queues = files->folder = -1;
@@ -300,10 +300,10 @@ void qi_index_files_free(qi_index_files *files) {
     if (!files)
         return;
     leave(files);
-    free(files->folders.text);
-    free(files->folders.items);
-    free(files->files.text);
-    free(files->files.items);
-    free(files->bytes);
-    free(files);
+    qi_free(files->folders.text);
+    qi_free(files->folders.items);
+    qi_free(files->files.text);
+    qi_free(files->files.items);
+    qi_free(files->bytes);
+    qi_free(files);
 }

@@ -11,8 +11,6 @@
  */
 #include "queue/queue_private.h"
 
-#include <stdlib.h>
-
 #define AT_ONCE   256u             /* in one transaction */
 #define ALL       (UINT64_MAX - 1) /* the last ReqId that is looked at */
 #define LOOKED_AT 4096u            /* in one call, the lock being held */
@@ -254,7 +252,7 @@ void qi_dead_move(struct qi_queue *queue) {
     }
     struct pass pass = {.queue = queue, .from = queue->dead_from, .until = queue->dead_until};
     pass.room = queue->dead < AT_ONCE ? (uint32_t)queue->dead + 1 : AT_ONCE;
-    pass.changes = calloc(pass.room, sizeof *pass.changes);
+    pass.changes = qi_calloc(pass.room, sizeof *pass.changes);
     pass.target = find_target(queue);
     int error = pass.changes ? 0 : QI_E_MEMORY;
     if (!error && !pass.target)
@@ -267,7 +265,7 @@ void qi_dead_move(struct qi_queue *queue) {
         if (!error)
             error = move(&pass);
     }
-    free(pass.changes);
+    qi_free(pass.changes);
     queue->dead_moving = false;
     if (!store->failed && !queue->deleted && qi_is_open(queue))
         cool_segments(&pass);
@@ -290,7 +288,7 @@ void qi_dead_run(struct qi_store *store) {
 int qi_queue_set_dead_letters(struct qi_queue *queue, const char *name, size_t name_size,
                               const char *directory) {
     struct qi_store *store = queue->store;
-    char *copy = name_size ? malloc(name_size + 1) : NULL;
+    char *copy = name_size ? qi_malloc(name_size + 1) : NULL;
     qi_lock(store);
     int error = qi_store_usable(store, false);
     if (!error && name_size && !copy)
@@ -303,7 +301,7 @@ int qi_queue_set_dead_letters(struct qi_queue *queue, const char *name, size_t n
         memcpy(queue->dead_to_directory, directory, 32);
     }
     if (!error) {
-        free(queue->dead_to);
+        qi_free(queue->dead_to);
         queue->dead_to = copy;
         queue->dead_to_size = (uint32_t)name_size;
         queue->dying = queue->dead_left = queue->dead_told = false;
@@ -316,6 +314,6 @@ int qi_queue_set_dead_letters(struct qi_queue *queue, const char *name, size_t n
             qi_wake_worker(store);
     }
     qi_unlock(store);
-    free(copy);
+    qi_free(copy);
     return error;
 }

@@ -18,9 +18,10 @@ static int reserve(struct qi_queue *queue, const struct qi_new_message *publish,
     int parked = qi_files_stay(queue);
     if (parked)
         return parked;
-    if (qi_publish_maps(queue, publish, queue->copies) != 0)
-        return QI_E_MEMORY;
-    int error =
+    int error = qi_publish_maps(queue, publish, queue->copies);
+    if (error)
+        return error;
+    error =
         qi_journal_room(qi_current(queue), queue->copies * (QI_FRAME_HEADER + size), false, &at);
     return error ? qi_append_failed(queue, error) : 0;
 }

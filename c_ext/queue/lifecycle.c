@@ -10,7 +10,6 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "durable/durable.h"
 #include "index/index.h"
@@ -93,7 +92,7 @@ static void forget_references(struct qi_queue *queue) {
         for (uint32_t k = 0; k < count; k++)
             qi_messages_count(messages, uses[k].file, -(int64_t)uses[k].count,
                               -(int64_t)uses[k].bytes);
-        free(uses);
+        qi_free(uses);
     }
 }
 

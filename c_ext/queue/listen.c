@@ -7,15 +7,13 @@
 #define _GNU_SOURCE
 #include "queue/queue_private.h"
 
-#include <stdlib.h>
-
 int qi_listener_new(struct qi_store *store, uint32_t room, uint32_t kinds,
                     struct qi_listener **result) {
-    struct qi_listener *listener = calloc(1, sizeof *listener);
-    qi_event *ring = calloc(room, sizeof *ring);
+    struct qi_listener *listener = qi_calloc(1, sizeof *listener);
+    qi_event *ring = qi_calloc(room, sizeof *ring);
     if (!listener || !ring) {
-        free(listener);
-        free(ring);
+        qi_free(listener);
+        qi_free(ring);
         return qi_fail(QI_E_MEMORY, "no memory for %u events", room);
     }
     *listener = (struct qi_listener){.store = store,
@@ -39,21 +37,21 @@ int qi_listener_new(struct qi_store *store, uint32_t room, uint32_t kinds,
     *result = error ? NULL : listener;
     if (error) {
         pthread_cond_destroy(&listener->came);
-        free(ring);
-        free(listener);
+        qi_free(ring);
+        qi_free(listener);
     }
     return error;
 }
 
 int qi_listener_mark(struct qi_listener *listener, struct qi_queue *queue, uint64_t high,
                      uint64_t low) {
-    struct qi_mark *mark = calloc(1, sizeof *mark);
+    struct qi_mark *mark = qi_calloc(1, sizeof *mark);
     if (!mark)
         return qi_fail(QI_E_MEMORY, "no memory for a mark");
     qi_lock(queue->store);
     int error = qi_queue_ready(queue, false);
     if (error) {
-        free(mark);
+        qi_free(mark);
     } else {
         *mark = (struct qi_mark){queue->marks, listener->marks, listener, queue, high, low, false};
         queue->marks = listener->marks = mark;
@@ -81,7 +79,7 @@ void qi_listener_free(struct qi_listener *listener) {
     if (listener->ring)
         qi_listener_close(listener);
     pthread_cond_destroy(&listener->came);
-    free(listener);
+    qi_free(listener);
 }
 
 /* Is there more to come? 0 or the error. */

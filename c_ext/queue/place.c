@@ -27,6 +27,8 @@ static int look(struct qi_queue *queue, uint32_t count, uint64_t bytes) {
         error = qi_trim(queue);
     if (!error && queue->bounded)
         error = qi_has_place(queue, count, bytes);
+    if (!error && !qi_memory_has_room(queue->store))
+        error = QI_E_STORE_FULL;
     queue->heads.count = 0; /* nothing leaves for a look */
     bool full = error == QI_E_QUEUE_FULL || error == QI_E_STORE_FULL;
     return full && !fits_never(queue, count, bytes) ? QI_PAUSE : error;
@@ -36,7 +38,7 @@ static int look(struct qi_queue *queue, uint32_t count, uint64_t bytes) {
 static int full_of(struct qi_queue *queue, uint32_t count, uint64_t bytes) {
     int error = qi_has_place(queue, count, bytes);
     queue->heads.count = 0;
-    return error;
+    return error || qi_memory_has_room(queue->store) ? error : QI_E_STORE_FULL;
 }
 
 /* Until something leaves, at most that long. Gives up the lock. */

@@ -12,29 +12,32 @@
 
 #define ANY_REQ_ID UINT64_MAX
 
-/* The segment that new ReqIds go to, with maps for `count` of them from `slot` on. Lanes but the
- * last have to look for theirs. */
-static struct qi_segment *tail_segment(struct qi_queue *queue, uint64_t number, uint32_t slot,
-                                       uint32_t count) {
+/* Maps for `count` ReqIds of a segment from `slot` on. `segment` NULL: it is made. */
+static int make_maps(struct qi_queue *queue, struct qi_segment **segment, uint64_t number,
+                     uint32_t slot, uint32_t count) {
+    if (!*segment && (*segment = qi_segment_make(&queue->segments, number)) != NULL)
+        (*segment)->counted = true; /* nothing in it yet */
+    if (!*segment)
+        return qi_fail(QI_E_MEMORY, "no memory for the table of segments");
+    if (!(*segment)->hot) {
+        if (qi_segment_heat(*segment) != 0)
+            return QI_E_MEMORY;
+        (*segment)->hot->sized = queue->measured;
+    }
+    return qi_segment_room(*segment, slot, count);
+}
+
+/* The segment that new ReqIds go to, or NULL; true if it has maps for the one at `slot`. Lanes but
+ * the last have to look for theirs. */
+static inline bool tail_segment(struct qi_queue *queue, uint64_t number, uint32_t slot,
+                                struct qi_segment **segment) {
     struct qi_segments *segments = &queue->segments;
     struct qi_segment *last =
         segments->count ? qi_segment_nth(segments, segments->count - 1) : NULL;
     if (!last || last->number != number)
         last = qi_segment_find(segments, number);
-    if (!last && (last = qi_segment_make(segments, number)) != NULL)
-        last->counted = true; /* nothing in it yet */
-    if (!last) {
-        qi_fail(QI_E_MEMORY, "no memory for the table of segments");
-        return NULL;
-    }
-    if (!last->hot) {
-        if (qi_segment_heat(last) != 0)
-            return NULL;
-        last->hot->sized = queue->measured;
-    }
-    if (count == 1 && qi_slots_of(last->hot, slot) != &qi_no_slots)
-        return last; /* the usual one */
-    return qi_segment_room(last, slot, count) ? NULL : last;
+    *segment = last;
+    return last && last->hot && qi_slots_of(last->hot, slot) != &qi_no_slots;
 }
 
 /* Memory for the maps of the next `count` ReqIds of a message's lane. */
@@ -46,10 +49,14 @@ int qi_publish_maps(struct qi_queue *queue, const struct qi_new_message *publish
     for (uint64_t req_id = lane->next, end = req_id + count; req_id < end;) {
         uint32_t slot = qi_slot_of(queue, req_id),
                  left = (uint32_t)(end - req_id < entries - slot ? end - req_id : entries - slot);
-        struct qi_segment *segment =
-            tail_segment(queue, qi_segment_number(queue, req_id), slot, left);
-        if (!segment || (publish->due_us && qi_time_room(queue, segment, slot, left, count) != 0))
-            return QI_E_MEMORY;
+        struct qi_segment *segment;
+        uint64_t number = qi_segment_number(queue, req_id);
+        bool has_maps = tail_segment(queue, number, slot, &segment) && count == 1;
+        int error = has_maps ? 0 : make_maps(queue, &segment, number, slot, left);
+        if (!error && publish->due_us)
+            error = qi_time_room(queue, segment, slot, left, count);
+        if (error)
+            return error;
         req_id += left;
     }
     return 0;
@@ -194,6 +201,8 @@ int qi_publish_body(struct qi_store *store, struct qi_new_message *publish) {
         return 0;
     if (publish->headers_size + (uint64_t)publish->body_size > UINT32_MAX - 64)
         return qi_fail(QI_E_ARGUMENT, "a message of 4 GiB or more cannot be published");
+    if (!qi_memory_has_room(store)) /* else the bytes would be written for nothing */
+        return QI_E_STORE_FULL;
     return qi_messages_append(&store->messages, publish->headers, publish->headers_size,
                               publish->body, publish->body_size,
                               publish->queues ? publish->queues : 1, &publish->id);
@@ -228,15 +237,22 @@ int64_t qi_append_publish(struct qi_queue *queue, const struct qi_new_message *p
         return QI_E_MEMORY;
     uint64_t size = qi_publish_size(queue->store, publish), req_id = lane->next;
     uint32_t slot = qi_slot_of(queue, req_id);
-    struct qi_segment *segment = tail_segment(queue, qi_segment_number(queue, req_id), slot, 1);
-    if (!segment || (publish->due_us && qi_time_room(queue, segment, slot, 1, 1) != 0))
+    struct qi_segment *segment;
+    uint64_t number = qi_segment_number(queue, req_id);
+    int error = 0;
+    if (__builtin_expect(!tail_segment(queue, number, slot, &segment), 0))
+        error = qi_memory_has_room(queue->store) ? make_maps(queue, &segment, number, slot, 1)
+                                                 : QI_E_STORE_FULL;
+    if (error)
+        return error;
+    if (publish->due_us && qi_time_room(queue, segment, slot, 1, 1) != 0)
         return QI_E_MEMORY;
     if (__builtin_expect(publish->lease_us != 0, 0) &&
         qi_side_room(qi_slots_of(segment->hot, slot), 8) != 0)
         return QI_E_MEMORY;
     struct qi_journal *journal = qi_current(queue);
     uint8_t *at;
-    int error = qi_journal_room(journal, size, false, &at);
+    error = qi_journal_room(journal, size, false, &at);
     if (!error) {
         put_publish(queue, at, req_id, publish);
         error = qi_journal_append(journal, QI_FRAME_RECORDS, (uint32_t)size);
@@ -381,6 +397,8 @@ static int64_t publish_batch(struct qi_queue *queue, struct qi_new_message *item
     int error = queue->bounded ? qi_trim(queue) : 0;
     if (!error)
         error = qi_make_room(queue, size, count);
+    if (!error && !qi_memory_has_room(queue->store))
+        error = QI_E_STORE_FULL;
     if (!error && queue->bounded)
         error = qi_has_place(queue, count, payload);
     for (uint32_t i = 0; i < count && !error; i++)

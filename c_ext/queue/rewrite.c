@@ -11,8 +11,6 @@
  */
 #include "queue/queue.h"
 
-#include <stdlib.h>
-
 #include "durable/durable.h"
 #include "index/index.h"
 
@@ -34,13 +32,13 @@ static uint8_t *read_checked(struct qi_queue *queue, const struct qi_segment *se
     int file = qi_segment_open(queue, segment, &seed);
     if (file < 0)
         return NULL;
-    uint8_t *bytes = malloc(segment->length);
+    uint8_t *bytes = qi_malloc(segment->length);
     bool good = bytes &&
                 disk->ops->read(disk, file, bytes, segment->length, 0) == segment->length &&
                 is_whole(bytes, segment->length, seed);
     disk->ops->close(disk, file);
     if (!good) {
-        free(bytes);
+        qi_free(bytes);
         return NULL;
     }
     return bytes;
@@ -75,11 +73,11 @@ static bool choose(struct qi_queue *queue, struct qi_segment *segment, uint32_t 
                          : NULL;
     if (bytes && live_bytes(queue, segment, bytes) * 100 <
                      (uint64_t)segment->length * (100 - garbage_percent)) {
-        free(segment->hot->old); /* of a flush that did not come about */
+        qi_free(segment->hot->old); /* of a flush that did not come about */
         segment->hot->old = bytes;
         return true;
     }
-    free(bytes);
+    qi_free(bytes);
     if (was_cold)
         qi_cool(queue, segment);
     return false;

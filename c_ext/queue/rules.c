@@ -232,7 +232,7 @@ int qi_store_has_place(struct qi_store *store, uint64_t count, uint64_t bytes,
                        "take some messages, or open it with a higher max_bytes",
                        (unsigned long long)store->bytes, qi_plural(store->bytes),
                        (unsigned long long)options->max_bytes);
-    return 0;
+    return qi_memory_has_room(store) ? 0 : QI_E_STORE_FULL;
 }
 
 int qi_has_place(struct qi_queue *queue, uint32_t count, uint64_t bytes) {

@@ -61,7 +61,7 @@ static int make(struct qi_tx *tx) {
         return qi_fail(QI_E_MEMORY, "no memory for a transaction of %u changes", tx->count);
     int error = find_parts(tx);
     for (uint32_t i = 0; i < tx->parts_count && !error; i++) {
-        tx->parts[i].frame = malloc(sizeof *tx->parts[i].frame);
+        tx->parts[i].frame = qi_malloc(sizeof *tx->parts[i].frame);
         if (!tx->parts[i].frame)
             error = qi_fail(QI_E_MEMORY, "no memory for a transaction of %u changes", tx->count);
     }
@@ -70,7 +70,7 @@ static int make(struct qi_tx *tx) {
 
 static void drop(struct qi_tx *tx) {
     for (uint32_t i = 0; tx->parts && i < tx->parts_count; i++)
-        free(tx->parts[i].frame);
+        qi_free(tx->parts[i].frame);
     free(tx->steps);
     free(tx->parts);
     free(tx->queues);

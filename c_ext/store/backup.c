@@ -17,7 +17,6 @@
 #include "store/store.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "durable/durable.h"
@@ -143,7 +142,7 @@ static void note_queue(void *context, const char *name) {
         return;
     if (names->count == names->room) {
         uint32_t room = names->room ? 2 * names->room : 64;
-        void *items = realloc(names->items, room * sizeof *names->items);
+        void *items = qi_realloc(names->items, room * sizeof *names->items);
         names->no_memory = !items;
         if (!items)
             return;
@@ -180,7 +179,7 @@ static int hold_queues(struct holding *holding, int root) {
     for (uint32_t i = 0; i < names.count && !error; i++)
         error = hold_queue(holding, above, names.items[i]);
     store->disk->ops->close(store->disk, above);
-    free(names.items);
+    qi_free(names.items);
     return error;
 }
 
@@ -221,7 +220,7 @@ static bool is_deciding(const struct qi_store *store) {
 }
 
 int qi_store_hold(struct qi_store *store, const char *path, qi_held *held) {
-    struct holding holding = {.store = store, .held = held, .piece = malloc(PIECE)};
+    struct holding holding = {.store = store, .held = held, .piece = qi_malloc(PIECE)};
     if (!holding.piece)
         return qi_fail(QI_E_MEMORY, "no memory for a backup");
     qi_lock(store);
@@ -245,6 +244,6 @@ int qi_store_hold(struct qi_store *store, const char *path, qi_held *held) {
         store->disk->ops->close(store->disk, root);
     held->us = store->disk->ops->monotonic_us(store->disk) - began;
     qi_unlock(store);
-    free(holding.piece);
+    qi_free(holding.piece);
     return error;
 }

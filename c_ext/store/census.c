@@ -2,8 +2,6 @@
  * nothing is freed. */
 #include "store/store.h"
 
-#include <stdlib.h>
-
 #include "commits/commits.h"
 #include "index/index.h"
 #include "queue/queue.h"
@@ -31,7 +29,7 @@ static int census_queue(struct qi_store *store, struct qi_queue *queue) {
             qi_messages_count(&store->messages, uses[k].file, uses[k].count,
                               (int64_t)uses[k].bytes);
         segment->counted = true;
-        free(uses);
+        qi_free(uses);
     }
     return error;
 }

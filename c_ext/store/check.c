@@ -6,8 +6,6 @@
  */
 #include "store/store.h"
 
-#include <stdlib.h>
-
 #include "durable/durable.h"
 #include "index/index.h"
 #include "queue/queue.h"
@@ -134,8 +132,8 @@ static int check_segments(struct checking *checking) {
                   (unsigned long long)checking->bytes);
     if (!error)
         report_missed(checking);
-    free(checking->buffer);
-    free(checking->missed);
+    qi_free(checking->buffer);
+    qi_free(checking->missed);
     return error;
 }
 

@@ -22,7 +22,7 @@ static int mark(struct marking *marking, struct qi_msg_id id) {
         return 0;
     if (compaction->live_count == marking->room) {
         uint64_t room = marking->room ? marking->room * 2 : 256;
-        struct qi_msg_id *live = realloc(compaction->live, room * sizeof *live);
+        struct qi_msg_id *live = qi_realloc(compaction->live, room * sizeof *live);
         if (!live)
             return qi_fail(QI_E_MEMORY, "no memory to compact");
         compaction->live = live;
@@ -41,7 +41,7 @@ static int mark_segment(struct marking *marking, struct qi_queue *queue,
     for (uint32_t i = 0; !error && i < count; i++)
         concerned = concerned || qi_compaction_holds(marking->compaction, uses[i].file);
     if (!error)
-        free(uses);
+        qi_free(uses);
     if (error || !concerned)
         return error;
     bool was_cold = !segment->hot;

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "durable/durable.h"
 #include "queue/queue.h"
@@ -220,7 +219,7 @@ static int64_t create_some(struct qi_store *store, struct names *names, struct q
 int64_t qi_queues_create(struct qi_store *store, uint32_t count, const char *names,
                          const uint32_t *name_sizes, const char *directories) {
     struct names left = {count, names, directories, name_sizes};
-    struct qi_queue **queues = malloc((count < AT_ONCE ? count + 1 : AT_ONCE) * sizeof *queues);
+    struct qi_queue **queues = qi_malloc((count < AT_ONCE ? count + 1 : AT_ONCE) * sizeof *queues);
     if (!queues)
         return qi_fail(QI_E_MEMORY, "no memory to create %u queues", count);
     int64_t made = 0, some = 0;
@@ -230,6 +229,6 @@ int64_t qi_queues_create(struct qi_store *store, uint32_t count, const char *nam
         made += some > 0 ? some : 0;
     } while (some >= 0 && left.count > 0);
     qi_unlock(store);
-    free(queues);
+    qi_free(queues);
     return some < 0 ? some : made;
 }

@@ -5,7 +5,8 @@
 #include "durable/durable.h"
 #include "queue/queue.h"
 
-#define WEIGHT_MAX (UINT64_C(16) << 20) /* messages in the maps of parked queues: 100 to 200 MB */
+#define WEIGHT_MAX                                                                                 \
+    (UINT64_C(16) << 20) /* messages in the maps of parked queues of all stores: 100 to 200 MB */
 
 /* A queue that was only read has its CLOSE. What only its journal has stays in its maps, as in
  * those of a parked one. */
@@ -36,17 +37,35 @@ static struct qi_queue *find_idle(const struct qi_store *store, uint64_t now) {
     return queue;
 }
 
-/* Parked queues whose maps take too much memory together fall asleep, the oldest first: a flush
- * writes what is in them. */
+static bool is_heavy(const struct qi_store *store) {
+    return atomic_load_explicit(&store->disk->pool.weight, memory_order_relaxed) > WEIGHT_MAX;
+}
+
+/* Parked queues; where memory is scarce also those in use, which come back with their next verb. */
+static struct qi_queue *find_heavy(const struct qi_store *store) {
+    if (store->parked.oldest)
+        return store->parked.oldest;
+    if (store->unsynced.oldest)
+        return store->unsynced.oldest;
+    return qi_memory_is_scarce(store) ? store->open.oldest : NULL;
+}
+
+/* Queues whose maps take too much memory together fall asleep, the oldest first: a flush writes
+ * what is in them. Each is tried once: what it still holds then, nobody can give back. */
 static void relieve(struct qi_store *store) {
-    while (store->weight > WEIGHT_MAX && !store->stopping && !store->failed) {
-        struct qi_queue *queue =
-            store->parked.oldest ? store->parked.oldest : store->unsynced.oldest;
+    uint32_t left = store->queues_count;
+    while (left-- > 0 && (is_heavy(store) || qi_memory_is_scarce(store)) && !store->stopping &&
+           !store->failed) {
+        struct qi_queue *queue = find_heavy(store);
         if (!queue || qi_queue_ready(queue, true) != 0)
-            return;
+            break;
         queue->used = false;
         unload(queue);
     }
+    if (store->relief_due && store->places_wanted)
+        qi_wake_for_places(store);
+    store->relief_due = false;
+    store->relieved_us = store->disk->ops->monotonic_us(store->disk);
 }
 
 /* Returns how many queues are still open. */
@@ -63,7 +82,7 @@ uint32_t qi_unload_idle(struct qi_store *store) {
         unload(queue);
     }
     relieve(store);
-    uint32_t open = store->weight > WEIGHT_MAX;
+    uint32_t open = is_heavy(store);
     for (queue = store->open.oldest; queue; queue = queue->newer)
         open++;
     return open;

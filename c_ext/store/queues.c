@@ -7,7 +7,6 @@
 #include "store/store.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "durable/durable.h"
 #include "index/index.h"
@@ -36,10 +35,10 @@ static bool has_table_room(struct qi_store *store) {
     if (2 * (store->queues_count + 1) <= store->table_room)
         return true;
     uint32_t room = store->table_room ? 2 * store->table_room : 64;
-    struct qi_queue **table = calloc(room, sizeof *table);
+    struct qi_queue **table = qi_calloc(room, sizeof *table);
     if (!table)
         return false;
-    free(store->table);
+    qi_free(store->table);
     store->table = table;
     store->table_room = room;
     for (uint32_t i = 0; i < store->queues_count; i++)
@@ -63,19 +62,19 @@ struct qi_queue *qi_add_queue(struct qi_store *store, const char *name, size_t s
                               const char *directory) {
     if (store->queues_count == store->queues_room) {
         uint32_t room = store->queues_room ? store->queues_room * 2 : 16;
-        struct qi_queue **queues = realloc(store->queues, room * sizeof *queues);
+        struct qi_queue **queues = qi_realloc(store->queues, room * sizeof *queues);
         if (!queues)
             return NULL;
         store->queues = queues;
         store->queues_room = room;
     }
-    struct qi_queue *queue = calloc(1, sizeof *queue);
-    char *copy = malloc(size + 1);
+    struct qi_queue *queue = qi_calloc(1, sizeof *queue);
+    char *copy = qi_malloc(size + 1);
     struct qi_lanes lanes;
     if (!qi_lanes_begin(&lanes) || !queue || !copy || !has_table_room(store)) {
-        free(lanes.items);
-        free(queue);
-        free(copy);
+        qi_free(lanes.items);
+        qi_free(queue);
+        qi_free(copy);
         return NULL;
     }
     memcpy(copy, name, size);
@@ -184,7 +183,7 @@ static void collect_name(void *context, const char *name) {
         return;
     if (listing->count == listing->room) {
         uint32_t room = listing->room ? 2 * listing->room : 64;
-        char (*directories)[33] = realloc(listing->directories, room * sizeof *directories);
+        char (*directories)[33] = qi_realloc(listing->directories, room * sizeof *directories);
         listing->incomplete = !directories;
         if (!directories)
             return;
@@ -237,7 +236,7 @@ int qi_list_queues(struct qi_store *store) {
             error = -ENOMEM;
         error = error ? qi_fail_disk(error, "cannot list", "queues")
                       : add_listed(store, &listing, deleted);
-        free(listing.directories);
+        qi_free(listing.directories);
     } while (error && qi_files_gave(store, NULL));
     store->looking--;
     pthread_cond_broadcast(&store->changed);
@@ -275,12 +274,12 @@ static int look_up_name(struct qi_queue *queue) {
     int error = read_name(&looked, qi_file_of(&looked, NULL), &of_dir);
     qi_relock(store);
     if (!error && looked.name && lacks_name(queue)) {
-        free(queue->name);
+        qi_free(queue->name);
         queue->name = looked.name;
         queue->name_size = looked.name_size;
         looked.name = NULL;
     }
-    free(looked.name);
+    qi_free(looked.name);
     return error;
 }
 
@@ -316,7 +315,7 @@ static int look_for(struct qi_store *store, const char *name, size_t name_size,
     int error = read_name(&looked, qi_file_of_name(name, name_size, directory, NULL), &of_dir);
     bool exists = !error && looked.name && looked.name_size == name_size &&
                   memcmp(looked.name, name, name_size) == 0;
-    free(looked.name);
+    qi_free(looked.name);
     bool unknown = of_dir || error == QI_E_MEMORY || qi_error_is_crowded();
     return error && unknown ? error : exists;
 }

@@ -14,6 +14,7 @@ int qi_store_stats_of(struct qi_store *store, qi_store_stats *stats) {
                               .unclean_session = store->unclean_session,
                               .messages = store->depth - store->dead,
                               .bytes = store->bytes,
+                              .memory = qi_memory_used(),
                               .findings = store->findings_count,
                               .segment_entries = store->options.segment_entries,
                               .embed_below = store->options.embed_below,

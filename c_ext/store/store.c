@@ -8,7 +8,6 @@
 #include "store/store.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "durable/durable.h"
@@ -248,7 +247,7 @@ int qi_store_open_capsule(const void *capsule, const qi_options *options,
 
 int qi_store_open_on(struct qi_disk *disk, const char *path, const qi_options *options,
                      struct qi_store **result) {
-    struct qi_store *store = calloc(1, sizeof *store);
+    struct qi_store *store = qi_calloc(1, sizeof *store);
     if (!store)
         return qi_fail(QI_E_MEMORY, "no memory for a store");
     store->disk = disk;
@@ -411,22 +410,22 @@ void qi_store_free(struct qi_store *store) {
     while (own && store->listeners) /* who frees them comes later, or never */
         qi_listener_end(store->listeners);
     for (uint32_t i = 0; i < store->queues_count; i++) {
-        free(store->queues[i]->name);
-        free(store->queues[i]->dead_to);
-        free(store->queues[i]->lanes.items);
-        free(store->queues[i]->heads.req_ids);
-        free(store->queues[i]->moments);
-        free(store->queues[i]);
+        qi_free(store->queues[i]->name);
+        qi_free(store->queues[i]->dead_to);
+        qi_free(store->queues[i]->lanes.items);
+        qi_free(store->queues[i]->heads.req_ids);
+        qi_free(store->queues[i]->moments);
+        qi_free(store->queues[i]);
     }
     for (uint32_t i = 0; i < store->findings_count; i++) {
-        free(store->findings[i].where);
-        free(store->findings[i].text);
+        qi_free(store->findings[i].where);
+        qi_free(store->findings[i].text);
     }
     qi_bell_close(store->bell);
-    free(store->findings);
-    free(store->queues);
-    free(store->table);
-    free(store);
+    qi_free(store->findings);
+    qi_free(store->queues);
+    qi_free(store->table);
+    qi_free(store);
 }
 
 /* A queue that is asleep is durable, and stays asleep. */

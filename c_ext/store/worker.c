@@ -180,8 +180,8 @@ static void *work(void *argument) {
     uint32_t open = 1;
     qi_lock(store);
     while (!store->stopping && !store->failed) {
-        if (!store->dirty && !store->flush_due && !census_is_due(store, &rounds) &&
-            !qi_settling(store))
+        if (!store->dirty && !store->flush_due && !store->relief_due &&
+            !census_is_due(store, &rounds) && !qi_settling(store))
             wait_for_work(store, until_something_is_due(store, &rounds, open > 0));
         /* Group commit: what comes within the interval is synced together. */
         if (!store->stopping && store->dirty && !store->flush_due &&
@@ -195,7 +195,7 @@ static void *work(void *argument) {
         qi_spent_run(store);
         qi_dead_run(store);
         uint64_t now = store->disk->ops->monotonic_us(store->disk);
-        if (now - looked_us >= store->options.idle_us / 2) {
+        if (store->relief_due || now - looked_us >= store->options.idle_us / 2) {
             open = qi_unload_idle(store);
             looked_us = now;
         } else {

@@ -130,7 +130,9 @@ def test_a_time_says_its_name_and_its_limit(queue: Queue, name: str) -> None:
     call(queue, math.nextafter(limit, 0))
 
 
-@pytest.mark.parametrize("name", ["max_messages", "max_bytes", "max_open_files", "keep_history"])
+@pytest.mark.parametrize(
+    "name", ["max_messages", "max_bytes", "max_open_files", "max_memory", "keep_history"]
+)
 def test_an_option_of_open_says_its_range_and_makes_no_store(tmp_path: Path, name: str) -> None:
     for value in TOO_BIG:
         with pytest.raises(ValueError, match=f"{name} must be a whole number from"):
