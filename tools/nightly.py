@@ -56,7 +56,8 @@ def steps(hours: float) -> list[Step]:
             "strangers, kills", ["tools/strangers.py", "kills", "--kills", so_many(0.03, 60), *dice]
         ),
         Step(
-            "strangers, crowds", ["tools/strangers.py", "crowd", "--kills", so_many(0.03, 40), *dice]
+            "strangers, crowds",
+            ["tools/strangers.py", "crowd", "--kills", so_many(0.03, 40), *dice],
         ),
         Step(
             "strangers, clocks",
