@@ -35,7 +35,7 @@ class Client(asyncio.Protocol):
         self._server.joined(self._session, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._session is not None:
+        if self._session is not None and not self._session.connection.has_ended:
             self._session.receive(data)
 
     def pause_writing(self) -> None:

@@ -107,6 +107,12 @@ class Outlet:
         if self._is_wanted and not self._transport.is_closing():
             self._transport.resume_reading()
 
+    def read_to_the_end(self) -> None:
+        """What the client sends is not looked at any more: it is read however much waits for it."""
+        self._added = 0
+        self.is_slow = False
+        self.read(True)
+
     def _read_or_not(self) -> None:
         with contextlib.suppress(RuntimeError):  # it is closed
             is_over = self.is_slow and self._wait_of(self._added) > ANSWERS_HIGH

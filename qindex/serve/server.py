@@ -40,6 +40,7 @@ log: Final = logging.getLogger("qindex.serve")
 Confirm = Literal["durable", "written"]
 HANDSHAKE_SECONDS: Final = 30.0
 CLOSE_SECONDS: Final = 3.0  # that clients have to answer a close
+LINGER_SECONDS: Final = 30.0  # that they have to close the socket then, as with RabbitMQ
 CAPABILITIES: Final = {
     "publisher_confirms": True,
     "exchange_exchange_bindings": True,
@@ -315,11 +316,29 @@ class Server:
     def joined(self, session: Session, transport: asyncio.Transport) -> None:
         self._sessions.add(session)
         self._transports[session] = transport
-        session.handshake = self.loop.call_later(HANDSHAKE_SECONDS, self._check_handshake, session)
+        session.timer = self.loop.call_later(HANDSHAKE_SECONDS, self._check_handshake, session)
+
+    def ended(self, session: Session) -> None:
+        """Its connection has ended by AMQP's rules: what it had goes back, and the client hears the
+        end of what was written.
+
+        The socket is closed when the client closes it. Until then what it still sends is read, and
+        dropped: a socket that is closed with bytes unread is reset, which may take the last answers
+        from the client, and makes its writes fail.
+        """
+        session.lost()
+        transport = self._transports.get(session)
+        if transport is None or transport.is_closing():
+            return
+        session.outlet.read_to_the_end()
+        transport.write_eof()
+        session.timer = self.loop.call_later(LINGER_SECONDS, transport.abort)
 
     def left(self, session: Session) -> None:
         session.lost()
         self.counts.closed += session in self._sessions and bool(session.vhost_name)
+        if session.timer is not None:
+            session.timer.cancel()
         self._sessions.discard(session)
         self._transports.pop(session, None)
 

@@ -75,7 +75,7 @@ class Session:
         self.user = ""
         self.closed = False
         self.received = self.sent = 0  # bytes, for heartbeats
-        self.handshake: asyncio.TimerHandle | None = None  # it would keep all this in memory
+        self.timer: asyncio.TimerHandle | None = None  # of its begin or its end
         self._vhost: VHost | None = None
         self._rights: Rights | None = None
         self._rights_epoch = -1
@@ -193,7 +193,7 @@ class Session:
         elif kind is Ended:
             log.debug("%s: %s", self.peer, event.why)
             self._flush()
-            self._transport.close()
+            self.server.ended(self)
 
     def all(self, events: Iterator[Any]) -> None:
         for event in events:
@@ -391,8 +391,8 @@ class Session:
             return
         self.closed = True
         self._held = None
-        if self.handshake is not None:
-            self.handshake.cancel()
+        if self.timer is not None:  # it would keep all this in memory
+            self.timer.cancel()
         for number in list(self._channels):
             self._close_channel(number)
         if self._vhost is not None:
