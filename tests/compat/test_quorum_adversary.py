@@ -202,6 +202,34 @@ def test_a_second_log_file_with_a_newer_term_takes_the_place_of_the_first(tmp_pa
     assert read.bodies["q"] == [*in_log(*range(1, 8)), b"new8", b"new9"]
 
 
+def test_of_one_index_in_two_files_the_newer_term_counts_and_what_was_behind_it_does_not(
+    tmp_path: Path,
+) -> None:
+    """A leader's entries that got no majority: the next leader writes others in their place."""
+    newer = [(index, 2, publish(index - 2, b"new%d" % index)) for index in range(11, 16)]
+    files = {
+        f"{SYSTEM}/{UID}/00000001.segment": segment(rows(entries(20)), slots=32),
+        LOG: wal(newer).data,
+    }
+    read = Read(tmp_path, {**CONFIG, **files})
+    assert read.bodies == {"q": [*in_log(*range(1, 9)), *(b"new%d" % n for n in range(11, 16))]}
+    assert read.said == []
+
+
+def test_a_shared_log_of_an_older_term_than_the_segments_counts_as_in_a_node_and_is_said(
+    tmp_path: Path,
+) -> None:
+    """No log goes back: one of both files is of another time."""
+    newer = [(index, 2, publish(index - 2, b"new%d" % index)) for index in range(11, 16)]
+    files = {
+        f"{SYSTEM}/{UID}/00000001.segment": segment(newer),
+        LOG: wal(rows(entries(20))).data,
+    }
+    read = Read(tmp_path, {**CONFIG, **files})
+    assert read.bodies == {"q": M20}
+    assert read.says("5 entries of a newer term than 1 are not taken")
+
+
 def test_a_segment_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     outside = put(tmp_path, {"outside": segment(rows(entries(20))[:16])}) / "outside"
     link = tmp_path / "node" / SYSTEM / UID / "00000001.segment"

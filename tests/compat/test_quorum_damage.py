@@ -185,12 +185,13 @@ def test_a_table_that_is_cut_costs_nothing(q1: RealNode, size: int) -> None:
     others_are_whole(Read(q1), q1)
 
 
-def test_a_configuration_that_is_torn_is_told_and_costs_nothing(q1: RealNode) -> None:
+@pytest.mark.parametrize("size", [700, None])
+def test_a_configuration_that_is_torn_or_gone_costs_nothing(q1: RealNode, size: int | None) -> None:
     for config in q1.path.glob("quorum/*/*/config"):
-        config.write_bytes(config.read_bytes()[:700])
+        config.unlink() if size is None else config.write_bytes(config.read_bytes()[:size])
     read = Read(q1)
     others_are_whole(read, q1)
-    assert len([text for text in read.damage if "config" in text]) == 7
+    assert len([text for text in read.damage if "config" in text]) == (7 if size else 0)
 
 
 def test_a_copy_at_another_place_is_read(q1: RealNode) -> None:

@@ -19,6 +19,7 @@ from qindex._core import ffi, lib
 from qindex.brokers.rabbitmq.ra.runs import Columns, Place, Run
 from qindex.brokers.rabbitmq.ra.segments import ENTRY_BYTES_MAX
 from qindex.brokers.tree import Findings, Source, Tree
+from qindex.words import many
 
 _READ_AHEAD: Final = 256 * 1024
 
@@ -91,7 +92,7 @@ class Log:
                 if not rest.sound:
                     self.spare.append(rest)
                     return
-                self._void(rest.first)
+                self._void(rest.first, by=rest)
                 at = len(self.runs)
             else:
                 rest = self._beside(at, old, rest)
@@ -99,15 +100,25 @@ class Log:
         if rest is not None:
             self.runs.insert(at, rest)
 
-    def _void(self, index: int) -> None:
-        """Drops `index` and all above."""
+    def _void(self, index: int, by: Run) -> None:
+        """Drops `index` and all above: `by` stands there. No leader goes back to an older term."""
         kept: list[Run] = []
+        newer = 0
         for run in self.runs:
             part = run.part(run.first, index - 1) if run.first < index else None
-            self.voided += len(run) - (len(part) if part is not None else 0)
+            voided = len(run) - (len(part) if part is not None else 0)
+            self.voided += voided
+            newer += voided if run.term > by.term else 0
             if part is not None:
                 kept.append(part)
         self.runs = kept
+        if newer:
+            text = (
+                f"{many(newer, 'entry', 'entries')} of a newer term than {by.term} are not taken,"
+            )
+            text += f" since this file, with entry {by.first} and more, was written later: it, or"
+            text += " the one before, is of another time"
+            self.findings.suspected("older term", by.where, 0, text)
 
     def _beside(self, at: int, old: Run, new: Run) -> Run | None:
         """Puts what of `new` is not in `old`, of the same term, before it: what is behind it."""
