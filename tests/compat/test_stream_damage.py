@@ -98,6 +98,20 @@ def test_without_index_files_everything_is_there(path: Path) -> None:
     assert [each.body for each in stream.messages()] == BODIES
 
 
+@pytest.mark.parametrize("missing", [0, 1, 3])
+def test_what_the_newest_index_does_not_name_is_given_and_noted(path: Path, missing: int) -> None:
+    """A killed 3.10.8 node cuts that off when it starts. It had confirmed none of it."""
+    index = path / file_name(160, "index")
+    index.write_bytes(index.read_bytes()[: len(index.read_bytes()) - 29 * missing])
+    older = path / file_name(120, "index")
+    older.write_bytes(older.read_bytes()[:-29])  # not looked at when a node starts
+    stream = read_stream(path)
+    assert [each.body for each in stream.messages()] == BODIES
+    assert stream.unindexed == stream.facts()["unindexed"] == missing * PER_CHUNK
+    assert kinds(stream) == ["not in the index"] * bool(missing)
+    assert not has_damage(stream)
+
+
 def test_a_node_that_went_on_without_its_index_files_leaves_two_generations(path: Path) -> None:
     file = path / file_name(0)
     again = [b"new %d" % number for number in range(3)]

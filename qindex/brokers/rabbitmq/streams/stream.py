@@ -84,6 +84,7 @@ class Stream:
     file_bytes: int = 0
     first_offset: int | None = None
     next_offset: int = 0
+    unindexed: int = 0  # messages at the end that no index names: a node cuts them off
     unreadable: int = 0
     durable: bool | None = True
     vanishes: bool = False
@@ -96,7 +97,7 @@ class Stream:
             marks={"uncertain": 0},
         )
         self.tracking, self.segments, self.file_bytes = Tracking(), 0, 0
-        self.first_offset, self.next_offset = None, 0
+        self.first_offset, self.next_offset, self.unindexed = None, 0, 0
         for chunk, data in self._chunks(counts=True):
             if chunk.kind == USER:
                 self._count(chunk, data)
@@ -193,6 +194,7 @@ class Stream:
                 self.segments += counts
                 self.file_bytes += source.size * counts
                 last: Chunk | None = None
+                named = self._last_in_index(file) if counts else None
                 for found in scan_segment(source, start, self.log, ends_at):
                     chunk = self._with_kind(source, found)
                     if counts:
@@ -200,9 +202,11 @@ class Stream:
                         self.tracking.read(source, chunk)
                     expected, last = chunk.end_offset, chunk
                     is_read = chunk.kind == USER
+                    if named is not None and ends_at is None and chunk.position > named[1]:
+                        self.unindexed += chunk.records * is_read
                     yield chunk, source.read(chunk.data_at, chunk.data_bytes) if is_read else b""
-                if counts:
-                    self._compare_with_index(file, last)
+                if named is not None:
+                    self._compare_with_index(file, last, *named)
 
     def _with_kind(self, source: Source, chunk: Chunk) -> Chunk:
         """The type in a header has no checksum: messages must not pass for tracking."""
@@ -221,17 +225,26 @@ class Stream:
             self.log.damage("segment missing", f"{self.where}/{stem}.segment", 0, text)
         return [f"{self.where}/{stem}.segment" for stem in sorted(segments)]
 
-    def _compare_with_index(self, file: str, last: Chunk | None) -> None:
-        """An index that names a chunk behind the last one: the segment was cut between chunks."""
+    def _last_in_index(self, file: str) -> tuple[int, int] | None:
+        """Offset and position of the last chunk that the segment's index names."""
         index = self.tree.try_open(file.replace(".segment", ".index"))
         if index is None:
-            return
+            return None
         with index:
             count = (index.size - len(MAGIC)) // _INDEX_RECORD.size
             raw = index.read(len(MAGIC) + (count - 1) * _INDEX_RECORD.size, _INDEX_RECORD.size)
         if count < 1 or len(raw) < _INDEX_RECORD.size:
-            return
+            return None
         offset, _, _, position, _ = _INDEX_RECORD.unpack(raw)
+        return offset, position
+
+    def _compare_with_index(
+        self, file: str, last: Chunk | None, offset: int, position: int
+    ) -> None:
+        """An index that names a chunk behind the last one: the segment was cut between chunks.
+
+        The other way round, a node that starts cuts off what its newest index does not name.
+        """
         ends = 0 if last is None else last.position
         if position > ends and (last is None or offset >= last.end_offset):
             text = (
@@ -239,6 +252,10 @@ class Stream:
                 " here: the file was cut, or the node died while it wrote that chunk"
             )
             self.log.suspected("segment cut", file, ends, text)
+        if self.unindexed:
+            text = f"{many(self.unindexed, 'message')} behind offset {offset}: the index does not"
+            text += " name them, and perhaps no publisher got a confirm: a node that starts cuts"
+            self.log.note("not in the index", file, position, f"{text} them off; they are given")
 
     def _follow(self, chunk: Chunk, expected: int | None) -> None:
         """Compares a chunk's offset with the end of the one before it."""
@@ -272,6 +289,7 @@ class Stream:
             "bytes": self.file_bytes,
             "first_offset": self.first_offset,
             "next_offset": self.next_offset,
+            "unindexed": self.unindexed,
             "consumer_offsets": dict(sorted(self.tracking.offsets.items())),
             "publisher_sequences": dict(sorted(self.tracking.sequences.items())),
         }
