@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,7 @@ def recovered(queue: QuorumQueue, at_ms: int) -> list[tuple[str, bool, int]]:
     ]
 
 
-def settled(server: Server) -> None:
+def settled(server: Server, queues: Iterable[str] = QUEUES) -> None:
     """Returns when the new leaders have found out that no client of before lives."""
     connection = server.connect()
     channel = connection.channel()
@@ -142,7 +143,7 @@ def settled(server: Server) -> None:
     until = time.monotonic() + 60
     while time.monotonic() < until:
         time.sleep(4)
-        now = [channel.queue_declare(n, passive=True).method.message_count for n in QUEUES]
+        now = [channel.queue_declare(n, passive=True).method.message_count for n in queues]
         if now == before:
             break
         before = now
