@@ -103,6 +103,8 @@ static int make_room(struct qi_begun *begun, uint64_t more) {
 static enum qi_took take_body(struct qi_begun *begun, struct qi_piece payload) {
     if (!begun->properties || payload.size > begun->size - begun->got)
         return QI_TOOK_BAD;
+    if (!payload.size) /* it may be the first one: there is no body to copy it to */
+        return QI_TOOK;
     if (make_room(begun, payload.size) != 0)
         return QI_TOOK_FAILED;
     memcpy(PyByteArray_AsString(begun->body) + begun->got, payload.at, payload.size);

@@ -14,7 +14,7 @@ from raw_client import one_by_one
 from qindex._wire import Publishes
 from qindex.amqp import methods as m
 from qindex.amqp.connection import Connection
-from qindex.amqp.events import Acked, Login, Open, PublishedMany
+from qindex.amqp.events import Acked, Login, Open, Published, PublishedMany
 from qindex.amqp.wire import (
     BODY,
     HEADER,
@@ -165,6 +165,17 @@ def test_both_say_the_same_of_damaged_bytes(raw, places, damage):
         if spoiled:
             spoiled[at % len(spoiled)] = value
     both([OPENING, *cut(bytes(spoiled), places)], body_max=1000)
+
+
+
+@pytest.mark.parametrize("body", [b"he", b"x" * 100_000])
+def test_empty_body_frames_are_part_of_a_body(body):
+    method, header, *rest = publish(body)
+    empty = frame(BODY, 1, b"")
+    frames = [method, header, empty, empty, *(each + empty for each in rest[:-1]), rest[-1]]
+    for pieces in (frames, [b"".join(frames)], [b"".join(frames[:3]), b"".join(frames[3:])]):
+        found = [each for each in both([OPENING, *pieces]) if isinstance(each, Published)]
+        assert [bytes(each.body) for each in found] == [body]
 
 
 @given(CUTS)
