@@ -217,10 +217,13 @@ int64_t qi_queues_create(qi_store *store, uint32_t count, const char *names,
 /* 1: the store has this queue; 0, or an error. */
 int qi_queue_exists(qi_store *store, const char *name, size_t name_size, const char *directory);
 int qi_queue_delete(qi_queue *queue);
-/* The same, if it has no message (QI_IF_EMPTY) and nobody has one or waits for one (QI_IF_UNUSED):
- * QI_E_NOT_EMPTY, QI_E_IN_USE. Between the look and the end nothing can change that. */
-enum { QI_IF_EMPTY = 1, QI_IF_UNUSED = 2 };
+/* The same, if it has no message (QI_IF_EMPTY), nobody has one or waits for one (QI_IF_UNUSED), and
+ * nobody asked for one since qi_queue_wanted looked (QI_IF_UNWANTED): QI_E_NOT_EMPTY, QI_E_IN_USE.
+ * Between the look and the end nothing can change that. */
+enum { QI_IF_EMPTY = 1, QI_IF_UNUSED = 2, QI_IF_UNWANTED = 4 };
 int qi_queue_delete_if(qi_queue *queue, uint32_t conditions);
+/* 1: somebody has a message of it, waits for one, or has asked for one since the last look; 0. */
+int qi_queue_wanted(qi_queue *queue);
 /* What a backup holds (store/backup.c). The newest message file and the newest commit log go on
  * growing: of them so many bytes belong to the moment. -1: there is none. */
 typedef struct {

@@ -152,27 +152,29 @@ class Store(AioFanOut):
         max_deliveries: int | None = None,
         dead_letters: bool | str | None = None,
         lease: Seconds | None = None,
+        expires: Seconds | None = None,
     ) -> Queue:
         """The queue of this name, created on first use; rules as qindex.Store.queue()."""
-        rules = (ttl, max_messages, max_bytes, overflow, max_deliveries, dead_letters, lease)
+        rules = {
+            "ttl": ttl,
+            "max_messages": max_messages,
+            "max_bytes": max_bytes,
+            "overflow": overflow,
+            "max_deliveries": max_deliveries,
+            "dead_letters": dead_letters,
+            "lease": lease,
+            "expires": expires,
+        }
+        named: Any = {key: rule for key, rule in rules.items() if rule is not None}
         boolean("create", create)
         self._store._open_handle()
         found = self._queues.get(name) if isinstance(name, str) else None
-        if found is None or any(rule is not None for rule in rules):
-            queue = await self._run(
-                self._store.queue,
-                name,
-                create=create,
-                ttl=ttl,
-                max_messages=max_messages,
-                max_bytes=max_bytes,
-                overflow=overflow,
-                max_deliveries=max_deliveries,
-                dead_letters=dead_letters,
-                lease=lease,
-            )
+        if found is not None and self._store._queues.get(name) is not found._queue:
+            found = None  # it has expired
+        if found is None or named or name in self._store._watch:
+            queue = await self._run(self._store.queue, name, create=create, **named)
             found = self._queues.get(name)  # another task may have been quicker
-            if found is None:
+            if found is None or found._queue is not queue:
                 found = self._queues[name] = Queue(self, queue)
                 self._by_handle[queue._handle] = found
         return found

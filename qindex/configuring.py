@@ -72,8 +72,8 @@ class Configured:
         """Change what is named, durably; None takes a setting back. Return all of them.
 
         The names are those of Store.queue(): ttl, max_messages, max_bytes, overflow,
-        max_deliveries, dead_letters, lease. All changes of a call are made, or none, after any
-        crash. They hold for what comes, and for whoever opens the store later.
+        max_deliveries, dead_letters, lease, expires. All changes of a call are made, or none, after
+        any crash. They hold for what comes, and for whoever opens the store later.
 
         Raises FormatError in a store of format 1, which does not store settings; ReadOnly;
         TypeError and ValueError, as Store.queue(). Nothing was changed then.
@@ -97,6 +97,8 @@ class Configured:
         if settings._dead_to != before._dead_to:
             check_rules(self._store, self.name, settings)
         if settings != before and not self._store.read_only:
+            if settings.expires is not None:
+                self._store._watch.note_first(self._store)
             stored = {_SETTINGS: settings._to_stored()}
             change_values(self._store, self._handle, stored, confirm=True)
         if changes or self._store._expire:
@@ -140,6 +142,7 @@ class Configured:
             queue._has_rules = True
 
     def _set_limits(self, settings: Settings) -> None:
+        self._store._watch.know(self.name, settings.expires)
         code = lib.qi_queue_set_rules(self._handle, settings._to_core())
         if code < 0:
             raise_error(code)

@@ -136,6 +136,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
         counts_bytes=max_bytes is not None and not read_only,
     )
     store._log.opened()
+    store._watch.begin(disk is not None)
     if not read_only and disk is None:
         _settle_batches(store)
         if os.path.isdir(f"{text}/backup.hold"):  # noqa: PTH112 - lighter

@@ -18,7 +18,7 @@ _OVERFLOWS: Final[tuple[Overflow, ...]] = get_args(Overflow)
 _COUNT_MAX: Final = 1 << 62
 _NAME_MAX: Final = 65535
 _DELIVERIES_MAX: Final = 65535
-_TIMES: Final = frozenset(("ttl", "lease"))  # settings that are seconds here, microseconds stored
+_TIMES: Final = frozenset(("ttl", "lease", "expires"))  # seconds here, microseconds stored
 
 
 def to_core(
@@ -29,6 +29,7 @@ def to_core(
     max_deliveries: int | None,
     dead_letters: bool | str | None,
     lease: Seconds | None,
+    expires: Seconds | None = None,
 ) -> Any:
     """The core's struct (qi_rules *). ValueError and TypeError: a rule is wrong."""
     rules = ffi.new("qi_rules *")
@@ -48,6 +49,7 @@ def to_core(
     if dead_letters is not None:
         rules.dead_letters = _keeps(dead_letters)
     rules.lease_us = to_lease_us(lease)
+    to_expires_us(expires)
     if overflow is not None:
         if overflow not in _OVERFLOWS:
             raise ValueError(
@@ -61,6 +63,18 @@ def to_core(
             raise ValueError("overflow='dead-letter' needs dead_letters=True beside it")
         rules.overflow = _OVERFLOWS.index(overflow)
     return rules
+
+
+def to_expires_us(expires: Seconds | None) -> int:
+    """After how much time without any use the queue goes; 0: never. The core does not know it."""
+    if expires is None:
+        return 0
+    expires = seconds("expires", expires)
+    if not 0 < expires < DELAY_MAX:
+        raise ValueError(
+            f"expires must be seconds, above 0 and below {DELAY_MAX:.0f}, not {shown(expires)}"
+        )
+    return max(1, int(expires * 1_000_000))
 
 
 def _keeps(dead_letters: bool | str) -> bool:
@@ -86,14 +100,15 @@ class Changes(TypedDict, total=False):
     max_deliveries: int | None
     dead_letters: bool | str | None
     lease: Seconds | None
+    expires: Seconds | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What a queue does by itself; Store.queue() says what each means.
 
-    `ttl` and `lease` are in seconds. None: there is no such limit. `dead_letters` is a bool, or the
-    name of the queue that they move to.
+    `ttl`, `lease` and `expires` are in seconds. None: there is no such limit. `dead_letters` is a
+    bool, or the name of the queue that they move to.
     """
 
     ttl: float | None = None
@@ -103,6 +118,7 @@ class Settings:
     max_deliveries: int | None = None
     dead_letters: bool | str = False
     lease: float | None = None
+    expires: float | None = None
 
     def _changed(self, changes: Changes) -> Settings:
         """With these changes, checked; times in whole microseconds, as they are stored."""
@@ -113,8 +129,9 @@ class Settings:
             )
         values: dict[str, Any] = asdict(self) | changes
         rules = to_core(**values)
-        for key in _TIMES:
-            us = getattr(rules, f"{key}_us")
+        times = {"ttl": rules.ttl_us, "lease": rules.lease_us}
+        times["expires"] = to_expires_us(values["expires"])
+        for key, us in times.items():
             values[key] = us / 1_000_000 if us else None
         values["overflow"] = values["overflow"] or "reject"
         values["dead_letters"] = values["dead_letters"] or False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any, Final, cast
@@ -30,6 +30,7 @@ from qindex.handle import Closing, Disk, close_with, directory_of
 from qindex.message import Finding, Message
 from qindex.options import SyncPolicy
 from qindex.queue import Queue
+from qindex.queue_life import QueueLife, Watch
 from qindex.rules import Changes, Overflow, Settings
 from qindex.store_log import StoreLog, finding_at
 from qindex.transaction import Transactions
@@ -38,7 +39,7 @@ from qindex.waiting import Wait
 COMPACT_PERCENT: Final = 20  # compact() copies files of which at least this share is garbage
 
 
-class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Told, Transactions):
+class Store(Closing, AnyQueue, Consuming, Copied, FanOut, QueueLife, Told, Transactions):
     """An open store: made by qindex.open(), closed by close() or at the end of a `with` block.
 
     Any number of threads may use it. One process at a time may have a store open for writing; a
@@ -74,6 +75,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Told, Transactions):
         self._has_data: bool | None = None  # not asked for yet
         # A signal handler may close the store while the main thread holds the lock: so reentrant.
         self._lock = threading.RLock()
+        self._watch = Watch(self)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "read-only" if self.read_only else "open"
@@ -111,6 +113,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Told, Transactions):
         max_deliveries: int | None = None,
         dead_letters: bool | str | None = None,
         lease: Seconds | None = None,
+        expires: Seconds | None = None,
     ) -> Queue:
         """The queue of this name; it is created on first use unless `create` is False.
 
@@ -139,6 +142,9 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Told, Transactions):
           been delivered. Format 2.
         - `lease`: seconds after which a delivered message is ready again if it is not settled. A
           lease that get() or the message names goes before it.
+        - `expires`: seconds without any use after which the queue is deleted with its messages, at
+          most a quarter later. A use is a get, a wait, a message that somebody has, and queue(); a
+          publish is none. The time begins anew when the store is opened.
 
         Raises QueueMissing if the queue is not there and may not be created, or the one for its
         dead letters is not there when it is named; StoreCorrupt if it
@@ -156,6 +162,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Told, Transactions):
             "max_deliveries": max_deliveries,
             "dead_letters": dead_letters,
             "lease": lease,
+            "expires": expires,
         }
         named = cast("Changes", {key: rule for key, rule in given.items() if rule is not None})
         if named and boolean("create", create) and name not in self:
@@ -172,6 +179,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Told, Transactions):
         with self._lock:
             handle = self._open_handle()
             if (found := self._queues.get(name)) is not None:
+                self._watch.used(name)
                 return found
             encoded = name.encode("utf-8", "surrogatepass")
             result = ffi.new("qi_queue **")
@@ -220,53 +228,6 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Told, Transactions):
         if code < 0:
             raise_error(code)
         return bool(code)
-
-    def create_queues(self, names: Iterable[str]) -> int:
-        """Create those of these queues that are not there; return how many were created.
-
-        All of them are durable when this returns. After an error, those that were created before it
-        are there, the others are not. Raises DiskFull, DiskError and ReadOnly.
-
-        Cost: a few syncs together for a thousand queues, where queue() needs some for each.
-        """
-        names = several("names", names, "names", "store.queue()")
-        encoded = []
-        directories = []
-        for name in names:
-            if not isinstance(name, str):
-                raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
-            encoded.append(name.encode("utf-8", "surrogatepass"))
-            directories.append(directory_of(name))
-        sizes = ffi.new("uint32_t[]", [len(name) for name in encoded])
-        made = lib.qi_queues_create(
-            self._open_handle(), len(encoded), b"".join(encoded), sizes, b"".join(directories)
-        )
-        if made < 0:
-            raise_error(made)
-        return int(made)
-
-    def delete_queue(self, name: str, *, if_empty: bool = False, if_unused: bool = False) -> None:
-        """Delete a queue with all its messages, durably. Raises QueueMissing.
-
-        - `if_empty`: raise QueueNotEmpty if it has messages, in whatever state.
-        - `if_unused`: raise QueueInUse if one of its messages is unacked, or somebody waits in
-          get() for one.
-
-        A publish that comes between the look and the end raises StoreClosed, and one that came
-        before it is seen. Handles of the queue raise StoreClosed from then on, and threads that
-        wait for a message of it wake up with that.
-        """
-        conditions = lib.QI_IF_EMPTY if boolean("if_empty", if_empty) else 0
-        conditions |= lib.QI_IF_UNUSED if boolean("if_unused", if_unused) else 0
-        queue = self.queue(name, create=False)
-        with self._lock:  # else queue() could hand out the handle that is about to be deleted
-            if self._queues.get(name) is not queue:
-                raise QueueMissing(f"there is no queue {name!r} in this store")
-            code = lib.qi_queue_delete_if(queue._handle, conditions)
-            if code < 0:
-                raise_error(code)
-            del self._queues[name]
-            del self._by_tag[lib.qi_queue_tag(queue._handle)]
 
     def _now_us(self) -> int:
         """Microseconds since 1970 by the wall clock of the store's disk."""
@@ -388,6 +349,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Told, Transactions):
             if self._closed:
                 return
             self._closed = True
+            self._watch.stop()
             self._log.findings()
             with suppress(QindexError):  # it has failed: the close says so
                 self._log.syncs(counters_of_store(self._handle)[1])

@@ -138,13 +138,14 @@ static int64_t get_newest_locked(qi_reader *reader) {
 static int64_t take(struct qi_queue *queue, void *context) {
     qi_reader *reader = context;
     reader->queue = queue;
+    queue->wanted = true;
     int64_t result = get_locked(reader);
     return result ? result : reader->message.payload_size;
 }
 
 static int64_t take_newest(struct qi_queue *queue, void *context) {
     qi_reader *reader = context;
-    (void)queue;
+    queue->wanted = true;
     int64_t result = get_newest_locked(reader);
     return result ? result : reader->message.payload_size;
 }
@@ -202,6 +203,7 @@ int64_t qi_get_now(struct qi_queue *queue, qi_message *message, const struct qi_
         return QI_BUSY;
     struct qi_found found = {0};
     const struct qi_look look = {.queue = queue};
+    queue->wanted = true;
     int64_t result = find_now(queue, &found);
     if (result == 0)
         result = qi_read_message_now(queue, &found, message, places);
@@ -302,6 +304,7 @@ static int64_t get_many_locked(struct qi_queue *queue, struct batch *batch) {
 
 static int64_t take_many(struct qi_queue *queue, void *context) {
     struct batch batch = *(const struct batch *)context; /* it may be tried more than once */
+    queue->wanted = true;
     return get_many_locked(queue, &batch);
 }
 

@@ -141,7 +141,21 @@ static int check_conditions(const struct qi_queue *queue, uint32_t conditions) {
     if (conditions & QI_IF_UNUSED && queue->waiters)
         return qi_fail(QI_E_IN_USE, "consumers wait for messages of queue %s: it was not deleted",
                        queue->name);
+    if (conditions & QI_IF_UNWANTED && queue->wanted)
+        return qi_fail(QI_E_IN_USE, "somebody asked queue %s for a message: it was not deleted",
+                       queue->name);
     return 0;
+}
+
+int qi_queue_wanted(struct qi_queue *queue) {
+    qi_lock(queue->store);
+    int error = qi_store_usable(queue->store, false);
+    if (!error && queue->deleted)
+        error = qi_fail(QI_E_CLOSED, "queue %s was deleted", queue->name);
+    bool wanted = queue->wanted || queue->out > 0 || queue->waiters;
+    queue->wanted = false;
+    qi_unlock(queue->store);
+    return error ? error : wanted;
 }
 
 /* Nobody syncs or flushes it any more. */

@@ -1,0 +1,222 @@
+"""A queue's life: queues are created, deleted, and deleted when nobody has used them for long."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from qindex._core import ffi, lib
+from qindex.arguments import boolean, parts_of, several
+from qindex.data import change_values, read_value
+from qindex.errors import (
+    QindexError,
+    QueueInUse,
+    QueueMissing,
+    StoreClosed,
+    StoreFailed,
+    raise_error,
+)
+from qindex.handle import directory_of
+from qindex.lines import say
+
+if TYPE_CHECKING:
+    from qindex.queue import Queue
+    from qindex.store import Store
+
+_HAS_EXPIRING: Final = b"\0expires"  # in the store's mapping: some queue had the setting once
+_PAUSE_MIN, _PAUSE_MAX = 0.02, 60.0
+
+
+@parts_of("Store")
+class QueueLife:
+    """For the class of a store."""
+
+    _lock: threading.RLock
+    _queues: dict[str, Queue]
+    _by_tag: dict[int, Queue]
+    _watch: Watch
+
+    if TYPE_CHECKING:
+
+        def _open_handle(self) -> Any: ...
+        def queue(self, name: str, *, create: bool = True) -> Queue: ...
+
+    def create_queues(self, names: Iterable[str]) -> int:
+        """Create those of these queues that are not there; return how many were created.
+
+        All of them are durable when this returns. After an error, those that were created before it
+        are there, the others are not. Raises DiskFull, DiskError and ReadOnly.
+
+        Cost: a few syncs together for a thousand queues, where queue() needs some for each.
+        """
+        names = several("names", names, "names", "store.queue()")
+        encoded = []
+        directories = []
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
+            encoded.append(name.encode("utf-8", "surrogatepass"))
+            directories.append(directory_of(name))
+        sizes = ffi.new("uint32_t[]", [len(name) for name in encoded])
+        made = lib.qi_queues_create(
+            self._open_handle(), len(encoded), b"".join(encoded), sizes, b"".join(directories)
+        )
+        if made < 0:
+            raise_error(made)
+        return int(made)
+
+    def delete_queue(self, name: str, *, if_empty: bool = False, if_unused: bool = False) -> None:
+        """Delete a queue with all its messages, durably. Raises QueueMissing.
+
+        - `if_empty`: raise QueueNotEmpty if it has messages, in whatever state.
+        - `if_unused`: raise QueueInUse if one of its messages is unacked, or somebody waits in
+          get() for one.
+
+        A publish that comes between the look and the end raises StoreClosed, and one that came
+        before it is seen. Handles of the queue raise StoreClosed from then on, and threads that
+        wait for a message of it wake up with that.
+        """
+        conditions = lib.QI_IF_EMPTY if boolean("if_empty", if_empty) else 0
+        conditions |= lib.QI_IF_UNUSED if boolean("if_unused", if_unused) else 0
+        queue = self.queue(name, create=False)
+        with self._lock:  # else queue() could hand out the handle that is about to be deleted
+            if self._queues.get(name) is not queue:
+                raise QueueMissing(f"there is no queue {name!r} in this store")
+            code = lib.qi_queue_delete_if(queue._handle, conditions)
+            if code < 0:
+                raise_error(code)
+            self._forget_queue(queue)
+
+    def _forget_queue(self, queue: Queue) -> None:
+        """It was deleted. The caller has the lock."""
+        del self._queues[queue.name]
+        del self._by_tag[lib.qi_queue_tag(queue._handle)]
+        self._watch.know(queue.name, None)
+
+
+class Watch:
+    """Deletes the queues of a store that have the setting `expires` and are not used.
+
+    Its thread begins with the first of them. All uses are either in the core, which keeps a mark
+    that is looked at some times in each span, or a Store.queue(), which says so here.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = weakref.ref(store)
+        self._seconds: dict[str, float] = {}
+        self._used_at: dict[str, float] = {}
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._is_simulated = False
+
+    def begin(self, simulated: bool) -> None:
+        """The store was just opened: look for queues that have the setting, in the background."""
+        store = self._store()
+        self._is_simulated = simulated
+        if store is None or store.read_only or not store._expire or not store._stores_settings:
+            return
+        if read_value(store, ffi.NULL, _HAS_EXPIRING) is None:
+            return
+        if simulated:
+            self._find_all(store)
+        else:
+            self._start(find_all=True)
+
+    def note_first(self, store: Store) -> None:
+        """A queue gets the setting: the next open must know that there is one to look for."""
+        if read_value(store, ffi.NULL, _HAS_EXPIRING) is None:
+            change_values(store, ffi.NULL, {_HAS_EXPIRING: b"1"}, confirm=True)
+
+    def know(self, name: str, seconds: float | None) -> None:
+        """The setting of this queue, as it is now."""
+        store = self._store()
+        if seconds is None or store is None or store.read_only or not store._expire:
+            self._seconds.pop(name, None)
+            self._used_at.pop(name, None)
+            return
+        if self._seconds.get(name) != seconds:
+            self._used_at[name] = self._now(store)
+            self._seconds[name] = seconds
+            self._wake.set()
+        if self._thread is None and not self._is_simulated:
+            self._start(find_all=False)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._seconds
+
+    def used(self, name: str) -> None:
+        store = self._store()
+        if store is not None and name in self._seconds:
+            self._used_at[name] = self._now(store)
+
+    def stop(self) -> None:
+        self._wake.set()
+
+    def look(self) -> float:
+        """Delete what was not used; return the seconds until it has to look again."""
+        store = self._store()
+        if store is None or store._closed:
+            return _PAUSE_MAX
+        for name, seconds in list(self._seconds.items()):
+            with store._lock:  # a Store.queue() comes before this look, or behind it
+                queue = store._queues.get(name)
+                if queue is None or store._closed:
+                    continue
+                wanted = lib.qi_queue_wanted(queue._handle)
+                if wanted < 0:
+                    raise_error(wanted)
+                now = self._now(store)
+                if wanted:
+                    self._used_at[name] = now
+                elif now - self._used_at[name] >= seconds:
+                    self._delete(store, queue, seconds)
+        return min(max(min(self._seconds.values(), default=240.0) / 4, _PAUSE_MIN), _PAUSE_MAX)
+
+    def _delete(self, store: Store, queue: Queue, seconds: float) -> None:
+        conditions = lib.QI_IF_UNUSED | lib.QI_IF_UNWANTED
+        code = lib.qi_queue_delete_if(queue._handle, conditions)
+        try:
+            if code < 0:
+                raise_error(code)
+        except QueueInUse:  # a message was asked for since the look
+            self._used_at[queue.name] = self._now(store)
+            return
+        store._forget_queue(queue)
+        text = "store %s: queue %r was deleted: nobody used it for %g seconds"
+        say("INFO", text, store.path, queue.name, seconds)
+
+    def _now(self, store: Store) -> float:
+        """Seconds, by a clock that is not set."""
+        return int(lib.qi_store_clock_us(store._handle)) / 1e6
+
+    def _start(self, find_all: bool) -> None:
+        self._thread = threading.Thread(
+            target=_watch, args=(self, find_all), name="qindex expires", daemon=True
+        )
+        self._thread.start()
+
+    def _find_all(self, store: Store) -> None:
+        for name in store.queues():
+            try:
+                self.know(name, store._find_queue(name, create=False).settings.expires)
+            except (StoreClosed, StoreFailed):
+                raise
+            except QindexError:
+                continue  # it is damaged, or gone meanwhile: whoever uses it is told
+
+
+def _watch(watch: Watch, find_all: bool) -> None:
+    """The thread. It keeps no store alive, and ends with it."""
+    try:
+        while (store := watch._store()) is not None and not store._closed:
+            if find_all:
+                watch._find_all(store)
+                find_all = False
+            pause = watch.look()
+            del store
+            watch._wake.wait(pause)
+            watch._wake.clear()
+    except QindexError:
+        return  # the store was closed, or has failed, which every call says
