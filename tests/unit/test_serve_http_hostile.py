@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import logging
@@ -281,3 +282,24 @@ def test_what_is_no_http_is_one_line_of_the_log(request_, caplog):
     assert [each.levelname for each in found] == ["INFO"]
     assert not [each for each in caplog.records if each.exc_info]
     assert len(found[0].getMessage()) < 400
+
+
+def test_a_client_that_goes_in_the_middle_of_a_body_is_one_line_of_the_log(caplog):
+    caplog.set_level(logging.INFO)
+
+    async def test():
+        async with Api() as api:
+            login = base64.b64encode(b"guest:guest")
+            head = (
+                b"POST /api/definitions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic "
+                + login
+            )
+            _, writer = await asyncio.open_connection("127.0.0.1", api.port)
+            writer.write(head + b"\r\nContent-Length: 100\r\n\r\n{")
+            await asyncio.sleep(0.2)
+            writer.transport.abort()
+            await asyncio.sleep(0.2)
+
+    run(test())
+    found = [each for each in caplog.records if each.name == "qindex.serve.http"]
+    assert [(each.levelname, each.exc_info) for each in found] == [("INFO", None)]

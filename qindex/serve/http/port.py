@@ -20,9 +20,9 @@ _aiohttp: Final = logging.getLogger("qindex.serve.http")
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:
-    """Anybody can send what is no HTTP: that is an event, and no error with a traceback."""
+    """Anybody can send what is no HTTP, or go: that is an event, and no error with a traceback."""
     error = record.exc_info[1] if record.exc_info else None
-    if isinstance(error, HttpProcessingError | web.RequestPayloadError):
+    if isinstance(error, HttpProcessingError | web.RequestPayloadError | ConnectionError):
         record.levelno, record.levelname = logging.INFO, "INFO"
         record.msg, record.exc_info = f"{record.getMessage()}: {str(error)[:200]!r}", None
         record.args = ()
