@@ -128,19 +128,24 @@ def test_no_job_is_lost_and_none_comes_back_in_many_kills(tmp_path):
     assert not acked & left, "a job was acked, and came again"
 
 
-def test_a_delayed_job_survives_a_kill_in_the_moment_when_it_is_due(tmp_path):
+@pytest.mark.parametrize("seconds", [0.9, 0.98, 1.0, 1.02, 1.1])
+def test_gmqs_own_example_a_stop_between_bucket_and_ready_queue_loses_nothing(tmp_path, seconds):
+    """Its overview says that a forced stop in the moment when jobs become due loses them."""
+    jobs = 50
     broker, address = serve(str(tmp_path / "data"))
     with broker:
         caller = Caller(address)
-        for number in range(50):
+        for number in range(jobs):
             job = {"id": str(number), "topic": "t", "body": "", "TTR": "0", "delay": "1"}
             assert caller.call("Push", job) == ("success", None)
-        time.sleep(0.9)
+            if not number:
+                due = time.monotonic() + seconds
+        time.sleep(max(0, due - time.monotonic()))
         broker.end(signal.SIGKILL)
         caller.close()
     broker, address = serve(str(tmp_path / "data"))
     with broker:
         caller = Caller(address)
-        found = [caller.call("Pop", ["t"])[0]["id"] for _ in range(50)]
-        assert sorted(found, key=int) == [str(number) for number in range(50)]
+        found = [caller.call("Pop", ["t"])[0]["id"] for _ in range(jobs)]
+        assert sorted(found, key=int) == [str(number) for number in range(jobs)]
         caller.close()

@@ -145,6 +145,20 @@ def test_hostile_names_headers_and_bodies_stay_text(tab):
     assert tab.page.title() not in ("name", "body", "header")
 
 
+def test_a_long_name_and_a_broken_address_leave_the_page_whole(tab, world):
+    name = "x" * 255
+    world.channel.queue_declare(name, durable=True)
+    world.channel.basic_publish("", name, b"body", pika.BasicProperties(delivery_mode=2))
+    world.connection.process_data_events(0.2)
+    for path, text in ((f"queue/%2F/{name}/0", "body"), (f"gmq/job/{name}", "no live job")):
+        tab.go(path, text)
+        width = tab.page.evaluate("document.documentElement.scrollWidth")
+        assert width <= tab.page.viewport_size["width"], path
+    tab.go("queue/%2F/%", "That cannot be shown")
+    assert "URI malformed" not in tab.errors
+    tab.errors.clear()  # the browser notes that the server knows neither
+
+
 def test_messages_are_published_moved_delayed_deleted_and_purged(tab, world):
     invoices = world.ready("invoices")
     tab.go("queue/%2F/invoices", "bound to")

@@ -60,6 +60,50 @@ def test_a_queue_is_declared_published_to_got_from_and_deleted(tmp_path):
     run(test())
 
 
+HARD_NAMES = [
+    "{{7*7}}${x}",
+    "a/b?c#d&e=f%2F",
+    "%",
+    "{",
+    "[^/]+",
+    "\\",
+    "a b",
+    "\x01",
+    "\U0001f600",
+    "__proto__",
+]
+
+
+@pytest.mark.parametrize("name", HARD_NAMES)
+def test_what_can_be_declared_can_be_asked_for_whatever_its_name_is(name, tmp_path):
+    async def test():
+        async with Api(tmp_path / "data") as api:
+            part = quote(name, safe="")
+            assert (await api.ask("PUT", f"queues/%2F/{part}", {"durable": True}))[0] == 201
+            assert (await api.ask("PUT", f"exchanges/%2F/{part}", {"type": "direct"}))[0] == 201
+            bound = await api.ask("POST", f"bindings/%2F/e/{part}/q/{part}", {"routing_key": name})
+            assert bound[0] == 201
+            message = {"payload": "x", "payload_encoding": "string", "properties": {}}
+            published = await api.ask(
+                "POST", f"exchanges/%2F/{part}/publish", {**message, "routing_key": name}
+            )
+            assert published == (200, {"routed": True})
+            assert (await api.ask("GET", f"queues/%2F/{part}"))[1]["messages"] == 1
+            assert len((await api.ask("GET", f"queues/%2F/{part}/bindings"))[1]) == 2
+            own = f"qindex/queues/%2F/{part}"
+            assert (await api.ask("GET", own))[1]["ready"] == 1
+            (row,) = (await api.ask("GET", f"{own}/messages"))[1]["items"]
+            assert (await api.ask("GET", f"{own}/messages/{row['number']}"))[0] == 200
+            assert (await api.ask("PUT", f"vhosts/{part}"))[0] == 201
+            assert (await api.ask("PUT", f"users/{part}", {"password": "p"}))[0] == 201
+            rights = {"configure": "", "write": "", "read": ""}
+            assert (await api.ask("PUT", f"permissions/{part}/{part}", rights))[0] == 201
+            for what in (f"users/{part}", f"vhosts/{part}", f"queues/%2F/{part}"):
+                assert (await api.ask("DELETE", what))[0] == 204
+
+    run(test())
+
+
 @pytest.mark.parametrize("path", ["queues//", "queues/", "queues/%2F/", "queues/%2F", "queues"])
 def test_slashes_at_the_end_mean_nothing(path):
     async def test():

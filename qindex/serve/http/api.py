@@ -19,6 +19,7 @@ from qindex.serve.http import accounts, changes, shapes
 from qindex.serve.http.asked import SEES_ALL, TRUE, Asked, answer
 from qindex.serve.http.door import SERVER
 from qindex.serve.http.metrics import Metrics
+from qindex.serve.http.port import any_name
 
 PAGE_MAX: Final = 500
 _METRICS: Final[web.AppKey[Metrics]] = web.AppKey("metrics")
@@ -250,4 +251,4 @@ def add_to(app: web.Application) -> None:
     """
     app[_METRICS] = Metrics(app[SERVER])
     for method, path, call in _PATHS:
-        app.router.add_route(method, f"{path}{{slashes:/*}}", handler(call))
+        app.router.add_route(method, f"{any_name(path)}{{slashes:/*}}", handler(call))

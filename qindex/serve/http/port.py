@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from typing import Any, Final
 
@@ -30,6 +31,11 @@ def _in_one_line(record: logging.LogRecord) -> bool:
 
 
 _aiohttp.addFilter(_in_one_line)
+
+
+def any_name(path: str) -> str:
+    """A path of which each {name} may be any name; aiohttp's own pattern has none with braces."""
+    return re.sub(r"\{(\w+)\}", r"{\1:[^/]+}", path)
 
 
 class Port:

@@ -15,9 +15,17 @@ let isLive = true;
 let timer = 0;
 let turn = 0;
 
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part; // typed by hand: the server says that there is nothing of this name
+  }
+}
+
 function address() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  return { parts: path.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(query) };
+  return { parts: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(query) };
 }
 
 export function go(path) {

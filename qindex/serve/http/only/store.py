@@ -40,6 +40,7 @@ from qindex.serve.http.own.messages import (
 )
 from qindex.serve.http.own.queues import page_of
 from qindex.serve.http.own.series import SAMPLES_MAX
+from qindex.serve.http.port import any_name
 
 SECONDS: Final = 2.0
 PAUSE_PER_LOOK: Final = 4
@@ -100,7 +101,7 @@ class Looker:
             ("/disk", self._disk),
             ("/health", self._health),
         ):
-            app.router.add_get(_PREFIX + path, _handler(call))
+            app.router.add_get(_PREFIX + any_name(path), _handler(call))
 
     # --- looks ---------------------------------------------------------------------------------
 

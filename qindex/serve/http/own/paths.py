@@ -29,6 +29,7 @@ from qindex.serve.http.own.getting import Getting
 from qindex.serve.http.own.messages import Looks
 from qindex.serve.http.own.search import QUERY
 from qindex.serve.http.own.series import Series
+from qindex.serve.http.port import any_name
 
 if TYPE_CHECKING:
     from qindex.serve.server import Server
@@ -61,7 +62,7 @@ def add_to(app: web.Application, server: Server) -> None:
     series, looks, getting = Series(server), Looks(), Getting(server)
     found = _paths(series, looks, getting)
     for each in found:
-        app.router.add_route(each.method, PREFIX + each.path, handler(each.call))
+        app.router.add_route(each.method, PREFIX + any_name(each.path), handler(each.call))
     for name, call in monitor.paths(looks):
         app.router.add_get(f"/gmq/{name}", handler(call))
     text = description.openapi(PREFIX, found)
