@@ -167,7 +167,6 @@ def test_both_say_the_same_of_damaged_bytes(raw, places, damage):
     both([OPENING, *cut(bytes(spoiled), places)], body_max=1000)
 
 
-
 @pytest.mark.parametrize("body", [b"he", b"x" * 100_000])
 def test_empty_body_frames_are_part_of_a_body(body):
     method, header, *rest = publish(body)
