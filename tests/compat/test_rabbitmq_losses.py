@@ -224,7 +224,7 @@ def test_acks_of_a_segment_that_is_not_there_are_suspected(tmp_path: Path) -> No
     assert "0.idx is not there" in texts[0]
 
 
-@pytest.mark.parametrize("file", ["old/2.idx", "jif/journal.jif", "new/2.qi"])
+@pytest.mark.parametrize("file", ["old/2.idx", "old/1.idx", "jif/journal.jif", "new/2.qi"])
 def test_a_last_record_that_is_cut_is_suspected(node: Path, file: str) -> None:
     queue, _, name = file.partition("/")
     path = folder_of(node, queue) / name

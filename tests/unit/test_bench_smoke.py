@@ -250,6 +250,8 @@ def test_machine_facts_name_no_host_and_no_path(tmp_path: Path) -> None:
 def test_the_other_surfaces_are_measured(tmp_path: Path) -> None:
     figures = dict(surfaces.one_round(tmp_path, 50))
     assert {"qindex.aio", "qindex.compat.Queue"} <= set(figures)
+    for option in ("no options", "four headers", "a lease", "a ttl", "events on"):
+        assert figures[f"qindex, {option}"].keys() == figures[f"qindex.aio, {option}"].keys()
     assert all(value > 0 for found in figures.values() for value in found.values())
 
 

@@ -100,6 +100,55 @@ async def aio(folder: Path, count: int) -> list[tuple[str, Figures]]:
     return [("qindex.aio", one_by_one), ("qindex.aio, 1000 confirms at a time", confirmed)]
 
 
+HEADERS = {"lang": "py", "task": "add", "id": "0" * 36, "retries": 0}
+OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of publish() and of get()
+    "no options": ({}, {}),
+    "four headers": ({"headers": HEADERS}, {}),
+    "a lease": ({}, {"lease": 30}),
+    "a ttl": ({"ttl": 3600}, {}),
+    "events on": ({}, {}),
+}
+
+
+def with_options(folder: Path, count: int) -> Iterator[tuple[str, Figures]]:
+    """What the options of most brokers cost, on both surfaces: a pair of rows for each."""
+    for number, (name, (how, asked)) in enumerate(OPTIONS.items()):
+        with qindex.open(folder / f"options{number}") as store:
+            jobs = store.queue("jobs")
+            listener = store.events() if name == "events on" else None
+
+            def out(jobs: qindex.Queue = jobs, asked: dict[str, Any] = asked) -> None:
+                for _ in range(count):
+                    jobs.ack(jobs.get(**asked))  # type: ignore[arg-type]
+
+            def put(jobs: qindex.Queue = jobs, how: dict[str, Any] = how) -> None:
+                for _ in range(count):
+                    jobs.publish(BODY, **how)
+
+            yield f"qindex, {name}", {"in": rate(count, put), "out and ack": rate(count, out)}
+            del listener
+        yield (
+            f"qindex.aio, {name}",
+            asyncio.run(aio_with_options(folder / f"aio{number}", name, count)),
+        )
+
+
+async def aio_with_options(path: Path, name: str, count: int) -> Figures:
+    how, asked = OPTIONS[name]
+    async with qindex.aio.open(path) as store:
+        jobs = await store.queue("jobs")
+        listener = await store.events() if name == "events on" else None
+        begin = time.perf_counter()
+        for _ in range(count):
+            await jobs.publish(BODY, **how)
+        middle = time.perf_counter()
+        for _ in range(count):
+            await jobs.ack(await jobs.get(**asked))  # type: ignore[arg-type]
+        end = time.perf_counter()
+        del listener
+    return {"in": count / (middle - begin), "out and ack": count / (end - middle)}
+
+
 def put_and_get(name: str, count: int, put: Any, get: Any) -> tuple[str, Figures]:
     return name, {
         "in": rate(count, repeat(count, put, BODY)),
@@ -118,6 +167,7 @@ def standard(folder: Path, count: int) -> Iterator[tuple[str, Figures]]:
 def one_round(folder: Path, count: int) -> Iterator[tuple[str, Figures]]:
     yield from waiting(folder, min(count, 2000))
     yield from asyncio.run(aio(folder, count))
+    yield from with_options(folder, count)
     yield from standard(folder, count)
 
 
