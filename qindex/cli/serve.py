@@ -26,8 +26,9 @@ can connect at once; a queue is served when its messages are in.
 
 A setting comes from its flag, from the environment (QINDEX_SERVE_AMQP,
 QINDEX_SERVE_LOG_FILE ...) or from the file of --config, in this order. That is TOML,
-with the names of the flags: amqp, gmq, gmq-http, http, http-host, confirm, log, log-format,
-log-file, audit-file. Sockets that systemd hands over (LISTEN_FDS) take the place of --amqp.
+with the names of the flags: amqp, gmq, gmq-http, gmq-pop-seconds, http, http-host,
+confirm, log, log-format, log-file, audit-file. Sockets that systemd hands over
+(LISTEN_FDS) take the place of --amqp.
 
 exit codes: 0 it was stopped; 1 the disk failed a sync, the end was not clean, or
 not all of NODE can be served; 2 DIR is served already or holds something else, or
@@ -56,9 +57,6 @@ if TYPE_CHECKING:
     from qindex.serve.stopping import Stopping
 
 log: Final = logging.getLogger("qindex.serve")
-PORT: Final = 5672
-GMQ_PORT: Final = 9503
-GMQ_HTTP_PORT: Final = 9504
 HTTP_PORT: Final = 15672
 HOST: Final = "127.0.0.1"
 _NEEDS: Final = "{} needs more packages ({}): pip install 'qindex[serve]'"
@@ -69,19 +67,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--amqp",
         metavar="HOST:PORT",
-        help=f"where to listen (default: {HOST}:{PORT}); port 0: one that the system chooses",
+        help=f"where to listen (default: {HOST}:5672); port 0: one that the system chooses",
     )
     parser.add_argument(
         "--gmq",
         metavar="HOST:PORT",
-        help=f"where to speak gmq's protocols, as {HOST}:{GMQ_PORT} (default: none); they have no "
-        "login",
+        help=f"where to speak gmq's protocols, as {HOST}:9503 (default: none); they have no login",
     )
     parser.add_argument(
         "--gmq-http",
         metavar="HOST:PORT",
-        help=f"where to answer the HTTP of gmq's version 2, as {HOST}:{GMQ_HTTP_PORT} (default: "
+        help=f"where to answer the HTTP of gmq's version 2, as {HOST}:9504 (default: "
         "none); it has no login, and needs qindex[serve]",
+    )
+    parser.add_argument(
+        "--gmq-pop-seconds",
+        metavar="SECONDS",
+        help="how long a pop of gmq's version 1 waits for a job (default: 2, as gmq's own)",
     )
     parser.add_argument(
         "--http",
@@ -183,12 +185,11 @@ def _run_page(options: argparse.Namespace, screen: Screen) -> int:
         from qindex.serve.http.only.store import Looker
     except ImportError as error:
         raise CommandError(_NEEDS.format("--page-only", error), 2) from None
-    from qindex.serve.settings import addresses
+    from qindex.serve.settings import addresses, hosts
     from qindex.serve.sockets import bind
 
     if settings.http == "none":
         settings = replace(settings, http=f"{HOST}:{HTTP_PORT}")
-    address = addresses(settings)["http"]
 
     async def serve() -> None:
         stopped = asyncio.Event()
@@ -196,28 +197,25 @@ def _run_page(options: argparse.Namespace, screen: Screen) -> int:
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         looker = Looker(options.page_only)
         await looker.begin()
-        sockets, key = bind(*address), door.Key()
+        sockets, key = bind(*addresses(settings)["http"]), door.Key()
         url = f"http://{_shown(sockets[0])}/#key={key.text}"
         screen.line(f"serving a page of {options.page_only}, read-only, on {url}")
         screen.out.flush()
-        await door.serve(looker, sockets, _hosts(settings), key, stopped)
+        await door.serve(looker, sockets, hosts(settings), key, stopped)
 
     asyncio.run(serve())
     return 0
 
 
-def _hosts(settings: Settings) -> list[str]:
-    return [name.strip() for name in settings.http_host.split(",") if name.strip()]
-
-
 def _settings(options: argparse.Namespace) -> Settings:
     """All settings; their addresses can be read."""
-    from qindex.serve.settings import NAMES, SettingsError, addresses, read_settings
+    from qindex.serve.settings import NAMES, SettingsError, addresses, pop_seconds, read_settings
 
     flags = {name: getattr(options, name) for name in NAMES}
     try:
         found = read_settings(flags, os.environ, options.config)
         addresses(found)
+        pop_seconds(found)
     except SettingsError as error:
         raise CommandError(str(error), 2) from None
     return found
@@ -256,7 +254,7 @@ class _Run:
         from qindex.broker.errors import Invalid
         from qindex.broker.rescue.rescue import Rescue
         from qindex.serve.server import Server
-        from qindex.serve.settings import addresses
+        from qindex.serve.settings import addresses, pop_seconds
         from qindex.serve.sockets import handed_over
 
         options = self._options
@@ -282,6 +280,7 @@ class _Run:
             )
         except Invalid as error:
             raise CommandError(str(error), 2) from None
+        server.gmq_pop_seconds = pop_seconds(self._settings)
         server.on_reload = self._reload
         self._stopping.attach(loop)
         try:
@@ -311,6 +310,9 @@ class _Run:
 
     async def _answer_http(self, server: Server, found: dict[str, list[socket.socket]]) -> None:
         """Open the doors of HTTP that are wanted."""
+        from qindex.serve.settings import hosts
+
+        names = hosts(self._settings)
         try:
             from qindex.serve.http import version2
             from qindex.serve.http.door import accept
@@ -318,9 +320,9 @@ class _Run:
             wanted = " and ".join(f"--{name}" for name in ("gmq-http", "http") if name in found)
             raise CommandError(_NEEDS.format(wanted, error), 2) from None
         if "gmq-http" in found:
-            await version2.accept(server, found["gmq-http"], _hosts(self._settings))
+            await version2.accept(server, found["gmq-http"], names)
         if "http" in found:
-            await accept(server, found["http"], _hosts(self._settings))
+            await accept(server, found["http"], names)
 
     async def _begin_rescue(self, server: Server) -> str:
         from qindex.broker.rescue.rescue import RescueRefused

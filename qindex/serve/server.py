@@ -90,6 +90,7 @@ class Server:
         self._transports: dict[Session, asyncio.Transport] = {}
         self._listeners: list[asyncio.Server] = []
         self.doors: list[Door] = []
+        self.gmq_pop_seconds = 2.0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="qindex-sync")
         self._stopped = False
         self._numbers = itertools.count(1)
@@ -188,7 +189,12 @@ class Server:
         if found is None:
             names = self.node.vhosts
             vhost = self.node.vhost("/" if "/" in names else names[0])
-            found = Gmq(vhost, self.loop, waits=self.confirms_are_durable)
+            found = Gmq(
+                vhost,
+                self.loop,
+                waits=self.confirms_are_durable,
+                pop_seconds=self.gmq_pop_seconds,
+            )
             self.add_door(found)
         return found
 

@@ -28,6 +28,7 @@ class Settings:
     amqp: str = "127.0.0.1:5672"
     gmq: str = "none"
     gmq_http: str = "none"
+    gmq_pop_seconds: str = "2"
     http: str = "none"
     http_host: str = ""  # names, with commas between them
     confirm: str = "durable"
@@ -70,6 +71,26 @@ def addresses(settings: Settings) -> dict[str, tuple[str, int]]:
         for name, text in wanted.items()
         if text != "none" or name == "amqp"
     }
+
+
+def hosts(settings: Settings) -> list[str]:
+    """The names of this machine that HTTP clients may use besides its own."""
+    return [name.strip() for name in settings.http_host.split(",") if name.strip()]
+
+
+POP_SECONDS_MAX: Final = 86_400.0
+
+
+def pop_seconds(settings: Settings) -> float:
+    """How long a pop of gmq's version 1 waits for a job. SettingsError."""
+    try:
+        found = float(settings.gmq_pop_seconds)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= POP_SECONDS_MAX:
+        what = f"a number of seconds from 0 to {POP_SECONDS_MAX:.0f}"
+        raise SettingsError(f"--gmq-pop-seconds is {what}, not {settings.gmq_pop_seconds!r}")
+    return found
 
 
 def address(text: str, option: str, usual: int) -> tuple[str, int]:

@@ -23,7 +23,8 @@ from qindex.private import make_folder, open_private, replace_file
 # Options that take a text, but name nothing that is written.
 READ = {
     "--amqp", "--at-time", "--by", "--cmd", "--columns", "--config",
-    "--format", "--gmq", "--gmq-http", "--http", "--http-host", "--master", "--max-priority",
+    "--format", "--gmq", "--gmq-http",
+    "--gmq-pop-seconds", "--http", "--http-host", "--master", "--max-priority",
     "--member", "--member-b", "--page-only", "--queues", "--rescue", "--separator", "--state",
     "--states", "--strip-prefix", "--to", "--vhost", "--without",
 }  # fmt: skip
