@@ -134,6 +134,29 @@ def test_the_newer_term_of_a_shorter_log_wins_over_a_longer_one(tmp_path: Path) 
     assert read.bodies == {"q": [*in_log(*range(1, 14)), b"new"]}
 
 
+@pytest.mark.parametrize("knows", [False, True])
+def test_a_queue_of_another_cluster_with_the_same_name_is_not_taken_for_a_member(
+    tmp_path: Path, knows: bool
+) -> None:
+    def of(node: str, *nodes: str) -> bytes:
+        known = ",".join(f"{{'%2F_q','{each}'}}" for each in nodes).encode()
+        told = config().replace(b"'a@b'", f"'{node}'".encode())
+        return told.replace(b",uid =>", b",initial_members => [" + known + b"],uid =>")
+
+    system = "quorum/c@d"
+    other = {
+        f"{system}/{UID}/config": of("c@d", "c@d", *(["a@b"] if knows else [])),
+        f"{system}/00000001.wal": wal(rows(entries(3, mark=b"other"))).data,
+        f"{system}/names.dets": b"",
+        f"{system}/meta.dets": b"",
+    }
+    mine = {f"{SYSTEM}/{UID}/config": of("a@b", "a@b"), LOG: wal(rows(entries(20))).data}
+    read = Read(tmp_path, mine, other)
+    assert read.bodies == {"q": M20}
+    told = "its 3 messages that would be live are left out"
+    assert read.says(told) == (not knows)
+
+
 def test_a_segment_that_is_cut_costs_what_no_other_file_has(tmp_path: Path) -> None:
     every = rows(entries(20))
     cut = {f"{SYSTEM}/{UID}/00000001.segment": segment(every[:16])[:-60], **CONFIG}

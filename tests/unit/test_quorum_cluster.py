@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers import unpack
+from helpers import DEMO_NODE, unpack
 
 DATA = Path(__file__).parents[1] / "compat" / "data"
 
@@ -46,6 +46,27 @@ def test_one_member_alone_is_suspected_to_lack_messages(run, cluster):
     assert code == 1
     assert finding["severity"] == "suspected"
     assert "1 of the 3 members" in finding["text"]
+
+
+@pytest.mark.parametrize(
+    ("archive", "left_out"),
+    [
+        (DEMO_NODE, "not 23 classic queues and 0 streams of its own"),
+        (DATA / "quorum_s1.tar.xz", "not 0 classic queues and 3 streams of its own"),
+        (DATA / "quorum_q1.tar.xz", None),
+    ],
+)
+def test_a_node_of_another_cluster_is_suspected_and_what_it_has_besides_is_told(
+    run, cluster, tmp_path, archive, left_out
+):
+    stranger = unpack(archive, tmp_path / "stranger")
+    others = ["--member", cluster / "n2", "--member", cluster / "n3"]
+    assert run("recover", cluster / "n1", *others, "--json").code == 0
+    code, out, _ = run("recover", cluster / "n1", *others, "--member", stranger, "--json")
+    told = [each["text"] for each in json.loads(out)["findings"] if each["kind"] == "member"]
+    assert code == 1
+    assert any("perhaps it is no member of this cluster" in text for text in told)
+    assert left_out is None or any(left_out in text for text in told)
 
 
 def test_a_member_that_is_none_is_an_error(run, cluster, tmp_path):

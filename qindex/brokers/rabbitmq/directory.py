@@ -107,6 +107,7 @@ def open_at(folder: Path, members: Sequence[Path] = ()) -> Node:
         node.others = [Tree(path, Findings()) for path in members]
         node.replicated += read_quorum_queues(node.tree, defined, log, node.others, node.deleted)
         for other in node.others:
+            _tell_left_out(other)
             log.take_over(other.findings, other.path.name)
         read = {(queue.group, queue.name) for queue in node.replicated}
         node.unread = unread_queues(node.tree, definitions, log, read)
@@ -115,6 +116,27 @@ def open_at(folder: Path, members: Sequence[Path] = ()) -> Node:
         raise
     node.vhosts.sort(key=lambda vhost: vhost.name)
     return node
+
+
+def _tell_left_out(member: Tree) -> None:
+    """A member is given for its quorum queues: what else it has is not read."""
+    classic = sum(len(_folders(member, f"{each}/queues")) for each in _vhost_folders(member))
+    streams = len(_folders(member, "stream"))
+    if classic or streams:
+        text_ = f"of this member only quorum queues are taken, not {many(classic, 'classic queue')}"
+        text_ += f" and {many(streams, 'stream')} of its own: recover it as a node, too"
+        member.findings.note("member", "", 0, text_)
+
+
+def _vhost_folders(tree: Tree) -> list[str]:
+    return [f"{_VHOSTS}/{name}" for name in _folders(tree, _VHOSTS) if _HASHED.fullmatch(name)]
+
+
+def _folders(tree: Tree, where: str) -> list[str]:
+    try:
+        return tree.folders(where)
+    except OSError:
+        return []
 
 
 def _of_type(definitions: Definitions | None, name: str) -> list[Definition]:

@@ -197,7 +197,9 @@ def read_quorum_queues(
     """
     definitions = {(each.vhost, each.name): each for each in defined}
     by_name: dict[Name, list[Member]] = {}
+    names_in: list[tuple[Tree, set[Name]]] = []
     for each in (tree, *others):
+        names_in.append((each, set()))
         own = findings if each is tree else each.findings
         for member in _members(each, own, [] if deleted is None or each is not tree else deleted):
             name = name_of(member.server, definitions)
@@ -206,6 +208,8 @@ def read_quorum_queues(
                 text_ = "nothing here says which queue this is: the directory's name is taken"
                 own.damage("name", member.server.where, 0, text_)
             by_name.setdefault(name, []).append(member)
+            names_in[-1][1].add(name)
+    _tell_strangers(names_in)
     found: list[QuorumQueue | DeadLetterQueue] = []
     for name in sorted(by_name):
         queue = _read(name, by_name[name])
@@ -216,6 +220,16 @@ def read_quorum_queues(
             if queue.outcome.dead:
                 found.append(DeadLetterQueue(queue))
     return found
+
+
+def _tell_strangers(names_in: list[tuple[Tree, set[Name]]]) -> None:
+    """A directory that was given as a member's and has no queue in common with the others."""
+    for at, (tree, names) in enumerate(names_in[1:], 1):
+        elsewhere = set().union(*(each for n, (_, each) in enumerate(names_in) if n != at))
+        if not names & elsewhere:
+            text_ = "no quorum queue that it has is on another node that was given: perhaps it is"
+            text_ += " no member of this cluster"
+            tree.findings.suspected("member", "", 0, text_)
 
 
 def _members(tree: Tree, findings: Findings, deleted: list[Member]) -> Iterator[Member]:
@@ -252,6 +266,14 @@ def _belongs(system: System, server: Server, findings: Findings) -> bool:
     return False
 
 
+def _are_strangers(one: Server, other: Server) -> bool:
+    """Whether each was started without the other one, as far as their configurations tell."""
+    match one.config, other.config:
+        case ({"id": mine, "initial_members": [*known]}, {"id": its, "initial_members": [*others]}):
+            return its not in known and mine not in others
+    return False
+
+
 def _read(name: Name, members: list[Member]) -> QuorumQueue | None:
     """The queue by its best member."""
     members = sorted(members, key=lambda member: member.newest, reverse=True)
@@ -279,6 +301,12 @@ def _read(name: Name, members: list[Member]) -> QuorumQueue | None:
             member.findings.note("second directory", where, 0, text_)
             continue
         own = set(replay(member.server, Findings()).indexes)
+        if member.node != best.node and _are_strangers(best.server, member.server):
+            text_ = f"{queue.name} of {best.node} does not know this member, nor this one that:"
+            text_ += f" perhaps it is a queue of another cluster; its {many(len(own), 'message')}"
+            text_ += " that would be live are left out"
+            member.findings.suspected("member", where, 0, text_)
+            continue
         if member.node == best.node:
             text_ = (
                 f"a second directory of {queue.name}: {best.server.uid} has the newer log and is"
