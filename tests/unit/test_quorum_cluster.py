@@ -32,6 +32,20 @@ def test_the_best_log_is_taken_whichever_member_is_named_first(run, cluster, fir
     ]
 
 
+def test_a_log_that_ends_before_what_another_member_had_applied_is_damaged(run, cluster):
+    """Of two nodes each has the other one's shared log: of no use, and n3 lags far behind."""
+    one, two = (next((cluster / name).glob("quo*/quorum/*/*.wal")) for name in ("n1", "n2"))
+    data = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(data)
+    members = ["--member", cluster / "n2", "--member", cluster / "n3"]
+    code, out, _ = run("recover", cluster / "n1", *members, "--json")
+    told = [each for each in json.loads(out)["findings"] if each["kind"] == "missing"]
+    assert code == 1
+    assert any("had applied entry" in each["text"] and "quo1" in each["text"] for each in told)
+    assert all(each["severity"] == "damage" for each in told)
+
+
 def test_the_messages_of_the_best_member_are_recovered(run, cluster, tmp_path):
     store = tmp_path / "store"
     code, _, _ = run("recover", cluster / "n3", "--member", cluster / "n1", "--out", store)

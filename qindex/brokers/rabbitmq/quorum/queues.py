@@ -266,6 +266,22 @@ def _belongs(system: System, server: Server, findings: Findings) -> bool:
     return False
 
 
+def _compare_with_notes(queue: QuorumQueue, rest: list[Member]) -> None:
+    """What another member had applied was committed: the best log has to go so far."""
+    best = queue.outcome.server
+    for member in rest:
+        server = member.server
+        missing = server.last_applied - best.last_index if server.is_noted else 0
+        if missing > 0 and not _are_strangers(best, server):
+            counted = many(missing, "entry is", "entries are")
+            text_ = f"{counted} missing at the end of the log of {queue.name}: {member.node} had"
+            text_ += (
+                f" applied entry {server.last_applied}, the best log here has {best.last_index}"
+            )
+            queue.outcome.doubt(text_)
+            member.findings.damage("missing", server.where, 0, text_)
+
+
 def _are_strangers(one: Server, other: Server) -> bool:
     """Whether each was started without the other one, as far as their configurations tell."""
     match one.config, other.config:
@@ -293,6 +309,7 @@ def _read(name: Name, members: list[Member]) -> QuorumQueue | None:
         )
         text_ += f" messages; {queue.uncommitted} of these are not known to be committed"
         best.findings.suspected("sole member", best.server.where, 0, text_)
+    _compare_with_notes(queue, rest)
     live = set(outcome.indexes) if rest else set()
     for member in rest:
         where = member.server.where
