@@ -87,6 +87,7 @@ FILES = {  # kind: where the bytes go
     "khepri_snapshot": f"{KHEPRI}/{KHEPRI_UID}/snapshots/{'0' * 15}1_{'0' * 15}4/snapshot.dat",
     "khepri_names": f"{KHEPRI}/names.dets",
     "coordinator_wal": "streams/coordination/a@b/00000001.wal",
+    "stream_index": "streams/stream/__orders_1700000000000000000/00000000000000000000.index",
 }
 READERS = {
     "beanstalkd": beanstalkd.open_at,
