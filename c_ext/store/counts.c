@@ -91,6 +91,42 @@ int qi_queue_counts_of(struct qi_queue *queue, qi_counts *since, qi_counts *befo
     return result;
 }
 
+/* Messages that were in a queue at the end of the session that kept its counts. */
+static uint64_t left_in(const qi_counts *counts) {
+    uint64_t gone = counts->acked + counts->dropped + counts->purged + counts->moved;
+    return counts->published > gone ? counts->published - gone : 0;
+}
+
+/* A deletion takes the counts along, in the same session. So exact counts of no queue that is here
+ * are those of a queue whose folder was taken away. Nothing is said while a queue is here that
+ * cannot be read: it may be one of them. Returns how many there are. */
+uint32_t qi_counts_without_queue(struct qi_store *store, uint64_t *messages) {
+    uint32_t missing = 0;
+    qi_counts counts;
+    bool exact;
+    *messages = 0;
+    if (!store->commits)
+        return 0;
+    const struct qi_data *data = &store->commits->data;
+    for (uint32_t i = 0; i < data->scopes_room; i++)
+        for (const struct qi_scope *scope = data->scopes[i]; scope; scope = scope->next)
+            if (memcmp(scope->identity, of_the_store, QI_IDENTITY_SIZE) != 0 &&
+                kept(store, scope->identity, OF_QUEUE, &counts, NULL, &exact) && exact) {
+                missing++;
+                *messages += left_in(&counts);
+            }
+    for (uint32_t i = 0; i < store->queues_count; i++) {
+        const struct qi_queue *queue = store->queues[i];
+        if (!queue->recovered && !queue->deleted)
+            return 0;
+        if (kept(store, queue->identity, OF_QUEUE, &counts, NULL, &exact) && exact) {
+            missing--;
+            *messages -= left_in(&counts);
+        }
+    }
+    return missing;
+}
+
 static void sum_of(const struct qi_store *store, qi_counts *sum) {
     *sum = store->gone;
     for (uint32_t i = 0; i < store->queues_count; i++)
