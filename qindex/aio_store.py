@@ -217,7 +217,7 @@ class Store(AioFanOut):
 
         A queue that is not there is an error, QueueMissing; with `create` it is created.
         """
-        queues = several("queues", queues, "names", "store.queue(name) has a get()")
+        queues = several("queues", queues, "names", "store.queue(name).get()")
         if not queues:
             raise ValueError("name at least one queue")
         targets = [await self.queue(name, create=create) for name in queues]
