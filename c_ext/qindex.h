@@ -117,6 +117,7 @@ typedef struct {
     uint64_t bytes;    /* of these, if the store is bounded in bytes */
     uint64_t memory;   /* bytes of memory of all stores of the process */
     uint64_t session, unclean_session, findings;
+    uint64_t compactions, compacted_bytes; /* since the open; bytes that the files got shorter by */
     uint32_t segment_entries, embed_below;
     uint32_t format;
     bool mapped, counted;

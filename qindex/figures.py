@@ -83,6 +83,10 @@ class StoreStats:
     """The last session that did not end with close(); 0: there was none."""
     findings: int
     """Number of findings since the open; Store.findings has them."""
+    compactions: int
+    """How often message files were compacted since the open."""
+    compacted_bytes: int
+    """By how many bytes the files got shorter by that."""
     segment_entries: int
     """Messages in a segment, fixed when the store was created."""
     embed_below: int

@@ -378,6 +378,7 @@ struct qi_store {
     uint64_t dead_due_us;  /* no queue has dead letters to move earlier, by the steady clock */
     uint64_t spent_due_us; /* no last delivery ends earlier, by the steady clock (spent.c) */
     bool compacting;
+    uint64_t compactions, compacted_bytes; /* files were copied and given back so often, in all */
     bool counting; /* a census runs: a scan that counts the messages of the queues */
     bool closing;  /* no new call may begin */
     bool messages_syncing;

@@ -147,7 +147,11 @@ int qi_compact(struct qi_store *store, uint32_t garbage_percent, int64_t *freed)
     while (!error && !store->stopping) {
         int64_t bytes;
         error = compact_once(store, garbage_percent, &bytes);
-        *freed += error ? 0 : bytes;
+        if (!error && bytes > 0) {
+            *freed += bytes;
+            store->compactions++;
+            store->compacted_bytes += (uint64_t)bytes;
+        }
         if (!error && bytes <= 0)
             break;
         if (error == LOOK_FURTHER)

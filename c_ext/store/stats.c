@@ -16,6 +16,8 @@ int qi_store_stats_of(struct qi_store *store, qi_store_stats *stats) {
                               .bytes = store->bytes,
                               .memory = qi_memory_used(),
                               .findings = store->findings_count,
+                              .compactions = store->compactions,
+                              .compacted_bytes = store->compacted_bytes,
                               .segment_entries = store->options.segment_entries,
                               .embed_below = store->options.embed_below,
                               .format = store->options.format,

@@ -60,6 +60,21 @@ def test_h15_compaction_keeps_every_survivor_and_never_reuses_a_file_number(open
     assert store.stats().message_bytes <= 2 * SMALL["message_file_size"]
 
 
+def test_compactions_and_what_they_gave_back_are_counted(open_store):
+    store = open_store()
+    queue = store.queue("a")
+    queue.publish_many([os.urandom(900) for _ in range(40)])
+    assert (store.stats().compactions, store.stats().compacted_bytes) == (0, 0)
+    queue.ack_many(message for message in queue.get_many(40) if message.req_id % 3)
+    before = store.stats().message_bytes
+    store.compact()
+    figures = store.stats()
+    assert figures.compactions >= 1
+    assert 0 < figures.compacted_bytes <= before - figures.message_bytes
+    store.compact()
+    assert store.stats().compactions == figures.compactions  # there was nothing to do
+
+
 @pytest.mark.parametrize("start", [0, 20], ids=["acked-meanwhile", "still-there"])
 def test_h15_readers_keep_what_they_hold(open_store, start):
     store = open_store()

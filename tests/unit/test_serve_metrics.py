@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pika
@@ -14,6 +15,7 @@ import yaml
 from http_api import Api, run
 from prometheus_client.parser import text_string_to_metric_families
 
+from qindex import Store
 from qindex.broker.message import Message
 from qindex.broker.timers import now_us
 
@@ -230,6 +232,23 @@ def test_what_clients_do_is_counted_by_how_they_do_it(tmp_path):
 
 DONE_WITH_QUEUES = ("declared", "created", "deleted")
 OPENED = ("connections", "channels")
+
+
+def test_compactions_are_shown_by_virtual_host(tmp_path, monkeypatch):
+    stats_of = Store.stats
+    done = {"compactions": 3, "compacted_bytes": 500}
+    monkeypatch.setattr(Store, "stats", lambda store: replace(stats_of(store), **done))
+
+    async def test():
+        async with Api(tmp_path / "data") as api:
+            vhost = api.server.node.vhost("/")
+            vhost.declare_queue("q", durable=True, arguments={}, **OPTIONS)
+            found = {each.name: each for each in await samples(api)}
+            for name, value in done.items():
+                sample = found[f"qindex_{name}_total"]
+                assert (sample.value, sample.labels) == (value, {"vhost": "/"})
+
+    run(test())
 
 
 def of_dashboard():

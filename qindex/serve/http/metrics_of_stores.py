@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.metrics_core import Metric
 
 from qindex.serve.http.shapes import plain
@@ -34,6 +38,20 @@ _GAUGES: Final[tuple[tuple[str, str, Callable[[qindex.StoreStats], int | None]],
 )
 
 
+_COUNTERS: Final[tuple[tuple[str, str, Callable[[qindex.StoreStats], int]], ...]] = (
+    (
+        "qindex_compactions",
+        "How often files of large bodies were compacted, since the open",
+        lambda stats: stats.compactions,
+    ),
+    (
+        "qindex_compacted_bytes",
+        "By how many bytes these files got shorter by that",
+        lambda stats: stats.compacted_bytes,
+    ),
+)
+
+
 def figures(server: Server) -> Iterator[Metric]:
     """A line for each virtual host that somebody has used."""
     stores = [(str(plain(name)), each.stats()) for name, each in server.node.stores.items()]
@@ -43,6 +61,11 @@ def figures(server: Server) -> Iterator[Metric]:
     for name, stats in stores:
         syncs.add_metric([name], _buckets(stats.syncs), stats.syncs.seconds)
     yield syncs
+    for metric, text, count in _COUNTERS:
+        counter = CounterMetricFamily(metric, text, labels=["vhost"])
+        for name, stats in stores:
+            counter.add_metric([name], count(stats))
+        yield counter
     for metric, text, value in _GAUGES:
         family = GaugeMetricFamily(metric, text, labels=["vhost"])
         for name, stats in stores:
