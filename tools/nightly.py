@@ -40,6 +40,7 @@ def steps(hours: float) -> list[Step]:
 
     return [
         Step("sanitizers", ["tools/sanitize.py", "all"]),
+        Step("suites of clients", ["tools/client_suites.py", "--work", str(LOGS / "suites")]),
         Step("long tests", ["-m", "pytest", "-m", "long", "tests"]),
         Step("state machines", ["-m", "pytest", *machines]),
         Step("fuzz, canary", ["tools/fuzz.py", "--canary"]),
