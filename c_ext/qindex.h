@@ -198,6 +198,8 @@ enum {
     QI_CHANGE_PUBLISH = 0,
     QI_CHANGE_ACK = 1,
     QI_CHANGE_MOVE = 2,
+    QI_CHANGE_DATA =
+        3, /* of the mapping of `queue` (NULL: of the store); the entries as the body */
     QI_MOVE_FOR_EVER = 1, /* flags of a move: the message expires no more; */
     QI_MOVE_DEAD = 2,     /* it moves only if it is a dead letter, else QI_E_DELIVERED */
 };

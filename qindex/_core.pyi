@@ -163,6 +163,7 @@ class _Lib:
     QI_CHANGE_PUBLISH: int = 0
     QI_CHANGE_ACK: int = 1
     QI_CHANGE_MOVE: int = 2
+    QI_CHANGE_DATA: int = 3
     QI_MOVE_FOR_EVER: int = 1
     QI_MOVE_DEAD: int = 2
     QI_EVENT_LEASE_ENDED: int = 1

@@ -44,6 +44,11 @@ def _as_entry(key: bytes, value: bytes | None) -> bytes:
     return _KEY.pack(len(key)) + key + _VALUE.pack(len(value)) + value
 
 
+def as_entries(changes: Mapping[bytes, bytes | None]) -> bytes:
+    """As they stand in the commit log. TypeError and ValueError: a key or value is none."""
+    return b"".join(_as_entry(_as_key(key), value) for key, value in changes.items())
+
+
 def _read_entries(entries: bytes) -> dict[bytes, bytes]:
     found = {}
     at = 0

@@ -20,6 +20,7 @@ from qindex.arguments import (
     to_expiry_us,
     to_lease_us,
 )
+from qindex.data import as_entries
 from qindex.errors import QindexError, raise_error
 from qindex.message import Message
 
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
     from qindex.store import Store
 
 
+_PUBLISHING = (lib.QI_CHANGE_PUBLISH, lib.QI_CHANGE_MOVE)
+
+
 class _Change(NamedTuple):
     kind: int
-    queue: Queue | str  # a name is looked up when the transaction is committed
+    queue: Queue | str | None  # a name is looked up when the transaction is committed
     create: bool = False
     to: str | None = None
     headers: bytes | None = None
@@ -134,6 +138,15 @@ class Transaction:
         which = source._which(message)
         self._add(_Change(lib.QI_CHANGE_MOVE, source, to=to, headers=table, which=which))
 
+    def change(self, changes: Mapping[bytes, bytes | None], *, queue: str | None = None) -> None:
+        """Change keys of `store.data`, or of the `data` of a queue of the store; see Data.change().
+
+        They change with the rest of the transaction, or not at all.
+        """
+        entries = as_entries(changes)
+        source = None if queue is None else self._store._find_queue(queue, create=False)
+        self._add(_Change(lib.QI_CHANGE_DATA, source, body=entries))
+
     def _add(self, change: _Change) -> None:
         if self._over:
             raise ValueError("the transaction is over: begin another one")
@@ -153,7 +166,7 @@ class Transaction:
         code = lib.qi_transaction(handle, given, len(changes), confirm, failed)
         if code < 0:
             _raise(code, failed[0], len(changes))
-        self._req_ids = [one.req_id for one in given if one.kind != lib.QI_CHANGE_ACK]
+        self._req_ids = [one.req_id for one in given if one.kind in _PUBLISHING]
 
     def __enter__(self) -> Self:
         return self
@@ -175,7 +188,7 @@ def _fill(store: Store, change: Any, wanted: _Change, alive: list[Any]) -> None:
     if isinstance(queue, str):
         queue = store.queue(queue, create=wanted.create)
     change.kind = wanted.kind
-    change.queue = queue._handle
+    change.queue = ffi.NULL if queue is None else queue._handle  # NULL: the store's mapping
     if wanted.to is not None:
         change.to = store.queue(wanted.to, create=False)._handle
     if wanted.headers is not None:
@@ -206,13 +219,14 @@ class Transactions:
     """For the class of a store."""
 
     def transaction(self, *, confirm: bool = False) -> Transaction:
-        """Publish, ack and move in any queues of the store: all of it or nothing.
+        """Publish, ack, move, and change `data`, in any queues of the store: all of it or nothing.
 
         ::
 
             with store.transaction() as t:
                 t.publish("invoices", body)
                 t.ack(order)
+                t.change({b"last": b"4711"})
 
         It is committed at the end of the block, and dropped by an exception in it. After kill -9
         and after a power cut all of it is there or none of it, for every reader. With `confirm`, or

@@ -149,9 +149,10 @@ int qi_commits_transaction_room(struct qi_commits *commits, uint64_t payload, bo
     return qi_journal_room(&commits->newest->journal, payload, urgent, at);
 }
 
-int qi_commits_transaction(struct qi_commits *commits, uint32_t payload) {
+int qi_commits_transaction(struct qi_commits *commits, uint32_t payload, bool has_data) {
     struct qi_journal *journal = &commits->newest->journal;
     int error = qi_journal_append(journal, QI_FRAME_EXTENDED, payload);
+    commits->newest->records += !error && has_data;
     commits->end = commits->before + journal->tail;
     return error;
 }

@@ -75,6 +75,8 @@ bool qi_data_is_sound(const uint8_t *entries, uint64_t size);
 int qi_data_prepare(struct qi_data *data, const uint8_t *scope, const uint8_t *entries,
                     uint64_t size, struct qi_data_change *change);
 void qi_data_take(struct qi_data *data, struct qi_data_change *change);
+/* A change of so many bytes is too large: QI_E_ARGUMENT. */
+int qi_fail_data_size(uint64_t size);
 void qi_data_drop(struct qi_data_change *change);
 /* The mapping of that identity. NULL: it has had no key since the store was opened. */
 struct qi_scope *qi_data_scope(const struct qi_data *data, const uint8_t *identity);
@@ -199,10 +201,10 @@ int qi_commits_record(struct qi_commits *commits, uint32_t kind, const uint8_t *
                       const uint8_t *bytes, uint32_t size, bool urgent);
 /* Prepares a TRANSACTION with that payload in the newest log, which must have room for it. Sets *at
  * to the place of the payload. Until qi_commits_transaction appends it, the log has nothing of it.
- * Returns 0 or -errno. */
+ * `has_data`: some of it belongs into the next catalog. Returns 0 or -errno. */
 int qi_commits_transaction_room(struct qi_commits *commits, uint64_t payload, bool urgent,
                                 uint8_t **at);
-int qi_commits_transaction(struct qi_commits *commits, uint32_t payload);
+int qi_commits_transaction(struct qi_commits *commits, uint32_t payload, bool has_data);
 /* Writes the head of a COPY, and returns the place for its bytes. */
 uint8_t *qi_put_copy(uint8_t *at, const uint8_t *identity, uint64_t epoch, uint64_t offset);
 /* Everything that was appended in this session below this value of commits->end is durable. */

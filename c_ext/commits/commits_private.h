@@ -19,11 +19,10 @@ static inline struct qi_log_name qi_log_name(uint64_t number) {
     return name;
 }
 
-/* Fails with QI_E_NEWER: the log has a frame of a kind that must not be passed over. */
-int qi_refuse_kind(const struct qi_commit_log *log, const char *what, uint32_t kind);
-/* Notes which bytes of queues a COPY or TRANSACTION has. Returns 0, QI_EMPTY if the frame is of
- * another kind, or the error. */
+/* Notes which bytes of a queue a COPY has: `size` bytes at `at` in the frame's payload, which are
+ * all of it or a part of a TRANSACTION. Returns 0, QI_EMPTY if they are of another kind, or the
+ * error. */
 int qi_copies_take(struct qi_commits *commits, struct qi_commit_log *log,
-                   const struct qi_frame *frame);
+                   const struct qi_frame *frame, uint32_t at, uint32_t size);
 
 #endif

@@ -89,39 +89,9 @@ static bool is_copy(const uint8_t *payload, uint32_t size) {
            qi_get64(payload + QI_COPY_OFFSET) < QI_JOURNAL_BYTES_MAX;
 }
 
-int qi_refuse_kind(const struct qi_commit_log *log, const char *what, uint32_t kind) {
-    return qi_fail(QI_E_NEWER,
-                   "commits/%s has %s of kind %u, which this qindex does not know: use a newer "
-                   "release",
-                   qi_log_name(log->journal.epoch).text, what, kind);
-}
-
-/* All of its parts count, or none: one that cannot be read stops the open. */
-static int note_transaction(struct qi_commits *commits, struct qi_commit_log *log,
-                            const struct qi_frame *frame) {
-    int error = 0;
-    for (uint32_t at = QI_KIND_SIZE, size; at < frame->length && !error; at += size) {
-        uint32_t left = frame->length - at;
-        size = left > QI_PART_SIZE ? qi_get32(frame->payload + at) : UINT32_MAX;
-        at += QI_PART_SIZE;
-        if (size < QI_KIND_SIZE || size > left - QI_PART_SIZE)
-            return qi_fail(QI_E_CORRUPT,
-                           "commits/%s: a transaction at %llu has parts that do not "
-                           "fit into it",
-                           qi_log_name(log->journal.epoch).text, (unsigned long long)frame->offset);
-        error = is_copy(frame->payload + at, size)
-                    ? note_copy(commits, log, frame, at, size)
-                    : qi_refuse_kind(log, "a part of a transaction", qi_get16(frame->payload + at));
-    }
-    return error;
-}
-
 int qi_copies_take(struct qi_commits *commits, struct qi_commit_log *log,
-                   const struct qi_frame *frame) {
-    if (is_copy(frame->payload, frame->length))
-        return note_copy(commits, log, frame, 0, frame->length);
-    return qi_get16(frame->payload) == QI_KIND_TRANSACTION ? note_transaction(commits, log, frame)
-                                                           : QI_EMPTY;
+                   const struct qi_frame *frame, uint32_t at, uint32_t size) {
+    return is_copy(frame->payload + at, size) ? note_copy(commits, log, frame, at, size) : QI_EMPTY;
 }
 
 /* ---- the COPYs of a queue ---- */

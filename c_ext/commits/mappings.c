@@ -141,6 +141,13 @@ uint8_t *qi_datum_write(const struct qi_datum *entry, uint8_t *at) {
     return at + entry->value_size;
 }
 
+int qi_fail_data_size(uint64_t size) {
+    return qi_fail(QI_E_ARGUMENT,
+                   "one change of data has at most %u bytes of keys and values, this one has %llu: "
+                   "change less at a time",
+                   QI_DATA_MAX, (unsigned long long)size);
+}
+
 /* ---- changes ---- */
 
 void qi_data_drop(struct qi_data_change *change) {

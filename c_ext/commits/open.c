@@ -80,22 +80,66 @@ static int take_record(struct qi_store *store, struct qi_commit_log *log,
     return qi_catalog_take(store, file, frame);
 }
 
+static int refuse_kind(const struct qi_commit_log *log, const char *what, uint32_t kind) {
+    return qi_fail(QI_E_NEWER,
+                   "commits/%s has %s of kind %u, which this qindex does not know: use a newer "
+                   "release",
+                   qi_log_name(log->journal.epoch).text, what, kind);
+}
+
+static int take_part(struct qi_store *store, struct qi_commit_log *log,
+                     const struct qi_frame *frame, uint32_t at, uint32_t size) {
+    struct qi_frame part = *frame; /* still at its place in the log, for findings */
+    part.payload += at;
+    part.length = size;
+    int error = qi_copies_take(store->commits, log, frame, at, size);
+    if (error == QI_EMPTY && qi_get16(part.payload) == QI_KIND_DATA &&
+        !QI_BUG(data_of_transaction_passed_over))
+        error = take_record(store, log, &part);
+    if (error == QI_EMPTY && QI_BUG(data_of_transaction_passed_over))
+        error = 0;
+    return error == QI_EMPTY ? refuse_kind(log, "a part of a transaction", qi_get16(part.payload))
+                             : error;
+}
+
+/* All of its parts count, or none: one that cannot be read stops the open. */
+static int take_transaction(struct qi_store *store, struct qi_commit_log *log,
+                            const struct qi_frame *frame) {
+    int error = 0;
+    for (uint32_t at = QI_KIND_SIZE, size; at < frame->length && !error; at += size) {
+        uint32_t left = frame->length - at;
+        size = left > QI_PART_SIZE ? qi_get32(frame->payload + at) : UINT32_MAX;
+        at += QI_PART_SIZE;
+        if (size < QI_KIND_SIZE || size > left - QI_PART_SIZE)
+            return qi_fail(QI_E_CORRUPT,
+                           "commits/%s: a transaction at %llu has parts that do not "
+                           "fit into it",
+                           qi_log_name(log->journal.epoch).text, (unsigned long long)frame->offset);
+        error = take_part(store, log, frame, at, size);
+    }
+    return error;
+}
+
+static int take_frame(struct qi_store *store, struct qi_commit_log *log,
+                      const struct qi_frame *frame) {
+    uint32_t kind = qi_get16(frame->payload);
+    if (kind == QI_KIND_TRANSACTION)
+        return take_transaction(store, log, frame);
+    int error = qi_copies_take(store->commits, log, frame, 0, frame->length);
+    if (error == QI_EMPTY)
+        error = take_record(store, log, frame);
+    if (error == QI_EMPTY)
+        error = kind >= QI_KIND_SKIPPED ? 0 : refuse_kind(log, "a frame", kind);
+    return error;
+}
+
 static int read_frames(struct qi_store *store, struct qi_commit_log *log, struct qi_scan *scan) {
-    struct qi_commits *commits = store->commits;
     uint64_t offset = QI_JOURNAL_START;
     struct qi_frame frame;
     int error = 0;
-    while (!error && qi_journal_next(&log->journal, scan, &offset, &frame)) {
-        if (frame.type != QI_FRAME_EXTENDED || frame.length < QI_KIND_SIZE)
-            continue;
-        error = qi_copies_take(commits, log, &frame);
-        if (error == QI_EMPTY)
-            error = take_record(store, log, &frame);
-        if (error == QI_EMPTY)
-            error = qi_get16(frame.payload) >= QI_KIND_SKIPPED
-                        ? 0
-                        : qi_refuse_kind(log, "a frame", qi_get16(frame.payload));
-    }
+    while (!error && qi_journal_next(&log->journal, scan, &offset, &frame))
+        if (frame.type == QI_FRAME_EXTENDED && frame.length >= QI_KIND_SIZE)
+            error = take_frame(store, log, &frame);
     return error;
 }
 

@@ -114,6 +114,8 @@ static void emit_time(struct batch *batch, uint32_t slot, uint64_t time) {
 static void emit_sides(struct batch *batch, uint32_t slot, const struct qi_sides *sides) {
     struct qi_side side;
     for (uint32_t next = 0; qi_side_next(sides, slot, &next, &side);) {
+        if (QI_BUG(deaths_left_at_flush) && side.kind >= 0x8000)
+            continue;
         uint8_t *at = emit(batch, QI_SIDE_ENTRY + side.size);
         if (!at)
             return;

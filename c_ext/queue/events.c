@@ -183,7 +183,8 @@ static uint8_t *put_times(struct qi_queue *queue, uint8_t *at, const uint64_t *r
 int qi_append_times(struct qi_queue *queue, const uint64_t *req_ids, uint32_t count,
                     uint64_t due_us) {
     struct qi_journal *journal = qi_current(queue);
-    bool notes = qi_time_is_dead(due_us) && queue->store->options.format >= 2;
+    bool notes =
+        qi_time_is_dead(due_us) && queue->store->options.format >= 2 && !QI_BUG(death_not_noted);
     uint64_t size = (notes ? QI_DEATH_RECORD : QI_TIME_RECORD) * (uint64_t)count;
     uint8_t *at;
     int error = notes ? died_room(queue, req_ids, count) : 0;

@@ -382,6 +382,7 @@ struct qi_tx_step {
     size_t copied;          /* offset of its payload in `kept` */
     size_t sides;           /* offset in `kept` of the side records that go along */
     uint32_t sides_records; /* size of these as records */
+    struct qi_data_change data; /* of a mapping */
 };
 
 struct qi_tx {
@@ -398,11 +399,29 @@ struct qi_tx {
     size_t kept_size, kept_room;
 };
 
+/* ---- transaction_data ---- */
+
+/* Bytes that the changes of mappings take in the commit log; 0: there are none. */
+uint64_t qi_tx_data_size(const struct qi_tx *tx);
+bool qi_tx_has_data(const struct qi_tx *tx);
+/* Returns 0, or an error that is about the change tx->at. */
+int qi_tx_data_check(struct qi_tx *tx);
+/* Memory for all of it: QI_E_MEMORY. */
+int qi_tx_data_prepare(struct qi_tx *tx);
+/* Writes them as parts of the TRANSACTION. */
+void qi_tx_data_put(const struct qi_tx *tx, uint8_t *at);
+/* The transaction is in the log: what was prepared counts. */
+void qi_tx_data_take(struct qi_tx *tx);
+/* What was prepared and not taken. */
+void qi_tx_data_drop(struct qi_tx *tx);
+
 /* ---- transaction_steps ---- */
 
 /* Fills in what each change does, and how many bytes each queue needs for it. Reads the messages
  * that move. Returns 0, or an error that is about the change tx->at. */
 int qi_tx_measure(struct qi_tx *tx);
+/* A message is settled once: QI_E_ARGUMENT, about the change tx->at. */
+int qi_tx_check_distinct(struct qi_tx *tx);
 /* Adds to *leaving what is acked or moves: it makes place in the store. */
 void qi_tx_settled(const struct qi_tx *tx, struct qi_heads *leaving);
 /* Size of the records of a publish or a move, in the queue that it goes to. */

@@ -39,6 +39,8 @@ static int find_parts(struct qi_tx *tx) {
         const qi_change *change = &tx->changes[tx->at];
         struct qi_tx_step *step = &tx->steps[tx->at];
         step->from = step->to = UINT32_MAX;
+        if (change->kind == QI_CHANGE_DATA)
+            continue;
         if (change->kind != QI_CHANGE_PUBLISH)
             error = find_part(tx, change->queue, &step->from);
         if (!error && change->kind != QI_CHANGE_ACK)
@@ -71,41 +73,11 @@ static int make(struct qi_tx *tx) {
 static void drop(struct qi_tx *tx) {
     for (uint32_t i = 0; tx->parts && i < tx->parts_count; i++)
         qi_free(tx->parts[i].frame);
+    qi_tx_data_drop(tx);
     free(tx->steps);
     free(tx->parts);
     free(tx->queues);
     free(tx->kept);
-}
-
-static int compare_settled(const void *one, const void *other) {
-    const qi_change *left = *(const qi_change *const *)one,
-                    *right = *(const qi_change *const *)other;
-    if (left->queue != right->queue)
-        return left->queue > right->queue ? 1 : -1;
-    return (left->req_id > right->req_id) - (left->req_id < right->req_id);
-}
-
-/* A message is settled once. */
-static int check_distinct(struct qi_tx *tx) {
-    const qi_change **settled = malloc(tx->count * sizeof *settled);
-    uint32_t count = 0;
-    if (!settled)
-        return qi_fail(QI_E_MEMORY, "no memory for a transaction of %u changes", tx->count);
-    for (uint32_t i = 0; i < tx->count; i++)
-        if (tx->changes[i].kind != QI_CHANGE_PUBLISH)
-            settled[count++] = &tx->changes[i];
-    if (count)
-        qsort(settled, count, sizeof *settled, compare_settled);
-    int error = 0;
-    for (uint32_t i = 1; i < count && !error; i++)
-        if (compare_settled(&settled[i - 1], &settled[i]) == 0) {
-            tx->at = (uint32_t)(settled[i] - tx->changes);
-            error =
-                qi_fail(QI_E_ARGUMENT, "message %llu is acked or moved twice: nothing was changed",
-                        (unsigned long long)settled[i]->req_id);
-        }
-    free(settled);
-    return error;
 }
 
 /* ---- room ---- */
@@ -123,7 +95,7 @@ static bool has_room(const struct qi_tx_queue *part) {
 }
 
 static uint64_t log_payload(const struct qi_tx *tx) {
-    uint64_t size = QI_KIND_SIZE;
+    uint64_t size = QI_KIND_SIZE + qi_tx_data_size(tx);
     for (uint32_t i = 0; i < tx->parts_count; i++)
         size += qi_part_size(tx->queues[i], tx->parts[i].size);
     return size;
@@ -193,9 +165,9 @@ static int get_ready(struct qi_tx *tx) {
 static int check_heads(struct qi_tx *tx) {
     for (uint32_t i = 0; i < tx->count; i++) {
         const qi_change *change = &tx->changes[i];
-        const struct qi_heads *heads = &change->queue->heads;
         if (change->kind != QI_CHANGE_MOVE || change->delivery)
             continue;
+        const struct qi_heads *heads = &change->queue->heads;
         for (uint32_t k = 0; k < heads->count; k++)
             if (heads->req_ids[k] == change->req_id)
                 return qi_fail(QI_E_ARGUMENT,
@@ -318,6 +290,7 @@ static void put_records(struct qi_tx *tx, uint8_t *at) {
         part->records = part->next = qi_part_begin(part->queue, at, part->size);
         at = part->records + part->size;
     }
+    qi_tx_data_put(tx, at);
     for (uint32_t i = 0; i < tx->count; i++) {
         struct qi_tx_step *step = &tx->steps[i];
         if (step->to != UINT32_MAX) {
@@ -353,7 +326,7 @@ static void find_payloads(struct qi_tx *tx) {
 
 static int append(struct qi_tx *tx) {
     struct qi_commits *commits = tx->store->commits;
-    bool urgent = true;
+    bool urgent = !qi_tx_has_data(tx);
     for (uint32_t i = 0; i < tx->parts_count; i++)
         urgent = urgent && tx->parts[i].publishes == 0;
     uint64_t size = log_payload(tx);
@@ -363,7 +336,7 @@ static int append(struct qi_tx *tx) {
                     : qi_commits_transaction_room(commits, size, urgent, &at);
     if (!error) {
         put_records(tx, at);
-        error = qi_commits_transaction(commits, (uint32_t)size);
+        error = qi_commits_transaction(commits, (uint32_t)size, qi_tx_has_data(tx));
     }
     if (!error)
         return 0;
@@ -399,6 +372,7 @@ static void mark_publish(struct qi_tx *tx, const struct qi_tx_step *step) {
 /* Nothing here can be refused: what fails now fails the store, and the transaction is there. */
 static int carry_out(struct qi_tx *tx) {
     int failed = 0;
+    qi_tx_data_take(tx);
     for (uint32_t i = 0; i < tx->parts_count; i++) {
         struct qi_tx_queue *part = &tx->parts[i];
         part->offset = qi_current(part->queue)->tail + QI_FRAME_HEADER;
@@ -446,6 +420,8 @@ static int run(struct qi_tx *tx) {
         return error;
     error = reserve(tx);
     if (!error)
+        error = qi_tx_data_prepare(tx);
+    if (!error)
         error = append(tx);
     if (error) {
         take_ids_back(tx, tx->count);
@@ -461,7 +437,9 @@ static int begin(struct qi_tx *tx) {
                         "transactions and moves need a store of format 2, this one has format 1: "
                         "upgrade it first (qindex upgrade, or open it with upgrade=True)");
     if (!error)
-        error = check_distinct(tx);
+        error = qi_tx_check_distinct(tx);
+    if (!error)
+        error = qi_tx_data_check(tx);
     for (uint32_t i = 0; i < tx->parts_count && !error; i++, tx->pins++)
         tx->queues[i]->pinned++;
     return error;
@@ -494,7 +472,9 @@ int qi_transaction(struct qi_store *store, qi_change *changes, uint32_t count, b
     qi_lock(store);
     int error = qi_transaction_locked(store, changes, count, confirm, failed);
     for (uint32_t i = 0; i < count && !error; i++) /* heads that made place */
-        qi_dead_move_after(changes[i].kind == QI_CHANGE_MOVE ? changes[i].to : changes[i].queue, 0);
+        if (changes[i].kind != QI_CHANGE_DATA)
+            qi_dead_move_after(changes[i].kind == QI_CHANGE_MOVE ? changes[i].to : changes[i].queue,
+                               0);
     qi_unlock(store);
     return error;
 }

@@ -92,6 +92,8 @@ static int keep_sides(struct qi_tx *tx, struct qi_tx_step *step, const struct qi
         if (side.kind != QI_SIDE_LEASE && !qi_is_death(&side))
             error = keep_side(tx, step, &side);
     uint32_t count = qi_deaths_of_slot(queue, slots, slot, deaths);
+    if (QI_BUG(deaths_left_at_move))
+        return error;
     return error || count == 0 ? error : keep_deaths(tx, step, deaths, count);
 }
 
@@ -191,6 +193,8 @@ static int describe(struct qi_tx *tx, const qi_change *change, struct qi_tx_step
     struct qi_segment *segment;
     uint32_t slot;
     int error = 0;
+    if (change->kind == QI_CHANGE_DATA)
+        return 0;
     if (change->kind == QI_CHANGE_PUBLISH)
         return describe_publish(tx, change, step);
     if (change->kind == QI_CHANGE_MOVE && change->delivery == 0)
@@ -205,6 +209,36 @@ static int describe(struct qi_tx *tx, const qi_change *change, struct qi_tx_step
         return qi_fail(QI_E_DELIVERED, "message %llu of queue %s is no dead letter any more",
                        (unsigned long long)change->req_id, change->queue->name);
     return describe_moved(tx, change, step, segment, slot);
+}
+
+static int compare_settled(const void *one, const void *other) {
+    const qi_change *left = *(const qi_change *const *)one,
+                    *right = *(const qi_change *const *)other;
+    if (left->queue != right->queue)
+        return left->queue > right->queue ? 1 : -1;
+    return (left->req_id > right->req_id) - (left->req_id < right->req_id);
+}
+
+int qi_tx_check_distinct(struct qi_tx *tx) {
+    const qi_change **settled = malloc(tx->count * sizeof *settled);
+    uint32_t count = 0;
+    if (!settled)
+        return qi_fail(QI_E_MEMORY, "no memory for a transaction of %u changes", tx->count);
+    for (uint32_t i = 0; i < tx->count; i++)
+        if (tx->changes[i].kind == QI_CHANGE_ACK || tx->changes[i].kind == QI_CHANGE_MOVE)
+            settled[count++] = &tx->changes[i];
+    if (count)
+        qsort(settled, count, sizeof *settled, compare_settled);
+    int error = 0;
+    for (uint32_t i = 1; i < count && !error; i++)
+        if (compare_settled(&settled[i - 1], &settled[i]) == 0) {
+            tx->at = (uint32_t)(settled[i] - tx->changes);
+            error =
+                qi_fail(QI_E_ARGUMENT, "message %llu is acked or moved twice: nothing was changed",
+                        (unsigned long long)settled[i]->req_id);
+        }
+    free(settled);
+    return error;
 }
 
 int qi_tx_fail_big(const struct qi_tx *tx, uint64_t size) {
@@ -248,6 +282,7 @@ int qi_tx_measure(struct qi_tx *tx) {
             tx->parts[step->from].size += QI_RECORD_ID;
             size += QI_RECORD_ID;
         }
+        size += tx->changes[tx->at].kind == QI_CHANGE_DATA ? tx->changes[tx->at].body_size : 0;
         if (size > RECORDS_MAX)
             return qi_tx_fail_big(tx, size);
     }

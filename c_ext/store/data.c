@@ -45,10 +45,7 @@ int qi_data_change(struct qi_store *store, struct qi_queue *queue, const void *e
     qi_lock(store);
     int error = begin(store, queue, true, &scope);
     if (!error && size > QI_DATA_MAX)
-        error = qi_fail(QI_E_ARGUMENT,
-                        "one change of data has at most %u bytes of keys and values, this one has "
-                        "%zu: change less at a time",
-                        QI_DATA_MAX, size);
+        error = qi_fail_data_size(size);
     if (!error && !qi_data_is_sound(entries, size))
         error = qi_fail(QI_E_ARGUMENT, "a key has 1 to 65535 bytes");
     if (!error && size > 0)

@@ -32,7 +32,8 @@ from qindex.native.frames import (
 from qindex.words import many
 
 COPY: Final = 1
-RECORDS: Final = (3, 4)  # DELETE and DATA: of mappings, not of journals
+DATA: Final = 4
+RECORDS: Final = (3, DATA)  # DELETE and DATA: of mappings, not of journals
 TRANSACTION: Final = 5
 _LOG: Final = re.compile(r"([1-9][0-9]{0,17})\.log")
 _HEADER: Final = Struct(">8sI4x16sQ20xI")  # magic, version, identity of the store, number; a CRC
@@ -48,7 +49,7 @@ def _newer(what: str, where: str) -> CannotReplay:
 
 
 def _parts(payload: bytes) -> Iterator[bytes]:
-    """Those of a TRANSACTION: the payload of a COPY each."""
+    """Those of a TRANSACTION: the payload of a COPY or of DATA each."""
     at = KIND_BYTES
     while at < len(payload):
         size = int.from_bytes(payload[at : at + _PART_SIZE], "big")
@@ -132,11 +133,13 @@ class CommitLogs:
             self._take_copy(payload)
         elif kind == TRANSACTION:
             for part in _parts(payload):
-                if int.from_bytes(part[:KIND_BYTES], "big") != COPY or len(part) <= _COPY.size:
+                kind = int.from_bytes(part[:KIND_BYTES], "big")
+                if kind == COPY and len(part) > _COPY.size:
+                    self._take_copy(part)
+                elif kind != DATA:
                     raise _newer(
                         f"a transaction with an unknown part at byte {frame.offset}", where
                     )
-                self._take_copy(part)
         elif kind < SKIPPED and kind not in RECORDS:
             raise _newer(f"a frame of kind {kind} at byte {frame.offset}", where)
 

@@ -26,6 +26,7 @@ def path(request, tmp_path):
     with store.transaction() as t:
         t.publish("a", b"one")
         t.publish("b", b"two")
+        t.change({b"last": b"two"}, queue="b")
     kept = store.queue("b", dead_letters=True)
     kept.publish(b"stays")
     kept.nack(kept.get_many(4)[3], requeue=False)

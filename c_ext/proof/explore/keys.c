@@ -10,8 +10,6 @@
 #include "base/base.h"
 #include "proof/explore/operations.h"
 
-#define VALUE_MAX 80u
-
 static void apply(struct keys *keys, const struct key_change *change) {
     for (uint32_t i = 0; i < KEYS; i++)
         if (change->is_set[i])
@@ -26,16 +24,35 @@ static bool is_equal(const struct keys *one, const struct keys *other, const boo
     return true;
 }
 
+/* The first `applied` changes explain it: any number of transactions from the last one among them
+ * on, up to the next one that changes keys. */
+static void note_cuts(const struct model_keys *model, uint32_t applied, struct cuts *cuts) {
+    uint32_t least = model->confirmed, next = 0;
+    for (uint32_t i = 0; i < model->count && !next; i++) {
+        uint32_t transaction = model->log[i].transaction;
+        if (i < applied && transaction)
+            least = transaction;
+        else if (transaction)
+            next = transaction;
+    }
+    for (uint32_t i = least; i < (next ? next : TRANSACTIONS + 1); i++)
+        cuts->may_be[i] = true;
+}
+
 bool keys_allow(const struct model_keys *model, const struct keys *seen, const bool *exists,
-                bool killed) {
+                bool killed, struct cuts *cuts) {
     struct keys keys = model->durable;
+    bool allowed = false;
+    *cuts = (struct cuts){0};
     for (uint32_t i = 0; i <= model->count; i++) {
-        if ((!killed || i >= model->returned) && is_equal(&keys, seen, exists))
-            return true;
+        if ((!killed || i >= model->returned) && is_equal(&keys, seen, exists)) {
+            note_cuts(model, i, cuts);
+            allowed = true;
+        }
         if (i < model->count)
             apply(&keys, &model->log[i]);
     }
-    return false;
+    return allowed;
 }
 
 bool keys_are_same(const struct keys *one, const struct keys *other, const bool *exists) {
@@ -43,8 +60,11 @@ bool keys_are_same(const struct keys *one, const struct keys *other, const bool 
 }
 
 void keys_synced(struct model_keys *model) {
-    for (uint32_t i = 0; i < model->returned; i++)
+    for (uint32_t i = 0; i < model->returned; i++) {
         apply(&model->durable, &model->log[i]);
+        if (model->log[i].transaction)
+            model->confirmed = model->log[i].transaction;
+    }
     model->count -= model->returned;
     memmove(model->log, model->log + model->returned, model->count * sizeof *model->log);
     model->returned = 0;
@@ -52,7 +72,7 @@ void keys_synced(struct model_keys *model) {
 
 void keys_rebase(struct model_keys *model, const struct keys *seen) {
     model->durable = *seen;
-    model->count = model->returned = 0;
+    model->count = model->returned = model->confirmed = 0;
 }
 
 void keys_forget(struct model_keys *model, int queue) {
@@ -65,7 +85,7 @@ void keys_forget(struct model_keys *model, int queue) {
 /* ---- the engine's ---- */
 
 static uint32_t value_of(uint32_t serial, uint8_t *bytes) {
-    uint32_t size = 4 + serial % (VALUE_MAX - 4);
+    uint32_t size = 4 + serial % (KEY_VALUE_MAX - 4);
     payload_fill(serial, bytes, size);
     qi_put32(bytes, serial);
     return size;
@@ -73,7 +93,7 @@ static uint32_t value_of(uint32_t serial, uint8_t *bytes) {
 
 /* 0: these bytes are no value of ours. */
 static uint32_t serial_of(const uint8_t *bytes, uint32_t size) {
-    uint8_t expected[VALUE_MAX];
+    uint8_t expected[KEY_VALUE_MAX];
     uint32_t serial = size >= 4 ? qi_get32(bytes) : 0;
     return serial && value_of(serial, expected) == size && memcmp(bytes, expected, size) == 0
                ? serial
@@ -95,7 +115,7 @@ static bool look_at(struct keys *seen, uint32_t scope, const uint8_t *entries, i
 }
 
 int64_t keys_look(const struct session *session, struct keys *seen) {
-    uint8_t entries[KEYS * (VALUE_MAX + 7)];
+    uint8_t entries[KEYS_SIZE];
     qi_store_stats stats;
     *seen = (struct keys){0};
     if (qi_store_stats_of(session->store, &stats) != 0 || stats.format < 2)
@@ -117,7 +137,7 @@ int64_t keys_look(const struct session *session, struct keys *seen) {
 
 /* ---- the operation ---- */
 
-static struct key_change *foresee_change(struct model *model, uint32_t scope, const struct op *op) {
+struct key_change *foresee_keys(struct model *model, uint32_t scope, const struct op *op) {
     struct model_keys *keys = &model->keys;
     if (keys->count == keys->room) {
         keys->room = keys->room ? 2 * keys->room : 16;
@@ -134,7 +154,7 @@ static struct key_change *foresee_change(struct model *model, uint32_t scope, co
     return change;
 }
 
-static size_t write_change(const struct key_change *change, uint8_t *entries) {
+size_t write_keys(const struct key_change *change, uint8_t *entries) {
     uint8_t *at = entries;
     for (uint32_t i = 0; i < KEYS; i++) {
         if (!change->is_set[i])
@@ -156,8 +176,8 @@ bool play_data(struct player *player, const struct op *op) {
     bool of_queue = op->size % 3 != 0 && model->queues[op->queue].exists == PRESENT;
     uint32_t scope = of_queue ? op->queue : QUEUES;
     bool confirm = op->size % 4 == 0;
-    uint8_t entries[KEYS * (VALUE_MAX + 7)];
-    size_t size = write_change(foresee_change(model, scope, op), entries);
+    uint8_t entries[KEYS_SIZE];
+    size_t size = write_keys(foresee_keys(model, scope, op), entries);
     int error =
         qi_data_change(player->session.store, of_queue ? player->session.queues[op->queue] : NULL,
                        entries, size, confirm);
@@ -167,11 +187,12 @@ bool play_data(struct player *player, const struct op *op) {
     if (confirm)
         keys_synced(&model->keys);
     struct keys seen;
+    struct cuts cuts;
     bool exists[QUEUES];
     for (int i = 0; i < QUEUES; i++)
         exists[i] = model->queues[i].exists == PRESENT;
     int64_t looked = keys_look(&player->session, &seen);
-    if (looked || !keys_allow(&model->keys, &seen, exists, true))
+    if (looked || !keys_allow(&model->keys, &seen, exists, true, &cuts))
         return player_complain(player, "the mappings are not what was put into them (%lld)",
                                (long long)looked);
     return true;

@@ -34,6 +34,7 @@ struct message {
     uint64_t delivery, late; /* the engine's number of the last delivery, and of the one before */
     uint32_t priority;
     uint32_t serial; /* says what the bytes are */
+    uint32_t died;   /* why it was a dead letter where it moved away; 0: it was none */
     uint32_t headers_size, body_size;
     bool transient, out;
     bool picked;               /* for a batch that is being foreseen */
@@ -89,12 +90,14 @@ struct keys {
 struct key_change {
     uint32_t scope, values[KEYS];
     bool is_set[KEYS];
+    uint32_t transaction; /* that it is a part of; 0: of none */
 };
 
 struct model_keys {
     struct keys durable; /* at the last confirmed sync */
     struct key_change *log;
     uint32_t count, room, returned;
+    uint32_t confirmed; /* the last transaction before the log */
 };
 
 enum ended { UNCLEAN, CLEAN, UNCLEAN_OR_CLEAN }; /* what the next open finds */
@@ -152,7 +155,7 @@ void model_free(struct model *model);
 
 /* keys.c. Is this what may be left? And: what was seen is durable; a queue is new, or gone. */
 bool keys_allow(const struct model_keys *model, const struct keys *seen, const bool *exists,
-                bool killed);
+                bool killed, struct cuts *cuts);
 bool keys_are_same(const struct keys *one, const struct keys *other, const bool *exists);
 void keys_synced(struct model_keys *model);
 void keys_rebase(struct model_keys *model, const struct keys *seen);

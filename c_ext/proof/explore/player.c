@@ -1,6 +1,8 @@
 /* player.c - sessions, looking at what is there, and running a program. */
 #include "proof/explore/player.h"
+#include "base/base.h"
 
+#include "base/base.h"
 #include "proof/explore/operations.h"
 
 #include <stdarg.h>
@@ -81,7 +83,9 @@ static bool open_with(struct session *session, struct qi_sim *sim, const qi_opti
 bool session_open(struct session *session, struct qi_sim *sim, const struct settings *settings,
                   struct verdict *verdict) {
     qi_options options = options_of(settings);
-    return open_with(session, sim, &options, verdict);
+    bool opened = open_with(session, sim, &options, verdict);
+    session->tells_deaths = settings->format == 2;
+    return opened;
 }
 
 bool session_queues(struct session *session, const struct model *model, struct verdict *verdict) {
@@ -135,6 +139,29 @@ static struct seen *add_seen(struct sight *sight, int queue) {
     return &sight->seen[queue][sight->count[queue]++];
 }
 
+/* Is there a death for that reason? `deaths`: as side record DEATHS has them. */
+static bool has_died_of(const uint8_t *deaths, int64_t size, uint32_t why) {
+    for (const uint8_t *at = deaths; at < deaths + size; at += QI_DEATH_FIXED + qi_get16(at))
+        if (at[2 + qi_get16(at)] == why && qi_get64(at + 3 + qi_get16(at)) > 0)
+            return true;
+    return false;
+}
+
+/* Where a message is a dead letter, or was one when it moved, its history says why. */
+static bool check_deaths(const struct session *session, int queue, const struct message *known,
+                         const qi_message *message, struct verdict *verdict) {
+    uint8_t deaths[512];
+    if (!session->tells_deaths || (!message->dead && !known->died))
+        return true;
+    int64_t size = qi_deaths_of(session->queues[queue], message->req_id, deaths, sizeof deaths);
+    if (size >= 0 && size <= (int64_t)sizeof deaths &&
+        (!message->dead || has_died_of(deaths, size, message->dead)) &&
+        (!known->died || has_died_of(deaths, size, known->died)))
+        return true;
+    return verdict_complain(verdict, "%c: message %llu does not tell how it became a dead letter",
+                            'a' + queue, (unsigned long long)message->req_id);
+}
+
 static bool check_message(const struct session *session, int queue, struct model_queue *model,
                           const qi_message *message, const uint8_t *payload,
                           struct verdict *verdict) {
@@ -160,7 +187,7 @@ static bool check_message(const struct session *session, int queue, struct model
     if (own_us != (int64_t)known->own_us)
         return verdict_complain(verdict, "%c: message %llu has a lease of %lld", name, id,
                                 (long long)own_us);
-    return true;
+    return check_deaths(session, queue, known, message, verdict);
 }
 
 /* What a queue says of itself: before and after browsing, which reads its segments, the same. */

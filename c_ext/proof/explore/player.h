@@ -13,7 +13,8 @@ struct session { /* an open store and its queues */
     struct qi_sim *sim;
     qi_store *store;
     qi_queue *queues[QUEUES];
-    bool measures; /* its queues count their bytes, whether they are bounded in them or not */
+    bool tells_deaths; /* it had format 2 from the beginning */
+    bool measures;     /* its queues count their bytes, whether they are bounded in them or not */
 };
 
 /* What is there, as a consumer sees it. */
@@ -74,6 +75,12 @@ int session_rules(struct session *session, int queue);
 
 bool session_open(struct session *session, struct qi_sim *sim, const struct settings *settings,
                   struct verdict *verdict);
+/* Expects a change of some keys; its new values are serials of their own. */
+struct key_change *foresee_keys(struct model *model, uint32_t scope, const struct op *op);
+#define KEY_VALUE_MAX 80u
+#define KEYS_SIZE     (KEYS * (KEY_VALUE_MAX + 7))
+/* As the engine takes it; into KEYS_SIZE bytes. Returns the size. */
+size_t write_keys(const struct key_change *change, uint8_t *entries);
 /* What the mappings have. 0 or the error. */
 int64_t keys_look(const struct session *session, struct keys *seen);
 /* Opens the queues that the model has (or may have). */

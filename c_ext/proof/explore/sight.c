@@ -71,8 +71,12 @@ static bool allowed_as(const struct sight *sight, const struct model *model, boo
                 verdict, "%c: the next id is %llu, but ids below %llu were given", 'a' + i,
                 (unsigned long long)sight->next[i], (unsigned long long)model_next_min(queue, 0));
     }
-    return keys_allow(&model->keys, &sight->keys, sight->exists, killed) ||
-           verdict_complain(verdict, "the mappings are not what their first changes make of them");
+    if (!keys_allow(&model->keys, &sight->keys, sight->exists, killed, &own))
+        return verdict_complain(verdict,
+                                "the mappings are not what their first changes make of them");
+    return cuts_meet(&all, &own) ||
+           verdict_complain(verdict, "keys of a transaction changed, but not its queues, or the "
+                                     "other way round");
 }
 
 bool sight_allowed(const struct sight *sight, const struct model *model, bool killed,

@@ -16,7 +16,7 @@ struct planned {
 
 struct plan {
     struct planned items[CHANGES];
-    qi_change changes[CHANGES];
+    qi_change changes[CHANGES + 1]; /* the last one changes keys */
     uint32_t count;
     struct load loads[QUEUES];
     bool is_in[QUEUES];
@@ -132,6 +132,8 @@ static void foresee_moved(struct player *player, const struct planned *item) {
     message->expiry_us = was_dead && is_over ? 0 : was->expiry_us; /* alive where it goes */
     message->own_us = was->own_us;
     message->old = was->old;
+    message->died =
+        was->now.time >= model_dead(0) ? (uint32_t)(was->now.time - model_dead(0)) : was->died;
     for (uint32_t i = 0; i < was->now.deliveries; i++)
         model_event(to, EVENT_DELIVER, message, false);
     if (keeps_dead_letters(item->to) && was->now.deliveries &&
@@ -205,11 +207,25 @@ static bool check_ids(struct player *player, const struct plan *plan) {
     return true;
 }
 
+/* Keys of a mapping change, too. */
+static void add_keys(struct player *player, const struct op *op, struct plan *plan,
+                     uint8_t *entries) {
+    struct model *model = &player->model;
+    bool of_queue = op->size % 2 && is_there(player, op->queue);
+    struct key_change *change = foresee_keys(model, of_queue ? op->queue : QUEUES, op);
+    change->transaction = model->transactions;
+    plan->changes[plan->count++] =
+        (qi_change){.kind = QI_CHANGE_DATA,
+                    .queue = of_queue ? player->session.queues[op->queue] : NULL,
+                    .body = entries,
+                    .body_size = write_keys(change, entries)};
+}
+
 bool play_transact(struct player *player, const struct op *op) {
     struct model *model = &player->model;
     qi_store_stats stats;
     struct plan plan = {0};
-    uint8_t payloads[CHANGES][PAYLOAD_MAX];
+    uint8_t payloads[CHANGES][PAYLOAD_MAX], entries[KEYS_SIZE];
     if (qi_store_stats_of(player->session.store, &stats) != 0 || stats.format < 2 ||
         model->transactions == TRANSACTIONS)
         return true;
@@ -230,8 +246,11 @@ bool play_transact(struct player *player, const struct op *op) {
     write_changes(player, op, &plan, payloads);
     if (!full)
         foresee_all(player, op, &plan, payloads);
-    uint32_t failed;
+    uint32_t failed, messages = plan.count;
+    if (!full && op->size % 3 == 1)
+        add_keys(player, op, &plan, entries);
     int error = qi_transaction(player->session.store, plan.changes, plan.count, confirm, &failed);
+    plan.count = messages;
     if (full)
         return is_refused(player, "transact", error);
     if (error)
@@ -243,6 +262,9 @@ bool play_transact(struct player *player, const struct op *op) {
         if (confirm)
             model_synced(&model->queues[i]);
     }
+    model->keys.returned = model->keys.count;
+    if (confirm)
+        keys_synced(&model->keys);
     return check_ids(player, &plan);
 }
 
