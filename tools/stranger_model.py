@@ -15,6 +15,18 @@ class Difference(Exception):
     """The store did not do what the guide says."""
 
 
+class EitherWhy(str):
+    """Of a message that had expired when its last delivery ended with the process: either may be
+    found first, and the guide does not say which."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and str(other) in ("expired", "deliveries")
+
+    __hash__ = str.__hash__
+
+
 @dataclass
 class Kept:
     """A message as the guide tells its life."""
@@ -183,6 +195,8 @@ class Model:
         for message in list(self.kept.values()):
             if message.state == "unacked":
                 self.give_back(message)
+                if message.state == "dead" and message.is_expired():
+                    message.dead = EitherWhy("expired")
         self.expire()
 
 

@@ -1,4 +1,4 @@
-"""redrive, move, purge, delete, compact say what they will do, ask, and do that and no more."""
+"""The commands that change a store say what they will do, ask, and do that and no more."""
 
 import io
 
@@ -12,6 +12,7 @@ CHANGES = {
     "purge": ["orders"],
     "delete": ["orders", "mails"],
     "compact": [],
+    "configure": ["orders", "max_messages=100", "lease=30"],
 }
 
 
@@ -213,3 +214,69 @@ def test_history_is_kept_if_there_is_any(run, tmp_path):
     assert before
     assert run("purge", path, "a", "--yes").code == 0
     assert set(before) <= set(path.glob("queues/*/past.*"))
+
+
+def settings_of(path, name="orders"):
+    with qindex.open(path, read_only=True) as store:
+        return store.queue(name, create=False).settings
+
+
+def test_settings_are_changed_durably_and_shown(run, path):
+    ran = run("configure", path, "orders", "ttl=0.5", "expires=3600", "overflow=none", "--dry-run")
+    assert ran.out.splitlines() == [
+        "would set ttl of orders to 0.5 (it is none)",
+        "would set expires of orders to 3600 (it is none)",
+    ]
+    words = ["max_bytes=5000", "overflow=dead-letter", "max_deliveries=3", "lease=30"]
+    ran = run("configure", path, "orders", *words, "--yes")
+    assert (ran.code, ran.err) == (0, "")
+    wanted = qindex.Settings(
+        max_bytes=5000, overflow="dead-letter", max_deliveries=3, lease=30, dead_letters=True
+    )
+    assert settings_of(path) == wanted
+    shown = run("configure", path, "orders").out
+    assert [line.split() for line in shown.splitlines()[-8:]][:3] == [
+        ["ttl", "none"],
+        ["max_messages", "none"],
+        ["max_bytes", "5000"],
+    ]
+    ran = run("configure", path, "orders", "max_bytes=none", "overflow=none", "lease=none", "--yes")
+    assert ran.code == 0
+    assert settings_of(path) == qindex.Settings(max_deliveries=3, dead_letters=True)
+    assert run("configure", path, "orders", "max_deliveries=3").out == "there is nothing to do\n"
+    assert run("configure", path, "orders", "dead_letters=mails", "--yes").code == 0
+    assert settings_of(path).dead_letters == "mails"
+    assert run("configure", path, "orders", "dead_letters=no", "--yes").code == 0
+    assert settings_of(path).dead_letters is False
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["ttl=0"], "ttl must be seconds, above 0"),
+        (["ttl=soon"], "ttl is a number, not 'soon'"),
+        (["max_messages=1.5"], "max_messages is a number, not '1.5'"),
+        (["colour=red"], "the settings are ttl, max_messages"),
+        (["ttl"], "is no SETTING=VALUE"),
+        (["overflow=drop-head"], "needs a limit beside it"),
+        (["overflow=odd", "max_bytes=5"], "overflow must be one of reject, drop-head, dead-letter"),
+        (["dead_letters=nobody"], "there is no queue 'nobody'"),
+        (["dead_letters=orders"], "cannot move from 'orders' to itself"),
+        (["ttl=5", "ttl=6"], "named twice"),
+    ],
+)
+def test_settings_that_cannot_be_change_nothing(run, path, words, text):
+    before = files_of(path)
+    ran = run("configure", path, "orders", *words, "--yes")
+    assert ran.code == 2
+    assert text in ran.err
+    assert files_of(path) == before
+
+
+def test_a_store_of_format_1_has_no_settings_to_change(run, tmp_path):
+    with qindex.open(tmp_path / "old") as store:
+        store.queue("a")
+    for words in ([], ["ttl=5", "--yes"]):
+        ran = run("configure", tmp_path / "old", "a", *words)
+        assert ran.code == 2
+        assert "'qindex upgrade' makes it one that does" in ran.err

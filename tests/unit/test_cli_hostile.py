@@ -59,7 +59,7 @@ def places(tmp_path_factory):
     """A store, an NSQ directory and a RabbitMQ node, in folders with hostile names."""
     base = tmp_path_factory.mktemp("hostile") / "\x1b[35mfolder\n\udcff\u202e<b>"
     base.mkdir()
-    with qindex.open(base / "store", segment_entries=64) as store:
+    with qindex.open(base / "store", format=2, segment_entries=64) as store:
         for name in HOSTILE:
             headers = {ESCAPES: ESCAPES, "a": [ESCAPES, "<b>"]}
             store.queue(name).publish(ESCAPES.encode(), headers=headers)
