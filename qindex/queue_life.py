@@ -11,6 +11,8 @@ from qindex._core import ffi, lib
 from qindex.arguments import boolean, parts_of, several
 from qindex.data import change_values, read_value
 from qindex.errors import (
+    DiskError,
+    DiskFull,
     QindexError,
     QueueInUse,
     QueueMissing,
@@ -172,7 +174,8 @@ class Watch:
                     self._used_at[name] = now
                 elif now - self._used_at[name] >= seconds:
                     self._delete(store, queue, seconds)
-        return min(max(min(self._seconds.values(), default=240.0) / 4, _PAUSE_MIN), _PAUSE_MAX)
+        least = min(list(self._seconds.values()), default=4 * _PAUSE_MAX)  # others may change it
+        return min(max(least / 4, _PAUSE_MIN), _PAUSE_MAX)
 
     def _delete(self, store: Store, queue: Queue, seconds: float) -> None:
         conditions = lib.QI_IF_UNUSED | lib.QI_IF_UNWANTED
@@ -180,7 +183,7 @@ class Watch:
         try:
             if code < 0:
                 raise_error(code)
-        except QueueInUse:  # a message was asked for since the look
+        except (QueueInUse, DiskFull, DiskError):  # asked for since the look; or not now
             self._used_at[queue.name] = self._now(store)
             return
         store._forget_queue(queue)

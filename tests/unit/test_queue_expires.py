@@ -157,6 +157,24 @@ def test_what_is_no_span_is_refused(store: Store, value: Any, error: type[Except
     assert "q" not in store
 
 
+def test_a_get_between_the_look_and_the_deletion_keeps_it(
+    disk: SimulatedDisk, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = store.queue("q", expires=60)
+    delete = store._watch._delete
+
+    def late(*arguments: Any) -> None:
+        queue.get()
+        delete(*arguments)
+
+    monkeypatch.setattr(store._watch, "_delete", late)
+    pass_time(disk, store, 61)
+    assert "q" in store
+    monkeypatch.undo()
+    pass_time(disk, store, 90)
+    assert "q" not in store
+
+
 def wait_for(what: Callable[[], bool]) -> None:
     end = time.monotonic() + 30
     while not what():
