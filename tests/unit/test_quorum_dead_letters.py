@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 from ra_files import Wal, dets, pid, put, term
 
+from qindex.brokers.rabbitmq.deaths import Deaths
+from qindex.brokers.rabbitmq.definitions import Definition
 from qindex.brokers.rabbitmq.directory import open_at
 from qindex.brokers.rabbitmq.erlang import Atom
 from qindex.brokers.rabbitmq.quorum.member import replay
+from qindex.brokers.rabbitmq.quorum.message import Message
 from qindex.brokers.rabbitmq.quorum.queues import DeadLetterQueue, QuorumQueue
+from qindex.brokers.rabbitmq.topology import CLASSIC, QUORUM, Exchange, Topology
 from qindex.brokers.tree import Findings
 
 UID = "2F_QUEUE0000"
@@ -119,3 +123,31 @@ def test_a_dead_letter_that_waits_does_not_expire_any_more(tmp_path: Path, run: 
     dead = by_name["q (dead letters)"]
     assert (dead["messages"], dead["kept"]) == (2, 0)
     assert code == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "fate"),
+    [
+        ({}, QUORUM, "keep it as a dead letter"),
+        ({"x-dead-letter-strategy": "at-most-once"}, QUORUM, "drop it"),
+        ({"x-overflow": "drop-head"}, QUORUM, "drop it"),  # at-least-once needs the other one
+        ({}, CLASSIC, "drop it"),
+    ],
+)
+@pytest.mark.parametrize("exchange", ["nowhere", "lonely"])
+def test_what_a_node_would_do_with_a_dead_letter_that_reaches_no_queue(
+    changed: dict[str, Any], kind: str, fate: str, exchange: str
+) -> None:
+    arguments = {
+        "x-dead-letter-exchange": exchange,
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+        **changed,
+    }
+    exchanges = {(b"/", b""): Exchange("direct", {}), (b"/", b"lonely"): Exchange("fanout", {})}
+    queues = {(b"/", b"q"): Definition(b"/", b"q", arguments, kind)}
+    topology = Topology(exchanges=exchanges, queues=queues, has_policies=True)
+    message = Message(3, None, False, "", ["q"], b"\0\0", b"m", 0, None, "file", 0)
+    (letter,) = Deaths(topology, b"/", 0, lambda _: True).send(message, b"q", "expired")
+    assert letter.queue == b"q"
+    assert letter.kept.endswith(f": the node would {fate}")

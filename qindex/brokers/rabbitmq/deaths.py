@@ -132,9 +132,8 @@ class Deaths:
         if exchange is None:
             raise Unknown("its queue has no dead-letter exchange: the node would drop it")
         if (self.vhost, exchange) not in self.topology.exchanges:
-            raise Unknown(
-                f"its dead-letter exchange {_shown(exchange)} is not there: the node would drop it"
-            )
+            missing = f"its dead-letter exchange {_shown(exchange)} is not there"
+            raise Unknown(f"{missing}: the node would {rules.fate}")
         died = died_in(letter, reason, self.now_us // 1_000_000, rules.routing_key)
         died.exchange = exchange
         told = decode_properties(died.properties).headers or {}
@@ -147,10 +146,11 @@ class Deaths:
         goes = [name for name in there if name not in cycles]
         if not goes and cycles:
             raise Unknown(
-                f"it comes back to {_shown(cycles[0])}, in a circle: the node would drop it"
+                f"it comes back to {_shown(cycles[0])}, in a circle: the node would {rules.fate}"
             )
         if not goes:
-            raise Unknown(f"no queue is bound for it at {_shown(exchange)}: the node would drop it")
+            at = _shown(exchange)
+            raise Unknown(f"no queue is bound for it at {at}: the node would {rules.fate}")
         return [Letter(name, exchange, died.routing_keys, died.properties, None) for name in goes]
 
 

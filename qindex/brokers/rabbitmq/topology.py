@@ -20,9 +20,10 @@ from qindex.names import as_bytes, written
 Place = tuple[bytes, bytes]  # virtual host, name
 
 CLASSIC: Final = "rabbit_classic_queue"
+QUORUM: Final = "rabbit_quorum_queue"
 _APPLY_TO_QUEUES: Final = {
     CLASSIC: b"classic_queues",
-    "rabbit_quorum_queue": b"quorum_queues",
+    QUORUM: b"quorum_queues",
     "rabbit_stream_queue": b"streams",
 }
 _NOT_FOR_CLASSIC: Final = frozenset(
@@ -71,6 +72,12 @@ class Rules:
     ttl_ms: int | None = None
     messages_max: int | None = None
     bytes_max: int | None = None
+    keeps_dead: bool = False  # dead letters that reach no queue wait until they do
+
+    @property
+    def fate(self) -> str:
+        """What becomes of a dead letter that reaches no queue."""
+        return "keep it as a dead letter" if self.keeps_dead else "drop it"
 
 
 @dataclass
@@ -113,7 +120,13 @@ class Topology:
             _smaller(own.get(b"x-" + name), by_policy.get(name))
             for name in (b"message-ttl", b"max-length", b"max-length-bytes")
         )
-        return Rules(exchange, binary(key), ttl_ms, messages_max, bytes_max)
+        strategy, overflow = (
+            binary(own.get(b"x-" + name, by_policy.get(name)))
+            for name in (b"dead-letter-strategy", b"overflow")
+        )
+        keeps_dead = definition.type == QUORUM and strategy == b"at-least-once"
+        keeps_dead = keeps_dead and overflow == b"reject-publish" and exchange is not None
+        return Rules(exchange, binary(key), ttl_ms, messages_max, bytes_max, keeps_dead)
 
     def _by_policy(self, vhost: bytes, name: bytes, kind: str) -> dict[bytes, Any]:
         """`kind`: the type of a queue, or "exchange"."""
