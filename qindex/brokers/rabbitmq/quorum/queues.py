@@ -267,19 +267,27 @@ def _belongs(system: System, server: Server, findings: Findings) -> bool:
 
 
 def _compare_with_notes(queue: QuorumQueue, rest: list[Member]) -> None:
-    """What another member had applied was committed: the best log has to go so far."""
+    """What another member had applied was committed: the best log has to go so far.
+
+    One whose own log does not is damaged: it may have had more than all others.
+    """
     best = queue.outcome.server
     for member in rest:
         server = member.server
-        missing = server.last_applied - best.last_index if server.is_noted else 0
-        if missing > 0 and not _are_strangers(best, server):
+        if not server.is_noted or _are_strangers(best, server):
+            continue
+        missing = server.last_applied - best.last_index
+        had = f"{member.node} had applied entry {server.last_applied}"
+        if missing > 0:
             counted = many(missing, "entry is", "entries are")
-            text_ = f"{counted} missing at the end of the log of {queue.name}: {member.node} had"
-            text_ += (
-                f" applied entry {server.last_applied}, the best log here has {best.last_index}"
-            )
+            text_ = f"{counted} missing at the end of the log of {queue.name}: {had}, the best log"
+            text_ += f" here has {best.last_index}"
             queue.outcome.doubt(text_)
             member.findings.damage("missing", server.where, 0, text_)
+        elif server.last_applied > server.last_index:
+            text_ = f"{had} of {queue.name}, and its own log ends with {server.last_index}: what it"
+            text_ += f" had behind {best.last_index}, if anything, is lost"
+            member.findings.suspected("missing", server.where, 0, text_)
 
 
 def _are_strangers(one: Server, other: Server) -> bool:
