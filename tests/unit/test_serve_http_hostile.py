@@ -208,7 +208,7 @@ def test_a_list_of_many_queues_gives_others_their_turns(query):
         match_info: ClassVar = {}
 
         def __init__(self, server):
-            self.app = {door.SERVER: server}
+            self.app = {door.SERVER: server, api_paths._LONG: asyncio.Semaphore()}
             self.query = dict(parse_qsl(query))
 
         def __getitem__(self, key):
@@ -218,9 +218,10 @@ def test_a_list_of_many_queues_gives_others_their_turns(query):
         async with Api() as api:
             many_queues(api.server)
             async with Turns() as turns:
-                found = await api_paths._queues(Asked(Request(api.server)))
+                request = Request(api.server)
+                found = await api_paths._queues(Asked(request))
                 made = turns.count
-                answer = await api_paths._answer(found)
+                answer = await api_paths._answer(request, found)
                 assert made >= QUEUES // api_paths.SLICE - 1
                 if not query:
                     assert turns.count - made >= QUEUES // api_paths.SLICE - 1
@@ -231,7 +232,7 @@ def test_a_list_of_many_queues_gives_others_their_turns(query):
     run(test())
 
 
-DEEP = b"[" * 100_000
+DEEP = b"[" * 10_000
 
 
 @pytest.mark.parametrize(
@@ -303,3 +304,57 @@ def test_a_client_that_goes_in_the_middle_of_a_body_is_one_line_of_the_log(caplo
     run(test())
     found = [each for each in caplog.records if each.name == "qindex.serve.http"]
     assert [(each.levelname, each.exc_info) for each in found] == [("INFO", None)]
+
+
+def test_many_long_lists_at_once_hold_up_nobody_else(monkeypatch):
+    """By count, not by time: how many lists are in the making while others have their turn."""
+    making, most = [0], [0]
+    in_turns = api_paths._in_turns
+
+    async def counted(rows):
+        making[0] += 1
+        most[0] = max(most[0], making[0])
+        async for row in in_turns(rows):
+            yield row
+        making[0] -= 1
+
+    monkeypatch.setattr(api_paths, "_in_turns", counted)
+
+    async def test():
+        async with Api() as api:
+            vhost = api.server.node.vhost("/")
+            for number in range(QUEUES):
+                vhost.declare_queue(
+                    f"q{number}",
+                    durable=False,
+                    auto_delete=False,
+                    owner=None,
+                    user=None,
+                    arguments={},
+                )
+            asked = [api.ask("GET", "queues") for _ in range(30)]
+            found = await asyncio.gather(*asked)
+            assert all((status, len(rows)) == (200, QUEUES) for status, rows in found)
+            assert 1 < most[0] <= api_paths.AT_ONCE
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "length", [b"Content-Length: 16000000\r\n", b"Transfer-Encoding: chunked\r\n"]
+)
+def test_who_is_not_logged_in_can_make_the_server_keep_no_large_body(length):
+    async def test():
+        async with Api() as api:
+            reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+            writer.write(
+                b"POST /api/qindex/session HTTP/1.1\r\nHost: localhost\r\n" + length + b"\r\n"
+            )
+            if b"chunked" in length:
+                writer.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
+            else:
+                writer.write(b" " * 65536)
+            assert b" 413 " in await asyncio.wait_for(reader.readline(), 20)
+            writer.close()
+
+    run(test())

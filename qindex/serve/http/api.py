@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
 from aiohttp import web
@@ -24,6 +25,8 @@ from qindex.serve.http.port import any_name
 PAGE_MAX: Final = 500
 _METRICS: Final[web.AppKey[Metrics]] = web.AppKey("metrics")
 SLICE: Final = 100  # rows that are made before others have their turn
+AT_ONCE: Final = 4  # long answers that are made, a slice each in a turn of the event loop
+_LONG: Final[web.AppKey[asyncio.Semaphore]] = web.AppKey("long", asyncio.Semaphore)
 
 
 async def _in_turns(rows: Iterable[Any]) -> AsyncIterator[Any]:
@@ -33,6 +36,12 @@ async def _in_turns(rows: Iterable[Any]) -> AsyncIterator[Any]:
             await asyncio.sleep(0)
         if not getattr(row[-1], "deleted", False):
             yield row
+
+
+def _turn(request: web.Request, rows: int) -> AbstractAsyncContextManager[Any]:
+    """Long answers wait here for each other: many of them at once would hold up everybody."""
+    turns: asyncio.Semaphore = request.app[_LONG]
+    return turns if rows > SLICE else nullcontext()
 
 
 async def _listed(asked: Asked, rows: Iterable[Any], shape: Callable[[Any], dict[str, Any]]) -> Any:
@@ -45,7 +54,8 @@ async def _listed(asked: Asked, rows: Iterable[Any], shape: Callable[[Any], dict
         return {name: found[name] for name in columns if name in found} if columns else found
 
     if "page" not in asked.request.query:
-        return [chosen(row) async for row in _in_turns(all_rows)]
+        async with _turn(asked.request, len(all_rows)):
+            return [chosen(row) async for row in _in_turns(all_rows)]
     size = min(max(int(asked.query("page_size", "100")), 1), PAGE_MAX)
     page = max(int(asked.query("page")), 1)
     wanted = asked.query("name").lower()
@@ -166,7 +176,8 @@ async def _metrics(asked: Asked) -> web.Response:
     per_object = asked.request.path.endswith("/per-object")
     if not SEES_ALL & asked.tags:
         raise NotAllowed("metrics need the tag monitoring or administrator")
-    page = await asked.request.app[_METRICS].page(per_object=per_object)
+    async with asked.request.app[_LONG]:
+        page = await asked.request.app[_METRICS].page(per_object=per_object)
     return web.Response(body=page, headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
@@ -228,19 +239,20 @@ _PATHS: Final[tuple[tuple[str, str, Callable[[Asked], Any]], ...]] = (
 def handler(call: Callable[[Asked], Any]) -> Callable[[web.Request], Any]:
     async def handle(request: web.Request) -> web.StreamResponse:
         found = await call(Asked(request))
-        return found if isinstance(found, web.StreamResponse) else await _answer(found)
+        return found if isinstance(found, web.StreamResponse) else await _answer(request, found)
 
     return handle
 
 
-async def _answer(value: Any) -> web.Response:
+async def _answer(request: web.Request, value: Any) -> web.Response:
     """The value as JSON; a long list in slices, between which others have their turns."""
     if not isinstance(value, list) or len(value) <= SLICE:
         return answer(value)
     parts = []
-    for at in range(0, len(value), SLICE):
-        parts.append(", ".join(map(shapes.to_json, value[at : at + SLICE])))
-        await asyncio.sleep(0)
+    async with _turn(request, len(value)):
+        for at in range(0, len(value), SLICE):
+            parts.append(", ".join(map(shapes.to_json, value[at : at + SLICE])))
+            await asyncio.sleep(0)
     return web.Response(text=f"[{', '.join(parts)}]", content_type="application/json")
 
 
@@ -250,5 +262,6 @@ def add_to(app: web.Application) -> None:
     Slashes at the end mean nothing, as in RabbitMQ: Flower asks for /api/queues//.
     """
     app[_METRICS] = Metrics(app[SERVER])
+    app[_LONG] = asyncio.Semaphore(AT_ONCE)
     for method, path, call in _PATHS:
         app.router.add_route(method, f"{any_name(path)}{{slashes:/*}}", handler(call))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("qindex.serve")
 audit: Final = logging.getLogger("qindex.audit")
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
+LOGIN_BYTES_MAX: Final = 16 * 1024  # from anybody
 BODY_SECONDS: Final = 60.0  # that a client has to send the body of a request
 _TAGS: Final = frozenset({"management", "policymaker", "monitoring", "administrator"})
 _STATUS: Final[dict[type[broker.Refused], tuple[int, str]]] = {
@@ -153,7 +154,7 @@ class HttpDoor(Port):
 
     async def _log_in(self, request: web.Request) -> web.Response:
         """Begin a session of the page. What is wrong counts as with any other log-in."""
-        given = await json_of(request)
+        given = await json_of(request.clone(client_max_size=LOGIN_BYTES_MAX))
         login = Login(str(given.get("user", "")), str(given.get("password", "")))
         verdict = await self._verdict(login, request)
         if verdict is not Verdict.RIGHT:
@@ -243,8 +244,8 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
         return refusal(404, "Object Not Found", "Not Found")
     except web.HTTPMethodNotAllowed as error:
         return refusal(405, "Method Not Allowed", f"allowed: {', '.join(error.allowed_methods)}")
-    except web.HTTPRequestEntityTooLarge:
-        return refusal(413, "bad_request", f"a request may have {BODY_BYTES_MAX} bytes")
+    except web.HTTPRequestEntityTooLarge as error:
+        return refusal(413, "bad_request", error.text or "the request is too large")
     except TimeoutError:
         return refusal(408, "request_timeout", "the body did not come in time")
     except web.RequestPayloadError:
