@@ -168,6 +168,19 @@ def test_a_foreign_page_changes_and_reads_nothing(headers, text, all_paths):
     with_http(test)
 
 
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PUT", "DELETE", "PATCH", "TRACE"])
+def test_other_methods_take_no_message(method):
+    async def test(server, http, tcp):
+        await tcp.command("queue t k")
+        await tcp.command("pub t k 0", b"x")
+        url = f"http://127.0.0.1:{http.port}/pop?topic=t&bindKey=k"
+        async with http.client.request(method, url) as response:
+            assert response.status == 405
+        assert (await http.get("/pop", topic="t", bindKey="k"))["data"]["body"] == "x"
+
+    with_http(test)
+
+
 def test_a_name_that_was_allowed_is_this_machines():
     async def test(server, http, tcp):
         status, _ = await http.ask("GET", "/getAllTopicStat", headers={"Host": "jobs.example:9504"})

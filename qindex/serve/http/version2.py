@@ -75,6 +75,8 @@ class Version2Http(Port):
     @web.middleware
     async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
         self.asked(request)
+        if request.method not in ("GET", "POST"):  # a HEAD would pop a message and not show it
+            return _wrong("ask with GET or POST", 405)
         try:
             self._names.check(request, changes=True)
             found: web.StreamResponse = await handler(request)
