@@ -56,12 +56,14 @@ class Ways:
         straight = None if vhost.arriving else self._straight(event)
         if straight is not None:
             return straight
-        is_one = len(messages) == 1
-        if is_one and not self._may_learn(messages.keys()[0]):
+        is_one, key = len(messages) == 1, messages.keys()[0]
+        if is_one and (key is None or key in self._known):
             return None
         batch = batch_of(self._session, event)
         if batch is not None:
             self._learn(batch)
+        elif is_one and key is not None:
+            self._remember(key, None)
         return None if is_one else batch
 
     def _straight(self, event: PublishedMany) -> Straight | None:
@@ -74,24 +76,24 @@ class Ways:
             return None  # of two groups for one queue, the messages have to keep their order
         return Straight(self._session, channel, event, ways)
 
-    def _may_learn(self, key: bytes | None) -> bool:
-        return key is not None and key not in self._known
+    def _remember(self, key: bytes, way: Way | None) -> None:
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[key] = way
 
     def _learn(self, batch: Batch) -> None:
         """Remember the ways that batches.py has found for these publishes."""
-        known = self._known
         for key, way in zip(batch.messages.keys(), batch.ways, strict=True):
-            if key is None or key in known:
+            if key is None or key in self._known:
                 continue
-            if len(known) >= _KNOWN_MAX:
-                known.clear()
-            known[key] = None
+            found = None
             if len(way.queues) == 1:
                 exchange, routing_key = way.group.method.exchange, way.group.method.routing_key
                 store = way.queues[0].store_way(
                     exchange, routing_key, persistent=way.persistent, priority=way.priority
                 )
-                known[key] = Way(way.queues[0], store, way.waits) if store is not None else None
+                found = Way(way.queues[0], store, way.waits) if store is not None else None
+            self._remember(key, found)
 
 
 class Straight:

@@ -69,7 +69,9 @@ def worker(tmp_path, port):
         "BROKER": f"pyamqp://guest:guest@127.0.0.1:{port}//",
         "DONE": str(done),
     }
-    run = [sys.executable, "-m", "celery", "-A", "work", "worker", "-c", "2", "-l", "error"]
+    # In threads: the pool of processes may read half a result after many reconnections, and end.
+    run = [sys.executable, "-m", "celery", "-A", "work", "worker", "-l", "error"]
+    run += ["-P", "threads", "-c", "4"]
     with (tmp_path / "worker.log").open("w") as log:
         process = subprocess.Popen(run, cwd=tmp_path, env=environment, stdout=log, stderr=log)
         try:

@@ -57,9 +57,12 @@ def many(names, bodies, exchange="", properties=PERSISTENT):
 
 
 def confirmed(client, count):
-    """Publish nothing more, and wait until so many are confirmed."""
-    while client.expect(m.BasicAck).delivery_tag < count:
-        pass
+    """Wait until so many publishes are confirmed, in whatever order."""
+    answered = vars(client).setdefault("answered", set())
+    while len(answered) < count:
+        ack = client.expect(m.BasicAck)
+        first = 1 if ack.multiple else ack.delivery_tag
+        answered.update(range(first, ack.delivery_tag + 1))
 
 
 def bodies_of(client, name):
