@@ -5,7 +5,7 @@ from __future__ import annotations
 import client_suites
 import pytest
 
-# What a suite has to reach. Celery's has 44 with RabbitMQ 3.10.8; one of them is a race in the test.
+# What a suite has to reach. Celery's has 44 with RabbitMQ 3.10.8: one is a race in the test.
 WANTED = {
     "amqp": 44,
     "kombu": 41,
