@@ -23,6 +23,7 @@ class Transaction(qindex.transaction.Transaction):
         raise TypeError("use `async with`: the commit may wait")
 
     async def __aenter__(self) -> Self:
+        self._enter()
         return self
 
     async def __aexit__(

@@ -38,7 +38,7 @@ class FanOut:
 
     if TYPE_CHECKING:
 
-        def queue(self, name: str, *, create: bool = True) -> Queue: ...
+        def _ruled_queue(self, name: str, create: bool) -> Queue: ...
         def _now_us(self) -> int: ...
         def _open_handle(self) -> Any: ...
 
@@ -111,7 +111,7 @@ class FanOut:
         boolean("confirm", confirm)
         if on_full not in _ON_FULL:
             raise ValueError(f"on_full must be one of {', '.join(_ON_FULL)}, not {on_full!r}")
-        targets = [self.queue(name, create=create) for name in queues]
+        targets = [self._ruled_queue(name, create) for name in queues]
         if not targets:
             raise ValueError("name at least one queue: a message for none would be lost")
         data = as_bytes(body)

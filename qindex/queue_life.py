@@ -31,6 +31,11 @@ _HAS_EXPIRING: Final = b"\0expires"  # in the store's mapping: some queue had th
 _PAUSE_MIN, _PAUSE_MAX = 0.02, 60.0
 
 
+def _pause(seconds: float) -> float:
+    """Between two looks. A use may be so much later than the look that saw it last."""
+    return min(max(seconds / 8, _PAUSE_MIN), _PAUSE_MAX)
+
+
 @parts_of("Store")
 class QueueLife:
     """For the class of a store."""
@@ -142,7 +147,8 @@ class Watch:
             self._used_at[name] = self._now(store)
             self._seconds[name] = seconds
             self._wake.set()
-        if self._thread is None and not self._is_simulated:
+        alive = self._thread is not None and self._thread.is_alive()
+        if not alive and not self._is_simulated:
             self._start(find_all=False)
 
     def __contains__(self, name: str) -> bool:
@@ -161,21 +167,28 @@ class Watch:
         store = self._store()
         if store is None or store._closed:
             return _PAUSE_MAX
-        for name, seconds in list(self._seconds.items()):
+        for name in list(self._seconds):
             with store._lock:  # a Store.queue() comes before this look, or behind it
-                queue = store._queues.get(name)
-                if queue is None or store._closed:
-                    continue
-                wanted = lib.qi_queue_wanted(queue._handle)
-                if wanted < 0:
-                    raise_error(wanted)
-                now = self._now(store)
-                if wanted:
-                    self._used_at[name] = now
-                elif now - self._used_at[name] >= seconds:
-                    self._delete(store, queue, seconds)
-        least = min(list(self._seconds.values()), default=4 * _PAUSE_MAX)  # others may change it
-        return min(max(least / 4, _PAUSE_MIN), _PAUSE_MAX)
+                queue, seconds = store._queues.get(name), self._seconds.get(name)
+                if queue is not None and seconds is not None and not store._closed:
+                    self._look_at(store, queue, seconds)
+        return _pause(min(list(self._seconds.values()), default=8 * _PAUSE_MAX))
+
+    def _look_at(self, store: Store, queue: Queue, seconds: float) -> None:
+        """The caller has the store's lock."""
+        wanted = lib.qi_queue_wanted(queue._handle)
+        if wanted < 0:
+            try:
+                raise_error(wanted)
+            except (StoreClosed, StoreFailed):
+                raise
+            except QindexError:
+                return  # it is damaged: whoever uses it is told, and the others are looked at
+        now = self._now(store)
+        if wanted:
+            self._used_at[queue.name] = now
+        elif now - self._used_at[queue.name] >= seconds + _pause(seconds):
+            self._delete(store, queue, seconds)
 
     def _delete(self, store: Store, queue: Queue, seconds: float) -> None:
         conditions = lib.QI_IF_UNUSED | lib.QI_IF_UNWANTED
@@ -203,7 +216,8 @@ class Watch:
     def _find_all(self, store: Store) -> None:
         for name in store.queues():
             try:
-                self.know(name, store._find_queue(name, create=False).settings.expires)
+                with store._lock:  # else a change meanwhile would be known first, and be forgotten
+                    self.know(name, store._find_queue(name, create=False).settings.expires)
             except (StoreClosed, StoreFailed):
                 raise
             except QindexError:

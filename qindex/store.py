@@ -167,11 +167,18 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, QueueLife, Told, Trans
         named = cast("Changes", {key: rule for key, rule in given.items() if rule is not None})
         if named and boolean("create", create) and name not in self:
             check_rules(self, name, Settings()._changed(named))  # before there is a queue
-        queue = self._find_queue(name, boolean("create", create))
+        with self._lock:  # else it could be deleted meanwhile, as one that nobody uses
+            queue = self._ruled_queue(name, boolean("create", create), named)
+            self._watch.used(name)
+        return queue
+
+    def _ruled_queue(self, name: str, create: bool, named: Changes | None = None) -> Queue:
+        """As queue(), but for a publish: that is no use of the queue."""
+        queue = self._find_queue(name, create)
         if named or (self._expire and not queue._has_rules):
             with self._lock:  # rules that another thread has named meanwhile stay as they are
                 if named or not queue._has_rules:
-                    queue._take_rules(named)
+                    queue._take_rules(named or Changes())
         return queue
 
     def _find_queue(self, name: str, create: bool) -> Queue:
@@ -179,7 +186,6 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, QueueLife, Told, Trans
         with self._lock:
             handle = self._open_handle()
             if (found := self._queues.get(name)) is not None:
-                self._watch.used(name)
                 return found
             encoded = name.encode("utf-8", "surrogatepass")
             result = ffi.new("qi_queue **")

@@ -60,6 +60,7 @@ class Transaction:
         self._changes: list[_Change] = []
         self._req_ids: list[int] | None = None
         self._over = False
+        self._entered = False
 
     @property
     def req_ids(self) -> list[int]:
@@ -141,11 +142,13 @@ class Transaction:
     def change(self, changes: Mapping[bytes, bytes | None], *, queue: str | None = None) -> None:
         """Change keys of `store.data`, or of the `data` of a queue of the store; see Data.change().
 
-        They change with the rest of the transaction, or not at all.
+        They change with the rest of the transaction, or not at all. A queue that is not there when
+        the transaction is committed is an error, QueueMissing; a publish with `create` in front of
+        this creates it.
         """
-        entries = as_entries(changes)
-        source = None if queue is None else self._store._find_queue(queue, create=False)
-        self._add(_Change(lib.QI_CHANGE_DATA, source, body=entries))
+        if queue is not None and not isinstance(queue, str):
+            raise TypeError(f"a queue's name is a str, not {type(queue).__name__}")
+        self._add(_Change(lib.QI_CHANGE_DATA, queue, body=as_entries(changes)))
 
     def _add(self, change: _Change) -> None:
         if self._over:
@@ -168,7 +171,13 @@ class Transaction:
             _raise(code, failed[0], len(changes))
         self._req_ids = [one.req_id for one in given if one.kind in _PUBLISHING]
 
+    def _enter(self) -> None:
+        if self._entered or self._over:
+            raise ValueError("a transaction has one block: begin another one")
+        self._entered = True
+
     def __enter__(self) -> Self:
+        self._enter()
         return self
 
     def __exit__(
@@ -186,11 +195,11 @@ def _fill(store: Store, change: Any, wanted: _Change, alive: list[Any]) -> None:
     """The core's form of a change."""
     queue = wanted.queue
     if isinstance(queue, str):
-        queue = store.queue(queue, create=wanted.create)
+        queue = store._ruled_queue(queue, wanted.create)
     change.kind = wanted.kind
     change.queue = ffi.NULL if queue is None else queue._handle  # NULL: the store's mapping
     if wanted.to is not None:
-        change.to = store.queue(wanted.to, create=False)._handle
+        change.to = store._ruled_queue(wanted.to, False)._handle
     if wanted.headers is not None:
         alive.append(table := ffi.from_buffer(wanted.headers))
         change.headers = table

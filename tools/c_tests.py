@@ -37,10 +37,12 @@ PARTS = [
     "base/frame",
     "base/codec",
     "base/crc32c",
+    "disk/limits",
     "disk/pieces",
     "disk/posix",
     "disk/spare",
     "base/error",
+    "base/memory",
 ]
 
 
@@ -58,7 +60,7 @@ def pure() -> list[Path]:
 
 
 def real_disk() -> list[Path]:
-    return [CORE / f"disk/{part}.c" for part in ("pieces", "posix", "spare")]
+    return [CORE / f"disk/{part}.c" for part in ("limits", "pieces", "posix", "spare")]
 
 
 def tapes() -> list[Path]:

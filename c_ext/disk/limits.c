@@ -45,9 +45,12 @@ static uint64_t group_limit(void) {
         line[strcspn(line, "\n")] = 0;
         if (strncmp(line, "0::", 3) != 0)
             continue;
-        snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", line + 3);
-        uint64_t own = number_in(path);
-        most = own < most ? own : most;
+        for (char *end = line + strlen(line); end > line + 3; end = strrchr(line + 3, '/')) {
+            *end = 0; /* its own group, then those that this one is in */
+            snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", line + 3);
+            uint64_t own = number_in(path);
+            most = own < most ? own : most;
+        }
     }
     if (file)
         fclose(file);

@@ -143,6 +143,7 @@ static int check_format(struct qi_store *store, uint32_t format) {
                        "the store has format %u, not %u: open it without naming a format, or "
                        "upgrade it (qindex upgrade, or upgrade=True)",
                        format, wanted);
+    store->upgrading = wanted > format;
     store->options.format = wanted > format ? wanted : format;
     return 0;
 }

@@ -346,6 +346,7 @@ struct qi_store {
     uint64_t session;
     uint32_t barrier_from;    /* message files from this number on are known to be durable */
     uint64_t unclean_session; /* the last session that did not end with a close */
+    bool upgrading;           /* it had an older format until this open */
     bool counts_lost;         /* a close had no space to keep the counts (store/counts.c) */
     bool earlier_durable;     /* all names and bytes of queues of earlier sessions are durable */
     bool unsure;              /* some bytes that this session wrote may never become durable */

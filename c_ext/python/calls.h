@@ -18,6 +18,7 @@ typedef struct {
     PyObject *owner;             /* a weak reference to the Calls that took it; NULL: nobody did */
     unsigned long long due_us;   /* until which it is, or was, delayed; 0: it was not */
     unsigned long long delivery; /* which of the message's deliveries: see qi_ack */
+    bool known;                  /* somebody has read its body or ReqId */
 } Fields;
 
 /* What a message has besides: MessageDetails (details.c). */

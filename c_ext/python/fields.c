@@ -5,6 +5,7 @@
  * raises there, the interpreter drops the message while it unwinds. So a message that goes away
  * while an exception is on its way gives its delivery back: nobody has it. If it was settled, or is
  * delivered to somebody else by then, the engine sees that by the delivery, and nothing happens.
+ * Whoever has read its body or ReqId may have passed it on, so that message stays unacked.
  *
  * A message knows its queue by a weak reference: it keeps no store open.
  */
@@ -64,7 +65,7 @@ static PyObject *fields_new(PyTypeObject *type, PyObject *arguments, PyObject *n
 static void fields_dealloc(PyObject *object) {
     Fields *self = (Fields *)object;
     PyTypeObject *type = Py_TYPE(object);
-    if (self->owner && PyErr_Occurred()) {
+    if (self->owner && !self->known && PyErr_Occurred()) {
         PyObject *kind, *value, *trace;
         PyErr_Fetch(&kind, &value, &trace);
         give_back(self);
@@ -117,11 +118,19 @@ static PyObject *returned(PyObject *object, void *closure) {
     Py_RETURN_NONE;
 }
 
+static PyObject *get_req_id(PyObject *object, void *closure) {
+    (void)closure;
+    ((Fields *)object)->known = true;
+    return Py_NewRef(((const Fields *)object)->req_id);
+}
+
+static PyObject *get_body(PyObject *object, void *closure) {
+    (void)closure;
+    ((Fields *)object)->known = true;
+    return Py_NewRef(((const Fields *)object)->body);
+}
+
 static PyMemberDef fields_members[] = {
-    {"req_id", T_OBJECT_EX, offsetof(Fields, req_id), READONLY,
-     "The ReqId: the message's number in its queue. It is never used again."},
-    {"body", T_OBJECT_EX, offsetof(Fields, body), READONLY,
-     "The body, as bytes: exactly what was published. Reading it copies nothing."},
     {"_details", T_OBJECT_EX, offsetof(Fields, details), READONLY, NULL},
     {"_due_us", T_ULONGLONG, offsetof(Fields, due_us), READONLY, NULL},
     {"_delivery", T_ULONGLONG, offsetof(Fields, delivery), READONLY, NULL},
@@ -129,6 +138,10 @@ static PyMemberDef fields_members[] = {
 };
 
 static PyGetSetDef fields_verbs[] = {
+    {"req_id", get_req_id, NULL,
+     "The ReqId: the message's number in its queue. It is never used again.", NULL},
+    {"body", get_body, NULL,
+     "The body, as bytes: exactly what was published. Reading it copies nothing.", NULL},
     {"_acked", acked, NULL, NULL, NULL},
     {"_returned", returned, NULL, NULL, NULL},
     {"_taken_from", taken_from, NULL, NULL, NULL},

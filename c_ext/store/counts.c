@@ -146,6 +146,19 @@ int qi_store_counts_of(struct qi_store *store, qi_counts *since, qi_counts *befo
     return result;
 }
 
+/* Every clean end leaves counts of the store. Without them the commit log and the catalog are not
+ * those of that end. */
+void qi_counts_expect(struct qi_store *store) {
+    qi_counts counts;
+    bool exact, clean = store->session > store->unclean_session && !store->counts_lost;
+    if (!clean || kept(store, of_the_store, OF_STORE, &counts, NULL, &exact))
+        return;
+    qi_report(store, true, "", "commits", 0,
+              "what the last session left there is missing: data and settings of the store and of "
+              "its queues are lost, or older; put back copies of commits/ and catalog, and check "
+              "what the queues do by themselves");
+}
+
 /* ---- at a close ---- */
 
 static int keep(struct qi_store *store, const uint8_t *scope, bool exact, const qi_counts *counts,
@@ -197,7 +210,10 @@ static int keep_of_store(struct qi_store *store, const qi_counts *since) {
 int qi_keep_counts(struct qi_store *store) {
     qi_counts since;
     sum_of(store, &since);
-    if (!store->commits || (!has_counted(&since) && store->session > 1))
+    qi_counts before;
+    bool exact;
+    if (!store->commits ||
+        (!has_counted(&since) && kept(store, of_the_store, OF_STORE, &before, NULL, &exact)))
         return 0;
     int error = 0;
     for (uint32_t i = 0; i < store->queues_count && !error; i++)

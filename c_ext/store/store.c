@@ -158,6 +158,8 @@ static int open_parts(struct qi_store *store) {
     }
     if (!error && store->options.format == 2)
         error = qi_commits_open(store);
+    if (!error && store->options.format == 2 && !store->upgrading)
+        qi_counts_expect(store);
     if (error || !writing)
         return error;
     if (store->session == 0 && !QI_BUG(folders_not_synced)) { /* store.meta says that they are */

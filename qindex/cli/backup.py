@@ -33,6 +33,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             made = store.backup(options.target)
         except OSError as error:
             raise CommandError(f"{options.target}: {error}") from error
+        store.check()  # what the copy lacks, too
         damage = damage_count(store.findings)
     files = count(made.files, "file")
     screen.line(f"{options.target}: {files}, of which {size(made.copied_bytes)} were copied")

@@ -212,7 +212,7 @@ def test_what_is_got_at_once_says_the_same_as_what_is_got_slowly(queue):
         queue.publish(b"both", priority=7, due=5.5)
         queue.publish(b"priority", priority=7)
         queue.publish(b"due", due=5)
-        queue.publish(b"zero", delay=0, priority=True)
+        queue.publish(b"zero", delay=0, priority=1)
         seen = [
             (m.body, m.priority, m.due, m.delivery_count, m.redelivered) for m in iter(get, None)
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,7 +43,7 @@ def test_a_queue_that_nobody_uses_goes_with_its_messages(disk: SimulatedDisk, st
     assert queue.settings.expires == 60
     pass_time(disk, store, 59)
     assert "reply" in store
-    pass_time(disk, store, 2)
+    pass_time(disk, store, 16)  # up to a quarter later
     assert store.queues() == ["kept"]
     with pytest.raises(qindex.StoreClosed):
         queue.publish(b"late")
@@ -75,6 +76,89 @@ def test_each_use_begins_the_time_anew(
     assert "q" not in store
 
 
+@pytest.mark.parametrize("held", [41, 43, 46, 50])
+def test_it_never_goes_early(disk: SimulatedDisk, store: Store, held: int) -> None:
+    queue = store.queue("q", expires=40)
+    queue.publish(b"")
+    message = queue.get()
+    for second in range(held):
+        disk.advance(1)
+        if second % 5 == 0:  # an eighth of the span
+            store._watch.look()
+    queue.ack(message)
+    for _ in range(39):
+        disk.advance(1)
+        store._watch.look()
+    assert "q" in store
+    for _ in range(11):
+        disk.advance(1)
+        store._watch.look()
+    assert "q" not in store
+
+
+def test_publishes_of_any_kind_are_no_uses(disk: SimulatedDisk, store: Store) -> None:
+    store.queue("q", expires=40)
+    for _ in range(60):
+        if "q" in store:
+            store.publish(["q"], b"")
+            store.move(store.publish(["kept"], b""), to="q", queue="kept")
+            with store.transaction() as t:
+                t.publish("q", b"")
+                t.change({b"k": b"v"}, queue="q")
+        disk.advance(1)
+        store._watch.look()
+    assert "q" not in store
+
+
+def test_stored_limits_hold_for_the_first_publish_of_any_kind(disk: SimulatedDisk) -> None:
+    with qindex.open("/", disk=disk, format=2) as store:
+        store.queue("q", max_messages=1).publish(b"")
+        store.queue("kept").publish(b"")
+    with qindex.open("/", disk=disk) as store, pytest.raises(qindex.QueueFull):
+        store.publish(["q"], b"")
+    with qindex.open("/", disk=disk) as store, pytest.raises(qindex.QueueFull):
+        store.move([0], to="q", queue="kept")
+
+
+def test_a_setting_that_is_taken_back_is_not_found_again(store: Store, monkeypatch: Any) -> None:
+    """The look behind an open reads the setting; meanwhile somebody takes it back."""
+    queue = store.queue("q", expires=40)
+    know, late = store._watch.know, []
+
+    def slow(name: str, seconds: float | None) -> None:
+        if not late and threading.current_thread() is not threading.main_thread():
+            late.append(name)
+            taker.start()
+            time.sleep(0.2)
+        know(name, seconds)
+
+    monkeypatch.setattr(store._watch, "know", slow)
+    taker = threading.Thread(target=queue.configure, kwargs={"expires": None})
+    finder = threading.Thread(target=store._watch._find_all, args=(store,))
+    finder.start()
+    finder.join()
+    taker.join()
+    assert late
+    assert "q" not in store._watch
+
+
+def test_the_thread_lives_on_when_settings_change_meanwhile(tmp_path: Path) -> None:
+    with qindex.open(tmp_path / "s", format=2) as store:
+        for number in range(100):
+            store.queue(f"q{number}", expires=3000)
+        end = time.monotonic() + 1
+        store.queue("often", expires=0.1)
+        while time.monotonic() < end:
+            for number in range(20):
+                store.queue(f"q{number}").configure(expires=None)
+                store.queue(f"q{number}").configure(expires=3000)
+        store.queue("last", expires=0.1)
+        end = time.monotonic() + 30
+        while "last" in store:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
 def test_a_publish_and_a_look_are_no_uses(disk: SimulatedDisk, store: Store) -> None:
     queue = store.queue("q", expires=60)
     for _ in range(3):
@@ -82,7 +166,7 @@ def test_a_publish_and_a_look_are_no_uses(disk: SimulatedDisk, store: Store) -> 
         queue.publish(b"x")
         queue.peek()
         queue.stats()
-    pass_time(disk, store, 20)
+    pass_time(disk, store, 30)
     assert "q" not in store
 
 

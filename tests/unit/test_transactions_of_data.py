@@ -75,6 +75,35 @@ def test_a_power_cut_leaves_all_or_nothing(disk, store, mode):
     assert found <= {repr(CHANGED), repr(({b"y": b"old"}, {}, []))}
 
 
+def test_a_queue_that_it_creates_can_have_data(store):
+    with store.transaction() as t:
+        t.publish("new", b"x", create=True)
+        t.change({b"k": b"1"}, queue="new")
+    assert dict(store.queue("new", create=False).data) == {b"k": b"1"}
+
+
+def test_it_has_one_block(store):
+    t = store.transaction()
+    with t:
+        t.publish("b", b"once")
+        with pytest.raises(ValueError, match="has one block"):
+            t.__enter__()
+    with pytest.raises(ValueError, match="has one block"):
+        t.__enter__()
+    dropped = store.transaction()
+    with pytest.raises(ZeroDivisionError):
+        fail(dropped)
+    with pytest.raises(ValueError, match="has one block"):
+        dropped.__enter__()
+    assert state(store)[2] == [b"once"]
+
+
+def fail(transaction):
+    with transaction:
+        transaction.publish("b", b"never")
+        raise ZeroDivisionError
+
+
 def test_only_data_is_a_transaction_too(disk, store):
     with store.transaction() as t:
         t.change({b"k": b"v"})
@@ -124,7 +153,7 @@ def test_what_is_refused_changes_nothing(store):
     late.change({b"k": b"v"})
     late.change({b"k": b"v"}, queue="a")
     store.delete_queue("a")
-    with pytest.raises(qindex.QindexError, match="deleted"):
+    with pytest.raises(qindex.QueueMissing):
         late.__exit__(None, None, None)
     assert (dict(store.data), len(store.queue("b"))) == ({}, 0)
 
@@ -140,9 +169,16 @@ def test_wrong_changes_say_so_at_once(store):
         t.change({"k": b"v"})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="begin with a zero byte"):
         t.change({b"\0settings": b"v"})
-    with pytest.raises(qindex.QueueMissing):
-        t.change({b"k": b"v"}, queue="nowhere")
+    with pytest.raises(TypeError, match="a queue's name is a str, not int"):
+        t.change({b"k": b"v"}, queue=3)  # type: ignore[arg-type]
     with t:
         pass
+    with pytest.raises(qindex.QueueMissing):
+        with_missing(store)
     with pytest.raises(ValueError, match="is over"):
         t.change({b"k": b"v"})
+
+
+def with_missing(store):
+    with store.transaction() as t:
+        t.change({b"k": b"v"}, queue="nowhere")
