@@ -381,3 +381,16 @@ def test_an_address_that_cannot_be_had_is_named(tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert f"cannot listen on --amqp {address}: Address already in use" in done.stderr
+
+
+def test_what_is_suspected_to_be_missing_has_to_be_accepted(tmp_path: Path) -> None:
+    """One member of a cluster may lack what another has. With the best one, nothing is suspected."""
+    cluster = unpack(DATA / "quorum_c3.tar.xz", tmp_path / "c3")
+    code, text = refusal(tmp_path / "d", "--rescue", str(cluster / "n3"))
+    assert code != 0
+    assert "--without damage: what can be read would be served" in text
+    assert "others may have newer messages" in text
+    members = [part for name in ("n1", "n2") for part in ("--member", str(cluster / name))]
+    arguments = [str(tmp_path / "d"), "--rescue", str(cluster / "n3"), *members]
+    with BrokerProcess(*arguments) as process, connect(process.url) as connection:
+        assert len(drain(connection.channel(), "three")) == 144

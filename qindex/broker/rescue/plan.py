@@ -201,7 +201,9 @@ def _of_files(node: Node) -> Iterator[Problem]:
     for unread in node.unread:
         yield Problem(word_of(unread.vhost or "/", unread.name), unread.text())
     damage = [
-        each for each in node.findings if each.severity == "damage" and each.kind != "not read"
+        each
+        for each in node.findings
+        if each.severity in ("damage", "suspected") and each.kind != "not read"
     ]
     if damage:
         shown = "; ".join(str(each) for each in damage[:_SHOWN_MAX])
