@@ -384,7 +384,7 @@ def test_an_address_that_cannot_be_had_is_named(tmp_path: Path) -> None:
 
 
 def test_what_is_suspected_to_be_missing_has_to_be_accepted(tmp_path: Path) -> None:
-    """One member of a cluster may lack what another has. With the best one, nothing is suspected."""
+    """A member of a cluster may lack what another has; with the best one nothing is suspected."""
     cluster = unpack(DATA / "quorum_c3.tar.xz", tmp_path / "c3")
     code, text = refusal(tmp_path / "d", "--rescue", str(cluster / "n3"))
     assert code != 0
