@@ -111,6 +111,7 @@ class FanOut:
         boolean("confirm", confirm)
         if on_full not in _ON_FULL:
             raise ValueError(f"on_full must be one of {', '.join(_ON_FULL)}, not {on_full!r}")
+        boolean("create", create)
         targets = [self._ruled_queue(name, create) for name in queues]
         if not targets:
             raise ValueError("name at least one queue: a message for none would be lost")

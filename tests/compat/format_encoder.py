@@ -199,7 +199,8 @@ TRANSACTION_FRAME = frame(
 COMMIT_LOG_2 = (COMMIT_LOG.rstrip(b"\0") + TRANSACTION_FRAME + TRANSACTION_PAYLOAD).ljust(
     16384, b"\0"
 )
-STORE_META_2 = with_crc(STORE_META[:8] + struct.pack(">I", 2) + STORE_META[12:-4])
+# Its close had no space for counts, which no example log has.
+STORE_META_2 = with_crc(STORE_META[:8] + struct.pack(">I", 2) + STORE_META[12:59] + b"\1")
 
 FILES = {
     "store.meta": twice(STORE_META),
