@@ -94,10 +94,4 @@ def test_what_many_queues_cost_grows_as_their_number(tmp_path: Path) -> None:
     for what in ("close", "close again", "queues()", "in", "missing", "read", "get", "publish"):
         assert other[what] < one[what] * (many / few) * 1.8 + 0.02, (what, one[what], other[what])
     assert other["memory"] < one["memory"] + 2_000
-
-
-@pytest.mark.slow
-def test_ten_thousand_queues_in_turn_take_20_000_publishes_a_second_of_cpu(tmp_path: Path) -> None:
-    told = run(FILL, tmp_path / "store", 10_000)
-    assert told["descriptors"] <= 128
-    assert 3 * 10_000 / told["publish"] > 20_000
+    assert other["descriptors"] <= 128
