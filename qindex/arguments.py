@@ -159,16 +159,21 @@ def to_due_us(now_us: Callable[[], int], delay: Seconds | None, due: Moment | No
     return max(1, int(due * 1_000_000))
 
 
+def to_span_us(name: str, span: Seconds | None) -> int:
+    """A span of time in microseconds; 0: there is none."""
+    if span is None:
+        return 0
+    span = seconds(name, span)
+    if not 0 < span < DELAY_MAX:
+        raise ValueError(
+            f"{name} must be seconds, above 0 and below {DELAY_MAX:.0f}, not {shown(span)}"
+        )
+    return max(1, int(span * 1_000_000))
+
+
 def to_lease_us(lease: Seconds | None) -> int:
     """A lease in microseconds; 0: there is none."""
-    if lease is None:
-        return 0
-    lease = seconds("lease", lease)
-    if not 0 < lease < DELAY_MAX:
-        raise ValueError(
-            f"lease must be seconds, above 0 and below {DELAY_MAX:.0f}, not {shown(lease)}"
-        )
-    return max(1, int(lease * 1_000_000))
+    return to_span_us("lease", lease)
 
 
 def priority_flags(priority: int) -> int:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from qindex._core import ffi
-from qindex.arguments import DELAY_MAX, Seconds, seconds, shown, to_lease_us, whole
+from qindex.arguments import DELAY_MAX, Seconds, seconds, shown, to_lease_us, to_span_us, whole
 from qindex.errors import NewerFormat, StoreCorrupt
 
 Overflow: TypeAlias = Literal["reject", "drop-head", "dead-letter"]  # in the order of QI_REJECT ...
@@ -49,7 +49,7 @@ def to_core(
     if dead_letters is not None:
         rules.dead_letters = _keeps(dead_letters)
     rules.lease_us = to_lease_us(lease)
-    to_expires_us(expires)
+    to_span_us("expires", expires)  # the core does not know it
     if overflow is not None:
         if overflow not in _OVERFLOWS:
             raise ValueError(
@@ -63,18 +63,6 @@ def to_core(
             raise ValueError("overflow='dead-letter' needs dead_letters=True beside it")
         rules.overflow = _OVERFLOWS.index(overflow)
     return rules
-
-
-def to_expires_us(expires: Seconds | None) -> int:
-    """After how much time without any use the queue goes; 0: never. The core does not know it."""
-    if expires is None:
-        return 0
-    expires = seconds("expires", expires)
-    if not 0 < expires < DELAY_MAX:
-        raise ValueError(
-            f"expires must be seconds, above 0 and below {DELAY_MAX:.0f}, not {shown(expires)}"
-        )
-    return max(1, int(expires * 1_000_000))
 
 
 def _keeps(dead_letters: bool | str) -> bool:
@@ -130,7 +118,7 @@ class Settings:
         values: dict[str, Any] = asdict(self) | changes
         rules = to_core(**values)
         times = {"ttl": rules.ttl_us, "lease": rules.lease_us}
-        times["expires"] = to_expires_us(values["expires"])
+        times["expires"] = to_span_us("expires", values["expires"])
         for key, us in times.items():
             values[key] = us / 1_000_000 if us else None
         values["overflow"] = values["overflow"] or "reject"

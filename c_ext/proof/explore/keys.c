@@ -24,29 +24,16 @@ static bool is_equal(const struct keys *one, const struct keys *other, const boo
     return true;
 }
 
-/* The first `applied` changes explain it: any number of transactions from the last one among them
- * on, up to the next one that changes keys. */
-static void note_cuts(const struct model_keys *model, uint32_t applied, struct cuts *cuts) {
-    uint32_t least = model->confirmed, next = 0;
-    for (uint32_t i = 0; i < model->count && !next; i++) {
-        uint32_t transaction = model->log[i].transaction;
-        if (i < applied && transaction)
-            least = transaction;
-        else if (transaction)
-            next = transaction;
-    }
-    for (uint32_t i = least; i < (next ? next : TRANSACTIONS + 1); i++)
-        cuts->may_be[i] = true;
-}
-
 bool keys_allow(const struct model_keys *model, const struct keys *seen, const bool *exists,
                 bool killed, struct cuts *cuts) {
     struct keys keys = model->durable;
+    const struct log_shape log = {model->log, sizeof *model->log,
+                                  offsetof(struct key_change, transaction), model->count};
     bool allowed = false;
     *cuts = (struct cuts){0};
     for (uint32_t i = 0; i <= model->count; i++) {
         if ((!killed || i >= model->returned) && is_equal(&keys, seen, exists)) {
-            note_cuts(model, i, cuts);
+            cuts_note(cuts, model->confirmed, &log, i);
             allowed = true;
         }
         if (i < model->count)

@@ -243,12 +243,13 @@ static void accuse(const struct model_queue *queue, const struct seen *const *of
              queue->log_count);
 }
 
-/* The first `applied` events explain it: any number of transactions from the last one among them
- * on, up to the next one of this queue. True if others may be possible, too. */
-static bool note_cuts(const struct model_queue *queue, uint32_t applied, struct cuts *cuts) {
-    uint32_t least = queue->confirmed, next = 0;
-    for (uint32_t i = 0; i < queue->log_count && !next; i++) {
-        uint32_t transaction = queue->log[i].transaction;
+bool cuts_note(struct cuts *cuts, uint32_t confirmed, const struct log_shape *log,
+               uint32_t applied) {
+    uint32_t least = confirmed, next = 0;
+    for (uint32_t i = 0; i < log->count && !next; i++) {
+        uint32_t transaction;
+        memcpy(&transaction, (const char *)log->entries + i * log->size + log->transaction,
+               sizeof transaction);
         if (i < applied && transaction)
             least = transaction;
         else if (transaction)
@@ -257,6 +258,13 @@ static bool note_cuts(const struct model_queue *queue, uint32_t applied, struct 
     for (uint32_t i = least; i < (next ? next : TRANSACTIONS + 1); i++)
         cuts->may_be[i] = true;
     return next != 0;
+}
+
+/* The first `applied` events of the queue explain it. True if others may be possible, too. */
+static bool note_cuts(const struct model_queue *queue, uint32_t applied, struct cuts *cuts) {
+    const struct log_shape log = {queue->log, sizeof *queue->log,
+                                  offsetof(struct event, transaction), queue->log_count};
+    return cuts_note(cuts, queue->confirmed, &log, applied);
 }
 
 bool model_allows(const struct model_queue *queue, const struct seen *seen, uint32_t count,

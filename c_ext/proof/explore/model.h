@@ -78,6 +78,16 @@ struct model_queue {
 struct cuts {
     bool may_be[TRANSACTIONS + 1];
 };
+struct log_shape { /* where the entries of a log have the number of their transaction */
+    const void *entries;
+    size_t size, transaction;
+    uint32_t count;
+};
+/* The first `applied` entries of a log explain it: any number of transactions from the last one
+ * among them on, up to the next one of that log; `confirmed` is the last one before the log. True
+ * if there is a next one. */
+bool cuts_note(struct cuts *cuts, uint32_t confirmed, const struct log_shape *log,
+               uint32_t applied);
 
 #define QUEUES 4
 #define KEYS   3 /* of each mapping */
