@@ -27,7 +27,8 @@ static void take_message(struct loss *loss, struct model_queue *queue, const str
                          const qi_message *seen, const uint8_t *payload, bool *there) {
     struct message *known = model_find(queue, seen->req_id);
     if (!known) { /* an ack that was damaged; or nothing that ever was */
-        bool was_given = seen->req_id < model_next_min(queue, model_lane(seen->req_id));
+        bool was_given = seen->req_id < model_next_min(queue, model_lane(seen->req_id)) ||
+                         model_had(queue, seen->req_id, payload, seen->payload_size);
         loss->changed += was_given;
         loss->wrong = loss->wrong || !was_given;
         return;

@@ -134,6 +134,17 @@ uint64_t model_next_min(const struct model_queue *queue, uint32_t lane) {
     return 0;
 }
 
+bool model_had(const struct model_queue *queue, uint64_t id, const uint8_t *payload,
+               uint32_t size) {
+    for (uint32_t i = 0; i < queue->past_count; i++) {
+        const struct message *past = &queue->past[i];
+        if (past->id == id && past->headers_size + past->body_size == size &&
+            payload_is(past->serial, payload, size))
+            return true;
+    }
+    return false;
+}
+
 static void note_given(struct model_queue *queue, uint64_t id) {
     uint32_t i = 0, lane = model_lane(id);
     while (i < queue->given_count && queue->given[i].lane != lane)
@@ -172,6 +183,7 @@ void model_synced(struct model_queue *queue) {
 
 void model_forget(struct model_queue *queue) {
     queue->count = queue->log_count = queue->returned = queue->given_count = 0;
+    queue->past_count = 0;
     queue->transaction = queue->confirmed = 0;
 }
 
@@ -180,6 +192,7 @@ void model_free(struct model *model) {
         free(model->queues[i].messages);
         free(model->queues[i].log);
         free(model->queues[i].given);
+        free(model->queues[i].past);
     }
     free(model->keys.log);
 }
@@ -317,8 +330,12 @@ void model_rebase(struct model_queue *queue, const struct seen *seen, uint32_t c
         struct message message = queue->messages[i];
         while (found < count && seen[found].id < message.id)
             found++;
-        if (found == count || seen[found].id != message.id)
+        if (found == count || seen[found].id != message.id) {
+            queue->past =
+                grown(queue->past, queue->past_count, &queue->past_room, sizeof *queue->past);
+            queue->past[queue->past_count++] = message;
             continue;
+        }
         message.now = (struct state){.published = true,
                                      .deliveries = (uint16_t)seen[found].deliveries,
                                      .time = seen[found].due_us};

@@ -71,6 +71,8 @@ struct model_queue {
     uint32_t returned;    /* events of calls that have returned: a kill loses none of them */
     struct given *given;
     uint32_t given_count, given_room;
+    struct message *past; /* published, and not there behind a crash: acked before, or lost */
+    uint32_t past_count, past_room;
 };
 
 #define TRANSACTIONS 128u /* between two opens */
@@ -140,6 +142,8 @@ void payload_fill(uint32_t serial, uint8_t *bytes, uint32_t size);
 bool payload_is(uint32_t serial, const uint8_t *bytes, uint32_t size);
 
 struct message *model_find(struct model_queue *queue, uint64_t id);
+/* It was published with these bytes, and was not there any more behind a crash. */
+bool model_had(const struct model_queue *queue, uint64_t id, const uint8_t *payload, uint32_t size);
 /* Events are added as a call begins and count as returned when it has. */
 struct message *model_publish(struct model *model, struct model_queue *queue, uint64_t id,
                               bool ends_frame);

@@ -170,8 +170,9 @@ static bool check_message(const struct session *session, int queue, struct model
     const struct message *known = model_find(model, message->req_id);
     if (!known)
         return verdict_complain(verdict,
-                                id < model_next_min(model, model_lane(id))
-                                    ? "%c: message %llu is back after a confirmed ack"
+                                id < model_next_min(model, model_lane(id)) ||
+                                        model_had(model, id, payload, message->payload_size)
+                                    ? "%c: message %llu is back after an ack"
                                     : "%c: message %llu was never published",
                                 name, id);
     uint32_t size = known->headers_size + known->body_size;
