@@ -13,6 +13,7 @@ import qindex
 BENCH = Path(__file__).parents[2] / "tools" / "bench"
 sys.path.insert(0, str(BENCH))
 
+import bodies  # noqa: E402
 import dead  # noqa: E402
 import facts  # noqa: E402
 import floor  # noqa: E402
@@ -80,6 +81,30 @@ def test_delayed_messages_are_drained_by_the_next_process(system: str, tmp_path:
     left = job.open()
     assert left.get_first() is None
     left.close()
+
+
+def test_bodies_are_compared_by_both_clocks(
+    tmp_path: Path, library: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "bodies.json"
+    small = [
+        "--count",
+        "200",
+        "--sizes",
+        "100,70000",
+        "--systems",
+        "qindex,sqlite,floor",
+        "--dir",
+        str(tmp_path),
+    ]
+    assert bodies.main([*small, "--rounds", "1", "--places", "disk", "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count(" us") == 5 * 2 * 3  # figures, sizes, systems
+    assert bodies.main(["--draw", str(out), "--clock", "wall"]) == 0
+    assert "/s" in capsys.readouterr().out
+    samples = json.loads(out.read_text())["samples"]
+    assert len(samples) == 5 * 2 * 3 * 2
+    assert all(sample["rate"] > 0 for sample in samples)
 
 
 def test_many_queues_are_filled_and_used_again(tmp_path: Path) -> None:

@@ -1,12 +1,16 @@
-"""What a body costs by its size: publish and get + ack, one call each and in batches of 100.
+"""What a body costs by its size: publish and get + ack, one call each and in batches of 100, first
+all of the one and then all of the other; and both in turn, with up to 1000 messages waiting.
 
     python tools/bench/bodies.py --rounds 5 --dir DISK --out bodies.json --plot bodies.svg
-    python tools/bench/bodies.py --draw bodies.json --plot bodies.svg
+    python tools/bench/bodies.py --draw bodies.json --plot bodies.svg --clock wall
 
 Each round visits every system, size and place (files on the disk of --dir, files in memory), each
 measurement in a fresh process and a fresh directory. The floor copies a body with its checksum once
-into a file whose pages are in memory, by one call, and reads it once. Rates are messages a second
-of wall time; the ratios are those within a round, so that what drifts, drifts for both.
+into a file whose pages are in memory, by one call, and reads it once. Both clocks are written down:
+microseconds of CPU time for each message (all threads of the process, in the kernel too; what the
+kernel writes back later is nobody's), which other programs on the machine disturb least, and
+messages a second of wall time. Ratios are of speeds, within a round, so that what drifts, drifts
+for both: 2 is twice as fast.
 """
 
 import argparse
@@ -30,20 +34,28 @@ from works import IN_MEMORY
 SIZES = (100, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 1 << 20)
 SYSTEMS = ("qindex", "lmdb", "queuelib", "sqlite", "floor")
 KILL9_SAFE = ("lmdb", "sqlite")
-WORKS = {"single": ("publish", "get_ack"), "batches": ("batch_publish", "batch_get_ack")}
+WORKS = {
+    "single": ("publish", "get_ack"),
+    "batches": ("batch_publish", "batch_get_ack"),
+    "cycle": ("cycle",),
+}
 FIGURES = {
     "publish": "publish",
     "get_ack": "get + ack",
     "batch_publish": "publish x100",
     "batch_get_ack": "get + ack x100",
+    "cycle": "publish + get + ack in turn",
 }
+CLOCKS = {"cpu": "_cpu", "wall": ""}  # what a work puts behind the name of a figure
 BYTES_MAX, COUNT_MAX, SECONDS_MAX = 512 << 20, 400_000, 2.0
 COLOURS = {"qindex": "C0", "lmdb": "C1", "queuelib": "C2", "sqlite": "C3", "floor": "0.5"}
 Sample = dict[str, Any]
 
 
-def measure(directory: str, size: int, system: str, work: str, library: str) -> dict[str, float]:
-    count = max(min(COUNT_MAX, BYTES_MAX // size) // 100 * 100, 100)
+def measure(
+    options: argparse.Namespace, directory: str, size: int, system: str, work: str, library: str
+) -> dict[str, float]:
+    count = max(min(options.count, BYTES_MAX // size) // 100 * 100, 100)
     fields = (directory, size, count, SECONDS_MAX, library)
     if system == "floor":
         return run_work(Job("bodies_floor", system, *fields)) if library else {}
@@ -54,13 +66,13 @@ def rounds(options: argparse.Namespace, library: str) -> Iterator[Sample]:
     places = {"disk": options.dir, "memory": Path(IN_MEMORY)}
     with WarmMemory(1024) as memory:
         for number_, size in ((n, size) for n in range(options.rounds) for size in options.sizes):
-            for place, parent in places.items():
-                for work, system in ((w, s) for w in WORKS for s in SYSTEMS):
+            for place, parent in ((place, places[place]) for place in options.places):
+                for work, system in ((w, s) for w in WORKS for s in options.systems):
                     with tempfile.TemporaryDirectory(prefix="qindex-bodies-", dir=parent) as made:
                         os.sync()
                         memory.release()
                         try:
-                            figures = measure(made, size, system, work, library)
+                            figures = measure(options, made, size, system, work, library)
                         except WorkFailed as failure:
                             print(f"FAILED {system} {work} {size}: {failure}", file=sys.stderr)
                             figures = {}
@@ -68,8 +80,10 @@ def rounds(options: argparse.Namespace, library: str) -> Iterator[Sample]:
                     about = {"round": number_, "size": size, "place": place, "system": system}
                     print(f"{about} {work}", file=sys.stderr)
                     for figure in WORKS[work]:
-                        if figure in figures:
-                            yield {**about, "figure": figure, "rate": figures[figure]}
+                        for clock, suffix in CLOCKS.items():
+                            rate = figures.get(figure + suffix)
+                            if rate:
+                                yield {**about, "figure": figure, "clock": clock, "rate": rate}
 
 
 def size_text(size: int) -> str:
@@ -80,10 +94,12 @@ def size_text(size: int) -> str:
 
 
 class Samples:
-    """The rates, by what was measured; one for each round."""
+    """The rates by one clock, by what was measured; one for each round."""
 
-    def __init__(self, samples: list[Sample]) -> None:
+    def __init__(self, samples: list[Sample], clock: str) -> None:
+        self.clock = clock
         self._rates: dict[tuple[str, str, int, str], dict[int, float]] = {}
+        samples = [sample for sample in samples if sample["clock"] == clock]
         for sample in samples:
             key = (sample["place"], sample["figure"], sample["size"], sample["system"])
             self._rates.setdefault(key, {})[sample["round"]] = sample["rate"]
@@ -93,6 +109,10 @@ class Samples:
     def rate(self, place: str, figure: str, size: int, system: str) -> float | None:
         rates = self._rates.get((place, figure, size, system))
         return median(rates.values()) if rates else None
+
+    def cell(self, place: str, figure: str, size: int, system: str) -> str:
+        rate = self.rate(place, figure, size, system)
+        return number(rate, RATE) if self.clock == "wall" or not rate else f"{1e6 / rate:.3g} us"
 
     def ratio(self, place: str, figure: str, size: int, others: tuple[str, ...]) -> str:
         """qindex against the best of them in each round: the median, and from where to where."""
@@ -115,12 +135,11 @@ def table(samples: Samples) -> list[list[str]]:
         for figure, label in FIGURES.items():
             lines.append([f"{label}, files {'on disk' if place == 'disk' else 'in memory'}"])
             for size in samples.sizes:
-                rates = [samples.rate(place, figure, size, system) for system in SYSTEMS]
                 ratios = [
                     samples.ratio(place, figure, size, against)
                     for against in (KILL9_SAFE, others, ("floor",))
                 ]
-                cells = [number(rate, RATE) for rate in rates]
+                cells = [samples.cell(place, figure, size, system) for system in SYSTEMS]
                 lines.append([f"  {size_text(size)}", *cells, *ratios])
     width = len(lines[0])
     return [[*line, *[""] * (width - len(line))] for line in lines]
@@ -136,7 +155,7 @@ def draw(samples: Samples, out: Path) -> None:
     figure, grid = pyplot.subplots(
         len(samples.places),
         len(FIGURES),
-        figsize=(13, 3.2 * len(samples.places)),
+        figsize=(15, 3.2 * len(samples.places)),
         layout="constrained",
         squeeze=False,
         sharex=True,
@@ -152,7 +171,8 @@ def draw(samples: Samples, out: Path) -> None:
             axes.set(xscale="log", yscale="log", title=f"{label}, {place}")
             axes.set_xticks(samples.sizes, [size_text(size) for size in samples.sizes], fontsize=6)
             axes.grid(alpha=0.3)
-        row[0].set_ylabel("MB of bodies a second")
+        of = " of CPU time" if samples.clock == "cpu" else ""
+        row[0].set_ylabel(f"MB of bodies a second{of}")
     grid[0][0].legend(frameon=False, fontsize=8)
     figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
 
@@ -161,7 +181,15 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     return tuple(int(word) for word in text.split(","))
 
 
-def main() -> int:
+def parse_systems(text: str) -> tuple[str, ...]:
+    return tuple(name for name in SYSTEMS if name in text.split(","))
+
+
+def parse_places(text: str) -> tuple[str, ...]:
+    return tuple(word for word in ("disk", "memory") if word in text.split(","))
+
+
+def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sizes", type=parse_sizes, default=SIZES, metavar="N,N")
@@ -169,7 +197,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write all samples, as JSON")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="an .svg or .png")
     parser.add_argument("--draw", type=Path, metavar="FILE", help="measure nothing, read this JSON")
-    options = parser.parse_args()
+    parser.add_argument("--count", type=int, default=COUNT_MAX, help="of messages, at most")
+    parser.add_argument("--systems", type=parse_systems, default=SYSTEMS, metavar="NAME,NAME")
+    parser.add_argument("--clock", choices=tuple(CLOCKS), default="cpu", help="what is shown")
+    parser.add_argument("--places", type=parse_places, default=("disk", "memory"), metavar="WORDS")
+    options = parser.parse_args(arguments)
     if options.draw:
         samples = json.loads(options.draw.read_text())["samples"]
     else:
@@ -180,7 +212,7 @@ def main() -> int:
         if options.out:
             text = json.dumps({"machine": machine, "samples": samples}, indent=1)
             options.out.write_text(text + "\n")
-    collected = Samples(samples)
+    collected = Samples(samples, options.clock)
     print("\n".join(align(table(collected))))
     if options.plot:
         draw(collected, options.plot)
@@ -188,4 +220,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

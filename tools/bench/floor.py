@@ -73,10 +73,12 @@ class Floor:
         return self._batches("floor_flush", batch, count_max, seconds_max, body)
 
     def bodies(self, count: int, body: bytes) -> dict[str, float]:
-        """Rates of bodies of any size: once into a file whose pages are in memory, once out."""
-        seconds = (ctypes.c_double * 2)()
+        """Rates of bodies of any size: once into a file whose pages are in memory, once out;
+        by wall time and by CPU time."""
+        seconds = (ctypes.c_double * 4)()
         self._call("floor_bodies", ctypes.c_uint64(count), body, _u32(len(body)), seconds)
-        return {"publish": count / seconds[0], "get_ack": count / seconds[1]}
+        names = ("publish", "get_ack", "publish_cpu", "get_ack_cpu")
+        return {name: count / value for name, value in zip(names, seconds, strict=True)}
 
     def reopen_ms(self, count: int, body: bytes) -> float:
         """`count` bodies that were synced as they came: sync, read."""

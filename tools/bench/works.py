@@ -30,11 +30,13 @@ from loops import (
     get_and_ack_each,
     publish_batch,
     publish_each,
+    spend,
     timed,
 )
 from systems import index_alone_bulk, registry
 
 CYCLE_DEPTH = 1000
+CYCLE_BYTES = 64 << 20  # a queue of long bodies is less deep
 BATCH = 100
 SYNC_BATCH = 1000
 FILL_BATCH = 1000
@@ -56,11 +58,12 @@ def single(job: Job) -> Figures:
     system = job.open()
     # Small steps, so that a system of a thousand messages a second stops in time.
     bodies = job.bodies(100)
-    published, publish_s = timed(publish_each(system, bodies), job.count, job.seconds_max)
-    drained, get_s = timed(get_and_ack_each(system, 100), published, job.seconds_max)
-    expect_empty(system, published, drained)
+    published = spend(publish_each(system, bodies), job.count, job.seconds_max)
+    drained = spend(get_and_ack_each(system, 100), published.done, job.seconds_max)
+    expect_empty(system, published.done, drained.done)
     system.close()
-    return {"publish": published / publish_s, "get_ack": drained / get_s, "messages": published}
+    rates = {**published.rates("publish"), **drained.rates("get_ack")}
+    return {**rates, "messages": published.done}
 
 
 def cycle(job: Job) -> Figures:
@@ -69,10 +72,11 @@ def cycle(job: Job) -> Figures:
         return {"cycle": floor.cycle(job.count, CYCLE_DEPTH, job.bodies(1)[0])}
     system = job.open()
     bodies = job.bodies(100)
-    timed(publish_each(system, bodies), CYCLE_DEPTH, float("inf"))
-    done, seconds = timed(cycle_each(system, bodies), job.count, job.seconds_max)
+    depth = min(CYCLE_DEPTH, CYCLE_BYTES // job.body_bytes)
+    timed(publish_each(system, bodies[:depth]), depth, float("inf"))
+    spent = spend(cycle_each(system, bodies), job.count, job.seconds_max)
     system.close()
-    return {"cycle": done / seconds, "messages": done}
+    return {**spent.rates("cycle"), "messages": spent.done}
 
 
 def batches(job: Job) -> Figures:
@@ -82,15 +86,12 @@ def batches(job: Job) -> Figures:
         return {"batch_publish": floor.flush(FLUSH_BATCH, job.count, job.seconds_max, body)}
     system = job.open()
     step = publish_batch(system, job.bodies(BATCH))
-    published, publish_s = timed(step, job.count, job.seconds_max)
-    drained, get_s = timed(get_and_ack_batch(system, BATCH), published, job.seconds_max)
-    expect_empty(system, published, drained)
+    published = spend(step, job.count, job.seconds_max)
+    drained = spend(get_and_ack_batch(system, BATCH), published.done, job.seconds_max)
+    expect_empty(system, published.done, drained.done)
     system.close()
-    return {
-        "batch_publish": published / publish_s,
-        "batch_get_ack": drained / get_s,
-        "messages": published,
-    }
+    rates = {**published.rates("batch_publish"), **drained.rates("batch_get_ack")}
+    return {**rates, "messages": published.done}
 
 
 def batches_in_memory(job: Job) -> Figures:
@@ -223,10 +224,16 @@ def reopen_floor(job: Job) -> Figures:
 
 
 def bodies_floor(job: Job) -> Figures:
-    """The same for one call each and for batches: the floor has no calls to save."""
+    """The same for one call each and for batches: the floor has no calls to save. A cycle is one
+    write and one read."""
     floor = Floor(Path(job.floor_library), Path(job.directory))
     rates = floor.bodies(job.count, job.bodies(1)[0])
-    return {**rates, **{f"batch_{name}": rate for name, rate in rates.items()}}
+    batches = {f"batch_{name}": rate for name, rate in rates.items()}
+    cycles = {
+        f"cycle{clock}": 1 / (1 / rates[f"publish{clock}"] + 1 / rates[f"get_ack{clock}"])
+        for clock in ("", "_cpu")
+    }
+    return rates | batches | cycles
 
 
 def warm_up(job: Job) -> None:
