@@ -109,7 +109,8 @@ def snapshot_folder(index: int, number: int) -> str:
 
 def dets(objects: list[Any]) -> bytes:
     """A table in which the objects are found by their mark."""
-    data = bytes(100)
+    head = b"\0\0\x15\x38\0\xab\xcd\xef" + struct.pack(">III", 1, 1, 9)
+    data = head.ljust(5464, b"\0")
     for each in objects:
         raw = term(each)
         item = struct.pack(">I", len(raw) + 4) + raw

@@ -94,13 +94,19 @@ def state(messages: list[Any]) -> Any:
     )
 
 
+def tables_of(*uids: str, system: str = SYSTEM) -> dict[str, bytes]:
+    """What Ra notes beside its logs: names are left to `config`."""
+    notes = dets([(uid.encode(), 1, NOTHING, 1) for uid in uids])
+    return {f"{system}/names.dets": dets([]), f"{system}/meta.dets": notes}
+
+
 class Read:
     """All that is read of a directory with one queue, and said about it."""
 
     def __init__(
         self, path: Path, files: dict[str, bytes], member: dict[str, bytes] | None = None
     ) -> None:
-        tables = {f"{SYSTEM}/names.dets": b"", f"{SYSTEM}/meta.dets": b""}
+        tables = tables_of(UID, OTHER)
         tables = tables if any(name.startswith(SYSTEM) for name in files) else {}
         put(path / "node", {**tables, **files})
         others = [put(path / "other", {**tables, **member})] if member else []
@@ -147,8 +153,7 @@ def test_a_queue_of_another_cluster_with_the_same_name_is_not_taken_for_a_member
     other = {
         f"{system}/{UID}/config": of("c@d", "c@d", *(["a@b"] if knows else [])),
         f"{system}/00000001.wal": wal(rows(entries(3, mark=b"other"))).data,
-        f"{system}/names.dets": b"",
-        f"{system}/meta.dets": b"",
+        **tables_of(UID, system=system),
     }
     mine = {f"{SYSTEM}/{UID}/config": of("a@b", "a@b"), LOG: wal(rows(entries(20))).data}
     read = Read(tmp_path, mine, other)

@@ -162,8 +162,8 @@ def test_without_the_tables_of_names_and_terms_nothing_is_lost(q1: RealNode) -> 
         table.unlink()
     read = Read(q1)
     others_are_whole(read, q1)
-    assert [finding.kind for finding in read.findings] == ["missing", "missing"]
-    assert read.damage == []
+    assert [finding.kind for finding in read.findings] == ["missing", "missing", "no notes"]
+    assert [finding.severity for finding in read.findings] == ["note", "note", "suspected"]
 
 
 def test_a_second_empty_directory_of_a_queue_is_told(q1: RealNode) -> None:

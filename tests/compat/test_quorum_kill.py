@@ -67,6 +67,7 @@ def compare(rabbitmq_server: Server, copy: Path, at_ms: int) -> None:
     with open_at(copy) as node:
         queues = {name: queue for (_, name), queue in quorum_queues(node).items()}
         assert set(queues) == set(QUEUES)
+        assert not [each for each in node.findings if each.kind == "no notes"]
         told = {name: recovered(queue, at_ms) for name, queue in queues.items()}
         dead = {name: list(queue.messages()) for (_, name), queue in dead_letters(node).items()}
         for queue in queues.values():

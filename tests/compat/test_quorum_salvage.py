@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from helpers import unpack
-from ra_files import Wal, flip, term
+from ra_files import Wal, dets, flip, term
 
 import qindex
 from qindex.brokers.rabbitmq.directory import open_at
 from qindex.brokers.rabbitmq.erlang import Atom
+from qindex.brokers.rabbitmq.erlang_files import dets_objects
 from qindex.brokers.rabbitmq.orphan_queues import add_orphans
 from qindex.brokers.rabbitmq.ra.wal import Record, WalFile
 from qindex.brokers.tree import Findings, Tree
@@ -44,7 +45,17 @@ def delete(real: RealNode, queue: str) -> None:
     """As RabbitMQ does it: the directory and the name go, the shared log keeps what it has."""
     for folder in real.path.glob(f"quorum/*/{queue}*"):
         shutil.rmtree(folder)
-    for table in real.path.glob("quorum/*/*.dets"):
+    for table in real.path.glob("quorum/*/names.dets"):
+        with Tree(table.parent, Findings()).open(table.name) as source:
+            names = list(dets_objects(source, Findings()))
+        kept = [(name, uid) for name, uid in names if not uid.startswith(queue.encode())]
+        assert len(kept) == len(names) - 1
+        table.write_bytes(dets(kept))
+    forget_definitions(real.path)
+
+
+def forget_definitions(path: Path) -> None:
+    for table in (*path.glob("rabbit_durable_queue.*"), path / "LATEST.LOG"):
         table.unlink()
 
 
@@ -52,7 +63,7 @@ def test_what_a_deleted_queue_had_is_offered_with_the_orphans(
     q1: RealNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     delete(q1, "2F_ORD")
-    assert main(["recover", str(q1.path), "--json"]) == 1  # it is defined, and not there
+    assert main(["recover", str(q1.path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert "orders.deleted" not in {queue["queue"] for queue in found["queues"]}
     assert any("--orphans takes them" in each["text"] for each in found["findings"])

@@ -23,6 +23,9 @@ _ITEM_HEAD_BYTES_MAX: Final = 4 + 4 + 16 + 1  # and the first byte of the term
 _LOG_ITEM_BIG: Final = 65528  # from this size on the digest of the size follows, 16 bytes
 
 _DETS_ACTIVE: Final = b"\x12\x34\x56\x78"
+_DETS_COOKIE: Final = b"\x00\xab\xcd\xef"
+_DETS_VERSION: Final = (9).to_bytes(4, "big")
+DETS_BYTES_MIN: Final = 5432  # its head, the lists of free space and the first table of tables
 
 TERM_BYTES_MAX: Final = 16 * 1024 * 1024
 FILE_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -94,3 +97,13 @@ def dets_objects(source: Source, findings: Findings) -> Iterator[Term]:
                 break
             pos += size
         mark = data.find(_DETS_ACTIVE, pos)
+
+
+def is_dets(source: Source) -> bool:
+    """Whether the file is a dets table that was not cut: one without objects is one, too.
+
+    The head is bytes_free:32 | 0xABCDEF | closed:32 | type:32 | version:32 = 9 | ...
+    """
+    head = source.read(0, 20)
+    is_head = head[4:8] == _DETS_COOKIE and head[16:20] == _DETS_VERSION
+    return is_head and source.size >= DETS_BYTES_MIN

@@ -27,7 +27,8 @@ from qindex.brokers.rabbitmq.index import SEQ_MAX, Entry
 from qindex.brokers.rabbitmq.khepri.metadata import Metadata
 from qindex.brokers.rabbitmq.message import Content, MessageError, read_message, storable
 from qindex.brokers.rabbitmq.queue import Counts
-from qindex.brokers.rabbitmq.quorum.queues import Member, QuorumQueue
+from qindex.brokers.rabbitmq.quorum.presence import Member
+from qindex.brokers.rabbitmq.quorum.queues import QuorumQueue
 from qindex.brokers.rabbitmq.streams.stream import Stream
 from qindex.brokers.rabbitmq.unread import Unread
 from qindex.brokers.rabbitmq.vhost import Part, Vhost, has_lost_sector, read_term

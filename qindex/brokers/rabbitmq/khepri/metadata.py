@@ -15,6 +15,7 @@ from qindex.brokers.rabbitmq.khepri.tree import Khepri, KhepriError, Path, Trans
 from qindex.brokers.rabbitmq.message import text
 from qindex.brokers.rabbitmq.ra.system import Server, System
 from qindex.brokers.tree import Findings
+from qindex.words import many
 
 SERVER_NAME: Final = "rabbitmq_metadata"
 _FLAGS_BYTES_MAX: Final = 1 << 20
@@ -130,6 +131,7 @@ def read_metadata(server: Server, findings: Findings) -> Metadata:
         break
     metadata.snapshot_index = metadata.last_index = max(0, first - 1)
     _play(server, tree, first, metadata, findings)
+    _compare_with_notes(server, metadata, findings)
     metadata.transactions = tree.transactions
     metadata.unread += tree.unknown
     _sort(tree, metadata)
@@ -151,6 +153,21 @@ def _play(server: Server, tree: Khepri, first: int, metadata: Metadata, findings
             text = f"entry {entry.index} of the metadata: {error}"
             findings.damage("entry", entry.where, entry.offset, text)
             metadata.unread += 1
+
+
+def _compare_with_notes(server: Server, metadata: Metadata, findings: Findings) -> None:
+    """The node notes now and then up to which entry it had come: so far the log has to go."""
+    missing = server.last_applied - server.last_index
+    if missing > 0:
+        counted = many(missing, "change is", "changes are")
+        text = f"{counted} missing at the end of the metadata: the node had applied entry"
+        text += f" {server.last_applied}, the last one here is {server.last_index}"
+        findings.damage("missing", server.where, 0, text)
+        metadata.unread += missing
+    elif not server.is_noted and server.last_index > 0:
+        text = "meta.dets does not tell up to which entry the metadata went: there may have been"
+        findings.suspected("no notes", server.where, 0, f"{text} more changes")
+        metadata.doubtful += 1
 
 
 def _report(metadata: Metadata, findings: Findings) -> None:

@@ -15,7 +15,8 @@ from qindex.brokers.rabbitmq.message import text
 from qindex.brokers.rabbitmq.quorum.member import replay
 from qindex.brokers.rabbitmq.quorum.message import Message
 from qindex.brokers.rabbitmq.quorum.names import name_of
-from qindex.brokers.rabbitmq.quorum.queues import Member, QuorumQueue
+from qindex.brokers.rabbitmq.quorum.presence import Member
+from qindex.brokers.rabbitmq.quorum.queues import QuorumQueue
 from qindex.brokers.reader import Account
 from qindex.brokers.tree import Findings
 

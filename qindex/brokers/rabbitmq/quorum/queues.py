@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from qindex.brokers.rabbitmq.definitions import Definition
 from qindex.brokers.rabbitmq.message import MessageError, text
@@ -18,27 +18,11 @@ from qindex.brokers.rabbitmq.quorum.member import replay
 from qindex.brokers.rabbitmq.quorum.message import Message, read
 from qindex.brokers.rabbitmq.quorum.names import Name, name_of
 from qindex.brokers.rabbitmq.quorum.outcome import Outcome
-from qindex.brokers.rabbitmq.ra.system import Server, System, is_system, open_system
+from qindex.brokers.rabbitmq.quorum.presence import Member, members_in
+from qindex.brokers.rabbitmq.ra.system import Server
 from qindex.brokers.reader import Account
 from qindex.brokers.tree import Findings, Tree
 from qindex.words import many
-
-FOLDER: Final = "quorum"
-
-
-@dataclass(slots=True)
-class Member:
-    """One node's files of a queue."""
-
-    node: str
-    server: Server
-    findings: Findings
-
-    @property
-    def newest(self) -> tuple[int, int]:
-        """Term and index of the last entry, by which the best member is told."""
-        snapshots = [(each.term, each.index) for each in self.server.snapshots if each.sound]
-        return max([(self.server.log.last_term, self.server.log.last), *snapshots])
 
 
 @dataclass(slots=True)
@@ -201,7 +185,8 @@ def read_quorum_queues(
     for each in (tree, *others):
         names_in.append((each, set()))
         own = findings if each is tree else each.findings
-        for member in _members(each, own, [] if deleted is None or each is not tree else deleted):
+        gone = [] if deleted is None or each is not tree else deleted
+        for member in members_in(each, definitions, own, gone):
             name = name_of(member.server, definitions)
             if name is None:
                 name = (b"", member.server.uid.encode())
@@ -230,40 +215,6 @@ def _tell_strangers(names_in: list[tuple[Tree, set[Name]]]) -> None:
             text_ = "no quorum queue that it has is on another node that was given: perhaps it is"
             text_ += " no member of this cluster"
             tree.findings.suspected("member", "", 0, text_)
-
-
-def _members(tree: Tree, findings: Findings, deleted: list[Member]) -> Iterator[Member]:
-    try:
-        nodes = tree.folders(FOLDER)
-    except OSError:
-        return
-    for node in nodes:
-        where = f"{FOLDER}/{node}"
-        if is_system(tree, where):
-            system = open_system(tree, where, findings)
-            for server in system.servers.values():
-                if _belongs(system, server, findings):
-                    yield Member(node, server, findings)
-                elif server.log.runs:
-                    deleted.append(Member(node, server, findings))
-
-
-def _belongs(system: System, server: Server, findings: Findings) -> bool:
-    """Whether the server is one of a queue that is still there."""
-    told = server.log.runs or server.snapshots or server.config or server.segments
-    if server.where and told:
-        return True
-    if not server.where and server.uid in system.names.values():
-        text_ = f"the directory of {server.uid} is not there: only the shared log tells of it"
-        findings.damage("missing", system.path(server.uid), 0, text_)
-        return True
-    if not server.where and not server.uid.startswith("?"):
-        name = name_of(server, ())
-        whose = f"the queue {text(name[1])}" if name else "a queue"
-        counted = many(len(server.log), "entry", "entries")
-        text_ = f"{counted} of {whose}, which was deleted ({server.uid}): --orphans takes them"
-        findings.note("deleted", server.log.runs[0].where, 0, text_)
-    return False
 
 
 def _compare_with_notes(queue: QuorumQueue, rest: list[Member]) -> None:
@@ -303,11 +254,15 @@ def _read(name: Name, members: list[Member]) -> QuorumQueue | None:
     members = sorted(members, key=lambda member: member.newest, reverse=True)
     best, *rest = members
     outcome = replay(best.server, best.findings)
-    if outcome.deleted:
+    while outcome.deleted:
         best.findings.note(
             "deleted", best.server.where, 0, "the log ends with the queue's deletion"
         )
-        return None
+        if all(member.node != best.node for member in rest):
+            return None
+        members = rest
+        best, *rest = members  # another queue of this name, declared before or after that one
+        outcome = replay(best.server, best.findings)
     queue = QuorumQueue(text(name[1]), text(name[0]), outcome, best.findings, best.node)
     here = len({member.node for member in members})
     queue.members = max(outcome.members, here)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from qindex.brokers.rabbitmq.erlang_files import dets_objects
+from qindex.brokers.rabbitmq.erlang_files import dets_objects, is_dets
 from qindex.brokers.rabbitmq.ra.config import TEXT_BYTES_MAX, TextError, read_term
 from qindex.brokers.rabbitmq.ra.log import Log
 from qindex.brokers.rabbitmq.ra.runs import WalRun
@@ -64,8 +64,8 @@ class System:
     names: dict[str, str] = field(default_factory=dict)  # uid by name, as names.dets has them
     wal_files: list[str] = field(default_factory=list)
     wal_records: int = 0
-    has_names: bool = False
-    has_meta: bool = False
+    has_names: bool = False  # names.dets is a table, also if it is an empty one
+    has_meta: bool = False  # meta.dets
 
     def path(self, name: str) -> str:
         return f"{self.where}/{name}" if self.where else name
@@ -90,8 +90,8 @@ def open_system(tree: Tree, where: str, findings: Findings) -> System:
         server.config = _config(tree, server.where, findings)
         server.snapshots = read_snapshots(tree, server.where, findings)
         _read_segments(server, tree, cache, findings)
-    _read_names(system)
     _read_wal(system)
+    _read_names(system)
     return system
 
 
@@ -145,16 +145,14 @@ def _read_segments(server: Server, tree: Tree, cache: SegmentCache, findings: Fi
 
 
 def _read_names(system: System) -> None:
-    """names.dets and meta.dets; the uid in a server's `config` is its folder's name."""
+    """names.dets and meta.dets: of every server, also one that only the shared log tells of."""
     for term in _dets(system, "names.dets"):
         match term:
             case (str(name), bytes(uid)):
-                system.has_names = True
                 system.names[name] = uid.decode("latin-1")
     for term in _dets(system, "meta.dets"):
         match term:
             case (bytes(uid), current, _, applied):  # each may still be undefined
-                system.has_meta = True
                 server = system.servers.get(uid.decode("latin-1"))
                 if server is not None:
                     server.is_noted = True
@@ -175,6 +173,9 @@ def _dets(system: System, name: str) -> Iterable[Any]:
         system.findings.note("missing", system.path(name), 0, text)
         return
     with source:
+        if is_dets(source):
+            system.has_names |= name == "names.dets"
+            system.has_meta |= name == "meta.dets"
         yield from dets_objects(source, system.findings)
 
 
