@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,10 +26,13 @@ class Totals(NamedTuple):
     acked: int
     redelivered: int = 0  # in memory: stores count theirs
 
-    def plus(self, queue: Queue) -> Totals:
-        return Totals(
-            self.published + queue.published,
-            self.delivered + queue.delivered,
-            self.acked + queue.acked,
-            self.redelivered + queue.backlog.redelivered,
-        )
+    def plus(self, queues: Iterable[Queue]) -> Totals:
+        """With what these have counted. Makes no object for each: 10,000 of them wake Python's
+        garbage collector, which then looks at everything."""
+        published, delivered, acked, redelivered = self
+        for queue in queues:
+            published += queue.published
+            delivered += queue.delivered
+            acked += queue.acked
+            redelivered += queue.backlog.redelivered
+        return Totals(published, delivered, acked, redelivered)

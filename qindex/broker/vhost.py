@@ -228,7 +228,7 @@ class VHost(Topology):
             self._catalog.apply(changes)
         self._forget(queue)
         self.lives.deleted += 1
-        self.gone = self.gone.plus(queue)
+        self.gone = self.gone.plus([queue])
         queue.stop()
         queue.backlog.delete()
         self._delete_unused_sources(gone)
@@ -245,10 +245,7 @@ class VHost(Topology):
 
     def totals(self) -> Totals:
         """Of all queues, also of those that are gone. O(number of queues)."""
-        total = self.gone
-        for queue in self.queues.values():
-            total = total.plus(queue)
-        return total
+        return self.gone.plus(self.queues.values())
 
     # --- messages ------------------------------------------------------------------------------
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import re
 import shutil
 import subprocess
 import time
@@ -14,21 +12,10 @@ from urllib.parse import quote
 
 import pika
 import pytest
-from page_world import HOSTILE_BODY, HOSTILE_NAME, World, browser, chromium
+from page_tab import IN_BROWSER, Tab
+from page_world import HOSTILE_BODY, HOSTILE_NAME, World, browser
 
-MISSING = [
-    what
-    for what, is_there in (
-        ("Chromium (apt-get install chromium)", chromium()),
-        ("Playwright (pip install playwright)", importlib.util.find_spec("playwright")),
-    )
-    if not is_there
-]
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.interop,
-    pytest.mark.skipif(bool(MISSING), reason=f"no {' and no '.join(MISSING)}"),
-]
+pytestmark = IN_BROWSER
 VIEWS = {
     "overview": "Messages in a second",
     "queues": "invoices",
@@ -45,8 +32,6 @@ VIEWS = {
     "disk": "message files",
     "health": "Nothing is damaged",
 }
-LOAD_MS_MAX = 300
-LOADS_MAX = 15
 
 
 @pytest.fixture(scope="module")
@@ -59,48 +44,6 @@ def world(tmp_path_factory):
 def chrome():
     with browser() as found:
         yield found
-
-
-class Tab:
-    """A page of the browser, with what went wrong in it."""
-
-    def __init__(self, page, url):
-        self.page = page
-        self.url = url
-        self.errors = []
-        self.elsewhere = []
-        page.set_default_timeout(15_000)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", self._console)
-        page.on("request", self._request)
-
-    def _console(self, message):
-        if message.type == "error":
-            self.errors.append(message.text)
-
-    def _request(self, request):
-        if not request.url.startswith(self.url):
-            self.elsewhere.append(request.url)
-
-    def log_in(self, user="guest", password="guest"):  # noqa: S107
-        self.page.goto(self.url)
-        self.page.fill("input[name=user]", user)
-        self.page.fill("input[name=password]", password)
-        self.page.keyboard.press("Enter")
-        self.page.wait_for_selector("nav")
-
-    def go(self, path, text):
-        self.page.goto(f"{self.url}#/{path}")
-        self.page.get_by_text(text).first.wait_for()
-
-    def confirm(self, button, **fields):
-        """Answer the dialog that a button opens."""
-        self.page.get_by_role("button", name=button, exact=True).first.click()
-        dialog = self.page.locator("dialog")
-        for name, value in fields.items():
-            dialog.locator(f"[name={name}]").fill(value)
-        dialog.locator("button[type=submit]").click()
-        dialog.wait_for(state="detached")
 
 
 @pytest.fixture
@@ -312,31 +255,6 @@ def test_who_logs_out_is_out(tab):
     tab.page.get_by_role("heading", name="Log in").wait_for()
     tab.page.reload()
     tab.page.get_by_role("heading", name="Log in").wait_for()
-
-
-def test_ten_thousand_queues_are_there_at_once(chrome, tmp_path):
-    """The best of several loads: the machine of a test run has other work, too."""
-    with World(tmp_path / "data", queues=10_000) as world:
-        context = chrome.new_context()
-        tab = Tab(context.new_page(), world.url)
-        tab.log_in()
-        tab.go("queues?sort=ready&reverse=true", "thumbnails")
-        taken = []
-        while len(taken) < LOADS_MAX and min(taken, default=LOAD_MS_MAX) >= LOAD_MS_MAX:
-            begun = time.monotonic()
-            tab.page.reload()
-            tab.page.get_by_text(re.compile("10,0.. queues")).wait_for()
-            taken.append((time.monotonic() - begun) * 1000)
-        said = f"loads took {sorted(round(each) for each in taken)} ms"
-        assert tab.page.locator("tbody tr").count() == 50
-        tab.page.fill("input[type=search]", "device.0999")
-        tab.page.get_by_text("10 of 10,0").wait_for()
-        context.close()
-    assert tab.errors == []
-    load = os.getloadavg()[0]
-    if min(taken) >= LOAD_MS_MAX and load > 2 * (os.cpu_count() or 1):
-        pytest.skip(f"{said}, on a machine with a load of {load:.0f}: no judgement")
-    assert min(taken) < LOAD_MS_MAX, said
 
 
 def _axe(folder: Path) -> str | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+
 import pytest
 from http_api import Api, run
 from page_client import PageClient
@@ -10,6 +13,7 @@ from qindex.broker.dead_letters import dead_letter
 from qindex.broker.message import Message
 from qindex.broker.timers import now_us
 from qindex.serve.http.own import acts, dead
+from qindex.serve.http.own.series import Series
 
 OPTIONS = {"auto_delete": False, "owner": None, "user": None}
 
@@ -75,5 +79,56 @@ def test_health_says_how_long_the_start_took(tmp_path):
                 declared(api, "q").publish(of_queue("q"), now_us())
                 (store,) = (await page.own("health"))["stores"]
                 assert 0 < store["open_seconds"] < 60
+
+    run(test())
+
+
+def test_looks_at_very_many_queues_make_few_objects():
+    """Ten thousand of them would wake the garbage collector, which looks at all that there is."""
+
+    async def test():
+        async with Api() as api, PageClient(api) as page:
+            await page.log_in()
+            vhost = api.server.node.vhost("/")
+            for number in range(3000):
+                vhost.declare_queue(f"q{number}", durable=False, arguments={}, **OPTIONS)
+            vhost.queues["q7"].publish(of_queue("q7"), now_us())
+            series = Series(api.server)
+            series.begin()  # notes what each queue has
+            looks = (
+                lambda: asyncio.sleep(0, series.begin()),
+                lambda: page.own("queues?sort=ready&reverse=true&name=q"),
+                lambda: page.own("overview"),
+            )
+            gc.disable()
+            try:
+                for look in looks:
+                    gc.collect()
+                    found = await look()
+                    assert gc.get_count()[0] < 1000
+                    if found and "items" in found:
+                        assert (found["items"][0]["name"], found["found"]) == ("q7", 3000)
+            finally:
+                gc.enable()
+                series.stop()
+
+    run(test())
+
+
+def test_rates_of_queues_that_rest_are_not_those_of_before():
+    async def test():
+        async with Api() as api:
+            queue = declared(api, "q")
+            series = Series(api.server)
+            series.begin()
+            queue.publish(of_queue("q"), now_us())
+            series.begin()
+            assert series.rates(queue)[0] > 0
+            series.begin()
+            assert series.rates(queue) == (0.0, 0.0, 0.0)
+            api.server.node.vhost("/").delete_queue("q", None)
+            series.begin()
+            assert series.rates(declared(api, "q")) == (0.0, 0.0, 0.0)
+            series.stop()
 
     run(test())

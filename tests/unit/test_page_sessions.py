@@ -122,7 +122,9 @@ def test_who_monitors_sees_all_and_neither_reads_nor_changes_anything():
 
 def test_files_are_public_and_allow_nothing_from_elsewhere():
     async def test(api, page):
-        for path in ("/", "/page/main.js", "/page/page.css"):
+        index = (await page.ask("GET", "/"))[1].decode()
+        for name in ("", "main.js", "page.css"):
+            path = re.search(rf"/page/\w+/{name}", index).group() if name else "/"
             url = f"http://127.0.0.1:{api.port}{path}"
             async with page.http.get(url) as response:
                 assert response.status == 200
@@ -130,6 +132,8 @@ def test_files_are_public_and_allow_nothing_from_elsewhere():
                 assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
                 assert "unsafe" not in policy
                 tag = response.headers["ETag"]
+                kept = response.headers["Cache-Control"]
+                assert kept == ("public, max-age=31536000, immutable" if name else "no-cache")
             async with page.http.get(url, headers={"If-None-Match": tag}) as response:
                 assert response.status == 304
             async with page.http.get(url, headers={"Host": "evil.example"}) as response:
@@ -137,6 +141,10 @@ def test_files_are_public_and_allow_nothing_from_elsewhere():
         assert (await page.ask("GET", "/page/../door.py"))[0] in (401, 404)
 
     with_page(test)
+
+
+def _imported(text):
+    return set(re.findall(r'from "\./(\w+\.js)"', text))
 
 
 def test_no_file_of_the_page_parses_markup_or_names_another_host():
@@ -148,8 +156,11 @@ def test_no_file_of_the_page_parses_markup_or_names_another_host():
         each.name: each.read_text() for each in (files("qindex.serve.http") / "files").iterdir()
     }
     modules = {name for name in found if name.endswith(".js")}
-    loaded = set(re.findall(r"/page/(\w+\.js)", found["index.html"]))
-    assert loaded == modules  # all at once, not one after the other
+    named = {name: set(re.findall(r"[./page]/(\w+\.js)", text)) for name, text in found.items()}
+    assert set().union(*named.values()) == modules
+    # What every view needs is named by the HTML: it comes at once, not one after the other.
+    needed = set().union(*(_imported(found[name]) for name in ("main.js", "views.js")))
+    assert named["index.html"] == {"main.js", *needed}
     for name, text in found.items():
         assert not wrong.search(text), name
         elsewhere = [each for each in text.splitlines() if host.search(each)]

@@ -1,7 +1,8 @@
 """The page for people: its files, and log-in and log-out. All that it shows comes from the API.
 
 The files stand in `files/`, as they are: HTML, a style sheet and ES modules. They are public, and
-the same for everybody; the browser asks each time whether they have changed.
+the same for everybody. The HTML names the others below a folder that is called as their content, so
+a browser keeps them and asks for the HTML only: a request costs more than what it brings.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from qindex.serve.http.sessions import PageSession, Sessions, cookie_name
 
 SESSION_PATH: Final = "/api/qindex/session"
 PUBLIC: Final = "/page/"
+INDEX: Final = "index.html"
+FOR_EVER: Final = "public, max-age=31536000, immutable"
 _KINDS: Final = {
     ".html": "text/html",
     ".css": "text/css",
@@ -40,12 +43,12 @@ def is_public(request: web.Request) -> bool:
 
 
 class _File:
-    def __init__(self, name: str, body: bytes) -> None:
+    def __init__(self, name: str, body: bytes, caching: str) -> None:
         self._body = body
         self._headers = {
             "Content-Type": f"{_KINDS[name[name.rindex('.') :]]}; charset=utf-8",
             "Content-Security-Policy": _POLICY,
-            "Cache-Control": "no-cache",
+            "Cache-Control": caching,
             "Cross-Origin-Opener-Policy": "same-origin",
             "ETag": f'"{hashlib.sha256(body).hexdigest()[:32]}"',
         }
@@ -64,9 +67,14 @@ class Page:
         self._about = about
 
     def add_to(self, app: web.Application) -> None:
-        for name, body in _all_files():
-            path = "/" if name == "index.html" else PUBLIC + name
-            app.router.add_get(path, _File(name, body).get)
+        found = _all_files()
+        folder = f"{PUBLIC}{_version(found)}/"
+        for name, body in found.items():
+            if name == INDEX:
+                body = body.replace(PUBLIC.encode(), folder.encode())
+                app.router.add_get("/", _File(name, body, "no-cache").get)
+            else:
+                app.router.add_get(folder + name, _File(name, body, FOR_EVER).get)
         app.router.add_get(SESSION_PATH, self._get)
         app.router.add_delete(SESSION_PATH, self._delete)
 
@@ -101,10 +109,18 @@ class Page:
         return web.Response(text=json.dumps(found), content_type="application/json")
 
 
-def _all_files() -> list[tuple[str, bytes]]:
+def _all_files() -> dict[str, bytes]:
     folder = files("qindex.serve.http") / "files"
-    return sorted(
-        (each.name, each.read_bytes())
-        for each in folder.iterdir()
+    return {
+        each.name: each.read_bytes()
+        for each in sorted(folder.iterdir(), key=lambda each: each.name)
         if each.name[each.name.rindex(".") :] in _KINDS
-    )
+    }
+
+
+def _version(found: dict[str, bytes]) -> str:
+    """Another one for any other content."""
+    digest = hashlib.sha256()
+    for name, body in found.items():
+        digest.update(f"{name} {len(body)} ".encode() + body)
+    return digest.hexdigest()[:16]

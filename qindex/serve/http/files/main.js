@@ -4,9 +4,10 @@
 import { Refused, logIn, logOut, session, whenOut } from "./api.js";
 import { button, h, replace, say } from "./dom.js";
 import { plain } from "./words.js";
-import { viewOf, viewsFor } from "./views.js";
+import { begin as beginView, loadAll, viewOf, viewsFor } from "./views.js";
 
 const SECONDS = 2;
+const LATER_SECONDS = 1;
 const main = document.getElementById("main");
 const head = document.getElementById("top");
 let who = null;
@@ -73,7 +74,8 @@ function drawLogIn() {
     enter.disabled = true;
     try {
       who = await logIn(user.value, password.value);
-      draw();
+      await draw();
+      loadAll(who);
     } catch (error) {
       wrong.textContent = error.status === 401 && error.message === "Login failed" ? "User or password is wrong." : error.message;
       enter.disabled = false;
@@ -94,10 +96,25 @@ async function draw() {
   drawHead();
   const view = viewOf(found.parts, who);
   document.title = `${view.title(found.parts)} · qindex`;
-  shown = view.make({ who, ...found, go });
+  let make;
+  try {
+    make = await view.load();
+  } catch {
+    if (mine === turn) notLoaded();
+    return;
+  }
+  if (mine !== turn || !who) return;
+  shown = make({ who, ...found, go });
   replace(main, shown.element);
   window.scrollTo(0, 0);
   await refresh(mine);
+}
+
+/** A view's module is not there: the server is away, or a newer one has other files. */
+function notLoaded() {
+  shown = null;
+  replace(main, h("h1", {}, "That cannot be shown"), h("p", { class: "bad" }, "The server does not answer, or is a newer one."),
+    button("Load the page again", () => location.reload()));
 }
 
 async function refresh(mine) {
@@ -146,6 +163,7 @@ whenOut(out);
 
 async function begin() {
   const key = /^#key=([\w-]+)$/.exec(location.hash);
+  beginView(address().parts);
   try {
     if (key) {
       history.replaceState(null, "", "#/");
@@ -158,7 +176,8 @@ async function begin() {
     out();
     return;
   }
-  draw();
+  await draw();
+  setTimeout(() => loadAll(who), LATER_SECONDS * 1000);
 }
 
 begin();

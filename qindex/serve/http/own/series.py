@@ -1,7 +1,8 @@
 """What virtual hosts have had, every few seconds; and how fast each queue is just now.
 
-Costs one pass over the queues for each sample. With very many queues samples become fewer, so that
-they take no more than a two-hundredth of the event loop's time.
+Costs one pass over the queues for each sample, which makes objects for those only that something
+has happened to. With very many queues samples become fewer, so that they take no more than a
+two-hundredth of the event loop's time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 SECONDS: Final = 2.0
 SAMPLES_MAX: Final = 900  # half an hour
 PAUSE_PER_SAMPLE: Final = 200
-Counts = tuple[int, int, int]  # published, delivered, acked since the process began
+# Published, delivered, acked since the process began, and the sum of these.
+Counts = tuple[int, int, int, int]
 
 
 class Figures(NamedTuple):
@@ -46,8 +48,8 @@ class Series:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
-        self._before: dict[Queue, Counts] = {}
-        self._now: dict[Queue, Counts] = {}
+        self._counts: dict[Queue, Counts] = {}  # at the last sample
+        self._moved: dict[Queue, tuple[Counts, Counts]] = {}  # now and before, if they differ
         self._taken = time.monotonic()
         self._seconds = 0.0  # between the last two
         self._timer: asyncio.TimerHandle | None = None
@@ -60,8 +62,9 @@ class Series:
         if self._timer is not None:
             self.late_seconds = max(0.0, self._server.loop.time() - self._timer.when())
         self._seconds, self._taken = begun - self._taken, begun
-        self._before, self._now = self._now, {}
+        self._moved = {}
         found = {vhost.name: self._look_at(vhost) for vhost in self._server.node.open_vhosts}
+        self._forget_deleted()
         self._samples.append(Sample(round(time.time(), 3), found))
         self.ages.note(self._server)
         self.sample_seconds = time.monotonic() - begun
@@ -71,16 +74,28 @@ class Series:
     def _look_at(self, vhost: VHost) -> Figures:
         ready = unacked = delayed = 0
         published, delivered, acked, _ = vhost.gone
-        now = self._now
+        counts = self._counts
         for queue in vhost.queues.values():
-            now[queue] = queue.published, queue.delivered, queue.acked
-            ready += len(queue.backlog)
+            one, two, three = queue.published, queue.delivered, queue.acked
+            backlog = queue.backlog
+            ready += len(backlog)
             unacked += queue.unacked
-            delayed += queue.backlog.delayed()
-            published += queue.published
-            delivered += queue.delivered
-            acked += queue.acked
+            delayed += backlog.delayed()
+            published += one
+            delivered += two
+            acked += three
+            before = counts.get(queue)
+            if before is None or before[3] != one + two + three:  # none of them ever falls
+                counts[queue] = one, two, three, one + two + three
+                if before is not None:
+                    self._moved[queue] = counts[queue], before
         return Figures(ready, unacked, delayed, published, delivered, acked)
+
+    def _forget_deleted(self) -> None:
+        vhosts = self._server.node.open_vhosts
+        if len(self._counts) > sum(len(vhost.queues) for vhost in vhosts):
+            live = {queue for vhost in vhosts for queue in vhost.queues.values()}
+            self._counts = {queue: at for queue, at in self._counts.items() if queue in live}
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -99,10 +114,10 @@ class Series:
 
     def rates(self, queue: Queue) -> tuple[float, float, float]:
         """Published, delivered and acked in a second, between the last two samples."""
-        now, before = self._now.get(queue), self._before.get(queue)
-        if now is None or before is None or self._seconds <= 0:
+        found = self._moved.get(queue)
+        if found is None or self._seconds <= 0:
             return 0.0, 0.0, 0.0
-        one, two, three = (
-            round((new - old) / self._seconds, 2) for new, old in zip(now, before, strict=True)
+        one, two, three, _ = (
+            round((new - old) / self._seconds, 2) for new, old in zip(*found, strict=True)
         )
         return one, two, three
