@@ -1,7 +1,8 @@
 #!/bin/sh
 # Set up and pass the tests. Needs Python 3.11 or newer, a C compiler and PyPI, and no earlier step.
 # Arguments go to pytest. PYTHON chooses the interpreter, VENV the place of the environment, JOBS how many processes share the
-# tests (else one for each processor). Slow tests are left out: .ci/run and tools/check.py run them.
+# tests (else two for each processor, since many tests wait for others most of their time). Slow tests are left out: .ci/run
+# and tools/check.py run them.
 set -eu
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
@@ -25,4 +26,4 @@ fi
 unset PYTHONDONTWRITEBYTECODE
 echo "Building qindex in $venv ..."
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[test]'
-exec "$venv/bin/python" -m pytest -n "${JOBS:-auto}" -m "not slow and not long" "$@"
+exec "$venv/bin/python" -m pytest -n "${JOBS:-$(($(nproc) * 2))}" -m "not slow and not long" "$@"

@@ -29,6 +29,7 @@ def node_of(name: str, folder: Path) -> Path:
     return min(found, key=lambda path: len(path.parts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["classic", *READERS])
 def test_a_field_of_any_value_ends_in_an_account(tmp_path: Path, name: str) -> None:
     node = node_of(name, tmp_path / "in")

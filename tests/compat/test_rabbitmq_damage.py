@@ -123,6 +123,7 @@ def as_journal(segment: bytes) -> bytes:
     return b"".join(records[slot] for slot in sorted(records))
 
 
+@pytest.mark.slow
 def test_a_damaged_journal_costs_what_was_damaged(demo_copy: DeadNode, index_file: Path) -> None:
     whole, _ = account(demo_copy.path)
     journal = index_file.with_name("journal.jif")

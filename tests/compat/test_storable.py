@@ -170,6 +170,7 @@ def recover_to_new_store(dead: Path, store: Path) -> RecoverReport:
 EDGES = [0, 1, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0x80000000, BIT_63 - 1, BIT_63, (1 << 64) - 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILDERS)
 @settings(
     max_examples=40,
@@ -203,6 +204,7 @@ def test_a_field_of_any_value_is_read_and_stored(
         shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(
     expiry_us=st.integers(0, (1 << 64) - 1),

@@ -32,7 +32,9 @@ def has_damage(stream: Stream) -> bool:
     return any(finding.severity != "note" for finding in stream.log.kept)
 
 
-@pytest.mark.parametrize("number", [0, 80, 160])
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (80, 160))]
+)
 def test_a_damaged_segment_costs_what_was_damaged_and_says_so(path: Path, number: int) -> None:
     file = path / file_name(number)
     data = file.read_bytes()

@@ -8,17 +8,19 @@ import pytest
 from explored import EXPLORED
 from helpers import run_tool
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+# The first of them compiles the engine twice with its simulated disk, which takes half a minute.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler"),
+]
 
 
-@pytest.mark.slow
 def test_a_power_cut_at_any_point_loses_nothing_that_was_confirmed():
     ran = run_tool(tool, "--points", 12_000)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "12,000 crash points" in ran.stdout
 
 
-@pytest.mark.slow
 def test_every_protocol_bug_on_purpose_is_found():
     ran = run_tool(tool, "--mutants")
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -47,7 +49,6 @@ def test_a_bug_that_is_named_is_in_the_engine_that_is_tried(capsys):
     )
 
 
-@pytest.mark.slow
 def test_every_call_and_allocation_may_fail_once_and_for_ever():
     """And each did: none of the program's calls is left out."""
     ran = run_tool(tool, "--faults", "--programs", 4, "--operations", 40)
@@ -130,14 +131,12 @@ def test_damage_of_a_synced_image_is_told_and_stays_where_it_is():
     assert silent == wrong == "0"
 
 
-@pytest.mark.slow
 def test_damage_that_nobody_tells_is_found():
     ran = run_tool(tool, "--flips", 10_000, "--bug", "marks_ignored")
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "nobody tells" in ran.stdout
 
 
-@pytest.mark.slow
 def test_a_finding_is_replayed_bit_for_bit():
     """An engine with a bug, found by a seed; the same point alone says the same words."""
     program = tool.build(mutants=True)

@@ -45,6 +45,7 @@ def cost(path, mode):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["reader", "writer"])
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_hostile_mebibyte_is_opened_within_the_limits(tmp_path, name, mode):
