@@ -258,6 +258,9 @@ int qi_data_change(qi_store *store, qi_queue *queue, const void *entries, size_t
  * the order in which the keys came. They are copied if there is room. */
 int64_t qi_data_count(qi_store *store, qi_queue *queue);
 int64_t qi_data_all(qi_store *store, qi_queue *queue, void *entries, size_t room);
+/* The same for those of the store's own keys in its mapping that begin with `prefix`. */
+int64_t qi_data_own(qi_store *store, const void *prefix, size_t prefix_size, void *entries,
+                    size_t room);
 int64_t qi_publish(qi_queue *queue, const void *body, size_t body_size);
 int64_t qi_publish_with(qi_queue *queue, const void *headers, uint32_t headers_size,
                         const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us,

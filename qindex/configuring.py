@@ -98,9 +98,11 @@ class Configured:
             check_rules(self._store, self.name, settings)
         if settings != before and not self._store.read_only:
             if settings.expires is not None:
-                self._store._watch.note_first(self._store)
+                self._store._watch.note(self.name)
             stored = {_SETTINGS: settings._to_stored()}
             change_values(self._store, self._handle, stored, confirm=True)
+            if settings.expires is None and before.expires is not None:
+                self._store._watch.forget(self.name)
         if changes or self._store._expire:
             self._set_rules(settings)
         return settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,6 +76,25 @@ def read_value(store: Store, queue: Any, key: bytes) -> bytes | None:
         room = size
 
 
+def _all_of(read: Callable[[Any, int], int]) -> dict[bytes, bytes]:
+    """What `read` copies into a buffer with so much room; it returns the room that it needs."""
+    room = 0
+    while True:
+        entries = ffi.new("char[]", room)
+        size = read(entries, room)
+        if size < 0:
+            raise_error(size)
+        if size <= room:
+            return _read_entries(ffi.buffer(entries, size)[:])
+        room = size
+
+
+def own_entries(store: Store, prefix: bytes) -> dict[bytes, bytes]:
+    """Of the store's mapping, those of the store's own keys that begin so. O(all its keys)."""
+    handle = store._open_handle()
+    return _all_of(lambda *to: int(lib.qi_data_own(handle, prefix, len(prefix), *to)))
+
+
 def change_values(
     store: Store, queue: Any, changes: Mapping[bytes, bytes | None], *, confirm: bool
 ) -> None:
@@ -139,15 +158,7 @@ class Data(MutableMapping[bytes, bytes]):
     def copy(self) -> dict[bytes, bytes]:
         """All of it at one moment, in the order in which the keys came. O(n), one call."""
         handle = self._store._open_handle()
-        room = 0
-        while True:
-            entries = ffi.new("char[]", room)
-            size = lib.qi_data_all(handle, self._queue, entries, room)
-            if size < 0:
-                raise_error(size)
-            if size <= room:
-                return _read_entries(ffi.buffer(entries, size)[:])
-            room = size
+        return _all_of(lambda *to: int(lib.qi_data_all(handle, self._queue, *to)))
 
     def change(self, changes: Mapping[bytes, bytes | None], *, confirm: bool = False) -> None:
         """Give keys values, and take keys away whose value is None: all of it, or nothing.

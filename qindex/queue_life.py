@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from qindex._core import ffi, lib
 from qindex.arguments import boolean, parts_of, several
-from qindex.data import change_values, read_value
+from qindex.data import change_values, own_entries, read_value
 from qindex.errors import (
     DiskError,
     DiskFull,
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
     from qindex.queue import Queue
     from qindex.store import Store
 
-_HAS_EXPIRING: Final = b"\0expires"  # in the store's mapping: some queue had the setting once
+# In the store's own mapping. `_EXPIRES`: some queue had the setting once. If it says `_LISTED`,
+# each queue that has the setting has an entry, too: `_ENTRY` and its folder, with its name. An
+# entry too many is harmless, one too few is not: it comes before the setting, and goes after it.
+_EXPIRES: Final = b"\0expires"
+_LISTED: Final = b"2"
+_ENTRY: Final = b"\0expires:"
 _PAUSE_MIN, _PAUSE_MAX = 0.02, 60.0
 
 
@@ -101,6 +107,7 @@ class QueueLife:
         del self._queues[queue.name]
         del self._by_tag[lib.qi_queue_tag(queue._handle)]
         self._watch.know(queue.name, None)
+        self._watch.forget(queue.name)
 
 
 class Watch:
@@ -124,17 +131,37 @@ class Watch:
         self._is_simulated = simulated
         if store is None or store.read_only or not store._expire or not store._stores_settings:
             return
-        if read_value(store, ffi.NULL, _HAS_EXPIRING) is None:
+        if read_value(store, ffi.NULL, _EXPIRES) is None:
             return
         if simulated:
             self._find_all(store)
         else:
             self._start(find_all=True)
 
-    def note_first(self, store: Store) -> None:
-        """A queue gets the setting: the next open must know that there is one to look for."""
-        if read_value(store, ffi.NULL, _HAS_EXPIRING) is None:
-            change_values(store, ffi.NULL, {_HAS_EXPIRING: b"1"}, confirm=True)
+    def note(self, name: str) -> None:
+        """The queue is about to get the setting: from here on each open looks at it.
+
+        Behind it in the commit log comes the setting, so one sync makes both durable.
+        """
+        store = self._store()
+        if store is None or read_value(store, ffi.NULL, key := _entry(name)) is not None:
+            return
+        entry = {key: name.encode("utf-8", "surrogatepass")}
+        if read_value(store, ffi.NULL, _EXPIRES) is None:
+            entry[_EXPIRES] = _LISTED
+        change_values(store, ffi.NULL, entry, confirm=False)
+
+    def forget(self, name: str) -> None:
+        """The queue is gone, or its setting, durably. The caller has the store's lock.
+
+        An entry that cannot be removed now, the next open removes.
+        """
+        store = self._store()
+        if store is None or store.read_only or not store._stores_settings:
+            return
+        with suppress(QindexError):
+            if read_value(store, ffi.NULL, key := _entry(name)) is not None:
+                change_values(store, ffi.NULL, {key: None}, confirm=False)
 
     def know(self, name: str, seconds: float | None) -> None:
         """The setting of this queue, as it is now."""
@@ -214,14 +241,41 @@ class Watch:
         self._thread.start()
 
     def _find_all(self, store: Store) -> None:
-        for name in store.queues():
+        """Look at the queues that may have the setting: those with an entry."""
+        is_listed = read_value(store, ffi.NULL, _EXPIRES) == _LISTED
+        unread = False
+        for name in _listed(store) if is_listed else store.queues():
             try:
                 with store._lock:  # else a change meanwhile would be known first, and be forgotten
-                    self.know(name, store._find_queue(name, create=False).settings.expires)
+                    self._find(store, name)
             except (StoreClosed, StoreFailed):
                 raise
             except QindexError:
-                continue  # it is damaged, or gone meanwhile: whoever uses it is told
+                unread = True  # it is damaged: whoever uses it is told
+        if not is_listed and not unread:  # of an earlier version: now each of them has an entry
+            change_values(store, ffi.NULL, {_EXPIRES: _LISTED}, confirm=False)
+
+    def _find(self, store: Store, name: str) -> None:
+        """The caller has the store's lock."""
+        try:
+            seconds = store._find_queue(name, create=False).settings.expires
+        except QueueMissing:
+            seconds = None
+        if seconds is None:  # a crash came between the setting's end and that of the entry
+            self.forget(name)
+        else:
+            self.note(name)
+        self.know(name, seconds)
+
+
+def _entry(name: str) -> bytes:
+    """The key of a queue's entry. A name of 65,535 bytes would be too long for one."""
+    return _ENTRY + directory_of(name)
+
+
+def _listed(store: Store) -> list[str]:
+    entries = own_entries(store, _ENTRY)
+    return [name.decode("utf-8", "surrogatepass") for name in entries.values()]
 
 
 def _watch(watch: Watch, find_all: bool) -> None:

@@ -83,3 +83,23 @@ int64_t qi_data_all(struct qi_store *store, struct qi_queue *queue, void *entrie
     qi_unlock(store);
     return result;
 }
+
+int64_t qi_data_own(struct qi_store *store, const void *prefix, size_t prefix_size, void *entries,
+                    size_t room) {
+    const uint8_t *identity;
+    int64_t size = 0;
+    qi_lock(store);
+    int64_t result = begin(store, NULL, false, &identity);
+    const struct qi_scope *scope = result ? NULL : qi_data_scope(&store->commits->data, identity);
+    for (const struct qi_datum *entry = scope ? scope->oldest : NULL; entry; entry = entry->newer) {
+        if (!qi_is_engines(entry) || entry->key_size < prefix_size ||
+            memcmp(entry->bytes, prefix, prefix_size) != 0)
+            continue;
+        uint64_t needed = qi_datum_size(entry);
+        if ((uint64_t)size + needed <= room)
+            qi_datum_write(entry, (uint8_t *)entries + size);
+        size += (int64_t)needed;
+    }
+    qi_unlock(store);
+    return result ? result : size;
+}
