@@ -18,6 +18,10 @@ from cffi import FFI
 HERE = Path(os.path.relpath(Path(__file__).parent))
 
 
+# What the core calls in Python: store_log.py has it.
+CALLED = 'extern "Python" void qi_told_slow(qi_store *store);'
+
+
 def declarations(header: str) -> str:
     """Return the text between the two marks, so that nothing is declared twice."""
     _, found_begin, rest = header.partition("/* cffi: begin */")
@@ -41,6 +45,8 @@ def module(name: str, headers: tuple[str, ...], sources: list[Path]) -> FFI:
     made = FFI()
     for header in headers:
         made.cdef(declarations((HERE / header).read_text(encoding="utf-8")))
+    if name == "qindex._core":
+        made.cdef(CALLED)
     made.set_source(
         name,
         "".join(f'#include "{header}"\n' for header in headers),

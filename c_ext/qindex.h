@@ -441,6 +441,11 @@ int64_t qi_expire(qi_queue *queue);
 int qi_queue_sync(qi_queue *queue);
 int qi_flush(qi_queue *queue);
 int qi_queue_stats_of(qi_queue *queue, qi_queue_stats *stats);
+/* From now on the background thread calls `tell` behind a sync that took longer than
+ * QI_SLOW_SYNC_US: without any lock, at most once a minute. The store is open until it returns. */
+#define QI_SLOW_SYNC_US 1048576
+void qi_store_on_slow_sync(qi_store *store, void (*tell)(qi_store *store));
+
 /* `since` the open; *before: what was kept of the sessions before. QI_COUNTS_NONE ..., or an error.
  * The store's are of all its queues, those that were deleted too. Neither reads a file. */
 int qi_queue_counts_of(qi_queue *queue, qi_counts *since, qi_counts *before);

@@ -4,10 +4,11 @@ Pointers and structs are cffi's own objects and have no useful static type: they
 parameter is a C string or a buffer, cffi takes bytes, or what ffi.from_buffer() returned.
 """
 
-from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias, TypeVar
 
 _C: TypeAlias = Any
+_F = TypeVar("_F", bound=Callable[..., None])
 Bytes: TypeAlias = bytes | _C  # const void * or const char *
 
 class _FFI:
@@ -25,6 +26,7 @@ class _FFI:
     def typeof(self, cdecl: Any) -> Any: ...
     def addressof(self, cdata: _C, *fields: Any) -> _C: ...
     def gc(self, cdata: _C, destructor: Any) -> _C: ...
+    def def_extern(self) -> Callable[[_F], _F]: ...
     def list_types(self) -> tuple[Iterable[str], Iterable[str], Iterable[str]]: ...
 
 class _Lib:
@@ -189,6 +191,9 @@ class _Lib:
     QI_COUNTS_AT_LEAST: int = 1
     QI_COUNTS_EXACT: int = 2
     def qi_queue_counts_of(self, queue: _C, since: _C, before: _C, /) -> int: ...
+    QI_SLOW_SYNC_US: Final = 1048576
+    def qi_store_on_slow_sync(self, store: _C, tell: _C, /) -> None: ...
+    def qi_told_slow(self, store: _C, /) -> None: ...
     def qi_store_counts_of(
         self, store: _C, since: _C, before: _C, syncs: _C, syncs_before: _C, /
     ) -> int: ...

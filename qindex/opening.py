@@ -19,6 +19,7 @@ from qindex.options import (
     SyncPolicy,
 )
 from qindex.store import Store
+from qindex.store_log import listen
 
 
 def open(  # noqa: A001 - qindex.open is the module's own verb
@@ -136,6 +137,8 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
         counts_bytes=max_bytes is not None and not read_only,
     )
     store._log.opened()
+    if not read_only and disk is None:
+        listen(store)
     store._watch.begin(disk is not None)
     if not read_only and disk is None:
         _settle_batches(store)

@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from qindex._core import ffi, lib
-from qindex.counters import Syncs
+from qindex.counters import Syncs, counters_of_store
 from qindex.lines import say
 from qindex.message import Finding
 
+if TYPE_CHECKING:
+    from qindex.store import Store
+
 SLOW_BOUND = 2.0  # seconds: what is counted below a higher bound took more than a second
+
+_open: Final[weakref.WeakValueDictionary[int, Store]] = weakref.WeakValueDictionary()
+
+
+def listen(store: Store) -> None:
+    """From now on, slow syncs of this store are told soon after they happen."""
+    address = int(ffi.cast("uintptr_t", store._handle))
+    _open[address] = store
+    lib.qi_store_on_slow_sync(store._handle, lib.qi_told_slow)
+
+
+@ffi.def_extern()
+def qi_told_slow(handle: Any) -> None:
+    """Called by the core's background thread, which may not wait for a handler of the program's."""
+    store = _open.get(int(ffi.cast("uintptr_t", handle)))
+    if store is not None:
+        with suppress(RuntimeError):  # the interpreter ends: the close tells it
+            threading.Thread(target=_tell, args=(store,), name="qindex log", daemon=True).start()
+
+
+def _tell(store: Store) -> None:
+    with store._lock:
+        if not store._closed:  # else the close has told it
+            store._log.syncs(counters_of_store(store._handle)[1])
 
 
 def finding_at(handle: Any, index: int) -> Finding | None:

@@ -228,6 +228,10 @@ void qi_count_sync(struct qi_store *store, uint64_t began_us) {
     store->syncs.total_us += took;
     store->syncs.longest_us = took > store->syncs.longest_us ? took : store->syncs.longest_us;
     store->syncs.times[bits < QI_SYNC_TIMES ? bits : QI_SYNC_TIMES - 1]++;
+    if (__builtin_expect(took > QI_SLOW_SYNC_US && store->tell_slow != NULL, 0)) {
+        store->slow_due = true;
+        qi_wake_worker(store);
+    }
 }
 
 #define RELIEF_US 100000 /* queues are not put to sleep more often for want of memory */

@@ -15,6 +15,7 @@
 
 #define FOR_EVER  UINT64_MAX
 #define AGAIN_US  UINT64_C(1000000)
+#define TOLD_US   UINT64_C(60000000) /* between two calls of tell_slow */
 #define SETTLE_US UINT64_C(5000) /* in a round: the next group commit waits so long */
 
 /* Who opens a store wants its first message, and the census keeps the lock while it reads about a
@@ -172,6 +173,24 @@ static uint64_t until_something_is_due(struct qi_store *store, const struct roun
     return waits_for_census(store) ? sooner(us, rounds->census_us, now) : us;
 }
 
+void qi_store_on_slow_sync(struct qi_store *store, void (*tell)(struct qi_store *)) {
+    qi_lock(store);
+    store->tell_slow = tell;
+    qi_unlock(store);
+}
+
+/* What is slow for long is told once a minute: whoever is told can ask for all counts. */
+static void tell_slow(struct qi_store *store) {
+    uint64_t now = store->disk->ops->monotonic_us(store->disk);
+    store->slow_due = false;
+    if (store->slow_told_us && now - store->slow_told_us < TOLD_US)
+        return;
+    store->slow_told_us = now;
+    qi_unlock(store);
+    store->tell_slow(store);
+    qi_relock(store);
+}
+
 static void *work(void *argument) {
     struct qi_store *store = argument;
     struct rounds rounds = {.census_us =
@@ -180,7 +199,7 @@ static void *work(void *argument) {
     uint32_t open = 1;
     qi_lock(store);
     while (!store->stopping && !store->failed) {
-        if (!store->dirty && !store->flush_due && !store->relief_due &&
+        if (!store->dirty && !store->flush_due && !store->relief_due && !store->slow_due &&
             !census_is_due(store, &rounds) && !qi_settling(store))
             wait_for_work(store, until_something_is_due(store, &rounds, open > 0));
         /* Group commit: what comes within the interval is synced together. */
@@ -191,6 +210,8 @@ static void *work(void *argument) {
             break;
         if (one_round(store, &rounds) != 0 && !store->failed)
             wait_for_work(store, 100000); /* a passing trouble */
+        if (store->slow_due)
+            tell_slow(store);
         qi_expire_due(store);
         qi_spent_run(store);
         qi_dead_run(store);

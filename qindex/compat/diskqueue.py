@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Protocol
 from qindex.arguments import Buffer, as_bytes, number, whole
 from qindex.errors import AlreadyAcked, StoreClosed, StoreCorrupt
 from qindex.handle import Closing
+from qindex.lines import say
 from qindex.opening import open as open_store
 from qindex.store import Store
 
@@ -175,7 +176,8 @@ class DiskQueue(Closing):
         """How much could not be read and was passed over since the queue was opened.
 
         On the engine these are messages, which stay in the store. With format="nsq" these are
-        files, which are renamed to .bad; `qindex recover` reads them.
+        files: missing ones, and damaged ones, which are renamed to .bad; `qindex recover` reads
+        these. Each is logged, too.
         """
         return self._files.damaged
 
@@ -274,6 +276,7 @@ class _EngineFiles:
         """A damaged message stays with nobody, so in the store, and the next get() goes on."""
         if error.req_id is None:
             raise error
+        say("WARNING", "queue %r passes over a damaged message: %s", self._queue.name, error)
         with self._counting:
             self.damaged += 1
 

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from qindex.brokers.nsq.directory import data_name, data_number, meta_name, parse_meta
-from qindex.brokers.nsq.file import read_records
-from qindex.brokers.tree import Findings, Tree
+from qindex.brokers.nsq.file import records_behind
 from qindex.errors import StoreClosed
+from qindex.lines import say
 
 _SIZE: Final = struct.Struct(">I")
 _WINDOW_BYTES: Final = 64 << 10
@@ -80,12 +80,13 @@ class NsqFiles:
 
     def _restore(self) -> None:
         numbers = self._numbers()
-        meta = None
-        if self._meta_path.is_file():
-            with self._meta_path.open("rb") as file:
+        meta, meta_path = None, self._meta_path
+        if meta_path.is_file():
+            with meta_path.open("rb") as file:
                 meta = parse_meta(file.read(_META_BYTES_MAX))
         if meta is None or meta.read > meta.write:
             if numbers:  # the metadata were lost: all that is there counts, nothing is overwritten
+                say("WARNING", "%s is missing or makes no sense: all is got once more", meta_path)
                 self._read_file, self._write_file = numbers[0], numbers[-1] + 1
                 self._depth = sum(self._records_behind(number, 0) for number in numbers)
             return
@@ -107,17 +108,7 @@ class NsqFiles:
         return sorted(number for number in found if number is not None)
 
     def _records_behind(self, number: int, offset: int) -> int:
-        """Whole messages from `offset` on."""
-        log = Findings()
-        tree = Tree(self._path, log)
-        try:
-            source = tree.try_open(data_name(self._name, number))
-            if source is None:
-                return 0
-            with source:
-                return sum(record.offset > offset for record in read_records(source, log, 0))
-        finally:
-            tree.close()
+        return records_behind(self._path, data_name(self._name, number), offset)
 
     # --- putting --------------------------------------------------------------------------------
 
@@ -210,6 +201,7 @@ class NsqFiles:
                 if self._read_fd < 0:
                     self._read_fd = os.open(self._file(self._read_file), _READ)
             except FileNotFoundError:
+                self._tell_missing(self._read_file, self._read_file + 1)
                 self._go_to_next_file()
                 continue
             if self._read_file < self._write_file and self._read_pos >= self._read_size():
@@ -254,8 +246,18 @@ class NsqFiles:
     def _go_to_next_file(self) -> None:
         self._close_read_file()
         following = [n for n in self._numbers() if self._read_file < n < self._write_file]
-        self._read_file = following[0] if following else self._write_file
+        done, self._read_file = self._read_file, following[0] if following else self._write_file
         self._read_pos = 0
+        self._tell_missing(done + 1, self._read_file)
+
+    def _tell_missing(self, first: int, end: int) -> None:
+        """Of these files none is there. One that is called .bad was told when that was done."""
+        if (
+            first < end
+            and not self._file(first).with_name(f"{self._file(first).name}.bad").exists()
+        ):
+            say("WARNING", "%s is missing, with its messages", self._file(first))
+            self.damaged += 1
 
     def _set_aside(self) -> None:
         """Nobody knows where in the file the next message begins.
@@ -268,6 +270,8 @@ class NsqFiles:
             self._write_file, self._write_pos = self._write_file + 1, 0
         with suppress(FileNotFoundError):
             bad.rename(f"{bad}.bad")
+        text = "%s makes no sense from byte %d on: it is called .bad now (qindex recover reads it)"
+        say("WARNING", text, bad, self._read_pos)
         self._go_to_next_file()
         self.damaged += 1
         self._correct_at_end()

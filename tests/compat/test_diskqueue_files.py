@@ -106,7 +106,9 @@ def test_a_message_longer_than_a_file_has_one_of_its_own(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("size", [0x7FFFFFFF, 0xFFFFFFFF, 2000])
-def test_a_damaged_file_is_set_aside_and_the_queue_goes_on(tmp_path: Path, size: int) -> None:
+def test_a_damaged_file_is_set_aside_and_the_queue_goes_on(
+    tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
     write_files(tmp_path, NUMBERED, 0)
     file = tmp_path / file_name(1)
     data = file.read_bytes()
@@ -115,6 +117,9 @@ def test_a_damaged_file_is_set_aside_and_the_queue_goes_on(tmp_path: Path, size:
     with open_queue(tmp_path, max_msg_size=1000) as queue:
         assert list(queue) == NUMBERED[: PER_FILE + 10] + NUMBERED[2 * PER_FILE :]
         assert (queue.damaged, queue.depth) == (1, 0)
+    (told,) = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert told[0] == "WARNING"
+    assert told[1].startswith(f"{file} makes no sense from byte {place} on")
     assert set(files_of(tmp_path)) == {f"{file.name}.bad", file_name(4), META}
     with open_node(tmp_path) as node:
         recovered = [message.body for message in node.queues[0].messages()]
@@ -133,23 +138,46 @@ def test_damage_in_the_file_that_is_written_begins_a_new_one(tmp_path: Path) -> 
     assert set(files_of(tmp_path)) == {file_name(0) + ".bad", file_name(1), META}
 
 
-def test_a_missing_file_is_passed_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_missing_file_is_passed_over_and_told(
+    tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
     write_files(tmp_path, NUMBERED, 0)
-    (tmp_path / file_name(1)).unlink()
+    (tmp_path / file_name(number)).unlink()
+    lost = slice(number * PER_FILE, (number + 1) * PER_FILE)
     with open_queue(tmp_path) as queue:
-        assert list(queue) == NUMBERED[:PER_FILE] + NUMBERED[2 * PER_FILE :]
-        assert (queue.depth, queue.damaged) == (0, 0)
+        assert list(queue) == NUMBERED[: lost.start] + NUMBERED[lost.stop :]
+        assert (queue.depth, queue.damaged) == (0, 1)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path / file_name(number)} is missing, with its messages"
+    ]
 
 
-def test_without_metadata_nothing_is_written_over(tmp_path: Path) -> None:
+def test_what_the_original_has_set_aside_is_not_told_once_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_files(tmp_path, NUMBERED, 0)
+    (tmp_path / file_name(0)).rename(tmp_path / f"{file_name(0)}.bad")
+    with open_queue(tmp_path) as queue:
+        assert list(queue) == NUMBERED[PER_FILE:]
+        assert queue.damaged == 0
+    assert not caplog.records
+
+
+def test_without_metadata_nothing_is_written_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write_files(tmp_path, bodies(300), 0)
     for text in (None, "nonsense", "5\n9,0\n3,0\n"):
         path = shutil.copytree(tmp_path, tmp_path.with_name(f"copy-{text and len(text)}"))
         (path / META).unlink() if text is None else (path / META).write_text(text)
+        caplog.clear()
         with open_queue(path) as queue:
             assert queue.depth == 300
             queue.put(b"new")
             assert list(queue) == [*bodies(300), b"new"]
+        (told,) = [record.getMessage() for record in caplog.records]
+        assert told == f"{path / META} is missing or makes no sense: all is got once more"
 
 
 def test_what_came_after_the_metadata_is_in_the_depth(tmp_path: Path) -> None:

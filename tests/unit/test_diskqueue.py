@@ -239,7 +239,7 @@ def test_on_the_engine_what_is_got_is_done_with_at_the_next_get(tmp_path):
 
 
 @pytest.mark.parametrize("verb", ["get", "peek"])
-def test_on_the_engine_a_damaged_message_is_passed_over_and_kept(tmp_path, verb):
+def test_on_the_engine_a_damaged_message_is_passed_over_and_kept(tmp_path, verb, caplog):
     bodies = [b"%d" % n * 5000 for n in range(6)]
     with DiskQueue("q", tmp_path) as queue:
         for body in bodies:
@@ -253,6 +253,9 @@ def test_on_the_engine_a_damaged_message_is_passed_over_and_kept(tmp_path, verb)
         assert getattr(queue, verb)() == bodies[1]
         assert list(queue) == bodies[1 + (verb == "get") : 3] + bodies[4:]
         assert (queue.damaged, queue.depth) == (2, 0)
+    told = [r.getMessage() for r in caplog.records if "passes over" in r.getMessage()]
+    assert len(told) == 2
+    assert told[0].startswith("queue 'q' passes over a damaged message: ")
     with DiskQueue("q", tmp_path) as queue:
         assert (queue.get(), queue.damaged) == (None, 2)
 

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
-from qindex.brokers.tree import BLOCK_BYTES_MAX, Findings, Source, Walk
+from qindex.brokers.tree import BLOCK_BYTES_MAX, Findings, Source, Tree, Walk
 from qindex.words import many
 
 _SIZE: Final = Struct(">I").unpack_from
@@ -176,3 +177,17 @@ class _Walk(Walk[Record]):
 
 def _one_bit(one: int, other: int) -> bool:
     return (one ^ other).bit_count() == 1
+
+
+def records_behind(folder: Path, file: str, offset: int) -> int:
+    """How many whole messages a data file has from `offset` on; 0: it is not there."""
+    log = Findings()
+    tree = Tree(folder, log)
+    try:
+        source = tree.try_open(file)
+        if source is None:
+            return 0
+        with source:
+            return sum(record.offset > offset for record in read_records(source, log, 0))
+    finally:
+        tree.close()
