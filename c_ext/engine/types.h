@@ -389,10 +389,11 @@ struct qi_store {
     uint64_t deleted; /* queues that were deleted in this session */
     qi_counts gone;   /* counts of the queues that were deleted */
     qi_syncs syncs;   /* of this session */
-    void (*tell_slow)(struct qi_store *); /* called by the worker behind a slow sync; NULL: nobody */
-    bool slow_due;                        /* there was one since */
-    uint64_t slow_told_us;                /* when it was called last; 0: it was not */
-    uint64_t moved;   /* stored bodies that moved from one queue to another in this session */
+    void (*tell_slow)(
+        struct qi_store *); /* called by the worker behind a slow sync; NULL: nobody */
+    bool slow_due;          /* there was one since */
+    uint64_t slow_told_us;  /* when it was called last; 0: it was not */
+    uint64_t moved;         /* stored bodies that moved from one queue to another in this session */
     uint64_t depth, dead, bytes;   /* sums over all queues that were recovered */
     struct qi_listener *listeners; /* NULL: there are none */
     struct qi_queue *marked;       /* a queue whose marks must be checked; NULL: none */

@@ -16,7 +16,7 @@
 #define FOR_EVER  UINT64_MAX
 #define AGAIN_US  UINT64_C(1000000)
 #define TOLD_US   UINT64_C(60000000) /* between two calls of tell_slow */
-#define SETTLE_US UINT64_C(5000) /* in a round: the next group commit waits so long */
+#define SETTLE_US UINT64_C(5000)     /* in a round: the next group commit waits so long */
 
 /* Who opens a store wants its first message, and the census keeps the lock while it reads about a
  * queue's segments. */
