@@ -81,10 +81,11 @@ typedef struct {
 typedef struct {
     uint64_t req_id;
     uint64_t expiry_us;
-    uint64_t due_us;   /* until when it is, or was, delayed; 0: it is not */
-    uint64_t delivery; /* which one of it this is: what settles it says so (qi_ack) */
-    uint32_t priority; /* 0 to 255 */
-    uint32_t dead;     /* a dead letter: why (QI_DEAD_EXPIRED ...); 0: it is none */
+    uint64_t due_us;       /* until when it is, or was, delayed; 0: it is not */
+    uint64_t delivery;     /* which one of it this is: what settles it says so (qi_ack) */
+    uint64_t published_us; /* when it was published; 0: that is not known */
+    uint32_t priority;     /* 0 to 255 */
+    uint32_t dead;         /* a dead letter: why (QI_DEAD_EXPIRED ...); 0: it is none */
     uint8_t msg_id[16];
     uint32_t payload_size, body_size;
     uint32_t delivery_count;

@@ -96,6 +96,7 @@ class _Lib:
     QI_ROW_TAIL: Final = 11
     QI_ROW_HEADLESS: Final = 12
     QI_ROW_NEWER: Final = 13
+    QI_ROW_MOMENT: Final = 15
     QI_ROW_SIDE: Final = 14
     QI_ROW_FRAME: Final = 16
     QI_TERM_CUT: Final = -1

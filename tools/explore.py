@@ -47,6 +47,8 @@ FOUND_BY_FAULTS = {
     "unread_header_retired": 1,
     "parked_not_proven": 4,
 }
+# Bugs in how damage is read: --flips shows them, in the first programs from this seed on.
+FOUND_BY_FLIPS = {"moment_before_damage_believed": 140}
 # Bugs that few programs show: the seed from which on one of the first does.
 FOUND_FROM = {"torn_tail_at_rest": 100_001}
 SEEDS_PER_JOB = 1_000_000
@@ -322,6 +324,9 @@ def hunt(options: argparse.Namespace) -> int:
             if name in by_program:
                 return play(program, [*words, "--program", by_program[name]])
             return play(program, [*words, "--programs", 8, "--operations", 60])
+        if name in FOUND_BY_FLIPS:
+            words = ["--bug", name, "--seed", FOUND_BY_FLIPS[name], "--operations", 60]
+            return play(program, [*words, "--flips", 1000])
         if name in by_program:
             return play(program, [*arguments, "--images", 12, "--program", by_program[name]])
         return play(program, [*arguments, "--every", options.every])

@@ -180,6 +180,10 @@ static inline bool qi_side_is_known(const struct qi_side *side) {
     return side->kind >= QI_KIND_SKIPPED || (side->kind == QI_SIDE_LEASE && side->size == 8);
 }
 
+/* What the payload of a MOMENTS frame says of a slot: when its message was published, in
+ * microseconds; 0: nothing. */
+uint64_t qi_moment_of_slot(const uint8_t *payload, uint32_t length, uint32_t slot);
+
 /* Reads the journal record at `at`; false if it does not lie inside `left` bytes. */
 bool qi_read_record(const uint8_t *at, uint64_t left, struct qi_record *record);
 
@@ -276,6 +280,55 @@ bool qi_frame_find(uint32_t seed, const uint8_t *bytes, uint64_t size, uint64_t 
  * one seed makes valid. */
 bool qi_frame_find_seed(const uint8_t *bytes, uint64_t size, uint64_t offset, uint64_t *effort,
                         uint32_t *seed, struct qi_frame *frame);
+
+/* ---- instants ---- */
+
+/* When the messages of 64 slots were published, in microseconds. A word is a slot (8 bits) and a
+ * time (56 bits): that of the messages from this slot on, up to the next word. Most messages that
+ * stand side by side were published at the same time, so that one word is enough. Time 0: it is not
+ * known. */
+#define QI_INSTANT_BITS 56
+#define QI_INSTANT_MASK ((UINT64_C(1) << QI_INSTANT_BITS) - 1)
+struct qi_instant_words {
+    uint32_t count, room;
+    uint64_t items[]; /* by slot */
+};
+struct qi_instants {
+    uint64_t last;                 /* the last word; 0: there is none */
+    struct qi_instant_words *more; /* all words; NULL: there is no other */
+};
+
+uint64_t qi_instant_among(const struct qi_instants *instants, uint32_t slot);
+static inline uint64_t qi_instant_of(const struct qi_instants *instants, uint32_t slot) {
+    if (__builtin_expect((slot & 63) >= instants->last >> QI_INSTANT_BITS, 1))
+        return instants->last & QI_INSTANT_MASK;
+    return qi_instant_among(instants, slot);
+}
+static inline bool qi_instant_is_last(const struct qi_instants *instants, uint32_t slot,
+                                      uint64_t us) {
+    return (instants->last & QI_INSTANT_MASK) == us &&
+           (slot & 63) >= instants->last >> QI_INSTANT_BITS;
+}
+/* A time is set behind qi_instant_room, or behind qi_instant_room_for_all for any number of them
+ * (0, or QI_E_MEMORY). `pub`: which slots have messages, this one or not. */
+int qi_instant_room_slowly(struct qi_instants *instants, uint64_t pub, uint32_t slot, uint64_t us);
+int qi_instant_room_for_all(struct qi_instants *instants);
+void qi_instant_put(struct qi_instants *instants, uint64_t pub, uint32_t slot, uint64_t us);
+static inline int qi_instant_room(struct qi_instants *instants, uint64_t pub, uint32_t slot,
+                                  uint64_t us) {
+    return __builtin_expect(qi_instant_is_last(instants, slot, us), 1)
+               ? 0
+               : qi_instant_room_slowly(instants, pub, slot, us);
+}
+static inline void qi_instant_set(struct qi_instants *instants, uint64_t pub, uint32_t slot,
+                                  uint64_t us) {
+    if (__builtin_expect(!qi_instant_is_last(instants, slot, us), 0))
+        qi_instant_put(instants, pub, slot, us);
+}
+
+/* A copy to read from: it needs so many bytes, a multiple of 8, at `at`. Returns where they end. */
+size_t qi_instants_size(const struct qi_instants *instants);
+uint8_t *qi_instants_copy(const struct qi_instants *from, struct qi_instants *to, uint8_t *at);
 
 /* ---- heap ---- */
 

@@ -52,7 +52,11 @@ enum qi_extended_kind {
     QI_KIND_DATA = 4,        /* commit log, catalog: keys get values, or go */
     QI_KIND_TRANSACTION = 5, /* commit log: what several journals have, all of it or nothing */
     QI_KIND_SKIPPED = 0x8000,
+    QI_KIND_MOMENT = 0x8001,  /* journal: what follows was published at this time 8 */
+    QI_KIND_MOMENTS = 0x8002, /* segment: when the publishes of the batch that follows were made */
 };
+#define QI_MOMENT_SIZE   10u /* MOMENT payload: its kind, the time */
+#define QI_MOMENTS_ROW   10u /* MOMENTS payload behind its kind: from this slot 2 on, the time 8 */
 /* COPY payload behind its kind: identity of the queue, epoch, offset in the journal, the bytes. */
 #define QI_COPY_IDENTITY 2u
 #define QI_COPY_EPOCH    18u
@@ -93,7 +97,10 @@ enum qi_record_kind {
 #define QI_SIDE_ENTRY     10u /* slot 2, 1 as the count 2, kind 2, size 4; and the bytes */
 #define QI_SIDE_COUNT     1u
 /* Kinds of side records; QI_KIND_SKIPPED holds for them, too. */
-#define QI_SIDE_LEASE     1u      /* microseconds 8: how long a consumer may keep the message */
+#define QI_SIDE_LEASE     1u /* microseconds 8: how long a consumer may keep the message */
+#define QI_SIDE_PUBLISHED                                                                          \
+    0x8001u                       /* when it was published 8, of one that was moved; 0: not known  \
+                                   */
 #define QI_SIDE_DEATHS    0x8002u /* in queues that it has moved out of: entries, latest first */
 #define QI_SIDE_DIED      0x8010u /* plus why, where it is: how often 8, first 8, last 8 */
 #define QI_DIED_SIZE      24u

@@ -406,6 +406,15 @@ static uint64_t wall_us(struct qi_disk *disk) {
     return microseconds(CLOCK_REALTIME);
 }
 
+static uint64_t coarse_us(struct qi_disk *disk) {
+    (void)disk;
+#ifdef CLOCK_REALTIME_COARSE
+    return microseconds(CLOCK_REALTIME_COARSE);
+#else
+    return microseconds(CLOCK_REALTIME);
+#endif
+}
+
 static uint64_t monotonic_us(struct qi_disk *disk) {
     (void)disk;
     return microseconds(CLOCK_BOOTTIME);
@@ -468,6 +477,7 @@ static const struct qi_disk_ops posix_ops = {
     .free_bytes = free_bytes,
     .mapping_is_safe = mapping_is_safe,
     .wall_us = wall_us,
+    .coarse_us = coarse_us,
     .monotonic_us = monotonic_us,
     .whoami = whoami,
     .random = fill_random,

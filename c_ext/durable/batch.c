@@ -194,6 +194,48 @@ static void emit_slot(struct batch *batch, const struct qi_flush_segment *segmen
         emit_sides(batch, slot, slots->sides);
 }
 
+/* The messages of a slot's piece that are written, or written anew. */
+static uint64_t written(const struct qi_flush_segment *segment,
+                        const struct qi_flush_slots *slots) {
+    return slots->places ? (segment->old ? slots->pub : slots->jpub) & ~slots->ack : 0;
+}
+
+/* Calls with `at` NULL only count. Rows for the messages whose time differs from that of the one
+ * before them. */
+static uint32_t put_moments(const struct qi_flush_segment *segment, uint8_t *at) {
+    uint64_t before = 0;
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < segment->slots_count; i++) {
+        const struct qi_flush_slots *slots = &segment->slots[i];
+        for (uint64_t bits = written(segment, slots); bits; bits &= bits - 1) {
+            uint32_t slot = (uint32_t)__builtin_ctzll(bits);
+            uint64_t us = qi_instant_of(&slots->published, slot);
+            if (us == before)
+                continue;
+            if (at) {
+                qi_put16(at + rows * QI_MOMENTS_ROW, (uint16_t)(slots->first + slot));
+                qi_put64(at + rows * QI_MOMENTS_ROW + 2, us);
+            }
+            before = us;
+            rows++;
+        }
+    }
+    return rows;
+}
+
+/* When the messages of the batch were published, before the first of them. */
+static void emit_moments(struct batch *batch, const struct qi_flush_segment *segment) {
+    bool left_out =
+        QI_BUG(moments_not_written) || (segment->old && QI_BUG(moments_lost_by_rewrite));
+    uint32_t rows = left_out ? 0 : put_moments(segment, NULL);
+    uint8_t *at = rows ? emit(batch, QI_KIND_SIZE + rows * QI_MOMENTS_ROW) : NULL;
+    if (!at)
+        return;
+    qi_put16(at, QI_KIND_MOMENTS);
+    put_moments(segment, at + QI_KIND_SIZE);
+    seal(batch, QI_FRAME_EXTENDED);
+}
+
 static void emit_summary(struct batch *batch, const struct qi_flush_segment *segment) {
     if (batch->open)
         seal(batch, QI_FRAME_ENTRIES);
@@ -287,6 +329,8 @@ static int write_batch(struct qi_queue *queue, const struct qi_flush_job *flush,
     segment->new_epoch = segment->epoch;
     int error = open_file(queue, flush, segment, &batch);
     const uint8_t *journal = queue->journals[flush->epoch & 1].tape.memory;
+    if (!error)
+        emit_moments(&batch, segment);
     for (uint32_t i = 0; i < segment->slots_count && !error; i++) {
         struct qi_flush_slots *slots = &segment->slots[i];
         uint64_t news = segment->old ? slots->pub : qi_flush_news(slots);

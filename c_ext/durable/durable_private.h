@@ -54,6 +54,7 @@ struct qi_flush_slots {
     uint64_t *time;                 /* NULL: no message is held */
     uint16_t *delivered;            /* NULL: no message was delivered more than once */
     struct qi_sides *sides;         /* NULL: no message has side records */
+    struct qi_instants published;   /* if there are places */
 };
 
 struct qi_flush_segment {

@@ -120,7 +120,8 @@ static int copy_slots(const struct qi_hot *hot, uint32_t entries, struct qi_flus
             continue;
         count++;
         bytes += sizeof *copy->slots;
-        bytes += has_places(hot, slots) ? sizeof *copy->slots->places : 0;
+        if (has_places(hot, slots))
+            bytes += sizeof *copy->slots->places + qi_instants_size(&slots->published);
         bytes += slots->time ? 64 * sizeof *slots->time : 0;
         bytes += slots->count ? 64 * sizeof *slots->count : 0;
         bytes += sides_bytes(slots);
@@ -151,6 +152,7 @@ static int copy_slots(const struct qi_hot *hot, uint32_t entries, struct qi_flus
             memcpy(to->places->loc, slots->loc, sizeof slots->loc);
             memcpy(to->places->sum, slots->sum, sizeof slots->sum);
             next += sizeof *to->places;
+            next = qi_instants_copy(&slots->published, &to->published, next);
         }
         if (slots->time) {
             to->time = memcpy(next, slots->time, 64 * sizeof *slots->time);

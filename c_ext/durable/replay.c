@@ -19,6 +19,7 @@ struct replaying {
     uint64_t first;             /* ReqId in it */
     uint64_t frame;             /* where the record's frame begins */
     uint64_t *orphans;
+    uint64_t moment_us; /* of the last MOMENT of the session; 0: there is none */
 };
 
 /* The bodies that a MARK covers were durable before it was written. */
@@ -78,8 +79,11 @@ static int replay_publish(struct replaying *replaying, const struct qi_record *r
     const struct qi_journal *journal = replaying->journal;
     uint64_t offset = (uint64_t)(record->fields - QI_RECORD_ID - journal->tape.memory);
     uint32_t tag = journal->epoch % 2 ? QI_LOC_JOURNAL_ODD : QI_LOC_JOURNAL_EVEN;
+    if (qi_instant_room(&slots->published, slots->pub, slot, replaying->moment_us) != 0)
+        return QI_E_MEMORY;
     qi_segment_publish(queue, segment, slot, tag | (uint32_t)offset, qi_fields_sum(&fields),
                        record->kind == QI_PUB_TRANSIENT);
+    qi_instant_set(&slots->published, slots->pub, slot, replaying->moment_us);
     return 0;
 }
 
@@ -121,7 +125,7 @@ static int replay_event(struct qi_queue *queue, const struct qi_record *record, 
         else if (record->kind == QI_TIME)
             error = qi_time_room(queue, segment, slot, 1, 1);
         else if (record->kind == QI_SIDE)
-            error = qi_side_room(slots, record->side.size);
+            error = qi_side_room(slots, record->side.kind, record->side.size);
         if (error)
             return error;
         if (record->kind == QI_DELIVER)
@@ -305,16 +309,21 @@ int qi_replay(struct qi_queue *queue, struct qi_journal *journal, struct qi_scan
     struct replaying replaying = {
         .queue = queue, .journal = journal, .scan = scan, .orphans = orphans};
     scan->lowest_body = UINT32_MAX;
-    while (qi_journal_next(journal, scan, &offset, &frame)) {
+    for (uint64_t end = offset; qi_journal_next(journal, scan, &offset, &frame); end = offset) {
         struct qi_manifest manifest;
         int error = 0;
+        if (frame.offset != end && !QI_BUG(moment_before_damage_believed))
+            replaying.moment_us = 0; /* what is damaged may have said another */
         if (frame.type == QI_FRAME_RECORDS) {
             error = replay_records(&replaying, &frame);
         } else if (qi_read_session(&frame, &session, &floor, &reserved)) {
             queue->session = session;
+            replaying.moment_us = 0;
             if (reserved > queue->reserved)
                 queue->reserved = reserved;
             error = qi_raise_floor(queue, floor);
+        } else if (qi_read_moment(&frame) != UINT64_MAX) {
+            replaying.moment_us = qi_read_moment(&frame) & QI_INSTANT_MASK;
         } else if (frame.type == QI_FRAME_LANES) {
             error = replay_lanes(queue, &frame);
         } else if (qi_read_manifest(&frame, &manifest)) {

@@ -62,6 +62,7 @@ int qi_append_session(struct qi_queue *queue) {
         qi_put64(at + 8, queue->floor);
         put_lane(at + 16, queue->reserved);
         error = qi_journal_append(journal, QI_FRAME_SESSION, 28);
+        journal->moment_us = 0; /* a reader forgets it there, too */
     }
     journal->ended = journal->ended && error;
     /* A MARK alone or half a SESSION behind a CLOSE is no clean end, and what is not synced a power

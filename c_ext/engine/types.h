@@ -68,15 +68,16 @@ struct qi_sides {
 struct qi_slots {
     uint64_t pub, del, ack, out;
     uint64_t jpub, jdel, jack;
-    uint64_t jcount;        /* delivered again: the count has to reach the file */
-    uint64_t jtime;         /* the time was set or removed: that has to reach the file */
-    uint64_t jside;         /* side records have to reach the file */
-    uint64_t held;          /* waits for a time (timers.c); the cursor passes over it */
-    uint64_t due;           /* held, and its time has come */
-    uint64_t stored;        /* its body is in the message store */
-    uint64_t transient;     /* not persistent */
-    uint64_t side;          /* has side records */
-    struct qi_sides *sides; /* the side records (sides.c); NULL: there are none */
+    uint64_t jcount;              /* delivered again: the count has to reach the file */
+    uint64_t jtime;               /* the time was set or removed: that has to reach the file */
+    uint64_t jside;               /* side records have to reach the file */
+    uint64_t held;                /* waits for a time (timers.c); the cursor passes over it */
+    uint64_t due;                 /* held, and its time has come */
+    uint64_t stored;              /* its body is in the message store */
+    uint64_t transient;           /* not persistent */
+    uint64_t side;                /* has side records */
+    struct qi_sides *sides;       /* the side records (sides.c); NULL: there are none */
+    struct qi_instants published; /* when each was published */
     uint16_t *count; /* deliveries of each message; NULL: none was delivered more than once */
     uint32_t *again; /* for a message whose count is full: the queue's `again` at its last delivery;
                       * NULL: there is no such message */

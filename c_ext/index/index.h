@@ -134,7 +134,7 @@ void qi_segment_cool(struct qi_segment *segment);
  * that none of these comes.
  * qi_side_put then stores the record; it replaces the last one of its kind. `is_news`: the record
  * comes from a journal, so it is newer than one from the segment's file. */
-int qi_side_room(struct qi_slots *slots, uint32_t size);
+int qi_side_room(struct qi_slots *slots, uint32_t kind, uint32_t size);
 void qi_side_room_unused(struct qi_slots *slots);
 void qi_side_put(struct qi_slots *slots, uint32_t slot, const struct qi_side *side, bool is_news);
 /* Steps through the side records of a slot. Begin with *at = 0; false when there are no more. */
@@ -215,8 +215,8 @@ bool qi_view_is_old(struct qi_queue *queue);
 
 /* A time in a record: 8 bits of priority, then 56 bits of microseconds since 1970. 0: not delayed.
  */
-#define QI_TIME_US_BITS 56
-#define QI_TIME_US_MASK ((UINT64_C(1) << QI_TIME_US_BITS) - 1)
+#define QI_TIME_US_BITS QI_INSTANT_BITS
+#define QI_TIME_US_MASK QI_INSTANT_MASK
 
 /* From QI_DEAD on a time never comes: the message is a dead letter, and the low 8 bits say why.
  * QI_REDRIVEN_US is always in the past: the message was a dead letter, was taken back, and is

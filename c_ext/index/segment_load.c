@@ -19,18 +19,35 @@ struct loading {
     uint64_t counted[PIECES]; /* a journal has the publish too, and it was counted at the replay */
     uint64_t fresh[PIECES];   /* only the file has the publish: what it says of times counts */
     uint32_t orphans;
+    const uint8_t *moments; /* the MOMENTS of the batch that is read, if there is a size */
+    uint32_t moments_size;
 };
 
-static void load_publish(struct loading *loading, struct qi_slots *slots,
-                         const struct qi_entry *entry, uint32_t offset) {
+static void note_moments(struct loading *loading, const struct qi_frame *frame) {
+    bool is_moments =
+        frame->type == QI_FRAME_EXTENDED && qi_get16(frame->payload) == QI_KIND_MOMENTS;
+    if (is_moments) {
+        loading->moments = frame->payload;
+        loading->moments_size = frame->length;
+    } else if (frame->type != QI_FRAME_ENTRIES) { /* the batch ends */
+        loading->moments_size = 0;
+    }
+}
+
+static int load_publish(struct loading *loading, struct qi_slots *slots,
+                        const struct qi_entry *entry, uint32_t offset) {
     uint32_t slot = entry->slot;
+    uint64_t us = qi_moment_of_slot(loading->moments, loading->moments_size, slot);
+    if (qi_instant_room(&slots->published, slots->pub, slot, us) != 0)
+        return QI_E_MEMORY;
     if (qi_bit(slots->jpub, slot))
         qi_set_bit(&loading->counted[slot / 64], slot);
     else if (qi_bit(slots->pub, slot))
-        return; /* twice: the first counts */
+        return 0; /* twice: the first counts */
     else
         qi_set_bit(&loading->fresh[slot / 64], slot);
     qi_set_bit(&slots->pub, slot);
+    qi_instant_set(&slots->published, slots->pub, slot, us);
     qi_clear_bit(&slots->jpub, slot); /* it need not be written again */
     struct qi_fields fields;
     qi_get_fields(entry->fields, &fields);
@@ -44,6 +61,7 @@ static void load_publish(struct loading *loading, struct qi_slots *slots,
         slots->size[slot & 63] = qi_payload_of(&fields);
     if (fields.expiry_us)
         qi_segment_expires(loading->queue, loading->segment, fields.expiry_us);
+    return 0;
 }
 
 /* The last one counts; a journal that was replayed knows better. */
@@ -66,7 +84,7 @@ static int load_side(struct loading *loading, struct qi_slots *slots,
                      const struct qi_entry *entry) {
     char name[32];
     if (qi_side_is_known(&entry->side)) {
-        int error = qi_side_room(slots, entry->side.size);
+        int error = qi_side_room(slots, entry->side.kind, entry->side.size);
         if (!error)
             qi_side_put(slots, entry->slot, &entry->side, false);
         loading->segment->hot->sided = true;
@@ -126,7 +144,9 @@ static int load_entries(struct loading *loading, const struct qi_frame *frame) {
                 return QI_E_MEMORY;
             slots = qi_slots_of(segment->hot, entry.slot);
         }
-        load_publish(loading, slots, &entry, (uint32_t)(frame->offset + QI_FRAME_HEADER + at));
+        if (load_publish(loading, slots, &entry,
+                         (uint32_t)(frame->offset + QI_FRAME_HEADER + at)) != 0)
+            return QI_E_MEMORY;
     }
     return 0;
 }
@@ -306,12 +326,14 @@ static int walk_frames(struct loading *loading, const uint8_t *bytes, uint32_t l
             uint64_t bad = offset;
             bool found = qi_frame_find(seed, bytes, length, offset + 1, &effort, &frame);
             offset = found ? frame.offset : length;
+            loading->moments_size = 0; /* those of another batch may be what is lost */
             qi_report(loading->queue->store, true, loading->queue->directory, name, bad,
                       "%llu damaged byte%s; the frames behind are read",
                       (unsigned long long)(offset - bad), offset - bad == 1 ? "" : "s");
             if (!found)
                 break;
         }
+        note_moments(loading, &frame);
         int error = frame.type == QI_FRAME_ENTRIES ? load_entries(loading, &frame) : 0;
         if (error)
             return error;

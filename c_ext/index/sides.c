@@ -40,7 +40,9 @@ static void forget_acked(struct qi_slots *slots) {
     }
 }
 
-int qi_side_room(struct qi_slots *slots, uint32_t size) {
+int qi_side_room(struct qi_slots *slots, uint32_t kind, uint32_t size) {
+    if (kind == QI_SIDE_PUBLISHED) /* they stand elsewhere */
+        return qi_instant_room_for_all(&slots->published);
     struct qi_sides *sides = slots->sides;
     uint64_t more_bytes = (sides ? sides->promised : 0) + (uint64_t)HEAD + size;
     uint64_t need = (sides ? sides->used : 0) + more_bytes;
@@ -93,6 +95,12 @@ static uint32_t find(const struct qi_slots *slots, uint32_t slot, uint32_t kind)
 }
 
 void qi_side_put(struct qi_slots *slots, uint32_t slot, const struct qi_side *side, bool is_news) {
+    if (side->kind == QI_SIDE_PUBLISHED) {
+        if (side->size == 8)
+            qi_instant_set(&slots->published, slots->pub, slot,
+                           qi_get64(side->bytes) & QI_INSTANT_MASK);
+        return;
+    }
     uint32_t promised = slots->sides->promised, kept = HEAD + side->size;
     slots->sides->promised = promised < kept ? 0 : promised - kept;
     uint32_t old = find(slots, slot, side->kind);

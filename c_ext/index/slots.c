@@ -169,6 +169,7 @@ static void free_block(struct qi_block *block) {
         qi_free(block->pieces[i]->lease);
         qi_free(block->pieces[i]->size);
         qi_free(block->pieces[i]->sides);
+        qi_free(block->pieces[i]->published.more);
         qi_free(block->pieces[i]);
     }
     qi_free(block);

@@ -57,6 +57,7 @@ void qi_journal_use(struct qi_journal *journal, const uint8_t *identity, uint64_
     journal->copied = 0;
     journal->covered = 0;
     journal->marked = 0;
+    journal->moment_us = 0;
     journal->drain_room = 0;
     journal->ended = journal->cold = journal->unproven = false;
 }
@@ -145,8 +146,8 @@ static uint8_t *frame_at(struct qi_journal *journal) {
 int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, uint8_t **at) {
     if (payload > QI_FRAME_LENGTH_MAX)
         return -EFBIG;
-    uint64_t need = journal->tail + QI_MARK_SIZE + QI_FRAME_HEADER + payload + QI_FRAME_HEADER +
-                    (urgent ? 0 : 2 * QI_JOURNAL_SPARE + journal->drain_room);
+    uint64_t need = journal->tail + QI_MARK_SIZE + QI_MOMENT_FRAME + QI_FRAME_HEADER + payload +
+                    QI_FRAME_HEADER + (urgent ? 0 : 2 * QI_JOURNAL_SPARE + journal->drain_room);
     if (__builtin_expect(need > journal->tape.ready, 0)) {
         int error = qi_tape_make_ready(&journal->tape, journal->tail, need,
                                        urgent ? 0 : journal->keep_free);
@@ -165,6 +166,25 @@ int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, u
     }
     *at = frame_at(journal) + QI_FRAME_HEADER;
     return 0;
+}
+
+int qi_journal_moment_new(struct qi_journal *journal, uint64_t now_us) {
+    uint8_t *at;
+    int error = qi_journal_room(journal, QI_MOMENT_SIZE, false, &at);
+    if (error)
+        return error;
+    qi_put16(at, QI_KIND_MOMENT);
+    qi_put64(at + QI_KIND_SIZE, now_us);
+    error = qi_journal_append(journal, QI_FRAME_EXTENDED, QI_MOMENT_SIZE);
+    if (!error)
+        journal->moment_us = now_us;
+    return error;
+}
+
+uint64_t qi_read_moment(const struct qi_frame *frame) {
+    bool is_moment = frame->type == QI_FRAME_EXTENDED && frame->length >= QI_MOMENT_SIZE &&
+                     qi_get16(frame->payload) == QI_KIND_MOMENT;
+    return is_moment ? qi_get64(frame->payload + QI_KIND_SIZE) : UINT64_MAX;
 }
 
 int qi_journal_mark(struct qi_journal *journal) {
@@ -270,7 +290,7 @@ static void note_frame(struct qi_scan *scan, const struct qi_frame *frame) {
     scan->closed = qi_read_close(frame, &scan->next);
     if (frame->type == QI_FRAME_MANIFEST)
         scan->manifest = frame->offset;
-    if (frame->type == QI_FRAME_EXTENDED) { /* no kind is known in a journal so far */
+    if (frame->type == QI_FRAME_EXTENDED && qi_get16(frame->payload) != QI_KIND_MOMENT) {
         uint32_t kind = qi_get16(frame->payload);
         bool skipped = kind >= QI_KIND_SKIPPED;
         scan->skipped += skipped;

@@ -44,6 +44,7 @@ struct qi_journal {
     uint64_t covered;      /* a commit log has bytes up to here, as of the recovery; 0: none */
     uint64_t marked;       /* what the last MARK said */
     uint64_t mark_time_us; /* wall clock of the sync that `synced` comes from */
+    uint64_t moment_us;    /* of the last MOMENT of this session; 0: there is none */
     uint64_t drain_room;   /* of the file: publishes leave it to deliveries and acks */
     uint64_t keep_free;    /* disk space that publishes leave to acks and flushes */
     bool ended;            /* its last frame is a CLOSE: a SESSION comes before any other frame */
@@ -95,6 +96,18 @@ int qi_journal_room(struct qi_journal *journal, uint64_t payload, bool urgent, u
  * MARK only helps. 0 or -errno. */
 int qi_journal_mark(struct qi_journal *journal);
 
+/* What is published from now on was published at this time, up to QI_MOMENT_US before it really
+ * was: appends a MOMENT if the last one says something else. 0 or -errno. */
+#define QI_MOMENT_US 1000u
+int qi_journal_moment_new(struct qi_journal *journal, uint64_t now_us);
+static inline int qi_journal_moment(struct qi_journal *journal, uint64_t now_us) {
+    return __builtin_expect(now_us - journal->moment_us < QI_MOMENT_US, 1)
+               ? 0
+               : qi_journal_moment_new(journal, now_us); /* also if the clock was set back */
+}
+/* The time of a MOMENT; UINT64_MAX: the frame is none. */
+uint64_t qi_read_moment(const struct qi_frame *frame);
+
 /* Loads a journal that was opened again, up to its tail. Called before any of it is read. 0 or
  * -errno. */
 int qi_journal_load_cold(struct qi_journal *journal);
@@ -131,7 +144,8 @@ int qi_journal_end_file(struct qi_journal *journal, uint64_t room);
  * size unless it is much longer, or has only zeros there already. */
 int qi_journal_cut_tail(struct qi_journal *journal, uint64_t end);
 
-#define QI_MARK_SIZE (QI_FRAME_HEADER + 16u)
+#define QI_MARK_SIZE    (QI_FRAME_HEADER + 16u)
+#define QI_MOMENT_FRAME (QI_FRAME_HEADER + QI_MOMENT_SIZE)
 
 /* What a walk over the journal found. */
 struct qi_scan {

@@ -69,7 +69,8 @@ bool qi_walk_begin_headless(struct qi_walk *walk) {
                             &frame))
         return false;
     walk->headless = true;
-    walk->journal = frame.type != QI_FRAME_ENTRIES && frame.type != QI_FRAME_SUMMARY;
+    bool is_moments = frame.type == QI_FRAME_EXTENDED && qi_get16(frame.payload) == QI_KIND_MOMENTS;
+    walk->journal = frame.type != QI_FRAME_ENTRIES && frame.type != QI_FRAME_SUMMARY && !is_moments;
     walk->start = walk->journal ? QI_JOURNAL_START : QI_SEGMENT_START;
     return !walk->journal || !is_retired(walk);
 }

@@ -16,11 +16,13 @@ typedef struct {
     uint64_t at, inside; /* where the next call begins */
     uint64_t effort;     /* what the search behind damage may still cost */
     uint64_t damaged;    /* bytes so far that were no frame, with a frame behind them */
-    uint32_t newer; /* 0; then the kind of a side record that only a newer version understands */
-    uint32_t raw;   /* of records: 1: rows also of what holds none, and slots as ReqIds */
-    uint8_t *kind;  /* QI_ROW_PUBLISH ...; of a message its flags, QI_REDELIVERED ... */
+    uint32_t newer;  /* 0; then the kind of a side record that only a newer version understands */
+    uint64_t moment; /* of a journal: the last MOMENT; of a segment: where the batch has MOMENTS */
+    uint32_t raw;    /* of records: 1: rows also of what holds none, and slots as ReqIds */
+    uint8_t *kind;   /* QI_ROW_PUBLISH ...; of a message its flags, QI_REDELIVERED ... */
     int64_t *req_id, *offset, *size, *expiry_us;
-    int64_t *due_us; /* of a time, of a message that is or was delayed */
+    int64_t *due_us; /* of a time, of a message that is or was delayed; of a raw moment its time */
+    int64_t *published_us; /* of a message, of a publish */
     int32_t *priority;
     int64_t *embedded; /* bytes that stand in the index */
     int64_t *file;     /* of a message with a MsgId: its birthplace; `offset` is the place in it */
@@ -28,7 +30,8 @@ typedef struct {
         count; /* deliveries; of a stored body: to how many queues it was published, 256: or more */
     uint8_t *msg_id;   /* 16 bytes each */
     uint8_t *has_size; /* bits: the row is a publish */
-    uint8_t *has_expiry, *has_count, *has_msg_id, *has_due, *has_priority; /* bits */
+    uint8_t *has_expiry, *has_count, *has_msg_id, *has_due, *has_priority,
+        *has_published; /* bits */
     /* Of messages: their payloads, apart, end to end, and where each begins; the last end is behind
      * the last row. */
     uint8_t *bodies, *headers;
@@ -55,6 +58,7 @@ enum {
         13, /* a frame or side record of this count as its kind, which must not be skipped */
     QI_ROW_SIDE =
         14, /* a side record, the count is its kind; of a lease its time is how long it is */
+    QI_ROW_MOMENT = 15, /* when messages were published: in journals a time, in segments many */
     QI_ROW_FRAME =
         16, /* and the frame's type, FORMAT.rst, section 4: `size` is that of its payload */
 };

@@ -15,10 +15,11 @@
 /* A message: MessageFields (fields.c). */
 typedef struct {
     PyObject_HEAD PyObject *req_id, *body, *details;
-    PyObject *owner;             /* a weak reference to the Calls that took it; NULL: nobody did */
-    unsigned long long due_us;   /* until which it is, or was, delayed; 0: it was not */
-    unsigned long long delivery; /* which of the message's deliveries: see qi_ack */
-    bool known;                  /* somebody has read its body or ReqId */
+    PyObject *owner;           /* a weak reference to the Calls that took it; NULL: nobody did */
+    unsigned long long due_us; /* until which it is, or was, delayed; 0: it was not */
+    unsigned long long published_us; /* 0: that is not known */
+    unsigned long long delivery;     /* which of the message's deliveries: see qi_ack */
+    bool known;                      /* somebody has read its body or ReqId */
 } Fields;
 
 /* What a message has besides: MessageDetails (details.c). */

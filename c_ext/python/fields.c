@@ -133,6 +133,7 @@ static PyObject *get_body(PyObject *object, void *closure) {
 static PyMemberDef fields_members[] = {
     {"_details", T_OBJECT_EX, offsetof(Fields, details), READONLY, NULL},
     {"_due_us", T_ULONGLONG, offsetof(Fields, due_us), READONLY, NULL},
+    {"_published_us", T_ULONGLONG, offsetof(Fields, published_us), READONLY, NULL},
     {"_delivery", T_ULONGLONG, offsetof(Fields, delivery), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

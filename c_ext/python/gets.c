@@ -24,6 +24,7 @@ static inline PyObject *message_of(Calls *self, const qi_message *message, PyObj
     fields->owner = is_taken ? Py_NewRef(self->weak) : NULL;
     fields->due_us = message->due_us;
     fields->delivery = message->delivery;
+    fields->published_us = message->published_us;
     if (!fields->req_id || !fields->body || !fields->details) {
         Py_DECREF(fields);
         return NULL;

@@ -16,6 +16,7 @@ static void read_state(struct qi_queue *queue, const struct qi_found *found, qi_
         message->flags |= QI_DIED;
     if (qi_bit(slots->del, slot) || qi_count_of(message->req_id) < queue->floor)
         message->flags |= QI_REDELIVERED;
+    message->published_us = qi_instant_of(&slots->published, slot);
     uint64_t time = slots->time ? slots->time[slot & 63] : 0;
     message->priority = qi_priority_of(queue, found->segment, slot);
     bool held = qi_bit(slots->held, slot), dead = held && qi_time_is_dead(time);

@@ -131,7 +131,7 @@ static int died_room(struct qi_queue *queue, const uint64_t *req_ids, uint32_t c
     for (uint32_t i = 0; i < count && !error; i++) {
         error = qi_find_live(queue, req_ids[i], &segment, &slot);
         if (!error)
-            error = qi_side_room(qi_slots_of(segment->hot, slot), QI_DIED_SIZE);
+            error = qi_side_room(qi_slots_of(segment->hot, slot), QI_SIDE_DIED, QI_DIED_SIZE);
     }
     return error;
 }

@@ -108,7 +108,8 @@ int64_t qi_return_many(struct qi_queue *queue, const uint64_t *req_ids, const ui
     for (uint32_t i = 0; !error && i < count; i++) {
         error = qi_find_unacked(queue, req_ids[i], deliveries ? deliveries[i] : 0, &segment, &slot);
         if (!error)
-            error = qi_side_room(qi_slots_of(segment->hot, slot), QI_UNCOUNTED_SIZE);
+            error =
+                qi_side_room(qi_slots_of(segment->hot, slot), QI_SIDE_UNCOUNTED, QI_UNCOUNTED_SIZE);
     }
     if (!error && count)
         error = append_uncounted(queue, req_ids, count);

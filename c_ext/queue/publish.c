@@ -72,50 +72,8 @@ static inline uint64_t expiry_of(const struct qi_queue *queue,
     return publish->expiry_us && publish->expiry_us < end ? publish->expiry_us : end;
 }
 
-/* Few messages have side records: the others must not pay for them. */
-#define RARELY __attribute__((noinline, cold))
-
-static struct qi_side own_lease(const struct qi_new_message *publish, uint8_t bytes[8]) {
-    qi_put64(bytes, publish->lease_us);
-    return (struct qi_side){QI_SIDE_LEASE, 8, bytes};
-}
-
 static inline bool has_sides(const struct qi_new_message *publish) {
     return publish->lease_us != 0 || publish->sides_size != 0;
-}
-
-bool qi_given_side(const struct qi_new_message *publish, uint32_t *at, struct qi_side *side) {
-    if (*at >= publish->sides_size)
-        return false;
-    const uint8_t *bytes = publish->sides + *at;
-    *side = (struct qi_side){qi_get16(bytes), qi_get32(bytes + 2), bytes + QI_GIVEN_SIDE};
-    *at += QI_GIVEN_SIDE + side->size;
-    return true;
-}
-
-static RARELY uint8_t *put_sides(uint8_t *at, uint64_t req_id,
-                                 const struct qi_new_message *publish) {
-    uint8_t lease[8];
-    struct qi_side side = own_lease(publish, lease);
-    uint32_t next = 0;
-    for (bool more = publish->lease_us || qi_given_side(publish, &next, &side); more;
-         more = qi_given_side(publish, &next, &side)) {
-        qi_put_side(at, req_id, &side);
-        at += QI_SIDE_RECORD + side.size;
-    }
-    return at;
-}
-
-static RARELY void mark_sides(struct qi_segment *segment, uint32_t slot,
-                              const struct qi_new_message *publish) {
-    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
-    uint8_t lease[8];
-    struct qi_side side = own_lease(publish, lease);
-    uint32_t next = 0;
-    for (bool more = publish->lease_us || qi_given_side(publish, &next, &side); more;
-         more = qi_given_side(publish, &next, &side))
-        qi_side_put(slots, slot, &side, true);
-    segment->hot->sided = true;
 }
 
 static inline uint8_t *put_publish(const struct qi_queue *queue, uint8_t *at, uint64_t req_id,
@@ -145,7 +103,7 @@ static inline uint8_t *put_publish(const struct qi_queue *queue, uint8_t *at, ui
         at += QI_TIME_RECORD;
     }
     if (__builtin_expect(has_sides(publish), 0))
-        at = put_sides(at, req_id, publish);
+        at = qi_put_sides(at, req_id, publish);
     return at;
 }
 
@@ -181,8 +139,17 @@ static inline void mark_published(struct qi_queue *queue, struct qi_segment *seg
     }
     if (publish->due_us)
         qi_time_set(queue, segment, slot, qi_publish_time(publish));
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    qi_instant_set(&slots->published, slots->pub, slot, qi_current(queue)->moment_us);
     if (__builtin_expect(has_sides(publish), 0))
-        mark_sides(segment, slot, publish);
+        qi_mark_sides(segment, slot, publish);
+}
+
+/* Behind qi_publish_moment. */
+static inline int instant_room(struct qi_queue *queue, const struct qi_segment *segment,
+                               uint32_t slot) {
+    struct qi_slots *slots = qi_slots_of(segment->hot, slot);
+    return qi_instant_room(&slots->published, slots->pub, slot, qi_current(queue)->moment_us);
 }
 
 /* Somebody waits: for a message, or for the time at which it is due. */
@@ -248,10 +215,17 @@ int64_t qi_append_publish(struct qi_queue *queue, const struct qi_new_message *p
     if (publish->due_us && qi_time_room(queue, segment, slot, 1, 1) != 0)
         return QI_E_MEMORY;
     if (__builtin_expect(publish->lease_us != 0, 0) &&
-        qi_side_room(qi_slots_of(segment->hot, slot), 8) != 0)
+        qi_side_room(qi_slots_of(segment->hot, slot), QI_SIDE_LEASE, 8) != 0)
         return QI_E_MEMORY;
     struct qi_journal *journal = qi_current(queue);
     uint8_t *at;
+    error = qi_publish_moment(queue);
+    if (!error)
+        error = instant_room(queue, segment, slot);
+    if (error) {
+        qi_side_room_unused(qi_slots_of(segment->hot, slot));
+        return error;
+    }
     error = qi_journal_room(journal, size, false, &at);
     if (!error) {
         put_publish(queue, at, req_id, publish);
@@ -413,6 +387,12 @@ static int64_t publish_batch(struct qi_queue *queue, struct qi_new_message *item
     uint64_t first = lane->next;
     struct qi_journal *journal = qi_current(queue);
     uint8_t *at, *next;
+    error = qi_publish_moment(queue);
+    struct qi_segment *segment = qi_segment_with(queue, first);
+    if (!error) /* the pieces behind are new */
+        error = instant_room(queue, segment, qi_slot_of(queue, first));
+    if (error)
+        return qi_publish_failed(queue, error);
     error = qi_journal_room(journal, size, false, &at);
     if (error)
         return qi_publish_failed(queue, qi_append_failed(queue, error));
@@ -423,7 +403,6 @@ static int64_t publish_batch(struct qi_queue *queue, struct qi_new_message *item
     if (error)
         return qi_publish_failed(queue, qi_append_failed(queue, error));
     uint64_t offset = (uint64_t)(at - journal->tape.memory);
-    struct qi_segment *segment = NULL;
     for (uint32_t i = 0; i < count; i++) {
         segment =
             qi_segment_find_near(&queue->segments, segment, qi_segment_number(queue, first + i));

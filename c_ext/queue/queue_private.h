@@ -292,6 +292,10 @@ struct qi_new_message {
 
 /* Reads the next side record of `sides`. *at must be 0 for the first. False: there are no more. */
 bool qi_given_side(const struct qi_new_message *publish, uint32_t *at, struct qi_side *side);
+/* The records of all of them, the lease included, at `at`: where they end. And in the maps, which
+ * have room. */
+uint8_t *qi_put_sides(uint8_t *at, uint64_t req_id, const struct qi_new_message *publish);
+void qi_mark_sides(struct qi_segment *segment, uint32_t slot, const struct qi_new_message *publish);
 
 static inline uint32_t qi_publish_priority(uint32_t flags) {
     return flags >> QI_PRIORITY_SHIFT & (QI_PRIORITIES - 1);
@@ -344,6 +348,8 @@ static inline uint64_t qi_publish_payload(const struct qi_new_message *publish) 
 
 /* Allocates the maps for the next `count` ReqIds of the message's lane. */
 int qi_publish_maps(struct qi_queue *queue, const struct qi_new_message *publish, uint32_t count);
+/* Appends a MOMENT if the last one says another time. 0, or an error: nothing was changed. */
+int qi_publish_moment(struct qi_queue *queue);
 /* Stores the body if it is not embedded. The journal must have room already. From here to the
  * reference in the index the caller must not give the lock up. Otherwise another thread could see a
  * body without references, and free it. */

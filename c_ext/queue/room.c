@@ -189,3 +189,13 @@ void qi_flush_if_due(struct qi_queue *queue) {
     if (begin_flush(queue, 0, 0) == 0 && !queue->store->deferring)
         qi_flush_run(queue); /* if it cannot be begun or fails: the next append asks again */
 }
+
+/* Behind this, what is appended to the journal is published at the time that it says. In stores of
+ * format 1 no message says when it was published. */
+int qi_publish_moment(struct qi_queue *queue) {
+    struct qi_store *store = queue->store;
+    if (store->options.format < 2)
+        return 0;
+    int error = qi_journal_moment(qi_current(queue), store->disk->ops->coarse_us(store->disk));
+    return __builtin_expect(error, 0) ? qi_append_failed(queue, error) : 0;
+}

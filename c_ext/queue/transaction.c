@@ -150,6 +150,9 @@ static int get_ready(struct qi_tx *tx) {
         if (!error)
             error = qi_tx_measure(tx);
         tx->at = error ? tx->at : tx->count;
+        for (uint32_t i = 0; i < tx->parts_count && !error; i++)
+            if (tx->parts[i].publishes)
+                error = qi_publish_moment(tx->queues[i]);
         if (!error && fits(tx))
             return 0;
         if (!error)
@@ -225,9 +228,11 @@ static int reserve_maps(const struct qi_tx *tx, const struct qi_tx_step *step) {
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     struct qi_side side;
     if (step->message.lease_us)
-        error = qi_side_room(slots, 8);
+        error = qi_side_room(slots, QI_SIDE_LEASE, 8);
     for (uint32_t at = 0; !error && qi_given_side(&step->message, &at, &side);)
-        error = qi_side_room(slots, side.size);
+        error = qi_side_room(slots, side.kind, side.size);
+    if (!error)
+        error = qi_instant_room_for_all(&slots->published);
     if (!error && (step->redriven || step->message.due_us))
         error = qi_time_room(queue, segment, slot, 1, tx->parts[step->to].publishes);
     return !error && step->deliveries > 1 ? qi_slots_count_room(slots) : error;

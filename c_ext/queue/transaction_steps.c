@@ -80,14 +80,20 @@ static int keep_deaths(struct qi_tx *tx, struct qi_tx_step *step, const struct q
 }
 
 /* What belongs to the message goes along; how it became a dead letter with the name of the queue
- * that it leaves. (Its lease is a field of what is published.) */
+ * that it leaves. (Its lease is a field of what is published.) When it was published it says
+ * itself, also if that is not known. */
 static int keep_sides(struct qi_tx *tx, struct qi_tx_step *step, const struct qi_queue *queue,
                       const struct qi_slots *slots, uint32_t slot) {
     struct qi_death deaths[QI_DEATHS_MAX];
     struct qi_side side;
     int error = 0;
-    if (!qi_bit(slots->side, slot))
-        return 0;
+    uint8_t published[8];
+    qi_put64(published, qi_instant_of(&slots->published, slot));
+    const struct qi_side instant = {QI_SIDE_PUBLISHED, sizeof published, published};
+    if (!QI_BUG(moment_left_at_move))
+        error = keep_side(tx, step, &instant);
+    if (error || !qi_bit(slots->side, slot))
+        return error;
     for (uint32_t at = 0; !error && qi_side_next(slots->sides, slot, &at, &side);)
         if (side.kind != QI_SIDE_LEASE && !qi_is_death(&side))
             error = keep_side(tx, step, &side);

@@ -103,6 +103,7 @@ KEYS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "persistent": (BOOL, "it is to outlive the broker"),
         "due_at": (TIME, "until when it is, or was, delayed"),
         "expires_at": (TIME, "when it stops being delivered"),
+        "published_at": (TIME, "when it was published, if that is known"),
         "headers": (OPEN, "as published"),
         "properties": (OPEN, "the AMQP properties, decoded"),
         "body": (TEXT, "if it is UTF-8"),

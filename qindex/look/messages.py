@@ -11,6 +11,7 @@ dead              why it is a dead letter (expired, rejected, deliveries), or nu
 due_at            until when it is, or was, delayed: 2026-11-23T05:00:00Z, or null
 redelivered, delivery_count, persistent
 expires_at        likewise, or null
+published_at      when it was published, as Message.published_at; null: that is not known
 entry             of a quorum queue the index of its entry in the log, of a stream its offset, else
                   null
 headers           as published; of a message from RabbitMQ: exchange, routing_keys, properties (raw)
@@ -54,6 +55,7 @@ class Found:
     priority: int | None = None
     due_us: int = 0  # 0: it was not delayed
     dead: DeadReason | None = None  # why it is a dead letter
+    published_us: int = 0  # 0: that is not known
     entry: int | None = None  # of a quorum queue the index of its entry, of a stream its offset
 
     @property
@@ -63,6 +65,10 @@ class Found:
     @property
     def due_at(self) -> float | None:
         return self.due_us / 1e6 if self.due_us else None
+
+    @property
+    def published_at(self) -> float | None:
+        return self.published_us / 1e6 if self.published_us else None
 
     @property
     def headers(self) -> dict[str, Any]:
@@ -91,6 +97,7 @@ class Found:
             "delivery_count": self.delivery_count,
             "persistent": self.persistent,
             "expires_at": self.expires_at and utc(self.expires_at),
+            "published_at": self.published_at and utc(self.published_at),
             "entry": self.entry,
             "headers": headers,
             "properties": properties_of(headers) or None,

@@ -209,6 +209,7 @@ def _found(name: str, raw: Any, payload: Any, at_time: float | None) -> Found:
         ffi.unpack(payload + table_size, raw.body_size) if raw.body_size else b"",
         priority=raw.priority or None,
         due_us=raw.due_us,
+        published_us=raw.published_us,
         dead=dead,
     )
 

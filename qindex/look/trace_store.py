@@ -151,7 +151,8 @@ def _publish_text(record: Entry) -> str:
         place = f"MsgId {record.msg_id.hex()}"
     expiry = f", expires at {record.expiry_us / 1e6:.6f}" if record.expiry_us else ""
     kind = "transient" if record.transient else "persistent"
-    return f"{kind}, body of {size(record.size)}: {place}{expiry}"
+    when = f", published at {record.published_us / 1e6:.3f}" if record.published_us else ""
+    return f"{kind}, body of {size(record.size)}: {place}{expiry}{when}"
 
 
 def _req_ids(source: StoreSource, tree: Tree, name: str, msg_id: bytes) -> set[int]:

@@ -23,9 +23,9 @@ from qindex.native.frames import (
     FRAME_BYTES,
     HEADER_BYTES,
     JOURNAL_START,
-    KIND_BYTES,
     MANIFEST,
     MARK,
+    MOMENT,
     SKIPPED,
     CannotReplay,
     Frame,
@@ -33,6 +33,7 @@ from qindex.native.frames import (
     Header,
     Manifest,
     journal_header,
+    kind_of,
     manifest_of,
     mark_of,
 )
@@ -190,8 +191,10 @@ class NativeJournals:
             return source.read(0, JOURNAL_START + FRAME_BYTES + length)
 
     def _unknown(self, journal: Journal, frame: Frame, tell: bool) -> None:
-        """No kind is known in a journal so far. CannotReplay if this one may not be skipped."""
-        kind = int.from_bytes(self.frames_of(journal).payload(frame)[:KIND_BYTES], "big")
+        """One that is not known here. CannotReplay if it may not be skipped."""
+        kind = kind_of(self.frames_of(journal).payload(frame))
+        if kind == MOMENT:
+            return
         text = f"a frame of kind {kind} at byte {frame.offset} of {journal.where}"
         newer = "only a newer version of qindex understands"
         if kind < SKIPPED:

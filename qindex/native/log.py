@@ -7,6 +7,7 @@ that the oldest one begins with. Segments are read when a record touches them.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,6 +16,7 @@ from qindex.native.folders import FILE_BYTES_MAX, PAST
 from qindex.native.frames import (
     COUNT_MASK,
     ENTRIES,
+    EXTENDED,
     FIELDS_BYTES,
     FRAME_BYTES,
     HEADER_BYTES,
@@ -23,6 +25,7 @@ from qindex.native.frames import (
     NAME_OF,
     RECORDS,
     SEGMENT_START,
+    SESSION,
     SIDE,
     TIME,
     CannotReplay,
@@ -35,6 +38,9 @@ from qindex.native.frames import (
     entries_of,
     fields_of,
     manifest_of,
+    moment_of,
+    moments_of,
+    published_by,
     purge_of,
     records_of,
     segment_header,
@@ -71,6 +77,7 @@ class NativeLog:
         self.slots = entries_per_segment
         self.findings = tree.findings
         self.journals = NativeJournals(tree, folder)
+        self._moments: list[tuple[int, int, int]] = []  # journal, place, time from there
         self._past = [(int(m[1]), int(m[2]), name) for name in tree.files(folder)
                       if (m := PAST.fullmatch(name)) and m[2]]  # fmt: skip
         manifest = self._begin()
@@ -123,13 +130,21 @@ class NativeLog:
             journal = self.journals.all[index]
             frames = self.journals.frames_of(journal)
             first, inside = place[1:] if index == place[0] else (0, 0)
-            for frame in self.journals.walk(journal, first or JOURNAL_START):
-                payload = frames.payload(frame)
+            moment, end = self._moment_at(index, first), first or JOURNAL_START
+            for frame in self.journals.walk(journal, end):
+                if frame.offset != end:  # what is damaged may have said another
+                    moment = 0
+                    self._note_moment(index, frame.offset, moment)
+                payload, end = frames.payload(frame), frame.end
+                if frame.type in (EXTENDED, SESSION):
+                    told = moment_of(payload) if frame.type == EXTENDED else 0
+                    moment = moment if told is None else told
+                    self._note_moment(index, frame.offset, moment)
                 if frame.type != RECORDS:
                     where = (index, frame.offset, 0)
                     yield Record(where, frame.offset, NAME_OF[frame.type], -1, payload)
                     continue
-                start = frame.offset + FRAME_BYTES
+                start, moved = frame.offset + FRAME_BYTES, published_by(payload)
                 for at, kind, req_id in records_of(payload, inside):
                     data = b""
                     if kind < 2:
@@ -139,8 +154,19 @@ class NativeLog:
                     elif kind == SIDE:  # with its kind and size in front
                         data = side_data(payload, at)
                     where = (index, frame.offset, at)
-                    yield Record(where, start + at, _VERBS[kind], req_id, data, kind == 1)
+                    when = moved.get(req_id, moment) if kind < 2 else 0
+                    yield Record(where, start + at, _VERBS[kind], req_id, data, kind == 1, when)
                 inside = 0
+
+    def _note_moment(self, index: int, offset: int, moment: int) -> None:
+        """Records are read from places again that were passed: from the start they come first."""
+        if not self._moments or (index, offset) > self._moments[-1][:2]:
+            self._moments.append((index, offset, moment))
+
+    def _moment_at(self, index: int, offset: int) -> int:
+        """What the last frame before `offset` says of when messages are published."""
+        at = bisect_right(self._moments, (index, offset, -1)) - 1
+        return self._moments[at][2] if at >= 0 and self._moments[at][0] == index else 0
 
     def file_of(self, record: Record) -> str:
         return self.journals.all[record.place[0]].where
@@ -183,8 +209,8 @@ class NativeLog:
         names = self._candidates(segment)
         return next((name for name in names if self._is_file(name, segment)), None)
 
-    def _entries(self, number: int) -> Iterator[tuple[bytes, int, int, bool, int]]:
-        """(payload, slot, offset of a publish's fields in it or -1, persistent, count)"""
+    def _entries(self, number: int) -> Iterator[tuple[bytes, int, int, bool, int, int]]:
+        """(payload, slot, offset of a publish's fields in it or -1, persistent, count, when)"""
         segment = self._named.get(number)
         if segment is None or segment.unacked == 0:
             return
@@ -196,9 +222,11 @@ class NativeLog:
             self.findings.damage("short", where, len(data), f"{text} open, try again")
         frames = Frames(data, Header(self.journals.identity, number, segment.epoch, False))
         offset = SEGMENT_START
+        moments: list[tuple[int, int]] = []  # of the batch
         while offset < len(data):
             frame = frames.at(offset)
             if frame is None:
+                moments = []
                 frame = frames.find(offset + 1)
                 size = (frame.offset if frame else len(data)) - offset
                 self.findings.damage(
@@ -210,13 +238,16 @@ class NativeLog:
                 payload = frames.payload(frame)
                 for entry in entries_of(payload):
                     if entry.slot < self.slots:
-                        yield payload, *entry
+                        yield payload, *entry, _when(moments, entry.slot)
+            else:
+                is_extended = frame.type == EXTENDED
+                moments = moments_of(frames.payload(frame)) if is_extended else []
             offset = frame.end
 
     def read_segment(self, number: int) -> Slots:
         slots = array("I", bytes(4 * self.slots))
         below_floor = number * self.slots & COUNT_MASK < self.floor
-        for _, slot, fields_at, persistent, count in self._entries(number):
+        for _, slot, fields_at, persistent, count, _ in self._entries(number):
             bits = slots[slot]
             if fields_at >= 0:
                 bits |= PUBLISHED if persistent else PUBLISHED | TRANSIENT
@@ -239,11 +270,17 @@ class NativeLog:
                 self.findings.damage("count", self.folder, 0, text)
         return slots
 
-    def publishes_of(self, number: int) -> Iterator[tuple[int, Fields, bytes]]:
-        """(ReqId, fields, embedded payload) of what a segment held at step 0."""
-        for payload, slot, at, _, _ in self._entries(number):
+    def publishes_of(self, number: int) -> Iterator[tuple[int, Fields, bytes, int]]:
+        """(ReqId, fields, embedded payload, when) of what a segment held at step 0."""
+        for payload, slot, at, _, _, when in self._entries(number):
             if at >= 0:
                 fields = fields_of(payload[at : at + FIELDS_BYTES])
                 start = at + FIELDS_BYTES
                 embedded = payload[start : start + fields.embedded]
-                yield number * self.slots + slot, fields, embedded
+                yield number * self.slots + slot, fields, embedded, when
+
+
+def _when(moments: list[tuple[int, int]], slot: int) -> int:
+    """The time of the last row that begins at this slot or before; 0: there is none."""
+    at = bisect_right(moments, slot, key=lambda row: row[0]) - 1
+    return moments[at][1] if at >= 0 else 0

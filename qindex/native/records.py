@@ -51,6 +51,7 @@ VERBS: Final = {
     lib.QI_ROW_HEADLESS: "headless",
     lib.QI_ROW_NEWER: "newer",
     lib.QI_ROW_SIDE: "side",
+    lib.QI_ROW_MOMENT: "moment",
     **{lib.QI_ROW_FRAME + number: name for number, name in NAME_OF.items()},
 }
 _DAMAGE: Final = {
@@ -67,6 +68,7 @@ _COLUMNS: Final = {
     "due_us": "int64_t[]",
     "priority": "int32_t[]",
     "count": "int32_t[]",
+    "published_us": "int64_t[]",
 }
 
 
@@ -86,6 +88,7 @@ class Record(NamedTuple):
     due_us: int
     priority: int
     deliveries: int
+    published_us: int  # of a publish; 0: not known
     msg_id: bytes  # empty: none
     transient: bool
 
@@ -105,6 +108,7 @@ class Place:
 
     at: int = 0
     inside: int = 0
+    moment: int = 0  # what was said last of when messages are published
 
 
 def records(data: bytes | bytearray, place: Place | None = None) -> Iterator[Record]:
@@ -116,7 +120,7 @@ def records(data: bytes | bytearray, place: Place | None = None) -> Iterator[Rec
     place = Place() if place is None else place
     rows = min(ROWS, max(ROWS_MIN, (len(data) - place.at) // FRAME_BYTES))
     columns = ffi.new("qi_columns *", {"room": rows, "raw": 1, "at": place.at})
-    columns.inside = place.inside
+    columns.inside, columns.moment = place.inside, place.moment
     arrays: dict[str, Any] = {name: ffi.new(kind, rows) for name, kind in _COLUMNS.items()}
     kinds, msg_ids = ffi.new("uint8_t[]", rows), ffi.new("uint8_t[]", 16 * rows)
     columns.kind, columns.msg_id = kinds, msg_ids
@@ -136,7 +140,7 @@ def records(data: bytes | bytearray, place: Place | None = None) -> Iterator[Rec
             (b"" if msg_id == _NO_MSG_ID else msg_id for msg_id in ids),
             map(lib.QI_ROW_TRANSIENT.__eq__, found),
         )
-    place.at, place.inside = columns.at, columns.inside
+    place.at, place.inside, place.moment = columns.at, columns.inside, columns.moment
 
 
 def purge_of(data: bytes | bytearray, purge: Record) -> Purge:
@@ -149,6 +153,8 @@ def side_text(side: Record) -> tuple[str, str]:
     """(verb, what it says) of a "side" record, for people."""
     if side.deliveries == frames.LEASE:
         return "lease", f"{side.due_us} us"
+    if side.deliveries == frames.PUBLISHED:
+        return "moment", "when it was published, before it moved here"
     if why := REASONS.get(side.deliveries - frames.DIED):
         return "died", f"how often and when: {why}"
     if side.deliveries == frames.DEATHS:

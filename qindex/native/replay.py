@@ -49,6 +49,7 @@ class Record(NamedTuple):
     req_id: int
     data: bytes
     transient: bool = False
+    published_us: int = 0  # of a publish, as the journal says; 0: not known
 
 
 class Segment(NamedTuple):
@@ -87,8 +88,8 @@ class Log(Protocol):
         """The payload that stands in a publish; empty if it is elsewhere."""
         ...
 
-    def publishes_of(self, number: int) -> Iterator[tuple[int, Fields, bytes]]:
-        """(ReqId, fields, embedded payload) of what a segment held at step 0."""
+    def publishes_of(self, number: int) -> Iterator[tuple[int, Fields, bytes, int]]:
+        """(ReqId, fields, embedded payload, when) of what a segment held at step 0."""
         ...
 
 
@@ -108,6 +109,7 @@ class Publish(NamedTuple):
     step: int
     fields: Fields
     embedded: bytes
+    published_us: int = 0  # 0: not known
 
 
 class State:
@@ -375,13 +377,14 @@ def publishes(replay: Replay) -> Iterator[tuple[Live, Publish | None]]:
     for number in state.numbers():
         live = {message.req_id: message for message in state.messages_of(number)}
         before = {
-            req_id: Publish(0, fields, embedded)
-            for req_id, fields, embedded in (log.publishes_of(number) if live else ())
+            req_id: Publish(0, fields, embedded, when)
+            for req_id, fields, embedded, when in (log.publishes_of(number) if live else ())
             if req_id in live
         }
         for req_id, message in live.items():
             publish = before.get(req_id)
             if publish is None and req_id in born:
                 step, record = born[req_id]
-                publish = Publish(step, fields_of(record.data), log.embedded_of(record))
+                said = fields_of(record.data), log.embedded_of(record), record.published_us
+                publish = Publish(step, *said)
             yield message, publish

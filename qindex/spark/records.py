@@ -31,6 +31,7 @@ _RAW: Final = {
     "kind": "kind",
     "req_id": "req_id",
     "expires_at": "expiry_us",
+    "published_at": "published_us",
     "size": "size",
     "embedded": "embedded",
     "due": "due_us",

@@ -37,6 +37,7 @@ _ALWAYS: Final = frozenset(("kind", "req_id", "expiry_us"))
 _RAW: Final = {
     "priority": ("priority",),
     "due": ("due_us",),
+    "published_at": ("published_us",),
     "delivery_count": ("count",),
     "msg_id": ("msg_id",),
     "size": ("size",),
@@ -202,6 +203,7 @@ def _as_messages(
         "priority": lambda: batch["priority"],
         "due": lambda: batch["due_us"],
         "expires_at": batch["expiry_us"],
+        "published_at": lambda: batch["published_us"],
         "delivery_count": lambda: batch["count"],
         "redelivered": lambda: has(batch, lib.QI_REDELIVERED),
         "persistent": lambda: pc.invert(has(batch, lib.QI_TRANSIENT)),

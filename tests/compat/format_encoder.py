@@ -178,16 +178,20 @@ COMMIT_LOG = (twice(LOG_HEADER) + COPY_FRAME + COPY_PAYLOAD + DATA_FRAME + DATA_
 )
 
 # Behind that a session began, and published by a transaction: the part has its SESSION, too.
-TRANSACTION = 5
+TRANSACTION, MOMENT, MOMENTS = 5, 0x8001, 0x8002
 PART_AT = 8192 + len(joined(JOURNAL_FRAMES))
 PART_FRAMES = chain(
     seed(QUEUE_ID, 0, EPOCH),
     PART_AT,
     [
         ("SESSION", SESSION, struct.pack(">QQ", 2, 0) + lanes(131076)),
+        ("MOMENT", EXTENDED, struct.pack(">HQ", MOMENT, NOW_US)),
         ("publish", RECORDS, record(0, 4, publish_fields(b"paid"))),
     ],
 )
+# A batch of a segment that begins with when its messages were published: `b` a minute later.
+MOMENTS_PAYLOAD = struct.pack(">HHQHQ", MOMENTS, 0, NOW_US, 1, NOW_US + 60_000_000)
+MOMENTS_FRAME = frame(seed(QUEUE_ID, 0, 2), 64, EXTENDED, MOMENTS_PAYLOAD)
 PART = struct.pack(">H", COPY) + QUEUE_ID + struct.pack(">QQ", EPOCH, PART_AT) + joined(PART_FRAMES)
 TRANSACTION_PAYLOAD = struct.pack(">HI", TRANSACTION, len(PART)) + PART
 TRANSACTION_FRAME = frame(
@@ -319,7 +323,15 @@ EXAMPLES = {
         (PART[2:18], "identity of the queue"),
         (PART[18:34], "epoch, offset in the journal"),
         (b"".join(PART_FRAMES[0][1:]), "SESSION"),
-        (b"".join(PART_FRAMES[1][1:]), "the frame of the transaction: a publish"),
+        (b"".join(PART_FRAMES[1][1:]), "MOMENT: what follows was published then"),
+        (b"".join(PART_FRAMES[2][1:]), "the frame of the transaction: a publish"),
+    ],
+    "MOMENTS": [
+        (MOMENTS_FRAME[:4], "type and length"),
+        (MOMENTS_FRAME[4:], "checksum"),
+        (MOMENTS_PAYLOAD[:2], "kind"),
+        (MOMENTS_PAYLOAD[2:12], "from slot 0 on: when that was published"),
+        (MOMENTS_PAYLOAD[12:], "from slot 1 on"),
     ],
     "segment": [
         (SEGMENT_HEADER[:16], "magic, version, entries"),

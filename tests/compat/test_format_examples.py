@@ -2,6 +2,7 @@
 
 import re
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,12 @@ from .format_encoder import (
     DIRECTORY,
     DUE_US,
     EXAMPLES,
+    EXTENDED,
     FILES,
     JOURNAL,
     JOURNAL_FRAMES,
+    MOMENTS,
+    NOW_US,
     QUEUE,
     RECORDS,
     STORE_META_2,
@@ -154,5 +158,23 @@ def test_the_transaction_of_the_example_is_there(store_path, read_only):
     (store_path / "commits").mkdir()
     (store_path / "commits/1.log").write_bytes(COMMIT_LOG_2)
     with qindex.open(store_path, read_only=read_only) as store:
-        assert store.queue(QUEUE, create=False).peek(4).body == b"paid"
+        paid = store.queue(QUEUE, create=False).peek(4)
+        assert (paid.body, paid.published_at) == (b"paid", NOW_US / 1e6)
         assert not store.check()
+
+
+def test_the_engine_writes_when_a_batch_was_published_as_the_encoder_does(tmp_path):
+    """Of two messages the second one was published later: a row for each in front of the batch."""
+    with qindex.open(tmp_path / "store", format=2) as store:
+        queue = store.queue(QUEUE)
+        queue.publish(b"a")
+        time.sleep(0.03)
+        queue.publish(b"b")
+        first, second = (round(message.published_at * 1e6) for message in queue.browse())
+        queue.flush()
+        written = (tmp_path / f"store/queues/{DIRECTORY}/0.idx").read_bytes()
+    identity, (number, epoch) = written[16:32], struct.unpack(">QQ", written[32:48])
+    assert second - first > 20_000
+    payload = struct.pack(">HHQHQ", MOMENTS, 0, first, 1, second)
+    expected = frame(seed(identity, number, epoch), 64, EXTENDED, payload) + payload
+    assert written[64 : 64 + len(expected)] == expected

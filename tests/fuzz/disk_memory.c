@@ -360,6 +360,7 @@ static const struct qi_disk_ops memory_ops = {
     .mapping_is_safe = mapping_is_safe,
     .changed_us = changed_us,
     .wall_us = now_us,
+    .coarse_us = now_us,
     .monotonic_us = now_us,
     .whoami = whoami,
     .random = fill_random,

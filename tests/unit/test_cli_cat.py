@@ -99,6 +99,7 @@ def test_json_lines_have_the_documented_keys(run, store_path):
         "delivery_count": 0,
         "persistent": True,
         "expires_at": None,
+        "published_at": None,
         "headers": {"kind": "big"},
         "properties": None,
         "body": "B" * 9000,

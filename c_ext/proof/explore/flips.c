@@ -37,6 +37,8 @@ static void take_message(struct loss *loss, struct model_queue *queue, const str
     if (seen->payload_size != size || seen->body_size != known->body_size ||
         !payload_is(known->serial, payload, size))
         loss->wrong = true;
+    if (seen->published_us && !model_moment_is(known, seen->published_us))
+        loss->wrong = true; /* not known is no wrong answer */
     there[known - queue->messages] = true;
     loss->changed += !is_expected(model, known) || seen->delivery_count != known->now.deliveries ||
                      (seen->dead ? model_dead(seen->dead) : seen->due_us) != known->now.time ||

@@ -38,6 +38,11 @@ bool payload_is(uint32_t serial, const uint8_t *bytes, uint32_t size) {
     return true;
 }
 
+bool model_moment_is(const struct message *message, uint64_t published_us) {
+    const uint64_t exactly_us = 1000; /* a MOMENT holds for so long */
+    return message->published_us - published_us < exactly_us;
+}
+
 struct message *model_find(struct model_queue *queue, uint64_t id) {
     uint32_t low = 0, high = queue->count;
     while (low < high) {

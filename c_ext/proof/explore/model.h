@@ -30,6 +30,7 @@ struct state { /* of one message */
 struct message {
     uint64_t id, expiry_us;
     uint64_t lease_us;       /* until when it is out; 0: for ever */
+    uint64_t published_us;   /* when it was published; 0: the store does not keep that */
     uint64_t own_us;         /* how long its own lease is; 0: it has none */
     uint64_t delivery, late; /* the engine's number of the last delivery, and of the one before */
     uint32_t priority;
@@ -140,6 +141,9 @@ struct verdict {
 /* Payload of a message: headers, then body. */
 void payload_fill(uint32_t serial, uint8_t *bytes, uint32_t size);
 bool payload_is(uint32_t serial, const uint8_t *bytes, uint32_t size);
+
+/* Is that when it was published? As exactly as the engine says. */
+bool model_moment_is(const struct message *message, uint64_t published_us);
 
 struct message *model_find(struct model_queue *queue, uint64_t id);
 /* It was published with these bytes, and was not there any more behind a crash. */

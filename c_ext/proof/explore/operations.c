@@ -125,6 +125,7 @@ static void describe(struct player *player, const struct op *op, uint32_t size,
     message->body_size = size - message->headers_size;
     message->transient = op->flags & FLAG_TRANSIENT;
     message->priority = priority_of(op);
+    message->published_us = keeps_moments(player) ? player->session.sim->wall_us : 0;
     message->expiry_us = op->flags & FLAG_EXPIRES ? player->session.sim->wall_us + 400000 : 0;
 }
 

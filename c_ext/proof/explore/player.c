@@ -184,6 +184,10 @@ static bool check_message(const struct session *session, int queue, struct model
             verdict, "%c: message %llu has other sizes, flags, priority or expiry", name, id);
     if (!payload_is(known->serial, payload, size))
         return verdict_complain(verdict, "%c: message %llu has wrong bytes", name, id);
+    if (!model_moment_is(known, message->published_us))
+        return verdict_complain(verdict, "%c: message %llu was published at %llu, it says %llu",
+                                name, id, (unsigned long long)known->published_us,
+                                (unsigned long long)message->published_us);
     int64_t own_us = qi_lease_of(session->queues[queue], message->req_id);
     if (own_us != (int64_t)known->own_us)
         return verdict_complain(verdict, "%c: message %llu has a lease of %lld", name, id,

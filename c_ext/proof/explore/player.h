@@ -97,6 +97,9 @@ void sight_free(struct sight *sight);
 bool sight_allowed(const struct sight *sight, const struct model *model, bool killed,
                    enum ended *ended, struct verdict *verdict);
 
+/* It is of format 2: it has leases of messages, and when they were published. */
+bool keeps_moments(const struct player *player);
+
 /* What is wrong; false. */
 bool verdict_complain(struct verdict *verdict, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

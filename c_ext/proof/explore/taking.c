@@ -71,11 +71,13 @@ static uint64_t lease_of(const struct op *op) {
     return op->flags & FLAG_LEASE ? 300000 : 0;
 }
 
-/* Stores of format 1 cannot keep one. */
-static uint64_t own_lease_of(const struct player *player, const struct op *op) {
+bool keeps_moments(const struct player *player) {
     qi_store_stats stats = {0};
-    bool can = qi_store_stats_of(player->session.store, &stats) == 0 && stats.format >= 2;
-    return can && op->flags & FLAG_LEASE ? 200000 : 0;
+    return qi_store_stats_of(player->session.store, &stats) == 0 && stats.format >= 2;
+}
+
+static uint64_t own_lease_of(const struct player *player, const struct op *op) {
+    return keeps_moments(player) && op->flags & FLAG_LEASE ? 200000 : 0;
 }
 
 int64_t publish_message(struct player *player, const struct op *op, struct message *message,
@@ -121,6 +123,11 @@ static bool check_got(struct player *player, const struct message *expected,
     if (message->payload_size != size || !payload_is(expected->serial, payload, size))
         return player_complain(player, "get gave wrong bytes for %llu",
                                (unsigned long long)expected->id);
+    if (!model_moment_is(expected, message->published_us))
+        return player_complain(player, "get gave %llu as published at %llu, not at %llu",
+                               (unsigned long long)expected->id,
+                               (unsigned long long)message->published_us,
+                               (unsigned long long)expected->published_us);
     if (redelivered != ((message->flags & QI_REDELIVERED) != 0) ||
         message->delivery_count != expected->now.deliveries)
         return player_complain(player, "get gave %llu as delivered %u times, not %u",

@@ -131,6 +131,7 @@ static void foresee_moved(struct player *player, const struct planned *item) {
     bool is_over = was->expiry_us <= player->session.sim->wall_us;
     message->expiry_us = was_dead && is_over ? 0 : was->expiry_us; /* alive where it goes */
     message->own_us = was->own_us;
+    message->published_us = was->published_us;
     message->old = was->old;
     message->died =
         was->now.time >= model_dead(0) ? (uint32_t)(was->now.time - model_dead(0)) : was->died;

@@ -25,8 +25,7 @@ static int new_handle(struct qi_sim *sim, int node) {
         sim->handles = handles;
         sim->handles_room = room;
     }
-    if (handle == sim->handles_count)
-        sim->handles_count++;
+    sim->handles_count += handle == sim->handles_count;
     sim->handles[handle] = node;
     sim->nodes[node].handles++;
     sim->disk.pool.open++;
@@ -445,6 +444,7 @@ static const struct qi_disk_ops sim_ops = {
     .free_bytes = free_bytes,
     .mapping_is_safe = mapping_is_safe,
     .wall_us = wall_us,
+    .coarse_us = wall_us,
     .monotonic_us = monotonic_us,
     .pass = pass,
     .whoami = whoami,

@@ -156,10 +156,10 @@ class RabbitMQLog:
         """Its payload is an Erlang term: qindex trace and peek show what is in it."""
         return b""
 
-    def publishes_of(self, number: int) -> Iterator[tuple[int, Fields, bytes]]:
-        """(seq, fields, nothing) of what a segment holds."""
+    def publishes_of(self, number: int) -> Iterator[tuple[int, Fields, bytes, int]]:
+        """(seq, fields, nothing, not known when) of what a segment holds."""
         for seq, fields, _, _ in self.terms_of(number):
-            yield seq, fields_of(fields), b""
+            yield seq, fields_of(fields), b"", 0
 
     def terms_of(self, number: int) -> Iterator[tuple[int, bytes, str, int]]:
         """(seq, raw fields, file, offset of the term) of the publishes that a segment holds."""

@@ -21,7 +21,7 @@ from qindex.look.screen import CommandError
 
 OUTPUT_BYTES_MAX: Final = 4096
 CANNOT_JUDGE, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
-_HEAD: Final = Struct(">QQQIHhBBBII")  # what a Found holds beside its queue, table and body
+_HEAD: Final = Struct(">QQQQIHhBBBII")  # what a Found holds beside its queue, table and body
 _NO_PRIORITY: Final = -1
 
 
@@ -49,6 +49,7 @@ class Spool:
             found.req_id,
             found.expiry_us,
             found.due_us,
+            found.published_us,
             found.delivery_count,
             found.part,
             _NO_PRIORITY if found.priority is None else found.priority,
@@ -65,8 +66,8 @@ class Spool:
         for position in positions:
             self._file.seek(self._offsets[position])
             head = _HEAD.unpack(self._file.read(_HEAD.size))
-            (req_id, expiry_us, due_us, deliveries, part, priority, state, dead, persistent,
-             table, body) = head  # fmt: skip
+            (req_id, expiry_us, due_us, published_us, deliveries, part, priority, state, dead,
+             persistent, table, body) = head  # fmt: skip
             yield Found(
                 self.queue,
                 req_id,
@@ -81,6 +82,7 @@ class Spool:
                 None if priority == _NO_PRIORITY else priority,
                 due_us,
                 REASONS[dead],
+                published_us,
             )
 
 

@@ -175,6 +175,7 @@ def _line(record: Record) -> str:
         return (
             f"{offset}  publish  {kind:10} {number}  {sizes}"
             f"  msg_id {msg_id}  expiry_us {record.expiry_us}"
+            f"{f'  published_us {record.published_us}' if record.published_us else ''}"
         )
     if record.damage:
         return f"{offset}  BAD      {record.damage}"
@@ -188,6 +189,8 @@ def _line(record: Record) -> str:
     if verb == "side":
         verb, text = side_text(record)
         return f"{offset}  {verb:8} {'':10} {number}  {text}"
+    if verb == "moment" and record.due_us:
+        return f"{offset}  moment   what follows was published at {record.due_us}"
     if verb in ("deliver", "ack"):
         return f"{offset}  {verb:8} {'':10} {number}"
     return f"{offset}  {verb:8} {record.size} bytes"

@@ -75,6 +75,7 @@ def _as_found(name: str, message: Live, publish: Publish, payload: bytes) -> Fou
         payload[:table_bytes],
         payload[table_bytes:],
         priority=priority_of(message.req_id),
+        published_us=publish.published_us,
     )
 
 

@@ -51,7 +51,9 @@ class Shown:
             kind = "transient" if record.transient else "persistent"
             expiry = f", expires at {fields.expiry_us / 1e6:.6f}" if fields.expiry_us else ""
             place = "embedded" if fields.embedded else f"MsgId {fields.msg_id.hex()}"
-            return f"{kind}, body of {size(fields.size)}, {place}{expiry}"
+            us = record.published_us
+            when = f", published at {us / 1e6:.3f}" if us else ""
+            return f"{kind}, body of {size(fields.size)}, {place}{expiry}{when}"
         if record.verb == "purge":
             purge = self.log.purge_of(record)
             kept = f", but for {count(len(purge.kept), 'message')}" if purge.kept else ""
@@ -175,12 +177,14 @@ def _as_json(message: Live, publish: Publish | None) -> dict[str, Any]:
     if publish is not None:
         where = f"step {publish.step}" if publish.step else "in a segment"
     embedded = publish.embedded if publish else b""
+    published_us = publish.published_us if publish else 0
     return {
         "req_id": written_id(message.req_id),
         "state": "unacked" if message.redelivered else "ready",
         "delivery_count": message.deliveries,
         "persistent": not message.transient,
         "expires_at": utc(fields.expiry_us / 1e6) if fields.expiry_us else None,
+        "published_at": utc(published_us / 1e6) if published_us else None,
         "body_bytes": fields.size,
         "published_by": where,
         "msg_id": None if embedded or not any(fields.msg_id) else fields.msg_id.hex(),

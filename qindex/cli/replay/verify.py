@@ -60,6 +60,7 @@ class Seen(NamedTuple):
     redelivered: bool
     deliveries: int
     expiry_us: int
+    published_us: int
     size: int
     payload: bytes | None  # None: it stands in the message store
 
@@ -182,6 +183,7 @@ def _compare_native(source: StoreSource, name: str, log: NativeLog, verdict: Ver
             found.redelivered,
             found.delivery_count,
             found.expiry_us,
+            found.published_us,
             len(found.body),
             found.table + found.body if isinstance(found.table, bytes) else None,
         )
@@ -220,7 +222,7 @@ def _compare_messages(
 
 
 def _difference(engine: Seen, record: Seen) -> str:
-    for field, one, other in zip(Seen._fields[1:6], engine[1:6], record[1:6], strict=True):
+    for field, one, other in zip(Seen._fields[1:7], engine[1:7], record[1:7], strict=True):
         if one != other:
             told = f"{field} is {one!r} for the engine, {other!r} by its records"
             return f"ReqId {engine.req_id}: {told}"
@@ -239,6 +241,7 @@ def _replayed(replay: Replay) -> Iterator[Seen]:
             message.redelivered,
             message.deliveries,
             fields.expiry_us,
+            publish.published_us if publish else 0,
             fields.size,
             publish.embedded if publish and not any(fields.msg_id) else None,
         )

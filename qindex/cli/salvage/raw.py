@@ -234,6 +234,7 @@ class RawStore(Telling):
             record.expiry_us,
             payload[:split],
             payload[split:],
+            published_us=record.published_us,
         )
 
     def _stored(self, name: str, req_id: int, msg_id: bytes) -> bytes | None:
