@@ -42,20 +42,15 @@ def test_no_damage_of_very_many_is_passed_over(tmp_path: Path, name: str) -> Non
     assert list(sweep(path, files_of(path), Random(), 12)) == []
 
 
-# In n43's segments nothing says which queue's they are, and a snapshot has the state: two segments
-# of queues with the same indexes in each other's place cannot be told.
-MIXED = [name for name in SWEPT if name != "n43"]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["q1", CLUSTER, "s1"])
+@pytest.mark.parametrize("name", ["q1", "n43", CLUSTER, "s1"])
 def test_no_files_in_each_other_s_place_are_passed_over(tmp_path: Path, name: str) -> None:
     path = node_of(name, tmp_path / "sound")
     assert list(mixtures(path, tmp_path / "mixed", Random(name), 15)) == []
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("name", SWEPT)
 def test_no_files_of_very_many_in_each_other_s_place_are_passed_over(
     tmp_path: Path, name: str
 ) -> None:

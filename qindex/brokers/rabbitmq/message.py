@@ -25,7 +25,15 @@ from qindex.brokers.rabbitmq import erlang
 from qindex.brokers.rabbitmq.container import annotate, changes, read_container
 from qindex.brokers.rabbitmq.properties import MessageError, encode_basic
 
-__all__ = ["Content", "MessageError", "read_message", "received_ms", "storable", "text"]
+__all__ = [
+    "Content",
+    "MessageError",
+    "is_stranger",
+    "read_message",
+    "received_ms",
+    "storable",
+    "text",
+]
 
 _U32: Final = Struct(">I")
 
@@ -155,6 +163,11 @@ def _encode_decoded(decoded: Any) -> bytes:
         case ("P_basic", *values) if len(values) == len(PROPERTY_NAMES):
             return encode_basic(values)
     raise MessageError("a message without properties")
+
+
+def is_stranger(exchange: str, routing_keys: list[str], queue: str) -> bool:
+    """Whether the default exchange, whose keys are queues' names, cannot have brought it here."""
+    return not exchange and bool(routing_keys) and queue not in routing_keys
 
 
 def storable(text: str) -> str | bytes:

@@ -189,7 +189,9 @@ def _down(machine: Machine, at: At, told: Any) -> None:
 
 def go_down(machine: Machine, at: At, pid: Any) -> None:
     """The process is no more: as a publisher it is forgotten, as a consumer all goes back."""
-    machine.enqueuers.pop(pid, None)
+    expected = machine.enqueuers.pop(pid, 1)
+    if pid in machine.early and machine.early[pid][0] < expected:
+        del machine.early[pid]  # it sent all of them again
     early = machine.pending.pop(pid, {})
     if machine.rules.keeps_pending:
         from qindex.brokers.rabbitmq.quorum.deliveries import enqueue

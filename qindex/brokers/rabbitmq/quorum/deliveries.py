@@ -55,8 +55,12 @@ def publish(machine: Machine, at: At, pid: Any, number: Any, message: Measured) 
         if machine.rules.keeps_pending:
             _enqueue_following(machine, pid)
         machine.checkout(at)
-    elif isinstance(number, int) and number > expected and machine.rules.keeps_pending:
-        machine.pending.setdefault(pid, {})[number] = (at, message)
+    elif isinstance(number, int) and number > expected:
+        if machine.rules.keeps_pending:
+            machine.pending.setdefault(pid, {})[number] = (at, message)
+        else:
+            last, count = machine.early.get(pid, (0, 0))
+            machine.early[pid] = max(last, number), count + 1
 
 
 def enqueue(machine: Machine, at: At, message: Measured) -> None:

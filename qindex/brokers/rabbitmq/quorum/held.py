@@ -64,6 +64,10 @@ class Line:
     def indexes(self) -> list[int]:
         return list(self._indexes[self._first :])
 
+    def places(self) -> Iterator[tuple[int, int]]:
+        """(index, size) of each."""
+        return zip(self._indexes[self._first :], self._sizes[self._first :], strict=True)
+
     def take(self) -> tuple[int, int, int]:
         at = self._first
         expiry = self._expiries[at] if self._expiries is not None else NEVER

@@ -68,6 +68,7 @@ class Machine:
     service: Service = field(default_factory=Service)
     enqueuers: dict[Any, int] = field(default_factory=dict)  # next number by pid
     pending: dict[Any, dict[int, tuple[Any, ...]]] = field(default_factory=dict)
+    early: dict[Any, tuple[int, int]] = field(default_factory=dict)  # refused: last number, count
     dead: DeadLetters = field(default_factory=DeadLetters)
     delayed: Delayed = field(default_factory=Delayed)
     ready_bytes: int = 0  # of messages that wait
@@ -84,6 +85,7 @@ class Machine:
     observer: Observer | None = None  # is told what becomes of each message
     deleted: bool = False
     members: int = 0  # of the queue in its cluster; 0: the log does not tell
+    named: tuple[bytes, bytes] | None = None  # virtual host and queue, as a snapshot has them
 
     # --- entries ----------------------------------------------------------------------------------
 

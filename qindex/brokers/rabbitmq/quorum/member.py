@@ -28,6 +28,7 @@ from qindex.brokers.rabbitmq.quorum.machine import Machine
 from qindex.brokers.rabbitmq.quorum.message import read
 from qindex.brokers.rabbitmq.quorum.outcome import Outcome
 from qindex.brokers.rabbitmq.quorum.state import NO_ENTRY, StateError, read_state
+from qindex.brokers.rabbitmq.quorum.strangers import compare_with_state, sizes_of, tell_refused
 from qindex.brokers.rabbitmq.quorum.walk import take_all
 from qindex.brokers.rabbitmq.ra.snapshot import Snapshot
 from qindex.brokers.rabbitmq.ra.system import Server
@@ -105,6 +106,7 @@ def begin(outcome: Outcome, findings: Findings, until: int | None = None) -> Mac
         outcome.snapshot, machine = whole
         if not outcome.snapshot.sound:
             outcome.doubt("the snapshot's checksum does not match: it may tell wrong things")
+        outcome.named, outcome.sizes = machine.named, sizes_of(machine)
         return machine
     if begins and (from_start or not server.snapshots):
         return _empty(server)
@@ -167,6 +169,8 @@ def finish(outcome: Outcome, machine: Machine, findings: Findings) -> None:
     for why in outcome.why:
         findings.damage("uncertain", server.where, 0, why)
     _tell_mixed(outcome, machine, findings)
+    compare_with_state(outcome, machine, findings)
+    tell_refused(outcome, machine, findings)
 
 
 def _tell_mixed(outcome: Outcome, machine: Machine, findings: Findings) -> None:

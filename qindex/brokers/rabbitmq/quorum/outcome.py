@@ -42,6 +42,8 @@ class Outcome:
     counts: dict[int, tuple[int, int]] = field(default_factory=dict)  # see Mixed: limits of counts
     others: int = 0  # live messages in whose place others may be live
     members: int = 1  # of the queue in its cluster, by what these files tell
+    named: tuple[bytes, bytes] | None = None  # virtual host and queue, as the snapshot has them
+    sizes: array[int] = field(default_factory=lambda: array("Q"))  # see strangers.sizes_of()
 
     def doubt(self, why: str) -> None:
         """It is not exact, for this reason."""

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qindex.brokers.rabbitmq.definitions import Definition
-from qindex.brokers.rabbitmq.message import MessageError, text
+from qindex.brokers.rabbitmq.message import MessageError, is_stranger, text
 from qindex.brokers.rabbitmq.quorum.held import Held
 from qindex.brokers.rabbitmq.quorum.member import replay
 from qindex.brokers.rabbitmq.quorum.message import Message, read
 from qindex.brokers.rabbitmq.quorum.names import Name, name_of
 from qindex.brokers.rabbitmq.quorum.outcome import Outcome
 from qindex.brokers.rabbitmq.quorum.presence import Member, members_in
+from qindex.brokers.rabbitmq.quorum.strangers import tell_strangers
 from qindex.brokers.rabbitmq.ra.system import Server
 from qindex.brokers.reader import Account
 from qindex.brokers.tree import Findings, Tree
@@ -98,6 +99,9 @@ class QuorumQueue:
             self.findings.damage("message lost", where, 0, f"entry {held.index}: {error}")
             return None
         message.counts = self.outcome.counts.get(held.index)
+        if self.vhost_name and is_stranger(message.exchange, message.routing_keys, self.name):
+            why = f"a message was sent to the queue {message.routing_keys[0]}, by the default"
+            self.findings.suspected("another queue's", message.file, 0, f"{why} exchange")
         return message
 
     def dead_letters(self) -> Iterator[Message]:
@@ -263,6 +267,8 @@ def _read(name: Name, members: list[Member]) -> QuorumQueue | None:
         members = rest
         best, *rest = members  # another queue of this name, declared before or after that one
         outcome = replay(best.server, best.findings)
+    if name[0]:  # else nothing says which queue it is
+        tell_strangers(name, outcome, best.findings)
     queue = QuorumQueue(text(name[1]), text(name[0]), outcome, best.findings, best.node)
     here = len({member.node for member in members})
     queue.members = max(outcome.members, here)

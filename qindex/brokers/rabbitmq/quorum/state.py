@@ -32,6 +32,10 @@ _DLX, _WAITING, _DELAYED = 11, 14, 17
 _V1_PREFIX, _V1_WAITING = 11, 14
 _V0_MESSAGES, _V0_RETURNS, _V0_ENQUEUERS, _V0_CONSUMERS, _V0_SERVICE = 2, 5, 7, 10, 11
 _V0_PREFIX, _V0_WAITING = 12, 15
+_CFG_NAMES: Final = (
+    (4, "dead_letter_handler"), (6, "overflow_strategy"), (7, "max_length"), (8, "max_bytes"),
+    (10, "delivery_limit"), (12, "msg_ttl"), (14, "delayed_retry"),
+)  # fmt: skip
 
 
 class StateError(ValueError):
@@ -43,8 +47,7 @@ def read_state(data: bytes, version: int) -> Machine:
     if data[:1] != b"\x83":
         raise ErlangError("no version byte 131", 0)
     if data[1:2] == b"P":  # in a zip
-        term = erlang.decode(data)
-        raise StateError(f"a state that is {type(term).__name__} in a zip")
+        raise StateError(f"a state that is {type(erlang.decode(data)).__name__} in a zip")
     places = erlang.elements(data, 1)
     if len(places) < 16 or erlang.decode_at(data, places[0])[0] != "rabbit_fifo":
         raise StateError("the state is not one of a quorum queue")
@@ -95,16 +98,11 @@ class _Reader:
             self._delayed(machine, self.get(_DELAYED))
 
     def _settings(self, machine: Machine, cfg: Any) -> None:
-        names = {
-            4: "dead_letter_handler",
-            6: "overflow_strategy",
-            7: "max_length",
-            8: "max_bytes",
-            10: "delivery_limit",
-            12: "msg_ttl",
-            14: "delayed_retry",
-        }
-        settings = {name: cfg[at] for at, name in names.items() if at < len(cfg)}
+        names = dict(_CFG_NAMES)
+        settings: dict[Any, Any] = {names[at]: cfg[at] for at in names if at < len(cfg)}
+        match cfg[2]:
+            case ("resource", bytes(), "queue", bytes()):
+                machine.named = cfg[2][1], cfg[2][3]
         settings["single_active_consumer_on"] = "true" if cfg[9] == "single_active" else "false"
         if self.version < 2:  # other fields stand there
             for name in ("msg_ttl", "delayed_retry"):

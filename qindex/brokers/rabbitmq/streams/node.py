@@ -37,6 +37,7 @@ def read_streams(
             continue  # an empty directory that nobody calls a stream
         vhost, name = names.get(folder, (b"", folder.encode("utf-8", "surrogateescape")))
         stream = Stream(text(name), text(vhost), where, tree, findings)
+        stream.is_named = folder in names
         if folder not in names:
             report = "nothing here says which stream this is: the directory's name is taken"
             findings.damage("name", where, 0, report)

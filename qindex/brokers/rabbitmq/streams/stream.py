@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Any, Final
 
 from qindex.brokers.amqp import called
-from qindex.brokers.rabbitmq.message import storable
+from qindex.brokers.rabbitmq.message import is_stranger, storable
 from qindex.brokers.rabbitmq.streams.chunks import MAGIC, USER, Chunk, scan_segment
 from qindex.brokers.rabbitmq.streams.entries import EntryError, entries_of
 from qindex.brokers.rabbitmq.streams.message import body_bytes, read_entry
@@ -31,6 +31,8 @@ from qindex.words import many
 _INDEX_RECORD: Final = Struct(">QqQIB")
 _NAME: Final = re.compile(r"[0-9]{20}\.(?:segment|index)")
 UNCERTAIN: Final = "checksum of its chunk"
+_DECLARED: Final = re.compile(r"_([0-9]{19})\Z")  # nanoseconds since 1970
+_CLOCKS_APART_MS: Final = 10_000  # of the node that made the name and of the one that wrote
 _OFFSET_MAX: Final = 1 << 62  # a file whose name says more is no part of a stream
 
 
@@ -88,6 +90,8 @@ class Stream:
     unreadable: int = 0
     durable: bool | None = True
     vanishes: bool = False
+    is_named: bool = False  # a table says that this is its name
+    _looked_at: str = ""  # the file whose messages were last compared with the name
 
     def read(self) -> None:
         """Reads every chunk once, for the counts and the findings. Memory: one chunk."""
@@ -115,6 +119,8 @@ class Stream:
             elif given < chunk.records:
                 if not chunk.is_whole and not given:
                     first = self._called(chunk, entry.data)
+                if chunk.is_whole and not given:
+                    self._look_whose(chunk, entry.data)
                 given += 1
                 size += body_bytes(entry.data)
         self.account.live += given
@@ -126,6 +132,21 @@ class Stream:
         if not chunk.is_whole:
             self.account.marks["uncertain"] += given
             self._report_chunk(chunk, given, first)
+
+    def _look_whose(self, chunk: Chunk, data: bytes) -> None:
+        """What says that a file is another stream's: no file of a stream holds its name."""
+        if chunk.file == self._looked_at:
+            return
+        self._looked_at, why = chunk.file, ""
+        content = read_entry(data, chunk.first_offset)
+        if self.is_named and is_stranger(content.exchange, content.routing_keys, self.name):
+            why = f"was sent to the queue {content.routing_keys[0]}, by the default exchange"
+        made = _DECLARED.search(self.where)
+        if made and chunk.timestamp_ms < int(made[1]) // 1_000_000 - _CLOCKS_APART_MS:
+            why = "is older than the stream, by the time in the name of its directory"
+        if why:
+            text = f"the message of offset {chunk.first_offset} {why}: it may be another stream's"
+            self.log.suspected("another queue's", chunk.file, chunk.position, text)
 
     def _called(self, chunk: Chunk, data: bytes) -> str:
         return called("", read_entry(data, chunk.first_offset).properties)
@@ -195,18 +216,21 @@ class Stream:
                 self.file_bytes += source.size * counts
                 last: Chunk | None = None
                 named = self._last_in_index(file) if counts else None
+                is_there = named is None
                 for found in scan_segment(source, start, self.log, ends_at):
                     chunk = self._with_kind(source, found)
                     if counts:
                         self._follow(chunk, expected)
                         self.tracking.read(source, chunk)
                     expected, last = chunk.end_offset, chunk
+                    if named is not None and chunk.position == named[1]:
+                        is_there = (chunk.first_offset, chunk.timestamp_ms) == (named[0], named[2])
                     is_read = chunk.kind == USER
                     if named is not None and ends_at is None and chunk.position > named[1]:
                         self.unindexed += chunk.records * is_read
                     yield chunk, source.read(chunk.data_at, chunk.data_bytes) if is_read else b""
                 if named is not None:
-                    self._compare_with_index(file, last, *named)
+                    self._compare_with_index(file, last, *named[:2], is_there=is_there)
 
     def _with_kind(self, source: Source, chunk: Chunk) -> Chunk:
         """The type in a header has no checksum: messages must not pass for tracking."""
@@ -225,8 +249,8 @@ class Stream:
             self.log.damage("segment missing", f"{self.where}/{stem}.segment", 0, text)
         return [f"{self.where}/{stem}.segment" for stem in sorted(segments)]
 
-    def _last_in_index(self, file: str) -> tuple[int, int] | None:
-        """Offset and position of the last chunk that the segment's index names."""
+    def _last_in_index(self, file: str) -> tuple[int, int, int] | None:
+        """Offset, position and time in ms of the last chunk that the segment's index names."""
         index = self.tree.try_open(file.replace(".segment", ".index"))
         if index is None:
             return None
@@ -235,11 +259,11 @@ class Stream:
             raw = index.read(len(MAGIC) + (count - 1) * _INDEX_RECORD.size, _INDEX_RECORD.size)
         if count < 1 or len(raw) < _INDEX_RECORD.size:
             return None
-        offset, _, _, position, _ = _INDEX_RECORD.unpack(raw)
-        return offset, position
+        offset, timestamp_ms, _, position, _ = _INDEX_RECORD.unpack(raw)
+        return offset, position, timestamp_ms
 
     def _compare_with_index(
-        self, file: str, last: Chunk | None, offset: int, position: int
+        self, file: str, last: Chunk | None, offset: int, position: int, *, is_there: bool
     ) -> None:
         """An index that names a chunk behind the last one: the segment was cut between chunks.
 
@@ -252,6 +276,10 @@ class Stream:
                 " here: the file was cut, or the node died while it wrote that chunk"
             )
             self.log.suspected("segment cut", file, ends, text)
+        elif not is_there:
+            text = f"the index names a chunk of offset {offset} at byte {position}, where another"
+            text += " stands, or none: perhaps one of both files is another stream's"
+            self.log.suspected("another queue's", file, position, text)
         if self.unindexed:
             text = f"{many(self.unindexed, 'message')} behind offset {offset}: the index does not"
             text += " name them, and perhaps no publisher got a confirm: a node that starts cuts"
