@@ -318,10 +318,14 @@ int64_t qi_get_newest(qi_reader *reader); /* the one that was published last */
 /* How many messages were taken; their payloads lie end to end. */
 int64_t qi_get_many(qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,
                     size_t room, uint64_t *req_ids, uint64_t lease_us);
-/* The same, but they wait for a message until the store's clock says until_us (UINT64_MAX: for
- * ever), and come back with QI_PAUSE after pause_us. The first takes from the first of `count`
- * queues that has one: reader->queue says from which. They end with QI_E_CLOSED or QI_E_FAILED when
- * the store is closed or fails. */
+/* The same for a caller that has some already, and would not see what is wrong with the next one:
+ * any error is 0 messages. A damaged one is not set aside yet. */
+int64_t qi_get_more(qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,
+                    size_t room, uint64_t *req_ids, uint64_t lease_us);
+/* The same as qi_get and qi_get_many, but they wait for a message until the store's clock says
+ * until_us (UINT64_MAX: for ever), and come back with QI_PAUSE after pause_us. The first takes from
+ * the first of `count` queues that has one: reader->queue says from which. They end with
+ * QI_E_CLOSED or QI_E_FAILED when the store is closed or fails. */
 int64_t qi_get_wait(qi_reader *reader, qi_queue **queues, uint32_t count, uint64_t until_us,
                     uint64_t pause_us);
 int64_t qi_get_many_wait(qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,

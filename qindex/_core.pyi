@@ -325,6 +325,17 @@ class _Lib:
         lease_us: int,
         /,
     ) -> int: ...
+    def qi_get_more(
+        self,
+        queue: _C,
+        count: int,
+        messages: _C,
+        payloads: _C,
+        room: int,
+        req_ids: _C,
+        lease_us: int,
+        /,
+    ) -> int: ...
     def qi_get_wait(
         self, reader: _C, queues: _C, count: int, until_us: int, pause_us: int, /
     ) -> int: ...

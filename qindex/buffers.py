@@ -77,6 +77,13 @@ class BatchReader:
         got = self.take(queue, count, wait, lease_us)
         return queue._messages(got, self.address, self.payload) if got else []
 
+    def get_more(self, queue: Queue, count: int, room: int, lease_us: int) -> list[Message]:
+        """Take up to `count` messages that need no more than `room` bytes, if nothing is wrong."""
+        self._make_room(count, BATCH_ROOM)
+        where = (self.messages, self.buffer, room, self.req_ids, lease_us)
+        got: int = lib.qi_get_more(queue._handle, count, *where)
+        return queue._messages(got, self.address, self.payload) if got else []
+
     def take(self, queue: Queue, count: int, wait: Wait | None, lease_us: int) -> int:
         """Take up to `count` messages, which lie in the buffers then; return how many."""
         if count > self.count or self.room < BATCH_ROOM:

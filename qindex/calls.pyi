@@ -159,6 +159,18 @@ class QueueCalls:
         Cost: O(1) and one copy of the body.
         """
 
+    def get_many(
+        self, count: int, *, timeout: Seconds | None = 0, lease: Seconds | None = None
+    ) -> list[Message]:
+        """Take up to `count` ready messages, in order; return those that there are.
+
+        One call returns at most 65,536 messages, and stops after 4 MiB. `timeout` is for the first
+        of them, as in get(); `lease` is for each. Errors as get().
+
+        Cost: one copy of each body. Stored bodies that were written one behind the other are read
+        by one system call for up to 64 of them.
+        """
+
     def ack(self, message: Message | int | str, /) -> None:
         """Settle a delivered message: it is done and will not come back.
 

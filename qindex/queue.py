@@ -285,16 +285,10 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             readers += [reader]  # no call: from here on another thread may have it
         return message
 
-    def get_many(
+    def _get_many(
         self, count: int, *, timeout: Seconds | None = 0, lease: Seconds | None = None
     ) -> list[Message]:
-        """Take up to `count` ready messages, in order; return those that there are.
-
-        One call returns at most 65,536 messages, and stops after 4 MiB. `timeout` is for the first
-        of them, as in get(); `lease` is for each. Errors as get().
-
-        Cost: as get(), but one call and one journal frame for all.
-        """
+        """get_many() that waits."""
         whole("count", count, 0, REQ_ID_MAX)
         lease_us = to_lease_us(lease)
         wait = None if timeout == 0 else Wait(self._store._handle, timeout)
@@ -309,6 +303,25 @@ class Queue(QueueCalls, Settling, Configured, Figures):
         reader.messages[0].delivery = 0
         try:
             messages = reader.get(self, count, wait, lease_us)
+        except BaseException:
+            self._give_back_many(reader.address, count)
+            raise
+        if reader.room <= BATCH_KEPT_MAX:
+            readers += [reader]  # as in _take()
+        return messages
+
+    def _get_more(
+        self, messages: list[Message], count: int, room: int, lease_us: int
+    ) -> list[Message]:
+        """Add what get_many() could not take at once; the next call says what is wrong."""
+        readers = self._batch_readers
+        try:
+            reader = readers.pop()
+        except IndexError:
+            reader = BatchReader()
+        reader.messages[0].delivery = 0
+        try:
+            messages += reader.get_more(self, count, room, lease_us)
         except BaseException:
             self._give_back_many(reader.address, count)
             raise
@@ -384,3 +397,4 @@ class Queue(QueueCalls, Settling, Configured, Figures):
 # So that Python's errors for wrong arguments name the method that was called.
 Queue._publish.__qualname__ = "Queue.publish"
 Queue._get.__qualname__ = "Queue.get"
+Queue._get_many.__qualname__ = "Queue.get_many"

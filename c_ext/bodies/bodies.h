@@ -154,6 +154,14 @@ struct qi_into {
  * read that may wait says what is wrong. */
 int qi_messages_read_into(struct qi_messages *messages, struct qi_msg_id id,
                           const struct qi_into *into, bool may_wait);
+/* The same for many, none of which may wait: returns how many of them, from the first on, were
+ * read. Those that lie one behind the other in a file are read by one call. */
+struct qi_message_read {
+    struct qi_msg_id id;
+    struct qi_into into;
+};
+uint32_t qi_messages_read_many(struct qi_messages *messages, const struct qi_message_read *reads,
+                               uint32_t count);
 /* Whether a message of that length can lie where its id says; no byte of it is read, except by a
  * reader, for whom files grow. 0 or an error: nobody makes room for what is not there. QI_BUSY: a
  * caller that must not wait cannot tell. */

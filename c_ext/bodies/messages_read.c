@@ -2,7 +2,8 @@
  *
  * Promises: a read gives exactly the bytes that were appended under this id, or an error. Short
  * bodies of a sealed file are copied out of a window, which one call fills for many; long ones go
- * by one call straight to where the caller wants them.
+ * by one call straight to where the caller wants them, and so do those that follow each other, if
+ * they are wanted together.
  */
 #include "bodies/bodies_private.h"
 
@@ -182,6 +183,90 @@ int qi_messages_read_into(struct qi_messages *messages, struct qi_msg_id id,
     for (int again = 0; error == QI_E_CORRUPT && has_news(messages, again); again++)
         error = read_once(messages, &reading);
     return error;
+}
+
+/* ---- many ---- */
+
+#define RUN_MAX 64u /* messages of one call: headers, body, and what is between two payloads */
+
+/* What is not payload: the end of a frame and the header of the next one are neighbours here, too.
+ */
+struct frame_edges {
+    uint8_t header[QI_MESSAGE_HEADER], end;
+};
+
+/* How many of these follow each other in one file, and are not in the tape's memory only. Each is
+ * located then. */
+static uint32_t find_run(struct qi_messages *messages, const struct qi_message_read *reads,
+                         uint32_t count, struct reading *run) {
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct reading *reading = &run[i];
+        *reading = (struct reading){.id = reads[i].id,
+                                    .into = reads[i].into,
+                                    .length = reads[i].into.headers_size + reads[i].into.body_size,
+                                    .may_wait = messages->in_memory};
+        if (locate(messages, reading) != 0)
+            return i;
+        if (!reading->file && !qi_message_is_long(messages, reading->length))
+            return i;
+        if (i > 0 && (reading->number != run->number || reading->offset != end))
+            return i;
+        end = reading->offset + reading->length + QI_MESSAGE_OVERHEAD;
+        if (!reading->file && end > messages->tail)
+            return i;
+    }
+    return count;
+}
+
+/* One call for `count` messages that follow each other; how many of them, from the first on, are
+ * there and right. */
+static uint32_t read_run(struct qi_messages *messages, const struct reading *run, uint32_t count) {
+    struct qi_piece pieces[3 * RUN_MAX + 1];
+    struct frame_edges edges[RUN_MAX];
+    uint32_t used = 0, right = 0;
+    pieces[used++] = (struct qi_piece){edges[0].header, sizeof edges[0].header};
+    for (uint32_t i = 0; i < count; i++) {
+        const struct qi_into *into = &run[i].into;
+        if (into->headers_size > 0)
+            pieces[used++] = (struct qi_piece){into->headers, into->headers_size};
+        if (into->body_size > 0)
+            pieces[used++] = (struct qi_piece){into->body, into->body_size};
+        pieces[used++] =
+            (struct qi_piece){&edges[i].end, i + 1 < count ? sizeof edges[i] : sizeof edges[i].end};
+    }
+    int handle = run->file ? run->file->handle : messages->tape.file;
+    int64_t got = messages->disk->ops->read_pieces(messages->disk, handle, pieces, used,
+                                                   run->offset, run->may_wait);
+    while (right < count) {
+        const struct reading *reading = &run[right];
+        got -= (int64_t)reading->length + QI_MESSAGE_OVERHEAD;
+        if (got < 0 || !is_valid(reading, edges[right].header, edges[right].end))
+            break;
+        right++;
+    }
+    return right;
+}
+
+uint32_t qi_messages_read_many(struct qi_messages *messages, const struct qi_message_read *reads,
+                               uint32_t count) {
+    struct reading run[RUN_MAX];
+    uint32_t done = 0;
+    while (done < count) {
+        uint32_t left = count - done < RUN_MAX ? count - done : RUN_MAX;
+        uint32_t length = find_run(messages, reads + done, left, run);
+        if (length > 1) {
+            uint32_t right = read_run(messages, run, length);
+            done += right;
+            if (right < length)
+                return done;
+            continue;
+        }
+        if (qi_messages_read_into(messages, reads[done].id, &reads[done].into, false) != 0)
+            return done;
+        done++;
+    }
+    return done;
 }
 
 int qi_messages_read(struct qi_messages *messages, struct qi_msg_id id, void *payload,

@@ -36,7 +36,7 @@ struct qi_piece {
     void *bytes; /* a write leaves them alone */
     size_t length;
 };
-#define QI_PIECES_MAX 8u /* of one call */
+#define QI_PIECES_MAX 196u /* of one call */
 
 struct qi_disk_ops {
     int (*open_root)(struct qi_disk *, const char *path, bool create);

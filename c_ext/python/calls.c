@@ -234,6 +234,13 @@ static PyMethodDef calls_methods[] = {
      "it stays unacked, `Store.findings` names it, and the next get() goes on behind it. Also\n"
      "StoreFailed, StoreClosed and ReadOnly.\n\n"
      "Cost: O(1) and one copy of the body."},
+    {"get_many", (PyCFunction)(void (*)(void))qi_calls_get_many, METH_FASTCALL | METH_KEYWORDS,
+     "get_many($self, count, *, timeout=0, lease=None)\n--\n\n"
+     "Take up to `count` ready messages, in order; return those that there are.\n\n"
+     "One call returns at most 65,536 messages, and stops after 4 MiB. `timeout` is for the first\n"
+     "of them, as in get(); `lease` is for each. Errors as get().\n\n"
+     "Cost: one copy of each body. Stored bodies that were written one behind the other are read\n"
+     "by one system call for up to 64 of them."},
     {"ack", ack, METH_O,
      "ack($self, message, /)\n--\n\n"
      "Settle a delivered message: it is done and will not come back.\n\n"

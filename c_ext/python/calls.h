@@ -61,6 +61,8 @@ PyObject *qi_calls_get(PyObject *object, PyObject *const *arguments, Py_ssize_t 
 PyObject *qi_calls_message(PyObject *object, PyObject *arguments);
 PyObject *qi_calls_messages(PyObject *object, PyObject *arguments);
 PyObject *qi_calls_give_back(PyObject *object, PyObject *arguments);
+PyObject *qi_calls_get_many(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
+                            PyObject *keywords);
 PyObject *qi_calls_give_back_many(PyObject *object, PyObject *arguments);
 
 /* What the caller of publish() says besides the body. */

@@ -6,7 +6,9 @@
  */
 #include "python/calls.h"
 
-#define PAYLOAD_ROOM 4096 /* on the stack; a longer payload gets a bytes object of its size */
+#define BATCH_ROOM         (UINT64_C(4) << 20) /* as buffers.py has them */
+#define BATCH_MESSAGES_MAX 65536
+#define PAYLOAD_ROOM       4096 /* on the stack; a longer payload gets a bytes object of its size */
 
 /* The message that the engine has filled in. It takes over `body` and `headers`, which is NULL if
  * there are none; also if this fails. */
@@ -140,6 +142,119 @@ PyObject *qi_calls_get(PyObject *object, PyObject *const *arguments, Py_ssize_t 
     return qi_call_python(object, "_get", arguments, count, keywords);
 }
 
+/* ---- get_many ---- */
+
+/* Nobody has looked at it: where there is a place to say so, that delivery does not count. */
+static void put_back(qi_queue *queue, const qi_message *message) {
+    if (qi_return_many(queue, &message->req_id, &message->delivery, 1) != 0)
+        qi_nack_many(queue, &message->req_id, &message->delivery, 1, 0);
+}
+
+/* What one step takes with the GIL held. */
+struct step {
+    uint32_t made;
+    struct objects objects[QI_NOW_MESSAGES];
+    qi_message messages[QI_NOW_MESSAGES];
+};
+
+static int make_step_objects(void *context, const qi_message *message, struct qi_into *into) {
+    struct step *step = context;
+    struct objects *objects = &step->objects[step->made++];
+    *objects = (struct objects){NULL, NULL};
+    return make_objects(objects, message, into);
+}
+
+/* Appends what a step took; -1: no memory. Then those that are not in the list are ready again. */
+static int append_step(Calls *self, struct step *step, uint32_t taken_count, PyObject *list) {
+    int error = 0;
+    for (uint32_t i = 0; i < step->made; i++) {
+        struct objects *objects = &step->objects[i];
+        if (i >= taken_count || error) {
+            Py_XDECREF(objects->body);
+            Py_XDECREF(objects->headers);
+            if (i < taken_count)
+                put_back(self->queue, &step->messages[i]);
+            continue;
+        }
+        PyObject *made = message_of(self, &step->messages[i], objects->body, objects->headers, 1);
+        error = !made || PyList_Append(list, made) != 0;
+        Py_XDECREF(made);
+        if (error)
+            put_back(self->queue, &step->messages[i]);
+    }
+    return error ? -1 : 0;
+}
+
+/* All that can be had without a wait, up to `count`; what the last step said. */
+static int64_t get_steps(Calls *self, Py_ssize_t count, uint64_t lease_us, PyObject *list,
+                         uint64_t *room) {
+    struct step step;
+    const struct qi_places places = {make_step_objects, &step};
+    int64_t said = 1;
+    for (Py_ssize_t left = count; left > 0; left -= (Py_ssize_t)said) {
+        uint32_t most = left < (Py_ssize_t)QI_NOW_MESSAGES ? (uint32_t)left : QI_NOW_MESSAGES;
+        step.made = 0;
+        said = qi_get_many_now(self->queue, most, step.messages, &places,
+                               *room < QI_NOW_MAX ? *room : QI_NOW_MAX, lease_us);
+        if (append_step(self, &step, said > 0 ? (uint32_t)said : 0, list) != 0 || PyErr_Occurred())
+            return QI_E_MEMORY;
+        if (said <= 0)
+            return said;
+        for (int64_t i = 0; i < said; i++)
+            *room -= step.messages[i].payload_size;
+        if (left > said) { /* other threads waited long enough */
+            Py_BEGIN_ALLOW_THREADS Py_END_ALLOW_THREADS
+        }
+    }
+    return said;
+}
+
+/* Nobody gets these: they are ready again. */
+static void give_back_list(Calls *self, PyObject *list) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    for (Py_ssize_t i = 0; i < PyList_Size(list); i++) {
+        const Fields *fields = (const Fields *)PyList_GetItem(list, i);
+        const qi_message message = {.req_id = PyLong_AsUnsignedLongLong(fields->req_id),
+                                    .delivery = fields->delivery};
+        put_back(self->queue, &message);
+    }
+    PyErr_Restore(type, value, trace);
+}
+
+PyObject *qi_calls_get_many(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
+                            PyObject *keywords) {
+    Calls *self = (Calls *)object;
+    int waits = 0;
+    uint64_t lease_us = 0, room = BATCH_ROOM;
+    Py_ssize_t wanted =
+        count == 1 && PyLong_CheckExact(arguments[0]) ? PyLong_AsSsize_t(arguments[0]) : -1;
+    if (PyErr_Occurred())
+        PyErr_Clear();
+    if (wanted <= 0 || !self->queue || !self->may_wait ||
+        !qi_read_get_options(arguments + 1, keywords, &waits, &lease_us) || waits)
+        return qi_call_python(object, "_get_many", arguments, count, keywords);
+    if (wanted > BATCH_MESSAGES_MAX)
+        wanted = BATCH_MESSAGES_MAX;
+    PyObject *list = PyList_New(0);
+    int64_t said = list ? get_steps(self, wanted, lease_us, list, &room) : QI_E_MEMORY;
+    Py_ssize_t got = list ? PyList_Size(list) : 0;
+    if (said > 0 || said == QI_EMPTY)
+        return list;
+    PyObject *rest = NULL;
+    if (PyErr_Occurred())
+        rest = NULL;
+    else if (got == 0)
+        rest = qi_call_python(object, "_get_many", arguments, count, keywords);
+    else
+        rest = PyObject_CallMethod(object, "_get_more", "OnKK", list, wanted - got,
+                                   (unsigned long long)room, (unsigned long long)lease_us);
+    if (!rest && list)
+        give_back_list(self, list);
+    Py_XDECREF(list);
+    return rest;
+}
+
 /* ---- what cffi has filled in ---- */
 
 static int has_queue(const Calls *self) {
@@ -178,12 +293,6 @@ PyObject *qi_calls_messages(PyObject *object, PyObject *arguments) {
             Py_CLEAR(list);
     }
     return list;
-}
-
-/* Nobody has looked at it: where there is a place to say so, that delivery does not count. */
-static void put_back(qi_queue *queue, const qi_message *message) {
-    if (qi_return_many(queue, &message->req_id, &message->delivery, 1) != 0)
-        qi_nack_many(queue, &message->req_id, &message->delivery, 1, 0);
 }
 
 /* _give_back(reader), _give_back_many(messages, count): addresses of what a get was to fill in.

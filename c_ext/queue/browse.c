@@ -68,24 +68,20 @@ int qi_read_message(struct qi_queue *queue, const struct qi_found *found, qi_mes
     return 0;
 }
 
-int qi_read_message_now(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
-                        const struct qi_places *places) {
+int qi_place_message_now(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
+                         uint64_t room, const struct qi_places *places, struct qi_into *into) {
     const struct qi_published *record;
-    struct qi_into into;
     if (!qi_segment_at_hand(queue, found->segment, found->slot) ||
-        describe(queue, found, message, &record) != 0 || message->payload_size > QI_NOW_MAX ||
+        describe(queue, found, message, &record) != 0 || message->payload_size > room ||
         qi_is_expired(queue, message->expiry_us))
         return QI_BUSY;
-    int error = places->make(places->context, message, &into);
-    if (error)
+    int error = places->make(places->context, message, into);
+    if (error || message->flags & QI_STORED)
         return error;
-    if (message->flags & QI_STORED)
-        return qi_messages_read_into(&queue->store->messages, qi_get_msg_id(message->msg_id), &into,
-                                     false);
-    if (into.headers_size > 0)
-        memcpy(into.headers, record->payload, into.headers_size);
-    if (into.body_size > 0)
-        memcpy(into.body, record->payload + into.headers_size, into.body_size);
+    if (into->headers_size > 0)
+        memcpy(into->headers, record->payload, into->headers_size);
+    if (into->body_size > 0)
+        memcpy(into->body, record->payload + into->headers_size, into->body_size);
     return 0;
 }
 

@@ -5,6 +5,8 @@
  */
 #include "queue/queue_private.h"
 
+#include <assert.h>
+
 static void mark_out(struct qi_queue *queue, struct qi_segment *segment, uint32_t slot) {
     struct qi_slots *slots = qi_slots_of(segment->hot, slot);
     queue->counts.delivered++;
@@ -205,8 +207,12 @@ int64_t qi_get_now(struct qi_queue *queue, qi_message *message, const struct qi_
     const struct qi_look look = {.queue = queue};
     queue->wanted = true;
     int64_t result = find_now(queue, &found);
+    struct qi_into into;
     if (result == 0)
-        result = qi_read_message_now(queue, &found, message, places);
+        result = qi_place_message_now(queue, &found, message, QI_NOW_MAX, places, &into);
+    if (result == 0 && message->flags & QI_STORED)
+        result = qi_messages_read_into(&queue->store->messages, qi_get_msg_id(message->msg_id),
+                                       &into, false);
     if (result == 0)
         result = deliver(&look, &found, message, lease_us);
     if (result == 0)
@@ -217,6 +223,7 @@ int64_t qi_get_now(struct qi_queue *queue, qi_message *message, const struct qi_
 
 struct batch {
     uint32_t count;
+    bool more; /* the caller has some already */
     qi_message *messages;
     uint8_t *payloads;
     size_t room;
@@ -253,7 +260,36 @@ static void find_again(struct qi_queue *queue, uint64_t req_id, struct qi_found 
     found->due = qi_bit(qi_slots_of(found->segment->hot, slot)->held, slot);
 }
 
-/* One deliver frame for all of them. */
+/* One deliver frame for those that are in the batch. */
+static int deliver_batch(struct qi_look *look, struct batch *batch, uint32_t got) {
+    struct qi_queue *queue = look->queue;
+    struct qi_found found = {0};
+    int error = qi_append_events(queue, QI_DELIVER, batch->req_ids, got);
+    uint64_t now_us = 0; /* if one of them is leased */
+    for (uint32_t i = 0; i < got; i++) {
+        find_again(queue, batch->req_ids[i], &found);
+        if (error) {
+            qi_look_put_back(look, &found);
+            continue;
+        }
+        mark_out(queue, found.segment, found.slot);
+        queue->counts.delivered_bytes += batch->messages[i].payload_size;
+        number_delivery(&found, queue, &batch->messages[i]);
+        qi_look_delivered(look, &found);
+        uint64_t lease_us = lease_of(queue, &found, batch->lease_us);
+        if (lease_us) {
+            now_us = now_us ? now_us : qi_steady_us(queue->store);
+            qi_lease_set(queue, found.segment, found.slot, now_us + lease_us);
+        }
+    }
+    if (error)
+        return error;
+    if (now_us)
+        qi_timers_armed(queue);
+    qi_flush_if_due(queue);
+    return 0;
+}
+
 static int64_t get_many_locked(struct qi_queue *queue, struct batch *batch) {
     struct qi_look look;
     struct qi_found found;
@@ -271,35 +307,14 @@ static int64_t get_many_locked(struct qi_queue *queue, struct batch *batch) {
             break;
         error = qi_look_next(&look, 0, &found);
     }
-    if (got == 0)
-        return error == QI_E_CORRUPT ? set_aside(&look, &found) : error;
-    error = qi_append_events(queue, QI_DELIVER, batch->req_ids,
-                             got);   /* what stopped the loop comes up next time */
+    if (got == 0) {
+        batch->messages[0].delivery = 0; /* what was read of the next one is no delivery */
+        return error == QI_E_CORRUPT && !batch->more ? set_aside(&look, &found) : error;
+    }
+    error = deliver_batch(&look, batch, got); /* what stopped the loop comes up next time */
     if (error || got < batch->count) /* no delivery: the list of those that were taken ends here */
         batch->messages[error ? 0 : got].delivery = 0;
-    uint64_t now_us = 0; /* if one of them is leased */
-    for (uint32_t i = 0; i < got; i++) {
-        find_again(queue, batch->req_ids[i], &found);
-        if (error) {
-            qi_look_put_back(&look, &found);
-            continue;
-        }
-        mark_out(queue, found.segment, found.slot);
-        queue->counts.delivered_bytes += batch->messages[i].payload_size;
-        number_delivery(&found, queue, &batch->messages[i]);
-        qi_look_delivered(&look, &found);
-        uint64_t lease_us = lease_of(queue, &found, batch->lease_us);
-        if (lease_us) {
-            now_us = now_us ? now_us : qi_steady_us(queue->store);
-            qi_lease_set(queue, found.segment, found.slot, now_us + lease_us);
-        }
-    }
-    if (error)
-        return error;
-    if (now_us)
-        qi_timers_armed(queue);
-    qi_flush_if_due(queue);
-    return got;
+    return error ? error : (int64_t)got;
 }
 
 static int64_t take_many(struct qi_queue *queue, void *context) {
@@ -310,13 +325,102 @@ static int64_t take_many(struct qi_queue *queue, void *context) {
 
 int64_t qi_get_many(struct qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,
                     size_t room, uint64_t *req_ids, uint64_t lease_us) {
-    struct batch batch = {count, messages, payloads, room, req_ids, lease_us};
+    struct batch batch = {count, false, messages, payloads, room, req_ids, lease_us};
     return take_now(queue, take_many, &batch);
+}
+
+int64_t qi_get_more(struct qi_queue *queue, uint32_t count, qi_message *messages, void *payloads,
+                    size_t room, uint64_t *req_ids, uint64_t lease_us) {
+    struct batch batch = {count, true, messages, payloads, room, req_ids, lease_us};
+    int64_t result = take_now(queue, take_many, &batch);
+    return result < 0 ? 0 : result;
 }
 
 int64_t qi_get_many_wait(struct qi_queue *queue, uint32_t count, qi_message *messages,
                          void *payloads, size_t room, uint64_t *req_ids, uint64_t lease_us,
                          uint64_t until_us, uint64_t pause_us) {
-    struct batch batch = {count, messages, payloads, room, req_ids, lease_us};
+    struct batch batch = {count, false, messages, payloads, room, req_ids, lease_us};
     return qi_wait(&queue, 1, until_us, pause_us, take_many, &batch);
+}
+
+/* ---- many, now ---- */
+
+/* The next one behind those that the look has, as far as the memory tells: 0, QI_EMPTY or QI_BUSY.
+ */
+static int find_next_now(struct qi_look *look, struct qi_found *found) {
+    struct qi_queue *queue = look->queue;
+    for (; look->lanes_left > 0; look->lanes_left--) {
+        const struct qi_lane *lane = &queue->lanes.items[look->lanes_left - 1];
+        if (look->from < lane->next) {
+            *found = (struct qi_found){.segment = qi_segment_with(queue, look->from),
+                                       .slot = qi_slot_of(queue, look->from)};
+            bool is_there = found->segment && found->segment->hot && found->segment->hot->loaded &&
+                            qi_find_slot(queue, found->segment->hot, true, &found->slot);
+            return is_there ? 0 : QI_BUSY;
+        }
+        if (look->lanes_left > 1)
+            look->from = lane[-1].cursor;
+    }
+    return QI_EMPTY;
+}
+
+/* Finds the messages of a batch, copies what is embedded, and reads what is stored. Returns how
+ * many there are, from the first on, or why there is none. */
+static int64_t fill_now(struct qi_look *look, struct batch *batch, const struct qi_places *places) {
+    struct qi_queue *queue = look->queue;
+    struct qi_message_read reads[QI_NOW_MESSAGES];
+    uint32_t places_of[QI_NOW_MESSAGES], stored = 0, got = 0;
+    struct qi_found found;
+    int error = 0;
+    while (got < batch->count && !(error = find_next_now(look, &found))) {
+        qi_message *message = &batch->messages[got];
+        error =
+            qi_place_message_now(queue, &found, message, batch->room, places, &reads[stored].into);
+        if (!error)
+            error = qi_segment_count_room(found.segment, found.slot);
+        if (!error && lease_of(queue, &found, batch->lease_us))
+            error = qi_lease_room(queue, found.segment, found.slot, batch->count);
+        if (error)
+            break;
+        if (message->flags & QI_STORED) {
+            reads[stored].id = qi_get_msg_id(message->msg_id);
+            places_of[stored++] = got;
+        }
+        batch->room -= message->payload_size;
+        batch->req_ids[got++] = message->req_id;
+        qi_look_take(look, &found);
+    }
+    uint32_t read = stored ? qi_messages_read_many(&queue->store->messages, reads, stored) : 0;
+    if (read < stored) {
+        got = places_of[read];
+        error = QI_BUSY; /* who may wait says what is wrong */
+    }
+    return got ? (int64_t)got : error;
+}
+
+int64_t qi_get_many_now(struct qi_queue *queue, uint32_t count, qi_message *messages,
+                        const struct qi_places *places, uint64_t room, uint64_t lease_us) {
+    uint64_t req_ids[QI_NOW_MESSAGES];
+    struct batch batch = {count, false, messages, NULL, room, req_ids, lease_us};
+    struct qi_look look;
+    struct qi_found due;
+    uint32_t priority;
+    assert(count > 0 && count <= QI_NOW_MESSAGES && room <= QI_NOW_MAX);
+    if (!qi_begin_now(queue, QI_RECORD_ID * ((uint64_t)count + 3), 0))
+        return QI_BUSY;
+    queue->wanted = true;
+    int64_t result = QI_BUSY;
+    if (!queue->rules.max_deliveries && qi_delayed_run_now(queue) &&
+        !qi_due_first(queue, &due.segment, &due.slot, &priority)) {
+        qi_look_begin(&look, queue);
+        result = fill_now(&look, &batch, places);
+    }
+    for (int64_t i = 0; i < result; i++)
+        count_delivery(&messages[i]);
+    if (result > 0) {
+        int error = deliver_batch(&look, &batch, (uint32_t)result);
+        result = error ? error : result;
+    }
+    qi_unlock(queue->store);
+    return result;
 }

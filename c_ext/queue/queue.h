@@ -86,6 +86,12 @@ struct qi_places {
  * if no message was taken. */
 int64_t qi_get_now(struct qi_queue *queue, qi_message *message, const struct qi_places *places,
                    uint64_t lease_us);
+/* The same for at most `count` messages (no more than QI_NOW_MESSAGES), and at most `room` bytes of
+ * payloads (no more than QI_NOW_MAX). Returns how many were taken. make() may have been called for
+ * more: those are not taken. */
+#define QI_NOW_MESSAGES 128u
+int64_t qi_get_many_now(struct qi_queue *queue, uint32_t count, qi_message *messages,
+                        const struct qi_places *places, uint64_t room, uint64_t lease_us);
 
 /* ---- expire ---- */
 

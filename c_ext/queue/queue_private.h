@@ -267,10 +267,11 @@ static inline bool qi_is_expired(const struct qi_queue *queue, uint64_t expiry_u
  * than `room`. Cost: one copy. */
 int qi_read_message(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
                     uint8_t *payload, size_t room);
-/* The same without a wait, to the place that `places` names. QI_BUSY: it would have to wait, or the
+/* The same without a wait, to the place that `places` names, but for a stored payload: the caller
+ * reads that into *into. QI_BUSY: it would have to wait, the payload is longer than `room`, or the
  * message has expired. Other errors come from `places`. */
-int qi_read_message_now(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
-                        const struct qi_places *places);
+int qi_place_message_now(struct qi_queue *queue, const struct qi_found *found, qi_message *message,
+                         uint64_t room, const struct qi_places *places, struct qi_into *into);
 
 /* ---- publish ---- */
 

@@ -244,14 +244,51 @@ static int sick_write_pieces(struct qi_disk *disk, int file, const struct qi_pie
     return qi_disk_posix.ops->write_pieces(disk, file, pieces, count, offset);
 }
 
+static uint32_t reads_made;
 static int64_t cached_max = INT64_MAX; /* of a read that must not wait */
 
 static int64_t sick_read_pieces(struct qi_disk *disk, int file, const struct qi_piece *pieces,
                                 uint32_t count, uint64_t offset, bool may_wait) {
+    reads_made++;
     if (!may_wait && cached_max < 0)
         return cached_max;
     int64_t got = qi_disk_posix.ops->read_pieces(disk, file, pieces, count, offset, true);
     return may_wait || got < cached_max ? got : cached_max;
+}
+
+/* Neighbours are read by one call, up to the first that is damaged; others by one each. */
+static void test_neighbours_are_read_by_one_call(bool mapping) {
+    enum { COUNT = 100, LENGTH = 5000 };
+    struct shop shop = shop_new("neighbours", 1 << 20, mapping);
+    struct qi_message_read reads[COUNT];
+    static uint8_t bytes[COUNT][LENGTH];
+    for (uint32_t i = 0; i < COUNT; i++) {
+        const struct item *item = shop_put(&shop, LENGTH);
+        reads[i] = (struct qi_message_read){item->id,
+                                            {.headers = bytes[i],
+                                             .body = bytes[i] + 7,
+                                             .headers_size = 7,
+                                             .body_size = LENGTH - 7}};
+    }
+    shop.messages.disk = shop.messages.tape.disk = &sick_disk;
+    reads_made = 0;
+    assert(qi_messages_read_many(&shop.messages, reads, COUNT) == COUNT);
+    assert(reads_made == 2); /* of 64 and 36 */
+    for (uint32_t i = 0; i < COUNT; i++) {
+        uint8_t *expected = body_of(shop.items[i].seed, LENGTH);
+        assert(memcmp(bytes[i], expected, LENGTH) == 0);
+        free(expected);
+    }
+    reads[70].id.stamp ^= 1;
+    assert(qi_messages_read_many(&shop.messages, reads, COUNT) == 70);
+    reads[70].id.stamp ^= 1;
+    reads[1] = reads[2]; /* a gap, and one that lies before the one before it */
+    reads[2] = reads[0];
+    reads_made = 0;
+    assert(qi_messages_read_many(&shop.messages, reads, 4) == 4);
+    assert(reads_made == 4);
+    shop.messages.disk = shop.messages.tape.disk = &qi_disk_posix;
+    shop_end(&shop);
 }
 
 static int sick_sync(struct qi_disk *disk, int file) {
@@ -374,6 +411,7 @@ int main(int count, char **arguments) {
         test_only_files_that_are_understood_are_touched(mapping);
         test_a_full_disk_changes_nothing(mapping);
         test_a_failed_sync_is_never_tried_again(mapping);
+        test_neighbours_are_read_by_one_call(mapping);
         test_a_read_that_must_not_wait_gives_all_or_nothing(mapping);
     }
     puts("messages: all passed");

@@ -21,7 +21,14 @@ PUBLIC = [
 
 
 def test_what_users_call_is_among_them():
-    assert {node.name for _, node in PUBLIC} == {"publish", "get", "ack", "req_id", "body"}
+    assert {node.name for _, node in PUBLIC} == {
+        "publish",
+        "get",
+        "get_many",
+        "ack",
+        "req_id",
+        "body",
+    }
 
 
 @pytest.mark.parametrize(("name", "node"), PUBLIC, ids=lambda value: getattr(value, "name", value))
@@ -36,7 +43,7 @@ def test_a_class_of_the_stub_has_the_text_of_the_core(name):
     assert ast.get_docstring(CLASSES[name]) == inspect.getdoc(BUILT[name])
 
 
-@pytest.mark.parametrize("verb", ["publish", "get", "ack"])
+@pytest.mark.parametrize("verb", ["publish", "get", "get_many", "ack"])
 def test_a_verb_of_the_stub_has_the_parameters_of_the_core(verb):
     (node,) = [node for _, node in PUBLIC if node.name == verb]
     stub = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]

@@ -349,7 +349,8 @@ def test_a_batch_that_is_interrupted_gives_back_by_no_freed_address(
     [
         lambda queue: [queue.get_newest()],
         lambda queue: [queue._get(timeout=5)],
-        lambda queue: queue.get_many(1),
+        lambda queue: queue._get_many(1),
+        lambda queue: queue._get_more([], 1, 1 << 20, 0),
     ],
 )
 def test_an_interrupt_gives_back_no_message_of_another_thread(

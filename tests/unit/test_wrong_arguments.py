@@ -297,7 +297,7 @@ def public_verbs(public: type) -> Iterator[tuple[str, Any]]:
 def test_an_unknown_option_is_told_with_the_name_of_the_class_that_users_know(public: type) -> None:
     """Not with that of the part of it in which the method is written."""
     named = {name: verb.__qualname__.partition(".")[0] for name, verb in public_verbs(public)}
-    inherited = {"publish": "QueueCalls", "get": "QueueCalls", "ack": "QueueCalls"}
+    inherited = dict.fromkeys(("publish", "get", "get_many", "ack"), "QueueCalls")
     for name, part in named.items():
         assert part in {public.__name__, inherited.get(name)}, name
     nack: Any = Queue.nack
