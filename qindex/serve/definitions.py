@@ -44,7 +44,7 @@ def exported(node: Node) -> Part:
     own = [(vhost.name, exported_vhost(vhost)) for vhost in vhosts]
     return {
         **_head(),
-        "users": [_user(users, name) for name in users.names()],
+        "users": [user(users, name) for name in users.names()],
         "vhosts": [{"name": name} for name in node.vhosts],
         "permissions": [
             {"user": name, "vhost": vhost, **permission._asdict()}
@@ -115,7 +115,8 @@ def _head() -> Part:
     }
 
 
-def _user(users: Users, name: str) -> Part:
+def user(users: Users, name: str) -> Part:
+    """A user with the digest of its password, as RabbitMQ shows it."""
     digest, algorithm = users.digest(name)
     return {
         "name": name,

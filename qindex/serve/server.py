@@ -90,6 +90,7 @@ class Server:
         self._transports: dict[Session, asyncio.Transport] = {}
         self._listeners: list[asyncio.Server] = []
         self.doors: list[Door] = []
+        self.listening: list[tuple[str, str, int]] = []  # protocol, address, port
         self.gmq_pop_seconds = 2.0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="qindex-sync")
         self._stopped = False
@@ -149,6 +150,7 @@ class Server:
                 lambda: Client(self), sock=each, backlog=BACKLOG
             )
             self._listeners.append(listener)
+            self.listens("amqp", each)
         if self._control is None and self.node.directory is not None:
             self._control = await open_control(self, self.node.directory)
         bound: int = sockets[0].getsockname()[1]
@@ -178,6 +180,7 @@ class Server:
         for each in sockets:
             listener = await self.loop.create_server(gmq.connection, sock=each, backlog=BACKLOG)
             self._listeners.append(listener)
+            self.listens("gmq", each)
         bound: int = sockets[0].getsockname()[1]
         return bound
 
@@ -202,6 +205,11 @@ class Server:
     def uptime(self) -> float:
         """Seconds since the server was made."""
         return time.monotonic() - self._began
+
+    def listens(self, protocol: str, at: socket.socket) -> None:
+        """Note for those who ask what is served at this socket."""
+        address, port = at.getsockname()[:2]
+        self.listening.append((protocol, address, port))
 
     def add_door(self, door: Door) -> None:
         """A port that ends with the server."""
@@ -292,6 +300,11 @@ class Server:
     def sessions(self) -> list[Session]:
         """The connections that there are."""
         return list(self._sessions)
+
+    def address_of(self, session: Session) -> tuple[str, int]:
+        """Where on this machine its client has connected to."""
+        address, port = self._transports[session].get_extra_info("sockname")[:2]
+        return address, port
 
     def next_number(self) -> int:
         """The number of a new session."""

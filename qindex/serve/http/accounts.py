@@ -35,6 +35,8 @@ async def put_vhost(asked: Asked) -> web.Response:
     """Whoever makes one may do everything in it, as in RabbitMQ."""
     asked.must_administer()
     name = asked.part("vhost")
+    if (await asked.json()).get("tracing") in (True, "true"):
+        raise NotThere("tracing is not there")
     if name in asked.server.node.vhosts:
         return web.Response(status=204)
     _do(asked, "add_vhost", name)
@@ -61,12 +63,11 @@ def _user(asked: Asked) -> str:
 async def users(asked: Asked) -> Any:
     asked.must_administer()
     found = asked.server.node.users
-    return [{"name": name, "tags": found.tags(name)} for name in found.names()]
+    return [definitions.user(found, name) for name in found.names()]
 
 
 async def user(asked: Asked) -> Any:
-    name = _user(asked)
-    return {"name": name, "tags": asked.server.node.users.tags(name)}
+    return definitions.user(asked.server.node.users, _user(asked))
 
 
 async def put_user(asked: Asked) -> web.Response:
@@ -165,6 +166,31 @@ async def none(asked: Asked) -> Any:
     return shape
 
 
+async def no_such(asked: Asked) -> Any:
+    raise NotFound("Not Found")
+
+
+async def none_left(asked: Asked) -> Any:
+    """Taken away is what nobody can have set."""
+    asked.must_administer()
+    return web.Response(status=204)
+
+
+_INSTEAD = {
+    "policies": "give queues and exchanges their arguments instead",
+    "operator-policies": "give queues their arguments instead",
+    "topic-permissions": "permissions for exchanges and queues are",
+    "queues": "there is one node, and no mirror",
+    "federation-upstream": "let a program consume there and publish here",
+    "shovel": "let a program consume there and publish here",
+}
+
+
 async def not_there(asked: Asked) -> Any:
-    what = asked.request.path.split("/")[2]
-    raise NotThere(f"{what} are not there: give queues and exchanges their arguments instead")
+    """Refused in words, which rabbitmqadmin prints."""
+    what, part = (asked.request.path.split("/") + [""])[2:4]
+    named = "a queue's actions" if what == "queues" else what
+    if what == "parameters" and part in _INSTEAD:
+        what, named = part, f"parameters {part}"
+    hint = _INSTEAD.get(what)
+    raise NotThere(f"{named} are not there{f': {hint}' if hint else ''}")

@@ -13,13 +13,14 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from qindex.broker.errors import NotAllowed
+from qindex.broker.errors import NotAllowed, NotFound
 from qindex.broker.exchanges import QUEUE
 from qindex.serve.consumers import Consumer
 from qindex.serve.http import accounts, changes, shapes
 from qindex.serve.http.asked import SEES_ALL, TRUE, Asked, answer
 from qindex.serve.http.door import SERVER
 from qindex.serve.http.metrics import Metrics
+from qindex.serve.http.more import MORE
 from qindex.serve.http.port import any_name
 
 PAGE_MAX: Final = 500
@@ -105,11 +106,11 @@ async def _whoami(asked: Asked) -> Any:
 
 
 async def _vhosts(asked: Asked) -> Any:
-    return [shapes.vhost(each) for each in asked.vhosts()]
+    return [shapes.vhost(asked.server, each) for each in asked.vhosts()]
 
 
 async def _vhost(asked: Asked) -> Any:
-    return shapes.vhost(asked.vhost())
+    return shapes.vhost(asked.server, asked.vhost())
 
 
 async def _queues(asked: Asked) -> Any:
@@ -128,7 +129,11 @@ async def _exchanges(asked: Asked) -> Any:
 
 async def _exchange(asked: Asked) -> Any:
     vhost = asked.vhost()
-    return shapes.exchange(vhost, vhost.exchange(asked.part("name")))
+    name = asked.part("name")
+    found = vhost.exchanges.get("" if name == "amq.default" else name)
+    if found is None:
+        raise NotFound("Not Found")
+    return shapes.exchange(vhost, found)
 
 
 async def _bindings(asked: Asked) -> Any:
@@ -181,8 +186,8 @@ async def _metrics(asked: Asked) -> web.Response:
     return web.Response(body=page, headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
-_NOT_THERE: Final = ("policies", "operator-policies", "parameters", "vhost-limits")
 _PATHS: Final[tuple[tuple[str, str, Callable[[Asked], Any]], ...]] = (
+    *MORE,
     ("GET", "/api/overview", _overview),
     ("GET", "/api/nodes", _nodes),
     ("GET", "/api/whoami", _whoami),
@@ -227,10 +232,6 @@ _PATHS: Final[tuple[tuple[str, str, Callable[[Asked], Any]], ...]] = (
     ("POST", "/api/definitions", accounts.take_in),
     ("GET", "/api/definitions/{vhost}", accounts.export_vhost),
     ("POST", "/api/definitions/{vhost}", accounts.take_in_vhost),
-    *[("GET", f"/api/{each}", accounts.none) for each in _NOT_THERE],
-    *[("GET", f"/api/{each}/{{first}}", accounts.none) for each in _NOT_THERE],
-    *[("PUT", f"/api/{each}/{{rest:.*}}", accounts.not_there) for each in _NOT_THERE],
-    *[("DELETE", f"/api/{each}/{{rest:.*}}", accounts.not_there) for each in _NOT_THERE],
     ("GET", "/metrics", _metrics),
     ("GET", "/metrics/per-object", _metrics),
 )

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from aiohttp import web
 
@@ -95,8 +95,15 @@ async def bind(asked: Asked) -> web.Response:
     given = await asked.json()
     key = str(given.get("routing_key", ""))
     check_name(key)
-    vhost.bind(source, kind, name, key, _table(given), None)
-    return web.Response(status=201)
+    arguments = _table(given)
+    vhost.bind(source, kind, name, key, arguments, None)
+    found = next(
+        each
+        for each, its in vhost.exchange(source).bindings.items()
+        if each.destination == (kind, name) and each.routing_key == key and its == arguments
+    )
+    last = f"{quote(name, safe='')}/{quote(shapes.properties_key(found), safe='')}"
+    return web.Response(status=201, headers={"Location": last})
 
 
 async def unbind(asked: Asked) -> web.Response:

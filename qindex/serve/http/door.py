@@ -100,6 +100,8 @@ async def accept(server: Server, sockets: list[socket.socket], names: list[str])
         server.node.users, server.logins, names, add, lambda user: own.about(server, user)
     )
     server.add_door(door)
+    for each in sockets:
+        server.listens("http", each)
     await door.accept(sockets)
 
 

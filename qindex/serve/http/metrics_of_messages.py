@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from qindex.broker.vhost import VHost
+from qindex.serve.http.shapes import has_failed
 
 if TYPE_CHECKING:
     from qindex.serve.server import Server
@@ -100,7 +101,7 @@ def _dead(vhosts: list[VHost]) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "qindex_dead_letters_dropped", "Dead letters that no queue took", dropped
     )
-    failed = (vhost.commit is not None and vhost.commit.failed is not None for vhost in vhosts)
+    failed = sum(map(has_failed, vhosts))
     yield GaugeMetricFamily(
-        "qindex_stores_failed", "Virtual hosts whose disk has failed a sync", sum(failed)
+        "qindex_stores_failed", "Virtual hosts whose disk has failed a sync", failed
     )

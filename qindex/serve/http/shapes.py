@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import qindex
 from qindex import strict_json
-from qindex.broker.exchanges import QUEUE, Binding, Destination, Exchange
+from qindex.broker.exchanges import DELAYED, QUEUE, TYPES, Binding, Destination, Exchange
 from qindex.broker.message import Message
 from qindex.broker.queues import Queue
 from qindex.broker.totals import Totals
@@ -42,6 +42,12 @@ def overview(server: Server, vhosts: list[VHost]) -> Shape:
         "rates_mode": "none",
         "cluster_name": server.properties()["cluster_name"],
         "node": node_name(server),
+        "statistics_db_node": node_name(server),
+        "exchange_types": _exchange_types(),
+        "listeners": [
+            {"node": node_name(server), "protocol": protocol, "ip_address": address, "port": port}
+            for protocol, address, port in server.listening
+        ],
         "message_stats": _message_stats(total),
         "queue_totals": {
             "messages": ready + unacked,
@@ -56,6 +62,15 @@ def overview(server: Server, vhosts: list[VHost]) -> Shape:
             "queues": len(queues),
         },
     }
+
+
+def _exchange_types() -> list[Shape]:
+    return [{"name": kind, "description": "", "enabled": True} for kind in (*TYPES, DELAYED)]
+
+
+def has_failed(vhost: VHost) -> bool:
+    """True once a sync has failed: nobody knows what is durable."""
+    return vhost.commit is not None and vhost.commit.failed is not None
 
 
 def _message_stats(total: Totals | Queue) -> Shape:
@@ -75,6 +90,9 @@ def node(server: Server) -> Shape:
         "name": node_name(server),
         "type": "disc",
         "running": True,
+        "partitions": [],
+        "exchange_types": _exchange_types(),
+        "processors": os.cpu_count() or 1,
         "os_pid": str(os.getpid()),
         "python": platform.python_version(),
         "mem_alarm": False,
@@ -83,7 +101,7 @@ def node(server: Server) -> Shape:
     }
 
 
-def vhost(found: VHost) -> Shape:
+def vhost(server: Server, found: VHost) -> Shape:
     ready = sum(map(len, found.queues.values()))
     unacked = sum(queue.unacked for queue in found.queues.values())
     return {
@@ -91,6 +109,7 @@ def vhost(found: VHost) -> Shape:
         "description": "",
         "tags": [],
         "tracing": False,
+        "cluster_state": {node_name(server): "stopped" if has_failed(found) else "running"},
         "messages": ready + unacked,
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
@@ -152,9 +171,7 @@ def binding(vhost: VHost, found: Binding, arguments: Shape) -> Shape:
 def bindings(vhost: VHost) -> list[tuple[Binding, Shape]]:
     """All bindings, those of the default exchange to each queue first."""
     default: list[tuple[Binding, Shape]] = [
-        (Binding("", Destination(QUEUE, name), name, ""), {})
-        for name, queue in vhost.queues.items()
-        if queue.owner is None
+        (Binding("", Destination(QUEUE, name), name, ""), {}) for name in vhost.queues
     ]
     made = [each for found in vhost.exchanges.values() for each in found.bindings.items()]
     return [*default, *made]
@@ -171,8 +188,11 @@ def connection(server: Server, session: Session) -> Shape:
         "user": session.user,
         "vhost": session.vhost_name,
         "state": session.state,
+        "host": server.address_of(session)[0],
+        "port": server.address_of(session)[1],
         "peer_host": host,
         "peer_port": int(port) if port.isdigit() else 0,
+        "ssl": False,
         "channels": session.channel_count,
         "channel_max": session.connection.channel_max,
         "frame_max": session.connection.frame_max,
@@ -195,6 +215,7 @@ def channel(server: Server, session: Session, found: Channel) -> Shape:
         "transactional": False,
         "prefetch_count": found.prefetch,
         "global_prefetch_count": found.global_prefetch,
+        "state": "running",
         "messages_unacknowledged": found.unacked,
         "connection_details": {"name": session.peer},
     }
