@@ -188,7 +188,7 @@ _INSTEAD = {
 
 async def not_there(asked: Asked) -> Any:
     """Refused in words, which rabbitmqadmin prints."""
-    what, part = (asked.request.path.split("/") + [""])[2:4]
+    what, part = [*asked.request.path.split("/"), ""][2:4]
     named = "a queue's actions" if what == "queues" else what
     if what == "parameters" and part in _INSTEAD:
         what, named = part, f"parameters {part}"
