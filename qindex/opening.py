@@ -91,8 +91,8 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
       when the disk runs out of space.
     - `read_only`: True to look at a store, also at one that a process has open. Changes nothing.
     - `create`: False to raise StoreMissing if there is no store.
-    - `format`: the format of a new store's files. 2 is a preview: a later version may refuse such
-      a store. An existing store keeps its format; one of another format than was named is refused.
+    - `format`: the format of a new store's files, 1 or 2; later versions read both. An existing
+      store keeps its format; one of another format than was named is refused.
     - `upgrade`: True to make an older store one of `format`, or of the newest, for good. Code that
       knows only the older format refuses it from then on.
     - `disk`: a disk for tests, see qindex.testing. The path is only a name then.

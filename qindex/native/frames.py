@@ -51,6 +51,7 @@ _SIDE_SIZE_BITS: Final = 36
 LEASE: Final = 1  # of a side record: 8 bytes of microseconds
 MOMENT: Final = 0x8001  # a frame's kind in journals: what follows was published at this time
 MOMENTS: Final = 0x8002  # and in segments: rows of (first slot, time), for the batch that follows
+UNCOUNTED: Final = 0x8000  # of a side record: so many deliveries (4) do not count
 PUBLISHED: Final = 0x8001  # of a side record: when a message that was moved was published
 DEATHS: Final = 0x8002  # how it died in queues that it has moved out of
 DIED: Final = 0x8010  # and why (times.REASONS): how it died where it is
@@ -272,6 +273,12 @@ def side_data(payload: bytes, at: int) -> bytes:
     return _SIDE_ENTRY.pack(kind, size) + payload[at + SIDE_BYTES : at + SIDE_BYTES + size]
 
 
+def uncounted_of(data: bytes) -> int | None:
+    """Of the `side_data` of a side record: how many deliveries do not count; None: no matter."""
+    is_uncounted = len(data) >= _SIDE_ENTRY.size + 4 and kind_of(data) == UNCOUNTED
+    return _U32.unpack_from(data, _SIDE_ENTRY.size)[0] if is_uncounted else None
+
+
 def refuse_side(kind: int, size: int) -> None:
     """CannotReplay if only a newer version knows what it means, and nobody may go on without."""
     if kind < SKIPPED and (kind, size) != (LEASE, 8):
@@ -350,7 +357,10 @@ def records_of(payload: bytes, inside: int = 0) -> Iterator[tuple[int, int, int]
 
 
 class Entry(NamedTuple):
-    """Of a segment: a publish; or `fields_at` is -1, and `times` is -1 for a deliver or ack."""
+    """Of a segment: a publish; or `fields_at` is -1, and `times` is -1 for a deliver or ack.
+
+    -2 - n as `times`: of the message's deliveries n do not count.
+    """
 
     slot: int
     fields_at: int
@@ -383,7 +393,10 @@ def entries_of(payload: bytes) -> Iterator[Entry]:
                     return
                 kind, size = _SIDE_ENTRY.unpack_from(payload, at)
                 refuse_side(kind, size)
-                at += _SIDE_ENTRY.size + size  # no matter of what is live
+                at += _SIDE_ENTRY.size
+                if kind == UNCOUNTED and size >= 4 and at + size <= len(payload):
+                    yield Entry(slot, -1, False, -2 - _U32.unpack_from(payload, at)[0])
+                at += size  # all others are no matter of what is live
             elif times:
                 yield Entry(slot, -1, False, times)
             else:

@@ -77,6 +77,7 @@ class NativeLog:
         self.slots = entries_per_segment
         self.findings = tree.findings
         self.journals = NativeJournals(tree, folder)
+        self.uncounted: dict[int, int] = {}
         self._moments: list[tuple[int, int, int]] = []  # journal, place, time from there
         self._past = [(int(m[1]), int(m[2]), name) for name in tree.files(folder)
                       if (m := PAST.fullmatch(name)) and m[2]]  # fmt: skip
@@ -253,6 +254,8 @@ class NativeLog:
                 bits |= PUBLISHED if persistent else PUBLISHED | TRANSIENT
                 if not persistent and below_floor:
                     bits |= ACKED
+            elif count < -1:
+                self.uncounted[number * self.slots + slot] = -2 - count
             elif count >= 0:
                 bits = bits % DELIVERY | count * DELIVERY
             elif bits & DELIVERED:

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from sortedcontainers import SortedDict
 
-from qindex.native.frames import COUNT_MASK, Fields, Purge, fields_of
+from qindex.native.frames import COUNT_MASK, Fields, Purge, fields_of, uncounted_of
 
 # Where a record stands: number of the file, offset of its frame there, offset inside the frame.
 Place: TypeAlias = tuple[int, int, int]
@@ -65,6 +65,7 @@ class Log(Protocol):
     slots: int
     floor: int  # at step 0
     segments: dict[int, Segment]  # at step 0, by number, without reading them
+    uncounted: dict[int, int]  # of segments that were read: deliveries that do not count, by ReqId
 
     def records(self, place: Place) -> Iterator[Record]:
         """From that place on; (0, 0, 0) is the start."""
@@ -124,6 +125,7 @@ class State:
         self._pieces: dict[int, Slots] = {}
         self._own: set[int] = set()  # pieces that no checkpoint shares
         self._read: set[int] = set()  # segments whose files are in the pieces
+        self._uncounted: dict[int, int] = {}  # by ReqId: deliveries that do not count
         # Of segments with live messages, how many.
         self._counts = SortedDict({n: told.live for n, told in log.segments.items() if told.live})
         self.live = sum(self._counts.values())
@@ -135,7 +137,7 @@ class State:
         copy = State.__new__(State)
         copy.__dict__.update(self.__dict__)
         copy._pieces, copy._read = dict(self._pieces), set(self._read)
-        copy._counts = self._counts.copy()
+        copy._counts, copy._uncounted = self._counts.copy(), self._uncounted.copy()
         self._own, copy._own = set(), set()
         return copy
 
@@ -146,6 +148,8 @@ class State:
             self._set(record.req_id, _BITS[verb], record)
         elif verb == "purge":
             self._purge(self._log.purge_of(record))
+        elif verb == "side" and (less := uncounted_of(record.data)) is not None:
+            self._uncounted[record.req_id] = less
         elif verb == "session":
             self._raise_floor(self._log.floor_of(record))
 
@@ -276,7 +280,9 @@ class State:
                 if bits & LIVE_MASK == PUBLISHED:
                     transient, delivered = bool(bits & TRANSIENT), bool(bits & DELIVERED)
                     redelivered = delivered or req_id & COUNT_MASK < self.floor
-                    yield Live(req_id, transient, delivered, bits // DELIVERY, redelivered)
+                    less = self._uncounted.get(req_id, self._log.uncounted.get(req_id, 0))
+                    times = max(0, bits // DELIVERY - less)
+                    yield Live(req_id, transient, delivered, times, redelivered)
 
     def messages(self) -> Iterator[Live]:
         """All live messages, in order. Cost: reads all segments."""

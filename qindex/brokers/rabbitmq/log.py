@@ -97,6 +97,7 @@ class RabbitMQLog:
         self.journal = f"{folder}/journal.jif"
         numbers = [int(m[1]) for name in tree.files(folder) if (m := _NAME.fullmatch(name))]
         self._read = {number: self._read_file(number) for number in sorted(numbers)}
+        self.uncounted: dict[int, int] = {}
         self.segments = {number: Told(live_in(slots), 0) for number, slots in self._read.items()}
         self._stretches = self._sound_stretches()
 
