@@ -38,9 +38,6 @@ from qindex.native.frames import (
     entries_of,
     fields_of,
     manifest_of,
-    moment_of,
-    moments_of,
-    published_by,
     purge_of,
     records_of,
     segment_header,
@@ -51,6 +48,7 @@ from qindex.native.journals import (
     Journal,
     NativeJournals,
 )
+from qindex.native.moments import moment_of, moments_of, published_by
 from qindex.native.replay import (
     ACKED,
     DELIVERED,

@@ -1,4 +1,4 @@
-"""Makes tests/compat/data/format_2.tar.xz: stores of format 2 as they were when it became a promise.
+"""Makes tests/compat/data/format_2.tar.xz: stores of format 2, when that became a promise.
 
 Run once, with the library of that commit:
 
