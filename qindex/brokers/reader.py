@@ -41,11 +41,13 @@ class Account:
     gone: dict[str, int] = field(default_factory=dict)  # as it should be: acked, read ...
     lost: dict[str, int] = field(default_factory=dict)  # by damage: without a body ...
     marks: dict[str, int] = field(default_factory=dict)  # of the live ones: redelivered ...
+    lost_is_known: bool = True  # False: `lost` is what can be told, at most or at least
 
     def add(self, other: Account) -> None:
         self.found += other.found
         self.live += other.live
         self.live_body_bytes += other.live_body_bytes
+        self.lost_is_known &= other.lost_is_known
         for mine, its in (
             (self.gone, other.gone),
             (self.lost, other.lost),

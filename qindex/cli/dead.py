@@ -137,6 +137,7 @@ def check(
     verdict = "clean" if clean else places
     lost = {"unreadable": unreadable, **account.lost}
     parts = [f"{number:,} {what}" for what, number in lost.items() if number]
+    parts += ["how many are lost is an estimate"] * (not account.lost_is_known)
     parts += [f"{count(unread, 'queue')} not read"] * bool(unread)
     for kind, number in changes.kinds.items():
         line = f"a recovery has to change {count(number, 'message')}: {printable(kind)}"

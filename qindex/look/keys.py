@@ -71,6 +71,7 @@ KEYS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "gone_by": (OPEN, "why, and how many"),
         "lost": (INT, "they cannot be had any more"),
         "lost_by": (OPEN, "why, and how many"),
+        "lost_is_known": (BOOL, "false: `lost` is an estimate, see the findings"),
         "marks": (OPEN, "what else is known of live ones, and of how many"),
         "ready": (INT, "in the state ready"),
         "unacked": (INT, "delivered and not acked"),

@@ -140,7 +140,9 @@ def test_a_missing_segment_in_the_middle_is_counted(path: Path) -> None:
 def test_a_missing_last_segment_is_known_by_its_index(path: Path) -> None:
     (path / file_name(160)).unlink()
     stream = read_stream(path)
-    assert kinds(stream) == ["segment missing"]
+    assert kinds(stream) == ["segment missing", "offsets missing"]
+    assert stream.account.lost["in missing chunks"] > 0
+    assert not stream.account.lost_is_known
     assert has_damage(stream)
 
 

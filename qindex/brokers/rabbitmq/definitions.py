@@ -48,6 +48,13 @@ class Definition:
         """Each message gets an expiry, by an argument or a policy."""
         return "x-message-ttl" in self.arguments or _mentions(self.policies, b"message-ttl")
 
+    @property
+    def keeps_all(self) -> bool:
+        """Of a stream: nothing, neither argument nor policy, makes a node remove old segments."""
+        names = (b"max-length-bytes", b"max-age")
+        told = any(f"x-{name.decode()}" in self.arguments for name in names)
+        return not (told or self.why_not or any(_mentions(self.policies, n) for n in names))
+
 
 Definitions = dict[tuple[bytes, bytes], Definition]
 

@@ -62,7 +62,7 @@ from qindex.brokers.recover import QueueExists, RecoverReport, recover_into
 from qindex.brokers.tree import UnknownFormat
 from qindex.cli.arguments import add_directory, add_output, add_target
 from qindex.cli.recover.deaths import DEATH_COLUMNS, account_line, death_lines
-from qindex.cli.recover.page import page, place_of
+from qindex.cli.recover.page import LOST_IS_UNKNOWN, page, place_of
 from qindex.cli.unread import COLUMNS as UNREAD_COLUMNS
 from qindex.cli.unread import NOT_READ, unread_rows
 from qindex.look.at_time import add_at_time
@@ -243,6 +243,8 @@ def show_found(screen: Screen, node: DeadNode, asked: str, at_time: float | None
         f"{count(account.found, 'message')} in the files = {parts}"
         f"{screen.paint(f'{account.live:,} live', 'bold')} ({size(account.live_body_bytes)})"
     )
+    if not account.lost_is_known:
+        screen.line(screen.paint(LOST_IS_UNKNOWN, "red"))
     for remark in node.remarks:
         screen.line(printable(remark))
     if expired is not None and at_time is not None:
@@ -300,6 +302,8 @@ def _show_recovered(screen: Screen, node: DeadNode, report: RecoverReport, into:
     told = ", ".join(f"{n:,} {what}" for what, n in _left_out(total(node.queues)) if n)
     if told:
         screen.line(f"left out: {told}")
+    if not total(node.queues).lost_is_known:
+        screen.line(screen.paint(LOST_IS_UNKNOWN, "red"))
     recovered = screen.paint(f"{report.messages:,} recovered", "bold")
     screen.line(account_line(report, recovered))
     for line in death_lines(report):
@@ -368,6 +372,7 @@ def account_as_json(account: Account) -> dict[str, Any]:
         "gone_by": account.gone,
         "lost": sum(account.lost.values()),
         "lost_by": account.lost,
+        "lost_is_known": account.lost_is_known,
         "marks": account.marks,
     }
 

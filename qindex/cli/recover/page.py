@@ -20,6 +20,9 @@ from qindex.look.text import count, duration, printable, quoted, rate, size
 from qindex.moments import utc
 
 FINDINGS_MAX: Final = 500
+LOST_IS_UNKNOWN: Final = (
+    "How many messages are lost is not known exactly: the findings say what is missing."
+)
 _FOOT: Final = (
     "<footer>qindex {version}. Nothing in the directory was changed. This page loads nothing."
     "</footer>"
@@ -92,6 +95,8 @@ def _account(account: Account, report: RecoverReport | None) -> str:
     parts = [(account.live, "live", "live"), *gone, *lost]
     told = " + ".join(f"{number:,} {text(what)}" for number, _, what in parts)
     told_all = f"<p>{count(account.found, 'message')} in the files = {told}</p>"
+    if not account.lost_is_known:
+        told_all += f"<p>{LOST_IS_UNKNOWN}</p>"
     if report is not None:
         told_all += (
             f"<p>{account_line(report)}; {report.redelivered:,} may have been delivered before</p>"

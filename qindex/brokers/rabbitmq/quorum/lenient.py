@@ -8,7 +8,7 @@ what it has not got by now gets it first.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from qindex.brokers.rabbitmq.erlang import ErlangError, Opaque
@@ -39,9 +39,13 @@ class Gaps:
     def behind(self, index: int) -> bool:
         return 0 <= self.first < index
 
-    def look_ahead(self, log: Log, first: int) -> None:
-        """How many publishes each hole held, where every publisher was heard of behind it."""
-        expected: dict[Any, int] = {}
+    def look_ahead(self, log: Log, first: int, known: Mapping[Any, int]) -> None:
+        """How many publishes each hole held, where every publisher was heard of behind it.
+
+        `known`: the next number of each publisher in front of entry `first`.
+        """
+        expected = dict(known)
+        last_hole = -1
         open_since: dict[Any, int] = {}  # of publishers not heard of since the hole at this index
         missing: dict[int, int] = {}
         holes = iter([*self.holes, (-1, -1)])
@@ -50,12 +54,15 @@ class Gaps:
             while 0 <= hole[0] < entry.index:
                 open_since = dict.fromkeys(expected, hole[0])
                 missing[hole[0]] = 0
+                last_hole = hole[0]
                 hole = next(holes)
             pid, number = _publisher(entry)
             if not isinstance(pid, Opaque):
                 continue
             if pid in open_since:
                 missing[open_since.pop(pid)] += max(0, number - expected[pid])
+            elif pid not in expected and last_hole >= 0:
+                missing[last_hole] += max(0, number - 1)  # it began in the hole
             expected[pid] = number + 1
         silent = set(open_since.values())
         for low, high in self.holes:
@@ -67,6 +74,12 @@ class Gaps:
         count = min(self._publishes.get(low, high - low + 1), self._left)
         self._left -= count
         return count
+
+
+def spans(holes: Sequence[tuple[int, int]]) -> str:
+    """For people: 3, 7 to 9."""
+    places = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in holes[:5])
+    return f"{places} and {len(holes) - 5} more" if len(holes) > 5 else places
 
 
 def _publisher(entry: Any) -> tuple[Any, int]:

@@ -24,9 +24,10 @@ from qindex.brokers.rabbitmq.message import MessageError
 from qindex.brokers.rabbitmq.quorum.attendance import config_of, restart
 from qindex.brokers.rabbitmq.quorum.entries import read_step
 from qindex.brokers.rabbitmq.quorum.held import Held
+from qindex.brokers.rabbitmq.quorum.lenient import spans
 from qindex.brokers.rabbitmq.quorum.machine import Machine
 from qindex.brokers.rabbitmq.quorum.message import read
-from qindex.brokers.rabbitmq.quorum.outcome import Outcome
+from qindex.brokers.rabbitmq.quorum.outcome import SPARSE_FROM, Outcome
 from qindex.brokers.rabbitmq.quorum.state import NO_ENTRY, StateError, read_state
 from qindex.brokers.rabbitmq.quorum.strangers import compare_with_state, sizes_of, tell_refused
 from qindex.brokers.rabbitmq.quorum.walk import take_all
@@ -72,7 +73,7 @@ def _compare_with_notes(outcome: Outcome, findings: Findings) -> None:
     missing = server.last_applied - server.last_index if server.is_noted else 0
     if missing > 0:
         counted = many(missing, "entry is", "entries are")
-        outcome.missing += missing
+        outcome.missing_end = missing
         text = f"{counted} missing at the end of the log: the node had applied entry"
         outcome.doubt(f"{text} {server.last_applied}, the last one here is {server.last_index}")
         findings.damage("missing", server.where, 0, outcome.why[-1])
@@ -155,6 +156,7 @@ def finish(outcome: Outcome, machine: Machine, findings: Findings) -> None:
     outcome.found, outcome.gone = machine.found, machine.gone
     outcome.members = machine.members or _members(outcome)
     _check_below(outcome, findings)
+    _tell_missing_below(outcome, findings)
     while machine.returns:
         _keep(outcome, machine.returns.popleft())
     ready = machine.ready
@@ -166,11 +168,31 @@ def finish(outcome: Outcome, machine: Machine, findings: Findings) -> None:
     for reason, message in (*machine.dead, *(machine.passed_on or ())):
         if _has_entry(outcome, message):
             outcome.dead.append((reason, message))
+    if outcome.missing_end:
+        outcome.add_missing_end(outcome.missing_end)
+    if outcome.bodiless:
+        counted = many(outcome.lost["without a body"], "live message has", "live messages have")
+        text = f"{counted} no entry in any file, {outcome.bodiless} for one: the bodies are lost"
+        findings.damage("message lost", server.where, 0, text)
     for why in outcome.why:
         findings.damage("uncertain", server.where, 0, why)
     _tell_mixed(outcome, machine, findings)
     compare_with_state(outcome, machine, findings)
     tell_refused(outcome, machine, findings)
+
+
+def _tell_missing_below(outcome: Outcome, findings: Findings) -> None:
+    """A checkpoint needs no entry below it, but the bodies are there, down to a snapshot."""
+    snapshot, log = outcome.snapshot, outcome.server.log
+    if snapshot is None or snapshot.machine_version > SPARSE_FROM or not log.runs:
+        return
+    floor = max((each.index for each in outcome.server.snapshots if each.truncates), default=0)
+    holes = log.holes(floor + 1, snapshot.index) if floor < snapshot.index else []
+    outcome.missing_below = sum(high - low + 1 for low, high in holes)
+    if holes:
+        counted = many(outcome.missing_below, "entry", "entries")
+        text = f"{counted} below the state at entry {snapshot.index} missing: {spans(holes)}"
+        findings.damage("hole", outcome.server.where, 0, text)
 
 
 def _tell_mixed(outcome: Outcome, machine: Machine, findings: Findings) -> None:
@@ -241,10 +263,14 @@ def _keep(outcome: Outcome, message: Held) -> None:
 
 def _has_entry(outcome: Outcome, message: Held) -> bool:
     """Whether the message's body is anywhere; if not, it is lost."""
+    if outcome.is_settled(message.index):
+        outcome.gone["acked"] += 1
+        return False
     if message.index == GHOST:
         outcome.lost["entry missing"] += 1
     elif message.index == NO_ENTRY or not outcome.server.log.has(message.index):
         outcome.lost["without a body"] += 1
+        outcome.bodiless = outcome.bodiless or max(message.index, 1)
     elif message.index in outcome.unreadable:
         outcome.lost["damaged"] += 1
     else:
@@ -252,12 +278,27 @@ def _has_entry(outcome: Outcome, message: Held) -> bool:
     return False
 
 
+def _was_cut(server: Server) -> bool:
+    """Whether there was a snapshot, below which the log is cut off."""
+    try:
+        return bool(server.where and server.log.tree.folders(f"{server.where}/snapshots"))
+    except OSError:
+        return False
+
+
 def _all_in_log(outcome: Outcome, findings: Findings) -> None:
     """Without a state: every message that the log has, but for those that were moved."""
     log = outcome.server.log
     why = "neither a snapshot nor the beginning of the log can be read: messages that were settled"
     outcome.doubt(f"{why} are among those that are told")
-    outcome.missing = sum(high - low + 1 for low, high in log.holes(max(log.first, 1)))
+    outcome.has_state = False
+    holes = log.holes(max(log.first, 1) if _was_cut(outcome.server) else 1)
+    outcome.missing = sum(high - low + 1 for low, high in holes)
+    if holes:
+        counted = many(outcome.missing, "entry of the log is", "entries of the log are")
+        text = f"{counted} missing: {spans(holes)}; at most so many messages are lost with them"
+        outcome.doubt(text)
+    outcome.lost["entry missing"] += outcome.missing
     indexes: dict[int, None] = {}
     for entry in log.entries():
         outcome.entries += 1

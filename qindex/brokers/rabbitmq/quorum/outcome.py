@@ -6,10 +6,13 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from qindex.brokers.rabbitmq.quorum.held import Held
 from qindex.brokers.rabbitmq.ra.snapshot import Snapshot
 from qindex.brokers.rabbitmq.ra.system import Server
+
+SPARSE_FROM: Final = 7  # the last version of the machine whose log has no gaps
 
 
 @dataclass(slots=True)
@@ -23,7 +26,11 @@ class Outcome:
     scans: bool = True  # entries in usual shapes are not decoded
     version: int = 0
     entries: int = 0  # of the log that were taken
-    missing: int = 0  # entries that no file has
+    missing: int = 0  # entries that no file has, of those that make the state
+    missing_below: int = 0  # the same below the state to begin with: only bodies are lost with them
+    missing_end: int = 0  # behind the last one, which add_missing_end() is still to count
+    bodiless: int = 0  # a live message that no file has, by its index
+    has_state: bool = True  # False: nothing tells the state to begin with
     doubtful: set[int] = field(default_factory=set)  # entries whose checksum does not match
     unreadable: set[int] = field(default_factory=set)  # those of them that are no message any more
     deleted: bool = False
@@ -44,6 +51,31 @@ class Outcome:
     members: int = 1  # of the queue in its cluster, by what these files tell
     named: tuple[bytes, bytes] | None = None  # virtual host and queue, as the snapshot has them
     sizes: array[int] = field(default_factory=lambda: array("Q"))  # see strangers.sizes_of()
+
+    @property
+    def lost_is_known(self) -> bool:
+        """False: what was in missing entries can only be estimated."""
+        return self.has_state and not self.missing
+
+    def is_settled(self, index: int) -> bool:
+        """Whether the message is settled, whatever the entries that are left say.
+
+        Up to version 7 a log is cut off only below the last message that is live.
+        """
+        told = self.snapshot
+        cuts = told is not None and told.truncates and told.machine_version <= SPARSE_FROM
+        return (
+            cuts
+            and self.missing + self.missing_end > 0
+            and told is not None
+            and -1 <= index <= told.index
+        )
+
+    def add_missing_end(self, count: int) -> None:
+        """So many entries behind the last one are in no file: at most as many messages are lost."""
+        self.missing += count
+        self.found += count
+        self.lost["entry missing"] += count
 
     def doubt(self, why: str) -> None:
         """It is not exact, for this reason."""

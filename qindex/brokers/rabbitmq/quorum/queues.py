@@ -68,6 +68,7 @@ class QuorumQueue:
             gone={name: count for name, count in gone.items() if count},
             lost=dict(outcome.lost),
             marks={name: count for name, count in marks.items() if count},
+            lost_is_known=outcome.lost_is_known,
         )
 
     @property
@@ -127,7 +128,8 @@ class QuorumQueue:
             "last_applied": outcome.server.last_applied,
             "exact": outcome.exact,
             "why_not_exact": outcome.why,
-            "entries_missing": outcome.missing,
+            "entries_missing": outcome.missing + outcome.missing_below,
+            "lost_is_known": outcome.lost_is_known,
             "settled_behind_what_is_missing": outcome.maybe,
             "given_back_in_an_unknown_order": outcome.unordered,
             "delivery_counts_not_sure": len(outcome.counts),
@@ -238,6 +240,7 @@ def _compare_with_notes(queue: QuorumQueue, rest: list[Member]) -> None:
             text_ = f"{counted} missing at the end of the log of {queue.name}: {had}, the best log"
             text_ += f" here has {best.last_index}"
             queue.outcome.doubt(text_)
+            queue.outcome.add_missing_end(missing)
             member.findings.damage("missing", server.where, 0, text_)
         elif server.last_applied > server.last_index:
             text_ = f"{had} of {queue.name}, and its own log ends with {server.last_index}: what it"

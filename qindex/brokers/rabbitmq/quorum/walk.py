@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from qindex.brokers.rabbitmq.erlang import ErlangError
 from qindex.brokers.rabbitmq.quorum.consumers import pid_order
 from qindex.brokers.rabbitmq.quorum.entries import UsualEntries, read_step, take
-from qindex.brokers.rabbitmq.quorum.lenient import Gaps, allow, apply_doubtful, fill
+from qindex.brokers.rabbitmq.quorum.lenient import Gaps, allow, apply_doubtful, fill, spans
 from qindex.brokers.rabbitmq.quorum.machine import SENSELESS, Machine
 from qindex.brokers.rabbitmq.quorum.message import called_entry
 from qindex.brokers.rabbitmq.quorum.outcome import Outcome
@@ -22,25 +22,27 @@ def walk(
     outcome: Outcome, machine: Machine, findings: Findings, until: int | None = None
 ) -> Iterator[Entry]:
     """Lets the machine do what the entries say, and yields each one behind that."""
-    yield from _walk(outcome, machine, *_range(outcome, findings, until))
+    yield from _walk(outcome, machine, *_range(outcome, machine, findings, until))
 
 
 def take_all(
     outcome: Outcome, machine: Machine, findings: Findings, until: int | None = None
 ) -> None:
     """The same, many at once, as long as nothing is missing or damaged."""
-    gaps, first, last = _range(outcome, findings, until)
+    gaps, first, last = _range(outcome, machine, findings, until)
     if outcome.scans and not outcome.missing:
         first = _take_blocks(outcome, machine, gaps, first, last)
     for _ in _walk(outcome, machine, gaps, first, last):
         pass
 
 
-def _range(outcome: Outcome, findings: Findings, until: int | None) -> tuple[Gaps, int, int]:
+def _range(
+    outcome: Outcome, machine: Machine, findings: Findings, until: int | None
+) -> tuple[Gaps, int, int]:
     """What is missing in the log, and the first and the last entry to be taken."""
     first = outcome.snapshot.index + 1 if outcome.snapshot else 0
     last = outcome.server.log.last
-    gaps = _gaps(outcome, first, findings)
+    gaps = _gaps(outcome, machine, first, findings)
     return gaps, first, last if until is None else min(until, last)
 
 
@@ -121,19 +123,17 @@ def _take_one(outcome: Outcome, machine: Machine, gaps: Gaps, entry: Entry) -> N
         outcome.deleted = True
 
 
-def _gaps(outcome: Outcome, first: int, findings: Findings) -> Gaps:
+def _gaps(outcome: Outcome, machine: Machine, first: int, findings: Findings) -> Gaps:
     """What is missing in the log from `first` on."""
     log = outcome.server.log
     holes = log.holes(max(first, 1)) if log.runs and log.last >= first else []
     outcome.missing = sum(high - low + 1 for low, high in holes)
     gaps = Gaps(holes)
     if holes:
-        places = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in holes[:5])
-        more = f" and {len(holes) - 5} more" if len(holes) > 5 else ""
         counted = many(outcome.missing, "entry of the log is", "entries of the log are")
-        outcome.doubt(f"{counted} missing: {places}{more}")
+        outcome.doubt(f"{counted} missing: {spans(holes)}")
         findings.damage("hole", outcome.server.where, 0, outcome.why[-1])
-        gaps.look_ahead(log, first)
+        gaps.look_ahead(log, first, machine.enqueuers)
     return gaps
 
 

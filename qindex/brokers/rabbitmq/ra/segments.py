@@ -11,7 +11,7 @@ checksum is the CRC-32 of the data, 0 if there is none. Whoever writes a segment
 then slots, so that a file that is cut has slots without data.
 
 A slot is used if and only if: 1. it is not all zeros, 2. its data is whole and behind the slots.
-Behind slots that became zeros the data itself is walked: each is a term, one behind the other.
+Behind slots that were overwritten the data itself is walked: each is a term, one behind the other.
 """
 
 from __future__ import annotations
@@ -148,6 +148,7 @@ class SegmentFile:
                 slot = self._mended(number, before, slot, after)
             if slot.offset < start or end > size or max(slot.index, slot.term) >= _INDEX_MAX:
                 self._tell(number, slot, "its data is not in the file")
+                zeros += 1  # whatever stands there instead
                 continue
             if zeros:
                 yield from self._behind_zeros(before, filled, slot)
@@ -189,7 +190,7 @@ class SegmentFile:
         self.findings.damage("segment", self.source.where, place, f"entry {slot.index}: {text}")
 
     def _behind_zeros(self, before: Slot | None, start: int, after: Slot | None) -> Iterator[Slot]:
-        """Entries whose slots became zeros: in the data between two whose slots are there."""
+        """Entries whose slots were overwritten: in the data between two whose slots are there."""
         end = self.source.size if after is None else after.offset
         if not 0 < end - start <= CARVED_BYTES_MAX:
             return

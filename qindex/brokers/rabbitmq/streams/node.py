@@ -25,7 +25,8 @@ def read_streams(
     decides; the coordinator's log names the rest, as far as it knows them.
     """
     folders = _folders(tree, FOLDER, findings)
-    names: Names = {each.folder: (each.vhost, each.name) for each in defined or () if each.folder}
+    definitions = {each.folder: each for each in defined or () if each.folder}
+    names: Names = {folder: (each.vhost, each.name) for folder, each in definitions.items()}
     if any(folder not in names for folder in folders):
         names = _told_by_coordinators(tree, findings) | names
     streams = []
@@ -38,6 +39,7 @@ def read_streams(
         vhost, name = names.get(folder, (b"", folder.encode("utf-8", "surrogateescape")))
         stream = Stream(text(name), text(vhost), where, tree, findings)
         stream.is_named = folder in names
+        stream.keeps_all = folder in definitions and definitions[folder].keeps_all
         if folder not in names:
             report = "nothing here says which stream this is: the directory's name is taken"
             findings.damage("name", where, 0, report)

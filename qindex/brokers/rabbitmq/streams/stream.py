@@ -13,22 +13,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from struct import Struct
 from typing import Any, Final
 
 from qindex.brokers.amqp import called
 from qindex.brokers.rabbitmq.message import is_stranger, storable
-from qindex.brokers.rabbitmq.streams.chunks import MAGIC, USER, Chunk, scan_segment
+from qindex.brokers.rabbitmq.streams.chunks import USER, Chunk, scan_segment
 from qindex.brokers.rabbitmq.streams.entries import EntryError, entries_of
 from qindex.brokers.rabbitmq.streams.message import body_bytes, read_entry
+from qindex.brokers.rabbitmq.streams.missing import last_of_index, losses_at_the_ends
 from qindex.brokers.rabbitmq.streams.tracking import Tracking, is_tracking
 from qindex.brokers.reader import Account
 from qindex.brokers.tree import Findings, Source, Tree
 from qindex.field_table import FieldValue
 from qindex.words import many
 
-# Of an index: first offset, timestamp, epoch, position in the segment (32 bits), type of a chunk.
-_INDEX_RECORD: Final = Struct(">QqQIB")
 _NAME: Final = re.compile(r"[0-9]{20}\.(?:segment|index)")
 UNCERTAIN: Final = "checksum of its chunk"
 _DECLARED: Final = re.compile(r"_([0-9]{19})\Z")  # nanoseconds since 1970
@@ -91,6 +89,7 @@ class Stream:
     durable: bool | None = True
     vanishes: bool = False
     is_named: bool = False  # a table says that this is its name
+    keeps_all: bool = False  # nothing is defined that lets a node remove its old segments
     _looked_at: str = ""  # the file whose messages were last compared with the name
 
     def read(self) -> None:
@@ -105,6 +104,7 @@ class Stream:
         for chunk, data in self._chunks(counts=True):
             if chunk.kind == USER:
                 self._count(chunk, data)
+        self._count_missing_segments()
         account.lost = {cause: count for cause, count in account.lost.items() if count}
         account.found = account.live + sum(account.lost.values())
         if not account.marks["uncertain"]:
@@ -251,16 +251,21 @@ class Stream:
 
     def _last_in_index(self, file: str) -> tuple[int, int, int] | None:
         """Offset, position and time in ms of the last chunk that the segment's index names."""
-        index = self.tree.try_open(file.replace(".segment", ".index"))
-        if index is None:
-            return None
-        with index:
-            count = (index.size - len(MAGIC)) // _INDEX_RECORD.size
-            raw = index.read(len(MAGIC) + (count - 1) * _INDEX_RECORD.size, _INDEX_RECORD.size)
-        if count < 1 or len(raw) < _INDEX_RECORD.size:
-            return None
-        offset, timestamp_ms, _, position, _ = _INDEX_RECORD.unpack(raw)
-        return offset, position, timestamp_ms
+        last = last_of_index(self.tree, file.replace(".segment", ".index"))
+        return None if last is None else (last.offset, last.position, last.timestamp_ms)
+
+    def _count_missing_segments(self) -> None:
+        """Of segments at either end. Those in the middle are counted where offsets go on."""
+        names = self.tree.files(self.where)
+        for loss in losses_at_the_ends(self.tree, self.where, names, self.next_offset):
+            self.account.lost["in missing chunks"] += loss.messages
+            self.account.lost_is_known = False
+            self.log.damage("offsets missing", f"{self.where}/{loss.file}", 0, loss.text)
+        lost = self.account.lost["in missing chunks"]
+        if self.keeps_all and (self.first_offset or 0) > 0 and not lost:
+            text = f"the stream begins at offset {self.first_offset}, but nothing that is defined"
+            text += " lets a node remove its older segments: they may be missing"
+            self.log.suspected("offsets missing", self.where, 0, text)
 
     def _compare_with_index(
         self, file: str, last: Chunk | None, offset: int, position: int, *, is_there: bool
@@ -276,6 +281,9 @@ class Stream:
                 " here: the file was cut, or the node died while it wrote that chunk"
             )
             self.log.suspected("segment cut", file, ends, text)
+            behind = 0 if last is None else last.end_offset
+            self.account.lost["in missing chunks"] += max(0, offset - behind)
+            self.account.lost_is_known = False
         elif not is_there:
             text = f"the index names a chunk of offset {offset} at byte {position}, where another"
             text += " stands, or none: perhaps one of both files is another stream's"
@@ -297,6 +305,7 @@ class Stream:
                 f"offsets {expected} to {chunk.first_offset - 1} are missing: at most {missing}"
                 " messages, fewer if the stream's own records were among them"
             )
+            self.account.lost_is_known = False
             self.log.damage("offsets missing", chunk.file, chunk.position, text)
         elif expected is not None and chunk.first_offset < expected:
             text = (
