@@ -76,7 +76,7 @@ static enum qi_took begin(struct qi_begun **first, const struct qi_frame *frame)
 static enum qi_took take_header(struct qi_begun *begun, struct qi_piece payload,
                                 uint64_t body_max) {
     if (begun->properties || payload.size < QI_HEADER_BEGIN ||
-        qi_big16(payload.at) != QI_CLASS_BASIC || qi_big64(payload.at + 4) > body_max)
+        qi_big32(payload.at) != QI_CLASS_BASIC << 16 || qi_big64(payload.at + 4) > body_max)
         return QI_TOOK_BAD;
     struct qi_piece properties = {payload.at + QI_HEADER_BEGIN, payload.size - QI_HEADER_BEGIN};
     begun->size = qi_big64(payload.at + 4);

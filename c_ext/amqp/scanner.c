@@ -218,7 +218,7 @@ static bool take_whole(Scanner *self, struct qi_content *content) {
     *content = (struct qi_content){.channel = channel};
     if (!is_open(self, channel) || !take_frame(self, &at, QI_METHOD, channel, &content->method) ||
         !qi_is_publish(content->method) || !take_frame(self, &at, QI_HEADER, channel, &header) ||
-        header.size < QI_HEADER_BEGIN || qi_big16(header.at) != QI_CLASS_BASIC)
+        header.size < QI_HEADER_BEGIN || qi_big32(header.at) != QI_CLASS_BASIC << 16)
         return false;
     uint64_t size = qi_big64(header.at + 4);
     if (size > self->body_max || size >= QI_LARGE ||

@@ -37,6 +37,7 @@ from qindex.amqp.wire import (
     HEARTBEAT,
     HEARTBEAT_FRAME,
     METHOD,
+    NO_HEADER,
     PROTOCOL_HEADER,
     Frame,
     WireError,
@@ -208,9 +209,7 @@ class Connection:
         elif channel.closing:
             return
         elif channel.method is not None:
-            raise WireError(
-                505, "expected content header for class 60, got non content header frame"
-            )
+            raise WireError(505, NO_HEADER)
         elif isinstance(method, m.ChannelOpen):
             raise WireError(504, "second 'channel.open' seen")
         elif isinstance(method, m.BasicPublish):

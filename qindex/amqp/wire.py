@@ -223,16 +223,23 @@ def encode_method(channel: int, method: Any) -> bytes:
 # --- content ---------------------------------------------------------------------------------
 
 
+NO_HEADER: Final = (
+    f"expected content header for class {_BASIC}, got non content header frame instead"
+)
+
+
 def decode_header(payload: bytes) -> tuple[int, bytes]:
-    """The size of the body, and the properties as they are."""
+    """The size of the body, and the properties as they are. WireError, as RabbitMQ says it."""
     try:
-        kind, _, size = _HEADER.unpack_from(payload)
+        kind, weight, size = _HEADER.unpack_from(payload)
     except struct_error:
         raise WireError(501, f"cannot decode {_erlang(payload)}") from None
     if kind != _BASIC:
         raise WireError(
-            505, f"expected content header for class {_BASIC}, got one for class {kind}"
+            505, f"expected content header for class {_BASIC}, got one for class {kind} instead"
         )
+    if weight:
+        raise WireError(505, NO_HEADER)
     return size, payload[_HEADER.size :]
 
 

@@ -88,6 +88,10 @@ class Queue(Settling, InBulk):
     def __bool__(self) -> bool:
         return True
 
+    def is_active(self, consumer: Consumer) -> bool:
+        """False for a consumer that waits behind the single active one."""
+        return not self.limits.single_active or self._turns.choose() is consumer
+
     def arrived(self, backlog: Backlog) -> None:
         """All messages of a queue that was paused are in: this is where they are."""
         self.backlog, self.paused, self._expiring = backlog, False, True

@@ -27,7 +27,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import csv
 import getpass
+import io
 import json
 import sys
 from pathlib import Path
@@ -38,8 +40,10 @@ from qindex.private import open_private
 
 _OPTIONS: Final = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
 _OPTIONS.add_argument("-p", "--vhost", default="/")
-_OPTIONS.add_argument("-q", "--quiet", action="store_true")
-_OPTIONS.add_argument("--json", action="store_true")
+_OPTIONS.add_argument("-q", "-s", "--quiet", "--silent", action="store_true")
+_OPTIONS.add_argument("--no-table-headers", action="store_true")
+_OPTIONS.add_argument("--formatter", choices=("table", "csv", "json"), default="table")
+_OPTIONS.add_argument("--json", action="store_const", const="json", dest="formatter")
 _OPTIONS.add_argument("arguments", nargs="*")
 
 
@@ -50,7 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "rest",
         metavar="ARGUMENT",
         nargs=argparse.REMAINDER,
-        help="its arguments; -p VHOST (default: /), -q (rows only), --json",
+        help="its arguments; -p VHOST (default: /), -q or -s (rows only), --no-table-headers, "
+        "--formatter table|csv|json, --json",
     )
 
 
@@ -134,17 +139,24 @@ async def _without_server(directory: Path, request: dict[str, Any]) -> dict[str,
 
 def _show(screen: Screen, reply: dict[str, Any], given: argparse.Namespace) -> None:
     columns, rows = reply["columns"], reply["rows"]
-    if given.json:
+    if given.formatter == "json":
         # The keys are rabbitmqctl's columns, not those that other commands share.
         told = [dict(zip(columns, row, strict=True)) for row in rows]
         screen.line(json.dumps(plain(told), allow_nan=False))
         return
+    has_heads = columns and not given.quiet and not given.no_table_headers
+    lines = [columns] if has_heads else []
+    lines += [[_cell(value) for value in row] for row in rows]
+    if given.formatter == "csv":
+        text = io.StringIO()
+        csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(lines)
+        for line in text.getvalue().splitlines():
+            screen.line(line)
+        return
     if not given.quiet:
         screen.line(reply["text"])
-        if columns:
-            screen.cells(columns)
-    for row in rows:
-        screen.cells([_cell(value) for value in row])
+    for cells in lines:
+        screen.cells(cells)
 
 
 def _cell(value: Any) -> str:
@@ -152,4 +164,13 @@ def _cell(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list):
         return f"[{', '.join(map(str, value))}]"
-    return str(value)
+    if isinstance(value, dict):
+        return f"[{','.join(map(_pair, value.items()))}]"
+    return "" if value is None else str(value)
+
+
+def _pair(item: tuple[str, Any]) -> str:
+    """An entry of a table as rabbitmqctl writes it: {"x-message-ttl",60000}."""
+    name, value = item
+    shown = _cell(value) if isinstance(value, bool | dict | list) else json.dumps(value)
+    return f"{{{json.dumps(name)},{shown}}}"

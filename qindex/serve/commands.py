@@ -116,7 +116,9 @@ def _list_user_permissions(admin: Administration, given: list[str]) -> Reply:
 
 
 def _add_vhost(admin: Administration, given: list[str]) -> Reply:
-    admin.node.add_vhost(*given)
+    """One that is there stays as it is, as in RabbitMQ."""
+    if given[0] not in admin.node.vhosts:
+        admin.node.add_vhost(*given)
     return Reply(f'Adding vhost "{given[0]}" ...')
 
 
@@ -128,7 +130,13 @@ def _delete_vhost(admin: Administration, given: list[str]) -> Reply:
 
 
 def _list_vhosts(admin: Administration, given: list[str]) -> Reply:
-    return Reply("Listing vhosts ...", ["name"], [[name] for name in admin.node.vhosts])
+    columns = given or ["name"]
+    if not {"name", "tracing"} >= set(columns):
+        raise Invalid("the columns of virtual hosts are name and tracing")
+    rows = [
+        [name if column == "name" else False for column in columns] for name in admin.node.vhosts
+    ]
+    return Reply("Listing vhosts ...", columns, rows)
 
 
 # --- queues, connections, the server --------------------------------------------------------------
@@ -214,6 +222,20 @@ def _reload(admin: Administration, given: list[str]) -> Reply:
     return Reply("Reopening logs and reading the configuration again ...")
 
 
+def _none(what: str) -> Callable[[Administration, list[str]], Reply]:
+    """Lists things of which there are none."""
+
+    def listed(admin: Administration, given: list[str]) -> Reply:
+        admin.node.check_vhost(admin.vhost)
+        return Reply(f'Listing {what} for vhost "{admin.vhost}" ...')
+
+    return listed
+
+
+def _not_there(admin: Administration, given: list[str]) -> Reply:
+    raise Invalid("that is not there: give queues and exchanges their arguments instead")
+
+
 @dataclass(frozen=True, slots=True)
 class _Command:
     call: Callable[[Administration, list[str]], Reply]
@@ -243,7 +265,7 @@ COMMANDS: Final = {
     "list_user_permissions": _Command(_list_user_permissions, 1, 1, "USER"),
     "add_vhost": _Command(_add_vhost, 1, 1, "VHOST"),
     "delete_vhost": _Command(_delete_vhost, 1, 1, "VHOST"),
-    "list_vhosts": _Command(_list_vhosts, 0, 0, ""),
+    "list_vhosts": _Command(_list_vhosts, 0, 2, "[name] [tracing]"),
     "list_queues": _Command(list_queues, 0, _ANY, "[-p VHOST] [COLUMN ...]"),
     "purge_queue": _Command(_purge_queue, 1, 1, "[-p VHOST] QUEUE"),
     "delete_queue": _Command(_delete_queue, 1, 1, "[-p VHOST] QUEUE"),
@@ -255,6 +277,19 @@ COMMANDS: Final = {
     "close_all_connections": _Command(_close_all_connections, 1, 1, "[-p VHOST] WHY"),
     "export_definitions": _Command(_export_definitions, 0, 0, "FILE", 0),
     "import_definitions": _Command(_import_definitions, 1, 1, "FILE", 0),
+    **{
+        f"list_{what}": _Command(_none(text), 0, 0, "[-p VHOST]")
+        for what, text in (
+            ("policies", "policies"),
+            ("operator_policies", "operator policy overrides"),
+            ("parameters", "runtime parameters"),
+        )
+    },
+    **{
+        f"{verb}_{what}": _Command(_not_there, 0, _ANY, "")
+        for verb in ("set", "clear")
+        for what in ("policy", "operator_policy", "parameter")
+    },
     "ping": _Command(_ping, 0, 0, ""),
     "await_startup": _Command(_ping, 0, 0, ""),
     "close_connection": _Command(_close_connection, 2, 2, "PID WHY"),

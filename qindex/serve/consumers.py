@@ -27,12 +27,7 @@ class Consumer:
         self.owner = (queue, self)  # of what it has not settled
         self.no_ack = method.no_ack
         self.exclusive = method.exclusive
-        found = method.arguments.get("x-priority", 0)
-        if not isinstance(found, int) or isinstance(found, bool):
-            what = channel.vhost.describe("queue", queue.name)
-            wrong = f'"expected integer, got {type_name(found)}"'
-            raise Precondition(f"invalid arg 'x-priority' for {what}: {wrong}")
-        self.priority = found
+        self.priority = _priority(channel, queue, method)
         self.prefetch = 0 if method.no_ack else channel.prefetch  # 0: no limit
         self.waiting = False
         self.unacked = 0
@@ -40,6 +35,15 @@ class Consumer:
     @property
     def shares_credit(self) -> bool:
         return bool(self.channel.global_prefetch) and not self.no_ack
+
+    @property
+    def is_active(self) -> bool:
+        """False for one that waits until it is the single active consumer."""
+        return self.queue.is_active(self)
+
+    @property
+    def arguments(self) -> dict[str, int]:
+        return {"x-priority": self.priority} if self.priority else {}
 
     def credit(self) -> int:
         channel = self.channel
@@ -58,3 +62,22 @@ class Consumer:
 
     def cancelled(self, queue: Queue) -> None:
         self.channel.cancelled(self)
+
+
+def _priority(channel: Channel, queue: Queue, method: m.BasicConsume) -> int:
+    """What x-priority says; Precondition: an argument that RabbitMQ refuses, too."""
+    what = channel.vhost.describe("queue", queue.name)
+    arguments = method.arguments
+    found = arguments.get("x-priority", 0)
+    if not isinstance(found, int) or isinstance(found, bool):
+        wrong = f'"expected integer, got {type_name(found)}"'
+        raise Precondition(f"invalid arg 'x-priority' for {what}: {wrong}")
+    cancels = arguments.get("x-cancel-on-ha-failover", False)
+    if not isinstance(cancels, bool):
+        wrong = f"{{unacceptable_type,{type_name(cancels)}}}"
+        raise Precondition(f"invalid arg 'x-cancel-on-ha-failover' for {what}: {wrong}")
+    if "x-stream-offset" in arguments:
+        kind = "quorum" if queue.limits.is_quorum else "classic"
+        of_kind = f"of queue type rabbit_{kind}_queue"
+        raise Precondition(f"invalid arg 'x-stream-offset' for {what} {of_kind}")
+    return found

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from qindex.broker.errors import Invalid
+from qindex.broker.exchanges import QUEUE, Binding, Destination
 from qindex.broker.vhost import VHost
 from qindex.serve.administration import Administration, Reply
 from qindex.serve.consumers import Consumer
@@ -20,7 +21,8 @@ _QUEUE_COLUMNS: Final[dict[str, Callable[[VHost, Any], Any]]] = {
     "durable": lambda vhost, queue: queue.durable,
     "auto_delete": lambda vhost, queue: queue.auto_delete,
     "exclusive": lambda vhost, queue: queue.owner is not None,
-    "arguments": lambda vhost, queue: queue.arguments,
+    "arguments": lambda vhost, queue: plain(queue.arguments),
+    "policy": lambda vhost, queue: "",
     "type": lambda vhost, queue: "quorum" if queue.limits.is_quorum else "classic",
     "state": lambda vhost, queue: "arriving" if queue.name in vhost.arriving else "running",
 }
@@ -36,7 +38,13 @@ _CONNECTION_COLUMNS: Final[dict[str, Callable[[Any], Any]]] = {
     "recv_oct": lambda session: session.received,
     "send_oct": lambda session: session.sent,
     "timeout": lambda session: session.connection.heartbeat,
-    "client_properties": lambda session: session.connection.client,
+    "client_properties": lambda session: plain(session.connection.client),
+    "host": lambda session: session.server.address_of(session)[0],
+    "port": lambda session: session.server.address_of(session)[1],
+    "protocol": lambda session: "{0,9,1}",
+    "frame_max": lambda session: session.connection.frame_max,
+    "channel_max": lambda session: session.connection.channel_max,
+    "ssl": lambda session: False,
 }
 
 
@@ -58,7 +66,7 @@ def list_queues(admin: Administration, given: list[str]) -> Reply:
 
 
 def list_connections(admin: Administration, given: list[str]) -> Reply:
-    default = ["pid", "user", "peer_host", "peer_port", "state"]
+    default = ["user", "peer_host", "peer_port", "state"]
     columns = _columns(given, default, _CONNECTION_COLUMNS)
     rows = [
         [_CONNECTION_COLUMNS[column](session) for column in columns]
@@ -74,6 +82,7 @@ _EXCHANGE_COLUMNS: Final[dict[str, Callable[[Any], Any]]] = {
     "auto_delete": lambda exchange: exchange.auto_delete,
     "internal": lambda exchange: exchange.internal,
     "arguments": lambda exchange: plain(exchange.arguments),
+    "policy": lambda exchange: "",
 }
 _BINDING_COLUMNS: Final[dict[str, Callable[[Any], Any]]] = {
     "source_name": lambda row: row[0].source,
@@ -91,6 +100,7 @@ _CHANNEL_COLUMNS: Final[dict[str, Callable[[Any], Any]]] = {
     "user": lambda row: row[0].user,
     "vhost": lambda row: row[0].vhost_name,
     "confirm": lambda row: row[1].confirms is not None,
+    "transactional": lambda row: False,
     "consumer_count": lambda row: row[1].consumer_count,
     "messages_unacknowledged": lambda row: row[1].unacked,
     "prefetch_count": lambda row: row[1].prefetch,
@@ -104,6 +114,8 @@ _CONSUMER_COLUMNS: Final[dict[str, Callable[[Any], Any]]] = {
     "consumer_tag": lambda consumer: consumer.tag,
     "ack_required": lambda consumer: not consumer.no_ack,
     "prefetch_count": lambda consumer: consumer.prefetch,
+    "active": lambda consumer: consumer.is_active,
+    "arguments": lambda consumer: consumer.arguments,
     "exclusive": lambda consumer: consumer.exclusive,
     "priority": lambda consumer: consumer.priority,
 }
@@ -121,11 +133,15 @@ def list_exchanges(admin: Administration, given: list[str]) -> Reply:
 
 
 def list_bindings(admin: Administration, given: list[str]) -> Reply:
-    """Without those of the default exchange, which each queue has."""
+    """Those of the default exchange, which each queue has, come first."""
     columns = _columns(given, list(_BINDING_COLUMNS), _BINDING_COLUMNS)
-    exchanges = sorted(admin.open_vhost().exchanges.items())
-    found = [row for _, each in exchanges for row in each.bindings.items()]
-    text = f"Listing bindings for vhost {admin.vhost} ..."
+    vhost = admin.open_vhost()
+    found: list[tuple[Binding, dict[str, Any]]] = [
+        (Binding("", Destination(QUEUE, name), name, ""), {}) for name in sorted(vhost.queues)
+    ]
+    for _, each in sorted(vhost.exchanges.items()):
+        found += each.bindings.items()
+    text = f"Listing bindings for vhost {admin.vhost}..."
     return Reply(text, columns, _rows(found, columns, _BINDING_COLUMNS))
 
 
@@ -139,6 +155,7 @@ def list_channels(admin: Administration, given: list[str]) -> Reply:
 
 def list_consumers(admin: Administration, given: list[str]) -> Reply:
     default = ["queue_name", "channel_pid", "consumer_tag", "ack_required", "prefetch_count"]
+    default += ["active", "arguments"]
     columns = _columns(given, default, _CONSUMER_COLUMNS)
     found = [
         consumer

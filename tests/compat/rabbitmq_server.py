@@ -89,13 +89,14 @@ class Server:
         parameters.virtual_host = vhost
         return self.pika.BlockingConnection(parameters)
 
-    def ctl(self, *arguments: object) -> None:
-        """rabbitmqctl, on this node."""
+    def ctl(self, *arguments: object) -> str:
+        """What rabbitmqctl says, on this node."""
         program = SERVERS[-1].with_name("rabbitmqctl")
         done = subprocess.run(
             [program, *map(str, arguments)], env=self._environment, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def stop(self) -> None:
         """In order, as an operator would; returns when the process has ended."""

@@ -329,6 +329,24 @@ def test_only_who_may_read_a_queue_looks_into_it_and_takes_from_it(tmp_path, pat
     with_api(test, tmp_path / "data")
 
 
+@pytest.mark.parametrize(
+    ("part", "name"), [("~.", "."), ("~..", ".."), ("~~.", "~."), ("~...", "~..."), ("~", "~")]
+)
+def test_a_name_of_dots_is_written_with_a_tilde(part, name):
+    """Clients take "." and ".." out of a path. RabbitMQ's own paths have no such rule."""
+
+    async def test():
+        async with Api() as api:
+            for each in {part, name}:
+                declared(api, each, durable=False)
+            found = await api.ask("GET", f"qindex/queues/%2F/{part}")
+            assert (found[0], found[1]["name"]) == (200, name)
+            found = await api.ask("GET", f"queues/%2F/{part}")
+            assert (found[0], found[1]["name"]) == (200, part)
+
+    run(test())
+
+
 def test_the_description_has_all_of_it():
     async def test(api):
         _, found = await api.ask("GET", "qindex/openapi.json")

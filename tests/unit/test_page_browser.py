@@ -191,6 +191,29 @@ def test_a_queue_is_paused_resumed_and_deleted_by_its_name(tab, world):
     assert "short.lived" not in world.call(lambda: list(world.vhost.queues))
 
 
+@pytest.mark.parametrize("name", [".", "..", "~.", "%2E", "a/../b"])
+def test_a_queue_whose_name_means_something_in_a_path(tab, world, name):
+    """A browser takes "." and ".." out of the path of a request."""
+    world.channel.queue_declare(name, durable=True)
+    tab.go("queues", "invoices")
+    link = f"a[href$='/{quote(name, safe='~')}']"
+    tab.page.fill("input[type=search]", name)
+    tab.page.locator(link).click()
+    tab.page.get_by_text("bound to").wait_for()
+    tab.confirm("Publish", payload="dots", headers="{}")
+    assert world.ready(name) == 1
+    tab.page.locator("tbody a").first.click()
+    tab.page.get_by_text("dots").first.wait_for()
+    tab.go(f"queue/%2F/{quote(name, safe='')}", "bound to")
+    tab.confirm("Purge")
+    assert world.ready(name) == 0
+    tab.page.get_by_role("button", name="Delete", exact=True).click()
+    tab.page.locator("dialog input").fill(name)
+    tab.page.locator("dialog button[type=submit]").click()
+    tab.page.get_by_role("heading", name="Queues").wait_for()
+    assert name not in world.call(lambda: list(world.vhost.queues))
+
+
 def test_dead_letters_go_back_to_where_they_died(tab, world):
     before = world.ready("failed"), world.ready("orders")
     tab.go("dead", "Send back")

@@ -122,7 +122,7 @@ def test_exchanges_bindings_channels_and_consumers_are_listed(tmp_path, ctl):
         assert "x\ttopic" in ctl(directory, "list_exchanges", "-q").splitlines()
         columns = ["source_name", "destination_name", "destination_kind", "routing_key"]
         rows = ctl(directory, "list_bindings", "-q", *columns)
-        assert rows == "x\tq\tqueue\ta.#\n"
+        assert rows == "\tq\tqueue\tq\nx\tq\tqueue\ta.#\n"
         (row,) = json.loads(ctl(directory, "list_channels", "--json"))
         assert row["user"] == "guest"
         assert (row["consumer_count"], row["messages_unacknowledged"]) == (1, 1)

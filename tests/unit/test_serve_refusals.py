@@ -8,7 +8,9 @@ import pika
 import pytest
 from broker_process import connect
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
+from raw_client import RawClient, publish
 
+from qindex.amqp import methods as m
 from qindex.serve.fixture import qindex_broker  # noqa: F401 - the fixture
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
@@ -226,3 +228,51 @@ def test_a_single_active_consumer_stays_it_until_it_leaves(channel):
     while len(got) < 2:
         channel.connection.process_data_events(time_limit=1)
     assert got == ["first", "third"]
+
+
+OF_A_STREAM = f"invalid arg 'x-stream-offset' for {QUEUE} of queue type rabbit"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "why"),
+    [
+        ("classic", "x-stream-offset", "first", f"{OF_A_STREAM}_classic_queue"),
+        ("classic", "x-stream-offset", 5, f"{OF_A_STREAM}_classic_queue"),
+        ("quorum", "x-stream-offset", "first", f"{OF_A_STREAM}_quorum_queue"),
+        (
+            "classic",
+            "x-cancel-on-ha-failover",
+            "x",
+            f"invalid arg 'x-cancel-on-ha-failover' for {QUEUE}: {{unacceptable_type,longstr}}",
+        ),
+        ("classic", "x-priority", "a", f"invalid arg 'x-priority' for {QUEUE}: {NO_INTEGER}"),
+    ],
+)
+def test_an_argument_of_a_consumer_that_cannot_be(channel, kind, name, value, why):
+    channel.queue_declare("q", durable=True, arguments={"x-queue-type": kind})
+
+    def consume(channel):
+        channel.basic_consume("q", lambda *found: None, arguments={name: value})
+
+    assert refusal(channel, consume) == (406, f"PRECONDITION_FAILED - {why}")
+    again = channel.connection.channel()
+    assert again.queue_declare("q", passive=True).method.consumer_count == 0
+
+
+NO_HEADER = "expected content header for class 60, got non content header frame instead"
+
+
+@pytest.mark.parametrize("weight", [1, 65535])
+@pytest.mark.parametrize("size", [0, 1, 100_000, 3_000_000])
+@pytest.mark.parametrize("pieces", [1, 5])
+def test_a_content_header_has_no_weight(qindex_broker, weight, size, pieces):  # noqa: F811
+    with RawClient(qindex_broker.url) as client:
+        client.ask(m.QueueDeclare(0, "q", False, False, False, False, False, {}), m.QueueDeclareOk)
+        frames = bytearray(publish("", "q", b"\0\0", b"x" * size))
+        at = frames.index(b"\xce") + 1 + 7 + 2  # behind the method: a frame's head, and the class
+        frames[at : at + 2] = weight.to_bytes(2)
+        head = bytes(frames[:60])
+        for start in range(0, len(head), max(1, len(head) // pieces)):
+            client.send(head[start : start + max(1, len(head) // pieces)])
+        closed = client.expect(m.ConnectionClose)
+        assert (closed.reply_code, closed.reply_text) == (505, f"UNEXPECTED_FRAME - {NO_HEADER}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from aiohttp import web
@@ -12,17 +13,30 @@ from qindex.broker.users import Rights
 from qindex.broker.vhost import VHost
 from qindex.serve.http import shapes
 from qindex.serve.http.door import NOTE, SERVER, USER, json_of
+from qindex.serve.http.sessions import TOKEN
 from qindex.serve.server import Server
 from qindex.serve.session import Session
 
 SEES_ALL: Final = frozenset({"monitoring", "administrator"})
 NAME_BYTES_MAX: Final = 255
+_OWN: Final = "/api/qindex/"
+_DOTS: Final = re.compile(r"~+\.{1,2}")
 TRUE: Final = frozenset({"true", "1"})
 
 
 def check_name(name: str) -> None:
     if len(name.encode()) > NAME_BYTES_MAX:
         raise ValueError(f"a name or routing key may have {NAME_BYTES_MAX} bytes")
+
+
+def part_of(request: web.Request, name: str) -> str:
+    """A part of the path. From the page, and below /api/qindex, "~." stands for the name ".".
+
+    Browsers take "." and ".." out of a path, however they are encoded. "~~." is the name "~.".
+    """
+    found: str = request.match_info[name]
+    is_guarded = request.path.startswith(_OWN) or TOKEN in request.headers
+    return found[1:] if is_guarded and _DOTS.fullmatch(found) else found
 
 
 class Asked:
@@ -36,7 +50,7 @@ class Asked:
 
     def part(self, name: str) -> str:
         """A name in the path. ValueError: AMQP could not have it."""
-        found: str = self.request.match_info[name]
+        found = part_of(self.request, name)
         if name in ("name", "source"):
             check_name(found)
         return found

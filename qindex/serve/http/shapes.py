@@ -228,8 +228,8 @@ def consumer(vhost: VHost, queue: Queue, found: Consumer) -> Shape:
         "ack_required": not found.no_ack,
         "exclusive": found.exclusive,
         "prefetch_count": found.prefetch,
-        "arguments": {},
-        "active": True,
+        "arguments": found.arguments,
+        "active": found.is_active,
         "queue": {"name": plain(queue.name), "vhost": vhost.name},
         "channel_details": {
             "name": f"{session.peer} ({found.channel.number})",

@@ -10,6 +10,13 @@ export class Refused extends Error {
   }
 }
 
+const DOTS = /^~*\.{1,2}$/; // a browser takes these out of a path: the server wants a "~" before them
+
+function guarded(path) {
+  const [parts, ...query] = path.split("?");
+  return [parts.split("/").map((part) => (DOTS.test(part) ? `~${part}` : part)).join("/"), ...query].join("?");
+}
+
 export function whenOut(call) {
   onOut = call;
 }
@@ -17,7 +24,7 @@ export function whenOut(call) {
 export async function ask(method, path, body) {
   let response;
   try {
-    response = await fetch(path, {
+    response = await fetch(guarded(path), {
       method,
       headers: { "X-Qindex-Token": token, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
       body: body === undefined ? undefined : JSON.stringify(body),

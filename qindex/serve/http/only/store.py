@@ -25,7 +25,7 @@ from qindex.look.sources import StoreSource
 from qindex.look.stores import QueueGone, open_to_look
 from qindex.look.watch import QueueLook, Silent, StoreLook, Watch
 from qindex.serve.http import shapes
-from qindex.serve.http.asked import TRUE
+from qindex.serve.http.asked import TRUE, part_of
 from qindex.serve.http.own.delayed import SPANS, counts_of
 from qindex.serve.http.own.disk import usage_of
 from qindex.serve.http.own.health import finding
@@ -174,7 +174,7 @@ class Looker:
         return _row(await self._named(request))
 
     async def _named(self, request: web.Request) -> QueueLook:
-        name = request.match_info["name"]
+        name = part_of(request, "name")
         for queue in (await self._current()).queues:
             if queue.name == name:
                 return queue
