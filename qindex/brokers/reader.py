@@ -27,6 +27,7 @@ FORMATS: Final = {  # module: what its directories are called
     "gmq": "gmq data directory",
     "beanstalkd": "beanstalkd binlog",
 }
+_INNER: Final = ("quorum", "stream", "coordination")  # folders of a RabbitMQ node
 _DEPTH_MAX: Final = 3  # /var/lib/rabbitmq/mnesia/rabbit@host is found from /var/lib
 _FOLDERS_MAX: Final = 10_000
 
@@ -254,6 +255,15 @@ def open_node(
     return cluster
 
 
+def _around(folder: Path) -> Path:
+    """The RabbitMQ node that has the folder as one of its own; else the folder itself."""
+    for above in (folder.parent, folder.parent.parent):
+        inner = folder.relative_to(above).parts[0] if above != folder else ""
+        if inner in _INNER and formats_in(above, ["rabbitmq"]):
+            return above
+    return folder
+
+
 def find_folder(path: str | os.PathLike[str], formats: Sequence[str]) -> tuple[Path, str]:
     """The one directory with files of one of these formats: `path`, or one not far below it."""
     start = Path(path).resolve()
@@ -263,6 +273,7 @@ def find_folder(path: str | os.PathLike[str], formats: Sequence[str]) -> tuple[P
         start = start.parent
     if start.name == "msg_stores":
         start = start.parent
+    start = _around(start)
     found: list[tuple[Path, str]] = []
     level = [start]
     for _ in range(_DEPTH_MAX + 1):

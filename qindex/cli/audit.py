@@ -34,10 +34,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from qindex.brokers.reader import open_node
+from qindex.brokers.tree import UnknownFormat
 from qindex.cli.arguments import add_output
 from qindex.cli.spark_fleet import add_fleet, choose_way, session_if_asked, stopping, units_apart
 from qindex.look.at_time import add_at_time
-from qindex.look.screen import Screen
+from qindex.look.members import add_members
+from qindex.look.screen import CommandError, Screen
 from qindex.look.text import count, duration, printable, rate, size, written_id
 from qindex.private import make_folder
 
@@ -71,6 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=5,
         help="a message is poison from N deliveries on (default: 5)",
     )
+    add_members(parser)
     add_at_time(parser)
     parser.add_argument("--no-bodies", action="store_true", help="do not read stored bodies")
     parser.add_argument("--strict", action="store_true", help="exit with 1 for warnings, too")
@@ -78,7 +82,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    units = units_apart(options, options.out, "audit")
+    units = _with_members(options, units_apart(options, options.out, "audit"))
     from qindex.spark.audit_page import write_report
     from qindex.spark.examine import Limits
     from qindex.spark.output import Output
@@ -101,6 +105,23 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         _show(screen, report, way.why, page)
     wrong = report.has("damage") or (options.strict and report.has("warning"))
     return 1 if wrong else 0
+
+
+def _with_members(options: argparse.Namespace, units: list[Unit]) -> list[Unit]:
+    """CommandError: --member says nothing about what is at the paths."""
+    if not options.member:
+        return units
+    if options.master not in ("auto", "none"):
+        raise CommandError("--member is for an audit on this machine: leave --master out")
+    if len(units) != 1 or units[0].format != "rabbitmq":
+        raise CommandError("--member is for one RabbitMQ node: name its directory, and no other")
+    try:
+        with open_node(units[0].folder, members=options.member):
+            pass  # each of them is a node, and none is given twice
+    except UnknownFormat as error:
+        raise CommandError(str(error)) from None
+    members = tuple(str(Path(each).resolve()) for each in options.member)
+    return [units[0]._replace(members=members)]
 
 
 def _here(screen: Screen, units: list[Unit], limits: Limits, output: Output, jobs: int) -> Report:

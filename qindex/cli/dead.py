@@ -22,7 +22,7 @@ from qindex.cli.unread import NOT_READ, unread_rows
 from qindex.look.at_time import now_us
 from qindex.look.members import refuse_members
 from qindex.look.screen import CommandError, Screen
-from qindex.look.stores import damage_count, finding_as_json
+from qindex.look.stores import damage_count, finding_as_json, places, suspected_count
 from qindex.look.text import count, duration, printable, size
 from qindex.moments import utc
 
@@ -45,7 +45,7 @@ def dead_node(
             progress.at(0)
             return open_node(path, members=members)
     except UnknownFormat as error:
-        if members:
+        if members or "several" in str(error):
             raise CommandError(str(error)) from None
         return None
 
@@ -133,8 +133,9 @@ def check(
         return 0 if clean else 1
     screen.findings(node.findings)
     unread = sum(finding.kind == NOT_READ for finding in node.findings)
-    places = count(damage - unread, "damaged place") if damage > unread else "nothing damaged"
-    verdict = "clean" if clean else places
+    suspected = suspected_count(node.findings)
+    wrong = places(damage - unread, suspected) if damage > unread else "nothing damaged"
+    verdict = "clean" if clean else wrong
     lost = {"unreadable": unreadable, **account.lost}
     parts = [f"{number:,} {what}" for what, number in lost.items() if number]
     parts += ["how many are lost is an estimate"] * (not account.lost_is_known)

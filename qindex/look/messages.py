@@ -38,6 +38,18 @@ FOR_CONSUMERS: Final = ("ready", "delayed", "unacked")  # some day, if nobody do
 REQ_ID_MAX: Final = (1 << 62) - 1
 
 
+# What the formats of other brokers call the number of deliveries, in their headers.
+_COUNTS: Final = ("attempts", "retry", "reserves", "delivery_count")
+
+
+def deliveries_of(headers: dict[str, Any]) -> int | None:
+    """How often a dead broker's message was delivered; None: its format does not say."""
+    for name in _COUNTS:
+        if isinstance(count := headers.get(name), int):
+            return count
+    return None
+
+
 @dataclass(slots=True)
 class Found:
     """A live message. `table` is its headers, decoded or as the engine stores them."""

@@ -25,7 +25,7 @@ from qindex.buffers import REASONS, Reader
 from qindex.errors import raise_error
 from qindex.look.at_time import now_us
 from qindex.look.members import refuse_members
-from qindex.look.messages import Choice, Found
+from qindex.look.messages import Choice, Found, deliveries_of
 from qindex.look.screen import CommandError, Screen
 from qindex.look.stores import QueueGone, advice, as_named, damage_count, open_queue
 from qindex.look.telling import Telling, why_missing
@@ -51,15 +51,12 @@ class Source(Protocol):
 
     def names(self) -> list[str]:
         """All queues, sorted."""
-        ...
 
     def depth(self, name: str) -> int:
         """How many live messages the queue says it has; 0 if it is gone or beyond reading."""
-        ...
 
     def next_req_id(self, name: str) -> int | None:
         """What the next message would get; None: not known."""
-        ...
 
     def messages(
         self, name: str, choice: Choice, start: tuple[int, int] = START
@@ -68,15 +65,15 @@ class Source(Protocol):
 
         QueueGone if there is no such queue.
         """
-        ...
 
     def tell(self, text: str) -> None:
         """One more damaged message or queue."""
-        ...
+
+    def suspected(self) -> int:
+        """How many of the damaged places are only suspected."""
 
     def damage(self) -> int:
         """`damaged`, and what else is known to be damaged."""
-        ...
 
 
 @contextmanager
@@ -251,6 +248,9 @@ class DeadSource(Telling):
     def next_req_id(self, name: str) -> int | None:
         return None
 
+    def suspected(self) -> int:
+        return sum(finding.severity == "suspected" for finding in self._node.findings)
+
     def damage(self) -> int:
         from qindex.brokers.reader import total
 
@@ -268,7 +268,8 @@ class DeadSource(Telling):
             expiry_us = message.expiry_us or 0
             state = _state(expiry_us, self.at_time, message.redelivered)
             if number >= first and state in choice.states:
-                told = (message.redelivered, 0, True, expiry_us, message.headers, message.body)
+                times = deliveries_of(headers := message.headers) or 0
+                told = (message.redelivered, times, True, expiry_us, headers, message.body)
                 entry = getattr(message, "index", getattr(message, "stream_offset", None))
                 yield Found(name, number, state, *told, entry=entry)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,18 @@ def advice(asked: str) -> str:
         inner = sorted(str(found.parent) for found in path.glob("*/store.meta"))
         return f": perhaps you mean {inner[0]!r}" if inner else ": store.meta is not in it"
     return ": no such directory" if not path.exists() else ": that is not a directory"
+
+
+def places(damage: int, suspected: int) -> str:
+    """For people: so many of `damage` findings are only suspected."""
+    parts = [count(damage - suspected, "damaged place")] if damage > suspected else []
+    parts += [count(suspected, "suspected loss", "suspected losses")] if suspected else []
+    return " and ".join(parts)
+
+
+def suspected_count(findings: Iterable[Any]) -> int:
+    """How many of these are no proof of damage."""
+    return sum(finding.severity == "suspected" for finding in findings)
 
 
 def broker_at(path: Path) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from qindex.look.screen import Screen
-from qindex.look.text import count, printable
+from qindex.look.stores import places
+from qindex.look.text import printable
 
 if TYPE_CHECKING:
     from qindex.look.sources import Source
@@ -21,6 +22,10 @@ class Telling:
         self.damaged = 0
         self.missing: list[str] = []
         self.at_time: float | None = None
+
+    def suspected(self) -> int:
+        """How many of the damaged places are only suspected."""
+        return 0
 
     def tell(self, text: str) -> None:
         self.damaged += 1
@@ -51,7 +56,7 @@ def tell_damage(screen: Screen, source: Source) -> int:
         return 1 if source.missing else 0
     command = "check" if source.format == "qindex" else "recover"
     screen.error(
-        f"{count(damage, 'damaged place')} in {source.path!r}, left out here:"
+        f"{places(damage, min(damage, source.suspected()))} in {source.path!r}, left out here:"
         f" 'qindex {command}' lists all damage"
     )
     return 1

@@ -27,7 +27,10 @@ class Holder:
 
 @dataclass(slots=True)
 class FileUse:
-    """size = live + garbage + room. `kind`: messages, segment, history, or journal (all else)."""
+    """size = live + garbage + room.
+
+    `kind`: messages, segment, history, shared log (of RabbitMQ's quorum queues), journal (the rest)
+    """
 
     where: str
     kind: str

@@ -14,14 +14,13 @@ import pyarrow as pa
 
 from qindex.brokers.reader import DeadMessage, DeadQueue, open_node
 from qindex.brokers.tree import UnknownFormat
-from qindex.look.messages import properties_of
+from qindex.look.messages import deliveries_of, properties_of
 from qindex.spark.headers import headers_as_json
 from qindex.spark.plan import Unit
 from qindex.spark.tables import Choice, from_rows, log
 
 ROWS: Final = 8192
 _BODIES_BYTES: Final = 8 << 20
-_COUNTS: Final = ("attempts", "retry", "reserves", "delivery_count")  # what formats call a delivery
 
 
 def messages(unit: Unit, names: Sequence[str], choice: Choice) -> Iterator[pa.RecordBatch]:
@@ -85,7 +84,7 @@ def _row(
         "priority": getattr(message, "priority", None),
         "due": None if due is None else int(due * 1e6),
         "expires_at": message.expiry_us,
-        "delivery_count": delivery_count(headers),
+        "delivery_count": deliveries_of(headers),
         "redelivered": message.redelivered,
         "persistent": getattr(message, "persistent", True),
         "msg_id": getattr(message, "msg_id", None),
@@ -109,11 +108,3 @@ def state_of(message: DeadMessage, now_us: int | None = None) -> str:
     if message.expiry_us and message.expiry_us <= (now_us or time.time() * 1e6):
         return "expired"
     return "unacked" if message.redelivered else "ready"
-
-
-def delivery_count(headers: dict[str, Any]) -> int | None:
-    """None: the format does not say."""
-    for name in _COUNTS:
-        if isinstance(count := headers.get(name), int):
-            return count
-    return None

@@ -7,7 +7,8 @@ from collections import Counter
 from typing import Any, Final
 
 from qindex.brokers.reader import DeadNode, DeadQueue, open_node
-from qindex.spark.broker_rows import delivery_count, state_of
+from qindex.look.messages import deliveries_of
+from qindex.spark.broker_rows import state_of
 from qindex.spark.examine import Examination, Limits
 
 # What readers call what they find: the rest of their damage is "damaged file".
@@ -18,10 +19,11 @@ _KINDS: Final = {
     "count": "account",
     "not read": "not read",
 }
+UNCOMMITTED: Final = "not known to be committed"
 _MARKS: Final = {
     "uncertain": "messages of damaged places: they may be changed or not whole",
     "doubtful": "messages whose checksum does not match",
-    "not known to be committed": "messages that perhaps no other member has",
+    UNCOMMITTED: "messages that perhaps no other member has",
 }
 # Each of these is told for its queue, with how many messages it is about.
 _TOLD_ELSEWHERE: Final = ("body missing", "ack without publish")
@@ -30,7 +32,8 @@ _TOLD_ELSEWHERE: Final = ("body missing", "ack without publish")
 def examine_node(examination: Examination, limits: Limits) -> None:
     """One queue after the other, all bodies read; then what the reader itself has found."""
     started = time.monotonic()
-    with open_node(examination.unit.folder) as node:
+    unit = examination.unit
+    with open_node(unit.folder, members=unit.members) as node:
         opened_us = int((time.monotonic() - started) * 1e6)
         counts = _counts(node)
         for queue in node.queues:
@@ -81,7 +84,7 @@ def _examine_queue(
         for message in queue.messages():
             expired += state_of(message, limits.now_us) == "expired"
             delivered += message.redelivered
-            poison += (delivery_count(message.headers) or 0) >= limits.poison_deliveries
+            poison += (deliveries_of(message.headers) or 0) >= limits.poison_deliveries
             if msg_id := getattr(message, "msg_id", b""):
                 seen[msg_id] += 1
     account = queue.account
@@ -102,7 +105,7 @@ def _examine_queue(
         (lost, "lost", f"messages are lost: {_told(account.lost)}"),
         (counts.get("orphan_marks", 0), "ack without publish", "in the journal or a segment"),
         (sum(n - 1 for n in seen.values()), "duplicate", "the same message id again"),
-        *((account.marks.get(mark, 0), "suspected", text) for mark, text in _MARKS.items()),
+        *((_suspected(queue, mark), "suspected", text) for mark, text in _MARKS.items()),
         (expired, "expired", "past their expiry"),
         (poison, "poison", f"delivered {limits.poison_deliveries} times or more"),
     ):
@@ -110,6 +113,12 @@ def _examine_queue(
             examination.find(kind, text, count=count, **where)
     if not account.adds_up:
         examination.find("account", "found is not live + gone + lost", **where)
+
+
+def _suspected(queue: DeadQueue, mark: str) -> int:
+    """What a majority of the members has comes back, though nobody got a confirm for it."""
+    is_sure = mark == UNCOMMITTED and getattr(queue, "has_majority", False)
+    return 0 if is_sure else queue.account.marks.get(mark, 0)
 
 
 def _told(counts: dict[str, int]) -> str:

@@ -43,6 +43,7 @@ class Unit(NamedTuple):
     files: tuple[str, ...] = ()
     copy: str = ""
     problem: str = ""  # why it is not read; only of the format UNKNOWN
+    members: tuple[str, ...] = ()  # directories of other nodes of its RabbitMQ cluster
 
     @property
     def folder(self) -> str:

@@ -295,8 +295,22 @@ class Node:
             ],
             "streams": [queue.facts() for queue in self.replicated if isinstance(queue, Stream)],
             "not_read": [unread.facts() for unread in self.unread],
-            "total": _facts_of(self.counts),
+            "total": self._total(),
         }
+
+    def _total(self) -> dict[str, Any]:
+        """Counts of all queues: of quorum queues and streams what their accounts have of these."""
+        total = self.counts
+        for queue in (*self.replicated, *self.orphans):
+            account = queue.account
+            total.published += account.found
+            total.live += account.live
+            total.live_body_bytes += account.live_body_bytes
+            total.acked += account.gone.get("acked", 0)
+            total.body_missing += account.lost.get("without a body", 0)
+            total.expiring += account.marks.get("expiring", 0)
+            total.redelivered += account.marks.get("redelivered", 0)
+        return _facts_of(total)
 
     def deaths(
         self, queues: Sequence[DeadQueue], now_us: int

@@ -81,6 +81,12 @@ def _show_queues(screen: Screen, usage: Usage) -> None:
         f"{count(len(files), 'message file')}, {size(live + garbage + room)} ="
         f" {size(live)} live + {size(garbage)} garbage + {size(room)} room"
     )
+    if shared := [file for file in usage.files.values() if file.kind == "shared log"]:
+        live, garbage = (sum(getattr(f, what) for f in shared) for what in ("live", "garbage"))
+        screen.line(
+            f"{count(len(shared), 'shared log')}, {size(live + garbage)} ="
+            f" {size(live)} live + {size(garbage)} garbage"
+        )
     if past := [file.size for file in usage.files.values() if file.kind == "history"]:
         screen.line(f"{size(sum(past))} of history, for qindex replay: keep_history bounds it")
     if missing := sum(queue.missing for queue in usage.queues):
@@ -97,7 +103,8 @@ def _show_files(screen: Screen, usage: Usage) -> None:
     shown = [
         file
         for file in usage.files.values()
-        if file.kind == "messages" or (file.kind == "segment" and file.is_mostly_garbage)
+        if file.kind in ("messages", "shared log")
+        or (file.kind == "segment" and file.is_mostly_garbage)
     ]
     shown.sort(key=lambda file: (-file.garbage, file.where))
     if not shown:

@@ -6,7 +6,9 @@ from typing import Final
 
 from qindex.brokers.rabbitmq.node import Part, Queue
 from qindex.brokers.rabbitmq.quorum.queues import QuorumQueue
+from qindex.brokers.rabbitmq.ra.runs import WalRun
 from qindex.brokers.rabbitmq.ra.segments import segment_files
+from qindex.brokers.rabbitmq.ra.wal import KNOWN_BYTES
 from qindex.brokers.rabbitmq.streams.stream import Stream
 from qindex.brokers.reader import DeadQueue
 from qindex.brokers.tree import Tree
@@ -73,7 +75,7 @@ class _Collector:
             use.index_live += size
 
     def _add_quorum(self, queue: QuorumQueue, use: QueueUse) -> None:
-        """Segments of its own. What it has in the log that all queues share is nobody's alone."""
+        """Segments of its own, and its records in the log that all queues share."""
         try:
             names = self._tree.files(queue.where) if queue.where else []
         except OSError:
@@ -87,13 +89,18 @@ class _Collector:
         for name in self._tree.files(shared) if shared else []:
             if name.endswith(".wal"):
                 where = f"{shared}/{name}"
-                log = FileUse(where, "journal", self._tree.size(where))
-                self._usage.files.setdefault(where, log)
+                if where not in self._usage.files:
+                    size = self._tree.size(where)
+                    self._usage.files[where] = FileUse(where, "shared log", size)
+        log = queue.outcome.server.log
+        for run in (*log.runs, *log.spare):
+            if isinstance(run, WalRun):
+                use.index += sum(run.sizes) + KNOWN_BYTES * len(run)
         for index in queue.outcome.indexes:
-            file, size = queue.outcome.server.log.place(index) or ("", 0)
+            file, size = log.place(index) or ("", 0)
+            size += 0 if file.endswith(".segment") else KNOWN_BYTES
             self._add(file, use.name, index, size)
-            if file.endswith(".segment"):
-                use.index_live += size
+            use.index_live += size
 
     def add_files(self, part: Part, use: QueueUse) -> None:
         try:

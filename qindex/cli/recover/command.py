@@ -62,14 +62,14 @@ from qindex.brokers.recover import QueueExists, RecoverReport, recover_into
 from qindex.brokers.tree import UnknownFormat
 from qindex.cli.arguments import add_directory, add_output, add_target
 from qindex.cli.recover.deaths import DEATH_COLUMNS, account_line, death_lines
-from qindex.cli.recover.page import LOST_IS_UNKNOWN, page, place_of
+from qindex.cli.recover.page import LOST_IS_UNKNOWN, as_given, page, place_of
 from qindex.cli.unread import COLUMNS as UNREAD_COLUMNS
 from qindex.cli.unread import NOT_READ, unread_rows
 from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.screen import CommandError, Screen
 from qindex.look.stores import damage_count, finding_as_json, stopped
-from qindex.look.text import count, duration, printable, quoted, rate, size
+from qindex.look.text import count, duration, printable, rate, size
 from qindex.moments import utc
 from qindex.private import open_private
 
@@ -250,7 +250,7 @@ def show_found(screen: Screen, node: DeadNode, asked: str, at_time: float | None
     if expired is not None and at_time is not None:
         screen.line(f"{sum(expired.values()):,} of them have expired by {utc(at_time)}")
     if account.live:
-        screen.line(f"To take them: qindex recover {quoted(asked)} --out STORE")
+        screen.line(f"To take them: qindex recover {as_given(node, asked)} --out STORE")
 
 
 def expired_at(node: DeadNode, at_time: float | None) -> dict[int, int] | None:

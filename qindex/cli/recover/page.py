@@ -15,7 +15,7 @@ from qindex.cli.unread import COLUMNS, NOT_READ, unread_rows
 from qindex.look import html
 from qindex.look.html import text
 from qindex.look.screen import SEVERITIES, CommandError
-from qindex.look.stores import damage_count
+from qindex.look.stores import damage_count, places, suspected_count
 from qindex.look.text import count, duration, printable, quoted, rate, size
 from qindex.moments import utc
 
@@ -50,7 +50,7 @@ def page(node: DeadNode, report: RecoverReport | None, asked: Path, into: str | 
         "" if report is None else _recovered(report),
         _findings(node),
         *(f"<p>{text(remark)}</p>" for remark in node.remarks),
-        _next_steps(asked, into),
+        _next_steps(node, asked, into),
         _FOOT.format(version=text(qindex.__version__)),
     ]
     return html.page(f"Recovery of {node.kind} {printable(node.name)}", parts)
@@ -78,7 +78,8 @@ def _verdict(node: DeadNode, report: RecoverReport | None) -> str:
         if report.expired:
             told += f" {report.expired:,} had expired and were left out."
     if lost or damage:
-        told += f" {count(lost, 'message')} lost; {count(damage, 'damaged place')}."
+        wrong = places(damage, suspected_count(node.findings)) if damage else "nothing damaged"
+        told += f" {count(lost, 'message')} lost; {wrong}."
     else:
         told += " No damage was found."
     if unread:
@@ -196,15 +197,24 @@ def _findings(node: DeadNode) -> str:
     return f"<h2>Findings</h2>{table}"
 
 
-def _next_steps(asked: Path, into: str | None) -> str:
+def as_given(node: DeadNode, asked: str) -> str:
+    """The directory, and those of other members, as a command line has them."""
+    members = [str(tree.path) for tree in getattr(node, "others", ())]
+    if node.tree.path in Path(asked).resolve().parents:
+        asked = str(node.tree.path)  # a folder of the node was named
+    return " ".join([quoted(asked), *(f"--member {quoted(each)}" for each in members)])
+
+
+def _next_steps(node: DeadNode, asked: Path, into: str | None) -> str:
+    given = as_given(node, str(asked))
     if into is None:
-        steps = [("take the messages", f"qindex recover {quoted(str(asked))} --out STORE")]
+        steps = [("take the messages", f"qindex recover {given} --out STORE")]
     else:
         steps = [
             ("verify every checksum of the store", f"qindex check {quoted(into)}"),
             (
                 "compare it with the directory, message by message",
-                f"qindex diff {quoted(str(asked))} {quoted(into)}",
+                f"qindex diff {given} {quoted(into)}",
             ),
             (
                 "publish to a new broker",

@@ -32,7 +32,7 @@ COLUMNS = [">place", ">entry", "<state", ">deliveries", ">size", "<payload"]
 def replay_quorum(
     options: argparse.Namespace, screen: Screen, source: Source, name: str, queue: QuorumQueue
 ) -> int:
-    """The exit code: 1 if the log is damaged."""
+    """The exit code: 1 if the log is damaged, or suspected not to be all."""
     if options.priority is not None:
         raise CommandError("--priority is for classic queues: a quorum queue has one log")
     if options.step:
@@ -41,7 +41,7 @@ def replay_quorum(
 
         steps = QuorumSteps(queue)
         step_through(screen, steps)
-        return _told(screen, queue.outcome)
+        return _told(screen, queue, queue.outcome)
     if options.at is None and options.until is None:
         return _show_steps(options, screen, queue)
     at = _entry_of(queue, options.at) if options.at is not None else _find(screen, queue, options)
@@ -54,7 +54,7 @@ def replay_quorum(
     if options.out is not None:
         return _put_into(screen, source, name, queue, at, options)
     _show_state(screen, name, queue, step, at, options)
-    return _told(screen, history.outcome)
+    return _told(screen, queue, history.outcome)
 
 
 def reach(queue: QuorumQueue) -> str:
@@ -89,10 +89,12 @@ def _find(screen: Screen, queue: QuorumQueue, options: argparse.Namespace) -> in
     raise CommandError(f"{what} the message of entry {options.until}: {reach(queue)}")
 
 
-def _told(screen: Screen, outcome: Outcome) -> int:
-    for why in outcome.why:
+def _told(screen: Screen, queue: QuorumQueue, outcome: Outcome) -> int:
+    """What is not sure of the log, and of the queue: an older log may be whole and not enough."""
+    suspected = [each.text for each in queue.suspicions() if each.text not in outcome.why]
+    for why in (*outcome.why, *suspected):
         screen.error(why)
-    return 0 if outcome.exact else 1
+    return 0 if outcome.exact and not suspected else 1
 
 
 # --- steps ----------------------------------------------------------------------------------------
@@ -112,7 +114,7 @@ def _show_steps(options: argparse.Namespace, screen: Screen, queue: QuorumQueue)
             screen.line(step_line(step, history))
     if not found:
         raise CommandError(f"this log cannot be played: {reach(queue)}")
-    return _told(screen, history.outcome)
+    return _told(screen, queue, history.outcome)
 
 
 def step_line(step: Step, history: History) -> str:
@@ -266,7 +268,7 @@ def _put_into(
         screen.line(text + (f"; {count(lost, 'message')} could not be read" if lost else ""))
     for kind, number in changes.kinds.items():
         screen.error(f"{count(number, 'message')}: {kind}")
-    return 1 if lost or changes.kinds or _told(screen, past.outcome) else 0
+    return 1 if lost or changes.kinds or _told(screen, queue, past.outcome) else 0
 
 
 def _found(name: str, past: QuorumQueue, at_time: float | None) -> Iterator[Found]:

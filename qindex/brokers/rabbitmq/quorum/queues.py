@@ -22,7 +22,7 @@ from qindex.brokers.rabbitmq.quorum.presence import Member, members_in
 from qindex.brokers.rabbitmq.quorum.strangers import tell_strangers
 from qindex.brokers.rabbitmq.ra.system import Server
 from qindex.brokers.reader import Account
-from qindex.brokers.tree import Findings, Tree
+from qindex.brokers.tree import Finding, Findings, Tree
 from qindex.words import many
 
 
@@ -34,6 +34,7 @@ class QuorumQueue:
     findings: Findings
     node: str = ""  # whose files were taken
     members: int = 1  # of the queue in its cluster, as far as it is known
+    here: int = 1  # of these, those whose files were given
     arguments: dict[str, Any] = field(default_factory=dict)
     unreadable: int = 0
     vanishes: bool = False
@@ -60,16 +61,20 @@ class QuorumQueue:
             "not known to be committed": self.uncommitted,
             "doubtful": sum(1 for index in outcome.indexes if index in outcome.doubtful),
         }
-        gone = {**outcome.gone, "dead letters kept apart": len(outcome.dead)}
         return Account(
-            found=outcome.found,
+            found=outcome.found - len(outcome.dead),  # those are found in a queue of their own
             live=len(outcome.indexes),
             live_body_bytes=outcome.body_bytes,
-            gone={name: count for name, count in gone.items() if count},
+            gone={name: count for name, count in outcome.gone.items() if count},
             lost=dict(outcome.lost),
             marks={name: count for name, count in marks.items() if count},
             lost_is_known=outcome.lost_is_known,
         )
+
+    @property
+    def has_majority(self) -> bool:
+        """So many members are here that nothing that was confirmed can be elsewhere only."""
+        return 2 * self.here > self.members
 
     @property
     def uncommitted(self) -> int:
@@ -78,6 +83,16 @@ class QuorumQueue:
             return 0
         applied = self.outcome.server.last_applied
         return sum(1 for index in self.outcome.indexes if index > applied)
+
+    def suspicions(self) -> list[Finding]:
+        """What is suspected of this queue, or of all logs of its node."""
+        system = self.where.rpartition("/")[0]
+        return [
+            each
+            for each in self.findings.kept
+            if each.severity == "suspected"
+            and (each.where.startswith(self.where) or each.where == f"{system}/meta.dets")
+        ]
 
     def messages(self) -> Iterator[Message]:
         """The live messages in the order in which consumers would get them.
@@ -273,9 +288,9 @@ def _read(name: Name, members: list[Member]) -> QuorumQueue | None:
     if name[0]:  # else nothing says which queue it is
         tell_strangers(name, outcome, best.findings)
     queue = QuorumQueue(text(name[1]), text(name[0]), outcome, best.findings, best.node)
-    here = len({member.node for member in members})
+    queue.here = here = len({member.node for member in members})
     queue.members = max(outcome.members, here)
-    if 2 * here <= queue.members:
+    if not queue.has_majority:
         text_ = (
             f"{here} of the {queue.members} members of {queue.name} are here: others may have newer"
         )
