@@ -210,6 +210,10 @@ enum {
 int qi_transaction(qi_store *store, qi_change *changes, uint32_t count, bool confirm,
                    uint32_t *failed);
 
+/* Publishes alone, of any kind and to any queues: a frame for each queue, with all of its messages
+ * or none; what can be refused is refused before. In any format. */
+int qi_publish_mixed(qi_store *store, qi_change *messages, uint32_t count, uint32_t *failed);
+
 /* `directory` is 32 hex digits that stand for the name */
 int qi_queue_open(qi_store *store, const char *name, size_t name_size, const char *directory,
                   bool create, qi_queue **queue);
@@ -242,8 +246,7 @@ typedef struct {
 /* All files of the store as they are at one moment, in an empty folder on the same file system: as
  * second names, journals as copies. */
 int qi_store_hold(qi_store *store, const char *path, qi_held *held);
-/* Two folders or files change places, atomically. -errno: the file system cannot do that, or one is
- * not there. */
+/* Two folders or files change places, atomically. -errno: that cannot be, or one is not there. */
 int qi_exchange(const char *one, const char *other);
 /* Small durable entries of the store (`queue` is NULL) or of a queue, in stores of format 2. Keys
  * have 1 to 65535 bytes; one that begins with a zero byte is the engine's. Entries are as in a DATA

@@ -48,6 +48,7 @@ from qindex.events import Event, Events
 from qindex.figures import QueueStats, StoreStats
 from qindex.index import IndexEntry, QueueIndex
 from qindex.message import Death, Finding, Message
+from qindex.mixed import Outgoing
 from qindex.opening import open
 from qindex.queue import Queue
 from qindex.rules import Settings
@@ -83,6 +84,7 @@ __all__ = [
     "NewerFormat",
     "NotAStore",
     "OutcomeUnknown",
+    "Outgoing",
     "QindexError",
     "Queue",
     "QueueFull",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from qindex.arguments import Buffer, Moment, Seconds, parts_of
 from qindex.fanout import OnFull
+from qindex.mixed import Outgoing
 
 if TYPE_CHECKING:
     import qindex.store
@@ -90,3 +91,9 @@ class AioFanOut:
             create=create,
             on_full=on_full,
         )
+
+    async def publish_many(
+        self, messages: Iterable[Outgoing], *, confirm: bool = False, create: bool = False
+    ) -> list[int]:
+        """Publish messages of any kind to any queues; see Store.publish_many() of qindex."""
+        return await self._run(self._store.publish_many, messages, confirm=confirm, create=create)

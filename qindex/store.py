@@ -28,6 +28,7 @@ from qindex.fanout import FanOut
 from qindex.figures import QueueStats, StoreStats
 from qindex.handle import Closing, Disk, close_with, directory_of
 from qindex.message import Finding, Message
+from qindex.mixed import Mixed
 from qindex.options import SyncPolicy
 from qindex.queue import Queue
 from qindex.queue_life import QueueLife, Watch
@@ -39,7 +40,7 @@ from qindex.waiting import Wait
 COMPACT_PERCENT: Final = 20  # compact() copies files of which at least this share is garbage
 
 
-class Store(Closing, AnyQueue, Consuming, Copied, FanOut, QueueLife, Told, Transactions):
+class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Mixed, QueueLife, Told, Transactions):
     """An open store: made by qindex.open(), closed by close() or at the end of a `with` block.
 
     Any number of threads may use it. One process at a time may have a store open for writing; a

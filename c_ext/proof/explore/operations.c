@@ -64,7 +64,7 @@ uint32_t lane_of(const struct player *player, const struct op *op) {
 }
 
 /* UINT64_MAX: an error, and whether it is a finding was said. */
-static uint64_t next_id(struct player *player, const struct op *op, uint8_t queue) {
+uint64_t next_id(struct player *player, const struct op *op, uint8_t queue) {
     qi_queue_stats stats;
     int error = qi_queue_stats_of(player->session.queues[queue], &stats);
     if (error) {
@@ -211,7 +211,7 @@ bool is_refused(struct player *player, const char *what, int64_t code) {
                     : player_complain(player, "%s went into a queue that is full", what);
 }
 
-static bool check_id(struct player *player, const char *what, int64_t got, uint64_t expected) {
+bool check_id(struct player *player, const char *what, int64_t got, uint64_t expected) {
     if (got < 0)
         return player_failed(player, what, got);
     if ((uint64_t)got != expected)
@@ -281,52 +281,6 @@ static bool play_batch(struct player *player, const struct op *op) {
     if (got >= 0)
         model_returned(player_queue(player, op));
     return check_id(player, "publish_many", got, id);
-}
-
-static bool play_fanout(struct player *player, const struct op *op) {
-    uint8_t payload[PAYLOAD_MAX] = {0};
-    uint64_t expected[QUEUES], got[QUEUES];
-    qi_queue *queues[QUEUES];
-    uint8_t numbers[QUEUES];
-    uint32_t count = 0;
-    struct message message = {0};
-    player->model.serial++;
-    for (uint8_t i = 0; i < QUEUES && count < op->count; i++) {
-        uint8_t queue = (uint8_t)((op->queue + i) % QUEUES);
-        if (player->model.queues[queue].exists != PRESENT)
-            continue;
-        expected[count] = next_id(player, op, queue);
-        if (expected[count] == UINT64_MAX)
-            return !player->verdict.text[0];
-        numbers[count] = queue;
-        queues[count++] = player->session.queues[queue];
-    }
-    bool full = false;
-    const struct load more = {1, op->size};
-    for (uint32_t i = 0; i < count; i++)
-        full = full || is_full(player, &player->model.queues[numbers[i]], more);
-    if (full)
-        return is_refused(player, "fanout",
-                          qi_store_publish(player->session.store, queues, count, NULL, 0, payload,
-                                           op->size, engine_flags(op), 0, op_due_us(player, op),
-                                           false, got));
-    for (uint32_t i = 0; i < count; i++)
-        foresee_place(player, &player->model.queues[numbers[i]], more);
-    for (uint32_t i = 0; i < count; i++)
-        message = *foresee(player, op, numbers[i], expected[i], op->size, true);
-    payload_fill(message.serial, payload, op->size);
-    int error =
-        qi_store_publish(player->session.store, queues, count, payload, message.headers_size,
-                         payload + message.headers_size, message.body_size, engine_flags(op),
-                         message.expiry_us, op_due_us(player, op), false, got);
-    if (error)
-        return player_failed(player, "fanout", error);
-    for (uint32_t i = 0; i < count; i++) {
-        if (got[i] != expected[i])
-            return check_id(player, "fanout", (int64_t)got[i], expected[i]);
-        model_returned(&player->model.queues[numbers[i]]);
-    }
-    return true;
 }
 
 /* ---- the store as a whole ---- */

@@ -36,6 +36,12 @@ uint32_t lane_of(const struct player *player, const struct op *op);
 /* The queue is full, and the engine says so. */
 bool is_refused(struct player *player, const char *what, int64_t code);
 
+/* The id that the engine says comes next there; UINT64_MAX: a finding. And: is it that one? */
+uint64_t next_id(struct player *player, const struct op *op, uint8_t queue);
+bool check_id(struct player *player, const char *what, int64_t got, uint64_t expected);
+
+/* spreading.c: one message to several queues, or several of each. */
+bool play_fanout(struct player *player, const struct op *op);
 /* transacting.c: several queues, all of it or nothing. */
 bool play_transact(struct player *player, const struct op *op);
 /* The queue was deleted. What it had by transactions, or has given by them to others, stays as it
