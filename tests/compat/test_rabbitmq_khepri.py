@@ -57,6 +57,24 @@ def test_the_tree_is_what_khepri_gives_but_for_what_transactions_did(tmp_path: P
     assert findings.kept == []
 
 
+def test_counts_are_those_of_the_tree(tmp_path: Path) -> None:
+    """Of exchanges, users, permissions: none of them was changed by a transaction."""
+    system, findings, truth = coordination("k17", "coordination/qnk@localhost", tmp_path)
+    server = find_server(system)
+    assert server is not None
+    facts = read_metadata(server, findings).facts()
+    paths = [
+        line.partition(" => ")[0] for line in truth["tree"] if not line.endswith("=> undefined")
+    ]
+    exchanges = [p for p in paths if re.fullmatch(r"\[rabbitmq,vhosts,[^,]*,exchanges,[^,]*\]", p)]
+    users = [p for p in paths if re.fullmatch(r"\[rabbitmq,users,<<.*?>>\]", p)]
+    permissions = [p for p in paths if re.search(r",user_permissions,<<.*?>>\]", p)]
+    assert facts["exchanges"] == len(exchanges) == len(set(exchanges)) > 1
+    assert len(facts["users"]) == len(users)
+    assert facts["permissions"] == len(permissions)
+    assert facts["policies"] == []
+
+
 def test_what_a_transaction_may_have_deleted_is_marked(tmp_path: Path) -> None:
     system, findings, _ = coordination("k17", "coordination/qnk@localhost", tmp_path)
     server = find_server(system)
