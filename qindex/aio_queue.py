@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
 from qindex._core import ffi, lib
 from qindex.aio_configuring import AioConfigured
 from qindex.aio_figures import AioFigures
+from qindex.aio_group import GroupSync
 from qindex.aio_line import BREATH, Line
 from qindex.aio_places import Places
 from qindex.aio_settling import AioSettling
@@ -74,27 +75,6 @@ class _CallsNow(QueueCalls):
     _raise = staticmethod(raise_error)
 
 
-class _GroupSync:
-    """One sync at a time. All that ask while one runs share the next one, which covers them."""
-
-    def __init__(self, sync: Callable[[], Any]) -> None:
-        self._sync = sync
-        self._running: asyncio.Task[None] | None = None
-        self._next: asyncio.Task[None] | None = None
-
-    async def join(self) -> None:
-        if self._next is None:
-            self._next = asyncio.create_task(self._one())
-            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
-        await asyncio.shield(self._next)  # one task that is cancelled must not cancel it for others
-
-    async def _one(self) -> None:
-        if self._running is not None:
-            await asyncio.wait([self._running])
-        self._running, self._next = self._next, None
-        await self._sync()
-
-
 class Queue(Line, AioSettling, AioConfigured, AioFigures):
     """A durable queue of a qindex.aio.Store, for the tasks of one event loop.
 
@@ -118,7 +98,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         self._ack_now: Callable[[Message | int | str], _Busy | None] = calls.ack
         self._unconfirmed = 0  # bytes that may not be durable
         self._bound = store.max_unconfirmed
-        self._group = _GroupSync(self._sync)
+        self._group = GroupSync(store, queue, self._covered)
         self._places = Places(store, queue)
 
     def __repr__(self) -> str:
@@ -265,10 +245,14 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         while self._unconfirmed and self._unconfirmed + size > self._bound:
             await self._group.join()
 
-    async def _sync(self) -> None:
+    def _covered(self) -> Callable[[], None]:
+        """A sync begins: what to do when it has made durable what is there now."""
         covered = self._unconfirmed
-        await self._store._run(self._queue._confirm)
-        self._unconfirmed -= covered
+
+        def settle() -> None:
+            self._unconfirmed -= covered
+
+        return settle
 
     # --- getting -------------------------------------------------------------------------------
 
