@@ -5,8 +5,9 @@
             for message in queue.messages():
                 ...
 
-A format is one module with `is_here(folder)`, which looks at names only, and `open_at(folder)`,
-which reads all records once, without bodies, for the accounts and the findings. Bodies are read
+A format is a folder beside this file whose module `directory` has two functions. `is_here(folder)`
+looks at names only. `open_at(folder)` reads all records once, without bodies, for the accounts and
+the findings. Bodies are read
 while iterating. Nothing is ever written; damage never raises but becomes a finding.
 """
 

@@ -23,7 +23,7 @@ def add_output(parser: argparse.ArgumentParser, what: str, *, progress: bool = T
 
 
 def add_progress(parser: argparse.ArgumentParser) -> None:
-    text = "show progress, also without a terminal"
+    text = "show progress on stderr even if it is no terminal"
     parser.add_argument("--progress", action="store_true", help=text)
 
 

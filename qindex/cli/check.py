@@ -3,11 +3,13 @@
 Read everything, recount every counter, verify every checksum. Changes nothing;
 damage is reported, not repaired. Works beside a process that writes.
 
-A note is no damage: it explains what recovery met and settled by itself, such
+A note is not damage: it explains what recovery met and settled by itself, such
 as the torn last record that a power cut leaves.
 
-Of a dead broker's directory every record and every body is read; its format may
-have no checksums, and then a changed byte inside a body looks sound.
+In a dead broker's directory check reads every record and every body. A format may
+have no checksums; then a changed byte inside a body looks sound.
+
+In a directory of qindex serve the stores are DIR/node and each DIR/vhosts/N.
 
 exit codes: 0 clean; 1 damage; 2 cannot be opened, or neither a store nor a dead
 broker's directory.

@@ -7,9 +7,9 @@ virtual hosts; each virtual host is a store.
 A persistent message in a durable queue survives kill -9 as soon as the server has
 it, and a power cut as soon as it is confirmed. kill -9 is a supported way to stop:
 the next start reads what the journals have. SIGTERM and Ctrl-C confirm what was
-published, tell the clients and close; a second one ends at once. SIGHUP opens the
-log anew and reads the settings about it again. SIGUSR2 does the same as SIGTERM
-and starts the installed version in the same process, with the same sockets: no
+published, tell the clients and close; a second signal ends at once. SIGHUP opens the
+log anew and reads the settings about it again. SIGUSR2 upgrades: it closes as SIGTERM
+does and starts the installed version in the same process, with the same sockets: no
 connection is refused meanwhile.
 
 A new DIR has the user guest, with the password guest, who can connect from this
@@ -25,9 +25,9 @@ virtual hosts, exchanges, bindings, queues and messages. NODE is only read. Clie
 can connect at once; a queue is served when its messages are in.
 
 A setting comes from its flag, from the environment (QINDEX_SERVE_AMQP,
-QINDEX_SERVE_LOG_FILE ...) or from the file of --config, in this order. That is TOML,
-with the names of the flags: amqp, gmq, gmq-http, gmq-pop-seconds, http, http-host,
-confirm, log, log-format, log-file, audit-file. Sockets that systemd hands over
+QINDEX_SERVE_LOG_FILE ...) or from the file of --config; the first that has it wins.
+The file is TOML, with the names of the flags: amqp, gmq, gmq-http, gmq-pop-seconds,
+http, http-host, confirm, log, log-format, log-file, audit-file. Sockets that systemd hands over
 (LISTEN_FDS) take the place of --amqp.
 
 exit codes: 0 it was stopped; 1 the disk failed a sync, the end was not clean, or
@@ -63,22 +63,24 @@ _NEEDS: Final = "{} needs more packages ({}): pip install 'qindex[serve]'"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", metavar="DIR", nargs="?", help="where its messages are")
+    parser.add_argument(
+        "directory", metavar="DIR", nargs="?", help="where the broker keeps its data"
+    )
     parser.add_argument(
         "--amqp",
         metavar="HOST:PORT",
-        help=f"where to listen (default: {HOST}:5672); port 0: one that the system chooses",
+        help=f"for AMQP clients (default: {HOST}:5672); port 0: one that the system chooses",
     )
     parser.add_argument(
         "--gmq",
         metavar="HOST:PORT",
-        help=f"where to speak gmq's protocols, as {HOST}:9503 (default: none); they have no login",
+        help=f"for gmq's protocols, which have no login: {HOST}:9503, say (default: none)",
     )
     parser.add_argument(
         "--gmq-http",
         metavar="HOST:PORT",
-        help=f"where to answer the HTTP of gmq's version 2, as {HOST}:9504 (default: "
-        "none); it has no login, and needs qindex[serve]",
+        help=f"where to answer the HTTP of gmq's version 2, for example {HOST}:9504 "
+        "(default: none); it has no login, and needs qindex[serve]",
     )
     parser.add_argument(
         "--gmq-pop-seconds",
@@ -88,19 +90,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
-        help=f"where to answer HTTP, as {HOST}:{HTTP_PORT}: the page, the management API, "
+        help=f"where to answer HTTP, for example {HOST}:{HTTP_PORT}: the page, the management API, "
         "metrics (default: none); needs qindex[serve]",
     )
     parser.add_argument(
         "--http-host",
         metavar="NAMES",
-        help="names by which HTTP clients call this machine, besides its addresses and its own, "
-        "with commas between them",
+        help="more names of this machine that HTTP clients may use, separated by commas",
     )
     parser.add_argument(
         "--page-only",
         metavar="STORE",
-        help="serve no broker, only the page at --http, of a store that is only read",
+        help="serve only the web page of this store, which is only read; no broker runs",
     )
     parser.add_argument(
         "--memory", action="store_true", help="keep everything in memory; needs no DIR"
@@ -114,33 +115,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rescue",
         metavar="NODE",
-        help="serve what is in the directory of a dead RabbitMQ node; DIR has to be new, or begun "
-        "so before. NODE is only read",
+        help="serve what is in the directory of a dead RabbitMQ node, which is only read; DIR has "
+        "to be new, or left by an earlier run with the same NODE",
     )
     parser.add_argument(
         "--without",
         metavar="WHAT",
         action="append",
         default=[],
-        help="leave out this part of NODE, which cannot be taken over: a refusal names it",
+        help="with --rescue: leave this part of NODE out. The message that refuses NODE names the "
+        "word to use",
     )
     add_members(parser)
     add_at_time(parser)
-    parser.add_argument("--config", metavar="FILE", help="settings, as TOML")
+    parser.add_argument("--config", metavar="FILE", help="read settings from this TOML file")
     parser.add_argument(
         "--log",
         metavar="LEVEL",
         choices=["debug", "info", "warning", "error"],
-        help="what is logged, from this level on (default: info)",
+        help="log from this level on: debug, info (default), warning or error",
     )
     parser.add_argument(
-        "--log-format", choices=["text", "json"], help="one line of text for an event, or of JSON"
+        "--log-format", choices=["text", "json"], help="a line of text (default) or of JSON"
     )
     parser.add_argument("--log-file", metavar="FILE", help="where the log goes (default: stderr)")
     parser.add_argument(
         "--audit-file",
         metavar="FILE",
-        help="where it is logged, besides, who has changed what over HTTP and by qindex ctl",
+        help="also log here who has changed what, over HTTP and by qindex ctl",
     )
 
 

@@ -13,7 +13,8 @@ def add_at_time(parser: argparse.ArgumentParser) -> None:
         "--at-time",
         metavar="WHEN",
         type=moment,
-        help="the moment that counts as now for what expires: 2026-11-23T05:00Z, or seconds",
+        help="decide as of this time, not as of now, what has expired: 2026-11-23T05:00Z, or "
+        "seconds since 1970",
     )
 
 

@@ -16,7 +16,8 @@ def add_members(
         metavar="DIR",
         action="append",
         default=[],
-        help=f"another node of {cluster} cluster: the best log of a quorum queue is taken",
+        help=f"also read this directory of another node of {cluster} cluster; of each quorum "
+        "queue the most complete log is taken. May be given several times",
     )
 
 

@@ -39,6 +39,10 @@ def advice(asked: str) -> str:
             return f": the store is {str(above)!r}"
     if found := broker_at(path):
         return f": that is {with_article(FORMATS[found])}; qindex recover reads it"
+    served = sorted(str(found.parent) for found in path.glob("vhosts/*/store.meta"))
+    if served:
+        named = ", ".join(repr(each) for each in served[:5]) + (" ..." if len(served) > 5 else "")
+        return f": that is a directory of qindex serve; its stores are {named}"
     if path.is_dir():
         inner = sorted(str(found.parent) for found in path.glob("*/store.meta"))
         return f": perhaps you mean {inner[0]!r}" if inner else ": store.meta is not in it"

@@ -22,7 +22,8 @@ redelivered   true: somebody may have had it before
 ============  ==================================================================================
 
 So a table messages can be written as it is. Its other columns say where a message was, and are
-passed over: vhost, state, delivery_count and the places in files. A dead letter becomes an ordinary
+passed over: vhost, state, delivery_count, published_at (a message that is written is published
+anew) and the places in files. A dead letter becomes an ordinary
 message (choose others with where("state <> 'dead'")), one of several virtual hosts' queues of the
 same name needs a name of its own. Columns and their types are checked when the query is planned.
 

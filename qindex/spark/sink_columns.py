@@ -36,7 +36,7 @@ TYPES: Final[dict[str, tuple[str, ...]]] = {
 # Columns of the table messages that say where a message was: they may be there, and are not kept.
 PLACES: Final = (
     "source", "broker", "format", "vhost", "req_id", "segment", "slot", "state", "delivery_count",
-    "msg_id", "size", "file", "offset",
+    "published_at", "msg_id", "size", "file", "offset",
 )  # fmt: skip
 _NEEDED: Final = ("queue", "body")
 

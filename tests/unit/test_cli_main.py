@@ -149,6 +149,17 @@ def test_the_refusal_says_what_to_do_instead(run, store_path, dead_node):
     assert f"perhaps you mean {str(store_path)!r}" in run("stats", store_path.parent).err
 
 
+def test_a_directory_of_serve_names_its_stores(tmp_path, run):
+    """It named only DIR/node, where the messages are not."""
+    (tmp_path / "data" / "vhosts").mkdir(parents=True)
+    for name in ("node", "vhosts/0", "vhosts/1"):
+        qindex.open(tmp_path / "data" / name, format=2).close()
+    result = run("check", tmp_path / "data")
+    assert result.code == 2
+    stores = ", ".join(repr(str(tmp_path / "data" / "vhosts" / each)) for each in "01")
+    assert f"a directory of qindex serve; its stores are {stores}" in result.err
+
+
 def test_output_in_a_pipe_has_no_escapes(start, store_path):
     for arguments in (["stats", store_path], ["check", store_path], ["dump", store_path]):
         out, err = start(*arguments).communicate()

@@ -1,12 +1,12 @@
 """qindex recover: the messages of a dead broker.
 
 Show what is in a dead broker's directory, or bring its messages back. DIR is
-the directory, or one around it; what it is is found out. Nothing in it is ever
+the directory, or one around it; its format is detected. Nothing in it is ever
 changed.
 
   RabbitMQ   a node of 3.5 to 4.x, classic queues, index version 1 or 2;
              quorum queues and streams, too
-  NSQ        nsqd's data directory, or whoever's that uses go-diskqueue;
+  NSQ        nsqd's data directory, or that of another user of go-diskqueue;
              .bad files, too
   gmq        a data directory of gmq v2; delayed messages become a queue of
              their own, TOPIC.delayed
@@ -14,29 +14,28 @@ changed.
              become queues TUBE.delayed and TUBE.buried
 
 Without --out: list every queue, with what its files hold, and all damage of
-the files. Bodies are read with --out, and by qindex check: that is where one
-that makes no sense is found. With
---out: publish the messages into a qindex store, in order, with all that came
+the files. Bodies are read only with --out, and by qindex check. Only these find
+a body that makes no sense.
+With --out: publish the messages into a qindex store, in order, with all that came
 with them as headers, and the redelivered flag.
 
 --orphans (RabbitMQ) adds bodies that no index names, in queues NAME.orphans and
 msg_store_persistent.orphans, and what the shared log has of deleted quorum
 queues, in queues NAME.deleted; each with a header `orphan` that says where it
-was. Most are of messages that were acked; what a damaged index lost is among
-them.
+was. Most of these messages were acked. What a damaged index lost is among them.
 
 --report FILE writes what was found and done as an HTML page: one file, which
 loads nothing, to be kept or sent.
 
-What the broker itself would not give back is left out and counted: what was
-acked, what was not meant to last, what has no body any more, and (without
---keep-expired) what has expired by the moment at which the command began.
+Left out and counted, since the broker itself would not give them back: acked
+messages, transient messages, messages without a body, and (without
+--keep-expired) messages that had expired when the command began.
 
-RabbitMQ's dead letters: when a node starts, it publishes what has expired, and
-what is beyond x-max-length, to the dead-letter exchange of its queue. So does
---out, by the definitions in DIR: exchanges, bindings, policies, arguments; the
-messages get x-death as from 3.10. What the node would drop on that way, and what
-cannot be known, stays in its queue without an expiry, and the reason is printed.
+RabbitMQ's dead letters: a starting node publishes expired messages, and those
+beyond x-max-length, to the dead-letter exchange of their queue. So does --out,
+by the definitions in DIR: exchanges, bindings, policies, arguments. The messages
+get x-death in the form of RabbitMQ 3.10. What the node would drop on that way,
+and what cannot be known, stays in its queue without an expiry, and the reason is printed.
 What expires later in such a queue keeps its time in the header dead_letter_at
 instead of an expiry, since a store would drop it then.
 
@@ -44,7 +43,7 @@ What no store can hold (an expiry that is no date, headers of more than 16 MB) i
 changed or left out; the body stays. Each such change is counted. A recovery that
 is stopped says so, in the JSON, too ("stopped"), with the account so far.
 
-exit codes: 0 all is recovered, or may be; 1 there is damage, messages are
+exit codes: 0 all was recovered, or (without --out) can be; 1 there is damage, messages are
 missing or suspected to be, or queues are not read; 2 nothing that qindex can
 read, or refused (a store that has these queues already, one that is in use).
 """
@@ -82,13 +81,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-expired",
         action="store_true",
-        help="recover also what has expired meanwhile, without its expiry",
+        help="also recover expired messages; they get no expiry again",
     )
     parser.add_argument(
         "--orphans",
         action="store_true",
-        help="RabbitMQ: also bodies that no index names, in queues NAME.orphans, and what deleted"
-        " quorum queues had, in queues NAME.deleted",
+        help="RabbitMQ: also recover bodies that no index names (most were acked), into queues"
+        " NAME.orphans, and what deleted quorum queues had, into NAME.deleted",
     )
     add_members(parser)
     add_at_time(parser)
