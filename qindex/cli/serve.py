@@ -1,8 +1,8 @@
 """qindex serve: a broker on a directory, for clients of AMQP 0-9-1 and of gmq.
 
 Clients of RabbitMQ work as they are: pika, aio-pika, kombu and Celery, and those
-of other languages. DIR is made if it is not there. It then holds users and
-virtual hosts; each virtual host is a store.
+of other languages. DIR is made if it is not there. It holds users and
+virtual hosts; each of these is a store.
 
 A persistent message in a durable queue survives kill -9 as soon as the server has
 it, and a power cut as soon as it is confirmed. kill -9 is a supported way to stop:
@@ -63,9 +63,7 @@ _NEEDS: Final = "{} needs more packages ({}): pip install 'qindex[serve]'"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "directory", metavar="DIR", nargs="?", help="where the broker keeps its data"
-    )
+    parser.add_argument("directory", metavar="DIR", nargs="?", help="where the broker's data are")
     parser.add_argument(
         "--amqp",
         metavar="HOST:PORT",
