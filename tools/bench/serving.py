@@ -3,6 +3,8 @@
     python tools/bench/serving.py                         qindex serve, on a directory of its own
     python tools/bench/serving.py --peer PORT PID ...     also a server that listens there, by its
                                                           process and those below it
+    python tools/bench/serving.py --alone                 only messages that come one at a time, and
+                                                          what a read and a write cost at least
 
 The client sends bytes that were made before, in pieces of 64 KiB, with 10,000 unconfirmed at most,
 and takes the sizes of deliveries as known: it costs less than the server. CPU time is what to
@@ -13,6 +15,7 @@ peer are guest. The load of the machine is printed, too.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import socket
 import subprocess
@@ -135,6 +138,27 @@ class Client:
                 self.call(1, m.BasicAck(acked, True))
         self.ask(1, m.BasicCancel("t", False), m.BasicCancelOk)
 
+    def consume_singly(self, name: str, count: int, size: int) -> None:
+        """Take so many messages, each after the ack of the one before."""
+        each = len(encode_method(1, m.BasicDeliver("t", 1, False, "", name)))
+        each += sum(map(len, encode_content(1, PLAIN, b"x" * size, 131_072)))
+        self.ask(1, m.BasicQos(0, 1, False), m.BasicQosOk)
+        self.call(1, m.BasicConsume(0, name, "t", False, False, False, False, {}))
+        got = -len(encode_method(1, m.BasicConsumeOk("t")))
+        for number in range(1, count + 1):
+            while got < number * each:
+                got += len(self.socket.recv(1 << 16))
+            self.call(1, m.BasicAck(number, False))
+
+    def publish_singly(self, name: str, count: int, size: int) -> None:
+        """Publish so many messages, each after the confirm of the one before."""
+        self.ask(1, m.ConfirmSelect(False), m.ConfirmSelectOk)
+        content = b"".join(encode_content(1, PLAIN, b"x" * size, 131_072))
+        publish = encode_method(1, m.BasicPublish(0, "", name, False, False)) + content
+        for _ in range(count):
+            self.socket.sendall(publish)
+            self.expect(m.BasicAck)
+
 
 @contextmanager
 def measured(what: str, pid: int, count: int) -> Iterator[None]:
@@ -142,6 +166,56 @@ def measured(what: str, pid: int, count: int) -> Iterator[None]:
     yield
     took, cpu = time.monotonic() - begin, cpu_seconds(pid) - before
     print(f"  {what:44} {count / took:12,.0f}/s {cpu / count * 1e6:8.2f} us", flush=True)
+
+
+class Echo(asyncio.Protocol):
+    """What any server does for one message that comes alone: a read and a write."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.write = transport.write
+
+    def data_received(self, data: bytes) -> None:
+        self.write(data)
+
+
+ECHO = """
+import asyncio, sys, uvloop
+sys.path.insert(0, sys.argv[1])
+import serving
+async def main():
+    server = await asyncio.get_running_loop().create_server(serving.Echo, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+uvloop.run(main())
+"""
+
+
+def run_floor(count: int) -> None:
+    """The same bytes as of a delivery and its ack, one at a time, under uvloop."""
+    command = [sys.executable, "-c", ECHO, str(Path(__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            port = int(server.stdout.readline())
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with measured("echo of 150 bytes under uvloop", server.pid, count):
+                    for _ in range(count):
+                        client.sendall(b"x" * 150)
+                        client.recv(1 << 16)
+        finally:
+            server.terminate()
+
+
+def run_alone(port: int, pid: int, count: int) -> None:
+    client = Client(port)
+    client.declare(["alone"])
+    client.publish(["alone"], count, PLAIN, 100)
+    client = Client(port)
+    with measured("consume, prefetch 1, an ack for each: 100 B", pid, count):
+        client.consume_singly("alone", count, 100)
+    client = Client(port)
+    with measured("publish, one unconfirmed: 100 B", pid, count // 10):
+        client.publish_singly("alone", count // 10, 100)
 
 
 def run(port: int, pid: int, count: int) -> None:
@@ -170,6 +244,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=15679)
     parser.add_argument("--confirm", default="durable", choices=["durable", "written"])
     parser.add_argument("--peer", nargs=2, type=int, metavar=("PORT", "PID"))
+    parser.add_argument("--alone", action="store_true")
     options = parser.parse_args()
     print("load:", *os.getloadavg())
     with tempfile.TemporaryDirectory() as folder:
@@ -179,13 +254,15 @@ def main() -> None:
         try:
             server.stdout.readline()
             print(f"qindex serve, --confirm {options.confirm}")
-            run(options.port, server.pid, options.count)
+            (run_alone if options.alone else run)(options.port, server.pid, options.count)
         finally:
             server.terminate()
             server.wait()
     if options.peer:
         print(f"the peer at port {options.peer[0]}")
-        run(*options.peer, options.count // 10)
+        (run_alone if options.alone else run)(*options.peer, options.count // 10)
+    if options.alone:
+        run_floor(options.count)
 
 
 if __name__ == "__main__":
