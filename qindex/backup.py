@@ -53,6 +53,7 @@ def back_up(store: Store, target: str) -> Backup:
         raise StoreNested(f"{target!r} and the store lie in each other: give another directory")
     partial, hold = final.with_name(final.name + ".partial"), root / HOLD
     _base(final, None)
+    store._miss_queues()  # the copy cannot say later that they were there
     with store._backing_up:
         shutil.rmtree(hold, ignore_errors=True)  # of a process that was killed
         hold.mkdir(mode=0o700)

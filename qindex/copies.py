@@ -23,7 +23,8 @@ class Copied:
         delivered and not acked is ready again, and messages with persistent=False are gone. A
         directory that has a backup of this store is replaced by the new one, of which only what has
         changed is copied. It is replaced at once: a crash leaves the old backup or the new one. On
-        the file system of the store the copy shares full message files with it.
+        the file system of the store the copy shares full message files with it. What is missing in
+        the store is missing in the copy: `findings` says what, afterwards too.
 
         Raises NotAStore if the directory holds something else, or was opened for writing since it
         was made; StoreNested if it lies in the store; OSError. Then it is as it was.

@@ -74,6 +74,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Mixed, QueueLife, Told
         self._backing_up = threading.Lock()
         self._log = StoreLog(path, handle)
         self._has_data: bool | None = None  # not asked for yet
+        self._has_missed = False  # the core has looked for queues without a folder
         # A signal handler may close the store while the main thread holds the lock: so reentrant.
         self._lock = threading.RLock()
         self._watch = Watch(self)
@@ -302,11 +303,15 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Mixed, QueueLife, Told
     def findings(self) -> list[Finding]:
         """What recovery and check() have found since the open: damage, and notes.
 
-        A note explains itself, such as the torn last record that a power cut leaves.
+        A note explains itself, such as the torn last record that a power cut leaves. Queues whose
+        folders somebody removed are damage, too, where that can be known: in format 2, behind an
+        end with close().
 
-        Cost: if a finding is about a queue, a hash of each queue's name.
+        Cost: the first time a small file for each queue; if a finding is about a queue, a hash of
+        each queue's name.
         """
         handle = self._open_handle()
+        self._miss_queues()
         found: list[Finding] = []
         while (finding := finding_at(handle, len(found))) is not None:
             found.append(finding)
@@ -314,6 +319,13 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Mixed, QueueLife, Told
             names = {self.queue_directory(name): name for name in self.queues()}
             found = [replace(each, queue=names.get(each.folder)) for each in found]
         return found
+
+    def _miss_queues(self) -> None:
+        """Once: look for queues without a folder. The core adds a finding, and the log gets it."""
+        if not self._has_missed:
+            self._has_missed = lib.qi_store_queues(self._open_handle()) >= 0
+            with self._lock:
+                self._log.findings()
 
     def stats(self) -> StoreStats:
         """All figures of the store. O(number of message files and of queues that were used)."""

@@ -270,6 +270,8 @@ void qi_listener_end(struct qi_listener *listener);
 int qi_meta_look(struct qi_store *store);
 int qi_meta_open(struct qi_store *store, bool create);
 int qi_meta_write(struct qi_store *store, bool clean);
+/* The number of the session that store.meta says now; 0: it cannot be read. */
+uint64_t qi_session_now(struct qi_store *store);
 /* If not `durable`, the caller must sync the file and its name before they count. */
 int qi_queue_meta_write(struct qi_queue *queue, bool durable);
 int qi_queue_meta_read(struct qi_queue *queue, bool *damaged);

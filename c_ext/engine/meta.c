@@ -260,14 +260,24 @@ int qi_meta_open(struct qi_store *store, bool create) {
     return 0;
 }
 
-/* The format that store.meta says now: a writer may have upgraded the store since this reader
- * opened it. */
+/* What store.meta says now, in `file`; NULL: it cannot be read. */
+static const uint8_t *meta_now(struct qi_store *store, uint8_t file[2 * HALF(STORE_SIZE)]) {
+    bool damaged;
+    int64_t size = read_file(store->disk, store->root, "store.meta", file, 2 * HALF(STORE_SIZE));
+    return size > 0 ? whole_copy(file, (uint64_t)size, store_size, &damaged) : NULL;
+}
+
+/* A writer may have upgraded the store since this reader opened it. */
 static uint32_t format_now(struct qi_store *store) {
     uint8_t file[2 * HALF(STORE_SIZE)] = {0};
-    bool damaged;
-    int64_t size = read_file(store->disk, store->root, "store.meta", file, sizeof file);
-    const uint8_t *bytes = size > 0 ? whole_copy(file, (uint64_t)size, store_size, &damaged) : NULL;
+    const uint8_t *bytes = meta_now(store, file);
     return bytes ? qi_get32(bytes + 8) : 0;
+}
+
+uint64_t qi_session_now(struct qi_store *store) {
+    uint8_t file[2 * HALF(STORE_SIZE)] = {0};
+    const uint8_t *bytes = meta_now(store, file);
+    return bytes ? qi_get64(bytes + 32) : 0;
 }
 
 int qi_check_version(struct qi_queue *queue, const char *name, uint32_t version) {

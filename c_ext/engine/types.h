@@ -429,6 +429,7 @@ struct qi_store {
 
     struct qi_finding *findings;
     uint32_t findings_count, findings_room;
+    bool missed; /* queues without a folder were looked for (store/counts.c) */
 };
 
 #endif

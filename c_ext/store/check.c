@@ -168,16 +168,8 @@ int qi_store_check(struct qi_store *store) {
     for (uint32_t i = 0; i < store->queues_count && !error; i++)
         if (!store->queues[i]->deleted)
             error = check_queue(store->queues[i]);
-    uint64_t messages;
-    uint32_t missing = error ? 0 : qi_counts_without_queue(store, &messages);
-    if (missing) {
-        qi_report(store, true, "", "queues", 0,
-                  "%u queue%s of which the counts are here %s no folder any more, with %llu "
-                  "message%s at the end of the last session: put it back, or a backup",
-                  missing, qi_plural(missing), missing == 1 ? "has" : "have",
-                  (unsigned long long)messages, qi_plural(messages));
-        qi_report_lost(store, messages);
-    }
+    if (!error)
+        qi_miss_queues(store); /* a queue that had no name then may be known now */
     int count = (int)store->findings_count;
     qi_unlock(store);
     return error ? error : count;

@@ -99,14 +99,12 @@ static uint64_t left_in(const qi_counts *counts) {
 
 /* A deletion takes the counts along, in the same session. So exact counts of no queue that is here
  * are those of a queue whose folder was taken away. Nothing is said while a queue is here that
- * cannot be read: it may be one of them. Returns how many there are. */
-uint32_t qi_counts_without_queue(struct qi_store *store, uint64_t *messages) {
+ * cannot be named: it may be one of them. False: so it cannot be known. */
+static bool count_missing(const struct qi_store *store, uint32_t *queues, uint64_t *messages) {
     uint32_t missing = 0;
     qi_counts counts;
     bool exact;
     *messages = 0;
-    if (!store->commits)
-        return 0;
     const struct qi_data *data = &store->commits->data;
     for (uint32_t i = 0; i < data->scopes_room; i++)
         for (const struct qi_scope *scope = data->scopes[i]; scope; scope = scope->next)
@@ -115,16 +113,38 @@ uint32_t qi_counts_without_queue(struct qi_store *store, uint64_t *messages) {
                 missing++;
                 *messages += left_in(&counts);
             }
-    for (uint32_t i = 0; i < store->queues_count; i++) {
+    for (uint32_t i = 0; i < store->queues_count && missing; i++) {
         const struct qi_queue *queue = store->queues[i];
-        if (!queue->recovered && !queue->deleted)
-            return 0;
+        if (!queue->deleted && memcmp(queue->identity, of_the_store, QI_IDENTITY_SIZE) == 0)
+            return false;
         if (kept(store, queue->identity, OF_QUEUE, &counts, NULL, &exact) && exact) {
             missing--;
             *messages -= left_in(&counts);
         }
     }
-    return missing;
+    *queues = missing;
+    return true;
+}
+
+/* A reader has the counts as they were when it opened the store. A writer that came since may have
+ * deleted queues; it has begun a session then. */
+void qi_miss_queues(struct qi_store *store) {
+    if (store->missed || !store->commits)
+        return;
+    uint64_t messages;
+    uint32_t missing;
+    if (!count_missing(store, &missing, &messages) ||
+        (missing && store->options.read_only && qi_session_now(store) != store->session))
+        return;
+    store->missed = true;
+    if (!missing)
+        return;
+    qi_report(store, true, "", "queues", 0,
+              "%u queue%s of which the counts are here %s no folder any more, with %llu "
+              "message%s at the end of the last session: put it back, or a backup",
+              missing, qi_plural(missing), missing == 1 ? "has" : "have",
+              (unsigned long long)messages, qi_plural(messages));
+    qi_report_lost(store, messages);
 }
 
 static void sum_of(const struct qi_store *store, qi_counts *sum) {

@@ -274,6 +274,7 @@ static int look_up_name(struct qi_queue *queue) {
     int error = read_name(&looked, qi_file_of(&looked, NULL), &of_dir);
     qi_relock(store);
     if (!error && looked.name && lacks_name(queue)) {
+        memcpy(queue->identity, looked.identity, QI_IDENTITY_SIZE);
         qi_free(queue->name);
         queue->name = looked.name;
         queue->name_size = looked.name_size;
@@ -301,6 +302,8 @@ int qi_store_queues(struct qi_store *store) {
     }
     store->looking--;
     pthread_cond_broadcast(&store->changed);
+    if (!error)
+        qi_miss_queues(store);
     int count = (int)store->queues_count;
     qi_unlock(store);
     return error ? error : count;

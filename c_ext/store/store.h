@@ -92,8 +92,8 @@ int qi_next_due_us(struct qi_queue *queue, uint64_t *due_us);
 int qi_keep_counts(struct qi_store *store);
 /* Reports damage if the last session ended cleanly and its counts are not there. */
 void qi_counts_expect(struct qi_store *store);
-/* Queues of which counts are kept and whose folders are gone, behind a clean end; `messages`: what
- * they had. For the check, which has read all queues. */
-uint32_t qi_counts_without_queue(struct qi_store *store, uint64_t *messages);
+/* Reports the queues of which counts are kept and whose folders are gone, behind a clean end: once,
+ * when the names of all queues are known. */
+void qi_miss_queues(struct qi_store *store);
 
 #endif

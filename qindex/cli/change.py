@@ -10,7 +10,13 @@ from typing import Final
 
 import qindex
 from qindex.look.screen import CommandError, Screen
-from qindex.look.stores import as_named, damage_count, open_queue, open_to_look
+from qindex.look.stores import (
+    as_named,
+    damage_count,
+    nameless_queue_count,
+    open_queue,
+    open_to_look,
+)
 from qindex.look.text import count
 
 KEPT: Final = 1 << 62  # bytes of history that a store keeps, if it has any
@@ -34,13 +40,14 @@ def carry_out(options: argparse.Namespace, screen: Screen, plan: Plan, act: Act)
     """
     with open_to_look(options.dir) as store:
         lines = plan(store)
-    if not lines:
-        screen.line("there is nothing to do")
-        return 0
+        nameless = nameless_queue_count(store)
+        damage = damage_count(store.findings) + nameless
     for line in lines:
         screen.line(f"{'would' if options.dry_run else 'will'} {line}")
-    if options.dry_run:
-        return 0
+    if not lines:
+        screen.line("there is nothing to do" + (" in what can be read" if damage else ""))
+    if options.dry_run or not lines:
+        return _told(screen, damage)
     if not options.yes:
         _ask()
     has_history = any(Path(options.dir).glob("queues/*/past.*"))
@@ -48,7 +55,12 @@ def carry_out(options: argparse.Namespace, screen: Screen, plan: Plan, act: Act)
     with qindex.open(options.dir, create=False, expire=False, keep_history=keep) as store:
         for line in act(store):
             screen.line(line)
-        damage = damage_count(store.findings)
+        damage = damage_count(store.findings) + nameless
+    return _told(screen, damage)
+
+
+def _told(screen: Screen, damage: int) -> int:
+    """Says that there is damage; the exit code."""
     if damage:
         screen.error(f"{count(damage, 'damaged place')}: 'qindex check' lists them")
     return 1 if damage else 0

@@ -4,13 +4,15 @@ List the queues of a store with the number of messages in each (waiting and
 unacked). Reads only, also beside a process that writes. Of a dead broker's
 directory those that qindex recover would bring back, with their live messages.
 
-exit codes: 0 listed; 1 a queue, or its name, is damaged beyond reading; in a
-dead broker's directory is damage; 2 neither.
+exit codes: 0 listed; 1 a queue, or its name, is damaged beyond reading, or has
+no folder any more (--json: a row whose "queue" is null); in a dead broker's
+directory is damage; 2 neither.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import qindex
 from qindex.cli.arguments import add_directory, add_output
@@ -18,7 +20,13 @@ from qindex.cli.dead import dead_node, ls
 from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.screen import Screen
-from qindex.look.stores import QueueGone, nameless_queue_count, open_queue, open_to_look
+from qindex.look.stores import (
+    QueueGone,
+    missing_queues,
+    nameless_queue_count,
+    open_queue,
+    open_to_look,
+)
 from qindex.look.text import count, printable
 from qindex.names import written
 
@@ -51,10 +59,13 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
                     refused.add(name)
                     screen.error(str(error))
         nameless = nameless_queue_count(store)
+        missing = missing_queues(store)
     if options.json:
-        screen.json(
-            [{"queue": name, "messages": n, "error": errors.get(name, "")} for name, n in rows]
-        )
+        listed: list[dict[str, Any]] = [
+            {"queue": name, "messages": n, "error": errors.get(name, "")} for name, n in rows
+        ]
+        listed += [{"queue": None, "messages": each.lost, "error": each.text} for each in missing]
+        screen.json(listed)
     elif rows:
         cells = [
             (printable(written(n)), f"{depth:,}" if depth is not None else _why_not(n, refused))
@@ -66,7 +77,9 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     if nameless:
         told = f"{count(nameless, 'queue')} whose name is damaged: see qindex check"
         screen.error(told) if options.json else screen.line(f"  {told}")
-    return 1 if nameless or any(depth is None for _, depth in rows) else 0
+    for each in missing:
+        screen.error(each.text)
+    return 1 if nameless or missing or any(depth is None for _, depth in rows) else 0
 
 
 def _why_not(name: str, refused: set[str]) -> str:

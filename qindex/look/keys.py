@@ -161,6 +161,7 @@ KEYS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "day": (TEXT, "the date of an audit"),
         "account": (OBJECT, "counts of all queues together"),
         "total": (OBJECT, "counts of all queues together, as the format has them"),
+        "left_out": (LIST, "salvage: what is left out beside messages, in words"),
         "changes": (OPEN, "what had to be changed in messages, and in how many"),
         "changed": (INT, "messages that were changed"),
         "reasons": (OPEN, "why messages were kept, and how many"),

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import qindex
+from qindex._core import ffi, lib
 from qindex.brokers.reader import FORMATS, formats_in
+from qindex.handle import directory_of
 from qindex.look.screen import CommandError
 from qindex.look.text import count, printable
 from qindex.names import unwritten
+
+LOOKS: Final = 3  # before a queue without a name is damage
+NAME_ROOM: Final = 65536
+MISSING: Final = "queues"  # where a finding is of queues without a folder
 
 
 class QueueGone(CommandError):
@@ -110,9 +116,40 @@ def open_queue(store: qindex.Store, name: str) -> qindex.Queue:
 
 
 def nameless_queue_count(store: qindex.Store) -> int:
-    """Queues that are there, but whose names are damaged, so that queues() leaves them out."""
-    names = len(store.queues())
-    return max(0, store.stats().queues - names)
+    """Queues that are there, but whose names are damaged, so that queues() leaves them out.
+
+    One that its writer deletes while it is looked at is none: so a nameless one is looked at again.
+    """
+    found = _nameless(store)
+    for _ in range(LOOKS):
+        if not found:
+            break
+        store.queues()  # reads their names again
+        found &= _nameless(store)
+    return len(found)
+
+
+def _nameless(store: qindex.Store) -> set[str]:
+    """The folders that are there, of queues without a name."""
+    code = lib.qi_store_queues(store._open_handle())
+    name, directory = ffi.new("char[]", NAME_ROOM), ffi.new("char[33]")
+    found = set()
+    for index in range(max(0, code)):
+        size = lib.qi_store_queue_name(store._open_handle(), index, name, NAME_ROOM, directory)
+        text = ffi.unpack(name, size) if size > 0 else b""
+        folder = ffi.string(directory)
+        if size >= 0 and directory_of(text.decode("utf-8", "surrogatepass")) != folder:
+            found.add(folder.decode())
+    there = Path(store.path, "queues")
+    return {folder for folder in found if (there / folder).is_dir()}
+
+
+def missing_queues(store: qindex.Store) -> list[qindex.Finding]:
+    """What says that queues have no folder any more. Every command that reads a whole store asks.
+
+    (Those that end with damage_count(store.findings) have it among them.)
+    """
+    return [found for found in store.findings if found.where == MISSING]
 
 
 def queue_names(store: qindex.Store) -> dict[str, str]:
