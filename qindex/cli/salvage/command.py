@@ -3,7 +3,9 @@
 Copy every message of a damaged store that can be read into a new store, in
 order, with headers, priority, delay, expiry and redelivered flag; dead letters
 stay dead letters. What is damaged is left out, told with its place, and
-counted; DIR is never changed. ReqIds are given anew.
+counted; DIR is never changed. ReqIds are given anew; a delivery count above 1
+becomes 1. The new store has the format of DIR; settings of queues and data are
+copied where the engine opens DIR.
 
 Queues that the engine serves are copied as it serves them. A queue, or a whole
 store, that it refuses (store.meta, queue.meta or both journals are lost) is put
@@ -13,9 +15,10 @@ name is lost, the name is 'lost-' and the name of its directory.
 
 The directory of another broker is read as 'qindex recover DIR --out STORE' does.
 
-exit codes: 0 everything was there; 1 something is damaged: what could be read
-is copied; 2 refused (no store, STORE has these queues already), or the disk is
-full; 130 interrupted: delete STORE and start again.
+exit codes: 0 everything was there; 1 something is damaged, missing (also a
+queue whose folder was removed) or left out: what could be read is copied;
+2 refused (no store, STORE has these queues already), or the disk is full; 130
+interrupted: delete STORE and start again.
 """
 
 from __future__ import annotations
@@ -35,14 +38,28 @@ from qindex.brokers.storable import Changes
 from qindex.cli.arguments import add_directory, add_output
 from qindex.cli.put import put, put_dead, size_of
 from qindex.cli.recover import command as recover
+from qindex.cli.salvage.kept import carry_over, format_to_make, not_read
 from qindex.cli.salvage.raw import RawStore
 from qindex.look.messages import STATES, Choice, Found
 from qindex.look.screen import CommandError, Progress, Quiet, Screen
 from qindex.look.sources import StoreSource
-from qindex.look.stores import QueueGone, advice, broker_at, stopped
+from qindex.look.stores import QueueGone, advice, broker_at, missing_queues, stopped
 from qindex.look.text import count, duration, printable, rate, size
 
+COUNTS: Final = "the delivery count is 1 again"
 COLUMNS: Final = ["<queue", ">copied", ">bytes", ">damaged", "<how"]
+
+
+@dataclass(slots=True)
+class Account:
+    """`left_out`: what is not in the new store beside messages, in words.
+
+    `lost`: how many messages were in queues without a folder.
+    """
+
+    queues: list[Salvaged] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    lost: int = 0
 
 
 @dataclass(slots=True)
@@ -80,34 +97,48 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     if Path(options.out).resolve().is_relative_to(root):
         raise CommandError(f"{options.out!r} is inside {options.dir!r}, where nothing is changed")
     started = time.monotonic()
-    raw = RawStore(root, screen)
-    done: list[Salvaged] = []
-    stop: CommandError | None = None
-    try:
-        with (
-            qindex.open(options.out, expire=False) as target,
-            screen.progress("salvaging", "messages") as bar,
-        ):
-            _salvage(screen, options.dir, raw, target, bar, done)
-            target.sync()
-    except (Exception, KeyboardInterrupt) as error:
-        if not done:  # nothing was written
-            raise
-        stop = stopped(error, options.out)
-    finally:
-        raw.close()
-    seconds = time.monotonic() - started
+    account = Account()
+    stop = _make(options, screen, root, account)
+    seconds, done = time.monotonic() - started, account.queues
     if options.json:
         told = {"path": options.dir, "out": options.out, "seconds": round(seconds, 6)}
-        told["stopped"] = "" if stop is None else str(stop)
+        told |= {"stopped": "" if stop is None else str(stop), "left_out": account.left_out}
+        told["lost"] = account.lost
         screen.json({**told, "queues": [asdict(queue) for queue in done]})
     else:
         _show(screen, done, seconds)
     for kind, number in sum((Counter(queue.changes) for queue in done), Counter[str]()).items():
         screen.error(f"{count(number, 'message')}: {kind}")
+    for text in account.left_out:
+        screen.error(f"left out: {text}")
     if stop is not None:
         raise stop
-    return 1 if any(queue.damaged or queue.raw or queue.changes for queue in done) else 0
+    wrong = any(queue.damaged or queue.raw or queue.changes for queue in done)
+    return 1 if wrong or account.left_out else 0
+
+
+def _make(
+    options: argparse.Namespace, screen: Screen, root: Path, account: Account
+) -> CommandError | None:
+    """The new store. Returns why it stopped half-way."""
+    with ExitStack() as stack:
+        raw = stack.enter_context(closing(RawStore(root, screen)))
+        store = _open(screen, options.dir)
+        if store is not None:
+            stack.enter_context(store)
+        form = format_to_make(root, store, options.out)
+        try:
+            with (
+                qindex.open(options.out, expire=False, format=form) as target,
+                screen.progress("salvaging", "messages") as bar,
+            ):
+                _salvage(screen, store, raw, target, bar, account)
+                target.sync()
+        except (Exception, KeyboardInterrupt) as error:
+            if not account.queues:  # nothing was written
+                raise
+            return stopped(error, options.out)
+    return None
 
 
 def _recover(options: argparse.Namespace, screen: Screen) -> int:
@@ -123,27 +154,28 @@ def _recover(options: argparse.Namespace, screen: Screen) -> int:
 
 def _salvage(
     screen: Screen,
-    path: str,
+    store: qindex.Store | None,
     raw: RawStore,
     target: qindex.Store,
     bar: Progress,
-    done: list[Salvaged],
+    account: Account,
 ) -> None:
-    """The engine's queues first; then what it does not serve. `done` has the account so far."""
-    existing = set(target.queues())
-    served: set[str] = set()
-    with ExitStack() as stack:
-        store = _open(screen, path)
-        if store is not None:
-            source = StoreSource(stack.enter_context(store), screen)
-            total = sum(source.depth(name) for name in source.names())
-            for name in source.names():
-                if _is_served(store, name):
-                    _refuse(name, existing)
-                    served.add(store.queue_directory(name))
-                    done.append(Salvaged(name, raw=False))
-                    _copy_served(source, target, bar, (done, total))
-            _tell_findings(source, "messages/")
+    """The engine's queues first; then what it does not serve. `account` is kept on the way."""
+    existing, done = set(target.queues()), account.queues
+    served: dict[str, str] = {}  # folder -> name
+    if store is not None:
+        source = StoreSource(store, screen)
+        total = sum(source.depth(name) for name in source.names())
+        for name in source.names():
+            if _is_served(store, name):
+                _refuse(name, existing)
+                served[store.queue_directory(name)] = name
+                done.append(Salvaged(name, raw=False))
+                _copy_served(source, target, bar, (done, total))
+        _tell_findings(source, "messages/")
+        missing = missing_queues(store)
+        account.lost = sum(found.lost for found in missing)
+        account.left_out += [found.text for found in missing]
     with closing(RawStore(raw.root, Quiet())) as quiet:
         for folder in raw.folders():
             if folder not in served:
@@ -155,6 +187,10 @@ def _salvage(
                 alive = (found for found in raw.messages(folder, name) if not found.dead)
                 _copy(dead, alive, target, bar, (done, 0))
                 queue.damaged = raw.damaged - before
+    if store is None:
+        account.left_out += not_read(raw.root)
+    else:
+        account.left_out += carry_over(store, target, list(served.values()))
 
 
 def _copy_served(
@@ -221,13 +257,15 @@ def _copy(
 ) -> None:
     """The dead letters first: they are made in an empty queue."""
     queue, changes = so_far[0][-1], Changes()
+    anew = 0  # messages with a greater delivery count than 1, which "redelivered" stands for
     for put_batch, found in ((put_dead, dead), (put, messages)):
         into = target.queue(queue.queue, dead_letters=put_batch is put_dead)
         for batch in batches(found, size_of):
             stored = put_batch(into, batch, changes)
+            anew += sum(found.delivery_count > 1 for found in stored)
             queue.messages += len(stored)
             queue.body_bytes += sum(len(each.body) for each in stored)
-            queue.changes = dict(changes.kinds)
+            queue.changes = dict(changes.kinds) | ({COUNTS: anew} if anew else {})
             bar.at(sum(q.messages for q in so_far[0]), so_far[1])
 
 
