@@ -82,6 +82,7 @@ C_TESTS = {
     "compact": message_store,
     "message_corners": message_store,
     "births": message_store,
+    "blanks": message_store,
     "disk_sim": simulated_disk,
     "frames": pure,
     "foreign": foreign,

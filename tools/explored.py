@@ -254,4 +254,35 @@ EXPLORED = [
         "seed=1 mapping=1 segment=8 journal=100 bytes=20000 embed=64 file=4096; create a;"
         " publish a 5",
     ),
+    Explored(
+        "Empty message files are written over. One kept the header of the file that it had"
+        " been: a power cut kept its new name and not yet its new header, and nobody"
+        " understood it any more.",
+        "blank_keeps_header",
+        "seed=12739058956774783130 mapping=0 segment=16 journal=100 bytes=20000 embed=64"
+        " file=700 history=30000 files=0 format=1 few=3 log=9500 crowd=1 alone; publish a 2"
+        " +r; publish a 385 +r; flush a; reschedule a 65; get a; sync a; publish a 434;"
+        " publish a 0 +h; ack a 710; publish a 55 +r; compact; get a; batch a x2 71; flush a",
+    ),
+    Explored(
+        "An empty message file became the next one at once: a power cut gave it its old name"
+        " back, with the header of the next.",
+        "blank_not_synced",
+        "seed=12739058956774783130 mapping=0 segment=16 journal=100 bytes=20000 embed=64"
+        " file=700 history=30000 files=0 format=1 few=3 log=9500 crowd=1 alone; publish a 434;"
+        " publish a 434; publish a 434; compact; get a; ack a 710; get a; ack a 710; tick;"
+        " tick; publish a 434; publish a 434; publish a 434",
+    ),
+    Explored(
+        "The header of an empty message file was wiped before the loss of its name was"
+        " durable: a power cut gave it its old name back, and wiped a part.",
+        "blank_wiped_early",
+        "seed=13582985961564987876 mapping=1 segment=16 journal=100 bytes=9000 embed=64"
+        " file=700 history=0 files=8 format=1 few=3 log=9500 crowd=1; compact; publish a 81"
+        " +pd; sync_all; get a; publish b 49 +r; ack b 717; ack_many b x3 76; ack b 277; get"
+        " a; flush a; late a x2 184; get a; batch b x9 199 +e; redrive a x2; tick; publish b"
+        " 0; advance 630; tick; batch a x3 47 +ez; reject a x7 632; publish a 5 +t; publish b"
+        " 31 +hpl; publish b 7; get a; publish b 66; get b; get_many b x2; ack_many a x6 833;"
+        " purge b x1; get_many a x1; advance 189; ack a 322; tick",
+    ),
 ]

@@ -54,6 +54,7 @@ struct qi_message_file {
     uint64_t used;       /* for that */
     bool compacted;      /* its frames were born elsewhere: its birth table is read when needed */
     bool unsynced;       /* rolled, not yet synced */
+    bool filled;         /* by this process, which has asked for all of its blocks */
     bool alien;   /* not understood (damaged header, other store): never removed, never compacted */
     bool damaged; /* a survivor could not be copied: not compacted again, so that nothing is lost */
     bool victim;  /* being compacted: not to be removed */
@@ -78,6 +79,19 @@ struct qi_birth {
 struct qi_birth_file {
     uint32_t number, home;
     uint64_t references, bytes; /* qi_stored_bytes each */
+};
+
+/* An empty file that is kept to be written over (messages_blanks.c). */
+#define QI_BLANKS_MAX 2u
+struct qi_blank {
+    uint32_t number; /* of its draft's name */
+    int handle;
+    enum qi_blank_state {
+        QI_BLANK_UNNAMED, /* a power cut may give it its old name back */
+        QI_BLANK_WIPED,   /* ... may give it its old header back */
+        QI_BLANK_READY,
+    } state;
+    uint64_t size;
 };
 
 struct qi_messages {
@@ -109,8 +123,10 @@ struct qi_messages {
     uint32_t tape_pinned;
     uint64_t tail;
     uint64_t written, synced; /* counters of bytes ever appended, to compare in waits */
-    uint8_t *window;          /* 256 KiB read-ahead over one sealed file */
-    uint32_t window_file;     /* UINT32_MAX: empty */
+    struct qi_blank blanks[QI_BLANKS_MAX];
+    uint32_t blanks_count;
+    uint8_t *window;      /* 256 KiB read-ahead over one sealed file */
+    uint32_t window_file; /* UINT32_MAX: empty */
     uint64_t window_offset, window_length;
 };
 
@@ -187,6 +203,8 @@ struct qi_messages_sync {
     int handles[16];
     uint32_t numbers[16];
     uint32_t count;
+    struct qi_blank blanks[QI_BLANKS_MAX];
+    uint32_t blanks_count;
     bool dir;
     bool more; /* there were more than fit: sync again, `upto` has not moved */
     bool tape; /* the last handle is the current tape's: it may roll while the sync runs */
@@ -198,9 +216,9 @@ void qi_messages_sync_begin(struct qi_messages *messages, struct qi_messages_syn
 int qi_messages_sync_run(struct qi_messages *messages, struct qi_messages_sync *sync);
 void qi_messages_sync_end(struct qi_messages *messages, struct qi_messages_sync *sync, int error);
 
-/* Unlinks files without references, except the newest. The caller has made the acks that emptied
- * them durable (H9): `numbers` was filled by qi_messages_empty before those syncs began. Returns
- * the bytes freed or an error. */
+/* Unlinks files without references, except the newest, or keeps them to be written over. The caller
+ * has made the acks that emptied them durable (H9): `numbers` was filled by qi_messages_empty
+ * before those syncs began. Returns the bytes freed or an error. */
 uint32_t qi_messages_empty(struct qi_messages *messages, uint32_t *numbers, uint32_t room);
 int64_t qi_messages_free(struct qi_messages *messages, const uint32_t *numbers, uint32_t count);
 
@@ -211,7 +229,7 @@ void qi_messages_weigh(struct qi_messages *messages);
  *   pick     chooses victims and marks them, so that nobody else removes them;
  *   (caller) fills `live`: the ids of all messages of the victims (qi_compaction_holds) that any
  *            queue still refers to, sorted by (file, offset), duplicates allowed;
- *   look     knows from that what each victim really holds, and spares those that are not
+ *   look     knows from that what each victim really holds, and blanks those that are not
  *            worth it, or too many;
  *   (caller) makes the acks that it counted on durable (H9): the copy's name moves all births;
  *   copy     without the lock: writes and syncs the output, renames it into place, syncs the

@@ -52,6 +52,21 @@ void qi_message_file_close(struct qi_messages *messages, struct qi_message_file 
 void qi_message_file_synced(struct qi_messages *messages, struct qi_message_file *file);
 /* Closes and unlinks, forgets the window; the entry stays. */
 int qi_message_file_unlink(struct qi_messages *messages, struct qi_message_file *file);
+/* The part of it that follows when the name is gone. */
+void qi_message_file_unnamed(struct qi_messages *messages, struct qi_message_file *file);
+
+/* ---- messages_blanks ---- */
+
+/* As qi_message_file_unlink, or the file is kept to be written over. */
+int qi_blank_keep(struct qi_messages *messages, struct qi_message_file *file);
+/* Makes a blank the file of this number, with its header and room for `first` bytes; false: there
+ * is none. */
+bool qi_blank_take(struct qi_messages *messages, uint32_t number, uint64_t first,
+                   struct qi_tape *tape);
+void qi_blanks_drop(struct qi_messages *messages);
+void qi_blanks_sync_begin(const struct qi_messages *messages, struct qi_messages_sync *sync);
+int qi_blanks_sync_run(struct qi_disk *disk, const struct qi_messages_sync *sync);
+void qi_blanks_sync_end(struct qi_messages *messages, const struct qi_messages_sync *sync);
 
 /* Birth files: find returns NULL if there is no entry, add finds or makes one, NULL without
  * memory. */

@@ -48,6 +48,8 @@ static int begin_tape(struct qi_messages *messages, uint32_t number, uint64_t si
                       struct qi_tape *tape) {
     struct qi_disk *disk = messages->disk;
     struct qi_message_name name = qi_message_name(number, false);
+    if (qi_blank_take(messages, number, QI_MESSAGES_START + size, tape))
+        return 0;
     int handle = disk->ops->open(disk, messages->dir, name.file, QI_OPEN_FRESH);
     if (handle < 0)
         return handle;
@@ -76,7 +78,8 @@ static void seal_tape(struct qi_messages *messages) {
                                      .frames_end = messages->tail,
                                      .handle = messages->tape.file,
                                      .used = ++messages->uses,
-                                     .unsynced = true};
+                                     .unsynced = true,
+                                     .filled = true};
     messages->tape.file = -1;
     qi_tape_close(&messages->tape);
     int error = qi_message_file_insert(messages, &sealed);
@@ -100,6 +103,10 @@ static int roll(struct qi_messages *messages, uint64_t size) {
         return fail_append(error, messages->tape_number);
     struct qi_tape fresh = {.file = -1};
     error = begin_tape(messages, number, size, &fresh);
+    if (qi_is_disk_full(error) && messages->blanks_count > 0) {
+        qi_blanks_drop(messages);
+        error = begin_tape(messages, number, size, &fresh);
+    }
     if (error)
         return fail_append(error, number);
 
@@ -225,6 +232,8 @@ void qi_messages_sync_begin(struct qi_messages *messages, struct qi_messages_syn
         pin(sync, messages->tape.file, messages->tape_number, &messages->tape_pinned);
         sync->tape = true;
     }
+    if (!sync->more)
+        qi_blanks_sync_begin(messages, sync);
 }
 
 int qi_messages_sync_run(struct qi_messages *messages, struct qi_messages_sync *sync) {
@@ -238,9 +247,12 @@ int qi_messages_sync_run(struct qi_messages *messages, struct qi_messages_sync *
         qi_fail_disk(error, "sync", qi_message_name(sync->numbers[i], false).shown);
         return QI_E_IO;
     }
-    int error = sync->dir && !QI_BUG(message_names_not_synced)
-                    ? disk->ops->sync_dir(disk, messages->dir)
-                    : 0;
+    int error = qi_blanks_sync_run(disk, sync);
+    if (error)
+        return error;
+    error = sync->dir && !QI_BUG(message_names_not_synced)
+                ? disk->ops->sync_dir(disk, messages->dir)
+                : 0;
     if (!error)
         return 0;
     qi_fail_disk(error, "sync", "messages");
@@ -266,6 +278,7 @@ void qi_messages_sync_end(struct qi_messages *messages, struct qi_messages_sync 
         messages->failed = true;
         return;
     }
+    qi_blanks_sync_end(messages, sync);
     if (sync->upto > messages->synced)
         messages->synced = sync->upto;
     if (sync->dir && sync->dir_changes == messages->dir_changes)

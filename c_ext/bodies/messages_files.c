@@ -139,16 +139,20 @@ int qi_message_file_open(struct qi_messages *messages, struct qi_message_file *f
     return 0;
 }
 
-int qi_message_file_unlink(struct qi_messages *messages, struct qi_message_file *file) {
-    struct qi_message_name name = qi_message_name(file->number, false);
+void qi_message_file_unnamed(struct qi_messages *messages, struct qi_message_file *file) {
     if (messages->window_file == file->number)
         messages->window_file = UINT32_MAX;
-    int error = messages->disk->ops->unlink(messages->disk, messages->dir, name.file);
-    if (error && error != -ENOENT)
-        return qi_fail_disk(error, "remove", name.shown);
     qi_message_file_close(messages, file);
     messages->dir_unsynced = true;
     messages->dir_changes++;
+}
+
+int qi_message_file_unlink(struct qi_messages *messages, struct qi_message_file *file) {
+    struct qi_message_name name = qi_message_name(file->number, false);
+    int error = messages->disk->ops->unlink(messages->disk, messages->dir, name.file);
+    if (error && error != -ENOENT)
+        return qi_fail_disk(error, "remove", name.shown);
+    qi_message_file_unnamed(messages, file);
     return 0;
 }
 
@@ -255,7 +259,7 @@ int64_t qi_messages_free(struct qi_messages *messages, const uint32_t *numbers, 
         struct qi_message_file *file = qi_message_file_find(messages, numbers[i]);
         if (!file || !may_be_freed(messages, file))
             continue;
-        int error = qi_message_file_unlink(messages, file);
+        int error = qi_blank_keep(messages, file);
         if (error)
             return error;
         freed += (int64_t)file->size;

@@ -287,6 +287,7 @@ void qi_messages_close(struct qi_messages *messages) {
     if (messages->tape.file >= 0)
         qi_tape_cut(&messages->tape, messages->tail);
     qi_tape_close(&messages->tape);
+    qi_blanks_drop(messages);
     forget_files(messages);
     if (messages->dir >= 0)
         messages->disk->ops->close(messages->disk, messages->dir);

@@ -27,6 +27,7 @@ enum qi_open_mode {
     QI_OPEN_WRITE,  /* must exist, read and write */
     QI_OPEN_CREATE, /* created or opened, read and write */
     QI_OPEN_FRESH,  /* created or emptied, read and write */
+    QI_OPEN_ALONE,  /* as QI_OPEN_WRITE, but -EMLINK if the file has another name somewhere */
 };
 
 typedef void (*qi_list_fn)(void *context, const char *name);

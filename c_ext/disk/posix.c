@@ -129,6 +129,7 @@ static int open_file(struct qi_disk *disk, int dir, const char *name, enum qi_op
         [QI_OPEN_WRITE] = O_RDWR,
         [QI_OPEN_CREATE] = O_RDWR | O_CREAT,
         [QI_OPEN_FRESH] = O_RDWR | O_CREAT,
+        [QI_OPEN_ALONE] = O_RDWR,
     };
     /* O_NONBLOCK: a FIFO planted under our name must not hang the open; regular files ignore it. */
     int fd = qi_open_at(disk, dir, name, flags[mode] | O_NOFOLLOW | O_NONBLOCK);
@@ -140,6 +141,8 @@ static int open_file(struct qi_disk *disk, int dir, const char *name, enum qi_op
         error = errno;
     else if (!S_ISREG(status.st_mode))
         error = EINVAL;
+    else if (mode == QI_OPEN_ALONE && status.st_nlink > 1)
+        error = EMLINK;
     else if (mode == QI_OPEN_FRESH && status.st_size != 0 && ftruncate(fd, 0) != 0)
         error = errno;
     if (error) {

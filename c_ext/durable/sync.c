@@ -21,7 +21,7 @@ int qi_sync_messages(struct qi_store *store) {
                 QI_E_OUTCOME,
                 "a sync failed: nobody knows what is durable; close and reopen the store");
         qi_messages_sync_begin(&store->messages, &sync);
-        if (sync.count == 0 && !sync.dir)
+        if (sync.count == 0 && !sync.dir && sync.blanks_count == 0)
             return 0;
         store->messages_syncing = true;
         uint64_t began_us = qi_sync_begins(store);

@@ -31,6 +31,7 @@ FILE_SIZE: Final = 4096
 BIGGEST_MESSAGE: Final = 2048
 JOURNALS_MAX: Final = 512 * 1024  # both files of a queue, with small knobs
 SEGMENT: Final = re.compile(r"\d+\.(idx|alt)")
+MESSAGES: Final = re.compile(r"\d+\.(qms|new)")  # .new: empty, to be written over
 KNOWN_FILES: Final = ("LOCK", "store.meta", "queue.meta", "journal.jif", "journal.alt")
 
 Progress = Callable[[int, int], None]
@@ -167,7 +168,7 @@ def _check_space(store: qindex.Store, directory: Path) -> None:
     numbers = {file.with_suffix("") for file in segments}  # one that is written anew has two files
     most = sum(len({m.req_id // 16 for m in store.queue(n).browse()}) for n in QUEUES)
     require(len(numbers) <= most, "dead segments stay")
-    known = {*segments, *(f for f in files if f.suffix == ".qms" or f.name in KNOWN_FILES)}
+    known = {*segments, *(f for f in files if MESSAGES.fullmatch(f.name) or f.name in KNOWN_FILES)}
     strange = [str(file) for file in files if file not in known]
     require(not strange, f"files of unknown kinds: {strange}")
     journals = sum(size for file, size in files.items() if file.stem == "journal")
