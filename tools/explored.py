@@ -260,9 +260,10 @@ EXPLORED = [
         " understood it any more.",
         "blank_keeps_header",
         "seed=12739058956774783130 mapping=0 segment=16 journal=100 bytes=20000 embed=64"
-        " file=700 history=30000 files=0 format=1 few=3 log=9500 crowd=1 alone; publish a 2"
-        " +r; publish a 385 +r; flush a; reschedule a 65; get a; sync a; publish a 434;"
-        " publish a 0 +h; ack a 710; publish a 55 +r; compact; get a; batch a x2 71; flush a",
+        " file=700 history=30000 files=0 format=1 few=3 log=9500 crowd=1 alone; publish a 434;"
+        " publish a 434; publish a 434; get a; ack a 0; get a; ack a 0; publish a 9; tick;"
+        " publish a 9; tick; publish a 434; tick; publish a 434; tick; publish a 434; publish"
+        " a 434",
     ),
     Explored(
         "An empty message file became the next one at once: a power cut gave it its old name"

@@ -86,6 +86,7 @@ struct qi_birth_file {
 struct qi_blank {
     uint32_t number; /* of its draft's name */
     int handle;
+    bool pinned; /* a sync runs on its handle now: not to be closed */
     enum qi_blank_state {
         QI_BLANK_UNNAMED, /* a power cut may give it its old name back */
         QI_BLANK_WIPED,   /* ... may give it its old header back */
@@ -221,6 +222,9 @@ void qi_messages_sync_end(struct qi_messages *messages, struct qi_messages_sync 
  * before those syncs began. Returns the bytes freed or an error. */
 uint32_t qi_messages_empty(struct qi_messages *messages, uint32_t *numbers, uint32_t room);
 int64_t qi_messages_free(struct qi_messages *messages, const uint32_t *numbers, uint32_t count);
+
+/* Removes the files that are kept to be written over. */
+void qi_blanks_drop(struct qi_messages *messages);
 
 /* Sums references and live bytes by file, from the birth files. At least that much is alive. */
 void qi_messages_weigh(struct qi_messages *messages);

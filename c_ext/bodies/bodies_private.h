@@ -63,10 +63,10 @@ int qi_blank_keep(struct qi_messages *messages, struct qi_message_file *file);
  * is none. */
 bool qi_blank_take(struct qi_messages *messages, uint32_t number, uint64_t first,
                    struct qi_tape *tape);
-void qi_blanks_drop(struct qi_messages *messages);
-void qi_blanks_sync_begin(const struct qi_messages *messages, struct qi_messages_sync *sync);
+void qi_blanks_sync_begin(struct qi_messages *messages, struct qi_messages_sync *sync);
 int qi_blanks_sync_run(struct qi_disk *disk, const struct qi_messages_sync *sync);
-void qi_blanks_sync_end(struct qi_messages *messages, const struct qi_messages_sync *sync);
+void qi_blanks_sync_end(struct qi_messages *messages, const struct qi_messages_sync *sync,
+                        int error);
 
 /* Birth files: find returns NULL if there is no entry, add finds or makes one, NULL without
  * memory. */

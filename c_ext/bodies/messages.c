@@ -274,11 +274,11 @@ void qi_messages_sync_end(struct qi_messages *messages, struct qi_messages_sync 
             continue;
         qi_message_file_synced(messages, file);
     }
+    qi_blanks_sync_end(messages, sync, error);
     if (error) {
         messages->failed = true;
         return;
     }
-    qi_blanks_sync_end(messages, sync);
     if (sync->upto > messages->synced)
         messages->synced = sync->upto;
     if (sync->dir && sync->dir_changes == messages->dir_changes)

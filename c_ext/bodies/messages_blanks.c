@@ -50,8 +50,9 @@ static void wipe(struct qi_messages *messages, struct qi_blank *blank) {
 }
 
 void qi_blanks_drop(struct qi_messages *messages) {
-    while (messages->blanks_count > 0)
-        drop(messages, &messages->blanks[messages->blanks_count - 1]);
+    for (uint32_t i = messages->blanks_count; i-- > 0;)
+        if (!messages->blanks[i].pinned)
+            drop(messages, &messages->blanks[i]);
 }
 
 static bool is_worth_it(struct qi_messages *messages, const struct qi_message_file *file) {
@@ -111,11 +112,13 @@ bool qi_blank_take(struct qi_messages *messages, uint32_t number, uint64_t first
 }
 
 /* A blank goes one step further with each sync that covers it. */
-void qi_blanks_sync_begin(const struct qi_messages *messages, struct qi_messages_sync *sync) {
+void qi_blanks_sync_begin(struct qi_messages *messages, struct qi_messages_sync *sync) {
     for (uint32_t i = 0; i < messages->blanks_count; i++) {
-        enum qi_blank_state state = messages->blanks[i].state;
-        if (state == QI_BLANK_WIPED || (state == QI_BLANK_UNNAMED && sync->dir))
-            sync->blanks[sync->blanks_count++] = messages->blanks[i];
+        struct qi_blank *blank = &messages->blanks[i];
+        if (blank->state == QI_BLANK_WIPED)
+            blank->pinned = true;
+        if (blank->pinned || (blank->state == QI_BLANK_UNNAMED && sync->dir))
+            sync->blanks[sync->blanks_count++] = *blank;
     }
 }
 
@@ -131,12 +134,16 @@ int qi_blanks_sync_run(struct qi_disk *disk, const struct qi_messages_sync *sync
     return 0;
 }
 
-void qi_blanks_sync_end(struct qi_messages *messages, const struct qi_messages_sync *sync) {
+void qi_blanks_sync_end(struct qi_messages *messages, const struct qi_messages_sync *sync,
+                        int error) {
     for (uint32_t i = 0; i < sync->blanks_count; i++) {
         struct qi_blank *blank = messages->blanks, *end = blank + messages->blanks_count;
         while (blank < end && blank->number != sync->blanks[i].number)
             blank++;
-        if (blank == end || blank->state != sync->blanks[i].state)
+        if (blank == end)
+            continue;
+        blank->pinned = false;
+        if (error || blank->state != sync->blanks[i].state)
             continue;
         if (blank->state == QI_BLANK_WIPED)
             blank->state = QI_BLANK_READY;

@@ -187,6 +187,8 @@ int64_t qi_store_compact(struct qi_store *store, uint32_t garbage_percent) {
         if (queue->deleted) /* meanwhile */
             error = 0;
     }
+    if (!error)
+        qi_blanks_drop(&store->messages);
     qi_unlock(store);
     return error ? error : freed + (before > 0 ? before : 0);
 }
