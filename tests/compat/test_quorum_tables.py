@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from helpers import unpack
+from ra_files import flip
 
 from qindex.brokers.rabbitmq.directory import open_at
 from qindex.cli.main import main
@@ -103,6 +104,35 @@ def test_khepri_s_log_is_compared_with_meta_dets_too(tmp_path: Path, where: str)
         assert not node.metadata.is_exact
     kinds = {each.kind for each in told}
     assert ("no notes" if where == "quorum" else "missing") in kinds
+
+
+@pytest.mark.parametrize("way", [*WAYS, "a bit"])
+@pytest.mark.parametrize("flags", [None, b"[khepri_db]."])
+def test_a_lost_snapshot_of_khepri_is_said_with_and_without_the_file_of_flags(
+    tmp_path: Path, capsys: Capture, way: str, flags: bytes | None
+) -> None:
+    """Without that file it was taken for a Khepri that was only prepared, and left out silently.
+
+    The classic queues of such a node are given, and are not called transient for it.
+    """
+    path = unpack(DATA / "quorum_k17.tar.xz", tmp_path / "node")
+    shutil.copytree(
+        unpack(DATA / "quorum_q1.tar.xz", tmp_path) / "quo@localhost/quorum", path / "quorum"
+    )
+    if flags is not None:
+        path.with_name(f"{path.name}-feature_flags").write_bytes(flags)
+    (file,) = path.glob("coordination/*/*/snapshots/*/snapshot.dat")
+    if way == "a bit":
+        file.write_bytes(flip(file.read_bytes(), 9073, 6))
+    else:
+        change(file, way)
+    told = as_json(capsys, 1, "recover", path)
+    damage = [each for each in told["findings"] if each["severity"] == "damage"]
+    assert any(each["file"].startswith("coordination/") for each in damage)
+    if told["khepri"] is None:
+        assert not told["has_definitions"]
+    else:
+        assert not told["khepri"]["exact"]
 
 
 # --- which queues were deleted --------------------------------------------------------------------

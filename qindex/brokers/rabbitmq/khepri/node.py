@@ -50,12 +50,12 @@ def read_khepri(tree: Tree, findings: Findings) -> Metadata | None:
     if flags is not None and not is_in_force(flags, has_server=True):
         return None
     metadata = read_metadata(server, own)
-    if flags is None and (not metadata.vhosts or read_definitions(tree, Findings())):
-        return (
-            None  # Mnesia has queues: a migration that did not end, or one that was only prepared
-        )
+    if flags is None and read_definitions(tree, Findings()):
+        return None  # Mnesia has queues: a migration that did not end
+    if flags is None and not metadata.vhosts and not metadata.unread:
+        return None  # a migration that was only prepared
     findings.take_all(own)
-    return metadata
+    return metadata if metadata.vhosts or not metadata.unread else None  # all of it is lost
 
 
 def _flags(tree: Tree) -> bytes | None:
