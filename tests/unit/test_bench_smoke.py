@@ -124,6 +124,21 @@ def test_many_queues_are_filled_and_used_again(tmp_path: Path) -> None:
         assert {len(store.queue(name)) for name in store.queues()} == {1}  # of four
 
 
+@pytest.mark.parametrize("work", ["spread", "transactions", "moves", "mixed", "aio_confirm"])
+def test_what_format_2_adds_is_measured(work: str, tmp_path: Path) -> None:
+    job = works.Job(work, "qindex", str(tmp_path), 100, 200, 0.2)
+    figures = works.WORKS[work](job)
+    assert figures
+    assert all(value > 0 for value in figures.values())
+
+
+def test_a_store_of_dirty_queues_is_opened_behind_a_kill(tmp_path: Path) -> None:
+    job = works.Job("dirty_kill", "qindex", str(tmp_path), 100, 30, 1.0)
+    assert works.WORKS["dirty_kill"](job)["dirty_create"] > 0
+    opened = works.WORKS["dirty_open"](job)
+    assert 0 < opened["dirty_open_ms"] <= opened["dirty_first_ms"]
+
+
 def test_the_numbers_of_queues_are_chosen() -> None:
     options = run.parse_arguments(["--queues", "30,400"])
     chosen = plan.steps(quick=False, queue_counts=options.queues)

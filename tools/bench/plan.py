@@ -9,6 +9,7 @@ from works import FLOORS, FLUSH_BATCH
 SMALL, LARGE = 100, 1024  # body sizes in bytes
 RATE, MS, MB, BYTES, TIMES, NUMBER = "/s", "ms", "MB", "B", "x", ""
 QUEUE_COUNTS = (1000, 10_000, 100_000)
+DIRTY_QUEUES = 10_000
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,27 @@ QUEUES_ROWS = tuple(
         ("killed_open_ms", "open after kill -9", MS, None),
         ("killed_first_use", "first get + ack after kill -9", RATE, None),
     )
+)
+
+# How many queues share a sync; and what else stores of format 2 add.
+FORMAT_2_ROWS = (
+    *(
+        Row(
+            f"spread_{count}{rest}", f"format 2, durable, 1000 per sync, {count:,} queues{of}", unit
+        )
+        for count in (1, 10, 100, 1000, 10_000)
+        for rest, of, unit in (("", "", RATE), ("_ms", ": a sync()", MS))
+    ),
+    Row("transactions", "format 2, transactions of 2 publishes and an ack", RATE),
+    Row("moves", "format 2, get + move, one by one", RATE),
+    Row("moves_100", "format 2, get + move, 100 at a time", RATE),
+    Row("mixed", "unlike messages to 100 queues, 1000 a call", RATE),
+    Row("mixed_each", "the same, a call for each", RATE),
+    Row("aio_confirm", "asyncio: a message at a time, confirmed", RATE),
+    Row("aio_confirm_share", "the same: its share of the raw fdatasync rate", TIMES),
+    Row("dirty_create", "format 2, create_queues of {dirty} queues, durable", RATE, 2000),
+    Row("dirty_open_ms", "format 2, open after kill -9, {dirty} queues dirty", MS, 100),
+    Row("dirty_first_ms", "format 2, the same, to the first message", MS),
 )
 
 ROWS = (
@@ -92,6 +114,7 @@ ROWS = (
     Row("aio_cycle", "asyncio: publish + get + ack, each awaited", RATE),
     Row("disk_after_compaction", "disk after compaction / live bytes", TIMES, 1.5, any_size=True),
     *QUEUES_ROWS,
+    *FORMAT_2_ROWS,
 )
 
 
@@ -190,6 +213,14 @@ STEPS = (
     Step(("lease",), is_qindex, {SMALL: 400_000}),
     Step(("dead_letters",), is_qindex, {SMALL: 400_000}),
     Step(("aio",), is_qindex, {SMALL: 400_000}),
+    Step(("spread",), is_qindex, {SMALL: 200_000}, seconds_max=5, rounds_max=3),
+    Step(("transactions",), is_qindex, {SMALL: 50_000}),
+    Step(("moves",), is_qindex, {SMALL: 50_000}),
+    Step(("mixed",), is_qindex, {SMALL: 200_000}),
+    Step(("aio_confirm",), is_qindex, {SMALL: 10_000}),
+    Step(
+        ("dirty_kill", "dirty_open"), is_qindex, {SMALL: DIRTY_QUEUES}, rounds_max=3, count_min=20
+    ),
 )
 QUICK_DIVISOR = 50
 
@@ -214,6 +245,11 @@ def waiting_counts(chosen: tuple[Step, ...]) -> dict[str, str]:
     return {name: count_text(count) for name, count in counts.items()}
 
 
+def dirty_count(chosen: tuple[Step, ...]) -> str:
+    counts = [min(step.counts.values()) for step in chosen if "dirty_kill" in step.works]
+    return f"{counts[0]:,}" if counts else "-"
+
+
 def count_text(count: float) -> str:
     for size, unit in ((1_000_000, " M"), (1000, " k")):
         if count >= size:
@@ -223,7 +259,7 @@ def count_text(count: float) -> str:
 
 def labels(chosen: tuple[Step, ...]) -> dict[str, str]:
     places = {f"q{place}": "-" for place in range(1, len(QUEUE_COUNTS) + 1)}
-    counts = {**places, **waiting_counts(chosen)}
+    counts = {**places, **waiting_counts(chosen), "dirty": dirty_count(chosen)}
     return {row.figure: row.label.format(**counts) for row in ROWS}
 
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import works_format2
 import works_many
 import works_queues
 from floor import Floor
@@ -306,6 +307,7 @@ WORKS: dict[str, Callable[[Job], Figures]] = {
     "compaction": compaction,
     **works_queues.WORKS,
     **works_many.WORKS,
+    **works_format2.WORKS,
 }
 
 
