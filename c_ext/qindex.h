@@ -180,6 +180,11 @@ int qi_store_check(qi_store *store); /* adds findings; their number */
 int qi_store_publish(qi_store *store, qi_queue **queues, uint32_t count, const void *headers,
                      uint32_t headers_size, const void *body, uint32_t body_size, uint32_t flags,
                      uint64_t expiry_us, uint64_t due_us, bool skip_full, uint64_t *req_ids);
+/* The same with a lease of its own. */
+int qi_store_publish_leased(qi_store *store, qi_queue **queues, uint32_t count, const void *headers,
+                            uint32_t headers_size, const void *body, uint32_t body_size,
+                            uint32_t flags, uint64_t expiry_us, uint64_t due_us, uint64_t lease_us,
+                            bool skip_full, uint64_t *req_ids);
 
 /* One change of a transaction. A publish takes the fields of the message; a move takes headers only
  * if it has some: then they are in the place of the message's own. `delivery` as in qi_ack; a move
@@ -248,23 +253,6 @@ typedef struct {
 int qi_store_hold(qi_store *store, const char *path, qi_held *held);
 /* Two folders or files change places, atomically. -errno: that cannot be, or one is not there. */
 int qi_exchange(const char *one, const char *other);
-/* Small durable entries of the store (`queue` is NULL) or of a queue, in stores of format 2. Keys
- * have 1 to 65535 bytes; one that begins with a zero byte is the engine's. Entries are as in a DATA
- * frame: size of the key 2, key, size of the value 4, value; all ones as the size: the key goes. */
-/* The size of the value, or QI_E_UNKNOWN: there is no such key. It is copied if there is room. */
-int64_t qi_data_get(qi_store *store, qi_queue *queue, const void *key, size_t key_size, void *value,
-                    size_t room);
-/* All of these changes or none, in their order. `confirm`: they are durable when this returns. At
- * most 512 KiB. */
-int qi_data_change(qi_store *store, qi_queue *queue, const void *entries, size_t size,
-                   bool confirm);
-/* How many keys of the user there are; and all of them with their values: their size as entries, in
- * the order in which the keys came. They are copied if there is room. */
-int64_t qi_data_count(qi_store *store, qi_queue *queue);
-int64_t qi_data_all(qi_store *store, qi_queue *queue, void *entries, size_t room);
-/* The same for those of the store's own keys in its mapping that begin with `prefix`. */
-int64_t qi_data_own(qi_store *store, const void *prefix, size_t prefix_size, void *entries,
-                    size_t room);
 int64_t qi_publish(qi_queue *queue, const void *body, size_t body_size);
 int64_t qi_publish_with(qi_queue *queue, const void *headers, uint32_t headers_size,
                         const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us,
@@ -287,7 +275,14 @@ int64_t qi_publish_bodies(qi_queue *queue, uint32_t count, const uintptr_t *bodi
                           const uint32_t *body_sizes, const void *headers,
                           const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
                           uint64_t due_us, const uint8_t *per_flags, const uint64_t *per_expiry_us);
-/* The same, if the first one gets this ReqId; else QI_E_ARGUMENT, and nothing is published. */
+/* The same with a lease of their own. */
+int64_t qi_publish_bodies_leased(qi_queue *queue, uint32_t count, const uintptr_t *bodies,
+                                 const uint32_t *body_sizes, const void *headers,
+                                 const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
+                                 uint64_t due_us, const uint8_t *per_flags,
+                                 const uint64_t *per_expiry_us, uint64_t lease_us);
+/* The same as qi_publish_many, if the first one gets this ReqId; else QI_E_ARGUMENT, and nothing is
+ * published. */
 int64_t qi_publish_many_at(qi_queue *queue, uint64_t first, uint32_t count, const void *bodies,
                            const uint32_t *body_sizes, const void *headers,
                            const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
@@ -496,5 +491,7 @@ int qi_index_files_next(qi_index_files *files, qi_index_file *found);
  * file of this name; NULL: all are weighed. An error: a lack of descriptors or memory. */
 int qi_weigh(const char *paths, size_t count, const char *with, int64_t *bytes);
 /* cffi: end */
+
+#include "data.h"
 
 #endif

@@ -163,6 +163,23 @@ class _Lib:
         req_ids: _C,
         /,
     ) -> int: ...
+    def qi_store_publish_leased(
+        self,
+        store: _C,
+        queues: _C,
+        count: int,
+        headers: Bytes,
+        headers_size: int,
+        body: Bytes,
+        body_size: int,
+        flags: int,
+        expiry_us: int,
+        due_us: int,
+        lease_us: int,
+        skip_full: bool,
+        req_ids: _C,
+        /,
+    ) -> int: ...
     QI_CHANGE_PUBLISH: int = 0
     QI_CHANGE_ACK: int = 1
     QI_CHANGE_MOVE: int = 2
@@ -294,6 +311,22 @@ class _Lib:
         due_us: int,
         per_flags: _C,
         per_expiry_us: _C,
+        /,
+    ) -> int: ...
+    def qi_publish_bodies_leased(
+        self,
+        queue: _C,
+        count: int,
+        bodies: _C,
+        body_sizes: _C,
+        headers: Bytes,
+        headers_sizes: _C,
+        flags: int,
+        expiry_us: int,
+        due_us: int,
+        per_flags: _C,
+        per_expiry_us: _C,
+        lease_us: int,
         /,
     ) -> int: ...
     def qi_publish_many_at(

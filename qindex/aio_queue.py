@@ -206,6 +206,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         priority: int = 0,
         delay: Seconds | None = None,
         due: Moment | None = None,
+        lease: Seconds | None = None,
         confirm: bool = False,
         timeout: Seconds | None = 0,
     ) -> range:
@@ -228,6 +229,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
             priority=priority,
             delay=delay,
             due=due,
+            lease=lease,
         )
         try:
             req_ids = await publish()

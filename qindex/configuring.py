@@ -50,6 +50,7 @@ class Configured:
     _handle: Any
     _has_rules: bool
     _has_dead_to = False
+    _is_fresh = False  # made by a transaction that is not committed, and nobody else has asked
     _named: Settings  # by this process, in a store of format 1
 
     @property

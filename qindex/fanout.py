@@ -18,6 +18,7 @@ from qindex.arguments import (
     several,
     to_due_us,
     to_expiry_us,
+    to_lease_us,
 )
 from qindex.errors import raise_error
 from qindex.options import SyncPolicy
@@ -55,6 +56,7 @@ class FanOut:
         priority: int = ...,
         delay: Seconds | None = ...,
         due: Moment | None = ...,
+        lease: Seconds | None = ...,
         confirm: bool = ...,
         create: bool = ...,
         on_full: Literal["raise"] = ...,
@@ -72,6 +74,7 @@ class FanOut:
         priority: int = ...,
         delay: Seconds | None = ...,
         due: Moment | None = ...,
+        lease: Seconds | None = ...,
         confirm: bool = ...,
         create: bool = ...,
         on_full: Literal["skip"],
@@ -88,6 +91,7 @@ class FanOut:
         priority: int = 0,
         delay: Seconds | None = None,
         due: Moment | None = None,
+        lease: Seconds | None = None,
         confirm: bool = False,
         create: bool = False,
         on_full: OnFull = "raise",
@@ -119,7 +123,7 @@ class FanOut:
         table = encode_headers(headers)
         handles = ffi.new("qi_queue *[]", [queue._handle for queue in targets])
         req_ids = ffi.new("uint64_t[]", len(targets))
-        code = lib.qi_store_publish(
+        code = lib.qi_store_publish_leased(
             self._open_handle(),
             handles,
             len(targets),
@@ -131,6 +135,7 @@ class FanOut:
             | priority_flags(priority),
             to_expiry_us(self._now_us, ttl, expires_at),
             to_due_us(self._now_us, delay, due),
+            to_lease_us(lease),
             on_full == "skip",
             req_ids,
         )

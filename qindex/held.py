@@ -74,7 +74,9 @@ class Held:
 
     @property
     def names(self) -> list[str]:
-        return [queue.name for queue in self.turn.queues]
+        """Without those that were deleted, which the next get drops."""
+        of = [(queue, queue._store._queues.get(queue.name)) for queue in self.turn.queues]
+        return [queue.name for queue, now in of if now is queue]
 
     def check_open(self) -> None:
         if self.closed:
@@ -93,8 +95,9 @@ class Held:
 
     def remove(self, names: list[str]) -> None:
         """Take nothing more from these; QueueMissing if one of them is not in the set."""
+        own = {queue.name for queue in self.turn.queues}
         for name in names:
-            if name not in self.names:
+            if name not in own:
                 raise QueueMissing(f"the consumer does not take from a queue {name!r}")
         self._set([queue for queue in self.turn.queues if queue.name not in names])
 

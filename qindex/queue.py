@@ -1,7 +1,4 @@
-"""A queue: publish, get, ack, nack, in the order of ReqIds.
-
-Each verb is one call into the core, which has its own lock.
-"""
+"""A queue: publish, get, ack, nack, in the order of ReqIds. Each verb is a call into the core."""
 
 from __future__ import annotations
 
@@ -148,14 +145,15 @@ class Queue(QueueCalls, Settling, Configured, Figures):
         priority: int = 0,
         delay: Seconds | None = None,
         due: Moment | None = None,
+        lease: Seconds | None = None,
         confirm: bool = False,
         timeout: Seconds | None = 0,
     ) -> range:
         """Append a batch, all of it or nothing; return the ReqIds, which follow each other.
 
         Options as publish(). `headers`, `persistent`, `expires_at` and `redelivered` are one value
-        for all messages, or a sequence with one for each body. `priority`, `delay` and `due` are
-        one for all. `timeout` is for a place for the whole batch.
+        for all messages, or a sequence with one for each body. `priority`, `delay`, `due` and
+        `lease` are one for all. `timeout` is for a place for the whole batch.
 
         Raises ValueError if the batch has more than 256 MiB of records (bodies in message files are
         not counted); other errors as publish(). No crash leaves a part of a batch.
@@ -170,7 +168,6 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             kept, places, sizes, payload = place_bodies(items)
         except TypeError:  # not all are bytes objects
             kept, places, sizes, payload = place_bodies([as_bytes(body) for body in items])
-        body_sizes = ffi.from_buffer("uint32_t[]", sizes)
         count = len(kept)  # another thread may change the caller's list meanwhile
         tables, table_sizes = batch_headers(headers, count)
         per_flags, flags = batch_flags(persistent, redelivered, count)
@@ -183,11 +180,11 @@ class Queue(QueueCalls, Settling, Configured, Figures):
         elif ttl is not None or expires_at is not None:
             expiry_us = to_expiry_us(now_us, ttl, expires_at)
         publish = partial(
-            lib.qi_publish_bodies,
+            lib.qi_publish_bodies_leased,
             self._handle,
             count,
             ffi.from_buffer("uintptr_t[]", places),
-            body_sizes,
+            ffi.from_buffer("uint32_t[]", sizes),
             tables,
             ffi.NULL if table_sizes is None else ffi.from_buffer("uint32_t[]", table_sizes),
             flags | priority_flags(priority),
@@ -195,6 +192,7 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             to_due_us(self._store._now_us, delay, due),
             ffi.NULL if per_flags is None else per_flags,
             ffi.NULL if per_expiry is None else ffi.from_buffer("uint64_t[]", per_expiry),
+            to_lease_us(lease),
         )
         payload += sum(table_sizes) if table_sizes is not None else 0
         first = self._in_time(timeout, publish, count, payload)

@@ -188,6 +188,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Mixed, QueueLife, Told
         with self._lock:
             handle = self._open_handle()
             if (found := self._queues.get(name)) is not None:
+                found._is_fresh = False
                 return found
             encoded = name.encode("utf-8", "surrogatepass")
             result = ffi.new("qi_queue **")

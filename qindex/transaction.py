@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
@@ -21,7 +22,7 @@ from qindex.arguments import (
     to_lease_us,
 )
 from qindex.data import as_entries
-from qindex.errors import QindexError, raise_error
+from qindex.errors import OutcomeUnknown, QindexError, raise_error
 from qindex.message import Message
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ class Transaction:
         """Publish to a queue of the store; options as Queue.publish().
 
         A queue that is not there when the transaction is committed is an error, QueueMissing; with
-        `create` it is created, whether the commit succeeds or not. The body stands in the index,
+        `create` it is created. If the commit fails it goes again, unless somebody has asked for it
+        meanwhile; a crash just before the commit may leave it, empty. The body stands in the index,
         whatever its size is.
         """
         if not isinstance(queue, str):
@@ -157,19 +159,31 @@ class Transaction:
 
     def _commit(self) -> None:
         self._over = True
+        made: dict[str, Queue] = {}
+        try:
+            self._req_ids = self._try_commit(made)
+        except OutcomeUnknown:
+            raise
+        except BaseException:
+            _unmake(self._store, made)
+            raise
+        for queue in made.values():
+            queue._is_fresh = False
+
+    def _try_commit(self, made: dict[str, Queue]) -> list[int]:
         store = self._store
         changes = self._changes
         handle = store._open_handle()
         given = ffi.new("qi_change[]", len(changes))
         alive: list[Any] = []  # what the core reads meanwhile
         for change, to in zip(given, changes, strict=True):
-            _fill(store, change, to, alive)
+            _fill(store, change, to, alive, made)
         failed = ffi.new("uint32_t *")
         confirm = self._confirm or store.sync_policy == "always"
         code = lib.qi_transaction(handle, given, len(changes), confirm, failed)
         if code < 0:
             _raise(code, failed[0], len(changes))
-        self._req_ids = [one.req_id for one in given if one.kind in _PUBLISHING]
+        return [one.req_id for one in given if one.kind in _PUBLISHING]
 
     def _enter(self) -> None:
         if self._entered or self._over:
@@ -191,15 +205,38 @@ class Transaction:
         self._over = True
 
 
-def _fill(store: Store, change: Any, wanted: _Change, alive: list[Any]) -> None:
+def _find(store: Store, name: str, create: bool, made: dict[str, Queue]) -> Queue:
+    """The queue; one that did not exist is noted in `made`."""
+    if name in made:
+        return made[name]
+    with store._lock:
+        is_new = create and name not in store
+        queue = store._ruled_queue(name, create)
+        if is_new:
+            queue._is_fresh = True
+            made[name] = queue
+    return queue
+
+
+def _unmake(store: Store, made: dict[str, Queue]) -> None:
+    """Nothing of the commit happened: what was made for it goes, if nobody has asked for it."""
+    for name, queue in made.items():
+        with suppress(QindexError), store._lock:
+            if queue._is_fresh and store._queues.get(name) is queue:
+                store.delete_queue(name, if_empty=True, if_unused=True)
+
+
+def _fill(
+    store: Store, change: Any, wanted: _Change, alive: list[Any], made: dict[str, Queue]
+) -> None:
     """The core's form of a change."""
     queue = wanted.queue
     if isinstance(queue, str):
-        queue = store._ruled_queue(queue, wanted.create)
+        queue = _find(store, queue, wanted.create, made)
     change.kind = wanted.kind
     change.queue = ffi.NULL if queue is None else queue._handle  # NULL: the store's mapping
     if wanted.to is not None:
-        change.to = store._ruled_queue(wanted.to, False)._handle
+        change.to = _find(store, wanted.to, False, made)._handle
     if wanted.headers is not None:
         alive.append(table := ffi.from_buffer(wanted.headers))
         change.headers = table

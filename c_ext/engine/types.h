@@ -320,6 +320,7 @@ struct qi_queue {
     uint64_t window_number, window_offset;
     uint64_t browsed; /* the segment whose maps a browse has loaded */
     bool used;        /* used since the last look of the worker */
+    bool unrelieved;  /* tried in this round of relieve(), and could not give its memory back */
     bool wanted;      /* somebody asked it for a message since qi_queue_wanted looked */
     bool written;     /* this session may have written to its files */
     uint64_t idle_since_us;

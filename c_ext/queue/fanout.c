@@ -161,8 +161,19 @@ int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t 
                      const void *headers, uint32_t headers_size, const void *body,
                      uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t due_us,
                      bool skip_full, uint64_t *req_ids) {
+    return qi_store_publish_leased(store, queues, count, headers, headers_size, body, body_size,
+                                   flags, expiry_us, due_us, 0, skip_full, req_ids);
+}
+
+int qi_store_publish_leased(struct qi_store *store, struct qi_queue **queues, uint32_t count,
+                            const void *headers, uint32_t headers_size, const void *body,
+                            uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t due_us,
+                            uint64_t lease_us, bool skip_full, uint64_t *req_ids) {
     struct qi_new_message publish =
         qi_new_message_of(store, headers, headers_size, body, body_size, flags, expiry_us, due_us);
+    publish.lease_us = lease_us;
+    if (lease_us && store->options.format < 2)
+        return qi_fail_lease_format();
     if (count == 0)
         return 0;
     struct qi_queue **takers = malloc(count * sizeof(struct qi_queue *));

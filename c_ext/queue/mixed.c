@@ -52,9 +52,7 @@ static int describe(struct mixed *mixed, const qi_change *given, struct item *it
     if (given->body_size > UINT32_MAX - 64)
         return qi_fail(QI_E_ARGUMENT, "a message of 4 GiB or more cannot be published");
     if (given->lease_us && store->options.format < 2)
-        return qi_fail(QI_E_FORMAT,
-                       "a message of its own lease needs a store of format 2: this one has format "
-                       "1 (qindex upgrade, or upgrade=True)");
+        return qi_fail_lease_format();
     item->message = qi_new_message_of(store, given->headers, given->headers_size, given->body,
                                       (uint32_t)given->body_size, given->flags, given->expiry_us,
                                       given->due_us);

@@ -274,9 +274,7 @@ int64_t qi_publish_given(struct qi_queue *queue, const struct qi_given *given) {
     if (given->body_size > UINT32_MAX - 64)
         return qi_fail(QI_E_ARGUMENT, "a message of 4 GiB or more cannot be published");
     if (given->lease_us && queue->store->options.format < 2)
-        return qi_fail(QI_E_FORMAT,
-                       "a message of its own lease needs a store of format 2: this one "
-                       "has format 1 (qindex upgrade, or upgrade=True)");
+        return qi_fail_lease_format();
     struct qi_new_message publish = new_message_of(queue, given);
     struct qi_store *store = queue->store;
     qi_lock(store);
@@ -337,6 +335,7 @@ struct batch_input {
     uint32_t lane;
     const uint8_t *per_flags;
     const uint64_t *per_expiry_us;
+    uint64_t lease_us;
 };
 
 static void batch_item(struct batch_input *input, uint32_t i, struct qi_new_message *publish) {
@@ -348,6 +347,7 @@ static void batch_item(struct batch_input *input, uint32_t i, struct qi_new_mess
         .flags = input->flags | (input->per_flags ? input->per_flags[i] : 0u),
         .due_us = input->due_us,
         .lane = input->lane,
+        .lease_us = input->lease_us,
         .expiry_us = input->per_expiry_us ? input->per_expiry_us[i] : input->expiry_us};
     input->headers += publish->headers_size;
     if (!input->addresses)
@@ -391,15 +391,18 @@ static int64_t publish_batch(struct qi_queue *queue, struct qi_new_message *item
     struct qi_segment *segment = qi_segment_with(queue, first);
     if (!error) /* the pieces behind are new */
         error = instant_room(queue, segment, qi_slot_of(queue, first));
+    if (!error && items->lease_us)
+        error = qi_leases_room(queue, first, count);
     if (error)
         return qi_publish_failed(queue, error);
     error = qi_journal_room(journal, size, false, &at);
-    if (error)
-        return qi_publish_failed(queue, qi_append_failed(queue, error));
     next = at;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count && !error; i++)
         next = put_publish(queue, next, first + i, &items[i]);
-    error = qi_journal_append(journal, QI_FRAME_RECORDS, (uint32_t)size);
+    if (!error)
+        error = qi_journal_append(journal, QI_FRAME_RECORDS, (uint32_t)size);
+    if (error && items->lease_us)
+        qi_leases_unused(queue, first, count);
     if (error)
         return qi_publish_failed(queue, qi_append_failed(queue, error));
     uint64_t offset = (uint64_t)(at - journal->tape.memory);
@@ -420,7 +423,7 @@ static int64_t publish_many(struct qi_queue *queue, uint64_t first, uint32_t cou
                             const uint32_t *body_sizes, const void *headers,
                             const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
                             uint64_t due_us, const uint8_t *per_flags,
-                            const uint64_t *per_expiry_us) {
+                            const uint64_t *per_expiry_us, uint64_t lease_us) {
     struct qi_new_message few[128], *items = count <= 128 ? few : malloc(count * sizeof *items);
     if (!items)
         return qi_fail(QI_E_MEMORY, "no memory for a batch of %u messages", count);
@@ -434,7 +437,8 @@ static int64_t publish_many(struct qi_queue *queue, uint64_t first, uint32_t cou
                                 qi_time_given(due_us),
                                 qi_publish_lane(queue->store, flags, due_us),
                                 per_flags,
-                                per_expiry_us};
+                                per_expiry_us,
+                                lease_us};
     for (uint32_t i = 0; i < count; i++)
         batch_item(&input, i, &items[i]);
     qi_lock(queue->store);
@@ -455,7 +459,7 @@ int64_t qi_publish_many(struct qi_queue *queue, uint32_t count, const void *bodi
                         const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
                         uint64_t due_us, const uint8_t *per_flags, const uint64_t *per_expiry_us) {
     return publish_many(queue, ANY_REQ_ID, count, bodies, NULL, body_sizes, headers, headers_sizes,
-                        flags, expiry_us, due_us, per_flags, per_expiry_us);
+                        flags, expiry_us, due_us, per_flags, per_expiry_us, 0);
 }
 
 int64_t qi_publish_bodies(struct qi_queue *queue, uint32_t count, const uintptr_t *bodies,
@@ -464,7 +468,18 @@ int64_t qi_publish_bodies(struct qi_queue *queue, uint32_t count, const uintptr_
                           uint64_t due_us, const uint8_t *per_flags,
                           const uint64_t *per_expiry_us) {
     return publish_many(queue, ANY_REQ_ID, count, NULL, bodies, body_sizes, headers, headers_sizes,
-                        flags, expiry_us, due_us, per_flags, per_expiry_us);
+                        flags, expiry_us, due_us, per_flags, per_expiry_us, 0);
+}
+
+int64_t qi_publish_bodies_leased(struct qi_queue *queue, uint32_t count, const uintptr_t *bodies,
+                                 const uint32_t *body_sizes, const void *headers,
+                                 const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
+                                 uint64_t due_us, const uint8_t *per_flags,
+                                 const uint64_t *per_expiry_us, uint64_t lease_us) {
+    if (lease_us && queue->store->options.format < 2)
+        return qi_fail_lease_format();
+    return publish_many(queue, ANY_REQ_ID, count, NULL, bodies, body_sizes, headers, headers_sizes,
+                        flags, expiry_us, due_us, per_flags, per_expiry_us, lease_us);
 }
 
 int64_t qi_publish_many_at(struct qi_queue *queue, uint64_t first, uint32_t count,
@@ -473,5 +488,5 @@ int64_t qi_publish_many_at(struct qi_queue *queue, uint64_t first, uint32_t coun
                            uint64_t due_us, const uint8_t *per_flags,
                            const uint64_t *per_expiry_us) {
     return publish_many(queue, first, count, bodies, NULL, body_sizes, headers, headers_sizes,
-                        flags, expiry_us, due_us, per_flags, per_expiry_us);
+                        flags, expiry_us, due_us, per_flags, per_expiry_us, 0);
 }

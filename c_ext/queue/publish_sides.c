@@ -39,3 +39,29 @@ void qi_mark_sides(struct qi_segment *segment, uint32_t slot,
         qi_side_put(slots, slot, &side, true);
     segment->hot->sided = true;
 }
+
+int qi_fail_lease_format(void) {
+    return qi_fail(QI_E_FORMAT, "a message of its own lease needs a store of format 2: this one "
+                                "has format 1 (qindex upgrade, or upgrade=True)");
+}
+
+void qi_leases_unused(struct qi_queue *queue, uint64_t first, uint32_t count) {
+    struct qi_segment *segment = NULL;
+    for (uint64_t req_id = first; req_id < first + count; req_id++) {
+        segment = qi_segment_find_near(&queue->segments, segment, qi_segment_number(queue, req_id));
+        qi_side_room_unused(qi_slots_of(segment->hot, qi_slot_of(queue, req_id)));
+    }
+}
+
+int qi_leases_room(struct qi_queue *queue, uint64_t first, uint32_t count) {
+    struct qi_segment *segment = NULL;
+    int error = 0;
+    for (uint64_t req_id = first; req_id < first + count && !error; req_id++) {
+        segment = qi_segment_find_near(&queue->segments, segment, qi_segment_number(queue, req_id));
+        error =
+            qi_side_room(qi_slots_of(segment->hot, qi_slot_of(queue, req_id)), QI_SIDE_LEASE, 8);
+    }
+    if (error)
+        qi_leases_unused(queue, first, count);
+    return error;
+}

@@ -297,6 +297,11 @@ bool qi_given_side(const struct qi_new_message *publish, uint32_t *at, struct qi
  * have room. */
 uint8_t *qi_put_sides(uint8_t *at, uint64_t req_id, const struct qi_new_message *publish);
 void qi_mark_sides(struct qi_segment *segment, uint32_t slot, const struct qi_new_message *publish);
+/* Memory for the own leases of so many new messages, whose maps are there: 0 or QI_E_MEMORY. If
+ * they are not put after all, qi_leases_unused must say so. */
+int qi_leases_room(struct qi_queue *queue, uint64_t first, uint32_t count);
+void qi_leases_unused(struct qi_queue *queue, uint64_t first, uint32_t count);
+int qi_fail_lease_format(void); /* the store's format has no place for them: QI_E_FORMAT */
 
 static inline uint32_t qi_publish_priority(uint32_t flags) {
     return flags >> QI_PRIORITY_SHIFT & (QI_PRIORITIES - 1);

@@ -193,11 +193,12 @@ static int fail_full(const struct qi_queue *queue, uint64_t bytes) {
                        (unsigned long long)bytes, bytes == 1 ? " does not fit" : "s do not fit",
                        queue->name, (unsigned long long)rules->max_bytes);
     if (rules->max_bytes && queue->bytes + bytes > rules->max_bytes)
-        return qi_fail(
-            QI_E_QUEUE_FULL,
-            "queue %s has %llu byte%s, and may have %llu: take some messages, or raise max_bytes",
-            queue->name, (unsigned long long)queue->bytes, qi_plural(queue->bytes),
-            (unsigned long long)rules->max_bytes);
+        return qi_fail(QI_E_QUEUE_FULL,
+                       "queue %s has %llu byte%s, and may have %llu: %llu more do%s not fit; take "
+                       "some messages, or raise max_bytes",
+                       queue->name, (unsigned long long)queue->bytes, qi_plural(queue->bytes),
+                       (unsigned long long)rules->max_bytes, (unsigned long long)bytes,
+                       bytes == 1 ? "es" : "");
     return qi_fail(
         QI_E_QUEUE_FULL,
         "queue %s has %llu message%s, and may have %llu: take some, or raise max_messages",

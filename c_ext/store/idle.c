@@ -8,6 +8,8 @@
 #define WEIGHT_MAX                                                                                 \
     (UINT64_C(16) << 20) /* messages in the maps of parked queues of all stores: 100 to 200 MB */
 
+#define REFUSALS_MAX 16u
+
 /* A queue that was only read has its CLOSE. What only its journal has stays in its maps, as in
  * those of a parked one. */
 static void unload(struct qi_queue *queue) {
@@ -41,24 +43,37 @@ static bool is_heavy(const struct qi_store *store) {
     return atomic_load_explicit(&store->disk->pool.weight, memory_order_relaxed) > WEIGHT_MAX;
 }
 
+static struct qi_queue *first_untried(struct qi_queue *queue) {
+    while (queue && queue->unrelieved)
+        queue = queue->newer;
+    return queue;
+}
+
 /* Parked queues; where memory is scarce also those in use, which come back with their next verb. */
 static struct qi_queue *find_heavy(const struct qi_store *store) {
-    if (store->parked.oldest)
-        return store->parked.oldest;
-    if (store->unsynced.oldest)
-        return store->unsynced.oldest;
-    return qi_memory_is_scarce(store) ? store->open.oldest : NULL;
+    struct qi_queue *queue = first_untried(store->parked.oldest);
+    if (!queue)
+        queue = first_untried(store->unsynced.oldest);
+    return queue || !qi_memory_is_scarce(store) ? queue : first_untried(store->open.oldest);
 }
 
 /* Queues whose maps take too much memory together fall asleep, the oldest first: a flush writes
- * what is in them. Each is tried once: what it still holds then, nobody can give back. */
+ * what is in them. Each is tried once: what it still holds then, nobody can give back. One that
+ * cannot be opened keeps no other from it; where many cannot, it is the disk. */
 static void relieve(struct qi_store *store) {
-    uint32_t left = store->queues_count;
-    while (left-- > 0 && (is_heavy(store) || qi_memory_is_scarce(store)) && !store->stopping &&
-           !store->failed) {
+    uint32_t left = store->queues_count, refused = 0;
+    for (uint32_t i = 0; i < store->queues_count; i++)
+        store->queues[i]->unrelieved = false;
+    while (left-- > 0 && refused < REFUSALS_MAX &&
+           (is_heavy(store) || qi_memory_is_scarce(store)) && !store->stopping && !store->failed) {
         struct qi_queue *queue = find_heavy(store);
-        if (!queue || qi_queue_ready(queue, true) != 0)
+        if (!queue)
             break;
+        queue->unrelieved = true;
+        if (qi_queue_ready(queue, true) != 0) {
+            refused++;
+            continue;
+        }
         queue->used = false;
         unload(queue);
     }

@@ -194,6 +194,7 @@ def test_a_deleted_queue_leaves_the_set(shop):
     with shop.consumer(["a", "b"]) as consumer:
         bodies(consumer, 2)
         shop.delete_queue("a")
+        assert consumer.queues == ["b"]
         assert bodies(consumer, 3) == [b"b1", b"b2", b"b3"]
         assert consumer.queues == ["b"]
         assert [message.body for message in consumer.unacked] == [b"b0", b"b1", b"b2", b"b3"]

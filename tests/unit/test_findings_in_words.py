@@ -152,3 +152,14 @@ def test_errors_and_findings_of_an_open_name_the_queue_and_no_hash(name: str, sh
         if used < call:
             break
     assert len(named) >= 5, named
+
+
+@pytest.mark.parametrize(("size", "text"), [(1, "1 more does not fit"), (7, "7 more do not fit")])
+def test_a_queue_that_is_full_by_bytes_says_how_many_did_not_fit(
+    tmp_path: Path, size: int, text: str
+) -> None:
+    with qindex.open(tmp_path / "data") as store:
+        queue = store.queue("q", max_bytes=100)
+        queue.publish(b"x" * 100)
+        with pytest.raises(qindex.QueueFull, match=f"has 100 bytes, and may have 100: {text}; "):
+            queue.publish(b"x" * size)

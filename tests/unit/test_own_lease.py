@@ -224,3 +224,50 @@ def test_the_document_shows_the_bytes_that_the_engine_writes(tmp_path):
         assert sum(file.read_bytes().count(side) for file in folder.glob("journal.*")) == 1
         queue.flush()
         assert (folder / "0.idx").read_bytes().count(in_segment) == 1
+
+
+def test_a_batch_and_a_fan_out_have_leases_of_their_own(disk, store):
+    queue = store.queue("a")
+    queue.publish_many([b"%d" % number for number in range(300)], lease=30)
+    store.queue("b")
+    store.publish(["a", "b"], b"both", lease=5)
+    store, disk = killed(queue, store, disk)
+    queue = store.queue("a")
+    assert len(queue.get_many(500)) == 301
+    assert store.queue("b").get().body == b"both"
+    disk.advance(5)
+    assert (queue.unacked, store.queue("b").unacked) == (300, 0)
+    disk.advance(25)
+    assert queue.unacked == 0
+    assert store.check() == store.findings
+    assert not [finding for finding in store.findings if finding.severity == "damage"]
+    store.close()
+
+
+def test_format_1_refuses_them_of_each_kind_and_publishes_nothing():
+    with qindex.open("/", disk=SimulatedDisk(seed=1), format=1) as store:
+        queue = store.queue("a")
+        calls = (
+            lambda: queue.publish(b"x", lease=5),
+            lambda: queue.publish_many([b"x"], lease=5),
+            lambda: store.publish(["a"], b"x", lease=5),
+        )
+        for call in calls:
+            with pytest.raises(qindex.FormatError, match="lease needs a store of format 2"):
+                call()
+        assert len(queue) == 0
+
+
+@on_a_loop
+async def test_an_event_loop_s_batch_and_fan_out_have_them_too(tmp_path):
+    async with aio.open(tmp_path, format=2) as store:
+        queue = await store.queue("a")
+        await queue.publish_many([b"0", b"1"], lease=0.05)
+        await store.publish(["a"], b"2", lease=0.05)
+        for number in range(3):
+            assert (await queue.get()).body == b"%d" % number
+        for number in range(3):
+            message = await queue.get(timeout=30)
+            assert message.redelivered
+            assert message.body == b"%d" % number
+            await queue.ack(message)

@@ -349,3 +349,35 @@ def test_a_loop_commits_without_waiting(path):
             assert (await a.get()).body == b"invoice"
 
     asyncio.run(main())
+
+
+def test_a_commit_that_fails_leaves_no_queue_that_it_made(store):
+    store.queue("a").configure(max_messages=1)
+    store.queue("a").publish(b"x")
+    new = ("publish", "new", b"1", {"create": True})
+    old = ("publish", "b", b"", {"create": True})
+    for last in (("publish", "a", b"full"), ("publish", "missing", b"")):
+        with pytest.raises((qindex.QueueFull, qindex.QueueMissing)):
+            commit(store, new, new, old, last)
+        assert store.queues() == ["a", "b", "c"]
+    commit(store, new)
+    assert bodies(store, "new") == [b"1"]
+
+
+def test_what_somebody_else_asked_for_meanwhile_stays(store, monkeypatch):
+    store.queue("a").configure(max_messages=1)
+    store.queue("a").publish(b"x")
+    rule, asked = store._ruled_queue, []
+
+    def slow(name, create=False, named=None):
+        if name == "a":  # "new" was made just now
+            asked.append(store.queue("new"))
+        return rule(name, create, named)
+
+    monkeypatch.setattr(store, "_ruled_queue", slow)
+    with pytest.raises(qindex.QueueFull):
+        commit(store, ("publish", "new", b"1", {"create": True}), ("publish", "a", b"full"))
+    monkeypatch.undo()
+    (queue,) = asked
+    queue.publish(b"mine")
+    assert bodies(store, "new") == [b"mine"]

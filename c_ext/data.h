@@ -1,0 +1,27 @@
+/* Durable mappings, as Python sees them: a part of qindex.h, which includes this. */
+#ifndef QI_DATA_H
+#define QI_DATA_H
+
+/* cffi: begin */
+
+/* Small durable entries of the store (`queue` is NULL) or of a queue, in stores of format 2. Keys
+ * have 1 to 65535 bytes; one that begins with a zero byte is the engine's. Entries are as in a DATA
+ * frame: size of the key 2, key, size of the value 4, value; all ones as the size: the key goes. */
+/* The size of the value, or QI_E_UNKNOWN: there is no such key. It is copied if there is room. */
+int64_t qi_data_get(qi_store *store, qi_queue *queue, const void *key, size_t key_size, void *value,
+                    size_t room);
+/* All of these changes or none, in their order. `confirm`: they are durable when this returns. At
+ * most 512 KiB. */
+int qi_data_change(qi_store *store, qi_queue *queue, const void *entries, size_t size,
+                   bool confirm);
+/* How many keys of the user there are; and all of them with their values: their size as entries, in
+ * the order in which the keys came. They are copied if there is room. */
+int64_t qi_data_count(qi_store *store, qi_queue *queue);
+int64_t qi_data_all(qi_store *store, qi_queue *queue, void *entries, size_t room);
+/* The same for those of the store's own keys in its mapping that begin with `prefix`. */
+int64_t qi_data_own(qi_store *store, const void *prefix, size_t prefix_size, void *entries,
+                    size_t room);
+
+/* cffi: end */
+
+#endif
