@@ -25,10 +25,10 @@ from typing import Any, Final, cast
 
 import qindex
 from qindex.cli.arguments import add_directory
-from qindex.cli.change import add_change, carry_out, queues_of
+from qindex.cli.change import add_change, carry_out, queues_of, refusing
 from qindex.look.screen import CommandError, Screen
 from qindex.look.stores import open_to_look
-from qindex.look.text import printable
+from qindex.look.text import printable, queue_text
 from qindex.rules import Changes
 
 _WORDS: Final = {"yes": True, "no": False}
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     if len(changes) < len(options.settings):
         raise CommandError("a setting is named twice: which value is meant?")
     if not changes:
-        with open_to_look(options.dir) as store:
+        with open_to_look(options.dir) as store, refusing():
             _check_format(store)
             rows = _shown(queues_of(store, [options.queue])[0].settings)
         screen.table(["<setting", "<value"], [[name, value] for name, value in rows.items()])
@@ -76,9 +76,14 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             now, then = queue.settings, queue._change_settings(changes)
         except (TypeError, ValueError) as error:
             raise CommandError(str(error)) from None
+        except qindex.QueueMissing as error:
+            raise CommandError(
+                f"{error}; dead_letters is yes, no, or the name of a queue that is there:"
+                " nothing was changed"
+            ) from None
         before, after = _shown(now), _shown(then)
         return [
-            f"set {name} of {printable(queue.name)} to {after[name]} (it is {before[name]})"
+            f"set {name} of {queue_text(queue.name)} to {after[name]} (it is {before[name]})"
             for name in after
             if after[name] != before[name]
         ]
@@ -87,7 +92,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         (queue,) = queues_of(store, [options.queue])
         settings = _shown(queue.configure(**changes))
         told = ", ".join(f"{name} {settings[name]}" for name in changes)
-        yield f"{printable(queue.name)}: {told}"
+        yield f"{queue_text(queue.name)}: {told}"
 
     return carry_out(options, screen, plan, act)
 

@@ -17,7 +17,7 @@ import qindex
 from qindex.cli.arguments import add_directory
 from qindex.cli.change import add_change, carry_out, queues_of
 from qindex.look.screen import CommandError, Screen
-from qindex.look.text import count, printable
+from qindex.look.text import count, queue_text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,13 +38,13 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             if options.if_empty and len(queue):
                 messages = count(len(queue), "message")
                 raise CommandError(
-                    f"nothing was deleted: queue {printable(queue.name)} has {messages}"
+                    f"nothing was deleted: queue {queue_text(queue.name)} has {messages}"
                 )
         return queues
 
     def plan(store: qindex.Store) -> list[str]:
         return [
-            f"delete queue {printable(queue.name)} with {count(len(queue), 'message')}"
+            f"delete queue {queue_text(queue.name)} with {count(len(queue), 'message')}"
             for queue in chosen(store)
         ]
 
@@ -52,6 +52,6 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         for queue in chosen(store):
             messages = count(len(queue), "message")
             store.delete_queue(queue.name)
-            yield f"{printable(queue.name)}: deleted, with {messages}"
+            yield f"{queue_text(queue.name)}: deleted, with {messages}"
 
     return carry_out(options, screen, plan, act)

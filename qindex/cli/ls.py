@@ -1,8 +1,9 @@
 """qindex ls: the names of the queues.
 
-List the queues of a store with the number of messages in each (waiting and
-unacked). Reads only, also beside a process that writes. Of a dead broker's
-directory those that qindex recover would bring back, with their live messages.
+List the queues of a store with the number of messages in each, whatever their
+state: ready, delayed, unacked, dead letters (qindex stats tells them apart).
+Reads only, also beside a process that writes. Of a dead broker's directory
+those that qindex recover would bring back, with their live messages.
 
 exit codes: 0 listed; 1 a queue, or its name, is damaged beyond reading, or has
 no folder any more (--json: a row whose "queue" is null); in a dead broker's
@@ -27,7 +28,7 @@ from qindex.look.stores import (
     open_queue,
     open_to_look,
 )
-from qindex.look.text import count, printable
+from qindex.look.text import count, queue_text
 from qindex.names import written
 
 
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         screen.json(listed)
     elif rows:
         cells = [
-            (printable(written(n)), f"{depth:,}" if depth is not None else _why_not(n, refused))
+            (queue_text(written(n)), f"{depth:,}" if depth is not None else _why_not(n, refused))
             for n, depth in rows
         ]
         screen.table(["<queue", ">messages"], cells)

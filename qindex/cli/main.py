@@ -148,9 +148,13 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace | None:
     parser = make_parser(next((word for word in arguments if not word.startswith("-")), ""))
     options, rest = parser.parse_known_args(arguments)
     takes = [name for name in ("queues", "paths") if isinstance(getattr(options, name, None), list)]
-    if rest and (not takes or any(word.startswith("-") for word in rest)):
+    options_end = rest.index("--") if "--" in rest else len(rest)
+    unknown = [word for word in rest[:options_end] if not takes or word.startswith("-")]
+    rest = rest[:options_end] + rest[options_end + 1 :]
+    if unknown or (rest and not takes):
         parser.prog += f" {options.command}" if options.command else ""
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        advice = "; names that begin with - go behind --" if takes else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown or rest)}{advice}")
     if rest:  # QUEUE or PATH behind an option: argparse took the list to have ended before that
         setattr(options, takes[0], [*getattr(options, takes[0]), *rest])
     if options.command is None:

@@ -7,9 +7,12 @@ store must have format 2 (qindex upgrade), and must not be open in another
 process: a program that has it open calls store.move() itself. What was with a
 consumer when the store was closed is ready.
 
+A message that is damaged stays in QUEUE; the others are moved.
+
 exit codes: 0 done, or there was nothing to do, or --dry-run; 1 done, and the
-store has damage; 2 refused: the text says why. Messages that were moved before
-that stay in the new queue, and the text says how many.
+store has damage, or messages that are damaged stay; 2 refused: the text says
+why. Messages that were moved before that stay in the new queue, and the text
+says how many.
 """
 
 from __future__ import annotations
@@ -21,10 +24,10 @@ from typing import Final, Literal, TypeAlias, get_args
 
 import qindex
 from qindex.cli.arguments import add_directory
-from qindex.cli.change import add_change, carry_out, queues_of
+from qindex.cli.change import Left, add_change, carry_out, queues_of
 from qindex.look.messages import positive
 from qindex.look.screen import CommandError, Screen
-from qindex.look.text import count, printable
+from qindex.look.text import count, queue_text
 
 Moved: TypeAlias = Literal["ready", "dead"]
 STATES: Final[tuple[Moved, ...]] = get_args(Moved)
@@ -50,6 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     state: Moved = options.state
+    left: Left = {}
 
     def plan(store: qindex.Store) -> list[str]:
         source, target = _queues(store, options)
@@ -62,7 +66,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 
     def act(store: qindex.Store) -> Iterator[str]:
         source, target = _queues(store, options)
-        chosen = islice(source.browse(state=state), options.n)
+        chosen = islice(_readable(source, state, left), options.n)
         done = 0
         for batch in _batches(chosen):
             try:
@@ -73,7 +77,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         store.sync()
         yield f"{_way(source, target)}: {count(done, 'message')} moved"
 
-    return carry_out(options, screen, plan, act)
+    return carry_out(options, screen, plan, act, left)
 
 
 def _queues(store: qindex.Store, options: argparse.Namespace) -> list[qindex.Queue]:
@@ -89,18 +93,32 @@ def _check_room(target: qindex.Queue, number: int) -> None:
     limits = target.settings
     if limits.max_bytes is not None:
         raise CommandError(
-            f"{printable(target.name)} has a limit of bytes (max_bytes), which this command cannot"
+            f"{queue_text(target.name)} has a limit of bytes (max_bytes), which this command cannot"
             " hold: nothing was changed. Move the messages with store.move() in a program"
         )
     if limits.max_messages is not None and len(target) + number > limits.max_messages:
         raise CommandError(
-            f"{printable(target.name)} has {count(len(target), 'message')} and may have"
+            f"{queue_text(target.name)} has {count(len(target), 'message')} and may have"
             f" {limits.max_messages:,}: nothing was changed. -n moves fewer"
         )
 
 
 def _way(source: qindex.Queue, target: qindex.Queue) -> str:
-    return f"{printable(source.name)} to {printable(target.name)}"
+    return f"{queue_text(source.name)} to {queue_text(target.name)}"
+
+
+def _readable(queue: qindex.Queue, state: Moved, left: Left) -> Iterator[qindex.Message]:
+    """Goes on behind a damaged message, which stays where it is, whatever its state was."""
+    start = 0
+    while True:
+        try:
+            yield from queue.browse(start, state=state)
+            return
+        except qindex.StoreCorrupt as error:
+            if error.req_id is None:
+                raise
+            left[error.req_id] = f"{queue_text(queue.name)}: {error}; it stays there"
+            start = error.req_id + 1
 
 
 def _batches(messages: Iterator[qindex.Message]) -> Iterator[list[int]]:

@@ -18,7 +18,7 @@ import qindex
 from qindex.cli.arguments import add_directory
 from qindex.cli.change import add_change, carry_out, queues_of
 from qindex.look.screen import Screen
-from qindex.look.text import count, printable
+from qindex.look.text import count, queue_text
 
 Dropped: TypeAlias = Literal["ready", "delayed", "dead"]
 STATES: Final[tuple[Dropped, ...]] = get_args(Dropped)
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 
     def plan(store: qindex.Store) -> list[str]:
         return [
-            f"drop {count(number, f'{state} message')} of {printable(queue.name)}"
+            f"drop {count(number, f'{state} message')} of {queue_text(queue.name)}"
             for queue in queues_of(store, options.queues)
             for state in chosen
             if (number := _count(queue, state))
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     def act(store: qindex.Store) -> Iterator[str]:
         for queue in queues_of(store, options.queues):
             if any(_count(queue, state) for state in chosen):
-                yield f"{printable(queue.name)}: {count(_drop(queue, chosen), 'message')} dropped"
+                yield f"{queue_text(queue.name)}: {count(_drop(queue, chosen), 'message')} dropped"
 
     return carry_out(options, screen, plan, act)
 

@@ -4,8 +4,9 @@ Each keeps its delivery count, and is delivered at least once more. The store
 must not be open in another process: a program that has it open calls
 queue.redrive() itself.
 
-exit codes: 0 done, or there was nothing to do, or --dry-run; 1 done, and the
-store has damage; 2 refused: the text says why. Nothing was changed then.
+exit codes: 0 done, or there was nothing to do, or --dry-run; 1 as 0, and the
+store has damage: of all queues, those that cannot be read are left as they are;
+2 refused: the text says why. Nothing was changed then.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from collections.abc import Iterator
 
 import qindex
 from qindex.cli.arguments import add_directory
-from qindex.cli.change import add_change, carry_out, queues_of
+from qindex.cli.change import Left, add_change, carry_out, queues_of
 from qindex.look.messages import positive
 from qindex.look.screen import Screen
-from qindex.look.text import count, printable
+from qindex.look.text import count, queue_text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,18 +32,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
+    left: Left = {}
+
     def plan(store: qindex.Store) -> list[str]:
         return [
             f"make {count(min(queue.dead, options.n or queue.dead), 'dead letter')} of"
-            f" {printable(queue.name)} ready again"
-            for queue in queues_of(store, options.queues)
+            f" {queue_text(queue.name)} ready again"
+            for queue in queues_of(store, options.queues, left)
             if queue.dead
         ]
 
     def act(store: qindex.Store) -> Iterator[str]:
-        for queue in queues_of(store, options.queues):
+        for queue in queues_of(store, options.queues, left):
             if queue.dead:
                 done = queue.redrive(options.n)
-                yield f"{printable(queue.name)}: {count(done, 'message')} ready again"
+                yield f"{queue_text(queue.name)}: {count(done, 'message')} ready again"
 
-    return carry_out(options, screen, plan, act)
+    return carry_out(options, screen, plan, act, left)

@@ -26,7 +26,7 @@ from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.screen import Screen
 from qindex.look.stores import finding_as_json
-from qindex.look.text import count, due_in, printable, size, written_id
+from qindex.look.text import count, due_in, printable, queue_text, size, written_id
 from qindex.look.watch import QueueLook, StoreLook, Watch
 
 COLUMNS = [
@@ -111,7 +111,7 @@ def _show(screen: Screen, look: StoreLook) -> None:
     for queue in look.queues:
         if queue.damage:
             text = screen.paint("beyond reading", "red")
-            screen.line(f"  {printable(queue.name)}: {text}: {queue.damage}")
+            screen.line(f"  {queue_text(queue.name)}: {text}: {queue.damage}")
     if look.findings:
         screen.line()
         screen.findings(look.findings)
@@ -122,7 +122,7 @@ def _show(screen: Screen, look: StoreLook) -> None:
 def _row(queue: QueueLook, stats: qindex.QueueStats, *, delays: bool) -> list[str]:
     due = "-" if queue.next_due is None else due_in(queue.next_due)
     return [
-        printable(queue.name),
+        queue_text(queue.name),
         f"{queue.messages:,}",
         unacked_text(queue),
         f"{queue.delayed:,}",

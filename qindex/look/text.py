@@ -97,6 +97,11 @@ def printable(name: str) -> str:
     return "".join(c if c.isprintable() else _escaped(c) for c in name)
 
 
+def queue_text(name: str) -> str:
+    """A queue's name for a terminal. The empty one can be seen: it is a pair of quotes."""
+    return printable(name) or '""'
+
+
 def _escaped(character: str) -> str:
     text = written(character)
     return text if text != character else character.encode("unicode_escape").decode()

@@ -44,7 +44,7 @@ from qindex.look.messages import STATES, Choice, Found
 from qindex.look.screen import CommandError, Progress, Quiet, Screen
 from qindex.look.sources import StoreSource
 from qindex.look.stores import QueueGone, advice, broker_at, missing_queues, stopped
-from qindex.look.text import count, duration, printable, rate, size
+from qindex.look.text import count, duration, printable, queue_text, rate, size
 
 COUNTS: Final = "the delivery count is 1 again"
 COLUMNS: Final = ["<queue", ">copied", ">bytes", ">damaged", "<how"]
@@ -272,7 +272,7 @@ def _copy(
 def _show(screen: Screen, done: list[Salvaged], seconds: float) -> None:
     rows = [
         [
-            printable(queue.queue),
+            queue_text(queue.queue),
             f"{queue.messages:,}",
             size(queue.body_bytes),
             f"{queue.damaged:,}" if queue.damaged else "-",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 import qindex
-from qindex.look.text import printable
+from qindex.look.text import printable, queue_text
 
 LOGS: Final = ("commits", "catalog")  # of format 2 only
 Format: TypeAlias = Literal[1, 2]
@@ -36,7 +36,7 @@ def carry_over(store: qindex.Store, target: qindex.Store, names: list[str]) -> l
         for name in names:
             queue = store.queue(name, create=False)
             if queue.settings != qindex.Settings() or len(queue.data):
-                left.append(f"{printable(name)}: settings and data: the new store has format 1")
+                left.append(f"{queue_text(name)}: settings and data: the new store has format 1")
         if len(store.data):
             left.append("the data of the store: the new store has format 1")
         return left
@@ -44,7 +44,7 @@ def carry_over(store: qindex.Store, target: qindex.Store, names: list[str]) -> l
         try:
             left += _of_queue(store.queue(name, create=False), target.queue(name, create=False))
         except qindex.QindexError as error:
-            left.append(f"{printable(name)}: settings and data: {error}")
+            left.append(f"{queue_text(name)}: settings and data: {error}")
     try:
         _copy_data(store.data, target.data)
     except qindex.QindexError as error:
@@ -59,7 +59,7 @@ def _of_queue(source: qindex.Queue, target: qindex.Queue) -> Iterator[str]:
         target.configure(**asdict(settings))
     except qindex.QueueMissing:
         place = printable(str(settings.dead_letters))
-        yield f"{printable(source.name)}: dead letters stay: their queue {place} is not there"
+        yield f"{queue_text(source.name)}: dead letters stay: their queue {place} is not there"
         target.configure(**asdict(replace(settings, dead_letters=True)))
 
 
