@@ -46,7 +46,7 @@ def add_fleet(parser: argparse.ArgumentParser) -> None:
 def find_units(options: argparse.Namespace) -> list[Unit]:
     """What is at the paths, also what cannot be read. CommandError if there is nothing."""
     from qindex.spark.plan import find
-    from qindex.spark.search import NOTHING
+    from qindex.spark.search import GONE, NOTHING
 
     try:
         units = find(options.paths, options.format)
@@ -54,7 +54,7 @@ def find_units(options: argparse.Namespace) -> list[Unit]:
         raise CommandError(f"{error.filename!r}: {error.strerror}") from None
     except ValueError as error:  # a URL that nobody knows
         raise CommandError(str(error)) from None
-    if all(unit.problem == NOTHING for unit in units):
+    if all(unit.problem in (GONE, NOTHING) for unit in units):
         raise CommandError(
             "no store and no dead broker's directory at " + ", ".join(map(repr, options.paths))
         )

@@ -19,7 +19,7 @@ from qindex.spark import remote
 from qindex.spark.columns import REQ_ID_STOP
 from qindex.spark.leftovers import list_folder
 from qindex.spark.paths import expand, is_named
-from qindex.spark.search import NATIVE, Place, Search
+from qindex.spark.search import GONE, NATIVE, UNKNOWN, Place, Search
 
 T = TypeVar("T")
 TARGET_BYTES: Final = 512 << 20  # of a count, 0.7 s of work: a task costs 20 ms before any
@@ -56,29 +56,34 @@ def find(paths: Iterable[str], format_name: str | None = None) -> list[Unit]:
 
     Also one, of the format UNKNOWN and with a `problem`, for each path that was named and leads to
     none, and for each directory below that may be one: parts of it are there, it may not be
-    listed, or it is a link, which is not followed.
+    listed, or it is a link, which is not followed. And one for each path that leads to nothing
+    that exists; FileNotFoundError: none of them leads to anything.
 
-    Paths may have wildcards (paths.py). FileNotFoundError: a path leads to nothing that exists. Of
-    a URL each directory is one unit, whatever is in it. Cost: 25 us for a small store, on two
-    cores.
+    Paths may have wildcards (paths.py). Of a URL each directory is one unit, whatever is in it.
+    Cost: 25 us for a small store, on two cores.
     """
     found: dict[str, Place] = {}
     named: list[str] = []
     matched: list[str] = []
+    gone: list[str] = []
     for given in paths:
         path = remote.as_local(given)
         if path is None:
             there = list(remote.directories(given))
             if not there:
-                raise FileNotFoundError(2, "no such directory", given)
+                gone.append(given)
+                continue
             kind = remote.REMOTE + (format_name or "")
             found.update({url: Place(kind, size) for url, size in there})
             continue
         places = expand(path)
         if not places:
-            raise FileNotFoundError(2, "no such directory", path)
+            gone.append(path)
         (named if is_named(path) else matched).extend(places)
+    if gone and not (found or named or matched):
+        raise FileNotFoundError(2, GONE, gone[0])
     found.update(Search(named, matched).run(format_name))
+    found.update({path: Place(UNKNOWN, 0, GONE) for path in gone})
     sources = sorted(found)
     return [
         Unit(source, name, place.format, place.bytes, problem=place.problem)

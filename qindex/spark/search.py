@@ -21,6 +21,7 @@ NATIVE: Final = "qindex"
 UNKNOWN: Final = "unknown"
 STORE_FILE: Final = "store.meta"  # in each native store
 DEPTH_MAX: Final = 4
+GONE: Final = "no such directory"
 NOTHING: Final = (
     f"neither a store nor a dead broker's directory, and none is up to {DEPTH_MAX} folders below it"
 )

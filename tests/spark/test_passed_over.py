@@ -233,3 +233,16 @@ def test_a_copy_of_a_url_in_which_nothing_is_recognised_is_told_of(tmp_path: Pat
     url = f"file://{tmp_path}/some"
     (unit,) = here(Unit(url, "some", REMOTE, 1))
     assert (unit.source, unit.broker, unit.format) == (url, "some", UNKNOWN)
+
+
+def test_a_path_that_is_not_there_keeps_no_other_from_being_audited(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, gone, out = make_store(tmp_path / "good"), tmp_path / "gone", tmp_path / "out"
+    assert main(["audit", str(store), str(gone), "--out", str(out), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["account"]["live"] == 1
+    (row,) = ds.dataset(out / "findings", format="parquet").to_table().to_pylist()
+    assert (row["source"], row["text"]) == (str(gone), "no such directory")
+    with pytest.raises(FileNotFoundError):
+        find([str(gone)])
