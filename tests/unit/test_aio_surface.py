@@ -157,6 +157,29 @@ async def test_figures_names_and_findings_are_those_of_the_plain_surface(tmp_pat
         assert store.queue_directory("a").startswith("queues/")
 
 
+def test_a_transaction_only_collects_so_its_block_alone_is_awaited():
+    ours, theirs = members(qindex.Transaction), members(aio.Transaction)
+    assert ours.keys() - CONTEXT.keys() == theirs.keys() - CONTEXT.keys()
+    for name in ours.keys() - CONTEXT.keys():
+        assert theirs[name] is ours[name]
+    for name in CONTEXT.values():
+        assert hasattr(aio.Transaction, name) == (name != "__aiter__")
+    with pytest.raises(TypeError, match="async with"):
+        aio.Transaction.__enter__(object.__new__(aio.Transaction))
+
+
+@on_a_loop
+async def test_messages_and_mappings_are_the_same_objects_on_both_surfaces(tmp_path):
+    async with aio.open(tmp_path, format=2) as store:
+        queue = await store.queue("a")
+        await queue.publish(b"x")
+        assert type(await queue.get()) is qindex.Message
+        for data in (store.data, queue.data):
+            assert type(data) is qindex.Data
+            data[b"key"] = b"value"
+        assert store._store.data.copy() == store._store.queue("a").data.copy() == {b"key": b"value"}
+
+
 @pytest.mark.slow
 def test_a_misspelt_option_is_found_by_mypy(tmp_path):
     program = tmp_path / "program.py"
