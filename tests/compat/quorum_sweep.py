@@ -3,7 +3,7 @@
 The rules: no exception; if anything differs from what the sound directory gives, it is reported;
 and one flipped bit costs no more than what it is in: an entry, or a batch packed as a whole.
 What nobody can see is left out: a shared log that ends between two records, as if the node had
-been killed earlier, and the notes in meta.dets, which have no checksum and decide an order.
+been killed earlier, and single numbers in meta.dets, which have no checksum and decide an order.
 """
 
 from __future__ import annotations
@@ -87,15 +87,34 @@ def sweep(path: Path, files: list[Path], dice: Random, few: int) -> Iterator[str
         data = file.read_bytes()
         ends = ends_of(path, file)
         starts = dice.sample(every, min(few, len(every))) if (every := boundaries(data)) else []
-        for damage in damages(data, starts, dice, few):
+        for damage in (*damages(data, starts, dice, few), *shuffles(data, dice, few)):
             if damage.data is None:
                 file.unlink()
             else:
                 file.write_bytes(damage.data)
             place = f"{file.relative_to(path)} {damage}"
-            is_seen = file.name != "meta.dets" and not _is_end(damage, data, ends)
+            is_whole = damage.what in ("removed", "cut") or damage.end - damage.start == len(data)
+            is_number = file.name == "meta.dets" and not is_whole
+            is_seen = not is_number and not _is_end(damage, data, ends)
             yield from (f"{place}: {broken}" for broken in _broken(truth, path, damage, is_seen))
         file.write_bytes(data)
+
+
+def shuffles(data: bytes, dice: Random, few: int) -> Iterator[Damage]:
+    """Bytes that are gone, that stand twice, that stand elsewhere, or that are others."""
+    size = len(data)
+    yield Damage("doubled", 0, size, data + data)
+    yield Damage("lengthened", size, size, data + dice.randbytes(900))
+    for _ in range(few):
+        start, other = dice.randrange(size), dice.randrange(size)
+        end = min(size, start + dice.randrange(1, 5000))
+        rest, length = data[end:], end - start
+        yield Damage("dropped", start, end, data[:start] + rest)
+        yield Damage("repeated", start, end, data[:end] + data[start:])
+        yield Damage(
+            "moved", start, end, (data[:start] + data[other : other + length] + rest)[:size]
+        )
+        yield Damage("diced", start, end, data[:start] + dice.randbytes(length) + rest)
 
 
 def ends_of(path: Path, file: Path) -> set[int]:
@@ -112,7 +131,11 @@ def ends_of(path: Path, file: Path) -> set[int]:
 
 def _is_end(damage: Damage, data: bytes, ends: set[int]) -> bool:
     """Whether the log ends here between two records, or in zeros behind one."""
-    return damage.start in ends and damage.what in ("cut", "zeroed") and damage.end == len(data)
+    return (
+        damage.start in ends
+        and damage.what in ("cut", "zeroed", "dropped")
+        and damage.end == len(data)
+    )
 
 
 def _broken(truth: Told, path: Path, damage: Damage, is_seen: bool) -> Iterator[str]:
