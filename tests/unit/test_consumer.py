@@ -6,6 +6,7 @@ import time
 import pytest
 
 import qindex
+from qindex.testing import SimulatedDisk, abandon
 
 
 @pytest.fixture
@@ -236,3 +237,27 @@ def test_a_message_of_somebody_else_is_refused_or_settled_as_the_store_does(shop
         with pytest.raises(qindex.AlreadyAcked):
             consumer.ack(other)
         assert consumer.unacked == [mine]
+
+
+@pytest.mark.parametrize("end", ["close", "kill", "power cut"])
+def test_what_a_consumer_had_is_ready_again_after_any_end(end):
+    disk = SimulatedDisk(seed=3)
+    store = qindex.open("/", disk=disk, format=2)
+    store.queue("a").publish_many([b"0", b"1", b"2"], confirm=True)
+    consumer = store.consumer(["a"], prefetch=2)
+    assert [consumer.get().body, consumer.get().body] == [b"0", b"1"]
+    token = next(iter(consumer.unacked)).token
+    consumer.pause()
+    store.sync()
+    if end == "close":
+        store.close()
+    else:
+        disk = disk.kill() if end == "kill" else disk.power_cut(seed=3)
+        abandon(store)
+    with qindex.open("/", disk=disk) as store:
+        assert store.queue("a").unacked == 0
+        with pytest.raises(qindex.DeliveryEnded):
+            store.ack(token)
+        messages = store.queue("a").get_many(5)
+        assert [message.body for message in messages] == [b"0", b"1", b"2"]
+        assert [message.redelivered for message in messages[:2]] == [True, True]
