@@ -1,6 +1,8 @@
 """max_memory: what all stores of a process keep in memory of their messages has a limit."""
 
+import contextlib
 import gc
+import shutil
 import threading
 
 import pytest
@@ -39,6 +41,21 @@ def test_queues_that_are_not_used_give_their_memory_back(small):
         assert small.stats().memory < MOST * 1.1
     assert [len(small.queue(name)) for name in names] == [len(BATCH) * 3] * len(names)
     assert small.queue(names[0]).get().body == b""
+
+
+def test_a_queue_that_cannot_be_opened_keeps_no_other_from_giving_back(tmp_path):
+    options = {"max_memory": MOST, "max_open_files": 24, "sync": "never", "idle": 3600}
+    store = qindex.open(tmp_path / "small", **options)
+    store.queue("gone").publish_many(BATCH)
+    for number in range(40):  # it was used the longest time ago: it is parked
+        store.queue(f"p{number}").publish(b"")
+    shutil.rmtree(tmp_path / "small" / store.queue_directory("gone"))
+    names = [f"q{i}" for i in range(60)]
+    for name in names:
+        store.queue(name).publish_many(BATCH * 3, timeout=20)
+    assert [len(store.queue(name)) for name in names] == [len(BATCH) * 3] * len(names)
+    with contextlib.suppress(qindex.QindexError):
+        store.close()
 
 
 def test_a_publish_is_refused_and_acks_go_on(small):
