@@ -22,7 +22,7 @@ from qindex.brokers.rabbitmq.quorum.rules import VERSION_MAX
 from qindex.brokers.rabbitmq.ra.log import Log
 
 _GHOST: Final = -2
-_GHOSTS_MAX: Final = 1_000_000
+_GHOSTS_MAX: Final = 250_000  # a second of work
 _HARMLESS: Final = {"update_config", "register_enqueuer", "checkout", "timeout", "dlx"}
 _BY_CONSUMERS: Final = {"settle", "return", "discard", "modify"}
 
