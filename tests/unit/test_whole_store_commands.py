@@ -178,3 +178,18 @@ def test_a_store_of_format_1_stays_one(run: Any, tmp_path: Path) -> None:
     assert run("salvage", tmp_path / "s", "--out", tmp_path / "new").code == 0
     with qindex.open(tmp_path / "new", read_only=True) as new:
         assert new.stats().format == 1
+
+
+def test_salvage_serves_a_queue_that_was_made_since_it_read_the_list(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from qindex.look.sources import StoreSource
+
+    with qindex.open(tmp_path / "s", format=2) as store:
+        for name in ("a", "b"):
+            store.queue(name).publish(b"x")
+    monkeypatch.setattr(StoreSource, "names", lambda self: ["a"])
+    code, out, _ = run("salvage", tmp_path / "s", "--out", tmp_path / "new", "--json")
+    assert code == 0
+    told = {queue["queue"]: queue["raw"] for queue in json.loads(out)["queues"]}
+    assert told == {"a": False, "b": False}

@@ -163,8 +163,8 @@ def _salvage(
     """The engine's queues first; then what it does not serve. `account` is kept on the way."""
     existing, done = set(target.queues()), account.queues
     served: dict[str, str] = {}  # folder -> name
-    if store is not None:
-        source = StoreSource(store, screen)
+    source = StoreSource(store, screen) if store is not None else None
+    if store is not None and source is not None:
         total = sum(source.depth(name) for name in source.names())
         for name in source.names():
             if _is_served(store, name):
@@ -178,7 +178,13 @@ def _salvage(
         account.left_out += [found.text for found in missing]
     with closing(RawStore(raw.root, Quiet())) as quiet:
         for folder in raw.folders():
-            if folder not in served:
+            known = None if folder in served else raw.known_name(folder)
+            if source is not None and known is not None and _is_served(source.store, known):
+                _refuse(known, existing)  # its writer has made it since the list was read
+                served[folder] = known
+                done.append(Salvaged(known, raw=False))
+                _copy_served(source, target, bar, (done, 0))
+            elif folder not in served and (raw.root / folder).is_dir():  # else: it was deleted
                 before = raw.damaged
                 name = raw.name(folder)
                 _refuse(name, existing)

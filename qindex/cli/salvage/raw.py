@@ -101,11 +101,16 @@ class RawStore(Telling):
             return []
         return [f"queues/{name}" for name in names if _FOLDER.fullmatch(name)]
 
-    def name(self, folder: str) -> str:
+    def known_name(self, folder: str) -> str | None:
         """From either copy in queue.meta, by its checksum."""
         meta = read_meta(self._tree, folder)
-        if meta is not None:
-            return meta.name
+        return None if meta is None else meta.name
+
+    def name(self, folder: str) -> str:
+        """The same, or one that is made from the folder's."""
+        known = self.known_name(folder)
+        if known is not None:
+            return known
         lost = f"lost-{folder.rpartition('/')[2]}"
         self.tell(f"{folder}/queue.meta: the name is lost, {lost!r} is taken")
         return lost
