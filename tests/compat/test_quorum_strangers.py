@@ -52,13 +52,13 @@ def test_segments_with_the_same_indexes_are_told_by_the_sizes_that_the_state_has
 def test_messages_of_the_default_exchange_name_their_queue(tmp_path: Path) -> None:
     real = real_node("q2", tmp_path)
     (slow,), big = segments_of(real, "2F_SLO"), segments_of(real, "2F_BIG")
-    big[-1].write_bytes(slow.read_bytes())
+    slow.write_bytes(big[0].read_bytes())  # which has no settings
     with open_at(real.path) as node:
-        queue = quorum_queues(node)["/", "big"]
+        queue = quorum_queues(node)["/", "slow"]
         assert not queue.outcome.exact
         findings = [each for each in node.findings if each.kind == KIND]
-    assert any("was sent to the queue slow" in each.text for each in findings)
-    assert {each.about for each in findings} == {"quorum queue big"}
+    assert any("was sent to the queue big" in each.text for each in findings)
+    assert {each.about for each in findings} == {"quorum queue slow"}
 
 
 def test_the_settings_in_a_log_name_its_queue(tmp_path: Path) -> None:
