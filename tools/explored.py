@@ -47,7 +47,7 @@ EXPLORED = [
         "strays_removed_early",
         "seed=16245039396127435257 mapping=0 segment=8 journal=24 bytes=10240 embed=64"
         " file=4096; publish a 13; publish a 632 +e; get a; batch a x5 8 +t; tick; fail 129;"
-        " fanout a x2 6; publish a 46; compact; get_many a x7; ack a 663; ack a 504; publish a"
+        " fanout a x2 7; publish a 46; compact; get_many a x7; ack a 663; ack a 504; publish a"
         " 381 +r; publish a 236 +h; publish a 15; fail 386; publish a 51 +h; publish a 855;"
         " publish a 449 +r; get_many a x1; tick",
     ),
@@ -213,11 +213,11 @@ EXPLORED = [
         "copies_laid_once",
         "seed=2108130452481165330 mapping=1 segment=8 journal=24 bytes=20000 embed=100000"
         " file=700 history=30000 files=8 format=2 few=1 log=1048576 crowd=0 alone; create a x8;"
-        " publish a 0 +e; publish a 36 +eh; cut 829777831; publish a 40 +dz; transact b x30 53;"
-        " publish a 0; publish a 189 +ed; publish a 85 +tpd; tick; publish a 1 +h; get_many a"
-        " x4; idle; publish a 31 +ed; batch a x1 27 +z; publish a 319; publish a 223 +e; tick;"
-        " ack a 807; fail 35; tick; publish a 2116 +z; ack a 901; transact b x4 355 +tr;"
-        " get_many a x2; sync a",
+        " publish a 36 +eh; cut 829777831; publish a 40 +dz; transact b x30 53; publish a 0;"
+        " publish a 189 +ed; publish a 85 +tpd; tick; publish a 1 +h; get_many a x4; idle;"
+        " publish a 31 +ed; batch a x1 27 +z; publish a 319; publish a 223 +e; tick; ack a 807;"
+        " fail 35; tick; publish a 2116 +z; ack a 901; transact b x4 355 +tr; get_many a x2;"
+        " reschedule a 637 +z; sync a",
     ),
     Explored(
         "A power cut took the name of the newest commit log and left the catalog that was written"

@@ -51,7 +51,7 @@ bool fault_explains(const struct fault *fault, const struct qi_sim *sim, int64_t
         return true;
     /* No space, met when something was changed: not QI_E_FULL, which says that nothing was. */
     if (codes[fault->kind] == QI_E_FULL && code == QI_E_IO)
-        return strstr(qi_error_text(), "queues have it") || strstr(qi_error_text(), "make place");
+        return strstr(qi_error_text(), "queues have ") || strstr(qi_error_text(), "make place");
     return code == codes[fault->kind] || code == QI_E_FAILED || code == QI_E_OUTCOME;
 }
 
