@@ -31,6 +31,13 @@ def shown(value: object) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
+def queue_name(name: object) -> str:
+    """The name as it is; TypeError if it is none."""
+    if not isinstance(name, str):
+        raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
+    return name
+
+
 def several(name: str, values: Iterable[T], of: str, one: str) -> list[T]:
     """The caller's values as a list of its own; TypeError if they are none. `one`: what takes one.
 

@@ -95,7 +95,7 @@ class Configured:
         """The caller has the store's lock. A reader's changes hold for itself."""
         before = self.settings
         settings = before._changed(changes)
-        if settings._dead_to != before._dead_to:
+        if "dead_letters" in changes or settings._dead_to != before._dead_to:
             check_rules(self._store, self.name, settings)
         if settings != before and not self._store.read_only:
             if settings.expires is not None:

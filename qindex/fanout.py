@@ -15,6 +15,7 @@ from qindex.arguments import (
     encode_headers,
     parts_of,
     priority_flags,
+    queue_name,
     several,
     to_due_us,
     to_expiry_us,
@@ -98,7 +99,8 @@ class FanOut:
     ) -> list[int] | list[int | None]:
         """Publish one body to several queues; return its ReqId in each, in the same order.
 
-        - `create`: True to create a queue that is not there; else it is an error, QueueMissing.
+        - `create`: True to create a queue that is not there; else it is an error, QueueMissing. It
+          stays, empty, if the message is refused because a queue, the store or the disk is full.
         - `on_full`: "skip" leaves out the queues that are full: their place in the result is None,
           and the others get the message. "raise": QueueFull, and no queue gets it. A store that is
           full raises StoreFull either way.
@@ -112,15 +114,22 @@ class FanOut:
         freed after the last queue has acked it.
         """
         queues = several("queues", queues, "names", "store.queue(name).publish()")
+        for name in queues:
+            queue_name(name)
         boolean("confirm", confirm)
         if on_full not in _ON_FULL:
             raise ValueError(f"on_full must be one of {', '.join(_ON_FULL)}, not {on_full!r}")
         boolean("create", create)
-        targets = [self._ruled_queue(name, create) for name in queues]
-        if not targets:
+        if not queues:
             raise ValueError("name at least one queue: a message for none would be lost")
         data = as_bytes(body)
         table = encode_headers(headers)
+        flags = 0 if boolean("persistent", persistent) else lib.QI_TRANSIENT
+        flags |= priority_flags(priority)
+        expiry_us = to_expiry_us(self._now_us, ttl, expires_at)
+        due_us = to_due_us(self._now_us, delay, due)
+        lease_us = to_lease_us(lease)
+        targets = [self._ruled_queue(name, create) for name in queues]  # all else is right
         handles = ffi.new("qi_queue *[]", [queue._handle for queue in targets])
         req_ids = ffi.new("uint64_t[]", len(targets))
         code = lib.qi_store_publish_leased(
@@ -131,11 +140,10 @@ class FanOut:
             len(table),
             data,
             len(data),
-            (0 if boolean("persistent", persistent) else lib.QI_TRANSIENT)
-            | priority_flags(priority),
-            to_expiry_us(self._now_us, ttl, expires_at),
-            to_due_us(self._now_us, delay, due),
-            to_lease_us(lease),
+            flags,
+            expiry_us,
+            due_us,
+            lease_us,
             on_full == "skip",
             req_ids,
         )

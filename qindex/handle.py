@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from qindex._core import ffi, lib
+from qindex.arguments import queue_name
 from qindex.errors import NotAStore, StoreFailed, StoreMissing, StoreNested, raise_error
 from qindex.options import Options
 
@@ -62,9 +63,7 @@ def _close_handle(handle: Any, owner: weakref.ref[Any], _disk: object) -> None:
 
 def directory_of(name: str) -> bytes:
     """The name of a queue's folder in queues/: a hash, so that no name becomes a path."""
-    if not isinstance(name, str):
-        raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
-    encoded = name.encode("utf-8", "surrogatepass")
+    encoded = queue_name(name).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(encoded, digest_size=16).hexdigest().encode("ascii")
 
 

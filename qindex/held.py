@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qindex._core import ffi, lib
-from qindex.arguments import REQ_ID_MAX, Seconds, boolean, to_lease_us, whole
+from qindex.arguments import REQ_ID_MAX, Seconds, boolean, queue_name, to_lease_us, whole
 from qindex.calls import to_deliveries
 from qindex.errors import QueueMissing, StoreClosed, StoreError, raise_error
 from qindex.message import Message
@@ -30,11 +30,7 @@ def names_of(queues: Iterable[str]) -> list[str]:
     """The names, each once; else TypeError."""
     if isinstance(queues, str):
         raise TypeError("queues is a list of names; write [name] for one queue")
-    names = list(dict.fromkeys(queues))
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
-    return names
+    return list(dict.fromkeys(map(queue_name, queues)))
 
 
 class Turn:

@@ -104,9 +104,9 @@ class Message(MessageFields):
     def published_at(self) -> float | None:
         """When it was published, in seconds since 1970 by the wall clock; None: nobody knows.
 
-        It was published then or up to 11 ms later. A move to another queue changes nothing about
-        it. Stores of format 1 do not keep it, and of a message from before the upgrade, or from
-        another version of the library, it is not known.
+        This is never later than the publish, and at most 11 ms earlier. A move to another queue
+        changes nothing about it. Stores of format 1 do not keep it, and of a message from before
+        the upgrade, or from another version of the library, it is not known.
         """
         us = self._published_us
         return us / 1e6 if us else None

@@ -16,6 +16,7 @@ from qindex.arguments import (
     encode_headers,
     parts_of,
     priority_flags,
+    queue_name,
     to_due_us,
     to_expiry_us,
     to_lease_us,
@@ -76,7 +77,8 @@ class Mixed:
 
         Each message says its queue and its options, as Queue.publish() takes them. In a queue the
         messages stand in the order of the call. `create`: True to create queues that are not there;
-        else they are an error, QueueMissing.
+        else they are an error, QueueMissing. They stay, empty, if a full queue, store or disk then
+        refuses the messages.
 
         What can be refused is refused before the first record is written: then no queue gets
         anything. No crash leaves a part of what one queue gets, but it may leave it in some of
@@ -95,12 +97,18 @@ class Mixed:
         start = int(ffi.cast("uintptr_t", ffi.from_buffer(tables)))
         rows = zip(wanted, places, sizes, table_sizes, strict=True)
         raw = ffi.buffer(given)
+        told_of = self._all_told(wanted)
         for place, (message, body, size, table_size) in enumerate(rows):
-            try:
-                address, *told = self._told(message, queues, create)
-            except (QindexError, TypeError, ValueError) as error:
-                _say_which(error, place, len(wanted))
-                raise
+            known = queues.get(message.queue)
+            if known is None:
+                try:
+                    queue = self._ruled_queue(message.queue, create)
+                except QindexError as error:
+                    _say_which(error, place, len(wanted))
+                    raise
+                known = int(ffi.cast("uintptr_t", queue._handle)), queue
+                queues[message.queue] = known
+            address, told = known[0], told_of[place]
             at = place * _CHANGE.size
             fields = address, 0, start, body, size, table_size, *told, 0, 0
             _CHANGE.pack_into(raw, at, lib.QI_CHANGE_PUBLISH, *fields)
@@ -131,18 +139,22 @@ class Mixed:
                 text = "what was published is not synced, and may be lost in a power cut"
                 raise OutcomeUnknown(f"{text}: {error}") from error
 
-    def _told(
-        self, message: Outgoing, queues: dict[str, tuple[int, Queue]], create: bool
-    ) -> tuple[int, int, int, int, int]:
-        """What the core's form of a message has besides headers and body."""
+    def _all_told(self, wanted: list[Outgoing]) -> list[tuple[int, int, int, int]]:
+        """Flags and times of each, before the first queue is looked for, or created."""
+        told = []
+        for place, message in enumerate(wanted):
+            try:
+                told.append(self._told(message))
+            except (TypeError, ValueError) as error:
+                _say_which(error, place, len(wanted))
+                raise
+        return told
+
+    def _told(self, message: Outgoing) -> tuple[int, int, int, int]:
+        """What the core's form of a message has besides queue, headers and body."""
         (name, _, _, persistent, ttl, expires_at, redelivered, priority, delay, due,
          lease) = message  # fmt: skip
-        known = queues.get(name) if isinstance(name, str) else None
-        if known is None:
-            if not isinstance(name, str):
-                raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
-            queue = self._ruled_queue(name, create)
-            known = queues[name] = int(ffi.cast("uintptr_t", queue._handle)), queue
+        queue_name(name)
         flags = priority_flags(priority) if priority != 0 else 0
         if persistent is not True or redelivered is not False:
             flags |= 0 if boolean("persistent", persistent) else lib.QI_TRANSIENT
@@ -152,7 +164,7 @@ class Mixed:
             expiry_us = to_expiry_us(self._now_us, ttl, expires_at)
             due_us = to_due_us(self._now_us, delay, due)
             lease_us = to_lease_us(lease)
-        return known[0], flags, expiry_us, due_us, lease_us
+        return flags, expiry_us, due_us, lease_us
 
 
 def _payloads(

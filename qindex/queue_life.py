@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from qindex._core import ffi, lib
-from qindex.arguments import boolean, parts_of, several
+from qindex.arguments import boolean, parts_of, queue_name, several
 from qindex.data import change_values, own_entries, read_value
 from qindex.errors import (
     DiskError,
@@ -68,9 +68,7 @@ class QueueLife:
         encoded = []
         directories = []
         for name in names:
-            if not isinstance(name, str):
-                raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
-            encoded.append(name.encode("utf-8", "surrogatepass"))
+            encoded.append(queue_name(name).encode("utf-8", "surrogatepass"))
             directories.append(directory_of(name))
         sizes = ffi.new("uint32_t[]", [len(name) for name in encoded])
         made = lib.qi_queues_create(

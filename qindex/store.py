@@ -13,6 +13,7 @@ from qindex.any_queue import AnyQueue
 from qindex.arguments import (
     Seconds,
     boolean,
+    queue_name,
     several,
     to_lease_us,
 )
@@ -154,8 +155,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Mixed, QueueLife, Told
 
         Cost: some syncs to create a queue, whatever the policy; later calls O(1).
         """
-        if not isinstance(name, str):
-            raise TypeError(f"a queue's name is a str, not {type(name).__name__}")
+        queue_name(name)
         given = {
             "ttl": ttl,
             "max_messages": max_messages,

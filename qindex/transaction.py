@@ -17,6 +17,7 @@ from qindex.arguments import (
     encode_headers,
     parts_of,
     priority_flags,
+    queue_name,
     to_due_us,
     to_expiry_us,
     to_lease_us,
@@ -93,8 +94,7 @@ class Transaction:
         meanwhile; a crash just before the commit may leave it, empty. The body stands in the index,
         whatever its size is.
         """
-        if not isinstance(queue, str):
-            raise TypeError(f"a queue's name is a str, not {type(queue).__name__}")
+        queue_name(queue)
         now_us = self._store._now_us
         flags = (0 if boolean("persistent", persistent) else lib.QI_TRANSIENT) | (
             lib.QI_REDELIVERED if boolean("redelivered", redelivered) else 0
@@ -130,8 +130,7 @@ class Transaction:
         queue: str | None = None,
     ) -> None:
         """Move a message to another queue of the store; see Store.move()."""
-        if not isinstance(to, str):
-            raise TypeError(f"a queue's name is a str, not {type(to).__name__}")
+        queue_name(to)
         source = (
             self._store._queue_of(message)  # type: ignore[arg-type]  # it refuses ReqIds
             if queue is None
@@ -148,8 +147,8 @@ class Transaction:
         the transaction is committed is an error, QueueMissing; a publish with `create` in front of
         this creates it.
         """
-        if queue is not None and not isinstance(queue, str):
-            raise TypeError(f"a queue's name is a str, not {type(queue).__name__}")
+        if queue is not None:
+            queue_name(queue)
         self._add(_Change(lib.QI_CHANGE_DATA, queue, body=as_entries(changes)))
 
     def _add(self, change: _Change) -> None:

@@ -180,13 +180,18 @@ int qi_trim(struct qi_queue *queue) {
 
 /* ---- is there a place ---- */
 
-static int fail_full(const struct qi_queue *queue, uint64_t bytes) {
+static int fail_full(const struct qi_queue *queue, uint32_t count, uint64_t bytes) {
     const qi_rules *rules = &queue->rules;
     if (queue->heads.count >= heads_max(queue))
         return qi_fail(QI_E_QUEUE_FULL,
                        "queue %s is full, and more than %u messages would have to go at once: "
                        "publish less at a time",
                        queue->name, heads_max(queue));
+    if (rules->max_messages && count > rules->max_messages)
+        return qi_fail(QI_E_QUEUE_FULL,
+                       "%u messages do not fit into queue %s, which may have %llu: publish fewer "
+                       "at a time, or raise max_messages",
+                       count, queue->name, (unsigned long long)rules->max_messages);
     if (rules->max_bytes && bytes > rules->max_bytes)
         return qi_fail(QI_E_QUEUE_FULL,
                        "%llu byte%s into queue %s, which may have %llu: raise max_bytes",
@@ -214,7 +219,7 @@ int qi_queue_has_place(struct qi_queue *queue, uint32_t count, uint64_t bytes) {
         error = find_heads(queue, count, bytes);
     if (error || !is_over(queue, count, bytes))
         return error;
-    return fail_full(queue, bytes);
+    return fail_full(queue, count, bytes);
 }
 
 int qi_store_has_place(struct qi_store *store, uint64_t count, uint64_t bytes,
