@@ -47,7 +47,8 @@ static int load_publish(struct loading *loading, struct qi_slots *slots,
     else
         qi_set_bit(&loading->fresh[slot / 64], slot);
     qi_set_bit(&slots->pub, slot);
-    qi_instant_set(&slots->published, slots->pub, slot, us);
+    if (us != 0 || !qi_bit(slots->jpub, slot)) /* a journal may know what a damaged file does not */
+        qi_instant_set(&slots->published, slots->pub, slot, us);
     qi_clear_bit(&slots->jpub, slot); /* it need not be written again */
     struct qi_fields fields;
     qi_get_fields(entry->fields, &fields);

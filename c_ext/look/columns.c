@@ -63,7 +63,7 @@ static uint64_t published_in_journal(const qi_columns *columns, uint64_t req_id,
 /* And of a segment's slot: `moment` is where the rows of its batch are. */
 static uint64_t published_in_segment(const struct qi_walk *walk, const qi_columns *columns,
                                      uint32_t slot) {
-    if (columns->moment == 0 || columns->moment >= walk->size)
+    if (columns->moment == 0 || columns->moment + QI_FRAME_HEADER > walk->size)
         return 0;
     uint32_t length = qi_get32(walk->bytes + columns->moment) & QI_FRAME_LENGTH_MAX;
     if (length > walk->size - columns->moment - QI_FRAME_HEADER)
