@@ -11,6 +11,7 @@ from qindex.look.messages import Choice
 from qindex.look.sources import StoreSource
 from qindex.look.text import count, size
 from qindex.look.traces import Record, Trace
+from qindex.moments import utc
 from qindex.native.commits import read_index_file
 from qindex.native.folders import JOURNALS, segment_number
 from qindex.native.frames import DEAD_US
@@ -151,7 +152,7 @@ def _publish_text(record: Entry) -> str:
         place = f"MsgId {record.msg_id.hex()}"
     expiry = f", expires at {record.expiry_us / 1e6:.6f}" if record.expiry_us else ""
     kind = "transient" if record.transient else "persistent"
-    when = f", published at {record.published_us / 1e6:.3f}" if record.published_us else ""
+    when = f", published at {utc(record.published_us / 1e6)}" if record.published_us else ""
     return f"{kind}, body of {size(record.size)}: {place}{expiry}{when}"
 
 

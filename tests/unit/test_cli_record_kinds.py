@@ -45,6 +45,21 @@ def test_trace_shows_burials_and_delays(run: Callable[..., Any], tmp_path: Path)
         assert "7205759403" not in out
 
 
+def test_replay_calls_a_burial_by_its_name(run: Callable[..., Any], tmp_path: Path) -> None:
+    """It printed the core's mark for one: held until 72057594037.927673."""
+    with qindex.open(tmp_path / "data") as store:
+        queue = store.queue("q", dead_letters=True)
+        queue.publish(b"rejected")
+        queue.publish(b"delayed", delay=1000)
+        queue.nack(queue.get_many(1)[0], requeue=False)
+    code, out, _ = run("replay", tmp_path / "data", "q")
+    assert code == 0
+    told = [" ".join(line.split()[3:]) for line in out.splitlines()]
+    assert any(line.startswith("time 0 buried as a dead letter: rejected") for line in told), out
+    assert sum("held until 20" in line for line in told) == 1, out
+    assert "7205759403" not in out
+
+
 def test_trace_reads_the_journals_of_history(run: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "data"
     with qindex.open(path, segment_entries=16, max_journal_entries=10, keep_history=1 << 20) as s:

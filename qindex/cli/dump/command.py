@@ -31,6 +31,7 @@ from qindex.cli.arguments import add_directory
 from qindex.look.screen import CommandError, Screen
 from qindex.look.stores import queue_names, with_article
 from qindex.look.text import count, printable, size
+from qindex.moments import utc
 from qindex.native.folders import JOURNALS, is_flushed, segment_number
 from qindex.native.frames import DEAD_US
 from qindex.native.records import Record, records, side_text
@@ -190,7 +191,7 @@ def _line(record: Record) -> str:
         verb, text = side_text(record)
         return f"{offset}  {verb:8} {'':10} {number}  {text}"
     if verb == "moment" and record.due_us:
-        return f"{offset}  moment   what follows was published at {record.due_us}"
+        return f"{offset}  moment   what follows was published at {utc(record.due_us / 1e6)}"
     if verb in ("deliver", "ack"):
         return f"{offset}  {verb:8} {'':10} {number}"
     return f"{offset}  {verb:8} {record.size} bytes"

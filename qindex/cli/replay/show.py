@@ -52,7 +52,7 @@ class Shown:
             expiry = f", expires at {fields.expiry_us / 1e6:.6f}" if fields.expiry_us else ""
             place = "embedded" if fields.embedded else f"MsgId {fields.msg_id.hex()}"
             us = record.published_us
-            when = f", published at {us / 1e6:.3f}" if us else ""
+            when = f", published at {utc(us / 1e6)}" if us else ""
             return f"{kind}, body of {size(fields.size)}, {place}{expiry}{when}"
         if record.verb == "purge":
             purge = self.log.purge_of(record)
