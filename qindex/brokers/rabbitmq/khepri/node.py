@@ -55,7 +55,9 @@ def read_khepri(tree: Tree, findings: Findings) -> Metadata | None:
     if flags is None and not metadata.vhosts and not metadata.unread:
         return None  # a migration that was only prepared
     findings.take_all(own)
-    return metadata if metadata.vhosts or not metadata.unread else None  # all of it is lost
+    if flags is None and not metadata.vhosts:
+        return None  # all of it is lost, and nothing says that it was in force
+    return metadata
 
 
 def _flags(tree: Tree) -> bytes | None:
