@@ -6,8 +6,8 @@ Reads only, also beside a process that writes. Of a dead broker's directory
 those that qindex recover would bring back, with their live messages.
 
 exit codes: 0 listed; 1 a queue, or its name, is damaged beyond reading, or has
-no folder any more (--json: a row whose "queue" is null); in a dead broker's
-directory is damage; 2 neither.
+no folder any more (--json: a row whose "queue" is null); settings and data are
+lost; in a dead broker's directory is damage; 2 neither.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from qindex.look.screen import Screen
 from qindex.look.stores import (
     QueueGone,
     missing_queues,
-    nameless_queue_count,
     open_queue,
     open_to_look,
+    unlisted,
 )
-from qindex.look.text import count, queue_text
+from qindex.look.text import queue_text
 from qindex.names import written
 
 
@@ -59,8 +59,8 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
                 if isinstance(error, qindex.FormatError):
                     refused.add(name)
                     screen.error(str(error))
-        nameless = nameless_queue_count(store)
         missing = missing_queues(store)
+        told = unlisted(store)
     if options.json:
         listed: list[dict[str, Any]] = [
             {"queue": name, "messages": n, "error": errors.get(name, "")} for name, n in rows
@@ -75,12 +75,9 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         screen.table(["<queue", ">messages"], cells)
     elif screen.is_terminal:
         screen.line("  no queues yet")
-    if nameless:
-        told = f"{count(nameless, 'queue')} whose name is damaged: see qindex check"
-        screen.error(told) if options.json else screen.line(f"  {told}")
-    for each in missing:
-        screen.error(each.text)
-    return 1 if nameless or missing or any(depth is None for _, depth in rows) else 0
+    for text in told:
+        screen.error(text) if options.json else screen.line(f"  {text}")
+    return 1 if told or any(depth is None for _, depth in rows) else 0
 
 
 def _why_not(name: str, refused: set[str]) -> str:

@@ -118,7 +118,7 @@ KEYS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "body_bytes": (INT, "of bodies"),
         "file_bytes": (f"{INT}, {OPEN}", "of files; audit: by what they are"),
         "live_bytes": (INT, "that live messages need"),
-        "garbage_bytes": (INT, "of acked messages"),
+        "garbage_bytes": (INT, "of acked messages; null: not all queues could be read"),
         "room_bytes": (INT, "allocated in advance"),
         "index_bytes": (INT, "of journals and segments"),
         "live_index_bytes": (INT, "of them, what live messages need"),

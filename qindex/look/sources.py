@@ -15,19 +15,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import qindex
 from qindex._core import ffi, lib
-from qindex.buffers import REASONS, Reader
+from qindex.buffers import Reader
 from qindex.errors import raise_error
-from qindex.look.at_time import now_us
 from qindex.look.members import refuse_members
 from qindex.look.messages import Choice, Found, deliveries_of
 from qindex.look.screen import CommandError, Screen
-from qindex.look.stores import QueueGone, advice, as_named, damage_count, open_queue
+from qindex.look.states import found_of, state_of
+from qindex.look.stores import (
+    QueueGone,
+    advice,
+    as_named,
+    damage_count,
+    nameless_queue_count,
+    open_queue,
+    unlisted,
+)
 from qindex.look.telling import Telling, why_missing
 from qindex.look.text import count, printable
 
@@ -74,6 +83,9 @@ class Source(Protocol):
 
     def damage(self) -> int:
         """`damaged`, and what else is known to be damaged."""
+
+    def unlisted(self) -> list[str]:
+        """In words: what is lost, or cannot be read, of which no queue in names() tells."""
 
 
 @contextmanager
@@ -147,7 +159,15 @@ class StoreSource(Telling):
         return self.store.queue(name, create=False).stats().next_req_id
 
     def damage(self) -> int:
-        return max(self.damaged, damage_count(self.store.findings))
+        return max(self.damaged, damage_count(self.store.findings) + self._nameless)
+
+    def unlisted(self) -> list[str]:
+        return unlisted(self.store)
+
+    @cached_property
+    def _nameless(self) -> int:
+        """Once: to count them costs as much as to list all queues."""
+        return nameless_queue_count(self.store)
 
     def messages(
         self, name: str, choice: Choice, start: tuple[int, int] = START
@@ -186,37 +206,8 @@ class StoreSource(Telling):
                     continue
             if raw.req_id > last:
                 return
-            yield _found(queue.name, raw, reader.buffer, self.at_time)
+            yield found_of(queue.name, raw, reader.buffer, self.at_time)
             start = raw.req_id + 1
-
-
-def _found(name: str, raw: Any, payload: Any, at_time: float | None) -> Found:
-    table_size, flags, expiry_us = raw.payload_size - raw.body_size, raw.flags, raw.expiry_us
-    redelivered, delayed = bool(flags & lib.QI_REDELIVERED), bool(flags & lib.QI_DELAYED)
-    dead = REASONS[raw.dead] if raw.dead < len(REASONS) else None
-    return Found(
-        name,
-        raw.req_id,
-        "dead" if dead else _state(expiry_us, at_time, redelivered, delayed=delayed),
-        redelivered,
-        raw.delivery_count,
-        not flags & lib.QI_TRANSIENT,
-        expiry_us,
-        ffi.unpack(payload, table_size) if table_size else b"",
-        ffi.unpack(payload + table_size, raw.body_size) if raw.body_size else b"",
-        priority=raw.priority or None,
-        due_us=raw.due_us,
-        published_us=raw.published_us,
-        dead=dead,
-    )
-
-
-def _state(
-    expiry_us: int, at_time: float | None, redelivered: bool, *, delayed: bool = False
-) -> str:
-    if expiry_us and expiry_us <= now_us(at_time):
-        return "expired"
-    return "delayed" if delayed else "unacked" if redelivered else "ready"
 
 
 class DeadSource(Telling):
@@ -266,7 +257,7 @@ class DeadSource(Telling):
             if number > choice.last:
                 return
             expiry_us = message.expiry_us or 0
-            state = _state(expiry_us, self.at_time, message.redelivered)
+            state = state_of(expiry_us, self.at_time, message.redelivered)
             if number >= first and state in choice.states:
                 times = deliveries_of(headers := message.headers) or 0
                 told = (message.redelivered, times, True, expiry_us, headers, message.body)
@@ -318,7 +309,7 @@ class NodeSource(DeadSource):
                 continue
             for message in self.queues[name].messages_of(part, first, choice.last):
                 expiry_us = message.expiry_us or 0
-                state = _state(expiry_us, self.at_time, message.redelivered)
+                state = state_of(expiry_us, self.at_time, message.redelivered)
                 if state not in choice.states:
                     continue
                 yield Found(

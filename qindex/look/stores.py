@@ -18,6 +18,7 @@ from qindex.names import unwritten
 LOOKS: Final = 3  # before a queue without a name is damage
 NAME_ROOM: Final = 65536
 MISSING: Final = "queues"  # where a finding is of queues without a folder
+_TOLD_WITH_MESSAGES: Final = ("queues/", "messages/")  # where such a finding is
 
 
 class QueueGone(CommandError):
@@ -145,11 +146,28 @@ def _nameless(store: qindex.Store) -> set[str]:
 
 
 def missing_queues(store: qindex.Store) -> list[qindex.Finding]:
-    """What says that queues have no folder any more. Every command that reads a whole store asks.
-
-    (Those that end with damage_count(store.findings) have it among them.)
-    """
+    """What says that queues have no folder any more."""
     return [found for found in store.findings if found.where == MISSING]
+
+
+def unlisted(store: qindex.Store) -> list[str]:
+    """In words: what no queue in queues() tells of. Every command that reads a whole store asks.
+
+    That is a queue whose name is damaged, one without a folder, and lost settings and data of the
+    store and of its queues. Of a sound store: nothing. Cost: as queues(), for each queue 1 us.
+    """
+    nameless = nameless_queue_count(store)
+    text = f"{count(nameless, 'queue')} whose name is damaged: see qindex check"
+    return [*([text] if nameless else []), *lost_parts(store)]
+
+
+def lost_parts(store: qindex.Store) -> list[str]:
+    """Of unlisted(), what the store's findings say."""
+    return [
+        found.text if found.where == MISSING else f"{found.where}: {found.text}"
+        for found in store.findings
+        if found.severity != "note" and not found.where.startswith(_TOLD_WITH_MESSAGES)
+    ]
 
 
 def queue_names(store: qindex.Store) -> dict[str, str]:

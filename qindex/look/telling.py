@@ -27,6 +27,10 @@ class Telling:
         """How many of the damaged places are only suspected."""
         return 0
 
+    def unlisted(self) -> list[str]:
+        """What no queue tells of: see Source."""
+        return []
+
     def tell(self, text: str) -> None:
         self.damaged += 1
         if self.damaged <= LINES_MAX:
@@ -54,6 +58,8 @@ def tell_damage(screen: Screen, source: Source) -> int:
     damage = source.damage()
     if not damage:
         return 1 if source.missing else 0
+    for text in source.unlisted()[:LINES_MAX]:
+        screen.error(text)
     command = "check" if source.format == "qindex" else "recover"
     screen.error(
         f"{places(damage, min(damage, source.suspected()))} in {source.path!r}, left out here:"

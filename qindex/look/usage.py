@@ -83,8 +83,12 @@ class QueueUse:
 
 @dataclass(slots=True)
 class Usage:
-    """All files that the format knows, by name; all queues. `advice`: when the format frees."""
+    """All files that the format knows, by name; all queues. `advice`: when the format frees.
+
+    `unread`: some queue or message was not read, so what looks like garbage may be alive.
+    """
 
     queues: list[QueueUse] = field(default_factory=list)
     files: dict[str, FileUse] = field(default_factory=dict)
     advice: str = ""
+    unread: bool = False

@@ -11,6 +11,7 @@ from qindex.brokers.tree import Findings, Tree
 from qindex.errors import raise_error
 from qindex.look.screen import Screen
 from qindex.look.sources import StoreSource
+from qindex.look.stores import missing_queues, nameless_queue_count
 from qindex.look.text import count, printable, size
 from qindex.look.usage import FileUse, Holder, QueueUse, Seen, Usage
 from qindex.native.folders import PAST, segment_number
@@ -43,6 +44,8 @@ def collect(source: StoreSource, screen: Screen) -> Usage:
                 for _ in collector.queue(name):
                     done += 1
                     progress.at(done, total)
+        left_out = nameless_queue_count(source.store) or missing_queues(source.store)
+        usage.unread = source.damaged > 0 or bool(left_out)
         usage.advice = _advice(usage)
         return usage
     finally:
@@ -173,6 +176,8 @@ def _advice(usage: Usage) -> str:
         and file.garbage * 100 >= COMPACT_PERCENT * max(1, file.size - file.room)
     ]
     text = "A message file goes when its last message is acked, a segment likewise."
+    if usage.unread:
+        return f"{text} What a compaction would free is not known: not all messages were read."
     if worth:
         freed = size(sum(file.garbage for file in worth))
         text += (

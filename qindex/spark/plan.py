@@ -203,7 +203,7 @@ def _by_queue(unit: Unit, target_bytes: int) -> list[Unit]:
     for name, each in sizes.items():
         whole = unit._replace(queue=name, bytes=int(sum(each.values()) * share))
         parts += _by_segment(whole, each, entries, share, target_bytes)
-    return parts
+    return parts or [unit]  # no queue has a name: whoever reads it says so
 
 
 def _by_segment(

@@ -15,6 +15,7 @@ import qindex
 from qindex._core import lib
 from qindex.brokers.tree import Findings, Tree
 from qindex.look.messages import STATES, Found
+from qindex.look.stores import unlisted
 from qindex.native.messages import MessageFiles
 from qindex.spark import columns
 from qindex.spark.headers import headers_as_json
@@ -79,7 +80,11 @@ def _ranges_in(
     store: qindex.Store, unit: Unit, names: Sequence[str], choice: Choice
 ) -> Iterator[columns.Range[Rows]]:
     entries, moved = store.stats().segment_entries, moved_files(unit, names)
-    for name in [unit.queue] if unit.queue is not None else store.queues():
+    listed = store.queues()
+    if unit.first == 0 and unit.queue in (None, *listed[:1]):  # of a store's parts, one says it
+        for text in unlisted(store):
+            log.warning("%s: %s", unit.source, text)
+    for name in [unit.queue] if unit.queue is not None else listed:
         if not choice.wants(name):
             continue
         try:

@@ -60,6 +60,97 @@ def test_a_queue_without_a_folder_is_missed(
     assert words in out + err
 
 
+NAMELESS = "1 queue whose name is damaged"
+
+
+@pytest.fixture(params=["gone", "empty"])
+def nameless(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A store in which nothing says any more whose folder one of three is."""
+    path = tmp_path / "nameless"
+    with qindex.open(path, format=2) as store:
+        for name in ("a", "b", "c"):
+            store.queue(name).publish_many([b"%d" % i * 5000 for i in range(5)])
+    meta = queue_directory(path, "b") / "queue.meta"
+    meta.unlink() if request.param == "gone" else meta.write_bytes(b"")
+    return path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ls {s}",
+        "stats {s}",
+        "export {s} --out {o}.jsonl",
+        "export {s} --out {o} --form files --json",
+        "cat {s}",
+        "cat {s} --jsonl",
+        "peek {s} a",
+        "du {s}",
+        "du {s} --explain",
+        "du {s} --json",
+        "trace {s} 00000000000000000000000000000000",
+        "trace {s} no-such-id",
+        "diff {s} {s}",
+        "spark-export {s} --out {o}",
+        "spark-export {s} --out {o} --json",
+    ],
+)
+def test_a_queue_without_a_name_is_told(
+    run: Any, nameless: Path, tmp_path: Path, line: str
+) -> None:
+    if line.startswith("spark"):
+        pytest.importorskip("pyarrow")
+    asked = [word.format(s=nameless, o=tmp_path / "out") for word in line.split()]
+    code, out, err = run(*asked)
+    assert code == (3 if asked[0] == "diff" else 1), out + err
+    assert NAMELESS in out + err
+
+
+def test_bodies_of_a_queue_that_is_not_read_are_not_called_garbage(
+    run: Any, nameless: Path, tmp_path: Path
+) -> None:
+    _, out, _ = run("du", nameless, "--explain")
+    assert "25.1 kB garbage or not read" in out
+    assert "compact() would free" not in out
+    assert "To free" not in out
+    _, out, _ = run("du", nameless, "--json")
+    [file] = [each for each in json.loads(out)["files"] if each["kind"] == "messages"]
+    assert file["garbage_bytes"] is None
+    assert file["bytes"] > file["live_bytes"] > 2 * 25_000
+    with qindex.open(tmp_path / "sound", format=2) as store:
+        queue = store.queue("q")
+        queue.publish_many([b"x" * 5000] * 5)
+        queue.ack_many(queue.get_many(2))
+    code, out, _ = run("du", tmp_path / "sound")
+    assert (code, "10.1 kB garbage + 0 B room" in out) == (0, True), out
+
+
+def test_of_the_parts_of_a_store_one_says_what_has_no_name(nameless: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from qindex.spark.export import told
+    from qindex.spark.plan import find, plan
+    from qindex.spark.tables import Choice, batches
+
+    units = [
+        unit for task in plan(find([str(nameless)]), "messages", target_bytes=1) for unit in task
+    ]
+    assert [unit.queue for unit in units] == ["a", "c"]
+    with told() as texts:
+        rows = sum(each.num_rows for each in batches(units, "messages", ["req_id"], Choice()))
+    assert rows == 10
+    assert len(texts) == 1
+    assert NAMELESS in texts[0]
+    for name in ("a", "c"):
+        (queue_directory(nameless, name) / "queue.meta").unlink()
+    units = [
+        unit for task in plan(find([str(nameless)]), "messages", target_bytes=1) for unit in task
+    ]
+    with told() as texts:
+        assert not list(batches(units, "messages", ["req_id"], Choice()))
+    assert len(texts) == 1
+    assert "3 queues whose name is damaged" in texts[0]
+
+
 @pytest.mark.parametrize("line", ["ls {s}", "stats {s}", "salvage {s} --out {o}", "redrive {s}"])
 def test_a_queue_that_was_deleted_is_not_missed(run: Any, tmp_path: Path, line: str) -> None:
     path = tmp_path / "s"

@@ -15,8 +15,9 @@ messages, which go when the file goes, or in a compaction.
 Reads the index of all queues, and of message files only headers; changes
 nothing.
 
-exit codes: 0 shown; 1 something is damaged: what a queue that cannot be read
-keeps alive counts as garbage; 2 no such directory.
+exit codes: 0 shown; 1 something is damaged: what is not read may be alive, so
+nothing is called garbage ("garbage or not read"; --json: null); 2 no such
+directory.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     with open_source(options.dir, screen, options.member) as source:
         module = MODULES.get(source.format, OTHERS)
         usage: Usage = import_module(module).collect(source, screen)
+        usage.unread |= source.format != "qindex" and source.damage() > 0
         if options.json:
             screen.json(_as_json(source, usage))
         else:
@@ -76,16 +78,17 @@ def _show_queues(screen: Screen, usage: Usage) -> None:
     live, garbage, room = (
         sum(getattr(file, what) for file in files) for what in ("live", "garbage", "room")
     )
+    dead = "garbage or not read" if usage.unread else "garbage"
     screen.line()
     screen.line(
         f"{count(len(files), 'message file')}, {size(live + garbage + room)} ="
-        f" {size(live)} live + {size(garbage)} garbage + {size(room)} room"
+        f" {size(live)} live + {size(garbage)} {dead} + {size(room)} room"
     )
     if shared := [file for file in usage.files.values() if file.kind == "shared log"]:
         live, garbage = (sum(getattr(f, what) for f in shared) for what in ("live", "garbage"))
         screen.line(
             f"{count(len(shared), 'shared log')}, {size(live + garbage)} ="
-            f" {size(live)} live + {size(garbage)} garbage"
+            f" {size(live)} live + {size(garbage)} {dead}"
         )
     if past := [file.size for file in usage.files.values() if file.kind == "history"]:
         screen.line(f"{size(sum(past))} of history, for qindex replay: keep_history bounds it")
@@ -110,14 +113,16 @@ def _show_files(screen: Screen, usage: Usage) -> None:
     if not shown:
         return
     screen.line()
-    screen.table(FILE_COLUMNS, [_file_row(file) for file in shown[:FILES_MAX]])
+    columns = [">not read" if usage.unread and c == ">garbage" else c for c in FILE_COLUMNS]
+    screen.table(columns, [_file_row(file, usage) for file in shown[:FILES_MAX]])
     if len(shown) > FILES_MAX:
         screen.line(f"  … and {len(shown) - FILES_MAX:,} more with less garbage: --json has all")
 
 
-def _file_row(file: FileUse) -> list[str]:
+def _file_row(file: FileUse, usage: Usage) -> list[str]:
     sizes = (file.size, file.live, file.garbage, file.room)
-    return [file.where, *map(size, sizes), _kept_by(file)]
+    kept_by = "not known" if usage.unread and not file.queues else _kept_by(file)
+    return [file.where, *map(size, sizes), kept_by]
 
 
 def _kept_by(file: FileUse) -> str:
@@ -141,7 +146,7 @@ def _show_advice(screen: Screen, usage: Usage) -> None:
     held = [file for file in usage.files.values() if file.kind != "journal" and file.queues]
     held.sort(key=lambda file: file.messages / max(1, file.size))
     screen.line()
-    for file in held[:3]:
+    for file in [] if usage.unread else held[:3]:  # else: nobody knows what else keeps it
         if not file.is_newest:
             screen.line(
                 f"To free {file.where} ({size(file.size)}), ack {count(file.messages, 'message')}:"
@@ -161,7 +166,7 @@ def _as_json(source: Source, usage: Usage) -> dict[str, Any]:
             "kind": file.kind,
             "bytes": file.size,
             "live_bytes": file.live,
-            "garbage_bytes": file.garbage,
+            "garbage_bytes": None if usage.unread else file.garbage,
             "room_bytes": file.room,
             "is_newest": file.is_newest,
             "messages": file.messages,

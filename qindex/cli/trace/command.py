@@ -98,9 +98,13 @@ def _traces(screen: Screen, source: Source, what: str) -> Iterator[Trace]:
         from qindex.cli.trace.quorum import trace_entry
 
         yield from trace_entry(source, queue, int(entry[2]))
-    elif place and (queue := as_named(place[1], names)) in names:
+        return
+    if place and (queue := as_named(place[1], names)) in names:
         yield from of_kind.trace(source, queue, int(place[2]))
-    elif module == OTHERS:
+        return
+    for text in source.unlisted():  # all queues are searched
+        source.tell(text)
+    if module == OTHERS:
         with screen.progress(f"looking for {printable(what)}") as progress:
             progress.at(0)
             yield from of_kind.trace_id(source, what)
