@@ -151,6 +151,47 @@ def test_of_the_parts_of_a_store_one_says_what_has_no_name(nameless: Path) -> No
     assert "3 queues whose name is damaged" in texts[0]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ls {s}",
+        "ls {s} --json",
+        "stats {s}",
+        "check {s}",
+        "export {s} --out {o}.jsonl",
+        "export {s} a --out {o}.jsonl",
+        "spark-export {s} --out {o}",
+        "salvage {s} --out {o}",
+    ],
+)
+@pytest.mark.parametrize("with_catalog", [True, False])
+def test_lost_settings_and_data_are_told(
+    run: Any, tmp_path: Path, line: str, with_catalog: bool
+) -> None:
+    if line.startswith("spark"):
+        pytest.importorskip("pyarrow")
+    path = tmp_path / "s"
+    filled(path)
+    shutil.rmtree(path / "commits")
+    if not with_catalog:
+        (path / "catalog").unlink(missing_ok=True)
+    code, out, err = run(*[word.format(s=path, o=tmp_path / "out") for word in line.split()])
+    assert code == 1, out + err
+    assert "data and settings of the store and of its queues are lost" in out + err
+
+
+def test_salvage_counts_lost_settings_and_data_as_left_out(run: Any, tmp_path: Path) -> None:
+    filled(tmp_path / "s")
+    shutil.rmtree(tmp_path / "s" / "commits")
+    code, out, _ = run("salvage", tmp_path / "s", "--out", tmp_path / "new", "--json")
+    told = json.loads(out)
+    assert code == 1
+    [text] = told["left_out"]
+    assert text.startswith("commits: ")
+    assert sum(queue["messages"] for queue in told["queues"]) == 2
+    assert told["lost"] == 0
+
+
 @pytest.mark.parametrize("line", ["ls {s}", "stats {s}", "salvage {s} --out {o}", "redrive {s}"])
 def test_a_queue_that_was_deleted_is_not_missed(run: Any, tmp_path: Path, line: str) -> None:
     path = tmp_path / "s"

@@ -16,7 +16,8 @@ name is lost, the name is 'lost-' and the name of its directory.
 The directory of another broker is read as 'qindex recover DIR --out STORE' does.
 
 exit codes: 0 everything was there; 1 something is damaged, missing (also a
-queue whose folder was removed) or left out: what could be read is copied;
+queue whose folder was removed, settings, or data) or left out: what could be
+read is copied;
 2 refused (no store, STORE has these queues already), or the disk is full; 130
 interrupted: delete STORE and start again.
 """
@@ -43,7 +44,14 @@ from qindex.cli.salvage.raw import RawStore
 from qindex.look.messages import STATES, Choice, Found
 from qindex.look.screen import CommandError, Progress, Quiet, Screen
 from qindex.look.sources import StoreSource
-from qindex.look.stores import QueueGone, advice, broker_at, missing_queues, stopped
+from qindex.look.stores import (
+    QueueGone,
+    advice,
+    broker_at,
+    lost_parts,
+    missing_queues,
+    stopped,
+)
 from qindex.look.text import count, duration, printable, queue_text, rate, size
 
 COUNTS: Final = "the delivery count is 1 again"
@@ -173,9 +181,8 @@ def _salvage(
                 done.append(Salvaged(name, raw=False))
                 _copy_served(source, target, bar, (done, total))
         _tell_findings(source, "messages/")
-        missing = missing_queues(store)
-        account.lost = sum(found.lost for found in missing)
-        account.left_out += [found.text for found in missing]
+        account.lost = sum(found.lost for found in missing_queues(store))
+        account.left_out += lost_parts(store)
     with closing(RawStore(raw.root, Quiet())) as quiet:
         for folder in raw.folders():
             known = None if folder in served else raw.known_name(folder)
