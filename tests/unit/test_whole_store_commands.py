@@ -159,7 +159,7 @@ def test_of_the_parts_of_a_store_one_says_what_has_no_name(nameless: Path) -> No
         "stats {s}",
         "check {s}",
         "export {s} --out {o}.jsonl",
-        "export {s} a --out {o}.jsonl",
+        "export {s} q --out {o}.jsonl",
         "spark-export {s} --out {o}",
         "salvage {s} --out {o}",
     ],
