@@ -98,6 +98,28 @@ def test_the_model_leaves_what_was_taken_back_in_its_place():
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.parametrize(
+    "operations",
+    [
+        # The open itself parks a queue, with a SESSION frame that is not synced.
+        "crowd=1; publish a 20; publish b 9; kill; publish a 9; sync a",
+        # A get_many has one message from a segment; the next one is in the journal that is lost.
+        "; create a; publish a 20; flush a; publish a 20; create b; publish b 9; get_many a x4",
+    ],
+    ids=["open", "get_many"],
+)
+def test_what_a_parked_queue_lost_is_no_finding_if_nobody_was_told_that_it_is_durable(operations):
+    """The disk lost a journal while it was closed, and the engine says so at its next use. The
+    model forgot the loss if the open made it, and asked for messages that no sync had confirmed.
+    It also did not know that a get_many ends early where the loss shows."""
+    program = (
+        "seed=8 mapping=1 segment=16 journal=100 bytes=20000 embed=64 file=4096 files=8 "
+        + operations
+    )
+    ran = run_tool(tool, "--faults", "--program", program)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 def test_a_purge_of_two_states_takes_the_only_dead_letter_of_a_segment():
     """The purge of what is delayed or dead passed over a segment in which nothing else waited."""
     program = (

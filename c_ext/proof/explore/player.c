@@ -355,8 +355,11 @@ static bool open_at_last(struct player *player, bool look) {
         return open_and_look(player, look);
     for (int attempt = 0;; attempt++) {
         uint64_t hits = fault_hits(sim);
-        if (open_and_look(player, look))
+        if (open_and_look(player, look)) {
+            player->evicted =
+                player->fault->kind == FAULT_EVICTED && sim->fault_lost && fault_hits(sim) > hits;
             return true;
+        }
         if (fault_hits(sim) == hits || !fault_explains(player->fault, sim, player->verdict.code))
             return false;
         if (player->model.ended == CLEAN)
@@ -374,7 +377,7 @@ bool player_reopen(struct player *player, struct qi_sim *sim, bool killed) {
     enum ended ended = model->ended;
     session_end(session);
     sim->fail_sync = 0;
-    player->armed = player->broken = false;
+    player->armed = player->broken = player->evicted = false;
     if (session->sim != sim)
         qi_sim_free(session->sim);
     session->sim = sim;
@@ -388,7 +391,7 @@ bool player_reopen(struct player *player, struct qi_sim *sim, bool killed) {
     if (fault_hits(sim) == hits) /* else an open that failed may have begun a session */
         model->ended = ended;
     killed = killed && !sim->fault_lost;
-    sim->fault_lost = false;
+    sim->fault_lost = player->evicted; /* what this session has written already */
     player->after_cut = false;
     if (!done || player->verdict.text[0] ||
         !sight_allowed(&player->sight, model, killed, &ended, &player->verdict))
@@ -409,7 +412,7 @@ void player_begin(struct player *player, const struct program *program) {
     player->program = program;
     player->verdict.text[0] = 0;
     player->op = 0;
-    player->broken = player->armed = player->after_cut = false;
+    player->broken = player->armed = player->after_cut = player->evicted = false;
     player->model = (struct model){.ended = UNCLEAN_OR_CLEAN};
     for (int i = 0; i < QUEUES; i++)
         player->model.queues[i].max_deliveries = keeps_dead_letters(i) ? MAX_DELIVERIES : 0;

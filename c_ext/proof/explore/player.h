@@ -36,6 +36,7 @@ struct player {
     bool armed;             /* a sync is going to fail, or has */
     bool after_cut;         /* a power cut is being recovered from: something may be missing */
     bool broken;            /* a call failed so that only a reopen helps */
+    bool evicted;           /* the last open closed what it had written, and the disk lost that */
     struct sight sight;
     /* Told before each change of the disk, after each sync, and after each operation. */
     void (*point)(struct player *player, const char *call);

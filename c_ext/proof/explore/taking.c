@@ -161,6 +161,17 @@ bool play_get(struct player *player, const struct op *op) {
     return check_got(player, expected, &reader.message, payload);
 }
 
+/* Is there a reason for fewer messages than are ready? A call failed on purpose, and the next one
+ * was not read. Or the disk lost a journal when that was closed. It shows now, and the store has
+ * failed. */
+static bool may_stop_short(const struct player *player, uint64_t hits) {
+    const struct qi_sim *sim = player->session.sim;
+    if (!player->fault || fault_hits(sim) > hits)
+        return player->fault != NULL;
+    return player->fault->kind == FAULT_EVICTED && sim->fault_lost &&
+           qi_store_sync(player->session.store) == QI_E_FAILED;
+}
+
 bool play_get_many(struct player *player, const struct op *op) {
     struct model_queue *queue = player_queue(player, op);
     struct message *expected[MANY];
@@ -177,7 +188,7 @@ bool play_get_many(struct player *player, const struct op *op) {
     if (got < 0 && got != QI_EMPTY)
         return player_failed(player, "get_many", got);
     got = got == QI_EMPTY ? 0 : got;
-    if (got > 0 && got < count && player->fault && fault_hits(player->session.sim) > hits)
+    if (got > 0 && got < count && may_stop_short(player, hits))
         count = model_deliver_fewer(queue, count, (uint32_t)got); /* the rest was not read */
     model_returned(queue); /* what the log holds now, not what was foreseen */
     if (got != count)

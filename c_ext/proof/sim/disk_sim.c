@@ -181,7 +181,7 @@ static int close_file(struct qi_disk *disk, int file) {
      * with the error. */
     if (node->handles == 0 && node->changes_count > 0 && !node->dir) {
         qi_sim_fail_sync(node);
-        sim->failed_unseen = true;
+        sim->failed_unseen = sim->fault_lost = true;
         return qi_sim_drop(node, 0, UINT64_MAX) ? 0 : -ENOMEM;
     }
     return 0;

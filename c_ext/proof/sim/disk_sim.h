@@ -97,7 +97,7 @@ struct qi_sim {
     bool fault_sticky;
     uint64_t fault_hits;     /* calls that failed so */
     const char *fault_first; /* the first of them */
-    bool fault_lost;         /* a sync was among them: what it was for may be lost */
+    bool fault_lost;         /* what a sync was for may be lost, or what was closed is */
     bool failed_unseen;      /* a write-back that only a sync of all still tells of */
     uint64_t fail_sync;      /* the n-th sync from now fails; 0: none */
     uint64_t crash_at, crash_seed;

@@ -62,8 +62,7 @@ int qi_sim_trouble(struct qi_sim *sim, const char *call, bool change) {
     if (error) {
         if (sim->fault_hits++ == 0)
             sim->fault_first = call;
-        sim->fault_lost =
-            sim->fault_lost || error == -QI_SIM_EVICTED || strncmp(call, "sync", 4) == 0;
+        sim->fault_lost = sim->fault_lost || strncmp(call, "sync", 4) == 0;
     }
     return error;
 }
