@@ -198,7 +198,7 @@ def test_depth_is_drawn(draws, store_path):
 
 
 def test_burials_and_delays_are_counted_and_drawn(numbers, draws, tmp_path):
-    with qindex.open(tmp_path / "s", idle=3600) as store:
+    with qindex.open(tmp_path / "s", idle=3600, sync="never") as store:
         queue = store.queue("q", dead_letters=True)
         for delay in (0, 3600, 0, 3600):
             queue.publish(b"x", delay=delay)
