@@ -11,14 +11,19 @@ from qindex.look.messages import Found
 
 
 def found_of(name: str, raw: Any, payload: Any, at_time: float | None) -> Found:
+    """A message of a store as qi_browse gave it.
+
+    `redelivered` alone does not make it unacked: each message that lived through an unclean end
+    says so, also one that nobody ever got.
+    """
     table_size, flags, expiry_us = raw.payload_size - raw.body_size, raw.flags, raw.expiry_us
-    redelivered, delayed = bool(flags & lib.QI_REDELIVERED), bool(flags & lib.QI_DELAYED)
+    delivered, delayed = bool(flags & lib.QI_DELIVERED), bool(flags & lib.QI_DELAYED)
     dead = REASONS[raw.dead] if raw.dead < len(REASONS) else None
     return Found(
         name,
         raw.req_id,
-        "dead" if dead else state_of(expiry_us, at_time, redelivered, delayed=delayed),
-        redelivered,
+        "dead" if dead else state_of(expiry_us, at_time, delivered, delayed=delayed),
+        bool(flags & lib.QI_REDELIVERED),
         raw.delivery_count,
         not flags & lib.QI_TRANSIENT,
         expiry_us,
@@ -32,8 +37,9 @@ def found_of(name: str, raw: Any, payload: Any, at_time: float | None) -> Found:
 
 
 def state_of(
-    expiry_us: int, at_time: float | None, redelivered: bool, *, delayed: bool = False
+    expiry_us: int, at_time: float | None, delivered: bool, *, delayed: bool = False
 ) -> str:
+    """`delivered`: it was handed out; of a dead broker, it may have been: files say no more."""
     if expiry_us and expiry_us <= now_us(at_time):
         return "expired"
-    return "delayed" if delayed else "unacked" if redelivered else "ready"
+    return "delayed" if delayed else "unacked" if delivered else "ready"

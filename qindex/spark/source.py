@@ -13,7 +13,7 @@ columns                  which columns, separated by commas; * is all. A schema 
                          Without either: all but body and headers, which cost a read of the bodies
 queues, vhosts           names or patterns (*, ?), separated by commas, or a JSON list of them;
                          as the tables have them, if they are no UTF-8: see schema.py
-states                   ready, delayed, delivered, expired, with commas; and lost: messages
+states                   ready, delayed, unacked, expired, dead, with commas; and lost: messages
                          whose body is gone, which are left out else
 minReqId, maxReqId       both included
 expiresAfter,            ISO 8601, or seconds since 1970: only messages that have an expiry, from

@@ -165,7 +165,7 @@ def is_expired(expiry: pa.Array, now_us: int | None = None) -> pa.Array:
 
 
 def _states(batch: pa.RecordBatch, now_us: int | None) -> pa.Array:
-    told = pc.if_else(has(batch, lib.QI_REDELIVERED), "unacked", "ready")
+    told = pc.if_else(has(batch, lib.QI_DELIVERED), "unacked", "ready")
     told = pc.if_else(has(batch, lib.QI_DELAYED), "delayed", told)
     told = pc.if_else(is_expired(batch["expiry_us"], now_us), "expired", told)
     told = pc.if_else(has(batch, lib.QI_DEAD_LETTER), "dead", told)

@@ -1,6 +1,8 @@
 """The command line is one language: its words for arguments, its keys of JSON, its times."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from hostile_commands import BASE
@@ -147,3 +149,69 @@ def test_an_export_to_a_name_that_says_nothing_asks_for_its_form(run, mixed, tmp
     assert refused.code == 2
     assert "End it in .jsonl or .parquet, or give --form files" in refused.err
     assert not list(tmp_path.glob("lines*"))
+
+
+@pytest.fixture
+def killed(tmp_path):
+    """Not closed, and opened again: all is `redelivered`, also what nobody got."""
+    path = tmp_path / "killed"
+    code = (
+        "import os, qindex, sys; queue = qindex.open(sys.argv[1]).queue('q');"
+        "queue.publish_many([b'got', b'never', b'never either']); queue.get(); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, path], check=True, timeout=60)
+    with qindex.open(path) as store:
+        messages = [(m.body, m.redelivered, m.delivery_count) for m in store.queue("q").browse()]
+    assert messages == [(b"got", True, 1), (b"never", True, 0), (b"never either", True, 0)]
+    return path
+
+
+def test_what_nobody_got_is_ready_also_after_an_unclean_end(run, killed):
+    told = [json.loads(line) for line in run("cat", killed, "--jsonl").out.splitlines()]
+    states = {line["body"]: line["state"] for line in told}
+    assert states == {"got": "unacked", "never": "ready", "never either": "ready"}
+    assert all(line["redelivered"] for line in told)
+    assert run("cat", killed, "--state", "ready").out == "never\nnever either\n"
+    (stats,) = json.loads(run("stats", killed, "--json").out)["queues"]
+    assert (stats["unacked"], stats["messages"]) == (1, 3)
+    ends = [
+        run("trace", killed, f"q:{line['req_id']}", "--json").out for line in told
+    ]  # and so say those that follow the records
+    assert [json.loads(end)[0]["summary"] for end in ends] == [
+        "live, unacked, 1 delivery",
+        "live, ready",
+        "live, ready",
+    ]
+    last = json.loads(run("replay", killed, "q", "--json").out.splitlines()[-1])["step"]
+    replayed = json.loads(run("replay", killed, "q", "--at", last, "--messages", "--json").out)
+    assert [each["state"] for each in replayed["message_list"]] == ["unacked", "ready", "ready"]
+    assert (replayed["unacked"], replayed["ready"]) == (1, 2)
+
+
+def test_the_column_state_says_it_too(killed):
+    pytest.importorskip("pyarrow")
+    from qindex.spark.plan import find
+    from qindex.spark.tables import Choice, batches
+
+    names = ["state", "redelivered", "delivery_count"]
+    (rows,) = batches(find([str(killed)]), "messages", names, Choice())
+    assert rows["state"].to_pylist() == ["unacked", "ready", "ready"]
+    assert rows["delivery_count"].to_pylist() == [1, 0, 0]
+    assert rows["redelivered"].to_pylist() == [True] * 3
+    chosen = batches(find([str(killed)]), "messages", names, Choice(states=frozenset({"ready"})))
+    assert sum(each.num_rows for each in chosen) == 2
+
+
+def test_a_copy_after_an_unclean_end_has_no_difference(run, tmp_path):
+    path = tmp_path / "s"
+    code = (
+        "import os, qindex, sys; queue = qindex.open(sys.argv[1]).queue('q');"
+        "queue.publish_many([b'got', b'never']); queue.get(); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, path], check=True, timeout=60)
+    assert run("backup", path, tmp_path / "copy").code == 0
+    code, out, err = run("diff", path, tmp_path / "copy")
+    assert (code, err) == (0, ""), out
+    assert run("salvage", path, "--out", tmp_path / "salvaged").code == 0
+    code, out, err = run("diff", path, tmp_path / "salvaged")
+    assert (code, err) == (0, ""), out

@@ -20,7 +20,8 @@ recovered into). Shows what is only in A, only in B, and what differs.
 
 The output says which of the two was used, and why.
 
-State is ready, unacked or expired, with the expiry and persistence. "order"
+State is ready, unacked or expired, with the expiry and persistence. By content
+"redelivered" stands for unacked, as copies keep that and not who had it. "order"
 counts the places where messages that both have do not follow each other alike.
 
 A store may be in use: what changes while it is read may show as a difference.

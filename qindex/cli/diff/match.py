@@ -69,7 +69,7 @@ class Matcher:
             and type(x.table) is type(y.table)
             and x.table == y.table
             and (not self._by_id or (x.req_id, x.part) == (y.req_id, y.part))
-            and (self._ignore_state or _state(x) == _state(y))
+            and (self._ignore_state or self._state(x) == self._state(y))
         )
 
     def _take(self, queue: str, side: int, message: Found) -> None:
@@ -104,23 +104,26 @@ class Matcher:
             waiting.clear()
         self._waiting_count = 0
 
+    def _state(self, message: Found) -> str:
+        """By content `redelivered` counts: salvage and recover carry it over, not who had it."""
+        kind = message.state
+        if not self._by_id and kind in ("ready", "unacked"):
+            kind = "redelivered" if message.redelivered else "ready"
+        kind = kind if message.persistent else f"{kind}, transient"
+        expiry_us = message.expiry_us or _dead_letter_at(message)
+        # In milliseconds: an expiry goes through a float where messages are recovered.
+        return f"{kind}, expires at {expiry_us // 1000} ms" if expiry_us else kind
+
     def _row(self, queue: str, side: int, message: Found) -> Row:
         body = hashlib.blake2b(message.body, digest_size=_DIGEST_BYTES).digest()
         table = message.table
         canonical, message_id = _canonical(table) if isinstance(table, bytes) else _of(table)
         content = hashlib.blake2b(body + canonical, digest_size=_DIGEST_BYTES).digest()
-        state = "" if self._ignore_state else _state(message)
+        state = "" if self._ignore_state else self._state(message)
         number = self._counts[side]
         self._counts[side] += 1
         place = message.part, message.req_id
         return Row(side, number, queue, *place, body, content, message_id, state, len(message.body))
-
-
-def _state(message: Found) -> str:
-    kind = message.state if message.persistent else f"{message.state}, transient"
-    expiry_us = message.expiry_us or _dead_letter_at(message)
-    # In milliseconds: an expiry goes through a float where messages are recovered.
-    return f"{kind}, expires at {expiry_us // 1000} ms" if expiry_us else kind
 
 
 def _dead_letter_at(message: Found) -> int:

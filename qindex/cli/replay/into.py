@@ -67,7 +67,7 @@ def _as_found(name: str, message: Live, publish: Publish, payload: bytes) -> Fou
     return Found(
         name,
         message.req_id,
-        "unacked" if message.redelivered else "ready",
+        "unacked" if message.delivered else "ready",
         message.redelivered,
         message.deliveries,
         not message.transient,

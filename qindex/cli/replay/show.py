@@ -140,7 +140,7 @@ def show_state(screen: Screen, shown: Shown, replay: Replay, options: argparse.N
         limit = replay.state.live
     counts = {"ready": 0, "unacked": 0, "transient": 0}
     for message in replay.state.messages():
-        counts["unacked" if message.redelivered else "ready"] += 1
+        counts["unacked" if message.delivered else "ready"] += 1
         counts["transient"] += message.transient
     rows = [_as_json(*told) for told in islice(publishes(replay), limit)] if limit else []
     if options.json:
@@ -180,7 +180,7 @@ def _as_json(message: Live, publish: Publish | None) -> dict[str, Any]:
     published_us = publish.published_us if publish else 0
     return {
         "req_id": written_id(message.req_id),
-        "state": "unacked" if message.redelivered else "ready",
+        "state": "unacked" if message.delivered else "ready",
         "delivery_count": message.deliveries,
         "persistent": not message.transient,
         "expires_at": utc(fields.expiry_us / 1e6) if fields.expiry_us else None,

@@ -71,7 +71,7 @@ class JournalSteps:
 
     def live(self) -> tuple[int, Iterator[str]]:
         state = self._replay.state
-        names = (f"{m.req_id}{'*' if m.redelivered else ''}" for m in state.messages())
+        names = (f"{m.req_id}{'*' if m.delivered else ''}" for m in state.messages())
         return state.live, names
 
 
