@@ -42,9 +42,9 @@ MUTANT_POINTS = 5_000
 # Each with the seed of programs in which a call or an allocation fails where the bug is; what
 # explored.py has a program for is found by that.
 FOUND_BY_FAULTS = {
-    "half_loaded_kept": 104,
-    "unread_body_cut": 1,
-    "unread_header_retired": 1,
+    "half_loaded_kept": 111,
+    "unread_body_cut": 7,
+    "unread_header_retired": 4,
     "parked_not_proven": 4,
 }
 # Bugs in how damage is read: --flips shows them, in the first programs from this seed on.

@@ -87,6 +87,7 @@ class Server:
     def connect(self, vhost: str = "/") -> Any:
         parameters = self.pika.URLParameters(self.url)
         parameters.virtual_host = vhost
+        parameters.heartbeat = 0  # a test may leave it alone for minutes on a busy machine
         return self.pika.BlockingConnection(parameters)
 
     def ctl(self, *arguments: object) -> str:

@@ -82,6 +82,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Pat
     try:
         with BrokerProcess(str(directory)) as process:
             parameters = pika.URLParameters(process.url)
+            parameters.heartbeat = 0  # as server.connect() does
             connections = [fill(server.connect()), fill(pika.BlockingConnection(parameters))]
             yield server, directory
             for connection in connections:
