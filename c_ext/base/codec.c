@@ -89,8 +89,10 @@ bool qi_read_entry(const uint8_t *at, uint64_t left, struct qi_entry *entry) {
 
 /* Rows are sorted by slot; of others something is found or nothing. */
 uint64_t qi_moment_of_slot(const uint8_t *payload, uint32_t length, uint32_t slot) {
+    if (length < QI_KIND_SIZE)
+        return 0;
     const uint8_t *rows = payload + QI_KIND_SIZE;
-    uint32_t low = 0, high = length < QI_KIND_SIZE ? 0 : (length - QI_KIND_SIZE) / QI_MOMENTS_ROW;
+    uint32_t low = 0, high = (length - QI_KIND_SIZE) / QI_MOMENTS_ROW;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (qi_get16(rows + middle * QI_MOMENTS_ROW) <= slot)

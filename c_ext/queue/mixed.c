@@ -149,7 +149,9 @@ static int find_places(struct mixed *mixed) {
         if (!share->queue->bounded)
             continue;
         mixed->at = share->items->place;
-        int error = qi_queue_has_place(share->queue, share->count, share->payload);
+        int error = qi_files_stay(share->queue); /* to look at one may close another's files */
+        if (!error)
+            error = qi_queue_has_place(share->queue, share->count, share->payload);
         if (error)
             return error;
         leaving.count += share->queue->heads.count;

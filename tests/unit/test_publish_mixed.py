@@ -134,3 +134,22 @@ def test_an_event_loop_publishes_them_too(tmp_path):
             return (await a.get()).body, (await b.get()).priority
 
     assert asyncio.run(main()) == (b"1", 3)
+
+
+@pytest.mark.parametrize("io", ["mmap", "pwrite"])
+def test_full_queues_whose_files_are_closed_make_room_for_a_batch(tmp_path, io):
+    """To open the files of one closes another's, which was then searched for its oldest message."""
+    path, names = tmp_path / "s", [f"q{i}" for i in range(24)]
+    options = {"segment_entries": 64, "max_open_files": 24, "sync": "never", "io": io}
+    with qindex.open(path, format=2, **options) as store:
+        for name in names:
+            queue = store.queue(name, max_messages=100, overflow="drop-head")
+            queue.publish_many([b"%d" % i for i in range(100)])
+            queue.flush()
+    with qindex.open(path, **options) as store:
+        for name in names:
+            assert store.queue(name).ready == 100
+        store.publish_many([Outgoing(name, b"new") for name in names for _ in range(2)])
+        for name in names:
+            bodies = [message.body for message in store.queue(name).browse()]
+            assert bodies == [b"%d" % i for i in range(2, 100)] + [b"new"] * 2
