@@ -292,26 +292,22 @@ class Queue(QueueCalls, Settling, Configured, Figures):
         wait = None if timeout == 0 else Wait(self._store._handle, timeout)
         if count == 0:
             return []
-        readers = self._batch_readers
-        try:
-            reader = readers.pop()
-        except IndexError:
-            reader = BatchReader()
         count = min(count, BATCH_MESSAGES_MAX)
-        reader.messages[0].delivery = 0
-        try:
-            messages = reader.get(self, count, wait, lease_us)
-        except BaseException:
-            self._give_back_many(reader.address, count)
-            raise
-        if reader.room <= BATCH_KEPT_MAX:
-            readers += [reader]  # as in _take()
-        return messages
+        return self._read_batch(count, lambda reader: reader.get(self, count, wait, lease_us))
 
     def _get_more(
         self, messages: list[Message], count: int, room: int, lease_us: int
     ) -> list[Message]:
         """Add what get_many() could not take at once; the next call says what is wrong."""
+        messages += self._read_batch(
+            count, lambda reader: reader.get_more(self, count, room, lease_us)
+        )
+        return messages
+
+    def _read_batch(
+        self, count: int, take: Callable[[BatchReader], list[Message]]
+    ) -> list[Message]:
+        """What `take` gets with a reader of the pool. If it is stopped, all is ready again."""
         readers = self._batch_readers
         try:
             reader = readers.pop()
@@ -319,7 +315,7 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             reader = BatchReader()
         reader.messages[0].delivery = 0
         try:
-            messages += reader.get_more(self, count, room, lease_us)
+            messages = take(reader)
         except BaseException:
             self._give_back_many(reader.address, count)
             raise

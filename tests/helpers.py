@@ -59,6 +59,15 @@ def in_child(use):
     return answer
 
 
+def preloaded(folder: Path, shim: str) -> dict[str, str]:
+    """An environment in which these functions in C come before those of the C library."""
+    source, built = folder / "shim.c", folder / "shim.so"
+    source.write_text(shim)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(built), str(source)], check=True)
+    preload = [os.environ.get("LD_PRELOAD", ""), str(built)]  # a sanitizer comes first
+    return os.environ | {"LD_PRELOAD": ":".join(filter(None, preload))}
+
+
 def run_tool(tool, *arguments):
     """A module of tools/ as a command of its own. It takes as long as a busy machine needs."""
     command = [sys.executable, tool.__file__, *map(str, arguments)]

@@ -233,7 +233,7 @@ void qi_messages_weigh(struct qi_messages *messages);
  *   pick     chooses victims and marks them, so that nobody else removes them;
  *   (caller) fills `live`: the ids of all messages of the victims (qi_compaction_holds) that any
  *            queue still refers to, sorted by (file, offset), duplicates allowed;
- *   look     knows from that what each victim really holds, and blanks those that are not
+ *   look     knows from that what each victim really holds, and spares those that are not
  *            worth it, or too many;
  *   (caller) makes the acks that it counted on durable (H9): the copy's name moves all births;
  *   copy     without the lock: writes and syncs the output, renames it into place, syncs the

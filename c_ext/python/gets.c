@@ -241,12 +241,10 @@ PyObject *qi_calls_get_many(PyObject *object, PyObject *const *arguments, Py_ssi
     Py_ssize_t got = list ? PyList_Size(list) : 0;
     if (said > 0 || said == QI_EMPTY)
         return list;
-    PyObject *rest = NULL;
-    if (PyErr_Occurred())
-        rest = NULL;
-    else if (got == 0)
+    PyObject *rest = NULL; /* with the exception that is set, or says what is wrong */
+    if (!PyErr_Occurred() && got == 0)
         rest = qi_call_python(object, "_get_many", arguments, count, keywords);
-    else
+    else if (!PyErr_Occurred())
         rest = PyObject_CallMethod(object, "_get_more", "OnKK", list, wanted - got,
                                    (unsigned long long)room, (unsigned long long)lease_us);
     if (!rest && list)

@@ -11,6 +11,7 @@ import sys
 import textwrap
 
 import pytest
+from helpers import preloaded
 
 import qindex
 
@@ -67,15 +68,7 @@ except qindex.OutcomeUnknown:
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the shim")
 def test_h13_after_a_failed_sync_only_close_is_allowed(tmp_path):
-    (tmp_path / "shim.c").write_text(SHIM)
-    shim = tmp_path / "shim.so"
-    command = ["cc", "-shared", "-fPIC", "-o", str(shim), str(tmp_path / "shim.c")]
-    subprocess.run(command, check=True)
-    preload = [os.environ.get("LD_PRELOAD", ""), str(shim)]  # a sanitizer comes first
-    environment = os.environ | {
-        "LD_PRELOAD": ":".join(filter(None, preload)),
-        "FAIL_SYNC": str(tmp_path / "fail"),
-    }
+    environment = preloaded(tmp_path, SHIM) | {"FAIL_SYNC": str(tmp_path / "fail")}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "data")],
         env=environment,

@@ -1,11 +1,11 @@
 """Slow syncs are logged when they happen, also while nobody asks for figures."""
 
-import os
 import shutil
 import subprocess
 import sys
 
 import pytest
+from helpers import preloaded
 
 SHIM = """
 #define _GNU_SOURCE
@@ -57,15 +57,7 @@ assert len(lines) == 2, lines
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the shim")
 @pytest.mark.parametrize("form", ["1", "2"])
 def test_a_slow_sync_in_the_background_is_logged_then(tmp_path, form):
-    (tmp_path / "shim.c").write_text(SHIM)
-    shim = tmp_path / "shim.so"
-    command = ["cc", "-shared", "-fPIC", "-o", str(shim), str(tmp_path / "shim.c")]
-    subprocess.run(command, check=True)
-    preload = [os.environ.get("LD_PRELOAD", ""), str(shim)]  # a sanitizer comes first
-    environment = os.environ | {
-        "LD_PRELOAD": " ".join(filter(None, preload)),
-        "SLOW_SYNC": str(tmp_path / "slow"),
-    }
+    environment = preloaded(tmp_path, SHIM) | {"SLOW_SYNC": str(tmp_path / "slow")}
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "store"), form]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
