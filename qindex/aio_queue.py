@@ -157,29 +157,29 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         Cost: that of Queue.publish() and a coroutine. With a body that is not embedded, or with
         headers that are nested or have more than 1,000 bytes, a turn of a thread (about 150 µs).
         """
-        if confirm is not True:
+        if confirm is not False:
             boolean("confirm", confirm)
         left = 0 if timeout == 0 else check_timeout(timeout)
         data = body if type(body) is bytes else as_bytes(body)
-        self._calls += 1
-        if self._calls % BREATH == 0:
+        self._calls = calls = self._calls + 1
+        if calls % BREATH == 0:
             await asyncio.sleep(0)
         size = len(data) + _RECORD
         if self._unconfirmed + size > self._bound:
             await self._make_room(size)
         self._unconfirmed += size
-        options: dict[str, Any] = {"priority": priority} if priority != 0 else {}
-        if headers is not None:
-            options["headers"] = headers
-        if delay is not None:
-            options["delay"] = delay
-        usual = persistent is True and redelivered is False
-        if not (usual and ttl is expires_at is due is lease is None):
-            options |= {"ttl": ttl, "expires_at": expires_at, "due": due, "lease": lease}
+        options: dict[str, Any] = {}
+        usual = headers is None and persistent is True and redelivered is False
+        if not (usual and ttl is expires_at is delay is due is lease is None):
+            options = {"headers": headers, "delay": delay, "due": due, "lease": lease, "ttl": ttl}
             options |= {"persistent": persistent, "redelivered": redelivered}
+            options["expires_at"] = expires_at
+        if priority != 0:
+            options["priority"] = priority
         try:
-            req_id = self._publish_now(data, **options)
-            if isinstance(req_id, _Busy):
+            # An empty mapping of options would make the call dearer.
+            req_id = self._publish_now(data, **options) if options else self._publish_now(data)
+            if req_id is BUSY:
                 req_id = await self._store._run(self._queue._publish, data, **options)
         except (QueueFull, StoreFull):
             if left == 0:
@@ -274,15 +274,15 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
                 f"Queue.get() takes no {wrong[0]!r}: get(timeout=5) waits 5 seconds, get_many(5) "
                 "takes 5 messages, store.get([name, ...]) takes from several queues"
             )
-        timeout = check_timeout(timeout)
-        self._calls += 1
-        if self._in_line or self._calls % BREATH == 0:
+        left = 0 if timeout == 0 else check_timeout(timeout)
+        self._calls = calls = self._calls + 1
+        if self._in_line or calls % BREATH == 0:
             await self._stand_in_line()  # before it takes anything: a cancellation loses nothing
-        message = self._get_now(lease=lease)
+        message = self._get_now() if lease is None else self._get_now(lease=lease)
         # No call from here to `return`: a signal handler could raise behind it, and the message
         # would be lost to its consumer.
         if message is None or message is BUSY:
-            return await self._store._wait([self], timeout, partial(self._take, lease))
+            return await self._store._wait([self], left, partial(self._take, lease))
         return message
 
     async def get_many(
@@ -344,7 +344,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
 
     async def ack(self, message: Message | int | str, /) -> None:
         """Settle a delivered message: it is done and will not come back. See Queue.ack()."""
-        if isinstance(self._ack_now(message), _Busy):
+        if self._ack_now(message) is BUSY:
             await self._store._run(self._queue._ack, message)
         elif self._confirm_all:
             await self._group.join()
