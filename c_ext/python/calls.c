@@ -100,7 +100,8 @@ PyObject *qi_raise_error(PyObject *self, int64_t code) {
 static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
                          PyObject *keywords) {
     Calls *self = (Calls *)object;
-    struct qi_publish_options options = {.confirm = self->confirm_all};
+    uint8_t table[QI_TABLE_ROOM]; /* beside the options: nobody has to clear it */
+    struct qi_publish_options options = {.confirm = self->confirm_all, .table = table};
     if (count != 1 || !PyBytes_CheckExact(arguments[0]) || !self->queue ||
         !qi_read_publish_options(self->queue, arguments + 1, keywords, &options) ||
         (options.confirm && !self->may_wait))

@@ -65,12 +65,14 @@ PyObject *qi_calls_get_many(PyObject *object, PyObject *const *arguments, Py_ssi
                             PyObject *keywords);
 PyObject *qi_calls_give_back_many(PyObject *object, PyObject *arguments);
 
+#define QI_TABLE_ROOM 1024
+
 /* What the caller of publish() says besides the body. */
 struct qi_publish_options {
     struct qi_given given;
     int confirm;
-    int waits;           /* for a place, if the queue is full */
-    uint8_t table[1024]; /* the headers, if they fit */
+    int waits;      /* for a place, if the queue is full */
+    uint8_t *table; /* of QI_TABLE_ROOM bytes: the headers, if they fit */
 };
 
 /* Reads the options of a publish, and those of a get, as they may be given: the values at `values`

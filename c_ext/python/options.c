@@ -121,8 +121,7 @@ static int read_publish_option(const qi_queue *queue, PyObject *keyword, PyObjec
     switch (option) {
     case HEADERS:
         given->headers = options->table;
-        return qi_encode_headers(value, options->table, sizeof options->table,
-                                 &given->headers_size);
+        return qi_encode_headers(value, options->table, QI_TABLE_ROOM, &given->headers_size);
     case PRIORITY:
         return read_priority(value, &given->flags);
     case TTL:
