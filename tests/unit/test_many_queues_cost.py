@@ -5,11 +5,14 @@ Each program runs in a process of its own, at `ulimit -n 256`.
 
 from __future__ import annotations
 
+import functools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from costs import Costs, hold_in_time, lesser
 from helpers import run_with_limit
 
 BEGIN = """
@@ -90,8 +93,20 @@ def test_a_queue_that_was_read_keeps_little_memory(tmp_path: Path) -> None:
 def test_what_many_queues_cost_grows_as_their_number(tmp_path: Path) -> None:
     """close() compared each queue with all others: 25 times the work for five times the queues."""
     few, many = 2_000, 10_000
-    one, other = (filled_and_read(tmp_path / f"{count}", count) for count in (few, many))
-    for what in ("close", "close again", "queues()", "in", "missing", "read", "get", "publish"):
-        assert other[what] < one[what] * (many / few) * 1.8 + 0.02, (what, one[what], other[what])
-    assert other["memory"] < one["memory"] + 2_000
-    assert other["descriptors"] <= 128
+    compared = ("close", "close again", "queues()", "in", "missing", "read", "get", "publish")
+
+    def costs(count: int) -> Costs:
+        told = filled_and_read(tmp_path / "store", count)
+        shutil.rmtree(tmp_path / "store")
+        assert told["descriptors"] <= 128
+        return {f"{count} {what}": told[what] for what in (*compared, "memory")}
+
+    def measure() -> Costs:
+        return functools.reduce(lesser, (costs(few) for _ in range(3))) | costs(many)
+
+    def excess(least: Costs) -> list[tuple[str, float, float]]:
+        pairs = [(what, least[f"{few} {what}"], least[f"{many} {what}"]) for what in compared]
+        return [pair for pair in pairs if pair[2] >= pair[1] * (many / few) * 1.8 + 0.02]
+
+    least = hold_in_time(measure, excess)
+    assert least[f"{many} memory"] < least[f"{few} memory"] + 2_000
