@@ -9,8 +9,10 @@
  */
 #include "amqp/amqp_private.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <structmember.h>
 
 PyTypeObject *qi_publishes_type;
 
@@ -26,6 +28,8 @@ static void publishes_dealloc(PyObject *object) {
     PyTypeObject *type = Py_TYPE(object);
     Py_XDECREF(self->data);
     Py_XDECREF(self->kept);
+    for (uint32_t i = 0; i < self->group_count; i++)
+        Py_XDECREF((PyObject *)self->groups[i].way);
     free(self->messages);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
@@ -329,21 +333,22 @@ static PyMethodDef publishes_methods[] = {
      "Returns the bodies end to end, their sizes, the headers end to end, their sizes (both as\n"
      "the bytes of an array of uint32_t), and the flags, a byte each. Cost: one copy; of several\n"
      "groups also a look at every message."},
-    {"ways", qi_publishes_ways, METH_O,
-     "ways($self, known, /)\n--\n\n"
-     "What `known`, a dict, has for the key of each group, in order; None: it has none, or None,\n"
-     "for one of them. A dictionary look-up for each group."},
     {"keys", qi_publishes_keys, METH_NOARGS,
      "keys($self)\n--\n\n"
      "The key of each group, as bytes: its channel, persistent, priority, payload of the method.\n"
      "None: its properties are not plain, or it has an expiration."},
+    {"find", qi_publishes_find, METH_O,
+     "find($self, known, /)\n--\n\n"
+     "True: `known`, a dict, has a Way for the key of each group, and each leads to a queue of\n"
+     "its own; `found` has them from now on. A dictionary look-up for each group."},
     {"publish_each", qi_publishes_each, METH_VARARGS,
-     "publish_each($self, publish, ways, start, stop, /)\n--\n\n"
-     "Give the messages of the groups with numbers from `start` to below `stop` to a queue of a\n"
-     "store each, through the core's qi_publish_bodies(), whose address is `publish`.\n\n"
-     "`ways` has for each group the address of the queue, what its messages' headers begin with,\n"
-     "and the flags. Returns the number of the group that it ended at, and the code of the error\n"
-     "that ended it, or 0. Bodies are not copied. The interpreter's lock is released meanwhile."},
+     "publish_each($self, publish, start, stop, /)\n--\n\n"
+     "Give the messages of the groups with numbers from `start` to below `stop` to the queues\n"
+     "that find() has found, through the core's qi_publish_bodies(), whose address is "
+     "`publish`.\n\n"
+     "Returns the number of the group that it ended at; the code of the error that ended it, or\n"
+     "0; and the queues that got some and are watched. Bodies are not copied. The interpreter's\n"
+     "lock is released meanwhile."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -354,6 +359,16 @@ static PyObject *get_channel(PyObject *object, void *unused) {
         if (self->groups[i].channel != self->groups[0].channel)
             return Py_NewRef(Py_None);
     return PyLong_FromLong(self->groups[0].channel);
+}
+
+static PyObject *get_found(PyObject *object, void *unused) {
+    const Publishes *self = (const Publishes *)object;
+    (void)unused;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list && i < self->group_count && self->groups[i].way; i++)
+        if (PyList_Append(list, (PyObject *)self->groups[i].way) != 0)
+            Py_CLEAR(list);
+    return list;
 }
 
 static PyObject *get_counts(PyObject *object, void *unused) {
@@ -370,6 +385,23 @@ static PyObject *get_counts(PyObject *object, void *unused) {
     return list;
 }
 
+static PyObject *get_waits(PyObject *object, void *unused) {
+    const Publishes *self = (const Publishes *)object;
+    (void)unused;
+    for (uint32_t i = 0; i < self->group_count; i++) {
+        const struct qi_way *way = self->groups[i].way;
+        if (!way || way->waits != self->groups[0].way->waits)
+            Py_RETURN_NONE;
+    }
+    return PyBool_FromLong(self->groups[0].way->waits);
+}
+
+static PyMemberDef publishes_members[] = {
+    {"group_count", T_UINT, offsetof(struct qi_publishes, group_count), READONLY,
+     "How many groups there are."},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyGetSetDef publishes_getset[] = {
     {"channel", get_channel, NULL, "The channel of all of them; None: they have several.", NULL},
     {"counts", get_counts, NULL, "How many messages each group has.", NULL},
@@ -379,6 +411,8 @@ static PyGetSetDef publishes_getset[] = {
      "looked at), number of messages.",
      NULL},
     {"order", get_order, NULL, "The number of each message's group, as a byte.", NULL},
+    {"waits", get_waits, NULL, "What all ways say of their confirms; None: they differ.", NULL},
+    {"found", get_found, NULL, "The Way of each group, behind find().", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -386,6 +420,7 @@ static PyType_Slot publishes_slots[] = {
     {Py_tp_dealloc, publishes_dealloc},
     {Py_tp_methods, publishes_methods},
     {Py_tp_getset, publishes_getset},
+    {Py_tp_members, publishes_members},
     {Py_sq_length, publishes_length},
     {Py_tp_doc, "Publishes that came one behind the other, in groups; made by a Scanner."},
     {0, NULL},

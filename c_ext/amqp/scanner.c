@@ -16,7 +16,7 @@
  *
  * One thread uses a Scanner at a time, as a connection has one.
  */
-#include "amqp/amqp.h"
+#include "amqp/amqp_private.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -454,6 +454,8 @@ __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__wire(void) {
     PyObject *module = PyModule_Create(&module_def);
     if (module && (add_type(module, "Scanner", &qi_scanner_spec, NULL) != 0 ||
                    add_type(module, "Publishes", &qi_publishes_spec, &qi_publishes_type) != 0 ||
+                   add_type(module, "Tally", &qi_tally_spec, &qi_tally_type) != 0 ||
+                   add_type(module, "Way", &qi_way_spec, &qi_way_type) != 0 ||
                    add_type(module, "Taken", &qi_taken_spec, &qi_taken_type) != 0 ||
                    add_type(module, "Unacked", &qi_unacked_spec, NULL) != 0))
         Py_CLEAR(module);

@@ -1,8 +1,8 @@
 /* spread.c - publishes whose ways are known: each group goes straight to its queue.
  *
  * Clients publish to the same exchanges with the same keys again and again. Python remembers where
- * such a group goes (qindex/serve/ways.py); here its messages go there. What Python does for each
- * of a thousand queues would cost more than what the store does.
+ * such a group goes, as a Way; here its messages go there. What Python does for each of a thousand
+ * queues would cost more than what the store does.
  *
  * The core is another extension: its function comes as an address, so that nothing is linked.
  */
@@ -19,13 +19,6 @@ typedef int64_t (*publish_bodies)(void *queue, uint32_t count, const uintptr_t *
                                   const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
                                   uint64_t due_us, const uint8_t *per_flags,
                                   const uint64_t *per_expiry_us);
-
-/* Where a group goes. */
-struct way {
-    void *queue;
-    struct qi_piece prefix;
-    uint32_t flags;
-};
 
 /* What is reused from group to group; `headers` has all headers of one, end to end. */
 struct scratch {
@@ -63,51 +56,34 @@ PyObject *qi_publishes_keys(PyObject *object, PyObject *unused) {
     return list;
 }
 
-PyObject *qi_publishes_ways(PyObject *object, PyObject *known) {
-    const Publishes *self = (const Publishes *)object;
-    if (!PyDict_Check(known)) {
-        PyErr_SetString(PyExc_TypeError, "ways() takes a dict");
-        return NULL;
-    }
-    PyObject *list = PyList_New(self->group_count);
-    for (uint32_t i = 0; list && i < self->group_count; i++) {
-        PyObject *key = key_of(&self->groups[i]);
-        PyObject *found = key ? PyDict_GetItemWithError(known, key) : NULL;
-        Py_XDECREF(key);
-        if (found && found != Py_None)
-            PyList_SetItem(list, i, Py_NewRef(found));
-        else
-            Py_CLEAR(list);
-    }
-    return list || PyErr_Occurred() ? list : Py_NewRef(Py_None);
+/* 1: `known` has a way for the group, which takes it; 0: it has none; -1: an exception. */
+static int find_way(struct group *group, PyObject *known) {
+    PyObject *key = group->way ? NULL : key_of(group);
+    PyObject *found = key ? PyDict_GetItemWithError(known, key) : NULL;
+    Py_XDECREF(key);
+    if (found && PyObject_TypeCheck(found, qi_way_type))
+        group->way = (struct qi_way *)Py_NewRef(found);
+    return group->way ? 1 : PyErr_Occurred() ? -1 : 0;
 }
 
-static struct way *read_ways(const Publishes *self, PyObject *list) {
-    if (!PyList_Check(list) || PyList_Size(list) != (Py_ssize_t)self->group_count) {
-        PyErr_SetString(PyExc_TypeError, "publish_each() takes a list with a way for each group");
-        return NULL;
-    }
-    struct way *ways = calloc(self->group_count, sizeof *ways);
-    if (!ways)
-        PyErr_NoMemory();
-    for (uint32_t i = 0; ways && i < self->group_count; i++) {
-        unsigned long long queue;
-        const char *prefix;
-        Py_ssize_t size;
-        unsigned int flags;
-        PyObject *item = PyList_GetItem(list, i);
-        if (!PyTuple_Check(item) ||
-            !PyArg_ParseTuple(item, "Ky#I", &queue, &prefix, &size, &flags)) {
-            if (!PyErr_Occurred())
-                PyErr_SetString(PyExc_TypeError, "a way is a tuple");
-            free(ways);
-            return NULL;
-        }
-        ways[i] = (struct way){.queue = (void *)(uintptr_t)queue,
-                               .prefix = {(const uint8_t *)prefix, (size_t)size},
-                               .flags = flags};
-    }
-    return ways;
+/* Of two groups for one queue, the messages have to keep their order. */
+static bool are_apart(Publishes *self) {
+    uint32_t met = 0;
+    while (met < self->group_count && !self->groups[met].way->tally->is_met)
+        self->groups[met++].way->tally->is_met = true;
+    for (uint32_t i = 0; i < met; i++)
+        self->groups[i].way->tally->is_met = false;
+    return met == self->group_count;
+}
+
+PyObject *qi_publishes_find(PyObject *object, PyObject *known) {
+    Publishes *self = (Publishes *)object;
+    if (!PyDict_Check(known))
+        return PyErr_Format(PyExc_TypeError, "find() takes a dict");
+    int found = 1;
+    for (uint32_t i = 0; found > 0 && i < self->group_count; i++)
+        found = find_way(&self->groups[i], known);
+    return found < 0 ? NULL : PyBool_FromLong(found && are_apart(self));
 }
 
 static bool grow(struct scratch *into, size_t messages, size_t bytes) {
@@ -135,26 +111,27 @@ static void scratch_free(struct scratch *gone) {
     free(gone->headers);
 }
 
-static size_t header_size(const struct way *way, const struct message *message) {
-    return 4 + way->prefix.size + 4 + message->properties.size;
+static size_t header_size(struct qi_piece prefix, const struct message *message) {
+    return 4 + prefix.size + 4 + message->properties.size;
 }
 
-static uint8_t *put_header(uint8_t *at, const struct way *way, const struct message *message) {
-    qi_put_big32(at, (uint32_t)(header_size(way, message) - 4));
-    memcpy(at + 4, way->prefix.at, way->prefix.size);
-    at += 4 + way->prefix.size;
+static uint8_t *put_header(uint8_t *at, struct qi_piece prefix, const struct message *message) {
+    qi_put_big32(at, (uint32_t)(header_size(prefix, message) - 4));
+    memcpy(at + 4, prefix.at, prefix.size);
+    at += 4 + prefix.size;
     qi_put_big32(at, (uint32_t)message->properties.size);
     memcpy(at + 4, message->properties.at, message->properties.size);
     return at + 4 + message->properties.size;
 }
 
-/* One group to one queue: 0, or the core's error. `*no_memory` is set if there is none for it. */
+/* One group to its queue: 0, or the core's error. `*no_memory` is set if there is none for it. */
 static int64_t publish_group(const Publishes *self, const struct group *group,
-                             const struct way *way, publish_bodies publish, struct scratch *into,
-                             bool *no_memory) {
+                             publish_bodies publish, struct scratch *into, bool *no_memory) {
+    const struct qi_way *way = group->way;
+    struct qi_piece prefix = way->prefix;
     size_t bytes = 0;
     for (uint32_t left = group->count, i = group->first; left--; i = self->messages[i].next)
-        bytes += header_size(way, &self->messages[i]);
+        bytes += header_size(prefix, &self->messages[i]);
     if (!grow(into, group->count, bytes)) {
         *no_memory = true;
         return 0;
@@ -164,39 +141,56 @@ static int64_t publish_group(const Publishes *self, const struct group *group,
         const struct message *message = &self->messages[i];
         into->bodies[at] = (uintptr_t)message->body.at;
         into->body_sizes[at] = (uint32_t)message->body.size;
-        into->headers_sizes[at] = (uint32_t)header_size(way, message);
-        headers = put_header(headers, way, message);
+        into->headers_sizes[at] = (uint32_t)header_size(prefix, message);
+        headers = put_header(headers, prefix, message);
     }
-    int64_t first = publish(way->queue, group->count, into->bodies, into->body_sizes, into->headers,
+    int64_t first = publish(way->store, group->count, into->bodies, into->body_sizes, into->headers,
                             into->headers_sizes, way->flags, 0, 0, NULL, NULL);
     return first < 0 ? first : 0;
+}
+
+/* Counts what came to the queues of these groups: those of them that are watched, as a list. */
+static PyObject *tell(const Publishes *self, uint32_t from, uint32_t to) {
+    PyObject *watched = PyList_New(0);
+    for (uint32_t i = from; i < to; i++) {
+        const struct group *group = &self->groups[i];
+        group->way->tally->ready += group->count;
+        group->way->tally->straight += group->count;
+        if (watched && group->way->tally->is_watched &&
+            PyList_Append(watched, group->way->queue) != 0)
+            Py_CLEAR(watched);
+    }
+    return watched;
 }
 
 PyObject *qi_publishes_each(PyObject *object, PyObject *arguments) {
     const Publishes *self = (const Publishes *)object;
     unsigned long long address;
-    unsigned int at, stop;
-    PyObject *list;
-    if (!PyArg_ParseTuple(arguments, "KOII", &address, &list, &at, &stop))
+    unsigned int start, stop;
+    if (!PyArg_ParseTuple(arguments, "KII", &address, &start, &stop))
         return NULL;
     stop = stop < self->group_count ? stop : self->group_count;
-    struct way *ways = read_ways(self, list);
-    if (!ways)
-        return NULL;
+    uint32_t at = start;
+    while (at < stop && self->groups[at].way)
+        at++;
+    if (at < stop)
+        return PyErr_Format(PyExc_ValueError, "find() has found no way for group %u", at);
     publish_bodies publish = (publish_bodies)(uintptr_t)address;
     struct scratch scratch = {0};
     bool no_memory = false;
     int64_t code = 0;
     PyThreadState *thread = PyEval_SaveThread();
-    for (; at < stop; at++) {
-        code = publish_group(self, &self->groups[at], &ways[at], publish, &scratch, &no_memory);
+    for (at = start; at < stop; at++) {
+        code = publish_group(self, &self->groups[at], publish, &scratch, &no_memory);
         if (code || no_memory)
             break;
     }
     PyEval_RestoreThread(thread);
     scratch_free(&scratch);
-    free(ways);
-    if (no_memory)
+    PyObject *watched = tell(self, start, at);
+    if (no_memory) {
+        Py_XDECREF(watched);
         return PyErr_NoMemory();
-    return Py_BuildValue("IL", at, (long long)code);
+    }
+    return watched ? Py_BuildValue("ILN", at, (long long)code, watched) : NULL;
 }

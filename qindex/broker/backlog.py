@@ -129,8 +129,12 @@ class Backlog(Protocol):
         The priority of all shares is the same. Returns the bytes of their bodies.
         """
 
-    def added(self, count: int) -> None:
-        """So many messages have come into its store, otherwise than by its verbs."""
+    @property
+    def straight(self) -> int:
+        """Messages that have come into its store otherwise than by its verbs."""
+
+    def watch(self, is_watched: bool) -> None:
+        """Its queue wants to hear of each of those, or does not."""
 
     def take(self, count: int) -> Taken:
         """Take up to `count` ready messages, in order: the highest priority first.
@@ -186,6 +190,7 @@ class MemoryBacklog:
     """
 
     is_durable = False
+    straight = 0
 
     def __init__(self, *, counts: bool = False) -> None:
         self._counts = counts
@@ -302,7 +307,7 @@ class MemoryBacklog:
                 size += len(body)
         return size
 
-    def added(self, count: int) -> None:
+    def watch(self, is_watched: bool) -> None:
         """It has no store."""
 
     def take(self, count: int) -> Taken:

@@ -10,7 +10,6 @@ from qindex.broker.timers import now_us
 
 if TYPE_CHECKING:
     from qindex.broker.backlog import Backlog, Publishes, Share
-    from qindex.broker.consumers import Consumer
 
 
 class InBulk:
@@ -19,8 +18,7 @@ class InBulk:
     backlog: Backlog
     limits: Limits
     paused: bool
-    published: int
-    consumers: dict[Consumer, None]
+    _published: int
     _bytes: int
     _expiring: bool
 
@@ -38,7 +36,7 @@ class InBulk:
         """
         before = len(self.backlog)
         self._bytes += self.backlog.publish_many(publishes, shares)
-        self.published += len(self.backlog) - before
+        self._published += len(self.backlog) - before
         self._expiring = self._expiring or any(share.expires_us for share in shares.values())
         if self.limits.has_length:
             self._make_way(now_us())
@@ -49,7 +47,7 @@ class InBulk:
     ) -> StoreWay | None:
         """How messages without an expiration get straight into the queue's store; None: they do
         not, because the queue has limits, or lives in memory. The same as long as there is the
-        queue. Whoever uses it calls added() then.
+        queue.
         """
         limits, backlog = self.limits, self.backlog
         if (
@@ -60,13 +58,6 @@ class InBulk:
             return None
         priority = min(priority, limits.max_priority)
         return backlog.way(exchange, key, persistent=persistent, priority=priority)
-
-    def added(self, count: int) -> None:
-        """So many messages have come by store_way()."""
-        self.published += count
-        self.backlog.added(count)
-        if self.consumers or self._expiring:
-            self.wake()
 
     if TYPE_CHECKING:
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from qindex._core import ffi, lib
-from qindex._wire import Taken, taken_of_list, taken_of_store
+from qindex._wire import Taken, Tally, taken_of_list, taken_of_store
 from qindex.broker.backlog import Looked, Publishes, Share
 from qindex.broker.message import Message, begin_table, from_table
 from qindex.broker.taken import Entry, Places
@@ -41,9 +41,9 @@ SYNCS_KEPT: Final = 1000
 _DAMAGED_MAX: Final = 1000  # damaged messages that one take() goes past
 
 PUBLISH_BODIES: Final = int(ffi.cast("uintptr_t", ffi.addressof(lib, "qi_publish_bodies")))
-StoreWay = tuple[int, bytes, int]
+StoreWay = tuple[int, bytes, int, Tally]
 """What qindex._wire needs to give messages to a queue by the function at PUBLISH_BODIES: the
-address of the queue, what the messages' headers begin with, their flags."""
+address of the queue, what the messages' headers begin with, their flags, and what counts them."""
 
 _readers: list[BatchReader] = []  # that nobody uses now; one is enough for most moments
 
@@ -58,11 +58,12 @@ class DurableBacklog:
         self._store = store
         self._name = name
         self._queue = store.queue(name)
-        self._ready = self._queue.ready
+        self._tally = Tally()
+        self._tally.ready = self._queue.ready
         self._has_delayed = True  # perhaps
 
     def __len__(self) -> int:
-        return self._ready
+        return self._tally.ready
 
     def publish(self, message: Message, due_us: int = 0) -> int:
         table, body = message.to_table(), message.body
@@ -78,13 +79,13 @@ class DurableBacklog:
         if due_us:
             self._has_delayed = True
         else:
-            self._ready += 1
+            self._tally.ready += 1
         number: int = code
         return number
 
     def take_in_due(self) -> int:
         due = self._queue.next_due  # asked first: what is due meanwhile is counted below
-        self._ready = self._queue.ready
+        self._tally.ready = self._queue.ready
         self._has_delayed = due is not None
         return 0 if due is None else round(due * 1e6)
 
@@ -172,7 +173,7 @@ class DurableBacklog:
             target._count_again()
 
     def _count_again(self) -> None:
-        self._ready = self._queue.ready
+        self._tally.ready = self._queue.ready
         self._has_delayed = True
 
     def publish_many(self, publishes: Publishes, shares: dict[int, Share]) -> int:
@@ -198,17 +199,21 @@ class DurableBacklog:
         )
         if first < 0:
             raise_error(first)
-        self._ready += len(flags)
+        self._tally.ready += len(flags)
         return len(bodies)
 
     def way(self, exchange: str, key: str, *, persistent: bool, priority: int) -> StoreWay:
-        """For messages that do not expire; until delete(). added() says how many have come."""
+        """For messages that do not expire; until delete()."""
         queue = int(ffi.cast("uintptr_t", self._queue._handle))
         flags = priority << lib.QI_PRIORITY_SHIFT | (0 if persistent else lib.QI_TRANSIENT)
-        return queue, begin_table(exchange, [key], 0), flags
+        return queue, begin_table(exchange, [key], 0), flags, self._tally
 
-    def added(self, count: int) -> None:
-        self._ready += count
+    @property
+    def straight(self) -> int:
+        return self._tally.straight
+
+    def watch(self, is_watched: bool) -> None:
+        self._tally.is_watched = is_watched
 
     def take(self, count: int) -> Taken:
         for _ in range(_DAMAGED_MAX):
@@ -220,10 +225,10 @@ class DurableBacklog:
                 got = reader.take(self._queue, count, None, 0)
             except StoreCorrupt as error:  # it is set aside, and stays in Store.findings
                 log.error("a damaged message of queue %r was left out: %s", self._name, error)
-                self._ready = self._queue.ready
+                self._tally.ready = self._queue.ready
                 continue
             # A due message may be taken before take_in_due() has counted it.
-            self._ready = max(0, self._ready - got)
+            self._tally.ready = max(0, self._tally.ready - got)
             return taken_of_store(reader.address, reader.payload, got, reader)
         return taken_of_list([], [])
 
@@ -273,7 +278,7 @@ class DurableBacklog:
 
     def requeue(self, places: Places) -> None:
         self._settle(lib.qi_nack_many, places, _NO_TIME)
-        self._ready += places.size
+        self._tally.ready += places.size
 
     def _settle(self, verb: Callable[..., int], places: Places, *options: int) -> None:
         of_64 = partial(ffi.from_buffer, "uint64_t[]")
@@ -284,7 +289,7 @@ class DurableBacklog:
 
     def purge(self) -> int:
         count = self._queue.purge()
-        self._ready = 0
+        self._tally.ready = 0
         return count
 
     def ready_bytes(self) -> int:

@@ -59,7 +59,7 @@ class Queue(Settling, InBulk):
         self.owner = owner  # the connection of an exclusive queue
         self.arguments = arguments
         self.unacked = 0
-        self.published = self.delivered = self.acked = 0  # since this process began
+        self._published = self.delivered = self.acked = 0  # since this process began
         self.consumers: dict[Consumer, None] = {}
         self.deleted = self.paused = False  # paused: nothing is delivered, and nothing expires
         self.on_hold = False  # the same, by an operator's wish; limits hold
@@ -88,6 +88,11 @@ class Queue(Settling, InBulk):
     def __bool__(self) -> bool:
         return True
 
+    @property
+    def published(self) -> int:
+        """Messages that have come since this process began."""
+        return self._published + self.backlog.straight
+
     def is_active(self, consumer: Consumer) -> bool:
         """False for a consumer that waits behind the single active one."""
         return not self.limits.single_active or self._turns.choose() is consumer
@@ -95,6 +100,7 @@ class Queue(Settling, InBulk):
     def arrived(self, backlog: Backlog) -> None:
         """All messages of a queue that was paused are in: this is where they are."""
         self.backlog, self.paused, self._expiring = backlog, False, True
+        backlog.watch(bool(self.consumers))
         self.due_timer = DueTimer(backlog, self._scheduler, self.count_again)
         self._bytes = backlog.ready_bytes() if self.limits.max_bytes is not None else 0
         self.wake()
@@ -116,7 +122,7 @@ class Queue(Settling, InBulk):
                     self.on_dead(self, [Entry(message, None, False, 0)], "maxlen")
                 return None
         number = self.backlog.publish(message, due_us)
-        self.published += 1
+        self._published += 1
         if due_us:
             self.due_timer.published(due_us)
             return number
@@ -206,6 +212,7 @@ class Queue(Settling, InBulk):
         if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
             raise AccessRefused(f"{what} in exclusive use")
         self.consumers[consumer] = None
+        self.backlog.watch(True)
         self._turns.choose()
         self.may_take(consumer)
 
@@ -214,6 +221,7 @@ class Queue(Settling, InBulk):
         if consumer not in self.consumers:
             return
         del self.consumers[consumer]
+        self.backlog.watch(bool(self.consumers))
         self._turns.leave(consumer)
         self.used()
         if not self.consumers and self.auto_delete:

@@ -8,11 +8,11 @@ an exchange or a binding changes. All else goes through batches.py, which does t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from qindex._wire import Publishes, Way
 from qindex.amqp import methods as m
-from qindex.broker.durable import PUBLISH_BODIES, StoreWay
-from qindex.broker.queues import Queue
+from qindex.broker.durable import PUBLISH_BODIES
 from qindex.errors import raise_error
 from qindex.serve.batches import Batch, batch_of, confirm
 
@@ -22,15 +22,8 @@ if TYPE_CHECKING:
     from qindex.serve.session import Session
 
 _KNOWN_MAX: Final = 16_384
+_ALL: Final = 0xFFFFFFFF  # groups
 _PUBLISH: Final = m.BasicPublish(0, "", "", False, False)
-
-
-class Way(NamedTuple):
-    """Where the messages of a group go: into one queue of a store."""
-
-    queue: Queue
-    store: StoreWay
-    waits: bool  # a confirm has to wait for a sync
 
 
 class Ways:
@@ -53,9 +46,9 @@ class Ways:
         if epochs != self._epochs:
             self._known.clear()
             self._epochs = epochs
-        straight = None if vhost.arriving else self._straight(event)
-        if straight is not None:
-            return straight
+        channel = messages.channel
+        if channel is not None and not vhost.arriving and messages.find(self._known):
+            return Straight(self._session, channel, messages)
         is_one, key = len(messages) == 1, messages.keys()[0]
         if is_one and (key is None or key in self._known):
             return None
@@ -65,16 +58,6 @@ class Ways:
         elif is_one and key is not None:
             self._remember(key, None)
         return None if is_one else batch
-
-    def _straight(self, event: PublishedMany) -> Straight | None:
-        """These publishes, if the ways of all are known, and lead to a queue each."""
-        channel = event.messages.channel
-        if not self._known or channel is None:
-            return None
-        ways: list[Way] | None = event.messages.ways(self._known)
-        if ways is None or (len(ways) > 1 and len({way.queue for way in ways}) < len(ways)):
-            return None  # of two groups for one queue, the messages have to keep their order
-        return Straight(self._session, channel, event, ways)
 
     def _remember(self, key: bytes, way: Way | None) -> None:
         if len(self._known) >= _KNOWN_MAX:
@@ -92,7 +75,7 @@ class Ways:
                 store = way.queues[0].store_way(
                     exchange, routing_key, persistent=way.persistent, priority=way.priority
                 )
-                found = Way(way.queues[0], store, way.waits) if store is not None else None
+                found = Way(way.queues[0], *store, way.waits) if store is not None else None
             self._remember(key, found)
 
 
@@ -101,43 +84,40 @@ class Straight:
 
     method = _PUBLISH
 
-    def __init__(
-        self, session: Session, channel: int, event: PublishedMany, ways: list[Way]
-    ) -> None:
+    def __init__(self, session: Session, channel: int, messages: Publishes) -> None:
         self._session = session
         self._channel = channel
-        self._messages = event.messages
-        self._ways = ways
-        self._stores = [way.store for way in ways]
+        self._messages = messages
         self._done = 0  # groups
 
     def run(self) -> None:
         """Publish and confirm. An error of the store: call it again."""
+        messages = self._messages
         if self._done == 0:
-            self._publish(len(self._ways))
-        while self._done < len(self._ways):  # there was no room, and what is gone since is left out
-            if self._ways[self._done].queue.deleted:
+            self._publish(_ALL)
+        while self._done < messages.group_count:  # there was no room ...
+            if messages.found[self._done].queue.deleted:  # ... and what is gone since is left out
                 self._done += 1
             else:
                 self._publish(self._done + 1)
         channel = self._session.channel(self._channel)
-        self._session.server.counts.receive(channel, len(self._messages))
+        self._session.server.counts.receive(channel, len(messages))
         self._confirm(channel)
 
     def _publish(self, stop: int) -> None:
-        start, messages = self._done, self._messages
-        done, code = messages.publish_each(PUBLISH_BODIES, self._stores, start, stop)
-        for way, count in zip(self._ways[start:done], messages.counts[start:done], strict=True):
-            way.queue.added(count)
-        self._done = done
+        self._done, code, watched = self._messages.publish_each(PUBLISH_BODIES, self._done, stop)
+        for queue in watched:
+            queue.wake()
         if code < 0:
             raise_error(code)
 
     def _confirm(self, channel: Channel) -> None:
+        messages = self._messages
         if channel.confirms is None:
             return
-        if len({way.waits for way in self._ways}) == 1:
-            confirm(channel, len(self._messages), waits=self._ways[0].waits)
+        if messages.waits is not None:
+            confirm(channel, len(messages), waits=messages.waits)
             return
-        for number in self._messages.order:
-            confirm(channel, 1, waits=self._ways[number].waits)
+        waits = [way.waits for way in messages.found]
+        for number in messages.order:
+            confirm(channel, 1, waits=waits[number])

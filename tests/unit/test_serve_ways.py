@@ -10,6 +10,7 @@ from raw_client import RawClient, publish
 
 from qindex._core import lib
 from qindex.amqp import methods as m
+from qindex.broker.queues import Queue
 from qindex.broker.users import Permission
 from qindex.serve import Broker, ways
 
@@ -265,3 +266,45 @@ def test_a_full_disk_in_the_middle_loses_nothing_and_doubles_nothing(
                 continue
             assert bodies_of(client, name) == [b"1", b"2", b"3", b"4"]
             client.heard.clear()
+
+
+def test_only_queues_with_consumers_cost_python_a_call(broker, straight, monkeypatch):
+    names, woken = [f"q{number}" for number in range(20)], []
+    wake = Queue.wake
+    with RawClient(broker.url) as client, RawClient(broker.url) as consumer:
+        for name in names:
+            client.declare(name)
+        consume = m.BasicConsume(0, "q7", "c", False, True, False, False, {})
+        consumer.ask(consume, m.BasicConsumeOk)
+        client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
+        client.send(many(names, [b"1"]))
+        confirmed(client, 20)
+        monkeypatch.setattr(Queue, "wake", lambda self: woken.append(self.name) or wake(self))
+        client.send(many(names, [b"2", b"3"]))
+        confirmed(client, 60)
+        assert sum(straight) == 40
+        assert set(woken) == {"q7"}
+        consumer.ask(m.BasicCancel("c", False), m.BasicCancelOk)
+        woken.clear()
+        client.send(many(names, [b"4"]))
+        confirmed(client, 80)
+        assert woken == []
+
+    def look():
+        queues = broker._server.node.vhost("/").queues
+        return [(len(queues[name]), queues[name].published) for name in names]
+
+    assert in_loop(broker, look) == [(1 if name == "q7" else 4, 4) for name in names]
+
+
+def test_two_groups_for_one_queue_keep_their_order(broker):
+    turns = [(b"%d" % at, PERSISTENT if at % 2 else TRANSIENT) for at in range(6)]
+    sent = b"".join(publish("", "q", properties, body) for body, properties in turns)
+    with RawClient(broker.url) as client:
+        client.declare("q")
+        client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
+        for times in (1, 2):
+            client.send(sent)
+            confirmed(client, 6 * times)
+        client.heard.clear()
+        assert bodies_of(client, "q") == [body for body, _ in turns] * 2
