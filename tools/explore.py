@@ -46,6 +46,7 @@ FOUND_BY_FAULTS = {
     "unread_body_cut": 7,
     "unread_header_retired": 4,
     "parked_not_proven": 4,
+    "appended_behind_failure": 8,
 }
 # Bugs in how damage is read: --flips shows them, in the first programs from this seed on.
 FOUND_BY_FLIPS = {"moment_before_damage_believed": 5366}

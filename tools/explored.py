@@ -286,4 +286,12 @@ EXPLORED = [
         " 31 +hpl; publish b 7; get a; publish b 66; get b; get_many b x2; ack_many a x6 833;"
         " purge b x1; get_many a x1; advance 189; ack a 322; tick",
     ),
+    Explored(
+        "A get_many had one message in hand when the files of its parked queue were opened for the"
+        " next one: the disk had lost that journal, and the store failed. The DELIVER frame of the"
+        " message in hand was appended all the same, behind the bytes that were lost.",
+        "appended_behind_failure",
+        "seed=8 mapping=1 segment=16 journal=100 bytes=20000 embed=64 file=4096 files=8;"
+        " create a; publish a 20; flush a; publish a 20; create b; publish b 9; get_many a x4",
+    ),
 ]

@@ -53,7 +53,8 @@ bool qi_error_is_link(void);
  * back. */
 bool qi_error_is_crowded(void);
 
-/* The same for a failed call of the disk: ENOSPC and EDQUOT become QI_E_FULL, the rest QI_E_IO. */
+/* The same for a failed call of the disk: ENOSPC and EDQUOT become QI_E_FULL, ECANCELED QI_E_FAILED
+ * (the store has failed, and nothing was tried), the rest QI_E_IO. */
 int qi_fail_disk(int negative_errno, const char *doing, const char *name);
 
 /* The disk or the system could not say what is there: no sign that anything is missing or damaged.

@@ -48,6 +48,11 @@ int qi_fail_disk(int negative_errno, const char *doing, const char *name) {
         last_is_link = true;
         return QI_E_IO;
     }
+    if (number == ECANCELED)
+        return qi_fail(QI_E_FAILED,
+                       "%s %.200s: an earlier write or sync of this call failed: what "
+                       "was not confirmed may be lost; close and reopen the store",
+                       doing, name);
     if (strerror_r(number, reason, sizeof reason) != 0)
         snprintf(reason, sizeof reason, "error %d", number);
     int code = qi_is_disk_full(-number) ? QI_E_FULL : number == ENOMEM ? QI_E_MEMORY : QI_E_IO;

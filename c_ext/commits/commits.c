@@ -46,6 +46,7 @@ static int open_new(struct qi_commits *commits, struct qi_commit_log *log, uint6
     int error = qi_tape_open(&log->journal.tape, disk, file, commits->bytes_max + QI_LOG_MORE,
                              commits->use_mapping);
     log->journal.keep_free = commits->keep_free;
+    log->journal.failed = commits->failed;
     if (!error)
         error = write_header(&log->journal, commits, number, now_us);
     if (error)

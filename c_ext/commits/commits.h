@@ -127,6 +127,7 @@ struct qi_commits {
     int dir;
     uint8_t identity[QI_IDENTITY_SIZE]; /* of the store */
     bool use_mapping;
+    const int *failed;  /* the store's, as its journals have it */
     uint64_t bytes_max; /* a log of this size is full, and another one begins */
     uint64_t keep_free; /* bytes that must stay free on the disk */
     struct qi_commit_log *oldest, *newest;

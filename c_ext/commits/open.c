@@ -357,6 +357,7 @@ int qi_commits_open(struct qi_store *store) {
     *commits = (struct qi_commits){.disk = store->disk,
                                    .dir = -1,
                                    .use_mapping = store->use_mapping,
+                                   .failed = &store->failed,
                                    .bytes_max = store->options.commit_log_bytes
                                                     ? store->options.commit_log_bytes
                                                     : UINT64_C(64) << 20,

@@ -5,6 +5,8 @@
  */
 #include "durable/durable.h"
 
+#include <errno.h>
+
 #include "index/index.h"
 
 #define LANE_SIZE 10u
@@ -66,8 +68,8 @@ int qi_append_session(struct qi_queue *queue) {
     }
     journal->ended = journal->ended && error;
     /* A MARK alone or half a SESSION behind a CLOSE is no clean end, and what is not synced a power
-     * cut may keep. */
-    if (error) {
+     * cut may keep. (Of what a failed store refuses nothing is there.) */
+    if (error && error != -ECANCELED) {
         struct qi_tape *tape = &journal->tape;
         journal->tail = end;
         journal->marked = marked;

@@ -1,9 +1,9 @@
 /* journal.c - begin, append and walk a journal.
  *
  * Owns nothing but the tape. Promises: a frame is either wholly there and valid, or it is not
- * there; an append that fails leaves the tail where it was, with zeros behind it (H20). What must
- * be synced before what is decided by the callers: sync.c for confirms, flush.c for the move into
- * segments.
+ * there; an append that fails leaves the tail where it was, with zeros behind it (H20). A store
+ * that has failed gets no frame any more, whoever comes with one (H13). What must be synced before
+ * what is decided by the callers: sync.c for confirms, flush.c for the move into segments.
  */
 #include "journal/journal.h"
 
@@ -214,6 +214,11 @@ int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length
     uint8_t *frame = frame_at(journal);
     uint64_t size = QI_FRAME_HEADER + (uint64_t)length;
     assert(!journal->ended || type == QI_FRAME_SESSION || type == QI_FRAME_MARK);
+    if (__builtin_expect(journal->failed && *journal->failed, 0) &&
+        !QI_BUG(appended_behind_failure)) {
+        memset(frame, 0, size);
+        return -ECANCELED;
+    }
     memset(frame + size, 0, QI_FRAME_HEADER);
     qi_frame_seal(journal->seed, frame, journal->tail, type, length);
     int error = qi_tape_wrote(&journal->tape, journal->tail, size + QI_FRAME_HEADER);

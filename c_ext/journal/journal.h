@@ -50,7 +50,8 @@ struct qi_journal {
     bool ended;            /* its last frame is a CLOSE: a SESSION comes before any other frame */
     bool in_doubt;         /* a frame that was refused could not be taken back: it may be there */
     bool cold;             /* its file was opened again: what is in it was not loaded since */
-    bool unproven; /* its file was closed, with bytes that were not synced (durable/files.c) */
+    bool unproven;     /* its file was closed, with bytes that were not synced (durable/files.c) */
+    const int *failed; /* the store's: once it is set, nothing is appended (H13); NULL: no store */
 };
 
 /* Bytes below that are durable, or will be with the next sync of the commit log. */
@@ -116,7 +117,7 @@ static inline int qi_journal_warm(struct qi_journal *journal) {
 }
 
 /* Seals the frame whose payload was written at qi_journal_room's *at. On an error the journal is
- * unchanged. */
+ * unchanged. -ECANCELED: the store has failed, perhaps since the caller asked whether it has. */
 int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length);
 
 /* Room that only the frames of an open and a close may use, so that a queue can be opened on a disk

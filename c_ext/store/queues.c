@@ -89,6 +89,7 @@ struct qi_queue *qi_add_queue(struct qi_store *store, const char *name, size_t s
                                .browsed = UINT64_MAX};
     memcpy(queue->directory, directory, 32);
     queue->journals[0].tape.file = queue->journals[1].tape.file = -1;
+    queue->journals[0].failed = queue->journals[1].failed = &store->failed;
     put_into_table(store, queue);
     return store->queues[store->queues_count++] = queue;
 }

@@ -3,6 +3,9 @@
  * simulated disk. Usage: test_journals <directory>
  */
 #include "crafted.h"
+
+#include <errno.h>
+
 #include "store/store.h"
 
 /* ---- manifests ---- */
@@ -436,6 +439,26 @@ static void test_a_walk_over_damage_ends_with_its_effort(void) {
     qi_sim_free(crafted.sim);
 }
 
+/* Whoever asked before the failure, and comes with a frame behind it, is refused: the journal is as
+ * it was, in the file, too. */
+static void test_a_failed_store_gets_no_frame(void) {
+    struct crafted crafted = crafted_new();
+    struct qi_journal *journal = qi_current(crafted.queue);
+    uint8_t *at;
+    const uint8_t nothing[24] = {0};
+    assert(qi_journal_room(journal, 16, false, &at) == 0);
+    uint64_t tail = journal->tail;
+    memset(at, 7, 16);
+    qi_store_fail(crafted.store, qi_fail(QI_E_IO, "on purpose"));
+    assert(qi_journal_append(journal, QI_FRAME_RECORDS, 16) == -ECANCELED);
+    assert(journal->tail == tail && memcmp(at - 8, nothing, sizeof nothing) == 0);
+    assert(qi_append_failed(crafted.queue, -ECANCELED) == QI_E_FAILED);
+    assert(strcmp(crafted.store->why_failed, "on purpose") == 0);
+    assert(qi_append_session(crafted.queue) == -ECANCELED && journal->tail == tail);
+    let_go(&crafted);
+    qi_sim_free(crafted.sim);
+}
+
 /* ---- two journals ---- */
 
 static const char *other_of(const char *name) {
@@ -541,6 +564,7 @@ int main(void) {
     test_acks_that_come_twice_count_once();
     test_a_message_in_journal_and_segment_is_one();
     test_a_walk_over_damage_ends_with_its_effort();
+    test_a_failed_store_gets_no_frame();
     test_a_damaged_header_of_the_journal_before_is_told_if_it_is_needed();
     test_a_journal_without_a_manifest_goes_back_only_to_the_one_before();
     test_a_journal_before_that_lost_its_end_is_cut_for_good();

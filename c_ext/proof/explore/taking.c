@@ -162,14 +162,9 @@ bool play_get(struct player *player, const struct op *op) {
 }
 
 /* Is there a reason for fewer messages than are ready? A call failed on purpose, and the next one
- * was not read. Or the disk lost a journal when that was closed. It shows now, and the store has
- * failed. */
+ * was not read. A store that has failed gives none: it has no word for them any more. */
 static bool may_stop_short(const struct player *player, uint64_t hits) {
-    const struct qi_sim *sim = player->session.sim;
-    if (!player->fault || fault_hits(sim) > hits)
-        return player->fault != NULL;
-    return player->fault->kind == FAULT_EVICTED && sim->fault_lost &&
-           qi_store_sync(player->session.store) == QI_E_FAILED;
+    return player->fault && fault_hits(player->session.sim) > hits;
 }
 
 bool play_get_many(struct player *player, const struct op *op) {
