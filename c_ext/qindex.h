@@ -95,9 +95,9 @@ typedef struct {
 enum {
     QI_REDELIVERED = 1,
     QI_TRANSIENT = 2,
-    QI_UNACKED = 4, /* delivered by this process */
-    QI_STORED = 8,  /* the body is in the message store */
-    QI_DELIVERED = 16,
+    QI_UNACKED = 4,        /* delivered by this process */
+    QI_STORED = 8,         /* the body is in the message store */
+    QI_DELIVERED = 16,     /* a consumer had it, and that counts: delivery_count > 0 */
     QI_DELAYED = 32,       /* its time has not come */
     QI_DIED = 1024,        /* it is a dead letter, or was one: qi_deaths_of */
     QI_PRIORITY_SHIFT = 8, /* what a publish is given has the priority, 0 to 255, in these bits */

@@ -8,7 +8,7 @@ static void read_state(struct qi_queue *queue, const struct qi_found *found, qi_
     message->req_id = qi_req_id(queue, found->segment, slot);
     message->delivery_count = qi_delivery_count(slots, slot);
     message->delivery = qi_delivery_of(queue, slots, slot);
-    message->flags = (qi_bit(slots->del, slot) ? QI_DELIVERED : 0) |
+    message->flags = (message->delivery_count ? QI_DELIVERED : 0) |
                      (qi_bit(slots->transient, slot) ? QI_TRANSIENT : 0) |
                      (qi_bit(slots->out, slot) ? QI_UNACKED : 0) |
                      (qi_bit(slots->stored, slot) ? QI_STORED : 0);

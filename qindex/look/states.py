@@ -14,7 +14,7 @@ def found_of(name: str, raw: Any, payload: Any, at_time: float | None) -> Found:
     """A message of a store as qi_browse gave it.
 
     `redelivered` alone does not make it unacked: each message that lived through an unclean end
-    says so, also one that nobody ever got.
+    says so, also one that nobody ever got, and one that was given back without a count.
     """
     table_size, flags, expiry_us = raw.payload_size - raw.body_size, raw.flags, raw.expiry_us
     delivered, delayed = bool(flags & lib.QI_DELIVERED), bool(flags & lib.QI_DELAYED)

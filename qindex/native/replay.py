@@ -99,9 +99,9 @@ class Live(NamedTuple):
 
     req_id: int
     transient: bool
-    delivered: bool
+    delivered: bool  # and that counts
     deliveries: int
-    redelivered: bool  # delivered, or it lived through an unclean end
+    redelivered: bool  # delivered in any way, or it lived through an unclean end
 
 
 class Publish(NamedTuple):
@@ -278,10 +278,11 @@ class State:
         for start, piece in pieces:
             for req_id, bits in enumerate(piece, number * self._log.slots + start):
                 if bits & LIVE_MASK == PUBLISHED:
-                    transient, delivered = bool(bits & TRANSIENT), bool(bits & DELIVERED)
-                    redelivered = delivered or req_id & COUNT_MASK < self.floor
+                    transient, was_out = bool(bits & TRANSIENT), bool(bits & DELIVERED)
+                    redelivered = was_out or req_id & COUNT_MASK < self.floor
                     less = self._uncounted.get(req_id, self._log.uncounted.get(req_id, 0))
                     times = max(0, bits // DELIVERY - less)
+                    delivered = was_out and (times > 0 or not less)
                     yield Live(req_id, transient, delivered, times, redelivered)
 
     def messages(self) -> Iterator[Live]:

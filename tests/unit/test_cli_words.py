@@ -202,6 +202,34 @@ def test_the_column_state_says_it_too(killed):
     assert sum(each.num_rows for each in chosen) == 2
 
 
+def test_what_was_given_back_without_a_count_is_ready(run, tmp_path):
+    """It says `redelivered`, and a count of 0: nobody has looked at it."""
+    path = tmp_path / "s"
+    with qindex.open(path, format=2) as store:
+        queue = store.queue("q")
+        queue.publish_many([b"had", b"prefetched"])
+        had, prefetched = queue.get_many(2)
+        queue.nack(had)
+        queue.nack(prefetched, count=False)
+    (stats,) = json.loads(run("stats", path, "--json").out)["queues"]
+    told = [json.loads(line) for line in run("cat", path, "--jsonl").out.splitlines()]
+    assert [(line["state"], line["delivery_count"]) for line in told] == [
+        ("unacked", 1),
+        ("ready", 0),
+    ]
+    assert all(line["redelivered"] for line in told)
+    assert (stats["unacked"], stats["messages"]) == (1, 2)
+    last = json.loads(run("replay", path, "q", "--json").out.splitlines()[-1])["step"]
+    replayed = json.loads(run("replay", path, "q", "--at", last, "--messages", "--json").out)
+    assert [each["state"] for each in replayed["message_list"]] == ["unacked", "ready"]
+    assert run("replay", path, "--verify").code == 0
+    ends = [run("trace", path, f"q:{line['req_id']}", "--json").out for line in told]
+    assert [json.loads(end)[0]["summary"] for end in ends] == [
+        "live, unacked, 1 delivery",
+        "live, ready",
+    ]
+
+
 def test_a_copy_after_an_unclean_end_has_no_difference(run, tmp_path):
     path = tmp_path / "s"
     code = (
