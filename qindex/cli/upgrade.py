@@ -6,7 +6,8 @@ converted: store.meta is written with the new version, in one rename, so an
 upgrade that is cut off leaves the store as it was. Older versions of qindex
 refuse the store from then on; the way back is a copy from before.
 
-exit codes: 0 the store has the newest format, or could get it (--dry-run);
+exit codes: 0 the store has the newest format, or could get it (--dry-run); 1 the
+same, but something is missing in it (a queue's folder or name, settings, data);
 2 there is no such store, another process has it open, or it is refused.
 """
 
@@ -17,7 +18,8 @@ import argparse
 import qindex
 from qindex.cli.arguments import add_directory
 from qindex.look.screen import Screen
-from qindex.look.stores import open_to_look
+from qindex.look.stores import open_to_look, unlisted
+from qindex.look.telling import tell_unlisted
 from qindex.look.text import count
 from qindex.options import FORMAT_NEWEST
 
@@ -31,6 +33,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     with open_to_look(options.dir) as store:
         before = store.stats().format
         queues = count(len(store.queues()), "queue")
+        code = tell_unlisted(screen, unlisted(store))
     if before == FORMAT_NEWEST:
         screen.line(f"the store has format {before}, the newest: there is nothing to do")
     elif options.dry_run:
@@ -39,4 +42,4 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     else:
         qindex.open(options.dir, upgrade=True, create=False, expire=False).close()
         screen.line(f"the store had format {before}, and now has format {FORMAT_NEWEST}")
-    return 0
+    return code

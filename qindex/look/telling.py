@@ -48,6 +48,13 @@ def why_missing(source: Source, name: str, req_id: int) -> str:
     return f"{where}: it is not published yet"
 
 
+def tell_unlisted(screen: Screen, texts: list[str]) -> int:
+    """What no queue of the source tells of (Source.unlisted()); the exit code that follows."""
+    for text in texts[:LINES_MAX]:
+        screen.error(text)
+    return 1 if texts else 0
+
+
 def tell_damage(screen: Screen, source: Source) -> int:
     """One line about what is damaged, and about each message that was asked for and is not there.
 
@@ -58,8 +65,7 @@ def tell_damage(screen: Screen, source: Source) -> int:
     damage = source.damage()
     if not damage:
         return 1 if source.missing else 0
-    for text in source.unlisted()[:LINES_MAX]:
-        screen.error(text)
+    tell_unlisted(screen, source.unlisted())
     command = "check" if source.format == "qindex" else "recover"
     screen.error(
         f"{places(damage, min(damage, source.suspected()))} in {source.path!r}, left out here:"

@@ -53,6 +53,11 @@ class FileUse:
         return self.garbage * 100 >= MOSTLY_PERCENT * max(1, self.size - self.room)
 
 
+def rest_of(*, unread: bool) -> str:
+    """What to call the bytes of a file that no message was seen to keep."""
+    return "garbage or not read" if unread else "garbage"
+
+
 class Seen:
     """Which places of a file were counted: a bit per 25 bytes, since no frame is shorter."""
 
@@ -92,3 +97,7 @@ class Usage:
     files: dict[str, FileUse] = field(default_factory=dict)
     advice: str = ""
     unread: bool = False
+
+    def garbage_of(self, file: FileUse) -> int | None:
+        """None: nobody knows, since not all was read."""
+        return None if self.unread else file.garbage

@@ -4,9 +4,10 @@ import json
 import random
 import sys
 from datetime import datetime
+from xml.etree import ElementTree
 
 import pytest
-from helpers import files_of
+from helpers import files_of, queue_directory
 
 import qindex
 from qindex.brokers.rabbitmq.directory import open_node
@@ -246,6 +247,23 @@ def test_files_are_those_of_du(numbers, run, draws, store_path):
     texts = draws("files", store_path)
     assert "garbage" in texts
     assert "0.qms" in texts
+
+
+def test_what_is_not_read_is_not_drawn_as_garbage(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    with qindex.open(tmp_path / "s") as store:
+        for name in ("a", "b"):
+            store.queue(name).publish_many([b"x" * 5000] * 5)
+    (queue_directory(tmp_path / "s", "b") / "queue.meta").unlink()
+    code, out, _ = run("plot", "files", tmp_path / "s", "--json")
+    [file] = json.loads(out)
+    assert (code, file["garbage_bytes"]) == (1, None)
+    assert file["bytes"] > file["live_bytes"] + file["room_bytes"]
+    assert run("plot", "files", tmp_path / "s", "--out", tmp_path / "p.svg").code == 1
+    root = ElementTree.fromstring((tmp_path / "p.svg").read_text())  # noqa: S314 - our own
+    texts = [element.text for element in root.iter(TEXT)]
+    assert "garbage or not read" in texts
+    assert "garbage" not in texts
 
 
 def test_recovery_measures_all_directories_and_queues(numbers, draws, store_path, dead_node):

@@ -11,6 +11,7 @@ import sys
 
 import aiohttp
 import pytest
+from helpers import queue_directory
 
 import qindex
 from qindex.cli.main import main
@@ -94,6 +95,22 @@ def test_an_open_store_is_shown_and_not_changed(store):
     served(store.path, test)
     after = store.queue("orders").stats()
     assert (after.ready, after.unacked, after.next_req_id) == (8, 1, before.next_req_id)
+
+
+def test_what_is_not_read_is_not_called_garbage(tmp_path):
+    with qindex.open(tmp_path / "s") as store:
+        for name in ("a", "b"):
+            store.queue(name).publish_many([b"x" * 5000] * 5)
+    (queue_directory(tmp_path / "s", "b") / "queue.meta").unlink()
+
+    async def test(http, base, key):
+        await _log_in(http, base, key)
+        (shown,) = (await _ask(http, f"{base}/api/qindex", "/disk"))[1]["stores"]
+        (file,) = [each for each in shown["files"] if each["kind"] == "messages"]
+        assert (shown["unread"], file["garbage"]) == (True, None)
+        assert file["size"] > file["live"] + file["room"]
+
+    served(tmp_path / "s", test)
 
 
 def test_a_store_that_nobody_has_open_is_shown(store):

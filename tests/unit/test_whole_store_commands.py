@@ -49,6 +49,10 @@ def robbed(tmp_path: Path) -> Path:
         ("du {s} --json", "1 damaged place"),
         ("top {s} --once", ""),
         ("diff {s} {s}", "1 damaged place"),
+        ("upgrade {s}", LOST),
+        ("upgrade {s} --dry-run", LOST),
+        ("replay {s} a", LOST),
+        ("replay {s} --verify", LOST),
     ],
 )
 def test_a_queue_without_a_folder_is_missed(
@@ -93,6 +97,11 @@ def nameless(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         "diff {s} {s}",
         "spark-export {s} --out {o}",
         "spark-export {s} --out {o} --json",
+        "plot files {s} --json",
+        "upgrade {s}",
+        "replay {s} a",
+        "replay {s} a --at 1 --messages",
+        "replay {s} --verify",
     ],
 )
 def test_a_queue_without_a_name_is_told(

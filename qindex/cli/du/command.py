@@ -33,7 +33,7 @@ from qindex.look.screen import Screen
 from qindex.look.sources import Source, open_source
 from qindex.look.telling import tell_damage
 from qindex.look.text import count, printable, size, written_id
-from qindex.look.usage import FileUse, Holder, QueueUse, Usage
+from qindex.look.usage import FileUse, Holder, QueueUse, Usage, rest_of
 
 MODULES: Final = {"qindex": "qindex.look.usage_store", "rabbitmq": "qindex.cli.du.rabbitmq"}
 OTHERS: Final = "qindex.cli.du.other_brokers"
@@ -78,17 +78,17 @@ def _show_queues(screen: Screen, usage: Usage) -> None:
     live, garbage, room = (
         sum(getattr(file, what) for file in files) for what in ("live", "garbage", "room")
     )
-    dead = "garbage or not read" if usage.unread else "garbage"
+    rest = rest_of(unread=usage.unread)
     screen.line()
     screen.line(
         f"{count(len(files), 'message file')}, {size(live + garbage + room)} ="
-        f" {size(live)} live + {size(garbage)} {dead} + {size(room)} room"
+        f" {size(live)} live + {size(garbage)} {rest} + {size(room)} room"
     )
     if shared := [file for file in usage.files.values() if file.kind == "shared log"]:
         live, garbage = (sum(getattr(f, what) for f in shared) for what in ("live", "garbage"))
         screen.line(
             f"{count(len(shared), 'shared log')}, {size(live + garbage)} ="
-            f" {size(live)} live + {size(garbage)} {dead}"
+            f" {size(live)} live + {size(garbage)} {rest}"
         )
     if past := [file.size for file in usage.files.values() if file.kind == "history"]:
         screen.line(f"{size(sum(past))} of history, for qindex replay: keep_history bounds it")
@@ -166,7 +166,7 @@ def _as_json(source: Source, usage: Usage) -> dict[str, Any]:
             "kind": file.kind,
             "bytes": file.size,
             "live_bytes": file.live,
-            "garbage_bytes": None if usage.unread else file.garbage,
+            "garbage_bytes": usage.garbage_of(file),
             "room_bytes": file.room,
             "is_newest": file.is_newest,
             "messages": file.messages,

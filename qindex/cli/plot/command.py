@@ -11,7 +11,9 @@ Draw what an operator wants to see, as SVG or PNG: the name behind -o says which
                     messages say when they were published; or over the Raft
                     log of a quorum queue, by the index of its entries
   files DIR         live bytes against garbage, for each message file. Of a
-                    store or a RabbitMQ node
+                    store or a RabbitMQ node. Where not all messages could be
+                    read: against what is garbage or was not read (--json:
+                    null)
   recovery DIR ...  how long opening and reading take, against the size:
                     measured now, on this machine, by reading everything once
 
@@ -158,7 +160,7 @@ def _the_queue(source: Source, asked: list[str]) -> str:
 
 
 def _message_files(source: Source, screen: Screen) -> list[dict[str, Any]]:
-    """Live, garbage and room, in bytes, of each message file, by folder and number."""
+    """Live, garbage (None: not known) and room, in bytes, of each file, by folder and number."""
     from qindex.cli.du.command import MODULES
 
     if source.format not in MODULES:
@@ -170,7 +172,8 @@ def _message_files(source: Source, screen: Screen) -> list[dict[str, Any]]:
         {
             "file": file.where,
             "live_bytes": file.live,
-            "garbage_bytes": file.garbage,
+            "garbage_bytes": usage.garbage_of(file),
+            "bytes": file.size,
             "room_bytes": file.room,
         }
         for file in files

@@ -14,6 +14,7 @@ from qindex.cli.plot.depth import Curve
 from qindex.cli.plot.recovery import Times
 from qindex.cli.plot.slots import COLUMNS, KINDS, SlotMap
 from qindex.look.text import count, duration, rate, size
+from qindex.look.usage import rest_of
 from qindex.moments import utc
 from qindex.private import open_private
 
@@ -154,15 +155,21 @@ def files(found: list[dict[str, Any]], out: Path) -> None:
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(8, 3.6), layout="constrained")
         panel = figure.subplots()
-        sums = {
-            kind: sum(file[f"{kind}_bytes"] for file in found)
-            for kind in ("live", "garbage", "room")
+        is_known = all(file["garbage_bytes"] is not None for file in found)
+        live, room = ([file[f"{kind}_bytes"] for file in found] for kind in ("live", "room"))
+        sizes = zip(found, live, room, strict=True)
+        parts = {
+            "live": (live, GREEN),
+            rest_of(unread=not is_known): (
+                [max(0, file["bytes"] - used - free) for file, used, free in sizes],
+                RED if is_known else ORANGE,
+            ),
+            "room": (room, GREY),
         }
-        parts = " + ".join(f"{size(number)} {kind}" for kind, number in sums.items())
-        figure.suptitle(f"{count(len(found), 'message file')}: {parts}")
+        told = " + ".join(f"{size(sum(heights))} {kind}" for kind, (heights, _) in parts.items())
+        figure.suptitle(f"{count(len(found), 'message file')}: {told}")
         bottom = [0] * len(found)
-        for kind, colour in (("live", GREEN), ("garbage", RED), ("room", GREY)):
-            heights = [file[f"{kind}_bytes"] for file in found]
+        for kind, (heights, colour) in parts.items():
             panel.bar(range(len(found)), heights, bottom=bottom, color=colour, label=kind)
             bottom = [low + height for low, height in zip(bottom, heights, strict=True)]
         panel.yaxis.set_major_formatter(lambda value, _: size(value))

@@ -30,8 +30,9 @@ compared with the state at that point, too. Of RabbitMQ it compares a replay
 record by record with what recovery reads, and of quorum queues the scan of
 entries in C with a decoder in Python. It tells the first difference.
 
-exit codes: 0 shown, or no difference; 1 damage, or a difference; 2 wrong usage,
-no such directory, queue or record.
+exit codes: 0 shown, or no difference; 1 damage (of a store also elsewhere: a
+queue without a name or a folder), or a difference; 2 wrong usage, no such
+directory, queue or record.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from qindex.look.messages import positive
 from qindex.look.screen import CommandError, Screen
 from qindex.look.sources import NodeSource, Source, StoreSource, open_source
 from qindex.look.stores import as_named
+from qindex.look.telling import tell_unlisted
 from qindex.look.text import count, printable, read_id
 from qindex.native.frames import CannotReplay
 from qindex.native.log import NativeLog
@@ -121,6 +123,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         return verify(options, screen)
     with open_source(options.dir, screen, options.member, options.at_time) as source:
         name = _one_queue(source, options.queues)
+        missing = tell_unlisted(screen, source.unlisted())
         queue = source.replicated.get(name) if isinstance(source, NodeSource) else None
         if isinstance(queue, QuorumQueue):
             from qindex.cli.replay.quorum import replay_quorum
@@ -130,7 +133,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             raise CommandError("--at-time is for quorum queues: other logs keep no such state")
         try:
             with open_log(source, name, options.priority) as log:
-                return _replay(options, screen, Shown(source, name, log))
+                return max(missing, _replay(options, screen, Shown(source, name, log)))
         except CannotReplay as error:
             raise CommandError(f"{printable(name)} cannot be replayed: {error}", 1) from None
 

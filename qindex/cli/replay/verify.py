@@ -25,6 +25,7 @@ from qindex.cli.replay.command import open_log
 from qindex.look.messages import Choice
 from qindex.look.screen import CommandError, Screen
 from qindex.look.sources import NodeSource, Source, StoreSource, chosen_names, open_source
+from qindex.look.telling import tell_unlisted
 from qindex.look.text import count, printable
 from qindex.native.commits import places_of
 from qindex.native.frames import COUNT_MASK, CannotReplay, Fields, Manifest, manifest_of
@@ -79,11 +80,12 @@ def verify(options: argparse.Namespace, screen: Screen) -> int:
             for done, name in enumerate(names):
                 progress.at(done, len(names), printable(name))
                 verdicts += _verify_queue(screen, source, name, tree)
+        missing = tell_unlisted(screen, source.unlisted())
     if options.json:
         screen.json([as_json(verdict) for verdict in verdicts])
     else:
         screen.table(COLUMNS, [_row(screen, verdict) for verdict in verdicts])
-    return 0 if all(verdict.is_good for verdict in verdicts) else 1
+    return missing if all(verdict.is_good for verdict in verdicts) else 1
 
 
 def _row(screen: Screen, verdict: Verdict) -> list[str]:

@@ -30,14 +30,14 @@ function store(found) {
   const live = kinds.reduce((sum, [, kind]) => sum + kind.live, 0);
   return h("section", {},
     h("h2", {}, plain(found.name)),
-    facts([["files", count(found.file_count)], ["bytes", bytes(total)], ["alive", bytes(live)]]),
+    facts([["files", count(found.file_count)], ["bytes", bytes(total)], [found.unread ? "alive, as far as it could be read" : "alive", bytes(live)]]),
     h("p", { class: "soft" }, plain(found.advice)),
     bars({ rows: kinds.map(([kind, its]) => ({ label: `${KINDS[kind] || kind} (${count(its.files)})`, value: its.size })), show: bytes }),
     h("section", {}, h("h2", {}, "Files"), table([
       { text: "file", kind: "name" }, { text: "kind" }, { text: "size", right: true }, { text: "alive", right: true }, { text: "garbage", right: true }, { text: "room", right: true }, { text: "" }, { text: "kept by", kind: "long" },
     ], found.files.map((file) => [h("span", { title: plain(file.where) }, plain(file.name)), file.kind, bytes(file.size),
-      ...(file.kind === "journal" ? ["–", "–", "–", null] : [bytes(file.live), bytes(file.garbage), bytes(file.room), share(file)]),
-      file.kind === "journal" || !file.holders.length ? plain(file.queue || "the store") : file.holders.map((each) => `${plain(each.queue)} (${count(each.messages)})`).join(", ") + (file.holder_count > file.holders.length ? ` and ${count(file.holder_count - file.holders.length)} more` : ""),
+      ...(file.kind === "journal" ? ["–", "–", "–", null] : [bytes(file.live), file.garbage === null ? "not known" : bytes(file.garbage), bytes(file.room), share(file)]),
+      file.kind === "journal" || !file.holders.length ? plain(file.queue || (found.unread ? "not known" : "the store")) : file.holders.map((each) => `${plain(each.queue)} (${count(each.messages)})`).join(", ") + (file.holder_count > file.holders.length ? ` and ${count(file.holder_count - file.holders.length)} more` : ""),
     ]), { caption: `Files of ${plain(found.name)}` }), found.file_count > found.files.length ? h("p", { class: "soft" }, `The largest ${count(found.files.length)} of ${count(found.file_count)}.`) : null),
     h("section", {}, h("h2", {}, "Queues"), table([
       { text: "queue", kind: "name" }, { text: "messages", right: true }, { text: "index", right: true }, { text: "of it alive", right: true }, { text: "bodies in message files", right: true },

@@ -56,8 +56,9 @@ def as_json(usage: Usage, folders: dict[str, str]) -> shapes.Shape:
     return {
         "kinds": kinds,
         "advice": usage.advice,
+        "unread": usage.unread,
         "file_count": len(files),
-        "files": [_file(file, folders) for file in files[:FILES_MAX]],
+        "files": [_file(file, usage, folders) for file in files[:FILES_MAX]],
         "queue_count": len(queues),
         "queues": [
             {
@@ -73,7 +74,7 @@ def as_json(usage: Usage, folders: dict[str, str]) -> shapes.Shape:
     }
 
 
-def _file(file: FileUse, folders: dict[str, str]) -> shapes.Shape:
+def _file(file: FileUse, usage: Usage, folders: dict[str, str]) -> shapes.Shape:
     holders = sorted(file.queues.items(), key=lambda each: -each[1].bytes)
     return {
         "name": Path(file.where).name,
@@ -83,7 +84,7 @@ def _file(file: FileUse, folders: dict[str, str]) -> shapes.Shape:
         "size": file.size,
         "live": file.live,
         "room": file.room,
-        "garbage": file.garbage,
+        "garbage": usage.garbage_of(file),
         "holders": [
             {"queue": shapes.plain(name), "messages": holder.messages, "bytes": holder.bytes}
             for name, holder in holders[:HOLDERS_MAX]
