@@ -92,6 +92,23 @@ def test_a_segment_further_up_counts_at_least_what_is_lost(q2: RealNode, number:
     assert not told.account.lost_is_known
 
 
+def test_missing_publishes_that_get_no_place_are_lost_messages(
+    q2: RealNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No fewer are counted than are lost, however many are missing."""
+    before = Told(q2.path, "big")
+    segments_of(q2, "2F_BIG")[3].unlink()
+    told = Told(q2.path, "big")
+    monkeypatch.setattr("qindex.brokers.rabbitmq.quorum.lenient.PLACES_MAX", 50)
+    few = Told(q2.path, "big", before.bodies)
+    assert few.account.found == told.account.found
+    assert few.lost >= told.lost > 100
+    assert few.really_lost <= few.lost
+    (text,) = [text for text in few.texts if "missing publishes above the first 250,000" in text]
+    assert "at most so many messages are lost with them" in text
+    assert not [text for text in told.texts if "missing publishes above" in text]
+
+
 def test_the_end_of_a_log_that_the_node_had_applied(q2: RealNode) -> None:
     (wal,) = q2.path.glob("quorum/*/*.wal")
     before = Told(q2.path, "slow")

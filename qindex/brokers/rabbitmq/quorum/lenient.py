@@ -1,8 +1,9 @@
 """Going on behind entries that are missing, so that no live message is taken for a settled one.
 
-Every missing entry that may have been a publish gets an empty place in the queue. What a publisher
-sent next tells how many of its publishes are missing, since it counts them. A consumer that settles
-what it has not got by now gets it first.
+Every missing entry that may have been a publish gets an empty place in the queue, up to PLACES_MAX
+in a log. Of those above it is not looked for which were settled: each counts as lost. What a
+publisher sent next tells how many of its publishes are missing, since it counts them. A consumer
+that settles what it has not got by now gets it first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from qindex.brokers.rabbitmq.quorum.rules import VERSION_MAX
 from qindex.brokers.rabbitmq.ra.log import Log
 
 _GHOST: Final = -2
-_GHOSTS_MAX: Final = 250_000  # a second of work
+PLACES_MAX: Final = 250_000  # a second of work
 _HARMLESS: Final = {"update_config", "register_enqueuer", "checkout", "timeout", "dlx"}
 _BY_CONSUMERS: Final = {"settle", "return", "discard", "modify"}
 
@@ -34,7 +35,7 @@ class Gaps:
         self.holes = list(holes)
         self._publishes: dict[int, int] = {}  # by the hole's first index
         self.first = holes[0][0] if holes else -1
-        self._left = _GHOSTS_MAX
+        self._left = PLACES_MAX
 
     def behind(self, index: int) -> bool:
         return 0 <= self.first < index
@@ -69,11 +70,12 @@ class Gaps:
             if low in missing and low not in silent and missing[low] <= high - low + 1:
                 self._publishes[low] = missing[low]
 
-    def publishes(self, low: int, high: int) -> int:
-        """At most so many publishes are missing here, as far as there are places left for them."""
-        count = min(self._publishes.get(low, high - low + 1), self._left)
-        self._left -= count
-        return count
+    def publishes(self, low: int, high: int) -> tuple[int, int]:
+        """At most so many publishes are missing here: those that get a place, and the others."""
+        count = self._publishes.get(low, high - low + 1)
+        placed = min(count, self._left)
+        self._left -= placed
+        return placed, count - placed
 
 
 def spans(holes: Sequence[tuple[int, int]]) -> str:
@@ -98,8 +100,10 @@ def _publisher(entry: Any) -> tuple[Any, int]:
 def fill(machine: Machine, gaps: Gaps, low: int, high: int) -> None:
     """Empty places for what may be missing."""
     machine.uncertain = True
-    for _ in range(gaps.publishes(low, high)):
-        machine.found += 1
+    placed, others = gaps.publishes(low, high)
+    machine.found += placed + others
+    machine.unplaced += others
+    for _ in range(placed):
         machine.ready.put_new(_GHOST, 0, NEVER, DEFAULT_PRIORITY)
 
 

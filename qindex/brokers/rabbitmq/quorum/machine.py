@@ -79,6 +79,7 @@ class Machine:
     mixed: Mixed = field(default_factory=Mixed)  # messages in an order that only Erlang knows
     uncertain: bool = False  # an entry was missing: which messages were delivered is not sure
     maybe: int = 0  # messages that left a consumer since then: others may have left in their place
+    unplaced: int = 0  # missing publishes for which there was no empty place: see lenient.py
     passed_on: list[tuple[str, Held]] | None = None  # dead letters that a starting node publishes
     known: list[Any] | None = None  # processes that a node knows when it starts: see watch()
     watched: list[Any] = field(default_factory=list)  # those it hears of then, in this order

@@ -24,7 +24,7 @@ from qindex.brokers.rabbitmq.message import MessageError
 from qindex.brokers.rabbitmq.quorum.attendance import config_of, restart
 from qindex.brokers.rabbitmq.quorum.entries import read_step
 from qindex.brokers.rabbitmq.quorum.held import Held
-from qindex.brokers.rabbitmq.quorum.lenient import spans
+from qindex.brokers.rabbitmq.quorum.lenient import PLACES_MAX, spans
 from qindex.brokers.rabbitmq.quorum.machine import Machine
 from qindex.brokers.rabbitmq.quorum.message import read
 from qindex.brokers.rabbitmq.quorum.outcome import SPARSE_FROM, Outcome
@@ -152,6 +152,7 @@ def finish(outcome: Outcome, machine: Machine, findings: Findings) -> None:
         counted = many(machine.maybe, "message was", "messages were")
         text = f"{counted} settled behind what is missing: if a delivery is"
         outcome.doubt(f"{text} missing, others than these may be among those that are live")
+    _count_unplaced(outcome, machine)
     restart(machine)
     outcome.found, outcome.gone = machine.found, machine.gone
     outcome.members = machine.members or _members(outcome)
@@ -179,6 +180,15 @@ def finish(outcome: Outcome, machine: Machine, findings: Findings) -> None:
     _tell_mixed(outcome, machine, findings)
     compare_with_state(outcome, machine, findings)
     tell_refused(outcome, machine, findings)
+
+
+def _count_unplaced(outcome: Outcome, machine: Machine) -> None:
+    if not machine.unplaced:
+        return
+    outcome.lost["entry missing"] += machine.unplaced
+    counted = many(machine.unplaced, "missing publish", "missing publishes")
+    text = f"{counted} above the first {PLACES_MAX:,} of the log: which of them were settled"
+    outcome.doubt(f"{text} is not looked for, so at most so many messages are lost with them")
 
 
 def _tell_missing_below(outcome: Outcome, findings: Findings) -> None:
