@@ -20,6 +20,7 @@ class _FFI:
     def unpack(self, cdata: _C, length: int) -> Any: ...
     def string(self, cdata: _C, maxlen: int = ...) -> bytes: ...
     def buffer(self, cdata: _C, size: int = ...) -> Any: ...
+    def new_allocator(self, *, should_clear_after_alloc: bool = ...) -> Callable[..., _C]: ...
     def from_buffer(self, cdecl: Any, python_buffer: Any = ...) -> _C: ...
     def memmove(self, dest: Any, src: Any, n: int) -> None: ...
     def sizeof(self, cdecl: Any) -> int: ...
@@ -123,6 +124,15 @@ class _Lib:
     QI_RABBIT_MISSING: Final = 8
     QI_RABBIT_GAPS_MAX: Final = 64
     QI_RABBIT_FILES_MAX: Final = 1048576
+    QI_RABBIT_ROWS_MAX: Final = 1000
+    QI_RABBIT_FILE_INDEX: Final = 1048576
+    QI_RABBIT_FILE_BESIDE: Final = 1048577
+    QI_RABBIT_DROP_EXPIRED: Final = 0
+    QI_RABBIT_KEEP_EXPIRED: Final = 1
+    QI_RABBIT_TELL_EXPIRED: Final = 2
+    QI_RABBIT_EXPIRES: Final = 0
+    QI_RABBIT_DIES: Final = 1
+    QI_RABBIT_IS_TOLD: Final = 2
     def qi_error_text(self) -> _C: ...
     def qi_error_req_id(self) -> int: ...
     def qi_crc32c(self, crc: int, data: Bytes, length: int, /) -> int: ...
@@ -526,6 +536,30 @@ class _Lib:
         counts: _C,
         /,
     ) -> None: ...
+    def qi_rabbit_make_plan(
+        self,
+        entries: _C,
+        count: int,
+        start: int,
+        places: _C,
+        has_heads: bool,
+        room: int,
+        plan: _C,
+        /,
+    ) -> int: ...
+    def qi_rabbit_read_rows(
+        self,
+        plan: _C,
+        start: int,
+        entries: _C,
+        block: _C,
+        size: int,
+        wish: _C,
+        tables: _C,
+        tables_room: int,
+        rows: _C,
+        /,
+    ) -> int: ...
 
 ffi: Final[_FFI]
 lib: Final[_Lib]

@@ -86,7 +86,7 @@ static size_t character(const uint8_t *p, size_t size) {
     return wrong ? 0 : bytes;
 }
 
-static bool is_utf8(const uint8_t *p, size_t size) {
+bool qi_is_utf8(const uint8_t *p, size_t size) {
     while (size) {
         size_t bytes = character(p, size);
         if (!bytes)
@@ -103,7 +103,7 @@ static int64_t take_atom(struct cursor *at, qi_term *term) {
     int64_t code = take_counted(at, term, is_small ? 1 : 2);
     if (code < 0 || tag == ATOM_LATIN1 || tag == SMALL_ATOM_LATIN1)
         return code;
-    return is_utf8(at->data + term->start, term->size) ? 0 : QI_TERM_ATOM;
+    return qi_is_utf8(at->data + term->start, term->size) ? 0 : QI_TERM_ATOM;
 }
 
 static bool is_atom(uint8_t tag) {

@@ -345,6 +345,97 @@ uint32_t qi_rabbit_next_transient(const qi_rabbit_entry *entries, uint32_t count
  * places of the others are marked as wanted. */
 void qi_rabbit_count(qi_rabbit_entry *entries, uint32_t count, qi_rabbit_places *places, bool mark,
                      bool durable, uint64_t next_deliver, qi_rabbit_counts *counts);
+/* --- messages as they are published (rabbitmq_rows.c) --- */
+enum {
+    QI_RABBIT_ROWS_MAX = 1000,
+    QI_RABBIT_FILE_INDEX = 1 << 20, /* of the entries; below are the files of the message store */
+    QI_RABBIT_FILE_BESIDE,
+    QI_RABBIT_DROP_EXPIRED = 0, /* what becomes of what has expired: it is counted and left out */
+    QI_RABBIT_KEEP_EXPIRED = 1, /* it stays, and never expires again */
+    QI_RABBIT_TELL_EXPIRED = 2, /* it is for the caller */
+    QI_RABBIT_EXPIRES = 0,      /* where an expiry goes: the message expires */
+    QI_RABBIT_DIES = 1,         /* the header dead_letter_at */
+    QI_RABBIT_IS_TOLD = 2,      /* the header expires_us */
+};
+
+/* A stretch of a file, and where it goes in the block that is read. */
+typedef struct {
+    uint64_t offset;
+    uint32_t size;
+    uint32_t file;
+    uint32_t at;
+    uint32_t zero;
+} qi_rabbit_extent;
+
+/* An entry, and where its term is. */
+typedef struct {
+    uint64_t offset;
+    uint32_t size; /* 0: its term is no part of the block */
+    uint32_t file;
+    uint32_t extent;
+    uint32_t entry;
+} qi_rabbit_wanted;
+
+typedef struct {
+    uint32_t count, extent_count;
+    qi_rabbit_extent extents[1000]; /* QI_RABBIT_ROWS_MAX */
+    qi_rabbit_wanted wanted[1000];
+} qi_rabbit_plan;
+
+/* What is to be read for the live entries from `from` on, in order, as long as it fits into `room`
+ * bytes: the number of the first entry that is not in the plan. With `has_heads`, terms in the file
+ * beside have a head, as in version 2. */
+uint32_t qi_rabbit_make_plan(const qi_rabbit_entry *entries, uint32_t count, uint32_t from,
+                             const qi_rabbit_places *places, bool has_heads, uint32_t room,
+                             qi_rabbit_plan *plan);
+
+/* How messages become rows. */
+typedef struct {
+    uint64_t now_us;            /* what expires until then has expired */
+    int64_t later_us;           /* added to each expiry */
+    uint64_t expiry_max_us;     /* one beyond is for the caller */
+    uint64_t redelivered_below; /* the seq from which on messages are not redelivered */
+    uint32_t expired;           /* QI_RABBIT_DROP_EXPIRED ... */
+    uint32_t expiry;            /* QI_RABBIT_EXPIRES ... */
+    uint32_t priority_max; /* rows have the priority of their property lists, this one at most */
+    bool redelivered_if_delivered;
+    bool has_no_ttl; /* of the queue: what expires has the property expiration */
+    bool has_heads;  /* as in make_plan() */
+} qi_rabbit_wish;
+
+typedef struct {
+    uint32_t count;
+    uint32_t priority;                    /* of all of them */
+    uint32_t expired, redelivered, dying; /* `expired` ones are in no row */
+    bool is_strange; /* the rows end before a message with which something is the matter */
+    uint64_t body_bytes;
+    uintptr_t bodies[1000]; /* QI_RABBIT_ROWS_MAX; in the block */
+    uint64_t expiries_us[1000];
+    uint32_t body_sizes[1000];
+    uint32_t table_sizes[1000];
+    uint8_t flags[1000];
+} qi_rabbit_rows;
+
+/* Makes rows of what was planned, from number `from` on: the first number that is in no row. It has
+ * another priority, or it is for the caller: see is_strange. The headers of the rows stand in
+ * `tables`, one behind the other. Linear in the bytes of the terms. */
+uint32_t qi_rabbit_read_rows(const qi_rabbit_plan *plan, uint32_t from,
+                             const qi_rabbit_entry *entries, const void *block, size_t size,
+                             const qi_rabbit_wish *wish, uint8_t *tables, size_t tables_room,
+                             qi_rabbit_rows *rows);
 /* cffi: end */
+
+/* What the files of this folder share. */
+
+/* The bytes are UTF-8, as Python reads it. (erlang_terms.c) */
+bool qi_is_utf8(const uint8_t *p, size_t size);
+
+/* CRC-32 of zlib, eight bytes at a time. The tables are made for many at once: they cost as much as
+ * one of some kilobytes. (crc32.c) */
+struct qi_crc32_tables {
+    uint32_t rows[8][256];
+};
+void qi_crc32_make(struct qi_crc32_tables *tables);
+uint32_t qi_crc32(const struct qi_crc32_tables *tables, const uint8_t *p, size_t size);
 
 #endif

@@ -30,54 +30,18 @@ static uint32_t adler32(const uint8_t *p, size_t size) {
     return b << 16 | a;
 }
 
-/* CRC-32, eight bytes at a time. The tables are made for many entries at once: they cost as much as
- * one entry of some kilobytes. */
-enum { CRC_ROWS = 8 };
-static const uint32_t POLYNOMIAL = 0xEDB88320u;
-struct crc_tables {
-    uint32_t rows[CRC_ROWS][256];
-};
-
-static void make_tables(struct crc_tables *tables) {
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t value = i;
-        for (int bit = 0; bit < 8; bit++)
-            value = value >> 1 ^ (value & 1 ? POLYNOMIAL : 0);
-        tables->rows[0][i] = value;
-    }
-    for (size_t row = 1; row < CRC_ROWS; row++)
-        for (size_t i = 0; i < 256; i++) {
-            uint32_t before = tables->rows[row - 1][i];
-            tables->rows[row][i] = before >> 8 ^ tables->rows[0][before & 255];
-        }
-}
-
-static uint32_t crc32(const struct crc_tables *tables, const uint8_t *p, size_t size) {
-    const uint32_t (*rows)[256] = tables->rows;
-    uint32_t crc = UINT32_MAX;
-    for (; size >= 8; size -= 8, p += 8) {
-        uint32_t low = crc ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
-                              (uint32_t)p[3] << 24);
-        crc = rows[7][low & 255] ^ rows[6][low >> 8 & 255] ^ rows[5][low >> 16 & 255] ^
-              rows[4][low >> 24] ^ rows[3][p[4]] ^ rows[2][p[5]] ^ rows[1][p[6]] ^ rows[0][p[7]];
-    }
-    for (; size; size--)
-        crc = crc >> 8 ^ rows[0][(crc ^ *p++) & 255];
-    return ~crc;
-}
-
 size_t qi_ra_check_entries(const void *block, size_t size, uint64_t base, size_t count,
                            const uint64_t *offsets, const uint32_t *sizes, const uint32_t *crcs,
                            uint32_t *wrong) {
-    struct crc_tables tables;
-    make_tables(&tables);
+    struct qi_crc32_tables tables;
+    qi_crc32_make(&tables);
     size_t found = 0;
     for (size_t i = 0; i < count; i++) {
         uint64_t start = offsets[i] - base;
         if (!crcs[i])
             continue;
         if (start > size || sizes[i] > size - start ||
-            crc32(&tables, (const uint8_t *)block + start, sizes[i]) != crcs[i])
+            qi_crc32(&tables, (const uint8_t *)block + start, sizes[i]) != crcs[i])
             wrong[found++] = (uint32_t)i;
     }
     return found;

@@ -143,6 +143,10 @@ class QueueDeaths(Protocol):
     def may_die(self) -> bool:
         """The broker passes on what dies in the queue, or nobody knows. False: it drops it."""
 
+    @property
+    def is_too_long(self) -> bool:
+        """is_over() would say so of some of the messages that are still to come."""
+
     def is_over(self, message: DeadMessage) -> bool:
         """The queue holds too many: the broker would take this one out when it starts."""
 

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
+from qindex.brokers.columns import Columns, Expired, Wish, apart
 from qindex.brokers.reader import DeadMessage, DeadNode, DeadQueue, QueueDeaths
+from qindex.brokers.recovered import RecoveredQueue, RecoverReport
 from qindex.brokers.storable import (
     EXPIRY_US_MAX,
     Changes,
@@ -34,9 +35,22 @@ from qindex.brokers.storable import (
     publish_each,
     storable_name,
 )
+from qindex.queue import Queue
+
+__all__ = [
+    "QueueExists",
+    "RecoverReport",
+    "RecoveredQueue",
+    "TargetQueue",
+    "TargetStore",
+    "batches",
+    "names_in_store",
+    "recover_into",
+]
 
 BATCH_MESSAGES_MAX: Final = 1000
 BATCH_BODY_BYTES_MAX: Final = 4 * 1024 * 1024
+_MOMENT_MAX: Final = 1 << 62  # microseconds
 DEAD_LETTER_AT: Final = "dead_letter_at"  # a header: microseconds since 1970
 
 
@@ -65,65 +79,6 @@ class TargetStore(Protocol):
 
 class QueueExists(ValueError):
     """The store already has a queue that would be recovered; nothing was written."""
-
-
-@dataclass(slots=True)
-class RecoveredQueue:
-    """live = messages + expired + dead_lettered + unreadable + unstorable"""
-
-    group: str
-    name: str
-    into: str
-    live: int
-    messages: int = 0
-    body_bytes: int = 0
-    redelivered: int = 0
-    expired: int = 0
-    unreadable: int = 0
-    unstorable: int = 0  # the store refused them, whatever was changed
-    dead_lettered: int = 0  # the broker would pass them on: they are in other queues
-    arrived: int = 0  # the dead letters of other queues that are here, beside `messages`
-    kept: int = 0  # of `messages`: what the broker would drop, or nobody knows
-    dying: int = 0  # of all that is here: it expires later and would be passed on then
-
-    @property
-    def in_store(self) -> int:
-        """How many messages the store's queue got."""
-        return self.messages + self.arrived
-
-    @property
-    def adds_up(self) -> bool:
-        parts = self.messages, self.expired, self.dead_lettered, self.unreadable, self.unstorable
-        return self.live == sum(parts)
-
-
-@dataclass(slots=True)
-class RecoverReport:
-    """The account of a recovery, also while it runs. What was damaged is in `node.findings`."""
-
-    queues: list[RecoveredQueue] = field(default_factory=list)
-    live: int = 0  # what the node has
-    messages: int = 0  # what the store has got
-    body_bytes: int = 0
-    redelivered: int = 0
-    expired: int = 0
-    unreadable: int = 0
-    unstorable: int = 0
-    dead_lettered: int = 0
-    arrived: int = 0  # copies: a dead letter may go to several queues
-    kept: int = 0
-    dying: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)  # how many were kept, by the reason
-    changed: int = 0  # of the stored ones: something that came with them could not be stored
-    changes: dict[str, int] = field(default_factory=dict)  # how many messages, by what was changed
-    now: float = 0.0  # the moment that decided what has expired, in seconds since 1970
-    stopped: str = ""  # why it ended before all was published and synced
-    seconds: float = 0.0
-
-    @property
-    def lost(self) -> bool:
-        """Something that was readable is not in the store, or not all of it."""
-        return bool(self.unstorable or self.changes or self.stopped)
 
 
 def recover_into(
@@ -171,9 +126,7 @@ def recover_into(
     report.stopped = "it is not finished"
     try:
         for queue, done in plan:
-            target = store.queue(done.into)
-            for batch in batches(run.wanted(queue, done), _size_of):
-                run.publish(target, batch, done)
+            for _ in run.copy(queue, store.queue(done.into), done):
                 report.seconds = time.monotonic() - started
                 if progress is not None:
                     progress(report)
@@ -240,10 +193,51 @@ class _Run:
         self._later_us = later_us  # added to each expiry
         self._changes = Changes()
 
-    def wanted(self, queue: DeadQueue, done: RecoveredQueue) -> Iterator[Row]:
-        """What of a queue is published into the queue of its name."""
+    def copy(self, queue: DeadQueue, target: TargetQueue, done: RecoveredQueue) -> Iterator[None]:
+        """Publishes what of a queue goes into the queue of its name, a batch at a time."""
+        deaths = self._deaths(queue) if self._deaths is not None else None
+        found = self._columns(queue, target, deaths) or queue.messages()
+        for each in apart(found):
+            if isinstance(each, Columns):
+                self._take(each, cast(Queue, target), done)
+                yield
+                continue
+            for batch in batches(self._wanted(each, deaths, done), _size_of):
+                self._publish(target, batch, done)
+                yield
+
+    def _columns(
+        self, queue: DeadQueue, target: TargetQueue, deaths: QueueDeaths | None
+    ) -> Iterator[Columns | DeadMessage] | None:
+        """The queue's messages in columns; None if it, or the target, takes them one by one."""
+        columns = getattr(queue, "columns", None)
+        is_far = not (0 <= self._now_us < _MOMENT_MAX and abs(self._later_us) < _MOMENT_MAX)
+        if columns is None or not isinstance(target, Queue) or is_far:
+            return None
+        if deaths is not None and deaths.is_too_long:
+            return None
+        may_die = deaths is not None and deaths.may_die
+        expired: Expired = "keep" if self._keep_expired else "tell" if may_die else "drop"
+        found: Iterator[Columns | DeadMessage] = columns(
+            Wish(self._now_us, expired, self._later_us, "dies" if may_die else "expires")
+        )
+        return found
+
+    def _take(self, columns: Columns, target: Queue, done: RecoveredQueue) -> None:
+        columns.publish(target)
+        for account in (done, self._report):
+            account.messages += columns.count
+            account.body_bytes += columns.body_bytes
+            account.redelivered += columns.redelivered
+            account.dying += columns.dying
+            account.expired += columns.expired
+
+    def _wanted(
+        self, messages: Iterable[DeadMessage], deaths: QueueDeaths | None, done: RecoveredQueue
+    ) -> Iterator[Row]:
+        """What of the messages is published into the queue of their queue's name."""
         report = self._report
-        for message, reason, deaths in self._dead_or_alive(queue):
+        for message, reason in self._dead_or_alive(messages, deaths):
             expiry_us = message.expiry_us
             if reason is not None:
                 if reason == "expired":
@@ -265,18 +259,17 @@ class _Run:
             yield self._without_expiry(row, done) if may_die else row
 
     def _dead_or_alive(
-        self, queue: DeadQueue
-    ) -> Iterator[tuple[DeadMessage, str | None, QueueDeaths | None]]:
-        """(message, what it died of, what becomes of it), the same each time it is asked."""
-        deaths = self._deaths(queue) if self._deaths is not None else None
-        for message in queue.messages():
+        self, messages: Iterable[DeadMessage], deaths: QueueDeaths | None
+    ) -> Iterator[tuple[DeadMessage, str | None]]:
+        """(message, what it died of), the same each time it is asked."""
+        for message in messages:
             reason = None
             if not self._keep_expired:
                 if deaths is not None and deaths.is_over(message):
                     reason = "maxlen"
                 elif message.expiry_us is not None and message.expiry_us <= self._now_us:
                     reason = "expired"
-            yield message, reason, deaths
+            yield message, reason
 
     def _keep(self, done: RecoveredQueue, reason: str) -> None:
         done.kept += 1
@@ -299,7 +292,8 @@ class _Run:
         """Publishes the dead letters of a queue where they end. Its messages are read once more."""
         waiting: dict[int, list[Row]] = {}
         bytes_waiting = 0
-        for message, reason, deaths in self._dead_or_alive(queue):
+        deaths = self._deaths(queue) if self._deaths is not None else None
+        for message, reason in self._dead_or_alive(queue.messages(), deaths):
             if reason is None or deaths is None or not deaths.may_die:
                 continue
             sent = deaths.send(message, reason)
@@ -330,7 +324,7 @@ class _Run:
                 yield
         waiting.clear()
 
-    def publish(self, target: TargetQueue, batch: list[Row], done: RecoveredQueue) -> None:
+    def _publish(self, target: TargetQueue, batch: list[Row], done: RecoveredQueue) -> None:
         stored = publish_each(partial(_publish, target), batch, fit_row, self._changes)
         lost = len(batch) - len(stored)
         body_bytes = sum(len(row.body) for row in stored)

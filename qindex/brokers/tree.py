@@ -182,6 +182,13 @@ class Source:
         buffer[: len(data)] = data
         return len(data)
 
+    def fill(self, offset: int, buffer: memoryview) -> bool:
+        """Reads a whole buffer; False if that cannot be done at once. Nothing is found then."""
+        try:
+            return os.preadv(self._fd, [buffer], offset) == len(buffer)
+        except OSError:
+            return False
+
     def capped(self, bytes_max: int) -> int:
         """Its size; of a longer file `bytes_max`, and a finding."""
         if self.size > bytes_max:

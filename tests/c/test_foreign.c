@@ -237,7 +237,70 @@ static void test_a_note_that_stands_twice_is_no_message(void) {
     assert(qi_rabbit_read_message(twice, size + 12, &message));
 }
 
+static qi_rabbit_entry entry_at(uint64_t offset, uint32_t size, uint16_t flags) {
+    return (qi_rabbit_entry){
+        .term_offset = offset, .term_bytes = size, .flags = flags | QI_RABBIT_PERSISTENT};
+}
+
+/* What lies near is read by one call, in whatever order; what is far, or elsewhere, by another. */
+static void test_a_plan_reads_what_lies_together_at_once(void) {
+    static qi_rabbit_plan plan;
+    enum { BESIDE = QI_RABBIT_BESIDE, NOWHERE = QI_RABBIT_NOWHERE, ROOM = 100000 };
+    qi_rabbit_entry entries[] = {
+        entry_at(1000, 100, 0),  entry_at(800, 100, 0),      entry_at(850, 20, 0),
+        entry_at(9000, 50, 0),   entry_at(80000, 50, 0),     entry_at(80050, 9, BESIDE),
+        entry_at(1, 0, NOWHERE), entry_at(5, ROOM + 1, 0),   entry_at(UINT64_MAX - 5, 50, 0),
+        entry_at(80059, 1, 0),   entry_at(0, ROOM - 400, 0), entry_at(7, 1, 0),
+    };
+    uint32_t count = sizeof entries / sizeof *entries;
+    entries[9].flags = 0; /* transient */
+    qi_rabbit_places *places = qi_rabbit_places_new();
+    assert(qi_rabbit_places_sort(places) == 0);
+    assert(qi_rabbit_make_plan(entries, count, 0, places, true, ROOM, &plan) == 10);
+    assert(plan.count == 8 && plan.extent_count == 3);
+    assert(plan.extents[0].offset == 800 && plan.extents[0].size == 8250);
+    assert(plan.extents[1].offset == 80000 && plan.extents[1].at == 8250);
+    assert(plan.extents[2].offset == 80042 && plan.extents[2].size == 17); /* with its head */
+    assert(plan.extents[2].file == QI_RABBIT_FILE_BESIDE && plan.extents[2].at == 8300);
+    assert(plan.wanted[2].extent == 0 && plan.wanted[5].extent == 2);
+    assert(plan.wanted[6].entry == 7 && plan.wanted[6].size == 0); /* larger than a block */
+    assert(plan.wanted[7].entry == 8 && plan.wanted[7].size == 0); /* in no file */
+    assert(qi_rabbit_make_plan(entries, count, 10, places, true, ROOM, &plan) == count);
+    assert(plan.count == 2 && plan.extent_count == 1 && plan.extents[0].size == ROOM - 400);
+    qi_rabbit_places_free(places);
+}
+
+/* What is not in the block is for the caller; so is all that a hostile plan says. */
+static void test_rows_are_within_their_block(void) {
+    static qi_rabbit_plan plan;
+    static qi_rabbit_rows rows;
+    static const uint8_t block[64];
+    uint8_t tables[16];
+    qi_rabbit_entry entry = entry_at(0, 20, 0);
+    qi_rabbit_wish wish = {0};
+    static const struct {
+        qi_rabbit_extent extent;
+        qi_rabbit_wanted wanted;
+    } hostile[] = {
+        {{.offset = 10, .size = 40, .at = 40}, {.offset = 10, .size = 20}},
+        {{.offset = 10, .size = 40}, {.offset = 9, .size = 20}},
+        {{.offset = 10, .size = 40}, {.offset = 31, .size = 20}},
+        {{.offset = 10, .size = 40}, {.offset = 10, .size = 0}},
+        {{.offset = 10, .size = 40, .at = UINT32_MAX}, {.offset = 10, .size = 20}},
+    };
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        plan.count = plan.extent_count = 1;
+        plan.extents[0] = hostile[i].extent;
+        plan.wanted[0] = hostile[i].wanted;
+        assert(qi_rabbit_read_rows(&plan, 0, &entry, block, sizeof block, &wish, tables,
+                                   sizeof tables, &rows) == 0);
+        assert(rows.is_strange && rows.count == 0);
+    }
+}
+
 int main(void) {
+    test_a_plan_reads_what_lies_together_at_once();
+    test_rows_are_within_their_block();
     test_a_note_that_stands_twice_is_no_message();
     test_a_journal_is_read_or_there_is_no_memory();
     test_a_journal_gives_a_segment_its_own_records();

@@ -79,6 +79,102 @@ static void read_message(const uint8_t *data, size_t size) {
     walk(data, size, message.fragment - 5, message.fragment_count);
 }
 
+/* --- messages as they are published --- */
+
+enum { ENTRIES = 12, ROOM = 1 << 20, HEAD = 8 };
+
+/* A file in which the bytes stand once, behind a head as in N.qs; entries that name them whole,
+ * cut, and elsewhere. */
+static uint32_t make_entries(const uint8_t *data, size_t size, qi_rabbit_entry *entries) {
+    qi_rabbit_message message;
+    bool is_usual = qi_rabbit_read_message(data, size, &message);
+    for (uint32_t i = 0; i < ENTRIES; i++) {
+        qi_rabbit_entry *entry = &entries[i];
+        *entry = (qi_rabbit_entry){.seq = i, .expiry_us = i % 3 * 5, .term_offset = HEAD};
+        entry->term_bytes = (uint32_t)size - (i == 5 && size > 1);
+        entry->term_offset += i == 6 ? size : i == 7 ? UINT64_MAX - 20 : 0;
+        entry->flags = QI_RABBIT_PERSISTENT | (i % 2 ? QI_RABBIT_BESIDE : 0);
+        if (is_usual) {
+            entry->body_bytes = message.fragment_size;
+            memcpy(entry->msg_id, data + message.msg_id, message.msg_id_size < 16 ? 0 : 16);
+        }
+    }
+    return ENTRIES;
+}
+
+static uint8_t *fill_block(const qi_rabbit_plan *plan, const uint8_t *data, size_t size,
+                           size_t *total) {
+    *total = 0;
+    for (uint32_t i = 0; i < plan->extent_count; i++) {
+        expect(plan->extents[i].at == *total, "extents with a gap in the block");
+        *total += plan->extents[i].size;
+    }
+    expect(*total <= ROOM, "a block without room for what is planned");
+    uint8_t *block = malloc(*total ? *total : 1);
+    expect(block != NULL, "no memory");
+    for (uint32_t i = 0; i < plan->extent_count; i++)
+        for (uint64_t k = 0; k < plan->extents[i].size; k++) {
+            uint64_t place = plan->extents[i].offset + k;
+            uint8_t head[HEAD] = {(uint8_t)(size >> 24), (uint8_t)(size >> 16),
+                                  (uint8_t)(size >> 8), (uint8_t)size};
+            block[plan->extents[i].at + k] = place < HEAD          ? head[place]
+                                             : place - HEAD < size ? data[place - HEAD]
+                                                                   : 0;
+        }
+    return block;
+}
+
+static void check_rows(const qi_rabbit_rows *rows, const uint8_t *block, size_t size,
+                       size_t tables_room) {
+    uint64_t tables = 0, bodies = 0;
+    for (uint32_t i = 0; i < rows->count; i++) {
+        is_within(rows->bodies[i] - (uintptr_t)block, rows->body_sizes[i], size);
+        tables += rows->table_sizes[i];
+        bodies += rows->body_sizes[i];
+    }
+    expect(tables <= tables_room && bodies == rows->body_bytes, "rows that do not add up");
+}
+
+static void read_rows(const uint8_t *data, size_t size) {
+    static qi_rabbit_plan plan;
+    static qi_rabbit_rows rows;
+    qi_rabbit_entry entries[ENTRIES];
+    qi_rabbit_places *places = qi_rabbit_places_new();
+    if (size == 0 || size > ROOM / 4) {
+        qi_rabbit_places_free(places);
+        return;
+    }
+    uint32_t count = make_entries(data, size, entries);
+    for (uint32_t from = 0, turn = 0; from < count; turn++) {
+        qi_rabbit_wish wish = {.now_us = 7,
+                               .expiry_max_us = 100,
+                               .expired = turn % 3,
+                               .expiry = data[0] % 3u,
+                               .priority_max = size % 2 ? 9 : 0,
+                               .has_heads = size % 4 < 2};
+        uint32_t next =
+            qi_rabbit_make_plan(entries, count, from, places, wish.has_heads, ROOM, &plan);
+        expect(next > from && plan.count <= next - from, "a plan of nothing");
+        from = next;
+        size_t total;
+        uint8_t *block = fill_block(&plan, data, size, &total);
+        size_t tables_room = size % 5 ? total + 128 * ENTRIES : size;
+        uint8_t *tables = malloc(tables_room);
+        expect(tables != NULL, "no memory");
+        for (uint32_t row = 0; row < plan.count;) {
+            uint32_t end = qi_rabbit_read_rows(&plan, row, entries, block, total, &wish, tables,
+                                               tables_room, &rows);
+            expect(end <= plan.count && (end > row || rows.is_strange), "rows of nothing");
+            expect(rows.count + rows.expired == end - row, "rows that were left out");
+            check_rows(&rows, block, total, tables_room);
+            row = end + rows.is_strange;
+        }
+        free(tables);
+        free(block);
+    }
+    qi_rabbit_places_free(places);
+}
+
 /* --- entries and files of Ra --- */
 
 /* The bytes as one entry, and as entries at places that may be anywhere. */
@@ -294,6 +390,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t input_size) {
         break;
     case MESSAGE:
         read_message(data, size);
+        read_rows(data, size);
         read_steps(data, size);
         break;
     case JOURNAL:

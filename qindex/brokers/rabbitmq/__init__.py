@@ -5,6 +5,7 @@ directory, node, vhost    where the queues are; Node, Vhost, Queue, Message
 queue                     one classic queue's directory: journal and segments merged
 index, index_v2           journal.jif and N.idx; N.qi and N.qs
 store                     N.rdq, the bodies
+columns                   messages of a classic queue as the core publishes them, many at once
 pieces                    files, piece by piece, for the scanners in C (c_ext/foreign)
 resync                    the way on behind a damaged record
 message                   the Erlang record of a message

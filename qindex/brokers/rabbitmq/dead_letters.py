@@ -59,12 +59,16 @@ class Dying:
         definition = self.deaths.topology.queues.get((self.deaths.vhost, self.name))
         return definition is not None and definition.type == CLASSIC
 
-    def is_over(self, message: DeadMessage) -> bool:
+    @property
+    def is_too_long(self) -> bool:
         if self.rules is None or not self.is_classic:
             return False  # other types count what is delivered, too: they are never too long
         messages_max, bytes_max = self.rules.messages_max, self.rules.bytes_max
-        over = messages_max is not None and self.messages > messages_max
-        over |= bytes_max is not None and self.body_bytes > bytes_max
+        too_many = messages_max is not None and self.messages > messages_max
+        return too_many or (bytes_max is not None and self.body_bytes > bytes_max)
+
+    def is_over(self, message: DeadMessage) -> bool:
+        over = self.is_too_long
         if over:
             self.messages -= 1
             self.body_bytes -= len(message.body)

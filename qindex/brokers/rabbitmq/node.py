@@ -21,12 +21,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from qindex.brokers.amqp import AmqpError, called, decode_properties
+from qindex.brokers.columns import Columns, Wish
+from qindex.brokers.rabbitmq.columns import Reader
 from qindex.brokers.rabbitmq.dead_letters import deaths_of
 from qindex.brokers.rabbitmq.definitions import RecoveryTerms
-from qindex.brokers.rabbitmq.index import SEQ_MAX, Entry
+from qindex.brokers.rabbitmq.index import SEQ_MAX
 from qindex.brokers.rabbitmq.khepri.metadata import Metadata
 from qindex.brokers.rabbitmq.message import Content, MessageError, read_message, storable
-from qindex.brokers.rabbitmq.queue import Counts
+from qindex.brokers.rabbitmq.queue import Counts, Live
 from qindex.brokers.rabbitmq.quorum.presence import Member
 from qindex.brokers.rabbitmq.quorum.queues import QuorumQueue
 from qindex.brokers.rabbitmq.streams.stream import Stream
@@ -121,15 +123,19 @@ class Queue:
 
     def messages_of(self, part: Part, first: int = 0, last: int = SEQ_MAX) -> Iterator[Message]:
         """messages() of one directory, from seq `first` to `last`; other bodies are not read."""
-        for seq, delivered, file, entry in self.vhost.live(part):
-            if first <= seq <= last:
-                message = self._message(part, seq, delivered, file, entry)
+        for live in self.vhost.live(part):
+            if first <= live[0] <= last:
+                message = self.message_of(part, live)
                 if message is not None:
                     yield message
 
-    def _message(
-        self, part: Part, seq: int, delivered: bool, file: str, entry: Entry
-    ) -> Message | None:
+    def columns(self, wish: Wish) -> Iterator[Columns | Message]:
+        """messages(), in columns where that can be: see qindex.brokers.columns."""
+        return Reader(self, wish).read()
+
+    def message_of(self, part: Part, live: Live) -> Message | None:
+        """A message that vhost.live() gives; None if it is unreadable."""
+        seq, delivered, file, entry = live
         msg_id, expiry_us, body_bytes, term_bytes, offset, _ = entry
         stored = not term_bytes
         if stored:

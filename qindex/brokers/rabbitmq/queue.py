@@ -18,6 +18,7 @@ from qindex.brokers.rabbitmq.index import (
     SLOTS_MAX,
     Entry,
     Journal,
+    Row,
     Segment,
     read_journal,
     read_segment,
@@ -70,10 +71,19 @@ class Batch:
 
     def rows(self) -> Iterator[Live]:
         """Those that are not QI_RABBIT_MISSING, which is for who counted them to set."""
-        for seq, state, flags, entry in rows(self.entries, self.count):
-            if not flags & lib.QI_RABBIT_MISSING:
-                file = self.beside if flags & lib.QI_RABBIT_BESIDE else self.file
-                yield seq, state == lib.QI_RABBIT_DELIVERED, file, entry
+        for row in rows(self.entries, self.count):
+            if not row[2] & lib.QI_RABBIT_MISSING:
+                yield self._live(row)
+
+    def row(self, index: int) -> Live:
+        """The one of that number among all."""
+        (row,) = rows(self.entries + index, 1)
+        return self._live(row)
+
+    def _live(self, row: Row) -> Live:
+        seq, state, flags, entry = row
+        file = self.beside if flags & lib.QI_RABBIT_BESIDE else self.file
+        return seq, state == lib.QI_RABBIT_DELIVERED, file, entry
 
     def missing(self) -> list[int]:
         """The seqs of those that are QI_RABBIT_MISSING."""

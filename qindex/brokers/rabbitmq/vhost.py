@@ -59,7 +59,7 @@ class Vhost:
 
     def live(self, part: Part) -> Iterator[Live]:
         """The messages of one directory that the node would give back."""
-        for batch in self._batches(part, Counts()):
+        for batch in self.batches(part, Counts()):
             for live in batch.rows():
                 if live[3][5]:
                     yield live
@@ -70,10 +70,10 @@ class Vhost:
         settled = part.terms is not None and part.terms.persistent_count is not None
         is_old = part.index_version == 1
         doubts = Doubts(self.node.tree, part.where, self.node.log, slots, is_old, settled)
-        for _ in self._batches(part, part.counts, doubts):
+        for _ in self.batches(part, part.counts, doubts):
             pass
 
-    def _batches(self, part: Part, counts: Counts, doubts: Doubts | None = None) -> Iterator[Batch]:
+    def batches(self, part: Part, counts: Counts, doubts: Doubts | None = None) -> Iterator[Batch]:
         """The index joined with the message store. The counts are complete at the end."""
         log, places, mark = self.node.log, self.store.places, doubts is not None
         next_deliver = part.terms.next_deliver_seq if part.terms else None

@@ -1,0 +1,420 @@
+"""Messages in columns (C) are those that Queue.messages() gives one by one, of sound and of damaged
+nodes, whatever becomes of their expiries; and what is found on the way is the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import cycle, product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from helpers import unpack
+
+import qindex
+from qindex._core import ffi, lib
+from qindex.brokers import recover, tree
+from qindex.brokers.amqp import AmqpError, Properties, decode_properties, encode_properties
+from qindex.brokers.columns import Columns, Expired, Expiry, Wish
+from qindex.brokers.rabbitmq.columns import BLOCK_BYTES
+from qindex.brokers.rabbitmq.directory import Queue, open_node
+from qindex.brokers.rabbitmq.message import Content
+from qindex.brokers.rabbitmq.write import VhostWriter, encode_message
+from qindex.brokers.recover import recover_into
+from qindex.field_table import encode_table
+
+from .conftest import DEMO, DeadNode
+from .rabbitmq_files import Node, write_node
+from .rabbitmq_sweep import boundaries_of, damages, files_of
+
+# The table of its headers, body, redelivered, expiry, priority
+Row = tuple[bytes, bytes, bool, int, int]
+NOW = int(time.time() * 1e6)
+EXPIRED: tuple[Expired, ...] = ("drop", "keep", "tell")
+EXPIRY: tuple[Expiry, ...] = ("expires", "dies", "told")
+WISHES = [
+    Wish(NOW + 86_400_000_000 * days, expired, later_us, expiry, priority_max)
+    for (expired, expiry), later_us, priority_max, days in zip(
+        product(EXPIRED, EXPIRY),
+        cycle((0, 7, -5, -NOW, 10**9)),
+        cycle((0, 4, 255)),
+        cycle((-9000, 0, 100, 0)),
+        strict=False,
+    )
+]
+PLAIN = Wish(0, "keep")
+FRAME_BYTES = 100_000
+
+
+# --- what the rows have to be ---------------------------------------------------------------------
+
+
+def as_told(queue: Queue, wish: Wish) -> tuple[list[Row], int]:
+    """What columns() has to give, said in Python, and how many have expired and are left out."""
+    rows = [row_of(message, wish) for message in queue.messages()]
+    return [row for row in rows if row], rows.count(None)
+
+
+def row_of(message: Any, wish: Wish) -> Row | None:
+    expiry_us = message.expiry_us or 0
+    if 0 < expiry_us <= wish.now_us:
+        if wish.expired != "keep":
+            return None
+        expiry_us = 0
+    elif expiry_us:
+        expiry_us = max(1, expiry_us + wish.later_us)
+    headers = message.headers
+    if expiry_us and wish.expiry == "dies":
+        headers["dead_letter_at"] = expiry_us
+    elif expiry_us and wish.expiry == "told":
+        properties = headers.pop("properties")
+        headers |= {"expires_us": expiry_us, "properties": properties}
+    kept = expiry_us if wish.expiry == "expires" else 0
+    priority = min(priority_of(message.properties), wish.priority_max)
+    return encode_table(headers), message.body, message.redelivered, kept, priority
+
+
+def priority_of(properties: bytes) -> int:
+    try:
+        return decode_properties(properties).priority or 0
+    except AmqpError:
+        return 0
+
+
+# --- what they are --------------------------------------------------------------------------------
+
+
+def rows_of(columns: Columns) -> Iterator[Row]:
+    rows, start = columns._rows, 0
+    tables = ffi.buffer(columns._tables)
+    for i in range(columns.count):
+        size, flags = rows.table_sizes[i], rows.flags[i]
+        body = ffi.buffer(ffi.cast("char *", rows.bodies[i]), rows.body_sizes[i])[:]
+        assert flags in (0, lib.QI_REDELIVERED)
+        yield tables[start : start + size], body, flags != 0, rows.expiries_us[i], columns.priority
+        start += size
+
+
+def in_columns(queue: Queue, wish: Wish) -> tuple[list[Row], int, int]:
+    """All messages, how many have expired and are left out, and how many came one by one.
+
+    (Of the last not those whose bodies came in several frames: they always do.)
+    """
+    found: list[Row] = []
+    expired = singles = 0
+    for each in queue.columns(wish):
+        if isinstance(each, Columns):
+            rows = list(rows_of(each))
+            assert each.body_bytes == sum(len(row[1]) for row in rows)
+            assert each.redelivered == sum(row[2] for row in rows)
+            assert each.dying == sum(b"\x0edead_letter_at" in row[0] for row in rows)
+            found += rows
+            expired += each.expired
+            continue
+        singles += len(each.body) < FRAME_BYTES
+        row = row_of(each, wish)
+        expired += row is None
+        found += [row] if row else []
+    return found, expired, singles
+
+
+def compare(path: Path, wish: Wish) -> tuple[int, int]:
+    """How many messages there are, and how many of them came one by one."""
+    count = singles = 0
+    with open_node(path) as node, open_node(path) as other:
+        for vhost, its in zip(node.vhosts, other.vhosts, strict=True):
+            for queue, same in zip(vhost.queues, its.queues, strict=True):
+                found, expired, alone = in_columns(same, wish)
+                assert (found, expired) == as_told(queue, wish), queue.name
+                assert same.unreadable == queue.unreadable
+                count += len(found) + expired
+                singles += alone
+        assert other.findings == node.findings
+    return count, singles
+
+
+# --- sound nodes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wish", WISHES, ids=lambda wish: f"{wish.expired}-{wish.expiry}")
+def test_a_sound_node_comes_in_columns(tmp_path: Path, demo_node: DeadNode, wish: Wish) -> None:
+    changed = 3  # of the demo node: the broker changed their properties
+    for path, alone in (write_node(tmp_path / "node"), 0), (demo_node.path, changed):
+        count, singles = compare(path, wish)
+        assert count > 250
+        with open_node(path) as node:
+            decided = sum(
+                0 < (message.expiry_us or 0) <= wish.now_us
+                for queue in node.queues
+                for message in queue.messages()
+            )
+        assert singles == alone + (decided if wish.expired == "tell" else 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["b_v1_kill9", "c_v1_seg2048_kill9", "d_store_gc_kill9", "e_v2_clean"]
+)
+@pytest.mark.parametrize("wish", [PLAIN, WISHES[4]], ids=["plain", "dies"])
+def test_what_real_nodes_wrote_comes_in_columns(
+    shared_node: Callable[[str], DeadNode], name: str, wish: Wish
+) -> None:
+    count, singles = compare(shared_node(name).path, wish)
+    assert count > 300
+    assert singles < 20  # dead letters
+
+
+# --- damaged nodes --------------------------------------------------------------------------------
+
+
+def check_damages(path: Path, dice: Random, few: int) -> int:
+    count = 0
+    for file in files_of(path):
+        data = file.read_bytes()
+        for damage in damages(data, boundaries_of(file, data), dice, few):
+            if damage.data is None:
+                file.unlink()
+            else:
+                file.write_bytes(damage.data)
+            compare(path, dice.choice(WISHES))
+            count += 1
+        file.write_bytes(data)
+    return count
+
+
+def test_a_damaged_node_says_the_same_in_columns(tmp_path: Path) -> None:
+    assert check_damages(write_node(tmp_path / "node"), Random(1), 1) > 100
+
+
+@pytest.mark.long
+def test_a_very_damaged_node_says_the_same_in_columns(tmp_path: Path) -> None:
+    assert check_damages(write_node(tmp_path / "node"), Random(), 100) > 10_000
+
+
+# --- what is not usual ----------------------------------------------------------------------------
+
+
+def term(**changed: Any) -> bytes:
+    told = {
+        "exchange": "e",
+        "routing_keys": ["k"],
+        "properties": b"\0\0",
+        "body": b"body",
+        **changed,
+    }
+    return encode_message(Content(**told, msg_id=bytes([7] * 16), persistent=True), b"/")
+
+
+LIST = encode_properties(Properties(headers={"a": 1}, priority=9, timestamp=5, expiration="60"))
+# Terms, and whether they come in columns.
+TERMS: dict[str, tuple[bytes, bool]] = {
+    "empty body": (term(body=b""), True),
+    "no keys": (term(routing_keys=[]), True),
+    "many keys": (term(routing_keys=["a", "", "c" * 300]), True),
+    "keys in Unicode": (term(exchange="\u00fc", routing_keys=["\u20ac", "\U0001f600"]), True),
+    "an exchange that is no text": (term(exchange="\udcff"), False),
+    "a key that is no text": (term(routing_keys=["a", "\udced\udca0\udc80"]), False),
+    "all properties": (term(properties=LIST), True),
+    "two frames": (term(body=bytes(range(250)) * 600), False),
+    "zeros of no sector": (term(body=b"a" * 100 + bytes(1200) + b"b"), True),
+    "something behind it": (term() + b"j", False),
+    "no term": (b"\x83h\0", False),
+}
+
+
+def write_v1(folder: Path, terms: list[bytes], expiry_us: int = 0) -> None:
+    """One segment; each message has the id in the terms, and the body that is in its term."""
+    node = Node(folder)
+    where = node.queue("q", 1)
+    rows = [
+        struct.pack(
+            ">H16sQII", 0xC000 | slot, bytes([7] * 16), expiry_us, body_bytes(raw), len(raw)
+        )
+        for slot, raw in enumerate(terms)
+    ]
+    data = [row + raw for row, raw in zip(rows, terms, strict=True)]
+    (where / "0.idx").write_bytes(b"".join(reversed(data)))
+    (where / "journal.jif").write_bytes(b"")
+    node.close()
+
+
+def body_bytes(raw: bytes) -> int:
+    from qindex.brokers.rabbitmq.message import MessageError, read_message
+
+    try:
+        return len(read_message(raw).body)
+    except MessageError:
+        return 0
+
+
+@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("wish", [PLAIN, Wish(0, "keep", priority_max=5)], ids=["plain", "apart"])
+def test_an_unusual_message_between_others(tmp_path: Path, name: str, wish: Wish) -> None:
+    raw, in_columns = TERMS[name]
+    write_v1(tmp_path / "node", [term(), raw, term(), term(), raw, raw])
+    count, singles = compare(tmp_path / "node", wish)
+    lost = 3 if name in ("no term", "something behind it") else 0
+    assert count == 6 - lost
+    is_counted = not in_columns and not lost and name != "two frames"
+    assert singles == (3 if is_counted else 0)
+
+
+def write_v2(folder: Path, stored: list[bytes]) -> None:
+    """One segment of version 2; what is in N.qs is given, each with its head."""
+    node = Node(folder)
+    where = node.queue("q", 2)
+    data, entries = bytearray(struct.pack(">4sBQQ43x", b"RCQS", 2, 0, 64)), b""
+    for each in stored:
+        raw = each[8:]
+        place = struct.pack(">BQII", 2, len(data), len(raw), 0)
+        entries += b"\1\1\0" + place + struct.pack(">IQ", 4, 0)
+        data += each
+    (where / "0.qi").write_bytes(struct.pack(">4sBQQ43x", b"RCQI", 2, 0, 64) + entries)
+    (where / "0.qs").write_bytes(data)
+    node.close()
+
+
+def kept(raw: bytes, size: int, flags: int, crc: int) -> bytes:
+    return struct.pack(">IBHB", size, flags, crc & 0xFFFF, 0) + raw
+
+
+def test_checksums_of_version_2_and_zeros_behind_its_terms(tmp_path: Path) -> None:
+    raw = term()
+    padded = raw + bytes(9)
+    size, crc = len(raw), zlib.crc32(raw)
+    stored = [
+        kept(raw, size, 1, crc),
+        kept(raw, size, 1, crc + 1),
+        kept(raw, size, 0, crc + 1),  # it has none
+        kept(raw, size + 1, 1, crc),
+        kept(padded, size + 9, 1, crc),
+        kept(padded, size + 9, 1, zlib.crc32(padded)),
+        kept(padded, size + 9, 1, crc + 1),
+        kept(raw + b"\0\1", size + 2, 1, zlib.crc32(raw + b"\0\1")),
+    ]
+    write_v2(tmp_path / "node", stored)
+    assert compare(tmp_path / "node", PLAIN) == (4, 0)
+    with open_node(tmp_path / "node") as node:
+        (queue,) = node.vhosts[0].queues
+        assert sum(each.count for each in queue.columns(PLAIN) if isinstance(each, Columns)) == 4
+        assert queue.unreadable == 4
+
+
+def test_messages_far_apart_and_messages_larger_than_a_block(tmp_path: Path) -> None:
+    """Queues that share the message store, in another order than its files."""
+    writer = VhostWriter(tmp_path / "node", b"/")
+    queues = [writer.queue(name) for name in (b"a", b"b")]
+    dice = Random(3)
+    sizes = [dice.choice([5000, 40_000, 90_000]) for _ in range(300)] + [BLOCK_BYTES + 1, 4999]
+    for number, size in enumerate(sizes):
+        body = dice.randbytes(8) * (size // 8)
+        content = Content(
+            "", ["a"], b"\0\0", body, struct.pack(">QQ", dice.getrandbits(64), number), True
+        )
+        queues[number % 7 == 3].publish(content)
+        if number % 5 == 2:  # shared with the other queue: its body comes out of the row
+            queues[number % 7 != 3].publish(content)
+    writer.close()
+    assert compare(tmp_path / "node", PLAIN) == (362, 0)
+
+
+def test_what_cannot_be_read_at_once_comes_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bad sector, or a file that became shorter: each message says for itself what it misses."""
+    bad = range(8192, 12288)
+    read, preadv = os.pread, os.preadv
+
+    def dying(fd: int, count: int, offset: int) -> bytes:
+        if offset < bad.stop and offset + count > bad.start:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(fd, count, offset)
+
+    def dying_at_once(fd: int, buffers: Any, offset: int) -> int:
+        if offset < bad.stop and offset + len(buffers[0]) > bad.start:
+            raise OSError(errno.EIO, "Input/output error")
+        return preadv(fd, buffers, offset)
+
+    path = write_node(tmp_path / "node")
+    whole, _ = compare(path, PLAIN)
+    monkeypatch.setattr(tree.os, "pread", dying)
+    monkeypatch.setattr(tree.os, "preadv", dying_at_once)
+    count, singles = compare(path, PLAIN)
+    assert 0 < singles < count < whole
+    with open_node(path) as node:
+        assert "unreadable" in {finding.kind for finding in node.findings}
+
+
+# --- a whole recovery -----------------------------------------------------------------------------
+
+
+class OneByOne:
+    """A store as recover_into() needs it, whose queues take no columns."""
+
+    def __init__(self, store: qindex.Store) -> None:
+        self.queues, self.sync, self._store = store.queues, store.sync, store
+
+    def queue(self, name: str) -> Any:
+        queue = self._store.queue(name)
+        return type("Target", (), {"publish_many": staticmethod(queue.publish_many)})
+
+
+def all_of(store: qindex.Store) -> dict[str, list[tuple[Any, ...]]]:
+    return {
+        name: [
+            (m.body, m.headers, m.redelivered, m.persistent, m.priority, m.expires_at)
+            for m in store.queue(name).browse()
+        ]
+        for name in store.queues()
+    }
+
+
+@pytest.mark.parametrize("keep_expired", [False, True])
+@pytest.mark.parametrize("days", [-9000, -400, 0, 100])
+@pytest.mark.parametrize("name", ["demo", "written", "damaged"])
+def test_a_recovery_is_the_same_in_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, days: int, keep_expired: bool
+) -> None:
+    called = time.time()
+    monkeypatch.setattr(recover.time, "time", lambda: called)
+    path = tmp_path / "node"
+    if name == "demo":
+        path = unpack(DEMO.with_suffix(".tar.xz"), path)
+    else:
+        write_node(path)
+    if name == "damaged":
+        for file in files_of(path)[::2]:
+            data = bytearray(file.read_bytes())
+            for place in range(500, len(data), 4000):
+                data[place] ^= 16
+            file.write_bytes(data)
+    now = called + 86_400 * days
+    told = []
+    for number, wrap in enumerate((lambda store: store, OneByOne)):
+        with (
+            open_node(path) as node,
+            qindex.open(tmp_path / f"store{number}", expire=False) as store,
+        ):
+            report = recover_into(node, wrap(store), keep_expired=keep_expired, now=now)
+            report.seconds = 0
+            told.append((all_of(store), report, node.findings))
+    (rows, quick, findings), (others, slow, others_findings) = told
+    assert findings == others_findings
+    assert rows.keys() == others.keys()
+    for queue, mine in rows.items():
+        assert [row[:-1] for row in mine] == [row[:-1] for row in others[queue]]
+        for row, other in zip(mine, others[queue], strict=True):
+            assert row[-1] == pytest.approx(other[-1], abs=2e-6)  # a float in between rounds it
+    assert quick.queues == slow.queues
+    assert (quick.messages, quick.reasons, quick.changes) == (
+        slow.messages,
+        slow.reasons,
+        slow.changes,
+    )
+    assert quick.messages > 100
