@@ -336,6 +336,10 @@ class Store(AioFanOut):
         """Read, verify and recount everything; return all findings. See Store.check()."""
         return await self._run(self._store.check)
 
+    async def accept_losses(self) -> bool:
+        """Report settings and data that were lost no more. See Store.accept_losses()."""
+        return await self._run(self._store.accept_losses)
+
     @property
     def data(self) -> Data:
         """The mapping of the plain store. A change with confirm=True waits for the disk.

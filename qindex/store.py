@@ -300,6 +300,21 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Mixed, QueueLife, Told
             self._log.findings()
         return self.findings
 
+    def accept_losses(self) -> bool:
+        """Say that it is known which settings and data were lost: opens report them no more.
+
+        They were in the commit log and the catalog of a store of format 2. What was lost stays
+        lost; look at what the queues do by themselves first. True: there was such a loss. Raises
+        DiskFull, DiskError, ReadOnly, and StoreCorrupt if a queue cannot be read: nothing is
+        accepted then.
+
+        Cost: two small syncs; if the damaged files are still there, it also reads all queues.
+        """
+        code = lib.qi_store_accept_losses(self._open_handle())
+        if code < 0:
+            raise_error(code)
+        return bool(code)
+
     @property
     def findings(self) -> list[Finding]:
         """What recovery and check() have found since the open: damage, and notes.

@@ -49,7 +49,7 @@ FOUND_BY_FAULTS = {
     "appended_behind_failure": 8,
 }
 # Bugs in how damage is read: --flips shows them, in the first programs from this seed on.
-FOUND_BY_FLIPS = {"moment_before_damage_believed": 5366}
+FOUND_BY_FLIPS = {"loss_forgotten": 7, "moment_before_damage_believed": 5366}
 # Bugs that few programs show: the seed from which on one of the first does.
 FOUND_FROM = {"torn_tail_at_rest": 100_014}
 SEEDS_PER_JOB = 1_000_000

@@ -18,6 +18,8 @@
 /* ---- what is written ---- */
 
 static bool is_wanted(const struct qi_commits *commits) {
+    if (commits->catalog_hurt)
+        return true;
     for (const struct qi_commit_log *log = commits->oldest; log; log = log->newer)
         if (log->records > 0 && log->journal.epoch >= commits->catalog)
             return true;
@@ -167,6 +169,7 @@ int qi_catalog_take(struct qi_store *store, const char *file, const struct qi_fr
     if (!sound) {
         qi_report(store, true, "", file, frame->offset,
                   "a frame of kind %u whose entries do not add up: it is left out", kind);
+        qi_data_is_lost(store);
         return 0;
     }
     if (kind == QI_KIND_DELETE) {
@@ -179,6 +182,17 @@ int qi_catalog_take(struct qi_store *store, const char *file, const struct qi_fr
         return qi_fail(QI_E_MEMORY, "no memory for the data of the store");
     qi_data_take(data, &change);
     return 0;
+}
+
+void qi_catalog_is_gone(struct qi_store *store, const char *knows) {
+    if (!store->commits->catalog_gone)
+        qi_report(
+            store, true, "", NAME, 0,
+            "it is missing, or older than %s: what it had of data and settings is lost; put a "
+            "copy of it back",
+            knows);
+    store->commits->catalog_gone = store->commits->catalog_hurt = true;
+    qi_data_is_lost(store);
 }
 
 static int read_frames(struct qi_store *store, const struct qi_journal *journal,
@@ -220,12 +234,15 @@ static int take_all(struct qi_store *store, struct qi_journal *journal) {
     struct qi_scan scan;
     qi_journal_use(journal, commits->identity, number);
     qi_journal_scan(journal, UINT64_MAX, &scan);
+    commits->catalog_hurt = !whole || scan.damaged || scan.cut_short || scan.mark == 0;
     if (!whole)
         qi_report(store, true, "", NAME, 0, "a copy of its header is damaged");
-    if (scan.damaged || scan.cut_short || scan.mark == 0)
+    if (scan.damaged || scan.cut_short || scan.mark == 0) {
         qi_report(store, true, "", NAME, scan.damaged ? scan.first_damage : scan.end,
                   "data and settings of the store or of queues are lost: the file is damaged here, "
                   "or ends too early");
+        qi_data_is_lost(store);
+    }
     commits->catalog = number;
     return read_frames(store, journal, &scan);
 }

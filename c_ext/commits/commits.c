@@ -55,7 +55,7 @@ static int open_new(struct qi_commits *commits, struct qi_commit_log *log, uint6
 }
 
 /* What the newest one says is durable before another one says more: they are read as one. */
-static int begin_log(struct qi_commits *commits, uint64_t now_us) {
+int qi_commits_begin(struct qi_commits *commits, uint64_t now_us) {
     if (qi_commits_durable(commits) < commits->end && !QI_BUG(log_begun_too_early))
         return -EAGAIN;
     struct qi_commit_log *log = qi_calloc(1, sizeof *log);
@@ -100,7 +100,7 @@ int qi_commits_room(struct qi_commits *commits, uint32_t copies, uint64_t bytes,
     if (qi_commits_fit(commits, copies, bytes))
         return 0;
     qi_commits_release(commits);
-    return needful || count_logs(commits) < QI_COMMIT_LOGS_MAX ? begin_log(commits, now_us)
+    return needful || count_logs(commits) < QI_COMMIT_LOGS_MAX ? qi_commits_begin(commits, now_us)
                                                                : -ENOSPC;
 }
 

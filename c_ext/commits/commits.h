@@ -146,13 +146,21 @@ struct qi_commits {
     struct qi_data data;
     struct qi_part *first_part, *last_part; /* frames that have no header yet */
 
-    uint64_t before;  /* bytes of the logs before the newest one */
-    uint64_t end;     /* end of the last frame of this session, MARKs not counted */
-    uint64_t catalog; /* the catalog has what the logs before this number say; 0: there is none */
-    uint8_t *draft;   /* the catalog that has to be written next; NULL: there is none */
+    uint64_t before;   /* bytes of the logs before the newest one */
+    uint64_t end;      /* end of the last frame of this session, MARKs not counted */
+    uint64_t catalog;  /* the catalog has what the logs before this number say; 0: there is none */
+    bool catalog_hurt; /* it is damaged or missing: a new one is written soon */
+    bool catalog_gone; /* that it is missing was reported */
+    uint8_t *draft;    /* the catalog that has to be written next; NULL: there is none */
     uint64_t draft_size, draft_number;
     bool writing; /* a thread writes it */
 };
+
+/* Something of the mappings is lost, as the damage says that was just reported. store.meta keeps
+ * that in mind until somebody accepts it (store/accept.c). */
+static inline void qi_data_is_lost(struct qi_store *store) {
+    store->data_lost = store->loss_shown = true;
+}
 
 /* ---- open.c ---- */
 
@@ -192,6 +200,8 @@ bool qi_commits_fit(const struct qi_commits *commits, uint32_t frames, uint64_t 
  * must be synced first, because its content must not be lost if a later log is read. */
 int qi_commits_room(struct qi_commits *commits, uint32_t copies, uint64_t bytes, bool needful,
                     uint64_t now_us);
+/* Begins a new log, also if the newest one has room. As qi_commits_room. */
+int qi_commits_begin(struct qi_commits *commits, uint64_t now_us);
 /* Appends a COPY. The log must have room for it. Returns 0 or -errno. */
 int qi_commits_append(struct qi_commits *commits, const uint8_t *identity, uint64_t epoch,
                       uint64_t offset, const uint8_t *bytes, uint32_t size);
@@ -248,6 +258,8 @@ int qi_catalog_write(struct qi_disk *disk, int root, const uint8_t *bytes, uint6
 int qi_catalog_read(struct qi_store *store);
 /* The number of the catalog on disk now. 0: there is none, or its header cannot be read. */
 uint64_t qi_catalog_number(struct qi_store *store);
+/* There was a newer catalog than there is, as the log or session `knows`: reports it, once. */
+void qi_catalog_is_gone(struct qi_store *store, const char *knows);
 /* Applies a DATA or DELETE frame to the mappings. Returns 0, QI_EMPTY if the frame is of another
  * kind, or the error. */
 int qi_catalog_take(struct qi_store *store, const char *file, const struct qi_frame *frame);

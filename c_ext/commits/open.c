@@ -52,12 +52,14 @@ static void report_scan(struct qi_store *store, const struct qi_journal *journal
         qi_report(store, false, "", file, scan->end,
                   "a torn tail of %llu bytes was cut: nothing in it was ever confirmed",
                   (unsigned long long)scan->torn_bytes);
-    if (scan->damaged)
-        qi_report(store, true, "", file, scan->first_damage,
-                  "%llu damaged place%s (%llu byte%s) among durable records of queues: those are "
-                  "lost that are not in the queues' journals, too",
-                  (unsigned long long)scan->damaged, qi_plural(scan->damaged),
-                  (unsigned long long)scan->damaged_bytes, qi_plural(scan->damaged_bytes));
+    if (!scan->damaged)
+        return;
+    qi_report(store, true, "", file, scan->first_damage,
+              "%llu damaged place%s (%llu byte%s) among durable records of queues: those are "
+              "lost that are not in the queues' journals, too",
+              (unsigned long long)scan->damaged, qi_plural(scan->damaged),
+              (unsigned long long)scan->damaged_bytes, qi_plural(scan->damaged_bytes));
+    qi_data_is_lost(store);
 }
 
 /* What such a log says of data and settings is in the catalog. */
@@ -185,14 +187,6 @@ static int load_durable(struct qi_journal *journal, struct qi_scan *scan) {
     return error ? error : qi_journal_scan_medium(journal, scan);
 }
 
-/* When the log was begun there was a newer one. */
-static void report_catalog_gone(struct qi_store *store, uint64_t number) {
-    qi_report(store, true, "", "catalog", 0,
-              "it is missing, or older than commits/%s: what it had of data and settings is lost; "
-              "put a copy of it back",
-              qi_log_name(number).text);
-}
-
 static int open_log(struct qi_store *store, uint64_t number) {
     struct qi_commits *commits = store->commits;
     struct qi_disk *disk = commits->disk;
@@ -228,8 +222,11 @@ static int open_log(struct qi_store *store, uint64_t number) {
     if (error)
         return error;
     report_scan(store, &log->journal, &scan, whole);
-    if (whole && qi_get64(tape->memory + QI_LH_CATALOG) > commits->catalog)
-        report_catalog_gone(store, number);
+    if (whole && qi_get64(tape->memory + QI_LH_CATALOG) > commits->catalog) {
+        char log[48];
+        snprintf(log, sizeof log, "commits/%s", name.text);
+        qi_catalog_is_gone(store, log);
+    }
     error = read_frames(store, log, &scan);
     if (!error && !reading)
         go_on_in(commits, log, &scan, whole);
@@ -332,12 +329,14 @@ static void forget_all(struct qi_commits *commits) {
     commits->draft = NULL;
     commits->copies_count = commits->copies_room = commits->copied_count = commits->copied_room = 0;
     commits->number = commits->catalog = 0;
+    commits->catalog_hurt = commits->catalog_gone = false;
 }
 
 /* A reader beside a writer reads again until the catalog and the logs are of one moment. */
 static int read_all(struct qi_store *store) {
     struct qi_commits *commits = store->commits;
     uint32_t findings = store->findings_count;
+    bool lost = store->data_lost;
     for (int attempt = 0;; attempt++) {
         int error = qi_catalog_read(store);
         if (!error)
@@ -347,6 +346,8 @@ static int read_all(struct qi_store *store) {
             return error;
         forget_all(commits);
         qi_forget_findings(store, findings);
+        store->data_lost = lost;
+        store->loss_shown = false;
     }
 }
 
@@ -368,8 +369,6 @@ int qi_commits_open(struct qi_store *store) {
         error = read_all(store);
     if (!error && QI_BUG(log_of_unread_queue_given_up))
         qi_commits_all_taken(commits);
-    if (!error && !store->options.read_only)
-        qi_commits_release(commits);
     return error > 0 ? 0 : error;
 }
 

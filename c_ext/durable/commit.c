@@ -293,6 +293,7 @@ int qi_catalog_run(struct qi_store *store) {
     }
     if (!error) {
         commits->catalog = number;
+        commits->catalog_hurt = false;
         qi_commits_release(commits);
     }
     pthread_cond_broadcast(&store->changed);
@@ -332,5 +333,42 @@ int qi_settle_some(struct qi_store *store, uint64_t most_us) {
         if (store->disk->ops->monotonic_us(store->disk) - began_us >= most_us)
             break;
     }
+    return error;
+}
+
+/* The same at once, for all of them. */
+static int settle_all(struct qi_store *store) {
+    uint64_t number = qi_newest_log(store);
+    int error = 0;
+    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (queue->needs && qi_is_in_use(queue))
+            error = qi_settle(queue, number);
+    }
+    return error;
+}
+
+int qi_log_renew(struct qi_store *store) {
+    struct qi_commits *commits = store->commits;
+    uint64_t now = qi_wall_us(store);
+    int error;
+    qi_commit_wait(store);
+    commits->busy = true;
+    while ((error = qi_commits_begin(commits, now)) == -EAGAIN &&
+           (error = sync_log(store, now)) == 0) {
+    }
+    commits->busy = false;
+    pthread_cond_broadcast(&store->changed);
+    if (error)
+        return store->failed ? qi_store_usable(store, true)
+                             : qi_fail_disk(error, "cannot begin a", "commit log");
+    error = settle_all(store);
+    while (!error && commits->writing)
+        wait_for_log(store);
+    if (!error)
+        error = qi_catalog_run(store);
+    if (!error && commits->oldest != commits->newest)
+        error = qi_fail(QI_E_IO, "the damaged commit log is needed still: close the store, and try "
+                                 "again");
     return error;
 }

@@ -13,9 +13,11 @@
 #include <errno.h>
 
 /* store.meta: magic 8, version 4, segment entries 4, identity 16, session 8, unclean session 8,
- * time 8, index only 1, clean 1, 2 zero, crc 4 */
+ * time 8, index only 1, clean 1, durable 1, losses 1, crc 4 */
 #define STORE_MAGIC "QISTOR\r\n"
 #define STORE_SIZE  64u
+#define COUNTS_LOST 1u /* bits of the byte at 59 */
+#define DATA_LOST   2u
 /* queue.meta: magic 8, version 4, name size 4, identity 16, name, crc 4 */
 #define QUEUE_MAGIC "QIQUEU\r\n"
 #define QUEUE_FIXED 32u
@@ -113,7 +115,7 @@ int qi_meta_write(struct qi_store *store, bool clean) {
     bytes[56] = store->options.index_only;
     bytes[57] = clean;
     bytes[58] = clean && store->earlier_durable && !store->unsure;
-    bytes[59] = store->counts_lost;
+    bytes[59] = (store->counts_lost ? COUNTS_LOST : 0) | (store->data_lost ? DATA_LOST : 0);
     qi_put32(bytes + 60, qi_crc32c(0, bytes, 60));
     int error = replace_file(store->disk, store->root, "store.meta", "store.meta.new", bytes,
                              STORE_SIZE, true);
@@ -255,7 +257,9 @@ int qi_meta_open(struct qi_store *store, bool create) {
     if (!bytes[57] || damaged) /* what the other copy said is not known */
         store->unclean_session = store->session;
     store->earlier_durable = bytes[57] && bytes[58] && !damaged;
-    store->counts_lost = bytes[59] && store->unclean_session < store->session; /* else all are */
+    store->counts_lost = /* else all are */
+        (bytes[59] & COUNTS_LOST) && store->unclean_session < store->session;
+    store->data_lost = (bytes[59] & DATA_LOST) && !QI_BUG(loss_forgotten);
     qi_note_clock(store, qi_get64(bytes + 48));
     return 0;
 }

@@ -350,6 +350,8 @@ struct qi_store {
     uint64_t unclean_session; /* the last session that did not end with a close */
     bool upgrading;           /* it had an older format until this open */
     bool counts_lost;         /* a close had no space to keep the counts (store/counts.c) */
+    bool data_lost;           /* of settings or data; nobody has accepted it (store/accept.c) */
+    bool loss_shown;          /* the files show it still: this open has told what and where */
     bool earlier_durable;     /* all names and bytes of queues of earlier sessions are durable */
     bool unsure;              /* some bytes that this session wrote may never become durable */
     uint64_t opened_wall_us, opened_steady_us; /* the disk's clocks when the store was opened */

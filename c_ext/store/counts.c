@@ -14,13 +14,14 @@
 #include "durable/durable.h"
 
 /* An entry of DATA: the key, then the value: session 8, exact 8, the counts; of the store also the
- * syncs. */
+ * syncs, and the number of the catalog 8, which earlier versions leave out. */
 #define KEY      "\0counters"
 #define KEY_SIZE 9u
 #define HEAD     16u
 #define OF_QUEUE (HEAD + 8 * QI_COUNTS)
 #define OF_STORE (OF_QUEUE + 8 * (3 + QI_SYNC_TIMES))
 #define SYNCS    (3 + QI_SYNC_TIMES)
+#define CATALOG  OF_STORE
 
 static const uint8_t of_the_store[QI_IDENTITY_SIZE];
 
@@ -52,6 +53,15 @@ static bool kept(const struct qi_store *store, const uint8_t *scope, uint32_t si
     *exact = qi_get64(value + 8) == 1 && !store->counts_lost &&
              (qi_get64(value) > store->unclean_session || QI_BUG(counts_exact_for_ever));
     return true;
+}
+
+/* The catalog that was there when the counts were kept; no later one has a lower number. */
+static uint64_t catalog_then(const struct qi_store *store) {
+    const struct qi_datum *entry =
+        qi_data_find(&store->commits->data, of_the_store, (const uint8_t *)KEY, KEY_SIZE);
+    return entry && entry->value_size >= CATALOG + 8
+               ? qi_get64(entry->bytes + entry->key_size + CATALOG)
+               : 0;
 }
 
 static int exact_or_not(bool exact) {
@@ -171,20 +181,23 @@ int qi_store_counts_of(struct qi_store *store, qi_counts *since, qi_counts *befo
 void qi_counts_expect(struct qi_store *store) {
     qi_counts counts;
     bool exact, clean = store->session > store->unclean_session && !store->counts_lost;
+    if (catalog_then(store) > store->commits->catalog)
+        qi_catalog_is_gone(store, "the last session");
     if (!clean || kept(store, of_the_store, OF_STORE, &counts, NULL, &exact))
         return;
     qi_report(store, true, "", "commits", 0,
               "what the last session left there is missing: data and settings of the store and of "
               "its queues are lost, or older; put back copies of commits/ and catalog, and check "
               "what the queues do by themselves");
+    qi_data_is_lost(store);
 }
 
 /* ---- at a close ---- */
 
 static int keep(struct qi_store *store, const uint8_t *scope, bool exact, const qi_counts *counts,
                 const qi_syncs *syncs) {
-    uint8_t entry[2 + KEY_SIZE + 4 + OF_STORE];
-    uint32_t size = syncs ? OF_STORE : OF_QUEUE;
+    uint8_t entry[2 + KEY_SIZE + 4 + OF_STORE + 8];
+    uint32_t size = syncs ? OF_STORE + 8 : OF_QUEUE;
     qi_put16(entry, KEY_SIZE);
     memcpy(entry + 2, KEY, KEY_SIZE);
     uint8_t *value = entry + 2 + KEY_SIZE + 4;
@@ -192,8 +205,10 @@ static int keep(struct qi_store *store, const uint8_t *scope, bool exact, const 
     qi_put64(value, store->session);
     qi_put64(value + 8, exact);
     put_all(value + HEAD, (const uint64_t *)counts, QI_COUNTS);
-    if (syncs)
+    if (syncs) {
         put_all(value + OF_QUEUE, (const uint64_t *)syncs, SYNCS);
+        qi_put64(value + CATALOG, store->commits->catalog);
+    }
     return qi_data_put(store, scope, entry, 2 + KEY_SIZE + 4 + size, true);
 }
 
@@ -224,7 +239,8 @@ static int keep_of_store(struct qi_store *store, const qi_counts *since) {
     return keep(store, of_the_store, before == QI_COUNTS_EXACT, &sum, &syncs);
 }
 
-/* Of a new store something is kept even if nothing was counted: so a later session knows that. What
+/* Of a new store, and behind a new catalog, something is kept even if nothing was counted: so a
+ * later session knows that. What
  * a full disk has no place for is let go, and all of them are lower bounds from then on: a close
  * does not fail for it. */
 int qi_keep_counts(struct qi_store *store) {
@@ -233,7 +249,8 @@ int qi_keep_counts(struct qi_store *store) {
     qi_counts before;
     bool exact;
     if (!store->commits ||
-        (!has_counted(&since) && kept(store, of_the_store, OF_STORE, &before, NULL, &exact)))
+        (!has_counted(&since) && catalog_then(store) == store->commits->catalog &&
+         kept(store, of_the_store, OF_STORE, &before, NULL, &exact)))
         return 0;
     int error = 0;
     for (uint32_t i = 0; i < store->queues_count && !error; i++)

@@ -160,6 +160,8 @@ static int open_parts(struct qi_store *store) {
         error = qi_commits_open(store);
     if (!error && store->options.format == 2 && !store->upgrading)
         qi_counts_expect(store);
+    if (!error)
+        qi_report_losses(store);
     if (error || !writing)
         return error;
     if (store->session == 0 && !QI_BUG(folders_not_synced)) { /* store.meta says that they are */
@@ -175,7 +177,10 @@ static int open_parts(struct qi_store *store) {
     if (disk->crowd && folders.queues >= disk->crowd)
         sync_earlier(store);
     store->session++;
-    return qi_meta_write(store, false);
+    error = qi_meta_write(store, false);
+    if (!error && store->commits) /* a log that shows a loss goes when store.meta says it */
+        qi_commits_release(store->commits);
+    return error;
 }
 
 static void release_all(struct qi_store *store) {

@@ -96,4 +96,9 @@ void qi_counts_expect(struct qi_store *store);
  * when the names of all queues are known. */
 void qi_miss_queues(struct qi_store *store);
 
+/* ---- accept ---- */
+
+/* Reports losses of settings and data that earlier sessions found, and that nobody has accepted. */
+void qi_report_losses(struct qi_store *store);
+
 #endif

@@ -3,6 +3,11 @@
 Read everything, recount every counter, verify every checksum. Changes nothing;
 damage is reported, not repaired. Works beside a process that writes.
 
+Settings and data that were lost with a damaged commit log or catalog stay lost,
+so they are reported by every check. When you have looked at what the queues do
+(qindex configure) and have set what is missing, --accept-losses ends that. It
+changes the store, which no process may have open, and then checks it.
+
 A note is not damage: it explains what recovery met and settled by itself, such
 as the torn last record that a power cut leaves.
 
@@ -25,7 +30,7 @@ from qindex.cli.arguments import add_directory, add_output
 from qindex.cli.dead import check, dead_node
 from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
-from qindex.look.screen import Screen
+from qindex.look.screen import CommandError, Screen
 from qindex.look.stores import (
     damage_count,
     finding_as_json,
@@ -40,13 +45,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_members(parser)
     add_at_time(parser)
     add_output(parser, "JSON: counts and all findings")
+    parser.add_argument(
+        "--accept-losses",
+        action="store_true",
+        help="first: report settings and data that were lost no more",
+    )
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     node = dead_node(options.dir, screen, options.member, options.at_time)
     if node is not None:
+        if options.accept_losses:
+            raise CommandError("--accept-losses is for stores: this is a dead broker's directory")
         with node:
             return check(node, screen, options.dir, options.at_time, as_json=options.json)
+    if options.accept_losses:
+        with qindex.open(options.dir, create=False, expire=False) as store:
+            store.accept_losses()
     started = time.monotonic()
     with open_to_look(options.dir) as store:
         with screen.progress(f"reading {printable(store.path)}") as progress:

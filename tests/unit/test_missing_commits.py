@@ -1,11 +1,13 @@
 """The commit log and the catalog of a clean end are there, or their loss is damage."""
 
 import shutil
+import time
 
 import pytest
 
 import qindex
 from qindex.cli.main import main
+from qindex.testing import abandon
 
 
 def made(path):
@@ -44,6 +46,93 @@ def test_what_is_missing_is_damage(tmp_path, harm, capsys):
     harm(made(tmp_path / "s"))
     with qindex.open(tmp_path / "s") as store:
         assert [f.severity for f in store.findings if "data and settings" in f.text] == ["damage"]
+
+
+def losses(path, **options):
+    with qindex.open(path, **options) as store:
+        return [found for found in store.findings if found.severity == "damage"]
+
+
+@pytest.mark.parametrize("harm", [gone, emptied, zeroed, cut], ids=lambda harm: harm.__name__)
+def test_a_loss_stays_reported_until_somebody_accepts_it(tmp_path, harm, capsys):
+    harm(made(tmp_path / "s"))
+    for _ in range(3):  # each writes, and ends cleanly
+        assert losses(tmp_path / "s")
+        with qindex.open(tmp_path / "s") as store:
+            store.queue("q").publish(b"more")
+            store.data[b"new"] = b"y"
+    store = qindex.open(tmp_path / "s")
+    abandon(store)
+    path, copy = str(tmp_path / "s"), str(tmp_path / "copy")
+    for line in (["check", path], ["backup", path, copy], ["check", copy]):
+        assert main(line) == 1, line
+    assert main(["export", path, "--out", str(tmp_path / "out.jsonl")]) == 1
+    assert "--accept-losses" in capsys.readouterr().out
+    assert main(["check", path, "--accept-losses"]) == 0
+    assert main(["check", path]) == 0
+    with qindex.open(tmp_path / "s") as store:
+        assert store.accept_losses() is False
+        assert not store.findings
+        assert store.data.copy() == {b"new": b"y"}
+
+
+def spoiled(path, name):
+    """A byte of a key's value in that file is another one."""
+    file = path / name
+    text = file.read_bytes()
+    at = text.index(b"precious key") + 3
+    file.write_bytes(text[:at] + b"?" + text[at + 1 :])
+
+
+def rolled(path):
+    """A store whose catalog has keys, and whose log has others."""
+    with qindex.open(path, format=2) as store:
+        store.queue("q").publish(b"x")
+        store.data[b"precious key 1"] = b"1"
+        for number in range(140):  # of 512 KiB: the log is full at 64 MiB
+            store.data.change({b"big": bytes([number]) * 500_000})
+        store.data[b"precious key 2"] = b"2"
+        while len(logs := list((path / "commits").glob("*.log"))) > 1:  # until there is a catalog
+            time.sleep(0.01)
+    return logs[0]
+
+
+def test_damage_of_the_catalog_and_of_a_log_stays_told_until_it_is_accepted(tmp_path):
+    log = rolled(tmp_path)
+    spoiled(tmp_path, "catalog")
+    spoiled(tmp_path, log)
+    wheres = {found.where for found in losses(tmp_path)}
+    assert wheres == {"catalog", f"commits/{log.name}"}
+    assert losses(tmp_path)  # whatever the first writer has replaced
+    with qindex.open(tmp_path) as store:
+        store.data[b"precious key 2"] = b"again"
+        assert store.accept_losses() is True
+        names = [each.name for each in (tmp_path / "commits").iterdir()]
+    assert log.name not in names
+    assert not losses(tmp_path)
+    with qindex.open(tmp_path, read_only=True) as store:
+        assert store.data.copy().keys() == {b"big", b"precious key 2"}
+
+
+def test_a_catalog_that_is_gone_stays_told(tmp_path):
+    rolled(tmp_path)
+    (tmp_path / "catalog").unlink()
+    assert losses(tmp_path)
+    assert losses(tmp_path)
+    with qindex.open(tmp_path) as store:
+        store.accept_losses()
+    assert not losses(tmp_path)
+    assert not losses(tmp_path, read_only=True)
+
+
+def test_only_a_writer_accepts(tmp_path):
+    gone(made(tmp_path))
+    with (
+        qindex.open(tmp_path, read_only=True) as store,
+        pytest.raises(qindex.ReadOnly),
+    ):
+        store.accept_losses()
+    assert losses(tmp_path, read_only=True)
 
 
 def test_a_clean_end_and_an_upgrade_are_no_damage(tmp_path):

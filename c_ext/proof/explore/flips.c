@@ -9,6 +9,8 @@ struct loss {
     bool told, wrong;
     bool as_damage;      /* told, and not as a torn tail alone */
     uint32_t persistent; /* of the lost: a torn tail may take one, what came after the last MARK */
+    bool of_data;        /* settings or data are lost, which every later session has to tell */
+    bool forgotten;      /* and one does not */
     bool store_refused;
     uint32_t queues_refused;
     uint32_t lost,
@@ -78,6 +80,18 @@ static void look_at(struct loss *loss, qi_queue *handle, struct model_queue *que
     loss->queues += loss->lost > before;
 }
 
+/* That settings or data are lost. */
+static bool tells_of_data(qi_store *store) {
+    bool damage, tells = false;
+    const char *where, *text;
+    uint64_t offset;
+    for (uint32_t i = 0; !tells && qi_store_finding(store, i, &damage, &where, &offset, &text) == 0;
+         i++)
+        tells = damage && strstr(text, " lost") &&
+                (strncmp(where, "commits", 7) == 0 || strcmp(where, "catalog") == 0);
+    return tells;
+}
+
 static struct loss look(struct qi_sim *image, struct model *model,
                         const struct settings *settings) {
     struct loss loss = {0};
@@ -107,6 +121,12 @@ static struct loss look(struct qi_sim *image, struct model *model,
         loss.as_damage = loss.as_damage || damage;
     }
     loss.told = loss.told || loss.as_damage;
+    loss.of_data = tells_of_data(session.store);
+    if (loss.of_data)
+        qi_store_close(session.store); /* it may have replaced what was damaged */
+    session_end(&session);
+    if (loss.of_data && session_open(&session, image, settings, &verdict))
+        loss.forgotten = !tells_of_data(session.store);
     session_end(&session);
     return loss;
 }
@@ -150,6 +170,12 @@ static bool damage_one(struct flips *flips, qi_sim *base, struct model *model,
         flips->wrong[kind] += loss.wrong;
         if (reach < REACH_QUEUE && loss.lost > flips->most_lost[kind])
             flips->most_lost[kind] = loss.lost;
+        if (loss.forgotten) {
+            snprintf(verdict->text, sizeof verdict->text,
+                     "[%s] settings or data are lost, and the next session does not tell",
+                     flips->what);
+            verdict->kind = "silent";
+        }
         if (loss.wrong || (silent && must_be_told(kind, flips->what))) {
             snprintf(verdict->text, sizeof verdict->text, "[%s] %s: %u messages lost, %u changed",
                      flips->what, loss.wrong ? "wrong bytes are served" : "nobody tells", loss.lost,
