@@ -402,6 +402,9 @@ int64_t qi_nack_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *d
  * messages. Format 2. */
 int64_t qi_return_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
                        uint32_t count);
+/* Of copies that nobody had here: how often they were delivered in the store that they come from.
+ * 0: they may have been, and say `redelivered` (format 2). */
+int64_t qi_had(qi_queue *queue, const uint64_t *req_ids, const uint16_t *counts, uint32_t count);
 int64_t qi_touch(qi_queue *queue, uint64_t req_id, uint64_t delivery, uint64_t lease_us);
 /* Of a message that is not delivered: when it shall be ready (0: now; a dead letter is taken back,
  * and can have no time: QI_E_DEAD); away with it. */

@@ -124,7 +124,8 @@ class QueueCalls:
         - `delay` (seconds from now) or `due` (seconds since 1970): not delivered before that
           moment. `delay` is below 1,000,000,000 (0: there is none), `due` before the year 3058.
         - `priority`: 0 to 255; the highest is delivered first.
-        - `redelivered`: True for a message that a consumer may have had before.
+        - `redelivered`: True for a message that a consumer may have had before. It counts as one
+          delivery.
         - `lease`: who gets the message without a lease has it for so many seconds. Only stores
           of format 2 can keep it: FormatError in others.
         - `confirm`: True to wait until the message survives a power cut, too.

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 import time
 
 import pytest
@@ -149,6 +151,60 @@ def test_acks_and_purges_count_without_the_engine(salvage, tmp_path):
     ]  # fmt: skip
     lose_store_meta(path)
     assert salvage(path)[2] == wanted
+
+
+@pytest.mark.parametrize("form", [1, 2])
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_delivery_counts_are_copied(run, tmp_path, form, end):
+    """Also those of delayed messages, of priorities and of dead letters; and if nobody had one."""
+    code = (
+        "import os, qindex, sys; store = qindex.open(sys.argv[1], format=int(sys.argv[2]));"
+        "queue = store.queue('q', dead_letters=True);"
+        "queue.publish_many([b'%d' % n for n in range(5)]);"
+        "queue.publish(b'first', priority=9);"
+        "[queue.nack_many(queue.get_many(4)) for _ in range(3)];"
+        "queue.nack(queue.get(), delay=3600);"
+        "queue.nack(queue.get(), requeue=False);"
+        "os._exit(0) if sys.argv[3] == 'kill' else store.close()"
+    )
+    words = [tmp_path / "s", form, end]
+    subprocess.run([sys.executable, "-c", code, *map(str, words)], check=True, timeout=60)
+    wanted = browsed(tmp_path / "s")  # an open for write knows how the last session ended
+    ran = run("salvage", tmp_path / "s", "--out", tmp_path / "new")
+    assert (ran.code, ran.err) == (0, "")
+    told = [
+        sorted((m.body, m.delivery_count, m.redelivered, m.dead, m.priority) for m in found)
+        for found in (wanted, browsed(tmp_path / "new"))
+    ]
+    if (form, end) == (1, "kill"):  # what nobody had says so by a delivery
+        told[0] = [(body, count or 1, *rest) for body, count, *rest in told[0]]
+    assert told[0] == told[1]
+    assert {(m[0], m[1]) for m in told[0]} >= {(b"first", 4), (b"0", 4), (b"1", 3), (b"2", 3)}
+
+
+def browsed(path):
+    with qindex.open(path, expire=False) as store:
+        return list(store.queue("q").browse())
+
+
+@pytest.mark.parametrize("dead_letters", [True, False])
+def test_what_was_tried_too_often_is_not_lost_by_its_copy(run, tmp_path, dead_letters):
+    """It was taken back for one more try; the settings of the copy would let it leave."""
+    with qindex.open(tmp_path / "s", format=2) as store:
+        queue = store.queue("q", dead_letters=True)
+        queue.publish_many([b"1", b"2"])
+        queue.nack_many(queue.get_many(2))
+        queue.nack(queue.get(), requeue=False)
+        queue.redrive()
+        queue.configure(max_deliveries=2, dead_letters=dead_letters)
+        assert [m.delivery_count for m in queue.browse()] == [2, 1]
+    ran = run("salvage", tmp_path / "s", "--out", tmp_path / "new")
+    assert ran.code == 1
+    assert "1 message: delivered as often as it may be" in ran.err
+    with qindex.open(tmp_path / "new") as store:
+        queue = store.queue("q")
+        assert queue.settings.max_deliveries == 2
+        assert [(m.body, m.delivery_count) for m in queue.get_many(9)] == [(b"1", 2), (b"2", 2)]
 
 
 def test_what_is_no_damaged_store_is_refused(run, store_path, tmp_path):

@@ -1,11 +1,12 @@
 """qindex salvage: a damaged store's messages into a new one.
 
 Copy every message of a damaged store that can be read into a new store, in
-order, with headers, priority, delay, expiry and redelivered flag; dead letters
-stay dead letters. What is damaged is left out, told with its place, and
-counted; DIR is never changed. ReqIds are given anew; a delivery count above 1
-becomes 1. The new store has the format of DIR; settings of queues and data are
-copied where the engine opens DIR.
+order, with headers, priority, delay, expiry, redelivered flag and delivery
+count; dead letters stay dead letters. What is damaged is left out, told with
+its place, and counted; DIR is never changed. ReqIds are given anew. A message
+that was delivered as often as it may be gets one delivery less, which is told:
+else it would leave at once. The new store has the format of DIR; settings of
+queues and data are copied where the engine opens DIR.
 
 Queues that the engine serves are copied as it serves them. A queue, or a whole
 store, that it refuses (store.meta, queue.meta or both journals are lost) is put
@@ -37,7 +38,7 @@ import qindex
 from qindex.brokers.recover import batches
 from qindex.brokers.storable import Changes
 from qindex.cli.arguments import add_directory, add_output
-from qindex.cli.put import put, put_dead, size_of
+from qindex.cli.put import once_more, put, put_dead, size_of
 from qindex.cli.recover import command as recover
 from qindex.cli.salvage.kept import carry_over, format_to_make, not_read
 from qindex.cli.salvage.raw import RawStore
@@ -54,7 +55,7 @@ from qindex.look.stores import (
 )
 from qindex.look.text import count, duration, printable, queue_text, rate, size
 
-COUNTS: Final = "the delivery count is 1 again"
+COUNTS: Final = "delivered as often as it may be: one delivery less is noted, so it comes once more"
 COLUMNS: Final = ["<queue", ">copied", ">bytes", ">damaged", "<how"]
 
 
@@ -219,7 +220,10 @@ def _copy_served(
         quiet = StoreSource(source.store, Quiet())
         dead = _served(quiet, queue.queue, frozenset({"dead"}))
     alive = _served(source, queue.queue, frozenset(STATES) - {"dead"})
-    _copy(dead, alive, target, bar, so_far)
+    most = None
+    if source.store._stores_settings:
+        most = source.store.queue(queue.queue, create=False).settings.max_deliveries or 0
+    _copy(dead, alive, target, bar, so_far, most)
     _tell_findings(source, source.store.queue_directory(queue.queue))
     # A damaged row of records is one finding, and the queue knows what was in it.
     queue.damaged = max(source.damaged - before, depth - queue.messages)
@@ -267,18 +271,20 @@ def _copy(
     target: qindex.Store,
     bar: Progress,
     so_far: tuple[list[Salvaged], int],
+    most: int | None = None,
 ) -> None:
-    """The dead letters first: they are made in an empty queue."""
+    """The dead letters first: they are made in an empty queue. `most`: see once_more()."""
     queue, changes = so_far[0][-1], Changes()
-    anew = 0  # messages with a greater delivery count than 1, which "redelivered" stands for
+    fewer = 0  # messages with one delivery less
     for put_batch, found in ((put_dead, dead), (put, messages)):
         into = target.queue(queue.queue, dead_letters=put_batch is put_dead)
         for batch in batches(found, size_of):
+            if put_batch is put:
+                fewer += sum(once_more(found, most) for found in batch)
             stored = put_batch(into, batch, changes)
-            anew += sum(found.delivery_count > 1 for found in stored)
             queue.messages += len(stored)
             queue.body_bytes += sum(len(each.body) for each in stored)
-            queue.changes = dict(changes.kinds) | ({COUNTS: anew} if anew else {})
+            queue.changes = dict(changes.kinds) | ({COUNTS: fewer} if fewer else {})
             bar.at(sum(q.messages for q in so_far[0]), so_far[1])
 
 
