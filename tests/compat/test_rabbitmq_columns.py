@@ -26,7 +26,7 @@ from qindex.brokers.columns import Columns, Expired, Expiry, Wish
 from qindex.brokers.rabbitmq.columns import BLOCK_BYTES
 from qindex.brokers.rabbitmq.directory import Queue, open_node
 from qindex.brokers.rabbitmq.message import Content
-from qindex.brokers.rabbitmq.write import VhostWriter, encode_message
+from qindex.brokers.rabbitmq.write import FRAGMENT_BYTES_MAX, VhostWriter, encode_message
 from qindex.brokers.recover import recover_into
 from qindex.field_table import encode_table
 
@@ -228,13 +228,18 @@ TERMS: dict[str, tuple[bytes, bool]] = {
 }
 
 
-def write_v1(folder: Path, terms: list[bytes], expiry_us: int = 0) -> None:
-    """One segment; each message has the id in the terms, and the body that is in its term."""
+def write_v1(folder: Path, terms: list[bytes], told_bytes: int | None = None) -> None:
+    """One segment; the index says the length of each body, or what it is told to say."""
     node = Node(folder)
     where = node.queue("q", 1)
     rows = [
         struct.pack(
-            ">H16sQII", 0xC000 | slot, bytes([7] * 16), expiry_us, body_bytes(raw), len(raw)
+            ">H16sQII",
+            0xC000 | slot,
+            bytes([7] * 16),
+            0,
+            body_bytes(raw) if told_bytes is None else told_bytes,
+            len(raw),
         )
         for slot, raw in enumerate(terms)
     ]
@@ -263,6 +268,16 @@ def test_an_unusual_message_between_others(tmp_path: Path, name: str, wish: Wish
     assert count == 6 - lost
     is_counted = not in_columns and not lost and name != "two frames"
     assert singles == (3 if is_counted else 0)
+
+
+def test_a_body_whose_last_frame_is_as_long_as_the_index_says(tmp_path: Path) -> None:
+    """Its other frame is no part of that: it is not the body that the index names."""
+    body = bytes(range(250)) * 600
+    write_v1(tmp_path / "node", [term(body=body), term(body=body)], len(body) - FRAGMENT_BYTES_MAX)
+    assert compare(tmp_path / "node", PLAIN) == (2, 0)
+    with open_node(tmp_path / "node") as node:
+        assert len(list(node.queues[0].messages())) == 2
+        assert [finding.kind for finding in node.findings].count("mismatch") == 2
 
 
 def write_v2(folder: Path, stored: list[bytes]) -> None:

@@ -23,8 +23,8 @@ from pika.exceptions import ChannelClosedByBroker
 import qindex
 from qindex.broker.rescue.copying import Copied, Copying
 from qindex.broker.rescue.plan import make_plan
-from qindex.brokers import recover
 from qindex.brokers.amqp import decode_properties
+from qindex.brokers.rabbitmq import columns
 from qindex.brokers.rabbitmq.node import Message, Node
 from qindex.brokers.reader import DeadQueue, open_node
 
@@ -236,7 +236,7 @@ def test_a_rescue_goes_on_after_kills(
 def test_a_queue_that_somebody_waits_for_is_copied_next(
     big: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recover, "BATCH_MESSAGES_MAX", 7)
+    monkeypatch.setattr(columns, "BLOCK_BYTES", 2000)
     done: list[Copied] = []
     with open_node(big) as node, qindex.open(tmp_path / "s", format=2) as store:
         assert isinstance(node, Node)
@@ -248,6 +248,7 @@ def test_a_queue_that_somebody_waits_for_is_copied_next(
         copying.want(last)
         assert copying._next() == last
         copying._go_on(last)  # two queues are half copied now, and each goes on where it was
+        assert [0 < copying._copies[place].messages < 100 for place in (first, last)] == [True] * 2
         copying.start()
         while len(done) < len(places):
             time.sleep(0.01)

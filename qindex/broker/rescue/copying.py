@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -19,8 +19,11 @@ import qindex
 from qindex.broker.limits import limits_of
 from qindex.broker.rescue.plan import DAMAGE, Plan, Taken
 from qindex.brokers.amqp import AmqpError, decode_properties
+from qindex.brokers.columns import Columns, Wish, apart
+from qindex.brokers.rabbitmq.node import Queue
 from qindex.brokers.rabbitmq.streams.message import with_timestamp
 from qindex.brokers.rabbitmq.streams.stream import StreamMessage
+from qindex.brokers.reader import DeadMessage
 from qindex.brokers.recover import BATCH_BODY_BYTES_MAX, batches
 from qindex.brokers.storable import Changes, Row, fit_row, publish_each
 from qindex.errors import DiskFull, StoreFull
@@ -28,6 +31,7 @@ from qindex.errors import DiskFull, StoreFull
 log: Final = logging.getLogger("qindex.rescue")
 _RETRY_SECONDS: Final = 1.0  # while the disk is full
 Place = tuple[str, str]  # virtual host, queue
+Batch = Columns | tuple[int, list[Row]]  # what is published at once; the priority of the rows
 
 
 class Copied(NamedTuple):
@@ -45,7 +49,7 @@ class _Copy:
 
     taken: Taken
     target: qindex.Queue
-    batches: Iterator[tuple[int, list[Row]]]
+    batches: Iterator[Batch]
     messages: int = 0
     changes: Changes = field(default_factory=Changes)
 
@@ -114,15 +118,11 @@ class Copying:
             self._stores[place[0]].sync()
             self._end(place, self._lost(copy))
             return
-        priority, rows = batch
         try:
-            stored = publish_each(
-                lambda rows: _publish(copy.target, priority, rows), rows, fit_row, copy.changes
-            )
+            copy.messages += _publish(batch, copy.target, copy.changes)
         except (DiskFull, StoreFull):  # the batch is whole, or not there: it is next again
             copy.batches = _before(batch, copy.batches)
             raise
-        copy.messages += len(stored)
 
     def _begin(self, place: Place) -> _Copy:
         vhost, name = place
@@ -130,8 +130,8 @@ class Copying:
         if name in store:  # of a copy that was interrupted
             store.delete_queue(name)
         limits = limits_of(taken.arguments, f"queue '{name}'")
-        rows = groupby(_rows(taken, limits.max_priority, self._later_us), key=lambda row: row[0])
-        return _Copy(taken, store.queue(name), _batches(rows))
+        batches = _batches(taken, limits.max_priority, self._later_us)
+        return _Copy(taken, store.queue(name), batches)
 
     def _lost(self, copy: _Copy) -> str:
         """Why the queue is not served: something was lost, and nobody said that it may be."""
@@ -153,16 +153,31 @@ class Copying:
         self._done(Copied(*place, copy.messages if copy is not None else 0, failed))
 
 
-def _before(
-    batch: tuple[int, list[Row]], others: Iterator[tuple[int, list[Row]]]
-) -> Iterator[tuple[int, list[Row]]]:
+def _before(batch: Batch, others: Iterator[Batch]) -> Iterator[Batch]:
     yield batch
     yield from others
 
 
-def _rows(taken: Taken, priority_max: int, later_us: int) -> Iterator[tuple[int, Row]]:
+def _batches(taken: Taken, priority_max: int, later_us: int) -> Iterator[Batch]:
+    """The queue's messages, in columns where it gives such; each batch has one priority."""
+    queue = taken.queue
+    wish = Wish(0, "keep", later_us, "told", priority_max)
+    found = queue.columns(wish) if isinstance(queue, Queue) else queue.messages()
+    for each in apart(found):
+        if isinstance(each, Columns):
+            yield each
+            continue
+        rows = _rows(each, priority_max, later_us)
+        for priority, group in groupby(rows, key=lambda row: row[0]):
+            for batch in batches((row for _, row in group), _size):
+                yield priority, batch
+
+
+def _rows(
+    messages: Iterable[DeadMessage], priority_max: int, later_us: int
+) -> Iterator[tuple[int, Row]]:
     """Each message with its priority, as qindex.broker.message.Message.to_table() writes it."""
-    for message in taken.queue.messages():
+    for message in messages:
         told = message.headers
         table: dict[str, Any] = {
             "exchange": told["exchange"],
@@ -184,20 +199,22 @@ def _priority(properties: bytes) -> int:
         return 0
 
 
-def _batches(
-    rows: Iterator[tuple[int, Iterator[tuple[int, Row]]]],
-) -> Iterator[tuple[int, list[Row]]]:
-    """Rows of one priority that fit into memory together."""
-    for priority, group in rows:
-        for batch in batches((row for _, row in group), _size):
-            yield priority, batch
-
-
 def _size(row: Row) -> int:
     return min(len(row.body) + len(row.headers["properties"]), BATCH_BODY_BYTES_MAX)
 
 
-def _publish(target: qindex.Queue, priority: int, rows: list[Row]) -> None:
+def _publish(batch: Batch, target: qindex.Queue, changes: Changes) -> int:
+    """How many messages it put into the queue."""
+    if isinstance(batch, Columns):
+        batch.publish(target)
+        return batch.count
+    priority, rows = batch
+    return len(
+        publish_each(lambda rows: _publish_rows(target, priority, rows), rows, fit_row, changes)
+    )
+
+
+def _publish_rows(target: qindex.Queue, priority: int, rows: list[Row]) -> None:
     target.publish_many(
         [row.body for row in rows],
         headers=[row.headers for row in rows],
