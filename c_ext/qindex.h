@@ -182,12 +182,8 @@ int qi_store_check(qi_store *store); /* adds findings; their number */
  * UINT64_MAX. */
 int qi_store_publish(qi_store *store, qi_queue **queues, uint32_t count, const void *headers,
                      uint32_t headers_size, const void *body, uint32_t body_size, uint32_t flags,
-                     uint64_t expiry_us, uint64_t due_us, bool skip_full, uint64_t *req_ids);
-/* The same with a lease of its own. */
-int qi_store_publish_leased(qi_store *store, qi_queue **queues, uint32_t count, const void *headers,
-                            uint32_t headers_size, const void *body, uint32_t body_size,
-                            uint32_t flags, uint64_t expiry_us, uint64_t due_us, uint64_t lease_us,
-                            bool skip_full, uint64_t *req_ids);
+                     uint64_t expiry_us, uint64_t due_us, uint64_t lease_us, bool skip_full,
+                     uint64_t *req_ids);
 
 /* One change of a transaction. A publish takes the fields of the message; a move takes headers only
  * if it has some: then they are in the place of the message's own. `delivery` as in qi_ack; a move
@@ -291,15 +287,14 @@ int64_t qi_publish_many_at(qi_queue *queue, uint64_t first, uint32_t count, cons
                            const uint32_t *headers_sizes, uint32_t flags, uint64_t expiry_us,
                            uint64_t due_us, const uint8_t *per_flags,
                            const uint64_t *per_expiry_us);
-/* Waits until so many messages with so many bytes of headers and bodies have a place in the queue:
- * 0, or as qi_get_wait QI_PAUSE; QI_E_QUEUE_FULL or QI_E_STORE_FULL when the time is over, or at
- * once if they never will. Somebody else may take the place. */
-int64_t qi_place_wait(qi_queue *queue, uint32_t count, uint64_t bytes, uint64_t until_us,
-                      uint64_t pause_us);
-/* For an event loop. 1: there is a place; 0: the store's descriptor becomes readable when one may
- * have come (qi_places_came), or the store is closed; or an error, as above. May wait for the
- * lock. */
-int qi_place_arm(qi_queue *queue, uint32_t count, uint64_t bytes);
+/* Waits until so many messages with so many bytes have a place in each of these queues of a store
+ * (in one that is named twice, twice as many): 0, QI_PAUSE as qi_get_wait, or QI_E_QUEUE_FULL or
+ * QI_E_STORE_FULL: the time is over, or they never will. Somebody else may take the places. */
+int64_t qi_place_wait(qi_queue **queues, uint32_t count, uint32_t messages, uint64_t bytes,
+                      uint64_t until_us, uint64_t pause_us);
+/* For an event loop. 1: there are places; 0: the store's descriptor tells of them (qi_places_came),
+ * or of the store's end; or an error, as above. May wait for the lock. */
+int qi_place_arm(qi_queue **queues, uint32_t count, uint32_t messages, uint64_t bytes);
 /* True once for each time that it did; never waits. */
 bool qi_places_came(qi_store *store);
 /* The ReqId that the next message with these flags and this time would get, as of now. */
@@ -406,6 +401,11 @@ int64_t qi_return_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t 
  * 0: they may have been, and say `redelivered` (format 2). */
 int64_t qi_had(qi_queue *queue, const uint64_t *req_ids, const uint16_t *counts, uint32_t count);
 int64_t qi_touch(qi_queue *queue, uint64_t req_id, uint64_t delivery, uint64_t lease_us);
+/* The same without a wait. QI_BUSY: it may need one, or is wrong; nothing was changed. */
+enum { QI_SETTLE_ACK = 0, QI_SETTLE_NACK = 1, QI_SETTLE_REJECT = 2, QI_SETTLE_RETURN = 3 };
+int64_t qi_settle_now(qi_queue *queue, int how, const uint64_t *req_ids, const uint64_t *deliveries,
+                      uint32_t count, uint64_t due_us);
+int64_t qi_touch_now(qi_queue *queue, uint64_t req_id, uint64_t delivery, uint64_t lease_us);
 /* Of a message that is not delivered: when it shall be ready (0: now; a dead letter is taken back,
  * and can have no time: QI_E_DEAD); away with it. */
 int64_t qi_reschedule(qi_queue *queue, uint64_t req_id, uint64_t due_us);

@@ -74,6 +74,10 @@ class _Lib:
     QI_IF_EMPTY: Final = 1
     QI_IF_UNUSED: Final = 2
     QI_IF_UNWANTED: Final = 4
+    QI_SETTLE_ACK: Final = 0
+    QI_SETTLE_NACK: Final = 1
+    QI_SETTLE_REJECT: Final = 2
+    QI_SETTLE_RETURN: Final = 3
     QI_PURGE_READY: Final = 1
     QI_PURGE_DELAYED: Final = 2
     QI_PURGE_DEAD: Final = 4
@@ -170,22 +174,6 @@ class _Lib:
         flags: int,
         expiry_us: int,
         due_us: int,
-        skip_full: bool,
-        req_ids: _C,
-        /,
-    ) -> int: ...
-    def qi_store_publish_leased(
-        self,
-        store: _C,
-        queues: _C,
-        count: int,
-        headers: Bytes,
-        headers_size: int,
-        body: Bytes,
-        body_size: int,
-        flags: int,
-        expiry_us: int,
-        due_us: int,
         lease_us: int,
         skip_full: bool,
         req_ids: _C,
@@ -246,9 +234,16 @@ class _Lib:
         self, store: _C, count: int, names: _C, name_sizes: _C, directories: _C, /
     ) -> int: ...
     def qi_place_wait(
-        self, queue: _C, count: int, payload: int, until_us: int, pause_us: int, /
+        self,
+        queues: _C,
+        count: int,
+        messages: int,
+        payload: int,
+        until_us: int,
+        pause_us: int,
+        /,
     ) -> int: ...
-    def qi_place_arm(self, queue: _C, count: int, payload: int, /) -> int: ...
+    def qi_place_arm(self, queues: _C, count: int, messages: int, payload: int, /) -> int: ...
     def qi_places_came(self, store: _C, /) -> bool: ...
     def qi_queue_delete(self, queue: _C, /) -> int: ...
     def qi_queue_delete_if(self, queue: _C, conditions: int, /) -> int: ...
@@ -424,6 +419,10 @@ class _Lib:
         self, queue: _C, req_ids: _C, deliveries: _C, count: int, held: _C, /
     ) -> int: ...
     def qi_touch(self, queue: _C, req_id: int, delivery: int, lease_us: int, /) -> int: ...
+    def qi_settle_now(
+        self, queue: _C, how: int, req_ids: _C, deliveries: _C, count: int, due_us: int, /
+    ) -> int: ...
+    def qi_touch_now(self, queue: _C, req_id: int, delivery: int, lease_us: int, /) -> int: ...
     def qi_reschedule(self, queue: _C, req_id: int, due_us: int, /) -> int: ...
     def qi_queue_tag(self, queue: _C, /) -> int: ...
     def qi_delete(self, queue: _C, req_id: int, /) -> int: ...

@@ -8,10 +8,11 @@
         async for message in orders:
             await orders.ack(message)
 
-The event loop never waits for a disk or a lock. publish() of a plain body, get() and ack() are done
-at once where the core can do that without waiting. Everything else, each fsync too, runs in a small
-pool of threads. A get() that waits needs neither a thread nor polling: the core makes a file
-descriptor readable that the loop watches. A store belongs to the loop in which it was opened.
+The event loop never waits for a disk or a lock. publish() of a plain body (also to several queues),
+get(), and what settles messages (ack, nack, touch) are done at once where the core can do that
+without waiting. Everything else, each fsync too, runs in a small pool of threads. A get() that
+waits needs neither a thread nor polling: the core makes a file descriptor readable that the loop
+watches. A store belongs to the loop in which it was opened.
 
 Cancelling is safe. A cancelled get() loses no message: what it had taken goes back to its place in
 the queue. A cancelled publish() has published everything or nothing: nothing if it was still
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import qindex.opening
 from qindex.aio_consumer import Consumer
+from qindex.aio_data import Data
 from qindex.aio_events import Events
 from qindex.aio_queue import Queue
 from qindex.aio_store import Store
@@ -51,7 +53,7 @@ from qindex.options import (
 if TYPE_CHECKING:
     from qindex.compat.diskqueue_aio import DiskQueue
 
-__all__ = ["Consumer", "DiskQueue", "Events", "Queue", "Store", "Transaction", "open"]
+__all__ = ["Consumer", "Data", "DiskQueue", "Events", "Queue", "Store", "Transaction", "open"]
 
 MAX_UNCONFIRMED: Final = 16 * 1024 * 1024  # bytes
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Unpack
 
+from qindex.aio_data import Data
 from qindex.arguments import parts_of
-from qindex.data import Data
 from qindex.rules import Changes, Settings
 
 if TYPE_CHECKING:
+    from qindex.aio_store import Store
     from qindex.queue import Queue
 
 
@@ -17,15 +17,13 @@ if TYPE_CHECKING:
 class AioConfigured:
     """For the class of a queue of qindex.aio."""
 
+    _store: Store
     _queue: Queue
 
     @property
     def data(self) -> Data:
-        """The mapping of the plain queue. A change with confirm=True waits for the disk.
-
-        Call that in a thread (asyncio.to_thread), or change without it, and await Store.sync().
-        """
-        return self._queue.data
+        """A small durable mapping of bytes to bytes that belongs to the queue (format 2)."""
+        return Data(self._queue.data, self._store._run)
 
     @property
     def settings(self) -> Settings:
@@ -34,4 +32,4 @@ class AioConfigured:
 
     async def configure(self, **changes: Unpack[Changes]) -> Settings:
         """Change what is named, durably; None takes a setting back. See Queue.configure()."""
-        return await asyncio.to_thread(self._queue.configure, **changes)
+        return await self._store._run(self._queue.configure, **changes)

@@ -1,16 +1,34 @@
-"""The publish of a store of qindex.aio: one body to several queues, in a thread."""
+"""The publish of a store of qindex.aio: one body to several queues."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
-from qindex.arguments import Buffer, Moment, Seconds, parts_of
-from qindex.fanout import OnFull
+from qindex.aio_line import BREATH, RECORD
+from qindex.aio_places import publish_in_turn
+from qindex.arguments import (
+    Buffer,
+    Moment,
+    Seconds,
+    as_bytes,
+    boolean,
+    encode_headers,
+    parts_of,
+    several,
+)
+from qindex.calls import fan_out
+from qindex.errors import QueueFull, StoreFull
+from qindex.fanout import OnFull, check_on_full
 from qindex.mixed import Outgoing
+from qindex.waiting import check_timeout
 
 if TYPE_CHECKING:
     import qindex.store
+    from qindex.aio_queue import Queue
+    from qindex.aio_store import Store
 
 T = TypeVar("T")
 
@@ -20,8 +38,11 @@ class AioFanOut:
     """For the class of a store of qindex.aio."""
 
     _store: qindex.store.Store
+    _calls = 0
 
     if TYPE_CHECKING:
+
+        def _opened(self, names: list[str]) -> list[Queue] | None: ...
 
         async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T: ...
 
@@ -42,6 +63,7 @@ class AioFanOut:
         confirm: bool = ...,
         create: bool = ...,
         on_full: Literal["raise"] = ...,
+        timeout: Seconds | None = ...,
     ) -> list[int]: ...
     @overload
     async def publish(
@@ -60,6 +82,7 @@ class AioFanOut:
         confirm: bool = ...,
         create: bool = ...,
         on_full: Literal["skip"],
+        timeout: Seconds | None = ...,
     ) -> list[int | None]: ...
     async def publish(
         self,
@@ -77,24 +100,92 @@ class AioFanOut:
         confirm: bool = False,
         create: bool = False,
         on_full: OnFull = "raise",
+        timeout: Seconds | None = 0,
     ) -> list[int] | list[int | None]:
-        """Publish one body to several queues; return its ReqId in each. See Store.publish()."""
-        return await self._run(
-            self._store.publish,
-            queues,
-            body,
-            headers=headers,
-            persistent=persistent,
-            ttl=ttl,
-            expires_at=expires_at,
-            priority=priority,
-            delay=delay,
-            due=due,
-            lease=lease,
-            confirm=confirm,
-            create=create,
-            on_full=on_full,
-        )
+        """Publish one body to several queues; return its ReqId in each. See Store.publish().
+
+        It is done at once if that needs no wait, as Queue.publish(). With `timeout` it stands in
+        line for places, in each of the queues.
+        """
+        names = several("queues", queues, "names", "store.queue(name).publish()")
+        if confirm is not True:
+            boolean("confirm", confirm)
+        if create is not True:
+            boolean("create", create)
+        check_on_full(on_full)
+        left = 0 if timeout == 0 else check_timeout(timeout)
+        data = body if type(body) is bytes else as_bytes(body)
+        self._calls += 1
+        if self._calls % BREATH == 0:
+            await asyncio.sleep(0)
+        options: dict[str, Any] = {"priority": priority} if priority != 0 else {}
+        if headers is not None:
+            options["headers"] = headers
+        if delay is not None:
+            options["delay"] = delay
+        if not (persistent is True and ttl is expires_at is due is lease is None):
+            options |= {"ttl": ttl, "expires_at": expires_at, "due": due, "lease": lease}
+            options["persistent"] = persistent
+        skip = on_full == "skip"
+        try:
+            req_ids = await self._spread(names, data, options, create, skip and left == 0)
+        except (QueueFull, StoreFull):
+            if left == 0:
+                raise
+            req_ids = await self._spread_in_turn(names, data, options, create, skip, left)
+        if confirm or self._store.sync_policy == "always":
+            await self._confirmed(names, req_ids)
+        return req_ids
+
+    async def _spread(
+        self, names: list[str], data: bytes, options: dict[str, Any], create: bool, skip: bool
+    ) -> list[int | None]:
+        """At once, or by a thread, which also opens queues, and says what is wrong."""
+        targets = self._opened(names)
+        if targets is not None:
+            size = len(data) + RECORD
+            for target in targets:
+                if target._unconfirmed + size > target._bound:
+                    await target._make_room(size)
+                target._unconfirmed += size
+            req_ids = fan_out(tuple([each._now for each in targets]), skip, data, **options)
+            if req_ids is not None:
+                return req_ids
+        how: Any = {"create": create, "on_full": "skip" if skip else "raise", **options}
+        return await self._run(self._store.publish, names, data, **how)
+
+    async def _spread_in_turn(
+        self,
+        names: list[str],
+        data: bytes,
+        options: dict[str, Any],
+        create: bool,
+        skip: bool,
+        left: float | None,
+    ) -> list[int | None]:
+        """When there are places, or with what `skip` says when the time is over."""
+        spread = partial(self._spread, names, data, options, create)
+        turns = [target._turn for target in self._opened(names) or []]
+        if not turns:  # a queue is not there any more
+            return await spread(skip)
+        size = len(data) + len(encode_headers(options.get("headers")))
+        strict = partial(spread, False)
+        try:
+            return await publish_in_turn(cast("Store", self), turns, strict, left, 1, size)
+        except QueueFull:
+            if not skip:
+                raise
+            return await spread(True)
+
+    async def _confirmed(self, names: list[str], req_ids: list[int | None]) -> None:
+        """Wait for the syncs of those queues that have the message."""
+        targets = self._opened(names)
+        if targets is None:  # one was deleted meanwhile
+            await self._run(self._store.sync)
+            return
+        pairs = zip(targets, req_ids, strict=True)
+        takers = dict.fromkeys(target for target, req_id in pairs if req_id is not None)
+        await asyncio.gather(*[target._group.join() for target in takers])
 
     async def publish_many(
         self, messages: Iterable[Outgoing], *, confirm: bool = False, create: bool = False

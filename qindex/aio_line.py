@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 BREATH: Final = 64  # calls done at once, after which other tasks have a turn
+RECORD: Final = 64  # about the bytes that a message takes besides its body
 
 
 async def until_woken(

@@ -15,8 +15,8 @@ from qindex._core import ffi, lib
 from qindex.aio_configuring import AioConfigured
 from qindex.aio_figures import AioFigures
 from qindex.aio_group import GroupSync
-from qindex.aio_line import BREATH, Line
-from qindex.aio_places import Places
+from qindex.aio_line import BREATH, RECORD, Line
+from qindex.aio_places import Turn, publish_in_turn
 from qindex.aio_settling import AioSettling
 from qindex.arguments import (
     Buffer,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
-_RECORD: Final = 64  # about the bytes that a message takes besides its body
-
 
 class _Busy(Enum):
     BUSY = 0
@@ -63,7 +61,7 @@ def _shown_without_wrong(function: F) -> F:
 
 
 class _CallsNow(QueueCalls):
-    """publish, get and ack that return BUSY where those of a Queue would wait or work longer."""
+    """The verbs of each message. They return BUSY where a Queue's would wait or work longer."""
 
     def __init__(self, whole: qindex.queue.Queue) -> None:
         self._whole = whole  # the qindex.Queue: Message.ack() and its like use that one
@@ -71,7 +69,7 @@ class _CallsNow(QueueCalls):
     def _busy(self, *arguments: object, **options: object) -> _Busy:
         return BUSY
 
-    _publish = _get = _ack = _busy
+    _publish = _get = _ack = _nack = _touch = _busy
     _raise = staticmethod(raise_error)
 
 
@@ -93,13 +91,14 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         calls = _CallsNow(queue)
         address = int(ffi.cast("uintptr_t", queue._handle))
         calls._attach(address, Message, queue._plain, False, False)
+        self._now = calls
         self._publish_now: Callable[..., int | _Busy] = calls.publish
         self._get_now: Callable[..., Message | _Busy | None] = calls.get
         self._ack_now: Callable[[Message | int | str], _Busy | None] = calls.ack
         self._unconfirmed = 0  # bytes that may not be durable
         self._bound = store.max_unconfirmed
         self._group = GroupSync(store, queue, self._covered)
-        self._places = Places(store, queue)
+        self._turn = Turn(queue)
 
     def __repr__(self) -> str:
         return f"<qindex.aio.Queue {self.name!r}>"
@@ -164,7 +163,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         self._calls = calls = self._calls + 1
         if calls % BREATH == 0:
             await asyncio.sleep(0)
-        size = len(data) + _RECORD
+        size = len(data) + RECORD
         if self._unconfirmed + size > self._bound:
             await self._make_room(size)
         self._unconfirmed += size
@@ -189,7 +188,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
                 return await self._store._run(self._queue._publish, data, **options)
 
             size = len(data) + len(encode_headers(headers))
-            req_id = await self._places.publish(publish, left, 1, size)
+            req_id = await publish_in_turn(self._store, [self._turn], publish, left, 1, size)
         if confirm or self._confirm_all:
             await self._group.join()
         return req_id
@@ -214,7 +213,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         boolean("confirm", confirm)
         left = check_timeout(timeout)
         items = [as_bytes(each) for each in several("bodies", bodies, "bodies", "publish()")]
-        size = sum(map(len, items)) + _RECORD * len(items)
+        size = sum(map(len, items)) + RECORD * len(items)
         await self._make_room(size)
         self._unconfirmed += size
         publish = partial(
@@ -236,8 +235,9 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         except (QueueFull, StoreFull):
             if left == 0:
                 raise
-            size += len(batch_headers(headers, len(items))[0]) - _RECORD * len(items)
-            req_ids = await self._places.publish(publish, left, len(items), size)
+            size += len(batch_headers(headers, len(items))[0]) - RECORD * len(items)
+            turns = [self._turn]
+            req_ids = await publish_in_turn(self._store, turns, publish, left, len(items), size)
         if confirm or self._confirm_all:
             await self._group.join()
         return req_ids

@@ -1,17 +1,22 @@
-"""The methods of a queue of qindex.aio that look at messages or settle them: in a thread each."""
+"""The methods of a queue of qindex.aio that look at messages or settle them.
+
+What is at hand is settled at once; a thread does the rest, and says what is wrong.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from qindex.arguments import Moment, Seconds, parts_of
+from qindex._core import lib
+from qindex.arguments import Moment, Seconds, boolean, parts_of, several
 from qindex.message import Message, State
 from qindex.settling import PurgeState
 
 if TYPE_CHECKING:
     import qindex.queue
+    from qindex.aio_group import GroupSync
     from qindex.aio_store import Store
 
 _BROWSED: Final = 256  # messages per turn of a thread
@@ -23,6 +28,9 @@ class AioSettling:
 
     _store: Store
     _queue: qindex.queue.Queue
+    _now: Any  # its verbs return something else than None if they cannot be done at once
+    _confirm_all: bool
+    _group: GroupSync
 
     async def peek(self, req_id: int | None = None) -> Message | None:
         """Show the message that get() would return, or the one with that ReqId; take nothing.
@@ -47,7 +55,11 @@ class AioSettling:
         self, messages: Iterable[Message | int | str], *, missing_ok: bool = False
     ) -> list[Message | int | str]:
         """Settle several messages at once, all or none. See Queue.ack_many()."""
-        return await self._store._run(self._queue.ack_many, messages, missing_ok=missing_ok)
+        boolean("missing_ok", missing_ok)
+        own = several("messages", messages, "messages", "ack()")
+        if await self._settled_now(own, lib.QI_SETTLE_ACK, 0):
+            return []
+        return await self._store._run(self._queue.ack_many, own, missing_ok=missing_ok)
 
     async def nack(
         self,
@@ -59,9 +71,11 @@ class AioSettling:
         count: bool = True,
     ) -> None:
         """Give a delivered message back, or drop it. Options and errors as Queue.nack()."""
-        await self._store._run(
-            self._queue.nack, message, requeue, delay=delay, due=due, count=count
-        )
+        if self._now.nack(message, requeue, delay=delay, due=due, count=count) is not None:
+            options: dict[str, Any] = {"delay": delay, "due": due, "count": count}
+            await self._store._run(self._queue._nack, message, requeue, **options)
+        elif self._confirm_all:
+            await self._group.join()
 
     async def nack_many(
         self,
@@ -74,12 +88,28 @@ class AioSettling:
         missing_ok: bool = False,
     ) -> list[Message | int | str]:
         """nack() for several messages, all or none. See Queue.nack_many()."""
+        boolean("missing_ok", missing_ok)
+        own = several("messages", messages, "messages", "nack()")
+        if await self._settled_now(own, *self._queue._how(requeue, delay, due, count)):
+            return []
         options = {"delay": delay, "due": due, "count": count, "missing_ok": missing_ok}
-        return await self._store._run(self._queue.nack_many, messages, requeue, **options)
+        return await self._store._run(self._queue.nack_many, own, requeue, **options)
+
+    async def _settled_now(
+        self, messages: list[Message | int | str], how: int, due_us: int
+    ) -> bool:
+        """False: nothing was changed; a thread does it, or says what is wrong."""
+        which = self._queue._which_of(messages)
+        if lib.qi_settle_now(self._queue._handle, how, *which, due_us) != 0:
+            return False
+        if self._confirm_all:
+            await self._group.join()
+        return True
 
     async def touch(self, message: Message | int | str, lease: Seconds) -> None:
         """Extend the lease of a delivered message. See Queue.touch()."""
-        await self._store._run(self._queue.touch, message, lease)
+        if self._now.touch(message, lease) is not None:
+            await self._store._run(self._queue._touch, message, lease)
 
     async def reschedule(
         self,

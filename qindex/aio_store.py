@@ -11,17 +11,19 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+import qindex.queue
 import qindex.store
 import qindex.waiting
 from qindex._core import ffi, lib
+from qindex.aio_any_queue import AioAnyQueue
 from qindex.aio_consumer import Consumer
+from qindex.aio_data import Data
 from qindex.aio_events import Events
 from qindex.aio_fanout import AioFanOut
 from qindex.aio_line import Line
 from qindex.aio_queue import Queue
 from qindex.aio_transaction import Transaction
-from qindex.arguments import Moment, Seconds, boolean, several
-from qindex.data import Data
+from qindex.arguments import Seconds, boolean, several
 from qindex.errors import QindexError, StoreClosed, raise_error
 from qindex.events import ROOM, EventKind, Listener
 from qindex.figures import QueueStats, StoreStats
@@ -44,7 +46,7 @@ def _wake(waiting: list[asyncio.Future[None]]) -> None:
             woken.set_result(None)
 
 
-class Store(AioFanOut):
+class Store(AioFanOut, AioAnyQueue):
     """An open store of one event loop: made by qindex.aio.open(), closed by `await close()`.
 
     Or use it with `async with`. Methods and errors are those of qindex.Store. `path`, `read_only`,
@@ -173,10 +175,30 @@ class Store(AioFanOut):
             found = None  # it has expired
         if found is None or named or name in self._store._watch:
             queue = await self._run(self._store.queue, name, create=create, **named)
-            found = self._queues.get(name)  # another task may have been quicker
-            if found is None or found._queue is not queue:
-                found = self._queues[name] = Queue(self, queue)
-                self._by_handle[queue._handle] = found
+            found = self._of(queue)
+        return found
+
+    def _of(self, queue: qindex.queue.Queue) -> Queue:
+        """The queue of this surface."""
+        found = self._queues.get(queue.name)
+        if found is None or found._queue is not queue:
+            found = self._queues[queue.name] = Queue(self, queue)
+            self._by_handle[queue._handle] = found
+        return found
+
+    def _opened(self, names: list[str]) -> list[Queue] | None:
+        """The queues of these names. None: a thread has to open one first, or to say what it is."""
+        found, plain = [], self._store._queues
+        try:
+            for name in names:
+                queue = self._queues.get(name)
+                if queue is None or plain[name] is not queue._queue:
+                    if self._store._expire and not plain[name]._has_rules:
+                        return None
+                    queue = self._of(plain[name])
+                found.append(queue)
+        except (KeyError, TypeError):
+            return None
         return found
 
     async def queues(self) -> list[str]:
@@ -267,49 +289,6 @@ class Store(AioFanOut):
         options = {"to": to, "headers": headers, "queue": queue, "confirm": confirm}
         return await self._run(self._store.move, messages, **options)
 
-    async def ack(self, message: Message | str) -> None:
-        """Settle a delivered message of any queue of this store; see Queue.ack()."""
-        await self._queue_of(message).ack(message)
-
-    async def ack_many(
-        self, messages: Iterable[Message | str], *, missing_ok: bool = False
-    ) -> list[Message | int | str]:
-        """Settle messages of any queues of this store; see qindex.Store.ack_many(). In a thread."""
-        return await self._run(self._store.ack_many, messages, missing_ok=missing_ok)
-
-    async def nack(
-        self,
-        message: Message | str,
-        requeue: bool = True,
-        *,
-        delay: Seconds | None = None,
-        due: Moment | None = None,
-        count: bool = True,
-    ) -> None:
-        """Give a message of any queue of this store back, or drop it; see Queue.nack()."""
-        await self._run(self._store.nack, message, requeue, delay=delay, due=due, count=count)
-
-    async def nack_many(
-        self,
-        messages: Iterable[Message | str],
-        requeue: bool = True,
-        *,
-        delay: Seconds | None = None,
-        due: Moment | None = None,
-        count: bool = True,
-        missing_ok: bool = False,
-    ) -> list[Message | int | str]:
-        """Give messages of any queues of this store back; all or none of each queue's."""
-        options = {"delay": delay, "due": due, "count": count, "missing_ok": missing_ok}
-        return await self._run(self._store.nack_many, messages, requeue, **options)
-
-    async def touch(self, message: Message | str, lease: Seconds) -> None:
-        """Extend the lease of a message of any queue of this store; see Queue.touch()."""
-        await self._run(self._store.touch, message, lease)
-
-    def _queue_of(self, message: Message | str) -> Queue:
-        return self._by_handle[self._store._queue_of(message)._handle]
-
     async def sync(self) -> None:
         """Return when everything before this call, in all queues, survives a power cut."""
         await self._run(self._store.sync)
@@ -342,11 +321,8 @@ class Store(AioFanOut):
 
     @property
     def data(self) -> Data:
-        """The mapping of the plain store. A change with confirm=True waits for the disk.
-
-        Call that in a thread (asyncio.to_thread), or change without it and await sync().
-        """
-        return self._store.data
+        """A small durable mapping of bytes to bytes that belongs to the store (format 2)."""
+        return Data(self._store.data, self._run)
 
     @property
     def findings(self) -> list[Finding]:

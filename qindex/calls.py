@@ -1,4 +1,4 @@
-"""Loads qindex._calls: publish, get and ack in C, without cffi in between.
+"""Loads qindex._calls: publish, get, ack, nack and touch in C, without cffi in between.
 
 qindex._calls is a second module in the shared library of qindex._core, so that both use the same
 engine.
@@ -21,6 +21,7 @@ MessageFields = _calls.MessageFields
 MessageDetails = _calls.MessageDetails
 to_deliveries = _calls.to_deliveries
 place_bodies = _calls.place_bodies
+fan_out = _calls.fan_out
 decode_headers = _calls.decode_headers
 join_headers = _calls.join_headers
 new_message_type = _calls.new_message_type

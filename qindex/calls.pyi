@@ -11,6 +11,20 @@ def place_bodies(bodies: Iterable[Buffer]) -> tuple[tuple[bytes, ...], bytes, by
 def join_headers(
     headers: Sequence[Mapping[str, Any] | None], encode: Callable[[Any], bytes], /
 ) -> tuple[bytes, bytes]: ...
+def fan_out(
+    calls: tuple[QueueCalls, ...],
+    skip: bool,
+    body: bytes,
+    *,
+    headers: Mapping[str, Any] | None = None,
+    persistent: bool = True,
+    ttl: Seconds | None = None,
+    expires_at: Moment | None = None,
+    priority: int = 0,
+    delay: Seconds | None = None,
+    due: Moment | None = None,
+    lease: Seconds | None = None,
+) -> list[int | None] | None: ...
 def decode_headers(table: bytes, /) -> dict[str, Any] | None: ...
 def new_message_type() -> Any: ...
 
@@ -185,4 +199,35 @@ class QueueCalls:
 
         Cost: O(1), no system call. An ack survives kill -9 when this returns, and a power cut
         once it is synced, as a publish does.
+        """
+
+    def nack(
+        self,
+        message: Message | int | str,
+        requeue: bool = True,
+        *,
+        delay: Seconds | None = None,
+        due: Moment | None = None,
+        count: bool = True,
+    ) -> None:
+        """Give a delivered message back to its own place in the order, or drop it.
+
+        - `requeue`: False to drop it. It becomes a dead letter if the queue keeps those.
+        - `delay` (seconds from now) or `due` (seconds since 1970): it is ready again at that
+          time. `delay=0` is no delay.
+        - `count`: False if nobody has looked at the message, for one that was only prefetched:
+          then this delivery is left out of `delivery_count`, and of `max_deliveries`. The message
+          still says `redelivered`. In stores of format 2.
+
+        Errors as ack(), and ValueError if it is to be dropped and delayed. Cost: O(1) and no record
+        for a plain nack; a record of 24 bytes if it is delayed, becomes a dead letter, or does not
+        count.
+        """
+    def touch(self, message: Message | int | str, lease: Seconds) -> None:
+        """Extend the lease of a delivered message: it ends `lease` seconds from now.
+
+        If the message was taken without a lease, one begins. Raises LeaseExpired if the lease has
+        ended: then the message is ready, or another consumer has it. Other errors as ack().
+
+        Cost: O(log of the leases); nothing is written.
         """

@@ -23,6 +23,7 @@ from qindex.arguments import (
 )
 from qindex.errors import raise_error
 from qindex.options import SyncPolicy
+from qindex.waiting import Wait
 
 if TYPE_CHECKING:
     from qindex.queue import Queue
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 OnFull: TypeAlias = Literal["raise", "skip"]
 _ON_FULL: Final = get_args(OnFull)
 _SKIPPED: Final = (1 << 64) - 1
+
+
+def check_on_full(on_full: OnFull) -> None:
+    if on_full not in _ON_FULL:
+        raise ValueError(f"on_full must be one of {', '.join(_ON_FULL)}, not {on_full!r}")
 
 
 @parts_of("Store")
@@ -61,6 +67,7 @@ class FanOut:
         confirm: bool = ...,
         create: bool = ...,
         on_full: Literal["raise"] = ...,
+        timeout: Seconds | None = ...,
     ) -> list[int]: ...
     @overload
     def publish(
@@ -79,6 +86,7 @@ class FanOut:
         confirm: bool = ...,
         create: bool = ...,
         on_full: Literal["skip"],
+        timeout: Seconds | None = ...,
     ) -> list[int | None]: ...
     def publish(
         self,
@@ -96,6 +104,7 @@ class FanOut:
         confirm: bool = False,
         create: bool = False,
         on_full: OnFull = "raise",
+        timeout: Seconds | None = 0,
     ) -> list[int] | list[int | None]:
         """Publish one body to several queues; return its ReqId in each, in the same order.
 
@@ -104,6 +113,9 @@ class FanOut:
         - `on_full`: "skip" leaves out the queues that are full: their place in the result is None,
           and the others get the message. "raise": QueueFull, and no queue gets it. A store that is
           full raises StoreFull either way.
+        - `timeout`: seconds to wait until each of these queues, and the store, has a place; None
+          for ever. What could never have one is not waited for. Then `on_full` says what is done
+          about queues that are still full. A time that is given counts from the call.
 
         All queues get the message, or none: what can be refused is refused before the first record
         is written. Only a crash, or a disk that fails between the records, may leave it in the
@@ -117,11 +129,11 @@ class FanOut:
         for name in queues:
             queue_name(name)
         boolean("confirm", confirm)
-        if on_full not in _ON_FULL:
-            raise ValueError(f"on_full must be one of {', '.join(_ON_FULL)}, not {on_full!r}")
+        check_on_full(on_full)
         boolean("create", create)
         if not queues:
             raise ValueError("name at least one queue: a message for none would be lost")
+        wait = Wait(self._open_handle(), timeout) if timeout != 0 else None
         data = as_bytes(body)
         table = encode_headers(headers)
         flags = 0 if boolean("persistent", persistent) else lib.QI_TRANSIENT
@@ -132,21 +144,34 @@ class FanOut:
         targets = [self._ruled_queue(name, create) for name in queues]  # all else is right
         handles = ffi.new("qi_queue *[]", [queue._handle for queue in targets])
         req_ids = ffi.new("uint64_t[]", len(targets))
-        code = lib.qi_store_publish_leased(
-            self._open_handle(),
-            handles,
-            len(targets),
-            table,
-            len(table),
-            data,
-            len(data),
-            flags,
-            expiry_us,
-            due_us,
-            lease_us,
-            on_full == "skip",
-            req_ids,
-        )
+
+        def publish(skip: bool) -> int:
+            code: int = lib.qi_store_publish(
+                self._open_handle(),
+                handles,
+                len(targets),
+                table,
+                len(table),
+                data,
+                len(data),
+                flags,
+                expiry_us,
+                due_us,
+                lease_us,
+                skip,
+                req_ids,
+            )
+            return code
+
+        code = publish(on_full == "skip" and wait is None)
+        while wait is not None and code in (lib.QI_E_QUEUE_FULL, lib.QI_E_STORE_FULL):
+            code = wait(lib.qi_place_wait, handles, len(targets), 1, len(table) + len(data))
+            if code == lib.QI_E_QUEUE_FULL and on_full == "skip":
+                code = publish(True)
+                break
+            if code < 0:
+                break
+            code = publish(False)
         if code < 0:
             raise_error(code)
         result: list[int] = ffi.unpack(req_ids, len(targets))

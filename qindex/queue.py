@@ -65,8 +65,8 @@ class Queue(QueueCalls, Settling, Configured, Figures):
     StoreFailed once a sync has failed.
     """
 
-    # publish(), get() and ack() are in qindex.calls, which is written in C. What these cannot do at
-    # once they hand to _publish(), _get() and _ack() here; what fails there, _raise() tells.
+    # publish(), get(), ack(), nack() and touch() are in qindex.calls, which is written in C. What
+    # they cannot do at once they hand to _publish(), _get() ... here; what fails, _raise() tells.
     _raise = staticmethod(raise_error)
 
     def __init__(self, store: Store, name: str, handle: Any) -> None:
@@ -208,8 +208,9 @@ class Queue(QueueCalls, Settling, Configured, Figures):
         """What the core says to a publish, as soon as it has a place or the time is over."""
         wait = Wait(self._store._handle, timeout) if timeout != 0 else None
         result = publish()
+        handles = ffi.new("qi_queue *[]", [self._handle]) if wait is not None else None
         while wait is not None and result in (lib.QI_E_QUEUE_FULL, lib.QI_E_STORE_FULL):
-            if (code := wait(lib.qi_place_wait, self._handle, count, payload)) < 0:
+            if (code := wait(lib.qi_place_wait, handles, 1, count, payload)) < 0:
                 return code
             result = publish()
         return result
@@ -392,3 +393,5 @@ class Queue(QueueCalls, Settling, Configured, Figures):
 Queue._publish.__qualname__ = "Queue.publish"
 Queue._get.__qualname__ = "Queue.get"
 Queue._get_many.__qualname__ = "Queue.get_many"
+Queue._nack.__qualname__ = "Queue.nack"
+Queue._touch.__qualname__ = "Queue.touch"

@@ -103,6 +103,8 @@ class Settling:
         except TypeError:  # there are tokens among them, or what is nothing
             key = self._store._key
             which = [read_token(key, m)[1] if isinstance(m, str) else m for m in messages]
+            for each in which:
+                self._which(each)  # it says what is wrong with one
             req_ids, deliveries = to_deliveries(which)
         of_64 = partial(ffi.from_buffer, "uint64_t[]")
         return of_64(req_ids), of_64(deliveries), len(req_ids) // 8
@@ -144,7 +146,7 @@ class Settling:
         own = several("messages", messages, "messages", "ack()")
         return _settle(own, settle, missing_ok)
 
-    def nack(
+    def _nack(
         self,
         message: Message | int | str,
         requeue: bool = True,
@@ -153,19 +155,7 @@ class Settling:
         due: Moment | None = None,
         count: bool = True,
     ) -> None:
-        """Give a delivered message back to its own place in the order, or drop it.
-
-        - `requeue`: False to drop it. It becomes a dead letter if the queue keeps those.
-        - `delay` (seconds from now) or `due` (seconds since 1970): it is ready again at that time.
-          `delay=0` is no delay.
-        - `count`: False if nobody has looked at the message, for one that was only prefetched: then
-          this delivery is left out of `delivery_count`, and of `max_deliveries`. The message still
-          says `redelivered`. In stores of format 2.
-
-        Errors as ack(), and ValueError if it is to be dropped and delayed. Cost: O(1) and no record
-        for a plain nack; a record of 24 bytes if it is delayed, becomes a dead letter, or does not
-        count.
-        """
+        """nack() of what is not at hand, or with options that are seldom or wrong."""
         self.nack_many([message], requeue, delay=delay, due=due, count=count)
 
     def nack_many(
@@ -183,6 +173,28 @@ class Settling:
         `missing_ok` as in ack_many(). Errors as nack(); also ValueError if a message stands in the
         list twice.
         """
+        how, due_us = self._how(requeue, delay, due, count)
+
+        def settle(some: list[Message | int | str]) -> None:
+            which = self._which_of(some)
+            if how == lib.QI_SETTLE_RETURN:
+                code = lib.qi_return_many(self._handle, *which)
+            elif how == lib.QI_SETTLE_NACK:
+                code = lib.qi_nack_many(self._handle, *which, due_us)
+            else:
+                code = lib.qi_reject_many(self._handle, *which)
+            if code < 0:
+                raise_error(code)
+            if self._confirm_all and (due_us or how != lib.QI_SETTLE_NACK):
+                self._confirm()
+
+        own = several("messages", messages, "messages", "nack()")
+        return _settle(own, settle, missing_ok)
+
+    def _how(
+        self, requeue: bool, delay: Seconds | None, due: Moment | None, count: bool
+    ) -> tuple[int, int]:
+        """What a nack with these options is to the core, and the time at which it is due."""
         due_us = to_due_us(self._store._now_us, delay, due)
         if not boolean("requeue", requeue) and due_us:
             raise ValueError("requeue=False drops the message: it cannot have a delay, too")
@@ -190,31 +202,12 @@ class Settling:
             raise ValueError(
                 "count=False gives a message back that nobody has looked at: it is ready at once"
             )
+        if not requeue:
+            return lib.QI_SETTLE_REJECT, 0
+        return lib.QI_SETTLE_NACK if count else lib.QI_SETTLE_RETURN, due_us
 
-        def settle(some: list[Message | int | str]) -> None:
-            which = self._which_of(some)
-            if not count:
-                code = lib.qi_return_many(self._handle, *which)
-            elif requeue:
-                code = lib.qi_nack_many(self._handle, *which, due_us)
-            else:
-                code = lib.qi_reject_many(self._handle, *which)
-            if code < 0:
-                raise_error(code)
-            if self._confirm_all and (due_us or not requeue or not count):
-                self._confirm()
-
-        own = several("messages", messages, "messages", "nack()")
-        return _settle(own, settle, missing_ok)
-
-    def touch(self, message: Message | int | str, lease: Seconds) -> None:
-        """Extend the lease of a delivered message: it ends `lease` seconds from now.
-
-        If the message was taken without a lease, one begins. Raises LeaseExpired if the lease has
-        ended: then the message is ready, or another consumer has it. Other errors as ack().
-
-        Cost: O(log of the leases); nothing is written.
-        """
+    def _touch(self, message: Message | int | str, lease: Seconds) -> None:
+        """touch() of what is not at hand, or is wrong."""
         code = lib.qi_touch(self._handle, *self._which(message), to_lease_us(lease))
         if code < 0:
             raise_error(code)

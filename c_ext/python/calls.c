@@ -1,6 +1,7 @@
-/* calls.c - publish and ack for CPython, and the module qindex._calls. (gets.c: get.)
+/* calls.c - publish for CPython, and the module qindex._calls. (gets.c: get; settles.c: ack, nack,
+ * touch.)
  *
- * These three are called once per message. Through cffi such a call costs more than the engine's
+ * These are called once per message. Through cffi such a call costs more than the engine's
  * work: arguments are converted one by one, the GIL is given up and taken again. Here the engine is
  * asked first to do it without waiting (qi_publish_now and its like), with the GIL held. If it
  * would have to wait, it is asked again without the GIL, unless the caller may not wait (an event
@@ -21,6 +22,8 @@
 #include <structmember.h>
 
 #include "queue/queue.h"
+
+static PyTypeObject *calls_type;
 
 static PyMemberDef calls_members[] = {
     {"_weak", T_OBJECT, offsetof(Calls, weak), READONLY, NULL},
@@ -128,64 +131,46 @@ static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_
     return PyLong_FromLongLong(result);
 }
 
-/* The ReqId of a message, or a ReqId; and which delivery (0: not told). -1: an exception. */
-static int read_delivery(PyObject *item, uint64_t *req_id, uint64_t *delivery) {
-    int is_message = PyObject_TypeCheck(item, qi_fields_type);
-    PyObject *number = is_message ? ((Fields *)item)->req_id : item;
-    *delivery = is_message ? ((Fields *)item)->delivery : 0;
-    if (!PyLong_Check(number) || PyBool_Check(number)) {
-        PyErr_Format(PyExc_TypeError, "a Message, its ReqId or its token is needed, not %R", item);
-        return -1;
+/* The ReqIds, None for a queue that was left out. */
+static PyObject *req_ids_of(const uint64_t *req_ids, Py_ssize_t count) {
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list && i < count; i++) {
+        PyObject *number =
+            req_ids[i] == UINT64_MAX ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(req_ids[i]);
+        if (!number || PyList_SetItem(list, i, number) != 0)
+            Py_CLEAR(list);
     }
-    *req_id = PyLong_AsUnsignedLongLong(number);
-    if (!PyErr_Occurred())
-        return 0;
-    if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
-        PyErr_Clear();
-        PyErr_Format(PyExc_ValueError,
-                     "a ReqId must be a whole number from 0 to 18446744073709551615, not %R", item);
-    }
-    return -1;
+    return list;
 }
 
-/* to_deliveries(messages): of messages or ReqIds, the ReqIds and the deliveries, each as the bytes
- * of an array of uint64_t. */
-static PyObject *to_deliveries(PyObject *module, PyObject *messages) {
+PyObject *qi_fan_out(PyObject *module, PyObject *const *arguments, Py_ssize_t count,
+                     PyObject *keywords) {
+    uint8_t table[QI_TABLE_ROOM];
+    struct qi_publish_options options = {.table = table};
+    qi_queue *queues[QI_NOW_QUEUES];
+    uint64_t req_ids[QI_NOW_QUEUES];
     (void)module;
-    PyObject *list = PySequence_List(messages), *result = NULL;
-    Py_ssize_t count = list ? PyList_Size(list) : 0, size = count * (Py_ssize_t)sizeof(uint64_t);
-    PyObject *req_ids = list ? PyBytes_FromStringAndSize(NULL, size) : NULL;
-    PyObject *deliveries = req_ids ? PyBytes_FromStringAndSize(NULL, size) : NULL;
-    int error = !deliveries;
-    for (Py_ssize_t i = 0; !error && i < count; i++) {
-        uint64_t values[2] = {0, 0};
-        error = read_delivery(PyList_GetItem(list, i), &values[0], &values[1]);
-        memcpy(PyBytes_AsString(req_ids) + i * (Py_ssize_t)sizeof *values, &values[0],
-               sizeof *values);
-        memcpy(PyBytes_AsString(deliveries) + i * (Py_ssize_t)sizeof *values, &values[1],
-               sizeof *values);
+    Py_ssize_t targets =
+        count == 3 && PyTuple_CheckExact(arguments[0]) ? PyTuple_Size(arguments[0]) : 0;
+    if (targets == 0 || targets > (Py_ssize_t)QI_NOW_QUEUES || !PyBytes_CheckExact(arguments[2]))
+        Py_RETURN_NONE;
+    for (Py_ssize_t i = 0; i < targets; i++) {
+        PyObject *calls = PyTuple_GetItem(arguments[0], i);
+        if (!PyObject_TypeCheck(calls, calls_type))
+            return PyErr_Format(PyExc_TypeError, "QueueCalls are needed, not %R", calls);
+        queues[i] = ((Calls *)calls)->queue;
     }
-    if (!error)
-        result = PyTuple_Pack(2, req_ids, deliveries);
-    Py_XDECREF(req_ids);
-    Py_XDECREF(deliveries);
-    Py_XDECREF(list);
-    return result;
-}
-
-static PyObject *ack(PyObject *object, PyObject *message) {
-    Calls *self = (Calls *)object;
-    int is_message = PyObject_TypeCheck(message, qi_fields_type);
-    PyObject *number = is_message ? ((Fields *)message)->req_id : message;
-    if (PyLong_CheckExact(number) && self->queue && !self->confirm_all) {
-        unsigned long long req_id = PyLong_AsUnsignedLongLong(number);
-        if (req_id == (unsigned long long)-1 && PyErr_Occurred())
-            PyErr_Clear(); /* negative or too big: the usual way says so */
-        else if (qi_ack_now(self->queue, req_id, is_message ? ((Fields *)message)->delivery : 0) ==
-                 0)
-            Py_RETURN_NONE;
-    }
-    return qi_call_python(object, "_ack", &message, 1, NULL);
+    if (!qi_read_publish_options(queues[0], arguments + 3, keywords, &options) || options.confirm)
+        Py_RETURN_NONE;
+    options.given.body = PyBytes_AsString(arguments[2]);
+    options.given.body_size = (size_t)PyBytes_Size(arguments[2]);
+    int result = qi_store_publish_now(queues[0]->store, queues, (uint32_t)targets, &options.given,
+                                      arguments[1] == Py_True, req_ids);
+    if (result == QI_BUSY)
+        Py_RETURN_NONE;
+    if (result < 0)
+        return qi_raise_error(PyTuple_GetItem(arguments[0], 0), result);
+    return req_ids_of(req_ids, targets);
 }
 
 static PyMethodDef calls_methods[] = {
@@ -243,7 +228,7 @@ static PyMethodDef calls_methods[] = {
      "of them, as in get(); `lease` is for each. Errors as get().\n\n"
      "Cost: one copy of each body. Stored bodies that were written one behind the other are read\n"
      "by one system call for up to 64 of them."},
-    {"ack", ack, METH_O,
+    {"ack", qi_calls_ack, METH_O,
      "ack($self, message, /)\n--\n\n"
      "Settle a delivered message: it is done and will not come back.\n\n"
      "A Message, or its token, settles the delivery that gave it, and no other. A ReqId (an\n"
@@ -254,6 +239,25 @@ static PyMethodDef calls_methods[] = {
      "ReadOnly.\n\n"
      "Cost: O(1), no system call. An ack survives kill -9 when this returns, and a power cut\n"
      "once it is synced, as a publish does."},
+    {"nack", (PyCFunction)(void (*)(void))qi_calls_nack, METH_FASTCALL | METH_KEYWORDS,
+     "nack($self, message, requeue=True, *, delay=None, due=None, count=True)\n--\n\n"
+     "Give a delivered message back to its own place in the order, or drop it.\n\n"
+     "- `requeue`: False to drop it. It becomes a dead letter if the queue keeps those.\n"
+     "- `delay` (seconds from now) or `due` (seconds since 1970): it is ready again at that\n"
+     "  time. `delay=0` is no delay.\n"
+     "- `count`: False if nobody has looked at the message, for one that was only prefetched:\n"
+     "  then this delivery is left out of `delivery_count`, and of `max_deliveries`. The message\n"
+     "  still says `redelivered`. In stores of format 2.\n\n"
+     "Errors as ack(), and ValueError if it is to be dropped and delayed. Cost: O(1) and no "
+     "record\n"
+     "for a plain nack; a record of 24 bytes if it is delayed, becomes a dead letter, or does not\n"
+     "count."},
+    {"touch", (PyCFunction)(void (*)(void))qi_calls_touch, METH_FASTCALL | METH_KEYWORDS,
+     "touch($self, message, lease)\n--\n\n"
+     "Extend the lease of a delivered message: it ends `lease` seconds from now.\n\n"
+     "If the message was taken without a lease, one begins. Raises LeaseExpired if the lease has\n"
+     "ended: then the message is ready, or another consumer has it. Other errors as ack().\n\n"
+     "Cost: O(log of the leases); nothing is written."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -270,7 +274,8 @@ static PyType_Spec calls_spec = {"qindex._calls.QueueCalls", sizeof(Calls), 0,
                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, calls_slots};
 
 static PyMethodDef module_methods[] = {
-    {"to_deliveries", to_deliveries, METH_O, NULL},
+    {"to_deliveries", qi_to_deliveries, METH_O, NULL},
+    {"fan_out", (PyCFunction)(void (*)(void))qi_fan_out, METH_FASTCALL | METH_KEYWORDS, NULL},
     {"place_bodies", qi_place_bodies, METH_O, NULL},
     {"decode_headers", qi_decode_headers, METH_O, NULL},
     {"join_headers", qi_join_headers, METH_VARARGS, NULL},
@@ -279,8 +284,8 @@ static PyMethodDef module_methods[] = {
 };
 
 static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT, .m_name = "qindex._calls",
-                                        .m_doc = "publish, get and ack for CPython.", .m_size = -1,
-                                        .m_methods = module_methods};
+                                        .m_doc = "The verbs of each message for CPython.",
+                                        .m_size = -1, .m_methods = module_methods};
 
 PyMODINIT_FUNC PyInit__calls(void);
 
@@ -295,12 +300,13 @@ __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__calls(void) {
         PyModule_AddObjectRef(module, "MessageDetails", details) != 0) {
         Py_XDECREF(module);
         module = NULL;
+        Py_CLEAR(calls);
         Py_CLEAR(fields);
         Py_CLEAR(details);
     }
+    calls_type = (PyTypeObject *)calls; /* that the module has, too */
     qi_fields_type = (PyTypeObject *)fields;
     qi_details_type = (PyTypeObject *)details;
-    Py_XDECREF(calls);
 #ifdef Py_GIL_DISABLED
     if (module) /* else the import would turn it on */
         PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);

@@ -65,6 +65,22 @@ PyObject *qi_calls_get_many(PyObject *object, PyObject *const *arguments, Py_ssi
                             PyObject *keywords);
 PyObject *qi_calls_give_back_many(PyObject *object, PyObject *arguments);
 
+/* Methods of Calls in settles.c. */
+PyObject *qi_calls_ack(PyObject *object, PyObject *message);
+PyObject *qi_calls_nack(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
+                        PyObject *keywords);
+PyObject *qi_calls_touch(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
+                         PyObject *keywords);
+
+/* to_deliveries(messages): of messages or ReqIds, the ReqIds and the deliveries, each as the bytes
+ * of an array of uint64_t. */
+PyObject *qi_to_deliveries(PyObject *module, PyObject *messages);
+
+/* fan_out(calls, skip, body, **options): as Store.publish() to the queues of these Calls, a tuple
+ * of them; None if that would take a wait, or something is unusual. */
+PyObject *qi_fan_out(PyObject *module, PyObject *const *arguments, Py_ssize_t count,
+                     PyObject *keywords);
+
 #define QI_TABLE_ROOM 1024
 
 /* What the caller of publish() says besides the body. */
@@ -82,6 +98,15 @@ int qi_read_publish_options(const qi_queue *queue, PyObject *const *values, PyOb
                             struct qi_publish_options *options);
 int qi_read_get_options(PyObject *const *values, PyObject *keywords, int *waits,
                         uint64_t *lease_us);
+/* The same for a nack. */
+struct qi_nack_options {
+    PyObject *requeue; /* NULL: it is not given without its name */
+    uint64_t due_us;
+    int how; /* QI_SETTLE_... */
+};
+int qi_read_nack_options(const qi_queue *queue, PyObject *const *values, PyObject *keywords,
+                         struct qi_nack_options *options);
+int qi_read_lease(PyObject *given, uint64_t *lease_us);
 int qi_make_option_names(void); /* -1: an exception */
 
 /* The table of these headers; `*size` is 0 for {}. 0, without an exception: they are

@@ -1,4 +1,4 @@
-/* options.c - the options of publish() and get(), as nearly everybody gives them.
+/* options.c - the options of publish(), get() and nack(), as nearly everybody gives them.
  *
  * What is wrong with an option, arguments.py says: here it is only told apart from what is right.
  */
@@ -27,11 +27,13 @@ enum option {
     CONFIRM,
     PERSISTENT,
     REDELIVERED,
+    REQUEUE,
+    COUNT,
     OPTIONS
 };
-static const char *const texts[OPTIONS] = {"headers", "priority",   "ttl",        "lease",
-                                           "timeout", "delay",      "due",        "expires_at",
-                                           "confirm", "persistent", "redelivered"};
+static const char *const texts[OPTIONS] = {
+    "headers",    "priority", "ttl",        "lease",       "timeout", "delay", "due",
+    "expires_at", "confirm",  "persistent", "redelivered", "requeue", "count"};
 static PyObject *names[OPTIONS];
 
 int qi_make_option_names(void) {
@@ -171,4 +173,32 @@ int qi_read_get_options(PyObject *const *values, PyObject *keywords, int *waits,
         }
     }
     return 1;
+}
+
+int qi_read_nack_options(const qi_queue *queue, PyObject *const *values, PyObject *keywords,
+                         struct qi_nack_options *options) {
+    Py_ssize_t count = keywords ? PyTuple_Size(keywords) : 0;
+    uint32_t drops = 0, uncounted = 0;
+    int known = !options->requeue || read_flag(options->requeue, Py_True, 1, &drops);
+    for (Py_ssize_t i = 0; i < count && known; i++) {
+        PyObject *value = values[i];
+        enum option option = option_of(PyTuple_GetItem(keywords, i));
+        if (option == DELAY)
+            known = value == Py_None || read_delay(queue, value, &options->due_us);
+        else if (option == DUE)
+            known =
+                value == Py_None || (!options->due_us && read_us(value, DUE_MAX, &options->due_us));
+        else if (option == REQUEUE)
+            known = !options->requeue && read_flag(value, Py_True, 1, &drops);
+        else
+            known = option == COUNT && read_flag(value, Py_True, 1, &uncounted);
+    }
+    if (drops + uncounted + (options->due_us != 0) > 1) /* they do not go together */
+        return 0;
+    options->how = drops ? QI_SETTLE_REJECT : uncounted ? QI_SETTLE_RETURN : QI_SETTLE_NACK;
+    return known;
+}
+
+int qi_read_lease(PyObject *given, uint64_t *lease_us) {
+    return read_us(given, DELAY_MAX, lease_us);
 }

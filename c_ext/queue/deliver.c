@@ -1,5 +1,5 @@
-/* deliver.c - get: taking what ready.c finds. (wait.c: waiting for one. browse.c: looking. ack.c,
- * nack.c: what follows.)
+/* deliver.c - get: taking what ready.c finds. (wait.c: waiting for one. browse.c: looking.
+ * settle.c: what follows.)
  *
  * Bits change after the deliver record is in the journal (H20).
  */

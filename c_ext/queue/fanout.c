@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A queue may be named more than once. */
-static void count_copies(struct qi_queue **queues, uint32_t count) {
+void qi_count_copies(struct qi_queue **queues, uint32_t count) {
     for (uint32_t i = 0; i < count; i++)
         queues[i]->copies = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -31,7 +30,7 @@ static int reserve(struct qi_queue *queue, const struct qi_new_message *publish,
 static int room_in_all(struct qi_queue **queues, uint32_t count, uint64_t size) {
     bool fits = false;
     for (int attempt = 0; !fits && attempt < 100; attempt++) {
-        count_copies(queues, count);
+        qi_count_copies(queues, count);
         for (uint32_t i = 0; i < count; i++) {
             int error = qi_queue_ready(queues[i], true);
             if (!error && queues[i]->bounded)
@@ -42,7 +41,7 @@ static int room_in_all(struct qi_queue **queues, uint32_t count, uint64_t size) 
             if (error)
                 return error;
         }
-        count_copies(queues, count); /* another thread's fan-out may have come between */
+        qi_count_copies(queues, count); /* another thread's fan-out may have come between */
         fits = true;
         for (uint32_t i = 0; i < count && fits && !QI_BUG(race_room_asked_once); i++)
             fits = qi_is_in_use(queues[i]) && qi_files_stay(queues[i]) == 0 &&
@@ -66,9 +65,8 @@ static uint32_t leave_out(struct qi_queue **queues, uint32_t count, struct qi_qu
     return kept;
 }
 
-/* Each queue has a place for its copies, and the store for all. With `skip`, those that are full
- * are left out of the list instead. */
-static int places_in_all(struct qi_queue **queues, uint32_t *count, uint64_t payload, bool skip) {
+int qi_places_in_all(struct qi_queue **queues, uint32_t *count, uint32_t messages, uint64_t bytes,
+                     bool skip) {
     struct qi_store *store = queues[0]->store;
     struct qi_heads leaving = {0};
     int error = 0;
@@ -83,7 +81,7 @@ static int places_in_all(struct qi_queue **queues, uint32_t *count, uint64_t pay
         }
         error = qi_files_stay(queue);
         if (!error)
-            error = qi_queue_has_place(queue, queue->copies, queue->copies * payload);
+            error = qi_queue_has_place(queue, queue->copies * messages, queue->copies * bytes);
         if (error == QI_E_QUEUE_FULL && skip) {
             *count = leave_out(queues, *count, queue);
             error = 0;
@@ -93,7 +91,9 @@ static int places_in_all(struct qi_queue **queues, uint32_t *count, uint64_t pay
         leaving.bytes += heads->bytes;
         i++;
     }
-    return error || !*count ? error : qi_store_has_place(store, *count, *count * payload, &leaving);
+    if (error || !*count)
+        return error;
+    return qi_store_has_place(store, *count * (uint64_t)messages, *count * bytes, &leaving);
 }
 
 /* All that can fail, before the first record. */
@@ -102,7 +102,7 @@ static int prepare_all(struct qi_queue **queues, uint32_t *count,
     uint64_t size = qi_publish_size(queues[0]->store, publish);
     int error = room_in_all(queues, *count, size);
     if (!error)
-        error = places_in_all(queues, count, qi_publish_payload(publish), skip);
+        error = qi_places_in_all(queues, count, 1, qi_publish_payload(publish), skip);
     for (uint32_t i = 0; i < *count && !error; i++)
         error = reserve(queues[i], publish, size);
     return error;
@@ -143,8 +143,10 @@ static int publish_prepared(struct qi_queue **queues, uint32_t count,
     }
     if (!error)
         error = publish_to_all(queues, count, publish, req_ids);
+    for (uint32_t i = 0; i < count; i++)
+        queues[i]->heads.in_memory = false; /* without a worker, a flush gives up the lock */
     for (uint32_t i = 0; i < count && !error; i++)
-        if (qi_is_in_use(queues[i])) /* without a worker, the flush of one gives up the lock */
+        if (qi_is_in_use(queues[i]))
             qi_flush_if_due(queues[i]);
     return error;
 }
@@ -157,18 +159,20 @@ static void tell_skipped(struct qi_queue *const *all, uint32_t count,
         req_ids[i] = taken && takers[taken - 1] == all[i] ? req_ids[--taken] : UINT64_MAX;
 }
 
+static int fan_out(struct qi_queue **takers, uint32_t *taken, struct qi_new_message *publish,
+                   bool skip_full, uint64_t *req_ids) {
+    int error = prepare_all(takers, taken, publish, skip_full);
+    if (!error && *taken)
+        error = publish_prepared(takers, *taken, publish, req_ids);
+    for (uint32_t i = 0; i < *taken && !error; i++)
+        qi_dead_move_after(takers[i], 0);
+    return error;
+}
+
 int qi_store_publish(struct qi_store *store, struct qi_queue **queues, uint32_t count,
                      const void *headers, uint32_t headers_size, const void *body,
                      uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t due_us,
-                     bool skip_full, uint64_t *req_ids) {
-    return qi_store_publish_leased(store, queues, count, headers, headers_size, body, body_size,
-                                   flags, expiry_us, due_us, 0, skip_full, req_ids);
-}
-
-int qi_store_publish_leased(struct qi_store *store, struct qi_queue **queues, uint32_t count,
-                            const void *headers, uint32_t headers_size, const void *body,
-                            uint32_t body_size, uint32_t flags, uint64_t expiry_us, uint64_t due_us,
-                            uint64_t lease_us, bool skip_full, uint64_t *req_ids) {
+                     uint64_t lease_us, bool skip_full, uint64_t *req_ids) {
     struct qi_new_message publish =
         qi_new_message_of(store, headers, headers_size, body, body_size, flags, expiry_us, due_us);
     publish.lease_us = lease_us;
@@ -182,15 +186,53 @@ int qi_store_publish_leased(struct qi_store *store, struct qi_queue **queues, ui
     memcpy(takers, queues, count * sizeof(struct qi_queue *));
     uint32_t taken = count;
     qi_lock(store);
-    int error = prepare_all(takers, &taken, &publish, skip_full);
-    if (!error && taken)
-        error = publish_prepared(takers, taken, &publish, req_ids);
-    for (uint32_t i = 0; i < taken && !error; i++)
-        qi_dead_move_after(takers[i], 0);
+    int error = fan_out(takers, &taken, &publish, skip_full, req_ids);
     qi_unlock(store);
     if (!error && skip_full)
         tell_skipped(queues, count, takers, taken, req_ids);
     free(takers);
+    return error;
+}
+
+/* Nothing in the publish would wait, but for a place in a queue that is full. */
+static bool are_ready_now(struct qi_queue **queues, uint32_t count,
+                          const struct qi_new_message *publish) {
+    struct qi_store *store = queues[0]->store;
+    uint64_t payload = qi_publish_payload(publish);
+    uint64_t size = QI_FRAME_HEADER + qi_publish_size(store, publish);
+    if (!qi_is_embedded(store, publish) && !qi_messages_has_room(&store->messages, payload))
+        return false;
+    qi_count_copies(queues, count);
+    for (uint32_t i = 0; i < count; i++) {
+        bool may_move = queues[i]->bounded && queues[i]->dead_to;
+        if (may_move || !qi_is_ready_now(queues[i], queues[i]->copies * size, queues[i]->copies))
+            return false;
+    }
+    return true;
+}
+
+int qi_store_publish_now(struct qi_store *store, struct qi_queue **queues, uint32_t count,
+                         const struct qi_given *given, bool skip_full, uint64_t *req_ids) {
+    if (count == 0 || count > QI_NOW_QUEUES ||
+        given->headers_size + given->body_size > QI_NOW_MAX ||
+        (given->lease_us && store->options.format < 2) || !qi_try_lock(store))
+        return QI_BUSY;
+    struct qi_new_message publish = qi_new_message_of(
+        store, given->headers, given->headers_size, given->body, (uint32_t)given->body_size,
+        given->flags, given->expiry_us, given->due_us);
+    publish.lease_us = given->lease_us;
+    struct qi_queue *takers[QI_NOW_QUEUES];
+    memcpy(takers, queues, count * sizeof *takers);
+    uint32_t taken = count;
+    bool ready = are_ready_now(queues, count, &publish);
+    for (uint32_t i = 0; i < count; i++)
+        queues[i]->heads.in_memory = ready;
+    int error = ready ? fan_out(takers, &taken, &publish, skip_full, req_ids) : QI_BUSY;
+    for (uint32_t i = 0; i < count; i++)
+        queues[i]->heads.in_memory = false;
+    qi_unlock(store);
+    if (!error && skip_full)
+        tell_skipped(queues, count, takers, taken, req_ids);
     return error;
 }
 

@@ -1,4 +1,4 @@
-/* place.c - waiting for a place in a queue that is full.
+/* place.c - waiting for a place in queues that are full.
  *
  * Whatever makes a count of waiting messages smaller passes qi_count_depth() or qi_count_dead(),
  * which look at one word as long as nobody waits. All who wait are woken and look again: who needs
@@ -10,35 +10,53 @@
 
 #define LOOK_US UINT64_C(1000000)
 
-/* More than the queue may have: no wait helps. */
-static bool fits_never(const struct qi_queue *queue, uint64_t count, uint64_t bytes) {
-    const qi_rules *rules = &queue->rules;
-    const qi_options *options = &queue->store->options;
-    return (rules->max_messages && count > rules->max_messages) ||
-           (rules->max_bytes && bytes > rules->max_bytes) ||
-           (options->max_messages && count > options->max_messages) ||
-           (options->max_bytes && bytes > options->max_bytes);
+/* What is waited for: in each of these queues a place for so many messages with so many bytes; in
+ * one that is named twice, for twice as many. */
+struct wanted {
+    struct qi_queue **queues;
+    uint32_t count, messages;
+    uint64_t bytes;
+};
+
+static bool passes(uint64_t count, uint64_t bytes, uint64_t max_messages, uint64_t max_bytes) {
+    return (max_messages && count > max_messages) || (max_bytes && bytes > max_bytes);
 }
 
-/* 0: there is a place; QI_PAUSE: it may come; or an error, for which it is not worth waiting. */
-static int look(struct qi_queue *queue, uint32_t count, uint64_t bytes) {
-    int error = qi_queue_ready(queue, true);
-    if (!error && queue->bounded)
-        error = qi_trim(queue);
-    if (!error && queue->bounded)
-        error = qi_has_place(queue, count, bytes);
-    if (!error && !qi_memory_has_room(queue->store))
-        error = QI_E_STORE_FULL;
-    queue->heads.count = 0; /* nothing leaves for a look */
+/* More than a queue or the store may have: no wait helps. The copies were counted. */
+static bool fits_never(const struct wanted *wanted) {
+    const qi_options *options = &wanted->queues[0]->store->options;
+    bool never = passes(wanted->count * (uint64_t)wanted->messages, wanted->count * wanted->bytes,
+                        options->max_messages, options->max_bytes);
+    for (uint32_t i = 0; i < wanted->count && !never; i++) {
+        const struct qi_queue *queue = wanted->queues[i];
+        never = passes(queue->copies * (uint64_t)wanted->messages, queue->copies * wanted->bytes,
+                       queue->rules.max_messages, queue->rules.max_bytes);
+    }
+    return never;
+}
+
+/* 0: there are places now; else the error of a publish, with its text. */
+static int places(const struct wanted *wanted) {
+    uint32_t count = wanted->count;
+    qi_count_copies(wanted->queues, count);
+    int error = qi_places_in_all(wanted->queues, &count, wanted->messages, wanted->bytes, false);
+    for (uint32_t i = 0; i < wanted->count; i++)
+        wanted->queues[i]->heads.count = 0; /* nothing leaves for a look */
+    return error;
+}
+
+/* 0: there are places; QI_PAUSE: they may come; or an error, for which it is not worth waiting. */
+static int look(const struct wanted *wanted) {
+    int error = 0;
+    for (uint32_t i = 0; i < wanted->count && !error; i++) {
+        error = qi_queue_ready(wanted->queues[i], true);
+        if (!error && wanted->queues[i]->bounded)
+            error = qi_trim(wanted->queues[i]);
+    }
+    if (!error)
+        error = places(wanted);
     bool full = error == QI_E_QUEUE_FULL || error == QI_E_STORE_FULL;
-    return full && !fits_never(queue, count, bytes) ? QI_PAUSE : error;
-}
-
-/* The error of a queue that stays full; the text is that of the last look. */
-static int full_of(struct qi_queue *queue, uint32_t count, uint64_t bytes) {
-    int error = qi_has_place(queue, count, bytes);
-    queue->heads.count = 0;
-    return error || qi_memory_has_room(queue->store) ? error : QI_E_STORE_FULL;
+    return full && !fits_never(wanted) ? QI_PAUSE : error;
 }
 
 /* Until something leaves, at most that long. Gives up the lock. */
@@ -55,9 +73,10 @@ static void sleep_for(struct qi_store *store, uint64_t us) {
     store->places_wanted--;
 }
 
-int64_t qi_place_wait(struct qi_queue *queue, uint32_t count, uint64_t bytes, uint64_t until_us,
-                      uint64_t pause_us) {
-    struct qi_store *store = queue->store;
+int64_t qi_place_wait(struct qi_queue **queues, uint32_t count, uint32_t messages, uint64_t bytes,
+                      uint64_t until_us, uint64_t pause_us) {
+    const struct wanted wanted = {queues, count, messages, bytes};
+    struct qi_store *store = queues[0]->store;
     struct qi_disk *disk = store->disk;
     qi_lock(store);
     store->waiting++;
@@ -65,10 +84,10 @@ int64_t qi_place_wait(struct qi_queue *queue, uint32_t count, uint64_t bytes, ui
     uint64_t back_us = now + pause_us < now ? UINT64_MAX : now + pause_us;
     uint64_t end_us = until_us < back_us ? until_us : back_us;
     int result;
-    while ((result = look(queue, count, bytes)) == QI_PAUSE) {
+    while ((result = look(&wanted)) == QI_PAUSE) {
         now = disk->ops->monotonic_us(disk);
         if (now >= until_us)
-            result = full_of(queue, count, bytes);
+            result = places(&wanted);
         if (now >= end_us)
             break;
         sleep_for(store, end_us - now);
@@ -80,10 +99,11 @@ int64_t qi_place_wait(struct qi_queue *queue, uint32_t count, uint64_t bytes, ui
     return result;
 }
 
-int qi_place_arm(struct qi_queue *queue, uint32_t count, uint64_t bytes) {
-    struct qi_store *store = queue->store;
+int qi_place_arm(struct qi_queue **queues, uint32_t count, uint32_t messages, uint64_t bytes) {
+    const struct wanted wanted = {queues, count, messages, bytes};
+    struct qi_store *store = queues[0]->store;
     qi_lock(store);
-    int result = look(queue, count, bytes);
+    int result = look(&wanted);
     if (result == QI_PAUSE && !store->places_armed) {
         store->places_armed = true;
         store->places_wanted++;

@@ -64,6 +64,10 @@ int64_t qi_publish_given(struct qi_queue *queue, const struct qi_given *given);
  * The caller then calls the verb that may wait. */
 #define QI_NOW_MAX (UINT32_C(256) << 10) /* about 50 us: other threads wait so long for the GIL */
 int64_t qi_publish_now(struct qi_queue *queue, const struct qi_given *given);
+/* The same for a fan-out to at most QI_NOW_QUEUES queues. `skip_full` as in qi_store_publish. */
+#define QI_NOW_QUEUES 64u
+int qi_store_publish_now(struct qi_store *store, struct qi_queue **queues, uint32_t count,
+                         const struct qi_given *given, bool skip_full, uint64_t *req_ids);
 
 /* ---- ack ---- */
 

@@ -214,12 +214,6 @@ void qi_spent_leave(struct qi_queue *queue);
 /* The queue allows fewer deliveries than before: all that waits is looked at once. */
 void qi_spent_begin(struct qi_queue *queue);
 
-/* ---- ack ---- */
-
-/* Acks all of these deliveries, or none of them. Adds their number to *counted. */
-int64_t qi_settle_many(struct qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
-                       uint32_t count, uint64_t *counted);
-
 /* ---- ready ---- */
 
 /* A message that was found. The pointer to its segment is valid until the lock is given up. */
@@ -369,6 +363,16 @@ void qi_mark_published(struct qi_queue *queue, uint64_t req_id, uint64_t offset,
                        const struct qi_new_message *publish);
 /* Appends the record to a journal that has room for it. Returns the ReqId, or an error. */
 int64_t qi_append_publish(struct qi_queue *queue, const struct qi_new_message *publish);
+
+/* ---- fanout ---- */
+
+/* How often each queue is named in the list, as `copies`. */
+void qi_count_copies(struct qi_queue **queues, uint32_t count);
+/* Each queue has a place for its copies of so many messages with so many bytes, and the store for
+ * all. The copies were counted. With `skip`, queues that are full are left out of the list
+ * instead. */
+int qi_places_in_all(struct qi_queue **queues, uint32_t *count, uint32_t messages, uint64_t bytes,
+                     bool skip);
 
 /* ---- transaction ---- */
 

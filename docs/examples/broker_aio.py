@@ -30,12 +30,12 @@ class Connection:
 
     async def bind(self, exchange, queue):
         await self.declare(queue)
-        bound = {*bindings(self.store, exchange), queue}
-        self.store.data[exchange.encode()] = json.dumps(sorted(bound)).encode()
-        await self.store.sync()
+        bound = {*await bindings(self.store, exchange), queue}
+        value = json.dumps(sorted(bound)).encode()
+        await self.store.data.change({exchange.encode(): value}, confirm=True)
 
     async def push(self, body, queue=None, exchange=None, delay=None, priority=0, ttl=None):
-        queues = bindings(self.store, exchange) if queue is None else [queue]
+        queues = await bindings(self.store, exchange) if queue is None else [queue]
         if queues:
             # With confirm, a power cut behind the answer loses nothing.
             how = {"delay": delay, "priority": priority, "ttl": ttl, "confirm": True}
@@ -81,9 +81,9 @@ class Connection:
 VERBS = {name for name in vars(Connection) if name[0] != "_"}
 
 
-def bindings(store, exchange):
+async def bindings(store, exchange):
     """The queues that an exchange copies to: they are kept in the store's own data."""
-    return json.loads(store.data.get(exchange.encode(), b"[]"))
+    return json.loads(await store.data.get(exchange.encode(), b"[]"))
 
 
 async def answer(connection, line):

@@ -76,10 +76,14 @@ static inline uint64_t now_of(const struct corner *corner) {
     return qi_store_now_us(corner->store);
 }
 
-static inline uint64_t depth_of(qi_queue *queue) {
+static inline qi_queue_stats stats_of(qi_queue *queue) {
     qi_queue_stats stats;
     assert(qi_queue_stats_of(queue, &stats) == 0);
-    return stats.depth;
+    return stats;
+}
+
+static inline uint64_t depth_of(qi_queue *queue) {
+    return stats_of(queue).depth;
 }
 
 /* A new check tells of damage with these words. */

@@ -197,7 +197,7 @@ static void fan_out(struct run *run, uint32_t size) {
     fill(run->serial, bytes, size);
     if (run->store && went(run, "fan out",
                            qi_store_publish(run->store, queues, count, NULL, 0, bytes, size, 0, 0,
-                                            0, false, ids)))
+                                            0, 0, false, ids)))
         for (uint32_t i = from; i < run->count; i++)
             run->items[i].published = RETURNED;
 }

@@ -9,12 +9,6 @@
 
 static uint8_t payload[100];
 
-static qi_queue_stats stats_of(qi_queue *queue) {
-    qi_queue_stats stats;
-    assert(qi_queue_stats_of(queue, &stats) == 0);
-    return stats;
-}
-
 static int64_t get_one(qi_queue *queue, uint64_t *req_id) {
     qi_reader reader = {.queue = queue, .payload = payload, .room = sizeof payload};
     int64_t got = qi_get(&reader);

@@ -21,7 +21,7 @@ static void writers_say(struct corner *corner, qi_queue *queue, int code) {
     assert(qi_publish(queue, body, 10) == code);
     assert(qi_publish_with(queue, NULL, 0, body, 10, 0, 0, 0) == code);
     assert(qi_publish_many(queue, 2, body, sizes, NULL, NULL, 0, 0, 0, NULL, NULL) == code);
-    assert(qi_store_publish(corner->store, queues, 1, NULL, 0, body, 10, 0, 0, 0, false, ids) ==
+    assert(qi_store_publish(corner->store, queues, 1, NULL, 0, body, 10, 0, 0, 0, 0, false, ids) ==
            code);
     assert(qi_get(&reader) == code);
     assert(qi_get_many(queue, 2, messages, payload, sizeof payload, ids, 0) == code);
@@ -46,6 +46,10 @@ static void writers_say(struct corner *corner, qi_queue *queue, int code) {
     assert(qi_publish_now(queue, &(struct qi_given){.body = body, .body_size = 10}) == QI_BUSY);
     assert(get_now(queue, messages, payload, sizeof payload, 0) == QI_BUSY);
     assert(qi_ack_now(queue, 0, 0) == QI_BUSY);
+    assert(qi_settle_now(queue, QI_SETTLE_NACK, ids, NULL, 2, 0) == QI_BUSY);
+    assert(qi_touch_now(queue, 0, 0, 1000) == QI_BUSY);
+    assert(qi_store_publish_now(corner->store, queues, 1, &(struct qi_given){.body = body}, false,
+                                ids) == QI_BUSY);
 }
 
 static void readers_say(struct corner *corner, qi_queue *queue, int code) {
@@ -187,7 +191,7 @@ static void test_what_is_too_big_is_refused_before_it_is_looked_at(void) {
     uint64_t ids[1];
     assert(qi_publish(corner.a, body, UINT32_MAX) == QI_E_ARGUMENT);
     assert(qi_publish_with(corner.a, body, UINT32_MAX - 50, body, 100, 0, 0, 0) == QI_E_ARGUMENT);
-    assert(qi_store_publish(corner.store, queues, 1, body, UINT32_MAX - 50, body, 100, 0, 0, 0,
+    assert(qi_store_publish(corner.store, queues, 1, body, UINT32_MAX - 50, body, 100, 0, 0, 0, 0,
                             false, ids) == QI_E_ARGUMENT);
     assert(qi_index_publish(corner.a, 7 << 20, NULL, NULL, 0) == QI_E_ARGUMENT);
     qi_queue_stats stats;
@@ -372,6 +376,65 @@ static void test_verbs_that_may_not_wait_leave_what_is_not_at_hand(void) {
     corner_end(&corner);
 }
 
+static void test_settling_without_a_wait_leaves_what_is_wrong_and_what_moves(void) {
+    static const int ways[] = {QI_SETTLE_ACK, QI_SETTLE_NACK, QI_SETTLE_REJECT, QI_SETTLE_RETURN};
+    struct corner corner = corner_new();
+    uint64_t ids[64], twice[2] = {1, 1}, wrong[2] = {0, 30}, late = 1, many[513] = {0};
+    publish_many(corner.a, 40);
+    assert(get_many(corner.a, 20, ids) == 20);
+    for (int i = 0; i < 4; i++) {
+        assert(qi_settle_now(corner.a, ways[i], twice, NULL, 2, 0) == QI_BUSY);
+        assert(qi_settle_now(corner.a, ways[i], wrong, NULL, 2, 0) == QI_BUSY); /* is not out */
+        assert(qi_settle_now(corner.a, ways[i], ids, &late, 1, 0) == QI_BUSY);
+        assert(qi_settle_now(corner.a, ways[i], many, NULL, 513, 0) == QI_BUSY); /* too long */
+    }
+    assert(qi_settle_now(corner.a, QI_SETTLE_RETURN, ids, NULL, 1, 0) == QI_BUSY); /* format 1 */
+    assert(qi_touch_now(corner.a, 30, 0, 1000) == QI_BUSY);
+    assert(qi_touch_now(corner.a, 0, late, 1000) == QI_BUSY);
+    assert(stats_of(corner.a).unacked == 20 && qi_touch_now(corner.a, 0, 0, 1000) == 0);
+    for (int i = 0; i < 3; i++)
+        assert(qi_settle_now(corner.a, ways[i], ids + i, NULL, 1, 0) == 0);
+    assert(depth_of(corner.a) == 38 && stats_of(corner.a).unacked == 17);
+    qi_rules rules = {.dead_letters = true, .max_deliveries = 1};
+    assert(qi_queue_set_rules(corner.a, &rules) == 0);
+    assert(qi_settle_now(corner.a, QI_SETTLE_REJECT, ids + 3, NULL, 1, 0) == QI_BUSY);
+    assert(qi_touch(corner.a, 3, 0, 1000) == 0); /* which has looked for what is spent: message 1 */
+    assert(qi_settle_now(corner.a, QI_SETTLE_REJECT, ids + 3, NULL, 1, 0) == 0);
+    assert(qi_settle_now(corner.a, QI_SETTLE_NACK, ids + 4, NULL, 1, 0) == 0); /* its last time */
+    assert(stats_of(corner.a).dead == 3);
+    corner.a->dead_to = (char *)"b"; /* what dies moves, and that may take a wait */
+    assert(qi_settle_now(corner.a, QI_SETTLE_REJECT, ids + 5, NULL, 1, 0) == QI_BUSY);
+    assert(qi_settle_now(corner.a, QI_SETTLE_NACK, ids + 5, NULL, 1, 0) == QI_BUSY);
+    assert(qi_settle_now(corner.a, QI_SETTLE_ACK, ids + 5, NULL, 1, 0) == 0);
+    corner.a->dead_to = NULL;
+    corner_end(&corner);
+}
+
+static void test_a_fan_out_without_a_wait_reaches_all_queues_or_none(void) {
+    struct corner corner = corner_new();
+    uint64_t ids[65];
+    qi_queue *queues[65] = {corner.a, corner.b, corner.a};
+    const struct qi_given given = {.body = "0123456789", .body_size = 10};
+    struct qi_given big = given;
+    publish_many(corner.a, 1);
+    publish_many(corner.b, 1);
+    assert(qi_store_publish_now(corner.store, queues, 3, &given, false, ids) == 0);
+    assert(ids[0] == 1 && ids[1] == 1 && ids[2] == 2);
+    assert(qi_store_publish_now(corner.store, queues, 65, &given, false, ids) == QI_BUSY);
+    big.body_size = QI_NOW_MAX + 1;
+    assert(qi_store_publish_now(corner.store, queues, 3, &big, false, ids) == QI_BUSY);
+    qi_rules rules = {.max_messages = 2};
+    assert(qi_queue_set_rules(corner.b, &rules) == 0);
+    assert(qi_store_publish_now(corner.store, queues, 3, &given, false, ids) == QI_E_QUEUE_FULL);
+    assert(qi_store_publish_now(corner.store, queues, 3, &given, true, ids) == 0);
+    assert(ids[0] == 3 && ids[1] == UINT64_MAX && ids[2] == 4);
+    corner.b->short_of_space = true;
+    assert(qi_store_publish_now(corner.store, queues, 3, &given, true, ids) == QI_BUSY);
+    corner.b->short_of_space = false;
+    assert(depth_of(corner.a) == 5 && depth_of(corner.b) == 2);
+    corner_end(&corner);
+}
+
 static void test_a_queue_that_is_not_idle_stays_open(void) {
     struct corner corner = corner_new();
     qi_lock(corner.store);
@@ -466,6 +529,8 @@ int main(void) {
     test_a_segment_of_big_messages_is_read_whole();
     test_a_count_without_memory_stops_freeing();
     test_a_batch_without_memory_is_refused();
+    test_settling_without_a_wait_leaves_what_is_wrong_and_what_moves();
+    test_a_fan_out_without_a_wait_reaches_all_queues_or_none();
     test_verbs_that_may_not_wait_leave_what_is_not_at_hand();
     test_a_queue_that_is_not_idle_stays_open();
     test_check_recounts_everything();

@@ -161,7 +161,7 @@ static void fan_out(void) {
     uint32_t size = new_body(body);
     ledger.publishing[0]++, ledger.publishing[1]++;
     int error = qi_store_publish(ledger.corner.store, queues, QUEUES, NULL, 0, body, size, 0, 0, 0,
-                                 false, ids);
+                                 0, false, ids);
     said(error);
     for (int q = 0; q < QUEUES; q++)
         was_published(q, error ? error : (int64_t)ids[q], 1, 0, 0);
@@ -301,8 +301,14 @@ static void give_back(struct player *player, int q) {
             message->due_us = ledger.keeps_all ? 0 : due_us;
         }
     }
-    int64_t error = ledger.keeps_all && roll(3) == 0
-                        ? qi_reject_many(queue_at(q), ids, deliveries, count)
+    bool rejects = ledger.keeps_all && roll(3) == 0;
+    int64_t error = QI_BUSY;
+    if (roll(2))
+        error = qi_settle_now(queue_at(q), rejects ? QI_SETTLE_REJECT : QI_SETTLE_NACK, ids,
+                              deliveries, count, rejects ? 0 : due_us);
+    visits_now += error == 0;
+    if (error == QI_BUSY)
+        error = rejects ? qi_reject_many(queue_at(q), ids, deliveries, count)
                         : qi_nack_many(queue_at(q), ids, deliveries, count, due_us);
     TELL("nack %c: %u\n", 'a' + q, count);
     if (said(error))

@@ -62,8 +62,8 @@ static void test_a_fan_out_looks_again_at_the_queues_that_had_room(void) {
         publish_many(corner.b, 1);
         corner.b->reserved_durable = corner.b->highest; /* it has to promise more first */
         turn = turns[i];
-        assert(qi_store_publish(corner.store, queues, 2, NULL, 0, "both", 4, 0, 0, 0, false, ids) ==
-               0);
+        assert(qi_store_publish(corner.store, queues, 2, NULL, 0, "both", 4, 0, 0, 0, 0, false,
+                                ids) == 0);
         assert(!turn); /* it was taken */
         assert(depth_of(corner.a) == (i > 0) + 1u && depth_of(corner.b) == 2);
         qi_message message;
@@ -90,7 +90,8 @@ static void test_a_fan_out_goes_on_though_a_queue_that_has_it_is_deleted(void) {
     publish_many(corner.a, 24);
     publish_many(corner.b, 24);
     turn = delete_b;
-    assert(qi_store_publish(corner.store, queues, 2, NULL, 0, "both", 4, 0, 0, 0, false, ids) == 0);
+    assert(qi_store_publish(corner.store, queues, 2, NULL, 0, "both", 4, 0, 0, 0, 0, false, ids) ==
+           0);
     assert(!turn && ids[0] == 24 && ids[1] == 24 && depth_of(corner.a) == 25);
     assert(qi_publish(corner.b, "x", 1) == QI_E_CLOSED && qi_publish(corner.a, "x", 1) == 25);
     corner_end(&corner);

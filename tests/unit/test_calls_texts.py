@@ -26,6 +26,8 @@ def test_what_users_call_is_among_them():
         "get",
         "get_many",
         "ack",
+        "nack",
+        "touch",
         "req_id",
         "body",
     }
@@ -43,7 +45,7 @@ def test_a_class_of_the_stub_has_the_text_of_the_core(name):
     assert ast.get_docstring(CLASSES[name]) == inspect.getdoc(BUILT[name])
 
 
-@pytest.mark.parametrize("verb", ["publish", "get", "get_many", "ack"])
+@pytest.mark.parametrize("verb", ["publish", "get", "get_many", "ack", "nack", "touch"])
 def test_a_verb_of_the_stub_has_the_parameters_of_the_core(verb):
     (node,) = [node for _, node in PUBLIC if node.name == verb]
     stub = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]

@@ -88,7 +88,7 @@ def test_the_symbols_are_those_of_the_engine(objects):
         ("durable/batch.c", "qi_commit_if_due", "durable may not use store"),
         ("journal/journal.c", "qi_messages_append", "journal may not use bodies"),
         ("foreign/erlang_terms.c", "qi_journal_append", "foreign may not use journal"),
-        ("queue/ack.c", "qi_columns_records", "queue may not use look"),
+        ("queue/settle.c", "qi_columns_records", "queue may not use look"),
     ],
 )
 def test_a_call_that_goes_up_is_found(objects, name, symbol, why):

@@ -193,3 +193,117 @@ async def test_close_ends_the_wait_of_tasks(tmp_path):
     await store.close()
     with pytest.raises(qindex.StoreClosed):
         await task
+
+
+# --- one body to several queues ------------------------------------------------------------------
+
+
+def test_a_fan_out_waits_until_each_of_its_queues_has_a_place(store):
+    one, two = (store.queue(name, max_messages=1) for name in ("one", "two"))
+    free = store.queue("free")
+    one.publish(b"1")
+    two.publish(b"1")
+    names = ["one", "free", "two"]
+    publisher = Getter(lambda: store.publish(names, b"2", timeout=60))
+    asleep(publisher)
+    one.ack(one.get())
+    asleep(publisher)
+    assert publisher.is_alive()
+    assert len(free) == 0  # all of them, or none
+    two.purge()
+    assert publisher.result() == [1, 0, 1]
+
+
+def test_the_limit_of_a_store_is_waited_for_by_all_that_a_fan_out_needs(tmp_path):
+    with qindex.open(tmp_path / "store", max_messages=3) as store:
+        one = store.queue("one")
+        store.queue("two")
+        one.publish_many([b"1", b"2"])  # there is a place for one more, and two are needed
+        publisher = Getter(lambda: store.publish(["one", "two"], b"3", timeout=None))
+        asleep(publisher)
+        assert publisher.is_alive()
+        one.ack(one.get())
+        assert publisher.result() == [2, 0]
+
+
+def test_a_queue_that_is_named_twice_needs_two_places(store):
+    queue = store.queue("q", max_messages=2)
+    queue.publish(b"1")
+    publisher = Getter(lambda: store.publish(["q", "q"], b"2", timeout=60))
+    asleep(publisher)
+    assert publisher.is_alive()
+    queue.purge()
+    assert publisher.result() == [1, 2]
+
+
+def test_the_time_of_a_fan_out_ends(store):
+    full, free = store.queue("full", max_messages=1), store.queue("free", max_messages=5)
+    full.publish(b"1")
+    names = ["full", "free"]
+    begin = time.monotonic()
+    with pytest.raises(qindex.QueueFull, match="queue full has 1 message"):
+        store.publish(names, b"2", timeout=0.05)
+    assert store.publish(names, b"2", timeout=0.05, on_full="skip") == [None, 0]
+    assert time.monotonic() - begin >= 0.1
+    assert (len(full), len(free)) == (1, 1)
+    with pytest.raises(qindex.QueueFull, match="raise max_messages"):
+        store.publish(["full", "full"], b"3", timeout=None)  # never
+    assert store.publish(["full", "full", "free"], b"3", timeout=None, on_full="skip") == [
+        *(None, None, 1)
+    ]
+    for wrong in (-1, "5", float("nan")):
+        with pytest.raises((ValueError, TypeError)):
+            store.publish(["free", "new"], b"4", timeout=wrong, create=True)
+    assert (len(free), "new" in store) == (2, False)
+
+
+def test_time_passes_for_a_fan_out_on_a_simulated_disk():
+    with qindex.open("/", disk=SimulatedDisk()) as store:
+        queue = store.queue("q", max_messages=1, overflow="drop-head")
+        store.queue("other")
+        queue.publish(b"1")
+        queue.get(lease=5)  # what a consumer has cannot be dropped
+        with pytest.raises(qindex.QueueFull):
+            store.publish(["q", "other"], b"2", timeout=3)
+        assert store.publish(["other", "q"], b"3", timeout=3) == [0, 1]
+        assert [m.body for m in queue.browse()] == [b"3"]
+
+
+@on_a_loop
+async def test_fan_outs_of_tasks_stand_in_line_in_each_queue(tmp_path):
+    async with await aio.open(tmp_path / "store") as store:
+        queues = [await store.queue(name, max_messages=1) for name in ("a", "b")]
+        for queue in queues:
+            await queue.publish(b"0")
+        names = [["a", "b"], ["b", "a"], ["a"], ["b", "b", "a"], ["b"]]
+        tasks = []
+        for n, each in enumerate(names):
+            tasks.append(asyncio.create_task(store.publish(each, b"%d" % n, timeout=None)))
+            await asyncio.sleep(0)
+        with pytest.raises(qindex.QueueFull):
+            await tasks[3]  # two places in b, which has one: never
+        for _ in range(6):
+            for queue in queues:
+                if (message := await queue.get(timeout=0.2)) is not None:
+                    await queue.ack(message)
+        got = [await task for n, task in enumerate(tasks) if n != 3]
+        in_a, in_b = [got[0][0], got[1][1], *got[2]], [got[0][1], got[1][0], *got[3]]
+        assert sorted(in_a) == sorted(in_b) == [1, 2, 3]
+
+
+@on_a_loop
+async def test_the_time_of_a_task_with_a_fan_out_ends(tmp_path):
+    async with await aio.open(tmp_path / "store") as store:
+        full = await store.queue("full", max_messages=1)
+        await full.publish(b"1")
+        with pytest.raises(qindex.QueueFull):
+            await store.publish(["full", "new"], b"2", timeout=0.05, create=True)
+        skipped = await store.publish(["new", "full"], b"2", timeout=0.05, on_full="skip")
+        assert skipped == [0, None]
+        task = asyncio.create_task(store.publish(["full", "new"], b"3", timeout=None))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await full.purge() == 1
+        assert await store.publish(["full", "new"], b"4", timeout=None) == [1, 1]

@@ -61,7 +61,7 @@ static int publish(struct player *player, const struct op *op, const struct mess
     return qi_store_publish(
         player->session.store, (qi_queue **)spreading->queues, spreading->count, spreading->payload,
         message->headers_size, spreading->payload + message->headers_size, message->body_size,
-        engine_flags(op), message->expiry_us, op_due_us(player, op), false, got);
+        engine_flags(op), message->expiry_us, op_due_us(player, op), 0, false, got);
 }
 
 bool play_fanout(struct player *player, const struct op *op) {
