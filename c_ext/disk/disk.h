@@ -131,8 +131,8 @@ struct qi_pool {
 struct qi_disk {
     const struct qi_disk_ops *ops;
     uint32_t many;  /* so many files are synced sooner all at once than one by one */
-    uint32_t crowd; /* with so many queues, an open that has to make durable what earlier sessions
-                       wrote does it at once; 0: never */
+    uint32_t crowd; /* of so many queues, what earlier sessions wrote is made durable at once; 0:
+                       each queue does it by itself */
     uint64_t growth_min;  /* tapes grow by at least this many bytes */
     uint32_t call_min;    /* so many bytes cost less as a call than through a mapping */
     bool single_threaded; /* no worker thread: qi_store_tick does its work when it is called */

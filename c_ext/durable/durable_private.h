@@ -163,6 +163,9 @@ void qi_history_recover(struct qi_queue *queue);
 
 /* Recovers a queue: brings its index into memory (H4, H10, H12, H18, H19). */
 int qi_recover(struct qi_queue *queue);
+/* Before a queue is read: if some were made durable one by one already, and the store has many, one
+ * sync is the barrier of all others. Returns 0 or the error. Gives the lock up. */
+int qi_sync_earlier(struct qi_store *store);
 
 /* ---- losses ---- */
 

@@ -373,6 +373,9 @@ int qi_recover(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
     struct qi_disk *disk = store->disk;
     assert(queue->dir < 0);
+    int error = store->options.read_only || queue->written ? 0 : qi_sync_earlier(store);
+    if (error)
+        return error;
     queue->dir = disk->ops->open_dir(disk, store->queues_dir, queue->directory);
     if (queue->dir == -ENOENT && store->options.read_only)
         return qi_fail(QI_E_MISSING, "queue %s is not in this store any more", queue->name);
@@ -380,7 +383,8 @@ int qi_recover(struct qi_queue *queue) {
         return qi_fail_disk_of(queue, queue->dir, "cannot open", NULL);
     struct qi_recovery recovery = {0};
     queue->on_other_disk = !disk->ops->is_same_disk(disk, queue->dir, store->queues_dir);
-    int error = read_meta(queue), ended = error ? error : qi_open_ended(queue, &recovery.scan);
+    error = read_meta(queue);
+    int ended = error ? error : qi_open_ended(queue, &recovery.scan);
     recovery.ended = ended > 0;
     error = ended ? (ended < 0 ? ended : 0) : qi_open_journals(queue);
     if (!error)

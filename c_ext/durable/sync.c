@@ -213,6 +213,20 @@ int qi_sync_disk(struct qi_store *store) {
     return store->failed ? qi_store_usable(store, true) : error;
 }
 
+/* An open of thousands of queues does not wait for it, and neither do the first few that are used.
+ * So it may come when others are written already: if it fails, the store does. */
+#define BARRIERS 4u
+
+int qi_sync_earlier(struct qi_store *store) {
+    uint32_t most = store->disk->crowd < BARRIERS ? store->disk->crowd : BARRIERS;
+    if (!store->crowded || store->earlier_durable || store->barriers++ < most)
+        return 0;
+    store->crowded = false; /* once, whatever comes of it */
+    int error = QI_BUG(crowd_not_synced) ? 0 : qi_sync_disk(store);
+    store->earlier_durable = error == 0;
+    return error == -EOPNOTSUPP ? 0 : error;
+}
+
 static bool is_unsynced(struct qi_queue *queue) {
     return !queue->deleted && queue->lsn_synced < qi_lsn(queue);
 }

@@ -123,15 +123,6 @@ static void report_aliens(struct qi_store *store) {
     }
 }
 
-/* The barrier of all queues at once (H12): none of them has to sync what it finds. Nothing else is
- * under way in the store. Where it fails, each queue's own barrier says what that means. */
-static void sync_earlier(struct qi_store *store) {
-    if (store->earlier_durable)
-        return;
-    store->earlier_durable =
-        QI_BUG(crowd_not_synced) || store->disk->ops->sync_all(store->disk, store->queues_dir) == 0;
-}
-
 static int open_parts(struct qi_store *store) {
     qi_options *options = &store->options;
     struct qi_disk *disk = store->disk;
@@ -174,8 +165,7 @@ static int open_parts(struct qi_store *store) {
         return qi_fail_disk(error, "cannot sync", "queues");
     struct folders folders = {.store = store};
     disk->ops->list(disk, store->queues_dir, note_folder, &folders);
-    if (disk->crowd && folders.queues >= disk->crowd)
-        sync_earlier(store);
+    store->crowded = disk->crowd && folders.queues >= disk->crowd;
     store->session++;
     error = qi_meta_write(store, false);
     if (!error && store->commits) /* a log that shows a loss goes when store.meta says it */
