@@ -179,7 +179,7 @@ def _payloads(
     try:
         try:
             kept, places, sizes, _ = place_bodies([message.body for message in wanted])
-        except TypeError:  # not all are bytes objects
+        except (TypeError, BufferError):  # what cannot be taken as it lies
             kept, places, sizes, _ = place_bodies([as_bytes(message.body) for message in wanted])
         tables, table_sizes = join_headers([message.headers for message in wanted], encode_headers)
     except (QindexError, TypeError, ValueError):

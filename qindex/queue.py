@@ -166,7 +166,7 @@ class Queue(QueueCalls, Settling, Configured, Figures):
         )
         try:
             kept, places, sizes, payload = place_bodies(items)
-        except TypeError:  # not all are bytes objects
+        except (TypeError, BufferError):  # what cannot be taken as it lies
             kept, places, sizes, payload = place_bodies([as_bytes(body) for body in items])
         count = len(kept)  # another thread may change the caller's list meanwhile
         tables, table_sizes = batch_headers(headers, count)

@@ -86,6 +86,10 @@ uint64_t qi_memory_used(void);
  * is 0xe3069283. Uses the processor's instruction where there is one. */
 uint32_t qi_crc32c(uint32_t crc, const void *bytes, size_t length);
 
+/* The same over a copy, which is made at `to`: whoever changes the bytes meanwhile changes the copy
+ * and its checksum alike. */
+uint32_t qi_crc32c_copy(uint32_t crc, void *to, const void *bytes, size_t length);
+
 /* The same answer without special instructions: for other processors, and for tests. */
 uint32_t qi_crc32c_portable(uint32_t crc, const void *bytes, size_t length);
 

@@ -22,6 +22,8 @@
 #include <errno.h>
 #include <string.h>
 
+#define COPY_PIECE 4096u
+
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #include <wmmintrin.h>
@@ -203,6 +205,16 @@ uint32_t qi_crc32c(uint32_t crc, const void *bytes, size_t length) {
     }
 #endif
     return qi_crc32c_portable(crc, bytes, length);
+}
+
+/* In pieces that are still in the nearest cache when their checksum is made. */
+uint32_t qi_crc32c_copy(uint32_t crc, void *to, const void *bytes, size_t length) {
+    for (size_t done = 0, size; done < length; done += size) {
+        size = length - done < COPY_PIECE ? length - done : COPY_PIECE;
+        memcpy((uint8_t *)to + done, (const uint8_t *)bytes + done, size);
+        crc = qi_crc32c(crc, (const uint8_t *)to + done, size);
+    }
+    return crc;
 }
 
 /* Two polynomials, modulo that of the CRC; the highest bit is the one without x. */

@@ -126,6 +126,7 @@ struct qi_messages {
     uint64_t written, synced; /* counters of bytes ever appended, to compare in waits */
     struct qi_blank blanks[QI_BLANKS_MAX];
     uint32_t blanks_count;
+    uint8_t *copy;        /* of the long frame that is written; NULL: none was yet */
     uint8_t *window;      /* 256 KiB read-ahead over one sealed file */
     uint32_t window_file; /* UINT32_MAX: empty */
     uint64_t window_offset, window_length;

@@ -32,6 +32,9 @@ struct qi_messages;
 #define QI_MESSAGES_NUMBER_MAX  (UINT32_MAX - 1)
 #define QI_MESSAGES_HANDLES_MAX 32u
 #define QI_MESSAGES_WINDOW      (UINT32_C(256) << 10)
+/* A frame of up to 64 KiB of payload goes to the file at once; more would leave the cache of the
+ * processor before the kernel copies it. */
+#define QI_MESSAGES_COPY        (UINT32_C(68) << 10)
 
 /* Is that payload so long that its frame goes to the file by one call, and is read so? */
 static inline bool qi_message_is_long(const struct qi_messages *messages, uint32_t length) {

@@ -32,9 +32,9 @@ enum qi_open_mode {
 
 typedef void (*qi_list_fn)(void *context, const char *name);
 
-/* Bytes in memory that are a part of what one call writes or reads. */
+/* Memory for a part of what one call reads. */
 struct qi_piece {
-    void *bytes; /* a write leaves them alone */
+    void *bytes;
     size_t length;
 };
 #define QI_PIECES_MAX 196u /* of one call */
@@ -55,13 +55,11 @@ struct qi_disk_ops {
     int (*size)(struct qi_disk *, int file, uint64_t *size);
     int64_t (*read)(struct qi_disk *, int file, void *bytes, size_t length, uint64_t offset);
     int (*write)(struct qi_disk *, int file, const void *bytes, size_t length, uint64_t offset);
-    /* The same with pieces that follow each other in the file. A read that must not wait takes only
-     * what is in the cache: -EAGAIN if nothing is, or if the system cannot tell (of files that are
+    /* A read of pieces that follow each other in the file. One that must not wait takes only what
+     * is in the cache: -EAGAIN if nothing is, or if the system cannot tell (of files that are
      * always in memory Linux does not). */
     int64_t (*read_pieces)(struct qi_disk *, int file, const struct qi_piece *pieces,
                            uint32_t count, uint64_t offset, bool may_wait);
-    int (*write_pieces)(struct qi_disk *, int file, const struct qi_piece *pieces, uint32_t count,
-                        uint64_t offset);
     /* Blocks for the bytes between the two offsets; the file grows to `size`. */
     int (*allocate)(struct qi_disk *, int file, uint64_t from, uint64_t size);
     int (*truncate)(struct qi_disk *, int file, uint64_t size);
@@ -163,7 +161,7 @@ int qi_hold_file(int from_dir, int to_dir, const char *name);
 /* How another extension module (qindex.testing._sim) hands a disk over to the core. The version and
  * the sizes show the core whether both were compiled from the same structs. */
 #define QI_DISK_CAPSULE "QIDISK\r\n"
-#define QI_DISK_LAYOUT  3u /* raised with each change of struct qi_disk or struct qi_disk_ops */
+#define QI_DISK_LAYOUT  4u /* raised with each change of struct qi_disk or struct qi_disk_ops */
 struct qi_disk_capsule {
     char magic[8]; /* QI_DISK_CAPSULE */
     uint32_t layout, disk_size, ops_size;

@@ -100,17 +100,17 @@ PyObject *qi_raise_error(PyObject *self, int64_t code) {
     return PyObject_CallMethod(self, "_raise", "L", (long long)code);
 }
 
-static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
-                         PyObject *keywords) {
+static PyObject *publish_body(PyObject *object, PyObject *const *arguments, PyObject *keywords,
+                              const Py_buffer *body) {
     Calls *self = (Calls *)object;
     uint8_t table[QI_TABLE_ROOM]; /* beside the options: nobody has to clear it */
+    const Py_ssize_t count = 1;
     struct qi_publish_options options = {.confirm = self->confirm_all, .table = table};
-    if (count != 1 || !PyBytes_CheckExact(arguments[0]) || !self->queue ||
-        !qi_read_publish_options(self->queue, arguments + 1, keywords, &options) ||
+    if (!self->queue || !qi_read_publish_options(self->queue, arguments + 1, keywords, &options) ||
         (options.confirm && !self->may_wait))
         return qi_call_python(object, "_publish", arguments, count, keywords);
-    options.given.body = PyBytes_AsString(arguments[0]);
-    options.given.body_size = (size_t)PyBytes_Size(arguments[0]);
+    options.given.body = body->buf;
+    options.given.body_size = (size_t)body->len;
     int64_t result = qi_publish_now(self->queue, &options.given);
     if (result == QI_BUSY && !self->may_wait)
         return qi_call_python(object, "_publish", arguments, count, keywords);
@@ -129,6 +129,24 @@ static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_
         Py_DECREF(confirmed);
     }
     return PyLong_FromLongLong(result);
+}
+
+/* Of a buffer that is no bytes object, the bytes may change meanwhile: the engine reads each once,
+ * and what it has read is the message. */
+static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
+                         PyObject *keywords) {
+    Py_buffer view;
+    view.obj = NULL;
+    if (count == 1 && PyBytes_CheckExact(arguments[0])) {
+        view.buf = PyBytes_AsString(arguments[0]);
+        view.len = PyBytes_Size(arguments[0]);
+    } else if (count != 1 || PyObject_GetBuffer(arguments[0], &view, PyBUF_SIMPLE) != 0) {
+        PyErr_Clear(); /* no buffer, or one that does not lie in one piece */
+        return qi_call_python(object, "_publish", arguments, count, keywords);
+    }
+    PyObject *result = publish_body(object, arguments, keywords, &view);
+    PyBuffer_Release(&view);
+    return result;
 }
 
 /* The ReqIds, None for a queue that was left out. */
@@ -184,7 +202,8 @@ static PyMethodDef calls_methods[] = {
      "        redelivered=False, priority=0, delay=None, due=None, lease=None,\n"
      "        confirm=False, timeout=0)\n--\n\n"
      "Append a message; return its ReqId. The message survives kill -9 when this returns.\n\n"
-     "- `body`: bytes, or another buffer.\n"
+     "- `body`: bytes, or another buffer (bytearray, memoryview, mmap, an array of numpy). If\n"
+     "  it is changed meanwhile, the message is what was read of it.\n"
      "- `headers`: names and values, as AMQP 0-9-1 tables can hold them.\n"
      "- `persistent`: False for a message that need not survive a crash.\n"
      "- `ttl` (seconds from now) or `expires_at` (seconds since 1970): not delivered after\n"

@@ -1,35 +1,61 @@
-/* places.c - the bodies of a batch, as the core takes them: where each one lies. */
+/* places.c - the bodies of a batch, as the core takes them: where each one lies.
+ *
+ * A body is a bytes object, or another buffer that lies in one piece. Of such a one a view is kept
+ * instead, so that its memory stays where it is as long as the caller has what it got here.
+ */
 #include "python/calls.h"
 
 #include <string.h>
+
+/* A new reference to what keeps the body where it lies. */
+static PyObject *hold(PyObject *body, const void **place, Py_ssize_t *length) {
+    if (PyBytes_CheckExact(body)) {
+        *place = PyBytes_AsString(body);
+        *length = PyBytes_Size(body);
+        return Py_NewRef(body);
+    }
+    Py_buffer buffer;
+    PyObject *view = PyMemoryView_FromObject(body);
+    if (!view || PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE) != 0) {
+        Py_XDECREF(view);
+        return NULL;
+    }
+    *place = buffer.buf;
+    *length = buffer.len;
+    PyBuffer_Release(&buffer); /* nobody else has the view: it is not released before its end */
+    return view;
+}
 
 PyObject *qi_place_bodies(PyObject *module, PyObject *bodies) {
     (void)module;
     PyObject *list = PySequence_Tuple(bodies), *result = NULL;
     Py_ssize_t count = list ? PyTuple_Size(list) : 0;
+    PyObject *held = PyTuple_New(count);
     PyObject *places = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(uintptr_t));
     PyObject *sizes = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(uint32_t));
     uintptr_t *place = places ? (uintptr_t *)(void *)PyBytes_AsString(places) : NULL;
     uint32_t *size = sizes ? (uint32_t *)(void *)PyBytes_AsString(sizes) : NULL;
     unsigned long long total = 0;
-    int error = !list || !place || !size;
+    int error = !list || !held || !place || !size;
     for (Py_ssize_t i = 0; !error && i < count; i++) {
-        PyObject *body = PyTuple_GetItem(list, i);
-        Py_ssize_t length = PyBytes_CheckExact(body) ? PyBytes_Size(body) : -1;
-        if (length < 0)
-            PyErr_SetString(PyExc_TypeError, "place_bodies() takes bytes objects only");
-        else if (length > UINT32_MAX)
+        const void *body = NULL;
+        Py_ssize_t length = 0;
+        PyObject *holder = hold(PyTuple_GetItem(list, i), &body, &length);
+        if (holder)
+            PyTuple_SetItem(held, i, holder); /* takes it */
+        if (holder && length > UINT32_MAX)
             PyErr_SetString(PyExc_ValueError,
                             "a batch has at most 256 MiB of records; publish it in parts");
-        error = length < 0 || length > UINT32_MAX;
-        place[i] = error ? 0 : (uintptr_t)PyBytes_AsString(body);
+        error = !holder || length > UINT32_MAX;
+        place[i] = (uintptr_t)body;
         size[i] = error ? 0 : (uint32_t)length;
-        total += error ? 0 : (unsigned long long)length;
+        total += (unsigned long long)length;
     }
     if (!error)
-        result = Py_BuildValue("OOOK", list, places, sizes, total);
+        result = Py_BuildValue("OOOK", held, places, sizes, total);
     Py_XDECREF(places);
     Py_XDECREF(sizes);
+    Py_XDECREF(held);
     Py_XDECREF(list);
     return result;
 }

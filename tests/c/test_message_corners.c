@@ -19,12 +19,6 @@ static int sick_write(struct qi_disk *disk, int file, const void *bytes, size_t 
     return fails ? write_error : qi_disk_posix.ops->write(disk, file, bytes, length, offset);
 }
 
-static int sick_write_pieces(struct qi_disk *disk, int file, const struct qi_piece *pieces,
-                             uint32_t count, uint64_t offset) {
-    bool fails = write_error && good_writes-- <= 0;
-    return fails ? write_error : qi_disk_posix.ops->write_pieces(disk, file, pieces, count, offset);
-}
-
 static int sick_unlink(struct qi_disk *disk, int dir, const char *name) {
     return unlink_error ? unlink_error : qi_disk_posix.ops->unlink(disk, dir, name);
 }
@@ -54,7 +48,6 @@ static void make_sick_disk(void) {
     sick_ops = *qi_disk_posix.ops;
     sick_disk.ops = &sick_ops;
     sick_ops.write = sick_write;
-    sick_ops.write_pieces = sick_write_pieces;
     sick_ops.unlink = sick_unlink;
     sick_ops.sync = sick_sync;
     sick_ops.truncate = sick_truncate;

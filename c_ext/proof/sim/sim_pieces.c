@@ -1,25 +1,5 @@
-/* sim_pieces.c - what one call reads or writes in pieces: one change of the simulated disk. */
+/* sim_pieces.c - what one call reads in pieces. */
 #include "proof/sim/disk_sim.h"
-
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
-int qi_sim_write_pieces(struct qi_disk *disk, int file, const struct qi_piece *pieces,
-                        uint32_t count, uint64_t offset) {
-    size_t length = 0, at = 0;
-    for (uint32_t i = 0; i < count; i++)
-        length += pieces[i].length;
-    uint8_t *bytes = malloc(length ? length : 1);
-    if (!bytes)
-        return -ENOMEM;
-    for (uint32_t i = 0; i < count; at += pieces[i++].length)
-        if (pieces[i].length > 0)
-            memcpy(bytes + at, pieces[i].bytes, pieces[i].length);
-    int error = disk->ops->write(disk, file, bytes, length, offset);
-    free(bytes);
-    return error;
-}
 
 bool qi_sim_is_in_memory(struct qi_disk *disk, int dir) {
     (void)disk, (void)dir;
