@@ -18,6 +18,7 @@ from qindex.errors import (
 )
 from qindex.handle import directory_of
 from qindex.rules import Changes, Settings, from_stored
+from qindex.wakes import forget, note
 
 if TYPE_CHECKING:
     from qindex.store import Store
@@ -100,10 +101,14 @@ class Configured:
         if settings != before and not self._store.read_only:
             if settings.expires is not None:
                 self._store._watch.note(self.name)
+            if settings._dead_to is not None:
+                note(self._store, self.name)
             stored = {_SETTINGS: settings._to_stored()}
             change_values(self._store, self._handle, stored, confirm=True)
             if settings.expires is None and before.expires is not None:
                 self._store._watch.forget(self.name)
+            if settings._dead_to is None and before._dead_to is not None:
+                forget(self._store, self.name)
         if changes or self._store._expire:
             self._set_rules(settings)
         return settings

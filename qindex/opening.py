@@ -140,6 +140,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     if not read_only and disk is None:
         listen(store)
     store._watch.begin(disk is not None)
+    store._wakes.begin(disk is not None)
     if not read_only and disk is None:
         _settle_batches(store)
         if os.path.isdir(f"{text}/backup.hold"):  # noqa: PTH112 - lighter

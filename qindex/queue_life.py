@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from qindex._core import ffi, lib
 from qindex.arguments import boolean, parts_of, queue_name, several
@@ -23,6 +23,7 @@ from qindex.errors import (
 )
 from qindex.handle import directory_of
 from qindex.lines import say
+from qindex.wakes import forget
 
 if TYPE_CHECKING:
     from qindex.queue import Queue
@@ -106,6 +107,7 @@ class QueueLife:
         del self._by_tag[lib.qi_queue_tag(queue._handle)]
         self._watch.know(queue.name, None)
         self._watch.forget(queue.name)
+        forget(cast("Store", self), queue.name)
 
 
 class Watch:

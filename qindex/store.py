@@ -37,6 +37,7 @@ from qindex.rules import Changes, Overflow, Settings
 from qindex.store_log import StoreLog, finding_at
 from qindex.transaction import Transactions
 from qindex.waiting import Wait
+from qindex.wakes import Wakes
 
 COMPACT_PERCENT: Final = 20  # compact() copies files of which at least this share is garbage
 
@@ -79,6 +80,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Mixed, QueueLife, Told
         # A signal handler may close the store while the main thread holds the lock: so reentrant.
         self._lock = threading.RLock()
         self._watch = Watch(self)
+        self._wakes = Wakes(self)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "read-only" if self.read_only else "open"
@@ -385,6 +387,7 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Mixed, QueueLife, Told
                 return
             self._closed = True
             self._watch.stop()
+            self._wakes.stop()
             self._log.findings()
             with suppress(QindexError):  # it has failed: the close says so
                 self._log.syncs(counters_of_store(self._handle)[1])

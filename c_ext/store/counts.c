@@ -239,25 +239,28 @@ static int keep_of_store(struct qi_store *store, const qi_counts *since) {
     return keep(store, of_the_store, before == QI_COUNTS_EXACT, &sum, &syncs);
 }
 
-/* Of a new store, and behind a new catalog, something is kept even if nothing was counted: so a
- * later session knows that. What
- * a full disk has no place for is let go, and all of them are lower bounds from then on: a close
- * does not fail for it. */
-int qi_keep_counts(struct qi_store *store) {
+static int keep_all(struct qi_store *store) {
     qi_counts since;
     sum_of(store, &since);
     qi_counts before;
     bool exact;
-    if (!store->commits ||
-        (!has_counted(&since) && catalog_then(store) == store->commits->catalog &&
-         kept(store, of_the_store, OF_STORE, &before, NULL, &exact)))
+    if (!has_counted(&since) && catalog_then(store) == store->commits->catalog &&
+        kept(store, of_the_store, OF_STORE, &before, NULL, &exact))
         return 0;
     int error = 0;
     for (uint32_t i = 0; i < store->queues_count && !error; i++)
         if (!store->queues[i]->deleted && has_counted(&store->queues[i]->counts))
             error = keep_of_queue(store->queues[i]);
-    if (!error)
-        error = keep_of_store(store, &since);
+    return error ? error : keep_of_store(store, &since);
+}
+
+/* Of a new store, and behind a new catalog, something is kept even if nothing was counted: so a
+ * later session knows that. What a full disk has no place for is let go, and all of them are lower
+ * bounds from then on: a close does not fail for it. */
+int qi_keep_counts(struct qi_store *store) {
+    int error = store->commits ? keep_all(store) : 0;
+    if (!error && store->commits)
+        error = qi_keep_next(store);
     if ((error != QI_E_FULL && error != QI_E_MEMORY) || store->failed)
         return error;
     store->counts_lost = true;

@@ -90,6 +90,8 @@ int qi_next_due_us(struct qi_queue *queue, uint64_t *due_us);
  * session, when all its changes are durable. The caller then syncs the commit log. Returns 0 or the
  * error. */
 int qi_keep_counts(struct qi_store *store);
+/* The same for the times at which queues want to be looked at. */
+int qi_keep_next(struct qi_store *store);
 /* Reports damage if the last session ended cleanly and its counts are not there. */
 void qi_counts_expect(struct qi_store *store);
 /* Reports the queues of which counts are kept and whose folders are gone, behind a clean end: once,

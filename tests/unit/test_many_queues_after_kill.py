@@ -1,7 +1,7 @@
 """Stores with many queues behind kill -9 or a power cut: one sync is the barrier of all queues.
 
-The first few that are used sync their own files; the others wait for no sync of their own then. What such a session has given out without a
-trace is never given out again.
+The first few that are used sync their own files; the others wait for no sync of their own then.
+What such a session has given out without a trace is never given out again.
 """
 
 from pathlib import Path
