@@ -543,6 +543,8 @@ class _Lib:
         entries: _C,
         count: int,
         start: int,
+        first: int,
+        last: int,
         places: _C,
         has_heads: bool,
         room: int,

@@ -42,9 +42,12 @@ def is_unicode(name: str) -> bool:
 def written(name: str) -> str:
     r"""The name as valid Unicode: a byte that is not UTF-8 as `\x{e9}`, a surrogate as `\u{d800}`.
 
-    A name without an escape in it stays as it is, at the cost of encoding it once.
+    A name without an escape in it stays as it is, at the cost of looking at it once or twice.
     """
-    if "\\" in name:
+    if "\\" not in name:
+        if name.isascii():
+            return name
+    else:
         name = _LOOKS_WRITTEN.sub(lambda found: found[0] * 2, name)
     return name if is_unicode(name) else _SURROGATE.sub(_write, name)
 

@@ -382,12 +382,12 @@ typedef struct {
     qi_rabbit_wanted wanted[1000];
 } qi_rabbit_plan;
 
-/* What is to be read for the live entries from `from` on, in order, as long as it fits into `room`
- * bytes: the number of the first entry that is not in the plan. With `has_heads`, terms in the file
- * beside have a head, as in version 2. */
+/* What is to be read for the live entries from number `from` on whose seqs are from `first` to
+ * `last`, in order, as long as it fits into `room` bytes: the number of the first entry that is not
+ * looked at. With `has_heads`, terms in the file beside have a head, as in version 2. */
 uint32_t qi_rabbit_make_plan(const qi_rabbit_entry *entries, uint32_t count, uint32_t from,
-                             const qi_rabbit_places *places, bool has_heads, uint32_t room,
-                             qi_rabbit_plan *plan);
+                             uint64_t first, uint64_t last, const qi_rabbit_places *places,
+                             bool has_heads, uint32_t room, qi_rabbit_plan *plan);
 
 /* How messages become rows. */
 typedef struct {
@@ -409,6 +409,7 @@ typedef struct {
     uint32_t expired, redelivered, dying; /* `expired` ones are in no row */
     bool is_strange; /* the rows end before a message with which something is the matter */
     uint64_t body_bytes;
+    uint64_t seqs[1000];
     uintptr_t bodies[1000]; /* QI_RABBIT_ROWS_MAX; in the block */
     uint64_t expiries_us[1000];
     uint32_t body_sizes[1000];

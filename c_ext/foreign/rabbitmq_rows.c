@@ -79,15 +79,15 @@ static bool reserve(qi_rabbit_plan *plan, qi_rabbit_wanted *wanted, uint64_t *ro
 }
 
 uint32_t qi_rabbit_make_plan(const qi_rabbit_entry *entries, uint32_t count, uint32_t from,
-                             const qi_rabbit_places *places, bool has_heads, uint32_t room,
-                             qi_rabbit_plan *plan) {
+                             uint64_t first, uint64_t last, const qi_rabbit_places *places,
+                             bool has_heads, uint32_t room, qi_rabbit_plan *plan) {
     uint64_t left = room;
     plan->count = plan->extent_count = 0;
     for (; from < count && plan->count < QI_RABBIT_ROWS_MAX; from++) {
         const qi_rabbit_entry *entry = &entries[from];
         qi_rabbit_wanted wanted = {.entry = from};
-        if (!(entry->flags & QI_RABBIT_PERSISTENT) || entry->flags & QI_RABBIT_MISSING ||
-            !locate(entry, places, has_heads, &wanted))
+        if (entry->seq < first || entry->seq > last || !(entry->flags & QI_RABBIT_PERSISTENT) ||
+            entry->flags & QI_RABBIT_MISSING || !locate(entry, places, has_heads, &wanted))
             continue;
         if (wanted.size > room)
             wanted.size = 0; /* Python reads it */
@@ -321,9 +321,12 @@ static bool priority_of(const struct found *found, uint32_t priority_max, uint32
     return !(flags & 3) && pos == size;
 }
 
-static void put_row(const struct found *found, uint64_t expiry_us, uint32_t expiry,
-                    bool is_redelivered, uint32_t table_size, qi_rabbit_rows *rows) {
+static void put_row(const struct row *row, uint64_t seq, uint32_t expiry, bool is_redelivered,
+                    uint32_t table_size, qi_rabbit_rows *rows) {
+    const struct found *found = &row->found;
+    uint64_t expiry_us = row->expiry_us;
     uint32_t i = rows->count++;
+    rows->seqs[i] = seq;
     rows->bodies[i] = (uintptr_t)(found->data + found->message.fragment);
     rows->body_sizes[i] = found->message.fragment_size;
     rows->table_sizes[i] = table_size;
@@ -372,7 +375,7 @@ uint32_t qi_rabbit_read_rows(const qi_rabbit_plan *plan, uint32_t from,
         bool is_redelivered =
             entry->seq < wish->redelivered_below ||
             (wish->redelivered_if_delivered && entry->state == QI_RABBIT_DELIVERED);
-        put_row(&row.found, row.expiry_us, wish->expiry, is_redelivered, table, rows);
+        put_row(&row, entry->seq, wish->expiry, is_redelivered, table, rows);
         rows->priority = row.priority;
         tables += table;
         tables_room -= table;

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
-from qindex._core import lib
+from qindex._core import ffi, lib
 from qindex.errors import raise_error
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Expired: TypeAlias = Literal["drop", "keep", "tell"]
 Expiry: TypeAlias = Literal["expires", "dies", "told"]
 Message = TypeVar("Message")
+_BYTES: Final = ffi.typeof("char *")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,24 @@ class Columns:
     def expired(self) -> int:
         """How many between them have expired and are left out."""
         return self._rows.expired  # type: ignore[no-any-return]
+
+    def rows(self) -> Iterator[tuple[int, bool, int, bytes, bytes]]:
+        """Of each its number, whether it is redelivered, expiry, headers as a table, and body."""
+        found, count = self._rows, self.count
+        sizes = ffi.unpack(found.table_sizes, count)
+        tables, start = ffi.buffer(self._tables, sum(sizes)), 0
+        columns = (found.seqs, found.flags, found.expiries_us, found.bodies, found.body_sizes)
+        each = zip(*(ffi.unpack(column, count) for column in columns), sizes, strict=True)
+        for seq, flags, expiry_us, body, body_size, size in each:
+            table = tables[start : start + size]
+            yield (
+                seq,
+                flags != 0,
+                expiry_us,
+                table,
+                ffi.buffer(ffi.cast(_BYTES, body), body_size)[:],
+            )
+            start += size
 
     def publish(self, queue: Queue) -> None:
         """All of them or none, in one batch. Errors as those of Queue.publish_many()."""

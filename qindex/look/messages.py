@@ -89,10 +89,11 @@ class Found:
             return dict(self.table)
         if not self.table:
             return {}
+        from qindex.calls import decode_headers
         from qindex.field_table import AmqpError, decode_table
 
         try:
-            return decode_table(self.table)
+            return decode_headers(self.table) or decode_table(self.table)
         except AmqpError:
             return {"undecodable": self.table}
 

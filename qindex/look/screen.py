@@ -224,13 +224,23 @@ def error_line(text: str) -> str:
     return f"qindex: {printable(' '.join(text.split()))}\n"
 
 
+_AS_THEY_ARE: Final = frozenset((int, bool, type(None)))
+
+
 def plain(value: Any) -> Any:
     """Figures, names and headers as JSON has them; bytes that are no text as {"hex": ...}.
 
     Text that is not valid Unicode has its written form (names.written).
     """
+    if type(value) in _AS_THEY_ARE:
+        return value
+    if type(value) is str:
+        return written(value)
     if isinstance(value, dict):
-        return {written(str(key)): plain(inner) for key, inner in value.items()}
+        return {
+            written(str(key)): inner if type(inner) in _AS_THEY_ARE else plain(inner)
+            for key, inner in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [plain(inner) for inner in value]
     if isinstance(value, bytes):

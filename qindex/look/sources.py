@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import qindex
 from qindex._core import ffi, lib
@@ -41,7 +41,7 @@ from qindex.look.telling import Telling, why_missing
 from qindex.look.text import count, printable
 
 if TYPE_CHECKING:
-    from qindex.brokers.rabbitmq.node import Node
+    from qindex.brokers.rabbitmq.node import Node, Part
     from qindex.brokers.reader import DeadMessage, DeadNode
     from qindex.brokers.tree import Tree
 
@@ -307,24 +307,25 @@ class NodeSource(DeadSource):
             first = max(choice.first, start[1] if number == start[0] else 0)
             if number < start[0]:
                 continue
-            for message in self.queues[name].messages_of(part, first, choice.last):
-                expiry_us = message.expiry_us or 0
-                state = state_of(expiry_us, self.at_time, message.redelivered)
-                if state not in choice.states:
-                    continue
-                yield Found(
-                    name,
-                    message.seq,
-                    state,
-                    message.redelivered,
-                    0,
-                    message.persistent,
-                    expiry_us,
-                    message.headers,
-                    message.body,
-                    number,
-                    message.priority,
-                )
+            for seq, redelivered, expiry_us, headers, body in self._rows(
+                name, part, first, choice.last
+            ):
+                state = state_of(expiry_us, self.at_time, redelivered)
+                if state in choice.states:
+                    told = (redelivered, 0, True, expiry_us, headers, body, number, part.priority)
+                    yield Found(name, seq, state, *told)
+
+    def _rows(
+        self, name: str, part: Part, first: int, last: int
+    ) -> Iterator[tuple[int, bool, int, bytes | dict[str, Any], bytes]]:
+        """As Columns.rows(); the headers are decoded where a message comes by itself."""
+        from qindex.brokers.columns import Columns, Wish
+
+        for each in self.queues[name].columns_of(part, Wish(0, "keep"), first, last):
+            if isinstance(each, Columns):
+                yield from each.rows()
+            else:
+                yield each.seq, each.redelivered, each.expiry_us or 0, each.headers, each.body
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,7 @@ static void test_a_plan_reads_what_lies_together_at_once(void) {
     entries[9].flags = 0; /* transient */
     qi_rabbit_places *places = qi_rabbit_places_new();
     assert(qi_rabbit_places_sort(places) == 0);
-    assert(qi_rabbit_make_plan(entries, count, 0, places, true, ROOM, &plan) == 10);
+    assert(qi_rabbit_make_plan(entries, count, 0, 0, UINT64_MAX, places, true, ROOM, &plan) == 10);
     assert(plan.count == 8 && plan.extent_count == 3);
     assert(plan.extents[0].offset == 800 && plan.extents[0].size == 8250);
     assert(plan.extents[1].offset == 80000 && plan.extents[1].at == 8250);
@@ -265,8 +265,13 @@ static void test_a_plan_reads_what_lies_together_at_once(void) {
     assert(plan.wanted[2].extent == 0 && plan.wanted[5].extent == 2);
     assert(plan.wanted[6].entry == 7 && plan.wanted[6].size == 0); /* larger than a block */
     assert(plan.wanted[7].entry == 8 && plan.wanted[7].size == 0); /* in no file */
-    assert(qi_rabbit_make_plan(entries, count, 10, places, true, ROOM, &plan) == count);
+    assert(qi_rabbit_make_plan(entries, count, 10, 0, UINT64_MAX, places, true, ROOM, &plan) ==
+           count);
     assert(plan.count == 2 && plan.extent_count == 1 && plan.extents[0].size == ROOM - 400);
+    for (uint32_t i = 0; i < count; i++)
+        entries[i].seq = i + 70;
+    assert(qi_rabbit_make_plan(entries, count, 0, 72, 73, places, true, ROOM, &plan) == count);
+    assert(plan.count == 2 && plan.wanted[0].entry == 2 && plan.wanted[1].entry == 3);
     qi_rabbit_places_free(places);
 }
 

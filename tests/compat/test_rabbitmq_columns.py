@@ -9,8 +9,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from itertools import cycle, product
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,126 +18,19 @@ import pytest
 from helpers import unpack
 
 import qindex
-from qindex._core import ffi, lib
 from qindex.brokers import recover, tree
-from qindex.brokers.amqp import AmqpError, Properties, decode_properties, encode_properties
-from qindex.brokers.columns import Columns, Expired, Expiry, Wish
+from qindex.brokers.amqp import Properties, encode_properties
+from qindex.brokers.columns import Columns, Wish
 from qindex.brokers.rabbitmq.columns import BLOCK_BYTES
-from qindex.brokers.rabbitmq.directory import Queue, open_node
+from qindex.brokers.rabbitmq.directory import open_node
 from qindex.brokers.rabbitmq.message import Content
 from qindex.brokers.rabbitmq.write import FRAGMENT_BYTES_MAX, VhostWriter, encode_message
 from qindex.brokers.recover import recover_into
-from qindex.field_table import encode_table
 
 from .conftest import DEMO, DeadNode
+from .rabbitmq_columns import PLAIN, WISHES, compare, seen, seen_in_columns
 from .rabbitmq_files import Node, write_node
 from .rabbitmq_sweep import boundaries_of, damages, files_of
-
-# The table of its headers, body, redelivered, expiry, priority
-Row = tuple[bytes, bytes, bool, int, int]
-NOW = int(time.time() * 1e6)
-EXPIRED: tuple[Expired, ...] = ("drop", "keep", "tell")
-EXPIRY: tuple[Expiry, ...] = ("expires", "dies", "told")
-WISHES = [
-    Wish(NOW + 86_400_000_000 * days, expired, later_us, expiry, priority_max)
-    for (expired, expiry), later_us, priority_max, days in zip(
-        product(EXPIRED, EXPIRY),
-        cycle((0, 7, -5, -NOW, 10**9)),
-        cycle((0, 4, 255)),
-        cycle((-9000, 0, 100, 0)),
-        strict=False,
-    )
-]
-PLAIN = Wish(0, "keep")
-FRAME_BYTES = 100_000
-
-
-# --- what the rows have to be ---------------------------------------------------------------------
-
-
-def as_told(queue: Queue, wish: Wish) -> tuple[list[Row], int]:
-    """What columns() has to give, said in Python, and how many have expired and are left out."""
-    rows = [row_of(message, wish) for message in queue.messages()]
-    return [row for row in rows if row], rows.count(None)
-
-
-def row_of(message: Any, wish: Wish) -> Row | None:
-    expiry_us = message.expiry_us or 0
-    if 0 < expiry_us <= wish.now_us:
-        if wish.expired != "keep":
-            return None
-        expiry_us = 0
-    elif expiry_us:
-        expiry_us = max(1, expiry_us + wish.later_us)
-    headers = message.headers
-    if expiry_us and wish.expiry == "dies":
-        headers["dead_letter_at"] = expiry_us
-    elif expiry_us and wish.expiry == "told":
-        properties = headers.pop("properties")
-        headers |= {"expires_us": expiry_us, "properties": properties}
-    kept = expiry_us if wish.expiry == "expires" else 0
-    priority = min(priority_of(message.properties), wish.priority_max)
-    return encode_table(headers), message.body, message.redelivered, kept, priority
-
-
-def priority_of(properties: bytes) -> int:
-    try:
-        return decode_properties(properties).priority or 0
-    except AmqpError:
-        return 0
-
-
-# --- what they are --------------------------------------------------------------------------------
-
-
-def rows_of(columns: Columns) -> Iterator[Row]:
-    rows, start = columns._rows, 0
-    tables = ffi.buffer(columns._tables)
-    for i in range(columns.count):
-        size, flags = rows.table_sizes[i], rows.flags[i]
-        body = ffi.buffer(ffi.cast("char *", rows.bodies[i]), rows.body_sizes[i])[:]
-        assert flags in (0, lib.QI_REDELIVERED)
-        yield tables[start : start + size], body, flags != 0, rows.expiries_us[i], columns.priority
-        start += size
-
-
-def in_columns(queue: Queue, wish: Wish) -> tuple[list[Row], int, int]:
-    """All messages, how many have expired and are left out, and how many came one by one.
-
-    (Of the last not those whose bodies came in several frames: they always do.)
-    """
-    found: list[Row] = []
-    expired = singles = 0
-    for each in queue.columns(wish):
-        if isinstance(each, Columns):
-            rows = list(rows_of(each))
-            assert each.body_bytes == sum(len(row[1]) for row in rows)
-            assert each.redelivered == sum(row[2] for row in rows)
-            assert each.dying == sum(b"\x0edead_letter_at" in row[0] for row in rows)
-            found += rows
-            expired += each.expired
-            continue
-        singles += len(each.body) < FRAME_BYTES
-        row = row_of(each, wish)
-        expired += row is None
-        found += [row] if row else []
-    return found, expired, singles
-
-
-def compare(path: Path, wish: Wish) -> tuple[int, int]:
-    """How many messages there are, and how many of them came one by one."""
-    count = singles = 0
-    with open_node(path) as node, open_node(path) as other:
-        for vhost, its in zip(node.vhosts, other.vhosts, strict=True):
-            for queue, same in zip(vhost.queues, its.queues, strict=True):
-                found, expired, alone = in_columns(same, wish)
-                assert (found, expired) == as_told(queue, wish), queue.name
-                assert same.unreadable == queue.unreadable
-                count += len(found) + expired
-                singles += alone
-        assert other.findings == node.findings
-    return count, singles
-
 
 # --- sound nodes ----------------------------------------------------------------------------------
 
@@ -168,6 +60,14 @@ def test_what_real_nodes_wrote_comes_in_columns(
     count, singles = compare(shared_node(name).path, wish)
     assert count > 300
     assert singles < 20  # dead letters
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 1 << 48), (90, 90), (100, 170), (500, 400)])
+def test_a_range_of_numbers_comes_as_it_is_shown(tmp_path: Path, first: int, last: int) -> None:
+    with open_node(write_node(tmp_path / "node")) as node:
+        for queue in node.vhosts[0].queues:
+            told = [seen(each) for each in queue.messages() if first <= each.seq <= last]
+            assert seen_in_columns(queue, first, last) == told
 
 
 # --- damaged nodes --------------------------------------------------------------------------------

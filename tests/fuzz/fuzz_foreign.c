@@ -152,8 +152,8 @@ static void read_rows(const uint8_t *data, size_t size) {
                                .expiry = data[0] % 3u,
                                .priority_max = size % 2 ? 9 : 0,
                                .has_heads = size % 4 < 2};
-        uint32_t next =
-            qi_rabbit_make_plan(entries, count, from, places, wish.has_heads, ROOM, &plan);
+        uint32_t next = qi_rabbit_make_plan(entries, count, from, 0, UINT64_MAX, places,
+                                            wish.has_heads, ROOM, &plan);
         expect(next > from && plan.count <= next - from, "a plan of nothing");
         from = next;
         size_t total;

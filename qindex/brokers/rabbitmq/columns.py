@@ -64,10 +64,18 @@ class Reader:
         """The queue's messages(), in columns where that can be."""
         self._queue.unreadable = 0
         for part in self._queue.parts:
-            for batch in self._queue.vhost.batches(part, Counts()):
-                yield from self._read_batch(part, batch)
+            yield from self.read_part(part)
 
-    def _read_batch(self, part: Part, batch: Batch) -> Iterator[Columns | Message]:
+    def read_part(
+        self, part: Part, first: int = 0, last: int = SEQ_MAX
+    ) -> Iterator[Columns | Message]:
+        """Of one directory, from seq `first` to `last`; other bodies are not read."""
+        for batch in self._queue.vhost.batches(part, Counts()):
+            yield from self._read_batch(part, batch, first, last)
+
+    def _read_batch(
+        self, part: Part, batch: Batch, first: int, last: int
+    ) -> Iterator[Columns | Message]:
         wish, terms = self._wish, part.terms
         wish.has_heads = has_heads = batch.beside.endswith(".qs")
         wish.has_no_ttl = part.has_ttl is False
@@ -78,7 +86,15 @@ class Reader:
         places, at = self._queue.vhost.store.places, 0
         while at < batch.count:
             at = lib.qi_rabbit_make_plan(
-                batch.entries, batch.count, at, places, has_heads, BLOCK_BYTES, self._plan
+                batch.entries,
+                batch.count,
+                at,
+                first,
+                last,
+                places,
+                has_heads,
+                BLOCK_BYTES,
+                self._plan,
             )
             yield from self._read_planned(part, batch)
 

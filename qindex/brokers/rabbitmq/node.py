@@ -133,6 +133,12 @@ class Queue:
         """messages(), in columns where that can be: see qindex.brokers.columns."""
         return Reader(self, wish).read()
 
+    def columns_of(
+        self, part: Part, wish: Wish, first: int = 0, last: int = SEQ_MAX
+    ) -> Iterator[Columns | Message]:
+        """messages_of(), likewise."""
+        return Reader(self, wish).read_part(part, first, last)
+
     def message_of(self, part: Part, live: Live) -> Message | None:
         """A message that vhost.live() gives; None if it is unreadable."""
         seq, delivered, file, entry = live
