@@ -396,16 +396,16 @@ int64_t qi_ack_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *de
                     uint32_t count);
 int64_t qi_nack_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
                      uint32_t count, uint64_t due_us);
-/* As a nack without a time; but these deliveries do not count, for nobody has looked at the
- * messages. Format 2. */
-int64_t qi_return_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
-                       uint32_t count);
 /* Of copies that nobody had here: how often they were delivered in the store that they come from.
  * 0: they may have been, and say `redelivered` (format 2). */
 int64_t qi_had(qi_queue *queue, const uint64_t *req_ids, const uint16_t *counts, uint32_t count);
 int64_t qi_touch(qi_queue *queue, uint64_t req_id, uint64_t delivery, uint64_t lease_us);
-/* The same without a wait. QI_BUSY: it may need one, or is wrong; nothing was changed. */
+/* Any of these ways, of all deliveries or none. A reject drops them without an ack, or makes dead
+ * letters of them if the queue keeps those. A return is a nack that does not count (format 2). */
 enum { QI_SETTLE_ACK = 0, QI_SETTLE_NACK = 1, QI_SETTLE_REJECT = 2, QI_SETTLE_RETURN = 3 };
+int64_t qi_settle_all(qi_queue *queue, int how, const uint64_t *req_ids, const uint64_t *deliveries,
+                      uint32_t count, uint64_t due_us);
+/* The same without a wait. QI_BUSY: it may need one, or is wrong; nothing was changed. */
 int64_t qi_settle_now(qi_queue *queue, int how, const uint64_t *req_ids, const uint64_t *deliveries,
                       uint32_t count, uint64_t due_us);
 int64_t qi_touch_now(qi_queue *queue, uint64_t req_id, uint64_t delivery, uint64_t lease_us);
@@ -437,10 +437,6 @@ int qi_queue_set_dead_letters(qi_queue *queue, const char *name, size_t name_siz
  * as side record DEATHS has it (FORMAT.rst, section 4), or an error. It is copied if there is
  * room. */
 int64_t qi_deaths_of(qi_queue *queue, uint64_t req_id, void *bytes, size_t room);
-/* Delivered messages are settled without an ack: they are dropped, or dead letters if the queue
- * keeps those. */
-int64_t qi_reject_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
-                       uint32_t count);
 /* Dead letters are ready again, at most so many, in the order of ReqIds; how many. */
 int64_t qi_redrive(qi_queue *queue, uint64_t most);
 /* Messages in these states are dropped; how many. What is out stays. If nothing else stays, they go

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 from qindex._core import ffi, lib
 from qindex.arguments import (
@@ -27,6 +27,7 @@ from qindex.errors import (
     DiskError,
     DiskFull,
     MessageDelivered,
+    MessageError,
     OutcomeUnknown,
     UnknownMessage,
     raise_error,
@@ -109,13 +110,43 @@ class Settling:
         of_64 = partial(ffi.from_buffer, "uint64_t[]")
         return of_64(req_ids), of_64(deliveries), len(req_ids) // 8
 
-    def _settled(self, result: int) -> int:
+    def _settled(self, result: int, messages: Sequence[Message | int | str] = ()) -> int:
         """The core's answer. Raises its error; with sync="always", waits for the sync."""
         if result < 0:
-            raise_error(result)
+            self._refuse(result, messages)
         if self._confirm_all:
             self._confirm()
         return result
+
+    def _refuse(self, code: int, messages: Sequence[Message | int | str]) -> NoReturn:
+        """Raise the core's error. What is wrong may be that a message is one of another queue.
+
+        The core knows only that its delivery is none of this queue.
+        """
+        try:
+            raise_error(code)
+        except MessageError as error:
+            for message in messages:
+                if (whose := self._whose(message)) is not None:
+                    req_id = self._which(message)[0]
+                    text = f"message {req_id} is {whose}: nothing was changed"
+                    raise type(error)(text) from None
+            raise
+
+    def _whose(self, message: Message | int | str) -> str | None:
+        """None: it is of this queue, as far as it says of which it is."""
+        if isinstance(message, int):
+            return None
+        tag = self._which(message)[1] >> 32
+        if tag == lib.qi_queue_tag(self._handle):
+            return None
+        queue = self._store._by_tag.get(tag)
+        name = message.queue if isinstance(message, Message) else queue and queue.name
+        if name is None:
+            return "of a queue that was deleted"
+        if name != self.name:
+            return f"one of queue {name!r}, not of {self.name!r}"
+        return "of another store, or of an earlier session; its ReqId names the one here"
 
     def _confirm(self) -> None:
         """sync() behind a verb: an error that says "nothing was changed" would be wrong then."""
@@ -127,7 +158,7 @@ class Settling:
             ) from error
 
     def _ack(self, message: Message | int | str) -> None:
-        self._settled(lib.qi_ack(self._handle, *self._which(message)))
+        self._settled(lib.qi_ack(self._handle, *self._which(message)), [message])
 
     def ack_many(
         self, messages: Iterable[Message | int | str], *, missing_ok: bool = False
@@ -141,7 +172,7 @@ class Settling:
         """
 
         def settle(some: list[Message | int | str]) -> None:
-            self._settled(lib.qi_ack_many(self._handle, *self._which_of(some)))
+            self._settled(lib.qi_ack_many(self._handle, *self._which_of(some)), some)
 
         own = several("messages", messages, "messages", "ack()")
         return _settle(own, settle, missing_ok)
@@ -176,15 +207,9 @@ class Settling:
         how, due_us = self._how(requeue, delay, due, count)
 
         def settle(some: list[Message | int | str]) -> None:
-            which = self._which_of(some)
-            if how == lib.QI_SETTLE_RETURN:
-                code = lib.qi_return_many(self._handle, *which)
-            elif how == lib.QI_SETTLE_NACK:
-                code = lib.qi_nack_many(self._handle, *which, due_us)
-            else:
-                code = lib.qi_reject_many(self._handle, *which)
+            code = lib.qi_settle_all(self._handle, how, *self._which_of(some), due_us)
             if code < 0:
-                raise_error(code)
+                self._refuse(code, some)
             if self._confirm_all and (due_us or how != lib.QI_SETTLE_NACK):
                 self._confirm()
 
@@ -210,7 +235,7 @@ class Settling:
         """touch() of what is not at hand, or is wrong."""
         code = lib.qi_touch(self._handle, *self._which(message), to_lease_us(lease))
         if code < 0:
-            raise_error(code)
+            self._refuse(code, [message])
 
     def reschedule(
         self,
@@ -248,13 +273,8 @@ class Settling:
         Each queue counts from 0, so the ReqId of another queue's message would name a message here
         that has nothing to do with it. Raises UnknownMessage then.
         """
-        req_id, delivery = self._which(message)
-        if isinstance(message, str) and delivery >> 32 != lib.qi_queue_tag(self._handle):
-            raise UnknownMessage(f"message {req_id} is one of another queue, not of {self.name!r}")
-        if isinstance(message, Message) and delivery >> 32 != lib.qi_queue_tag(self._handle):
-            whose = f"one of queue {message.queue!r}, not of {self.name!r}"
-            if message.queue == self.name:
-                whose = "of another store, or of an earlier session; its ReqId names the one here"
+        req_id = self._which(message)[0]
+        if (whose := self._whose(message)) is not None:
             raise UnknownMessage(f"message {req_id} is {whose}")
         return req_id
 

@@ -323,7 +323,8 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Mixed, QueueLife, Told
 
         A note explains itself, such as the torn last record that a power cut leaves. Queues whose
         folders somebody removed are damage, too, where that can be known: in format 2, behind an
-        end with close().
+        end with close(). A finding stays also when what it says is over, as with dead letters that
+        could not move for a time.
 
         Cost: the first time a small file for each queue; if a finding is about a queue, a hash of
         each queue's name.

@@ -146,7 +146,7 @@ PyObject *qi_calls_get(PyObject *object, PyObject *const *arguments, Py_ssize_t 
 
 /* Nobody has looked at it: where there is a place to say so, that delivery does not count. */
 static void put_back(qi_queue *queue, const qi_message *message) {
-    if (qi_return_many(queue, &message->req_id, &message->delivery, 1) != 0)
+    if (qi_settle_all(queue, QI_SETTLE_RETURN, &message->req_id, &message->delivery, 1, 0) != 0)
         qi_nack_many(queue, &message->req_id, &message->delivery, 1, 0);
 }
 

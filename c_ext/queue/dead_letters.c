@@ -11,6 +11,8 @@
  */
 #include "queue/queue_private.h"
 
+#include <stdio.h>
+
 #define AT_ONCE   256u             /* in one transaction */
 #define ALL       (UINT64_MAX - 1) /* the last ReqId that is looked at */
 #define LOOKED_AT 4096u            /* in one call, the lock being held */
@@ -86,17 +88,24 @@ static bool goes_round(const struct qi_queue *queue, const struct qi_slots *slot
     return false;
 }
 
+/* Findings stay: the same line a second time would tell nothing. */
+static bool was_reported(const struct qi_store *store, const char *line) {
+    for (uint32_t i = 0; i < store->findings_count; i++)
+        if (strcmp(store->findings[i].text, line) == 0)
+            return true;
+    return false;
+}
+
 /* Why some stay: once, until one has moved again. */
 static void tell(struct qi_queue *queue, const char *text) {
     if (queue->dead_told || !queue->dead_to || queue->store->closing)
         return;
     queue->dead_told = true;
-    char why[256];
-    strncpy(why, text, sizeof why - 1);
-    why[sizeof why - 1] = 0;
-    qi_report(queue->store, false, queue->directory, "", 0,
-              "dead letters stay in queue %s and do not move to %s: %s", queue->name,
-              queue->dead_to, why);
+    char line[480];
+    snprintf(line, sizeof line, "dead letters stay in queue %s and do not move to %s: %s",
+             queue->name, queue->dead_to, text);
+    if (!was_reported(queue->store, line))
+        qi_report(queue->store, false, queue->directory, "", 0, "%s", line);
 }
 
 /* A pass over a queue's dead letters. */

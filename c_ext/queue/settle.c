@@ -287,7 +287,13 @@ static int carry_out(struct qi_queue *queue, const struct settling *settling) {
     }
 }
 
-static int64_t settle(struct qi_queue *queue, struct settling settling) {
+int64_t qi_settle_all(struct qi_queue *queue, int how, const uint64_t *req_ids,
+                      const uint64_t *deliveries, uint32_t count, uint64_t due_us) {
+    struct settling settling = {req_ids, deliveries, count, how, qi_time_given(due_us)};
+    if (how == QI_SETTLE_RETURN && queue->store->options.format < 2)
+        return qi_fail(QI_E_FORMAT,
+                       "a delivery that does not count needs a store of format 2: this one has "
+                       "format 1 (qindex upgrade, or upgrade=True)");
     qi_lock(queue->store);
     int error = check(queue, &settling);
     if (!error)
@@ -310,27 +316,12 @@ int64_t qi_settle_now(struct qi_queue *queue, int how, const uint64_t *req_ids,
 
 int64_t qi_ack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
                     uint32_t count) {
-    return settle(queue, (struct settling){req_ids, deliveries, count, QI_SETTLE_ACK, 0});
+    return qi_settle_all(queue, QI_SETTLE_ACK, req_ids, deliveries, count, 0);
 }
 
 int64_t qi_nack_many(struct qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
                      uint32_t count, uint64_t due_us) {
-    return settle(queue, (struct settling){req_ids, deliveries, count, QI_SETTLE_NACK,
-                                           qi_time_given(due_us)});
-}
-
-int64_t qi_reject_many(struct qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
-                       uint32_t count) {
-    return settle(queue, (struct settling){req_ids, deliveries, count, QI_SETTLE_REJECT, 0});
-}
-
-int64_t qi_return_many(struct qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
-                       uint32_t count) {
-    if (queue->store->options.format < 2)
-        return qi_fail(QI_E_FORMAT,
-                       "a delivery that does not count needs a store of format 2: this one has "
-                       "format 1 (qindex upgrade, or upgrade=True)");
-    return settle(queue, (struct settling){req_ids, deliveries, count, QI_SETTLE_RETURN, 0});
+    return qi_settle_all(queue, QI_SETTLE_NACK, req_ids, deliveries, count, due_us);
 }
 
 /* ---- touch ---- */

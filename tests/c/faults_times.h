@@ -44,7 +44,8 @@ static void borrow(struct run *run, uint32_t queue, uint32_t count, bool drop, u
     went(run, "touch", qi_touch(run->queues[queue], ids[0], deliveries[0], 2000000));
     if (drop)
         went(run, "reject_many",
-             qi_reject_many(run->queues[queue], ids + 1, deliveries + 1, taken - 1));
+             qi_settle_all(run->queues[queue], QI_SETTLE_REJECT, ids + 1, deliveries + 1, taken - 1,
+                           0));
     else
         went(run, "nack_many",
              qi_nack_many(run->queues[queue], ids + 1, deliveries + 1, taken - 1,

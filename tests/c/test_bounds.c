@@ -317,7 +317,8 @@ static void test_verbs_without_room_change_nothing(void) {
         assert(qi_publish_with(corner.a, NULL, 0, "mortal", 6, 0, soon, 0) == 6);
         qi_rules rules = {.max_messages = 2, .overflow = QI_DROP_HEAD, .dead_letters = true};
         assert(qi_queue_set_rules(corner.a, &rules) == 0);
-        assert(get_one(corner.a, &id) == 10 && qi_reject_many(corner.a, &id, NULL, 1) == 0);
+        assert(get_one(corner.a, &id) == 10 &&
+               qi_settle_all(corner.a, QI_SETTLE_REJECT, &id, NULL, 1, 0) == 0);
         qi_sim_advance(corner.sim, 2 * SECOND);
         struct qi_tape *tape = &qi_current(corner.a)->tape;
         uint64_t mapped = tape->mapped;

@@ -331,7 +331,8 @@ static void test_messages_are_parted_into_headers_and_bodies(void) {
     assert(qi_publish(corner.a, big, sizeof big) == 1);
     assert(qi_publish_with(corner.a, NULL, 0, "third", 5, 7u << QI_PRIORITY_SHIFT, 0, 0) > 0);
     assert(qi_publish_with(corner.a, NULL, 0, "later", 5, 0, 0, now + 1000000) > 0);
-    assert(get_many(corner.a, 2, ids) == 2 && qi_reject_many(corner.a, ids, NULL, 1) == 0);
+    assert(get_many(corner.a, 2, ids) == 2 &&
+           qi_settle_all(corner.a, QI_SETTLE_REJECT, ids, NULL, 1, 0) == 0);
     qi_columns columns = columns_of(ROOM, true);
     assert(qi_columns_messages(corner.a, UINT64_MAX, &columns) == 4);
     assert(table.header_starts[1] == 4 && memcmp(table.headers, "head", 4) == 0);

@@ -36,7 +36,7 @@ static void writers_say(struct corner *corner, qi_queue *queue, int code) {
     assert(qi_index_deliver(queue, ids, 2, 0) == code);
     assert(qi_index_ack(queue, NULL, 2, 0) == code);
     assert(qi_get_newest(&reader) == code);
-    assert(qi_reject_many(queue, ids, NULL, 2) == code);
+    assert(qi_settle_all(queue, QI_SETTLE_REJECT, ids, NULL, 2, 0) == code);
     assert(qi_touch(queue, 0, 0, 1000) == code);
     assert(qi_reschedule(queue, 0, 1000) == code);
     assert(qi_delete(queue, 0) == code);

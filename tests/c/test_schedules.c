@@ -308,7 +308,7 @@ static void give_back(struct player *player, int q) {
                               deliveries, count, rejects ? 0 : due_us);
     visits_now += error == 0;
     if (error == QI_BUSY)
-        error = rejects ? qi_reject_many(queue_at(q), ids, deliveries, count)
+        error = rejects ? qi_settle_all(queue_at(q), QI_SETTLE_REJECT, ids, deliveries, count, 0)
                         : qi_nack_many(queue_at(q), ids, deliveries, count, due_us);
     TELL("nack %c: %u\n", 'a' + q, count);
     if (said(error))

@@ -31,6 +31,21 @@ def reject(store, name):
     store.queue(name).get().nack(requeue=False)
 
 
+def test_what_was_reported_once_is_not_reported_again(store, disk):
+    """Full, then not, then full again: findings stay, so a second line would say nothing."""
+    dead = store.queue("dead", max_messages=1)
+    for _ in range(3):
+        store.queue("a").publish_many([b"1", b"2"])
+        store.queue("a").nack_many(store.queue("a").get_many(2), requeue=False)
+        assert (dead.ready, store.queue("a").dead) == (1, 1)
+        dead.purge()
+        disk.advance(2)
+        tick(store)
+        assert (dead.ready, store.queue("a").dead) == (1, 0)
+        dead.purge()
+    assert len(store.findings) == 1
+
+
 def test_one_that_does_not_fit_keeps_no_others(store, disk):
     store.queue("dead", max_bytes=1000)
     store.queue("a").publish_many([b"x" * 2000, b"1", b"y" * 2000, b"2", b"3"])

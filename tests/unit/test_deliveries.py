@@ -200,6 +200,35 @@ def test_a_message_of_another_queue_is_neither_deleted_nor_moved(open_store, ver
     assert [each.body for each in other.browse()] == [b"of the other"]
 
 
+VERBS_OF_DELIVERIES = {
+    "ack": lambda queue, message: queue.ack(message),
+    "ack_many": lambda queue, message: queue.ack_many([message]),
+    "nack": lambda queue, message: queue.nack(message),
+    "reject": lambda queue, message: queue.nack(message, requeue=False),
+    "nack_many": lambda queue, message: queue.nack_many([message], delay=5),
+    "touch": lambda queue, message: queue.touch(message, 5),
+}
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("here", ["nothing", "ready", "out", "gone"])
+@pytest.mark.parametrize("verb", VERBS_OF_DELIVERIES)
+def test_the_error_names_the_queue_that_a_message_is_of(open_store, verb, here, written):
+    store = open_store(format=2)
+    one, other = store.queue("one"), store.queue("other")
+    one.publish(b"of one")
+    message = one.get()
+    if here != "nothing":
+        other.publish(b"of the other")
+    if here in ("out", "gone"):
+        other.get()
+    if here == "gone":
+        other.ack(0)
+    with pytest.raises(qindex.MessageError, match="is one of queue 'one', not of 'other'"):
+        VERBS_OF_DELIVERIES[verb](other, message.token if written else message)
+    assert (one.unacked, other.unacked) == (1, here == "out")
+
+
 @pytest.mark.parametrize("way", ["get", "peek", "browse"])
 @pytest.mark.parametrize("verb", ["delete", "reschedule"])
 @pytest.mark.parametrize("other", ["store", "session", "made again"])

@@ -234,10 +234,11 @@ bool play_ack(struct player *player, const struct op *op) {
             model_time(queue, picked[i], model_due_us(due_us), i + 1 == count);
     }
     qi_queue *handle = player->session.queues[op->queue];
-    int64_t got = op->kind == OP_ACK      ? qi_ack(handle, req_ids[0], deliveries[0])
-                  : op->kind == OP_NACK   ? qi_nack_many(handle, req_ids, deliveries, count, due_us)
-                  : op->kind == OP_REJECT ? qi_reject_many(handle, req_ids, deliveries, count)
-                                          : qi_ack_many(handle, req_ids, deliveries, count);
+    int64_t got = op->kind == OP_ACK    ? qi_ack(handle, req_ids[0], deliveries[0])
+                  : op->kind == OP_NACK ? qi_nack_many(handle, req_ids, deliveries, count, due_us)
+                  : op->kind == OP_REJECT
+                      ? qi_settle_all(handle, QI_SETTLE_REJECT, req_ids, deliveries, count, 0)
+                      : qi_ack_many(handle, req_ids, deliveries, count);
     if (got != 0)
         return player_failed(player, op_name(op->kind), got);
     model_returned(queue);
@@ -254,7 +255,7 @@ static int64_t settle_late(qi_queue *handle, uint32_t how, uint64_t id, uint64_t
     case 2:
         return qi_nack_many(handle, &id, &late, 1, 0);
     case 3:
-        return qi_reject_many(handle, &id, &late, 1);
+        return qi_settle_all(handle, QI_SETTLE_REJECT, &id, &late, 1, 0);
     default:
         return qi_touch(handle, id, late, 1000);
     }
