@@ -38,7 +38,7 @@ NOT_FOR_SANITIZERS += ["tests/unit/test_messages_c.py"]
 
 @dataclass(frozen=True)
 class Sanitizer:
-    library: str
+    libraries: str
     flags: str
     options: str  # environment variables, {log}: where reports go
     arguments: tuple[str, ...] = ()  # for pytest
@@ -46,10 +46,12 @@ class Sanitizer:
 
 # qindex.testing preloads its recorder in front of ASan's library.
 ANY_ORDER = "verify_asan_link_order=0"
+# UBSan writes its reports where log_path says only if it is loaded before ASan.
+ASAN_LIBRARIES = "libubsan.so libasan.so"
 ASAN_FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 SANITIZERS = {
     "asan": Sanitizer(
-        "libasan.so",
+        ASAN_LIBRARIES,
         ASAN_FLAGS,
         f"ASAN_OPTIONS=detect_leaks=0:log_path={{log}}:allocator_may_return_null=1:{ANY_ORDER}"
         " UBSAN_OPTIONS=print_stacktrace=1:log_path={log}",
@@ -63,7 +65,7 @@ SANITIZERS = {
         ("-k", "not fork and not a_child_may_open and not closed_pipe"),
     ),
     "leaks": Sanitizer(
-        "libasan.so",
+        ASAN_LIBRARIES,
         ASAN_FLAGS,
         f"ASAN_OPTIONS=detect_leaks=1:log_path={{log}}:fast_unwind_on_malloc=0:{ANY_ORDER}"
         " LSAN_OPTIONS=exitcode=0:max_leaks=0:report_objects=0",
@@ -91,10 +93,10 @@ def build(sanitizer: Sanitizer, tree: Path) -> None:
 
 
 def run_tests(sanitizer: Sanitizer, tree: Path, log: Path, arguments: Sequence[str]) -> int:
-    # Without the second, ASan ends the process at the first exception of an extension in C++.
-    preload = f"{library(sanitizer.library)} {library('libstdc++.so.6')}"
+    # Without the last, ASan ends the process at the first exception of an extension in C++.
+    preload = " ".join(map(library, [*sanitizer.libraries.split(), "libstdc++.so.6"]))
     environment = {**os.environ, "LD_PRELOAD": preload}
-    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(tree)}
+    environment |= {"PYTHONPATH": str(tree)}
     for assignment in sanitizer.options.format(log=log).split():
         name, _, value = assignment.partition("=")
         environment[name] = value

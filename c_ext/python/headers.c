@@ -162,6 +162,8 @@ struct tables {
 
 /* 0, with an exception: no memory. */
 static int append_table(struct tables *all, const void *table, size_t size) {
+    if (size == 0)
+        return 1; /* empty headers before all others: there is no memory yet */
     if (all->room - all->size < size) {
         size_t room = 2 * (all->size + size) + TABLE_ROOM;
         uint8_t *grown = PyMem_Realloc(all->bytes, room);
