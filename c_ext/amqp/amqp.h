@@ -86,6 +86,8 @@ Publishes *qi_publishes_new(PyObject *data);
 int qi_publishes_add(Publishes *publishes, const struct qi_content *content);
 /* It holds the object from now on, which is taken over. 0, or -1 with an exception. */
 int qi_publishes_keep(Publishes *publishes, PyObject *object);
+/* These bytes, which its pieces point into, are in the bytes object `to` from now on. */
+void qi_publishes_move(Publishes *publishes, struct qi_piece from, PyObject *to);
 /* It has as many groups as it may: the next message needs another one. */
 bool qi_publishes_is_full(const Publishes *publishes);
 

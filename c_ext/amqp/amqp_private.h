@@ -5,7 +5,7 @@
 
 #include "amqp/amqp.h"
 
-enum { GROUPS_MAX = 256, PLACES = 1024 };
+enum { GROUPS_MAX = 4096 };
 
 /* What a queue has. Read and written with the interpreter's lock. */
 struct qi_tally {
@@ -28,7 +28,7 @@ struct group {
     struct qi_piece method, properties; /* properties of one that is not plain */
     struct qi_way *way;                 /* NULL: find() has not found one */
     struct qi_wishes wishes;
-    uint32_t count;
+    uint32_t hash, count;
     uint32_t first, last; /* of its messages */
     uint16_t channel;
 };
@@ -44,15 +44,19 @@ struct qi_publishes {
     PyObject_HEAD PyObject *data, *kept; /* what the pieces point into */
     struct message *messages;
     size_t count, room;
-    uint32_t group_count;
-    uint16_t places[PLACES]; /* a hash table: number of the group + 1; 0: free */
-    struct group groups[GROUPS_MAX];
+    struct group *groups;
+    uint16_t *places; /* a hash table of twice the room: number of the group + 1; 0: free */
+    uint32_t group_count, group_room;
 };
 
 /* ---- way.c ---- */
 
 extern PyTypeObject *qi_way_type, *qi_tally_type;
 extern PyType_Spec qi_way_spec, qi_tally_spec;
+
+/* ---- gather.c: a method of Publishes ---- */
+
+PyObject *qi_publishes_gather(PyObject *object, PyObject *list);
 
 /* ---- spread.c: methods of Publishes ---- */
 

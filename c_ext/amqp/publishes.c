@@ -5,7 +5,8 @@
  * what is to be done, and gather() makes one batch for each queue of what the groups of that queue
  * have, in the order in which it came.
  *
- * Messages are not copied before that: they stay in the bytes that the socket has read.
+ * Messages are not copied before that: they stay in the bytes that the socket has read. Who reads
+ * into those again calls Scanner.keep() before.
  */
 #include "amqp/amqp_private.h"
 
@@ -30,6 +31,8 @@ static void publishes_dealloc(PyObject *object) {
     Py_XDECREF(self->kept);
     for (uint32_t i = 0; i < self->group_count; i++)
         Py_XDECREF((PyObject *)self->groups[i].way);
+    free(self->groups);
+    free(self->places);
     free(self->messages);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
     Py_DECREF(type);
@@ -41,6 +44,33 @@ int qi_publishes_keep(Publishes *self, PyObject *object) {
     int error = self->kept ? PyList_Append(self->kept, object) : -1;
     Py_DECREF(object);
     return error;
+}
+
+/* Bytes that were moved to another place. */
+struct moved {
+    uintptr_t from, to;
+    size_t size;
+};
+
+static void move(struct qi_piece *piece, const struct moved *moved) {
+    uintptr_t at = (uintptr_t)piece->at;
+    if (at >= moved->from && at - moved->from < moved->size)
+        piece->at = (const uint8_t *)(moved->to + (at - moved->from));
+}
+
+void qi_publishes_move(Publishes *self, struct qi_piece from, PyObject *to) {
+    struct moved moved = {(uintptr_t)from.at, (uintptr_t)PyBytes_AsString(to), from.size};
+    for (uint32_t i = 0; i < self->group_count; i++) {
+        move(&self->groups[i].method, &moved);
+        move(&self->groups[i].properties, &moved);
+    }
+    for (size_t i = 0; i < self->count; i++) {
+        move(&self->messages[i].properties, &moved);
+        move(&self->messages[i].body, &moved);
+    }
+    PyObject *before = self->data;
+    self->data = Py_NewRef(to);
+    Py_DECREF(before);
 }
 
 bool qi_publishes_is_full(const Publishes *self) {
@@ -72,27 +102,55 @@ static uint32_t hash_of(const struct qi_content *content, struct qi_wishes wishe
     return hash;
 }
 
-/* The number of the content's group, which there is from now on. */
-static uint32_t group_of(Publishes *self, const struct qi_content *content) {
+/* Room for one group more, and for all in the hash table. 0, or -1 with an exception. */
+static int make_group_room(Publishes *self) {
+    if (self->group_count < self->group_room)
+        return 0;
+    uint32_t room = self->group_room ? self->group_room * 4 : 16, places = 2 * room;
+    struct group *grown = realloc(self->groups, room * sizeof *grown);
+    if (grown)
+        self->groups = grown;
+    uint16_t *table = grown ? calloc(places, sizeof *table) : NULL;
+    if (!table) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    free(self->places);
+    self->places = table;
+    self->group_room = room;
+    for (uint32_t i = 0; i < self->group_count; i++) {
+        uint32_t place = self->groups[i].hash % places;
+        while (table[place])
+            place = (place + 1) % places;
+        table[place] = (uint16_t)(i + 1);
+    }
+    return 0;
+}
+
+/* The content's group, which there is from now on; NULL with an exception. */
+static struct group *group_of(Publishes *self, const struct qi_content *content) {
     struct qi_wishes wishes = qi_wishes_of(content->properties);
     if (self->count) { /* mostly that of the message before */
-        uint32_t last = self->messages[self->count - 1].group;
-        if (is_in(&self->groups[last], content, wishes))
+        struct group *last = &self->groups[self->messages[self->count - 1].group];
+        if (is_in(last, content, wishes))
             return last;
     }
-    uint32_t place = hash_of(content, wishes) % PLACES;
-    while (self->places[place]) {
-        uint32_t number = self->places[place] - 1u;
-        if (is_in(&self->groups[number], content, wishes))
-            return number;
-        place = (place + 1) % PLACES;
+    if (make_group_room(self) != 0)
+        return NULL;
+    uint32_t hash = hash_of(content, wishes), places = 2 * self->group_room, place = hash % places;
+    for (; self->places[place]; place = (place + 1) % places) {
+        struct group *group = &self->groups[self->places[place] - 1u];
+        if (group->hash == hash && is_in(group, content, wishes))
+            return group;
     }
-    self->groups[self->group_count] = (struct group){.method = content->method,
-                                                     .properties = content->properties,
-                                                     .wishes = wishes,
-                                                     .channel = content->channel};
-    self->places[place] = (uint16_t)(self->group_count + 1);
-    return self->group_count++;
+    struct group *group = &self->groups[self->group_count];
+    *group = (struct group){.method = content->method,
+                            .properties = content->properties,
+                            .wishes = wishes,
+                            .hash = hash,
+                            .channel = content->channel};
+    self->places[place] = (uint16_t)++self->group_count;
+    return group;
 }
 
 int qi_publishes_add(Publishes *self, const struct qi_content *content) {
@@ -106,15 +164,17 @@ int qi_publishes_add(Publishes *self, const struct qi_content *content) {
         self->messages = grown;
         self->room = room;
     }
-    uint32_t at = (uint32_t)self->count, number = group_of(self, content);
-    struct group *group = &self->groups[number];
+    uint32_t at = (uint32_t)self->count;
+    struct group *group = group_of(self, content);
+    if (!group)
+        return -1;
     if (group->count++)
         self->messages[group->last].next = at;
     else
         group->first = at;
     group->last = at;
-    self->messages[self->count++] =
-        (struct message){content->properties, content->body, content->whole, number, at};
+    self->messages[self->count++] = (struct message){
+        content->properties, content->body, content->whole, (uint32_t)(group - self->groups), at};
     return 0;
 }
 
@@ -151,10 +211,14 @@ static PyObject *get_groups(PyObject *object, void *unused) {
 static PyObject *get_order(PyObject *object, void *unused) {
     Publishes *self = (Publishes *)object;
     (void)unused;
-    PyObject *order = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)self->count);
-    char *at = order ? PyBytes_AsString(order) : NULL;
-    for (size_t i = 0; order && i < self->count; i++)
-        at[i] = (char)self->messages[i].group;
+    PyObject *order = PyList_New((Py_ssize_t)self->count);
+    for (size_t i = 0; order && i < self->count; i++) {
+        PyObject *number = PyLong_FromUnsignedLong(self->messages[i].group);
+        if (number)
+            PyList_SetItem(order, (Py_ssize_t)i, number);
+        else
+            Py_CLEAR(order);
+    }
     return order;
 }
 
@@ -184,148 +248,12 @@ static PyObject *contents(PyObject *object, PyObject *unused) {
     return list;
 }
 
-/* ---- gather ---- */
-
-/* What a queue takes of a group: what its messages' headers begin with, and their flags. */
-struct share {
-    struct qi_piece prefix;
-    uint8_t flags;
-    bool is_wanted;
-};
-
-/* The bytes of what is gathered, as bytes objects. */
-struct gathered {
-    PyObject *bodies, *body_sizes, *headers, *headers_sizes, *flags;
-};
-
-/* What is gathered: the shares, by group, and the only group that has one, or -1. */
-struct wanted {
-    struct share shares[GROUPS_MAX];
-    int64_t only;
-};
-
-static int read_wanted(const Publishes *self, PyObject *list, struct wanted *wanted) {
-    if (!PyList_Check(list)) {
-        PyErr_SetString(PyExc_TypeError, "gather() takes a list with an item for each group");
-        return -1;
-    }
-    Py_ssize_t count = PyList_Size(list);
-    wanted->only = -1;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        unsigned int number;
-        const char *prefix;
-        Py_ssize_t size;
-        uint8_t flags;
-        PyObject *item = PyList_GetItem(list, i);
-        if (!PyTuple_Check(item)) {
-            PyErr_SetString(PyExc_TypeError, "an item of gather() is a tuple");
-            return -1;
-        }
-        if (!PyArg_ParseTuple(item, "Iy#b", &number, &prefix, &size, &flags))
-            return -1;
-        if (number >= self->group_count) {
-            PyErr_SetString(PyExc_IndexError, "there is no such group");
-            return -1;
-        }
-        wanted->shares[number] = (struct share){
-            .prefix = {(const uint8_t *)prefix, (size_t)size}, .flags = flags, .is_wanted = true};
-        wanted->only = count == 1 ? (int64_t)number : -1;
-    }
-    return 0;
-}
-
-/* The next message from `at` on that is wanted, or the number of all. Those of one group alone are
- * found without a look at the others: many queues would cost as many looks at each message. */
-static size_t next_wanted(const Publishes *self, const struct wanted *wanted, size_t at) {
-    if (wanted->only >= 0) {
-        const struct group *group = &self->groups[wanted->only];
-        if (at == 0)
-            return group->first;
-        size_t next = self->messages[at - 1].next;
-        return next == at - 1 ? self->count : next;
-    }
-    while (at < self->count && !wanted->shares[self->messages[at].group].is_wanted)
-        at++;
-    return at;
-}
-
-static size_t headers_size(const struct share *share, const struct message *message) {
-    return 4 + share->prefix.size + 4 + message->properties.size;
-}
-
-static int make_room(const Publishes *self, const struct wanted *wanted, struct gathered *into) {
-    size_t count = 0, bodies = 0, headers = 0;
-    for (size_t i = 0; (i = next_wanted(self, wanted, i)) < self->count; i++) {
-        const struct message *message = &self->messages[i];
-        const struct share *share = &wanted->shares[message->group];
-        count++;
-        bodies += message->body.size;
-        headers += headers_size(share, message);
-    }
-    Py_ssize_t sizes = (Py_ssize_t)(count * sizeof(uint32_t));
-    into->bodies = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bodies);
-    into->headers = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)headers);
-    into->body_sizes = PyBytes_FromStringAndSize(NULL, sizes);
-    into->headers_sizes = PyBytes_FromStringAndSize(NULL, sizes);
-    into->flags = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count);
-    return into->bodies && into->headers && into->body_sizes && into->headers_sizes && into->flags
-               ? 0
-               : -1;
-}
-
-static uint8_t *put(uint8_t *at, struct qi_piece piece) {
-    if (piece.size)
-        memcpy(at, piece.at, piece.size);
-    return at + piece.size;
-}
-
-static void fill(const Publishes *self, const struct wanted *wanted, struct gathered *into) {
-    uint8_t *body = (uint8_t *)PyBytes_AsString(into->bodies);
-    uint8_t *headers = (uint8_t *)PyBytes_AsString(into->headers);
-    uint32_t *body_sizes = (uint32_t *)(void *)PyBytes_AsString(into->body_sizes);
-    uint32_t *headers_sizes = (uint32_t *)(void *)PyBytes_AsString(into->headers_sizes);
-    uint8_t *flags = (uint8_t *)PyBytes_AsString(into->flags);
-    for (size_t i = 0; (i = next_wanted(self, wanted, i)) < self->count; i++) {
-        const struct message *message = &self->messages[i];
-        const struct share *share = &wanted->shares[message->group];
-        size_t size = headers_size(share, message);
-        qi_put_big32(headers, (uint32_t)(size - 4));
-        headers = put(headers + 4, share->prefix);
-        qi_put_big32(headers, (uint32_t)message->properties.size);
-        headers = put(headers + 4, message->properties);
-        body = put(body, message->body);
-        *headers_sizes++ = (uint32_t)size;
-        *body_sizes++ = (uint32_t)message->body.size;
-        *flags++ = share->flags;
-    }
-}
-
-static PyObject *gather(PyObject *object, PyObject *list) {
-    const Publishes *self = (const Publishes *)object;
-    struct wanted wanted = {0};
-    struct gathered into = {0};
-    PyObject *result = NULL;
-    if (read_wanted(self, list, &wanted) != 0)
-        return NULL;
-    if (make_room(self, &wanted, &into) == 0) {
-        fill(self, &wanted, &into);
-        result = PyTuple_Pack(5, into.bodies, into.body_sizes, into.headers, into.headers_sizes,
-                              into.flags);
-    }
-    Py_XDECREF(into.bodies);
-    Py_XDECREF(into.body_sizes);
-    Py_XDECREF(into.headers);
-    Py_XDECREF(into.headers_sizes);
-    Py_XDECREF(into.flags);
-    return result;
-}
-
 static PyMethodDef publishes_methods[] = {
     {"contents", contents, METH_NOARGS,
      "contents($self)\n--\n\n"
      "Each message: the number of its group, its properties and its body. A large body may be a\n"
      "bytearray, so that it is in memory once."},
-    {"gather", gather, METH_O,
+    {"gather", qi_publishes_gather, METH_O,
      "gather($self, wanted, /)\n--\n\n"
      "A batch of the messages of some groups, in order, as the engine takes it.\n\n"
      "`wanted` has, for each of these groups, its number, what its messages' headers begin with,\n"
@@ -410,7 +338,7 @@ static PyGetSetDef publishes_getset[] = {
      "milliseconds (0: none), properties (None: they differ, and nothing else in them has to be\n"
      "looked at), number of messages.",
      NULL},
-    {"order", get_order, NULL, "The number of each message's group, as a byte.", NULL},
+    {"order", get_order, NULL, "The number of each message's group.", NULL},
     {"waits", get_waits, NULL, "What all ways say of their confirms; None: they differ.", NULL},
     {"found", get_found, NULL, "The Way of each group, behind find().", NULL},
     {NULL, NULL, NULL, NULL, NULL},

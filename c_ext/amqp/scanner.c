@@ -1,4 +1,4 @@
-/* scanner.c - bytes of a client in, frames and publishes out: the class Scanner, and the module.
+/* scanner.c - bytes of a client in, frames and publishes out: the class Scanner.
  *
  * qindex._wire is what qindex/amqp/wire.py does in Python, for what comes by the million. It
  * knows frames and publishes: no sockets, no channels' states, no storage. The bytes may be cut
@@ -16,7 +16,7 @@
  *
  * One thread uses a Scanner at a time, as a connection has one.
  */
-#include "amqp/amqp_private.h"
+#include "amqp/amqp.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +33,11 @@ typedef struct {
     unsigned int frame_max;
     unsigned long long body_max;
     uint8_t open[CHANNELS / 8]; /* a bit for each channel whose publishes are taken */
-    PyObject *data;             /* bytes; NULL: all of it is used up */
+    PyObject *data;             /* NULL: all of it is used up */
+    Py_buffer view;             /* of it */
     const uint8_t *at, *end;    /* what is left of it */
+    const uint8_t *from;        /* what `last` is made of begins there */
+    Publishes *last;            /* that came out last, if nothing came out since; or NULL */
     uint8_t *rest;              /* the beginning of a frame whose end has not come */
     size_t rest_size, rest_room;
     struct qi_begun *begun; /* contents of which a part has come */
@@ -64,13 +67,35 @@ static PyObject *scanner_new(PyTypeObject *type, PyObject *arguments, PyObject *
     return (PyObject *)self;
 }
 
+static void use_up(Scanner *self) {
+    if (!self->data)
+        return;
+    PyBuffer_Release(&self->view);
+    Py_CLEAR(self->data);
+    self->at = self->end = NULL;
+}
+
+/* These bytes are next, instead of what there was. 0, or -1 with an exception. */
+static int use(Scanner *self, PyObject *data) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) != 0)
+        return -1;
+    use_up(self);
+    self->data = Py_NewRef(data);
+    self->view = view;
+    self->at = view.buf;
+    self->end = self->at + view.len;
+    return 0;
+}
+
 static void scanner_dealloc(PyObject *object) {
     Scanner *self = (Scanner *)object;
     PyTypeObject *type = Py_TYPE(object);
     qi_begun_free(&self->begun);
+    use_up(self);
+    Py_XDECREF((PyObject *)self->last);
     Py_XDECREF(self->make_frame);
     Py_XDECREF(self->on_bad);
-    Py_XDECREF(self->data);
     Py_XDECREF(self->ready);
     free(self->rest);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(object);
@@ -87,11 +112,6 @@ static void set_open(Scanner *self, uint16_t channel, bool is_open) {
         self->open[channel / 8] |= bit;
     else if (channel < CHANNELS)
         self->open[channel / 8] &= (uint8_t)~bit;
-}
-
-static void use_up(Scanner *self) {
-    Py_CLEAR(self->data);
-    self->at = self->end = NULL;
 }
 
 /* ---- the next frame ---- */
@@ -343,8 +363,10 @@ static PyObject *scanner_next(PyObject *object) {
     PyObject *other = given_back(self);
     Publishes *into = NULL;
     int more = 1;
+    Py_CLEAR(self->last);
     if (other)
         return other;
+    self->from = self->at;
     while (more > 0 && self->data) {
         if (!self->rest_size && !self->begun)
             more = take_all(self, &into) == 0 ? 1 : -1;
@@ -358,29 +380,43 @@ static PyObject *scanner_next(PyObject *object) {
     }
     if (!other && !into)
         use_up(self);
+    self->last = other ? NULL : (Publishes *)Py_XNewRef((PyObject *)into);
     return other ? other : (PyObject *)into;
 }
 
 /* frames(data): these bytes are next, behind what the iterator has left of others. */
 static PyObject *frames(PyObject *object, PyObject *data) {
     Scanner *self = (Scanner *)object;
-    if (!PyBytes_Check(data))
-        return PyErr_Format(PyExc_TypeError, "frames() takes bytes");
-    if (self->data && self->at < self->end) {
-        PyObject *left = PyBytes_FromStringAndSize((const char *)self->at, self->end - self->at);
-        PyObject *both = left ? PySequence_Concat(left, data) : NULL;
-        Py_XDECREF(left);
-        data = both;
-    } else {
-        Py_INCREF(data);
+    PyObject *left = NULL, *both = NULL;
+    if (self->at < self->end) {
+        left = qi_bytes((struct qi_piece){self->at, (size_t)(self->end - self->at)});
+        data = both = left ? PySequence_Concat(left, data) : NULL;
     }
-    if (!data)
+    int error = data ? use(self, data) : -1;
+    Py_XDECREF(left);
+    Py_XDECREF(both);
+    return error ? NULL : Py_NewRef(object);
+}
+
+/* keep(): what is still asked for moves into bytes of its own. */
+static PyObject *keep(PyObject *object, PyObject *unused) {
+    Scanner *self = (Scanner *)object;
+    (void)unused;
+    if (!self->data || PyBytes_Check(self->data))
+        Py_RETURN_NONE;
+    const uint8_t *from = self->last ? self->from : self->at;
+    struct qi_piece left = {from, (size_t)(self->end - from)};
+    size_t used = (size_t)(self->at - from);
+    PyObject *copy = qi_bytes(left);
+    if (copy && self->last)
+        qi_publishes_move(self->last, left, copy);
+    int error = copy ? use(self, copy) : -1;
+    Py_XDECREF(copy);
+    if (error)
         return NULL;
-    Py_XDECREF(self->data);
-    self->data = data;
-    self->at = (const uint8_t *)PyBytes_AsString(data);
-    self->end = self->at + PyBytes_Size(data);
-    return Py_NewRef(object);
+    self->from = self->at;
+    self->at += used;
+    Py_RETURN_NONE;
 }
 
 /* open(channel, is_open): its publishes are taken from now on, or come as frames. */
@@ -399,7 +435,12 @@ static PyMethodDef scanner_methods[] = {
      "The channel is open: its publishes come as Publishes; or it is not: as frames."},
     {"frames", frames, METH_O,
      "frames($self, data, /)\n--\n\n"
-     "What these bytes complete: frames, and Publishes. The iterator has to be used up."},
+     "What these bytes complete: frames, and Publishes. The iterator has to be used up, or keep()\n"
+     "be called, before the bytes change."},
+    {"keep", keep, METH_NOARGS,
+     "keep($self, /)\n--\n\n"
+     "The bytes may change from now on: what is left of them is copied, and what the Publishes\n"
+     "that came out last has of them. Earlier ones must not be used any more."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -421,47 +462,3 @@ static PyType_Slot scanner_slots[] = {
 
 PyType_Spec qi_scanner_spec = {"qindex._wire.Scanner", sizeof(Scanner), 0, Py_TPFLAGS_DEFAULT,
                                scanner_slots};
-
-static PyMethodDef module_methods[] = {
-    {"taken_of_store", qi_taken_of_store, METH_VARARGS,
-     "taken_of_store(messages, payloads, count, source, /)\n--\n\n"
-     "Taken of what qi_get_many() has put at these addresses. `source` keeps it there."},
-    {"taken_of_list", qi_taken_of_list, METH_VARARGS,
-     "taken_of_list(messages, source, /)\n--\n\n"
-     "Taken of a list of (number, delivery, redelivered, expires_us, exchange, key, properties,\n"
-     "body); the last four are bytes. ValueError: a name has more than 255 bytes."},
-    {NULL, NULL, 0, NULL},
-};
-
-static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT, .m_name = "qindex._wire",
-                                        .m_doc = "AMQP 0-9-1 in C: what comes by the million.",
-                                        .m_size = -1, .m_methods = module_methods};
-
-PyMODINIT_FUNC PyInit__wire(void);
-
-/* 0, or -1 with an exception. `kept`: where the type is kept for the life of the process. */
-static int add_type(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject **kept) {
-    PyObject *type = PyType_FromSpec(spec);
-    int error = type ? PyModule_AddObjectRef(module, name, type) : -1;
-    if (kept)
-        *kept = (PyTypeObject *)type;
-    else
-        Py_XDECREF(type);
-    return error;
-}
-
-__attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__wire(void) {
-    PyObject *module = PyModule_Create(&module_def);
-    if (module && (add_type(module, "Scanner", &qi_scanner_spec, NULL) != 0 ||
-                   add_type(module, "Publishes", &qi_publishes_spec, &qi_publishes_type) != 0 ||
-                   add_type(module, "Tally", &qi_tally_spec, &qi_tally_type) != 0 ||
-                   add_type(module, "Way", &qi_way_spec, &qi_way_type) != 0 ||
-                   add_type(module, "Taken", &qi_taken_spec, &qi_taken_type) != 0 ||
-                   add_type(module, "Unacked", &qi_unacked_spec, NULL) != 0))
-        Py_CLEAR(module);
-#ifdef Py_GIL_DISABLED
-    if (module)
-        PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
-#endif
-    return module;
-}

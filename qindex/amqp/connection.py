@@ -115,10 +115,11 @@ class Connection:
 
     # --- bytes in ------------------------------------------------------------------------------
 
-    def receive(self, data: bytes) -> Iterator[Any]:
+    def receive(self, data: bytes | memoryview) -> Iterator[Any]:
         """The events of these bytes, one by one, in order; the iterator has to be used up.
 
-        The owner carries out each event before it takes the next one.
+        The owner carries out each event before it takes the next one, and calls keep() if the bytes
+        change before it has taken all.
         """
         if self._state is _State.HEADER:
             self._begin += data
@@ -140,10 +141,15 @@ class Connection:
                 else:
                     yield from self._frame(each)
         except WireError as error:
+            self.keep()
             if self._state in (_State.HEADER, _State.START, _State.LOGIN):
                 yield self._end(f"no login, and then: {error}")
             elif self._state is not _State.CLOSING:
                 yield from self.fail(error.code, str(error))
+
+    def keep(self) -> None:
+        """Copy what is left of the bytes that receive() has got, and of its last event."""
+        self._scanner.keep()
 
     def _frame(self, frame: Frame) -> Iterator[Any]:
         kind, number, _ = frame

@@ -62,6 +62,9 @@ class Scanner:
     def open(self, channel: int, is_open: bool) -> None:
         """The scanner in C takes publishes and acks of open channels."""
 
+    def keep(self) -> None:
+        """The bytes may change: the scanner in C copies what it has not used up."""
+
     def frames(self, data: bytes) -> Iterator[Frame]:
         """The frames that these bytes complete. Linear in what they hold.
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("qindex.serve")
 
 
-class Client(asyncio.Protocol):
-    """The event loop's view of a session."""
+class Client(asyncio.BufferedProtocol):
+    """The event loop's view of a session. All read into one buffer, one after the other."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -34,9 +34,12 @@ class Client(asyncio.Protocol):
         self._session = Session(self._server, transport, name, address)
         self._server.joined(self._session, transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._server.read_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self._session is not None and not self._session.connection.has_ended:
-            self._session.receive(data)
+            self._session.receive(self._server.read_buffer[:nbytes])
 
     def pause_writing(self) -> None:
         if self._session is not None:

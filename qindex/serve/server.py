@@ -39,6 +39,7 @@ log: Final = logging.getLogger("qindex.serve")
 
 Confirm = Literal["durable", "written"]
 HANDSHAKE_SECONDS: Final = 30.0
+READ_MAX: Final = 512 * 1024  # bytes of a client that are carried out in one turn
 CLOSE_SECONDS: Final = 3.0  # that clients have to answer a close
 LINGER_SECONDS: Final = 30.0  # that they have to close the socket then, as with RabbitMQ
 CAPABILITIES: Final = {
@@ -84,6 +85,7 @@ class Server:
         self.confirms_are_durable = confirm == "durable"
         self.body_max = body_max
         self.counts = Counts()
+        self.read_buffer = memoryview(bytearray(READ_MAX))  # of whichever client is read
         self.replies: dict[str, Channel] = {}  # consumers of direct replies, by queue
         self.failed: asyncio.Future[BaseException] = self.loop.create_future()
         self._sessions: set[Session] = set()

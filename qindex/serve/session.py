@@ -86,13 +86,12 @@ class Session:
         self._channels: dict[int, Channel] = {}
         self._ways = Ways(self)
         self._to_confirm: dict[Channel, None] = {}
-        self._flushing = False
+        self._flushing = self._told_blocked = False
         self.of_others = 0  # bytes of the next flush that others have caused
         self._events: Iterator[Any] = iter(())
         # What waits: for room on the disk, for messages of a rescue, for the digest of a password.
         self._held: Held | None = None
         self._has_room = True
-        self._told_blocked = False
 
     @property
     def is_writable(self) -> bool:
@@ -155,8 +154,8 @@ class Session:
 
     # --- in ------------------------------------------------------------------------------------
 
-    def receive(self, data: bytes) -> None:
-        """Carry out what these bytes ask for."""
+    def receive(self, data: bytes | memoryview) -> None:
+        """Carry out what these bytes ask for. They may change then."""
         self.received += len(data)
         self._go_through(self.connection.receive(data))
         self.outlet.received(len(data))
@@ -295,6 +294,7 @@ class Session:
     def wait_for(self, event: Held) -> None:
         """Read and carry out nothing that the client has sent behind this, until go_on()."""
         if self._held is None:
+            self.connection.keep()
             self.outlet.read(False)
             self.flush_later()
         self._held = event

@@ -256,6 +256,8 @@ def test_a_full_disk_in_the_middle_loses_nothing_and_doubles_nothing(
         in_loop(broker, is_full)
         client.send(many(names, [b"3", b"4"]))
         client.expect(m.ConnectionBlocked)
+        other.declare("other")  # what it sends is read into the bytes of the one that waits
+        other.send(many(["other"], [b"y" * 90] * 20))
         if is_deleted:
             other.ask(m.QueueDelete(0, "c", False, False, False), m.QueueDeleteOk)
         client.expect(m.ConnectionUnblocked)
