@@ -20,16 +20,19 @@ PAIRS = [
     (qindex.DiskQueue, aio.DiskQueue),
     (qindex.Consumer, aio.Consumer),
     (qindex.Events, aio.Events),
+    (qindex.Data, aio.Data),
 ]
 CONTEXT = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__iter__": "__aiter__"}
-DUNDERS = {"__len__", "__bool__", "__contains__", "__repr__", *CONTEXT}
-NOT_AWAITED = {"queue_directory", "transaction", "__len__", "__bool__", "__contains__", "__repr__"}
+ITEMS = {"__getitem__", "__setitem__", "__delitem__"}
+DUNDERS = {"__len__", "__bool__", "__contains__", "__repr__", *ITEMS, *CONTEXT}
+NOT_AWAITED = DUNDERS - CONTEXT.keys() | {"queue_directory", "transaction"}
 ONLY_ASYNC = {
     aio.Queue: {"__aiter__"},  # a loop of threads would end with nothing: get(timeout=None)
     aio.Store: set(),
     aio.Consumer: set(),
     aio.Events: set(),
     aio.DiskQueue: {"__await__"},
+    aio.Data: set(),
 }
 STUB = ast.parse(Path(qindex.__file__).with_name("calls.pyi").read_text("utf-8"))
 
@@ -109,6 +112,9 @@ def test_a_member_has_the_same_signature_and_type(plain, awaited, name):
         arguments = ast.unparse(method.args).replace("*wrong: Never,", "*,")  # what is refused
         assert (arguments, ast.unparse(method.returns)) == in_the_stub(name)
         assert [p[:3] for p in shape(ours)[0][1:]] == [p[:3] for p in shape(theirs)[0][1:]]
+    elif ours.__module__ == "collections.abc" or name in ("__setitem__", "__delitem__"):
+        named = [list(inspect.signature(verb).parameters) for verb in (ours, theirs)]
+        assert named[0] == named[1]  # the types are those of typeshed; what is refused has none
     else:
         assert shape(ours) == shape(theirs)
     is_awaited = inspect.iscoroutinefunction(theirs) or inspect.isasyncgenfunction(theirs)
@@ -179,6 +185,47 @@ async def test_messages_and_mappings_are_the_same_on_both_surfaces(tmp_path):
         assert store._store.data.copy() == store._store.queue("a").data.copy() == {b"key": b"value"}
 
 
+@on_a_loop
+async def test_a_mapping_is_read_at_once_and_changed_by_what_is_awaited(tmp_path):
+    async with aio.open(tmp_path, format=2) as store:
+        data = (await store.queue("a")).data
+        await data.change({b"1": b"one", b"2": b"two", b"3": b"three"}, confirm=True)
+        assert (data[b"1"], b"2" in data, b"4" in data, len(data)) == (b"one", True, False, 3)
+        assert (await data.get(b"1"), await data.get(b"4"), await data.get(b"4", b"no")) == (
+            *(b"one", None, b"no"),
+        )
+        assert [key async for key in data] == list(await data.keys()) == [b"1", b"2", b"3"]
+        assert list(await data.values()) == [b"one", b"two", b"three"]
+        assert dict(await data.items()) == await data.copy()
+        assert await data.pop(b"1") == b"one"
+        assert await data.pop(b"1", None) is None
+        with pytest.raises(KeyError):
+            await data.pop(b"1")
+        with pytest.raises(KeyError):
+            data[b"1"]
+        assert await data.setdefault(b"2", b"zwei") == b"two"
+        assert await data.setdefault(b"5", b"five") == b"five"
+        assert await data.popitem() == (b"2", b"two")
+        await data.update([(b"6", b"six")])
+        assert await data.copy() == {b"3": b"three", b"5": b"five", b"6": b"six"}
+        for refused in (lambda: data.__setitem__(b"3", b"x"), lambda: data.__delitem__(b"3")):
+            with pytest.raises(TypeError, match=r"await data\.change\(\{key: (value|None)\}\)"):
+                refused()
+        with pytest.raises(TypeError, match="a key is bytes"):
+            await data.change({"text": b"x"})
+        with pytest.raises(ValueError, match="store's own"):
+            await data.change({b"\0x": b"x"})
+        changes = {b"7": b"seven"}
+        changing = data.change(changes)
+        await data.clear()
+        assert not len(data)
+        await changing
+        assert data[b"7"] == b"seven"
+    async with aio.open(tmp_path) as store:
+        assert (await store.queue("a")).data[b"7"] == b"seven"
+        assert "qindex.aio.Data" in repr(store.data)
+
+
 @pytest.mark.slow
 def test_a_misspelt_option_is_found_by_mypy(tmp_path):
     program = tmp_path / "program.py"
@@ -192,6 +239,8 @@ def test_a_misspelt_option_is_found_by_mypy(tmp_path):
         "        await store.publish(['a'], b'1', dely=3)\n"
         "        await queue.nack(1, delai=3)\n"
         "        await qindex.aio.DiskQueue('a', 'b', sync_evry=1)\n"
+        "        store.data[b'key'] = b'value'\n"
+        "        await store.data.chang({})\n"
         "        right: int = await queue.publish(b'1', priority=3, lease=30)\n"
     )
     command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(program)]
@@ -200,4 +249,4 @@ def test_a_misspelt_option_is_found_by_mypy(tmp_path):
     )
     lines = [line.split(":")[1] for line in done.stdout.splitlines() if ": error:" in line]
     lines = list(dict.fromkeys(lines))  # of an overloaded function two are told
-    assert lines == ["3", "4", "5", "6", "7", "8", "9"], done.stdout
+    assert lines == ["3", "4", "5", "6", "7", "8", "9", "10", "11"], done.stdout

@@ -292,6 +292,12 @@ def test_the_other_surfaces_are_measured(tmp_path: Path) -> None:
     assert {"qindex.aio", "qindex.compat.Queue"} <= set(figures)
     for option in ("no options", "four headers", "a lease", "a ttl", "events on"):
         assert figures[f"qindex, {option}"].keys() == figures[f"qindex.aio, {option}"].keys()
+    of_verbs = figures["qindex, the other verbs (CPU)"]
+    assert (
+        of_verbs.keys()
+        == figures["qindex.aio, the other verbs (CPU)"].keys()
+        == surfaces.VERBS.keys()
+    )
     assert all(value > 0 for found in figures.values() for value in found.values())
 
 

@@ -149,6 +149,60 @@ async def aio_with_options(path: Path, name: str, count: int) -> Figures:
     return {"in": count / (middle - begin), "out and ack": count / (end - middle)}
 
 
+FANNED = ("jobs", "two", "three")
+VERBS: dict[str, tuple[str, Callable[..., Any]]] = {  # what is needed before, and a call
+    "touch": ("taken", lambda store, queue, some: queue.touch(some[0], 60)),
+    "nack": ("taken", lambda store, queue, some: queue.nack(some[0])),
+    "delayed nack": ("taken", lambda store, queue, some: queue.nack(some[0], delay=3600)),
+    "store.ack": ("taken", lambda store, queue, some: store.ack(some[0])),
+    "ack_many(10)": ("tens", lambda store, queue, some: queue.ack_many(some)),
+    "to 3 queues": ("nothing", lambda store, queue, some: store.publish(FANNED, BODY)),
+}
+
+
+def parts(taken: list[Any], needs: str) -> list[list[Any]]:
+    size = 10 if needs == "tens" else 1
+    return [taken[i : i + size] for i in range(0, len(taken), size)]
+
+
+def other_verbs(folder: Path, count: int) -> Iterator[tuple[str, Figures]]:
+    """Calls a second of CPU, of all threads, on both surfaces: a pair of rows."""
+    figures: Figures = {}
+    with qindex.open(folder / "verbs") as store:
+        store.create_queues(FANNED)
+        for name in FANNED:
+            store.queue(name)
+        for verb, (needs, call) in VERBS.items():
+            jobs = store.queue("jobs")
+            jobs.purge()
+            jobs.publish_many([BODY] * count)
+            some = parts([jobs.get() for _ in range(count)], needs)
+            begin = time.process_time()
+            for part in some:
+                call(store, jobs, part)
+            figures[verb] = len(some) / (time.process_time() - begin)
+    yield "qindex, the other verbs (CPU)", figures
+    yield "qindex.aio, the other verbs (CPU)", asyncio.run(aio_other_verbs(folder, count))
+
+
+async def aio_other_verbs(folder: Path, count: int) -> Figures:
+    figures: Figures = {}
+    async with qindex.aio.open(folder / "aio verbs") as store:
+        await store.create_queues(FANNED)
+        for name in FANNED:
+            await store.queue(name)
+        for verb, (needs, call) in VERBS.items():
+            jobs = await store.queue("jobs")
+            await jobs.purge()
+            await jobs.publish_many([BODY] * count)
+            some = parts([await jobs.get() for _ in range(count)], needs)
+            begin = time.process_time()
+            for part in some:
+                await call(store, jobs, part)
+            figures[verb] = len(some) / (time.process_time() - begin)
+    return figures
+
+
 def put_and_get(name: str, count: int, put: Any, get: Any) -> tuple[str, Figures]:
     return name, {
         "in": rate(count, repeat(count, put, BODY)),
@@ -168,6 +222,7 @@ def one_round(folder: Path, count: int) -> Iterator[tuple[str, Figures]]:
     yield from waiting(folder, min(count, 2000))
     yield from asyncio.run(aio(folder, count))
     yield from with_options(folder, count)
+    yield from other_verbs(folder, count)
     yield from standard(folder, count)
 
 
