@@ -5,6 +5,10 @@
  * lock is kept from there to the end. No crash leaves a part of what one queue gets; a crash
  * between two frames leaves the queues that had theirs. (Who wants all queues or none takes a
  * transaction.)
+ *
+ * A batch may be for more queues than may have open files. So no queue keeps its files through the
+ * call, as those of a transaction do (`pinned`), and each step asks for those that it needs: to
+ * open the files of one queue may close another's.
  */
 #include "queue/queue_private.h"
 
@@ -46,6 +50,14 @@ static int by_queue(const void *one, const void *other) {
     return (left > right) - (left < right);
 }
 
+struct qi_new_message qi_new_message_told(struct qi_store *store, const qi_change *told) {
+    struct qi_new_message message =
+        qi_new_message_of(store, told->headers, told->headers_size, told->body,
+                          (uint32_t)told->body_size, told->flags, told->expiry_us, told->due_us);
+    message.lease_us = told->lease_us;
+    return message;
+}
+
 static int describe(struct mixed *mixed, const qi_change *given, struct item *item) {
     struct qi_store *store = mixed->store;
     mixed->at = item->place = (uint32_t)(given - mixed->given);
@@ -53,10 +65,7 @@ static int describe(struct mixed *mixed, const qi_change *given, struct item *it
         return qi_fail(QI_E_ARGUMENT, "a message of 4 GiB or more cannot be published");
     if (given->lease_us && store->options.format < 2)
         return qi_fail_lease_format();
-    item->message = qi_new_message_of(store, given->headers, given->headers_size, given->body,
-                                      (uint32_t)given->body_size, given->flags, given->expiry_us,
-                                      given->due_us);
-    item->message.lease_us = given->lease_us;
+    item->message = qi_new_message_told(store, given);
     return 0;
 }
 
@@ -149,7 +158,7 @@ static int find_places(struct mixed *mixed) {
         if (!share->queue->bounded)
             continue;
         mixed->at = share->items->place;
-        int error = qi_files_stay(share->queue); /* to look at one may close another's files */
+        int error = qi_files_stay(share->queue);
         if (!error)
             error = qi_queue_has_place(share->queue, share->count, share->payload);
         if (error)
@@ -243,7 +252,7 @@ static int prepare(struct mixed *mixed) {
         const struct share *share = &mixed->shares[i];
         if (!share->queue->bounded)
             continue;
-        error = qi_files_stay(share->queue); /* to open the files of one may close another's */
+        error = qi_files_stay(share->queue);
         if (!error)
             error = qi_make_place(share->queue, &share->items->message, 1, frame_size(share));
     }

@@ -323,6 +323,9 @@ static inline struct qi_new_message qi_new_message_of(struct qi_store *store, co
                                    .due_us = qi_time_given(due_us)};
 }
 
+/* The same of a publish that stands in a list, with its lease. */
+struct qi_new_message qi_new_message_told(struct qi_store *store, const qi_change *told);
+
 static inline uint64_t qi_publish_time(const struct qi_new_message *publish) {
     return (uint64_t)qi_publish_priority(publish->flags) << QI_TIME_US_BITS |
            qi_time_us(publish->due_us);

@@ -177,10 +177,7 @@ static int describe_publish(struct qi_tx *tx, const qi_change *change, struct qi
                        "a body of %llu bytes does not fit into a transaction, which has at most "
                        "%llu: publish it by itself",
                        (unsigned long long)change->body_size, (unsigned long long)RECORDS_MAX);
-    step->message = qi_new_message_of(tx->store, change->headers, change->headers_size,
-                                      change->body, (uint32_t)change->body_size, change->flags,
-                                      change->expiry_us, change->due_us);
-    step->message.lease_us = change->lease_us;
+    step->message = qi_new_message_told(tx->store, change);
     return 0;
 }
 
