@@ -81,7 +81,7 @@ class Session:
         self._rights_epoch = -1
         self._transport = transport
         self.outlet = Outlet(transport, server.loop, self._not_read)
-        self.deliveries = Deliveries(self.outlet)
+        self.deliveries = Deliveries(self.outlet, self.flush_later)
         self.address = address
         self._channels: dict[int, Channel] = {}
         self._ways = Ways(self)
