@@ -221,7 +221,9 @@ def test_checksums_of_version_2_and_zeros_behind_its_terms(tmp_path: Path) -> No
         assert queue.unreadable == 4
 
 
-def test_messages_far_apart_and_messages_larger_than_a_block(tmp_path: Path) -> None:
+def test_messages_far_apart_and_messages_larger_than_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Queues that share the message store, in another order than its files."""
     writer = VhostWriter(tmp_path / "node", b"/")
     queues = [writer.queue(name) for name in (b"a", b"b")]
@@ -237,6 +239,17 @@ def test_messages_far_apart_and_messages_larger_than_a_block(tmp_path: Path) -> 
             queues[number % 7 != 3].publish(content)
     writer.close()
     assert compare(tmp_path / "node", PLAIN) == (362, 0)
+    reads, fill = [], tree.Source.fill
+
+    def counting(source: tree.Source, offset: int, buffer: memoryview) -> bool:
+        reads.append(len(buffer))
+        return fill(source, offset, buffer)
+
+    monkeypatch.setattr(tree.Source, "fill", counting)
+    with open_node(tmp_path / "node") as node:
+        assert next(iter(node.vhosts[0].queues[0].columns(PLAIN)))
+        assert sum(reads) <= 1 << 18  # who wants the first message waits for no whole block
+        assert sum(1 for _ in node.vhosts[0].queues[0].columns(PLAIN)) < 12
 
 
 def test_what_cannot_be_read_at_once_comes_one_by_one(

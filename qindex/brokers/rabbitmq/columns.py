@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from qindex.brokers.rabbitmq.vhost import Part
 
 BLOCK_BYTES: Final = 4 << 20
+_ROOM_FIRST: Final = 1 << 18  # of a block: who wants few messages waits for few reads
 _TABLE_MORE: Final = 128  # bytes of a message's field table that are not in its term
 _TABLES_BYTES: Final = BLOCK_BYTES + _TABLE_MORE * lib.QI_RABBIT_ROWS_MAX
 _EXTENT: Final = Struct("=QIII4x")
@@ -48,6 +49,7 @@ class Reader:
         self._queue = queue
         self._plan = ffi.new("qi_rabbit_plan *")
         self._rows = ffi.new("qi_rabbit_rows *")
+        self._room = min(_ROOM_FIRST, BLOCK_BYTES)
         self._block = _new_bytes("uint8_t[]", BLOCK_BYTES)
         self._view = memoryview(ffi.buffer(self._block))
         self._tables = _new_bytes("uint8_t[]", _TABLES_BYTES)
@@ -93,9 +95,10 @@ class Reader:
                 last,
                 places,
                 has_heads,
-                BLOCK_BYTES,
+                self._room,
                 self._plan,
             )
+            self._room = min(2 * self._room, BLOCK_BYTES)
             yield from self._read_planned(part, batch)
 
     def _read_planned(self, part: Part, batch: Batch) -> Iterator[Columns | Message]:
