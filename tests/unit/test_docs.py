@@ -134,7 +134,9 @@ def test_the_reference_has_each_public_member(kind):
 def test_the_pages_on_internals_name_functions_and_files_that_exist():
     sources = [file for file in ROOT.glob("c_ext/**/*") if file.suffix in (".c", ".h")]
     core = "".join(file.read_text("utf-8") for file in sources)
-    files = {file.name for file in [*sources, *ROOT.glob("qindex/**/*.py"), *ROOT.glob("tools/*")]}
+    files = {
+        file.name for file in [*sources, *ROOT.glob("qindex/**/*.py"), *ROOT.glob("tools/**/*")]
+    }
     files |= {file.name for file in [*ROOT.glob("tests/**/*"), *ROOT.glob("*.py")]}
     pages = [ROOT / "ARCHITECTURE.rst", *ROOT.glob("docs/internals/*.rst")]
     for page in pages:
