@@ -64,6 +64,10 @@ def steps(hours: float) -> list[Step]:
             "strangers, clocks",
             ["tools/strangers.py", "clocks", "--steps", so_many(0.01, 90_000), *dice],
         ),
+        Step(
+            "strangers, consumers",
+            ["tools/strangers.py", "consumers", "--steps", so_many(0.02, 6_000), *dice],
+        ),
         Step("harmed disks, canaries", ["tools/disks.py", "--canary"]),
         Step("power cuts", ["tools/disks.py", "cut", "--times", so_many(0.05, 80), *dice]),
         Step(

@@ -4,6 +4,8 @@
     python tools/strangers.py kills --kills 100     the same in a child that is killed
     python tools/strangers.py crowd --kills 100     120 queues, hostile names, transactions, moves
     python tools/strangers.py clocks --steps 5000   a clock that is set forward and back
+    python tools/strangers.py consumers --steps 9000   a consumer, events, counters, and 1 kill of
+                                                    the same for each 100 steps
 
 The model is written from docs/guide, not from the code: priorities, delays (0 and other times that
 are over, and far ones), expiry, deliveries, dead letters, redrive, reschedule, delete, purge, the
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import stranger_clocks
+import stranger_consumers
 import stranger_kills
 from stranger_model import RULES, Difference
 from stranger_play import Call, Play
@@ -216,11 +219,17 @@ def _first_difference(wanted: list[Any], found: list[Any]) -> str:
     return "?"
 
 
+def run_consumers(folder: Path, steps: int, seed: int) -> str:
+    told = stranger_consumers.run_consumers(folder, steps, seed)
+    return told + "\n" + stranger_consumers.run_kills(folder, max(1, steps // 100), seed)
+
+
 RUNS: Final = {
     "model": run_model,
     "kills": run_kills,
     "crowd": stranger_kills.run_crowd,
     "clocks": stranger_clocks.run_clocks,
+    "consumers": run_consumers,
 }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import stranger_clocks
+import stranger_consumers
 import stranger_kills
 import strangers
 from stranger_crowd import DEAD, OPTIONS, Crowd
@@ -51,6 +53,39 @@ def test_many_queues_transactions_and_moves_survive_kills(tmp_path: Path) -> Non
 
 def test_times_follow_a_clock_that_is_set_forward_and_back(tmp_path: Path) -> None:
     assert "1,500 steps" in stranger_clocks.run_clocks(tmp_path, 1500, seed=5)
+
+
+def test_a_consumer_events_and_counters_do_what_the_guide_says(tmp_path: Path) -> None:
+    assert "800 calls" in stranger_consumers.run_consumers(tmp_path, 800, seed=11)
+
+
+def test_consumers_and_counters_survive_kills(tmp_path: Path) -> None:
+    assert "3 kills" in stranger_consumers.run_kills(tmp_path, 3, seed=5)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_many_calls_and_kills_with_a_consumer(tmp_path: Path) -> None:
+    assert stranger_consumers.run_consumers(tmp_path, 40_000, seed=2000)
+    assert stranger_consumers.run_kills(tmp_path, 200, seed=2000)
+
+
+@pytest.mark.parametrize(
+    ("what", "wrong"),
+    [
+        ("_unacked", lambda shop: [("plain", 1 << 40)]),
+        ("_back", lambda shop, model, m: setattr(m, "state", "ready")),
+        ("_time_passed", lambda shop, model, m: None),
+        ("_compare_missed", lambda shop: stranger_consumers.same(shop.slow.get(), 1)),
+    ],
+)
+def test_a_consumer_that_is_wrong_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, wrong: Any
+) -> None:
+    """The model has another limit, forgets what was tried too often, or that time has passed."""
+    monkeypatch.setattr(stranger_consumers.Shop, what, wrong)
+    with pytest.raises(SystemExit, match="the guide"):
+        stranger_consumers.run_consumers(tmp_path, 800, seed=11)
 
 
 @pytest.mark.slow
