@@ -47,6 +47,10 @@ class Awaited:
         is_ours = isinstance(made, (aio.Queue, aio.Consumer, aio.Events))
         return Awaited(made, self._loop) if is_ours else made
 
+    def _end(self) -> None:
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
 
 async def _result_of(made: Awaitable[Any]) -> Any:
     return await made
@@ -114,6 +118,8 @@ class Shop(Counted):
 
     def end(self) -> None:
         self.store.close()
+        if isinstance(self.store, Awaited):
+            self.store._end()
         for model in self.queues.values():
             model.saved = model.saved + model.counts
 

@@ -201,6 +201,8 @@ class Counted:
             self.again.add((model.name, m.req_id))
         if m.count >= model.rules.get("max_deliveries", 1 << 16):
             self._leave(model, m, "deliveries")
+        elif m.expires is not None and m.expires <= self.now:
+            self._leave(model, m, "expired")
 
     def _follow_reject(self, which: tuple[str, int], result: Any) -> None:
         model, m = self._one(which, result)
