@@ -41,8 +41,7 @@ enum {
     QI_E_IN_USE = -28,     /* somebody has messages of the queue, or waits for one */
 };
 const char *qi_error_text(void);
-/* The message that a QI_E_CORRUPT is about, if it is about one and what is behind it can be read;
- * else -1. */
+/* The message of a QI_E_CORRUPT, if it is about one and what is behind can be read; else -1. */
 int64_t qi_error_req_id(void);
 
 uint32_t qi_crc32c(uint32_t crc, const void *bytes, size_t length);
@@ -52,23 +51,20 @@ typedef struct qi_store qi_store;
 typedef struct qi_queue qi_queue;
 
 typedef struct {
-    uint32_t format;          /* the store's, 1 or 2; 0: as it is, or new_format */
-    uint32_t new_format;      /* of a store that is made; 0: 1 */
-    uint32_t segment_entries; /* fixed at creation, a power of two from 8 to 16384; 0: as it is, or
-                                 16384 */
+    uint32_t format;              /* the store's, 1 or 2; 0: as it is, or new_format */
+    uint32_t new_format;          /* of a store that is made; 0: 1 */
+    uint32_t segment_entries;     /* fixed at creation, 2 ** 3 to 2 ** 14; 0: as it is, or 16384 */
     uint32_t max_journal_entries; /* dirty_count above this: flush */
     uint64_t max_journal_bytes;
-    uint32_t embed_below; /* headers and body together, bytes */
+    uint32_t embed_below; /* headers and body together, bytes; of QI_AWAITED four times as many */
     uint64_t message_file_size;
     uint64_t sync_interval_us; /* group commit; 0: only explicit syncs */
     uint64_t min_free;         /* bytes that publishes leave free on the disk, at least */
     uint64_t max_messages;     /* that wait in all queues together; 0: any number */
     uint64_t max_bytes;        /* of headers and bodies that do; 0: any number */
     uint64_t keep_history;   /* bytes per queue of journals that are flushed, for replay; 0: none */
-    uint32_t max_open_files; /* descriptors of all stores of the process together; 0: half of the
-                                limit */
-    uint64_t max_memory; /* bytes of memory of all stores of the process together; 0: half of the
-                            system's */
+    uint32_t max_open_files; /* of all stores of the process together; 0: half of the limit */
+    uint64_t max_memory; /* bytes, of all stores of the process together; 0: half of the system's */
     uint64_t commit_log_bytes; /* format 2: of this size, another log is begun; 0: 64 MiB */
     uint32_t few_queues;       /* format 2: so many dirty queues are synced one by one; 0: 3 */
     uint64_t idle_us;          /* unused for so long: flush, then close files and mappings */
@@ -101,6 +97,7 @@ enum {
     QI_DELAYED = 32,       /* its time has not come */
     QI_DIED = 1024,        /* it is a dead letter, or was one: qi_deaths_of */
     QI_PRIORITY_SHIFT = 8, /* what a publish is given has the priority, 0 to 255, in these bits */
+    QI_AWAITED = 65536,    /* of a publish: the publisher waits for the sync */
     QI_NO_BODY = 64,       /* in columns only */
     QI_DEAD_LETTER = 128,  /* in columns only: `dead` says it elsewhere */
 };
@@ -143,8 +140,7 @@ enum { QI_COUNTS = 13, QI_SYNC_TIMES = 24 };
 /* Syncs of journals, commit logs and message files, as whoever waits for them sees them. */
 typedef struct {
     uint64_t count, total_us, longest_us;
-    uint64_t times[24]; /* times[i]: took less than 2^i microseconds, and not less than half of
-                           that; the last one: or longer */
+    uint64_t times[24]; /* less than 2^i microseconds, not less than half; the last: or longer */
 } qi_syncs;
 /* Counts of this session, and of all before it. A store of format 1 keeps none. */
 enum { QI_COUNTS_NONE = 0, QI_COUNTS_AT_LEAST = 1, QI_COUNTS_EXACT = 2 };
@@ -177,8 +173,7 @@ int qi_store_finding(qi_store *store, uint32_t index, bool *damage, const char *
                      uint64_t *offset, const char **text);
 /* How many messages are lost by what that finding says, as far as they can be counted. */
 uint64_t qi_store_finding_lost(qi_store *store, uint32_t index);
-/* How many delivers and acks without a publish that finding is about; 0: it is about something
- * else. */
+/* How many delivers and acks without a publish that finding is about; 0: about something else. */
 uint64_t qi_store_finding_orphans(qi_store *store, uint32_t index);
 int qi_store_check(qi_store *store); /* adds findings; their number */
 /* To all of them or none. With `skip_full`, queues that are full are left out: their ReqId is
@@ -206,8 +201,7 @@ enum {
     QI_CHANGE_PUBLISH = 0,
     QI_CHANGE_ACK = 1,
     QI_CHANGE_MOVE = 2,
-    QI_CHANGE_DATA =
-        3, /* of the mapping of `queue` (NULL: of the store); the entries as the body */
+    QI_CHANGE_DATA = 3,   /* of the mapping of `queue` (NULL: of the store); entries as the body */
     QI_MOVE_FOR_EVER = 1, /* flags of a move: the message expires no more; */
     QI_MOVE_DEAD = 2,     /* it moves only if it is a dead letter, else QI_E_DELIVERED */
 };
@@ -259,8 +253,7 @@ int64_t qi_publish(qi_queue *queue, const void *body, size_t body_size);
 int64_t qi_publish_with(qi_queue *queue, const void *headers, uint32_t headers_size,
                         const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us,
                         uint64_t due_us);
-/* A message with a lease of its own: whoever gets it without naming another one has it for so long.
- * Format 2. */
+/* Format 2: a message with a lease; whoever gets it without naming another has it for so long. */
 int64_t qi_publish_leased(qi_queue *queue, const void *headers, uint32_t headers_size,
                           const void *body, uint32_t body_size, uint32_t flags, uint64_t expiry_us,
                           uint64_t due_us, uint64_t lease_us);

@@ -61,6 +61,7 @@ class _Lib:
     QI_E_IN_USE: Final = -28
     QI_REDELIVERED: Final = 1
     QI_TRANSIENT: Final = 2
+    QI_AWAITED: Final = 65536
     QI_UNACKED: Final = 4
     QI_STORED: Final = 8
     QI_DELIVERED: Final = 16

@@ -188,6 +188,11 @@ def priority_flags(priority: int) -> int:
     return whole("priority", priority, 0, 255) << lib.QI_PRIORITY_SHIFT
 
 
+def publish_flags(priority: int, *, awaited: bool) -> int:
+    """Of a publish whose publisher waits for the sync, or does not."""
+    return priority_flags(priority) | (lib.QI_AWAITED if awaited else 0)
+
+
 def encode_headers(headers: Mapping[str, Any] | None) -> bytes:
     if not headers:
         return b""

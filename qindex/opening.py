@@ -60,7 +60,8 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     Sizes:
 
     - `embed_below`: headers and body of fewer bytes than this stand in the index itself, longer
-      ones in message files of about `message_file_size` bytes.
+      ones in message files of about `message_file_size` bytes. Of a message whose publisher waits
+      for the sync (`confirm`), four times as many.
     - `max_journal_entries`, `max_journal_bytes`: a longer journal is flushed to segments.
     - `segment_entries`: fixed at creation; 0 means 16384, or what the store has.
 

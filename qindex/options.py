@@ -11,7 +11,7 @@ from qindex.arguments import boolean, number, whole
 SyncPolicy = Literal["group", "always", "never"]
 IoMode = Literal["auto", "mmap", "pwrite"]
 
-EMBED_BELOW: Final = 4096  # measured, see tools/bench/embed.py
+EMBED_BELOW: Final = 1024  # measured, see tools/bench/BODIES.rst
 MESSAGE_FILE_SIZE: Final = 16 * 1024 * 1024
 MAX_JOURNAL_ENTRIES: Final = 65536
 MAX_JOURNAL_BYTES: Final = 32 * 1024 * 1024

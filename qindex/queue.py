@@ -19,7 +19,7 @@ from qindex.arguments import (
     boolean,
     encode_headers,
     one_each,
-    priority_flags,
+    publish_flags,
     several,
     to_due_us,
     to_expiry_us,
@@ -121,7 +121,7 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             len(body),
             (0 if boolean("persistent", persistent) else lib.QI_TRANSIENT)
             | (lib.QI_REDELIVERED if boolean("redelivered", redelivered) else 0)
-            | priority_flags(priority),
+            | publish_flags(priority, awaited=confirm or self._confirm_all),
             to_expiry_us(self._store._now_us, ttl, expires_at),
             to_due_us(self._store._now_us, delay, due),
             to_lease_us(lease),
@@ -187,7 +187,7 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             ffi.from_buffer("uint32_t[]", sizes),
             tables,
             ffi.NULL if table_sizes is None else ffi.from_buffer("uint32_t[]", table_sizes),
-            flags | priority_flags(priority),
+            flags | publish_flags(priority, awaited=confirm or self._confirm_all),
             expiry_us,
             to_due_us(self._store._now_us, delay, due),
             ffi.NULL if per_flags is None else per_flags,

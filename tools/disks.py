@@ -3,6 +3,7 @@
     python tools/disks.py                      everything that can be tried here
     python tools/disks.py cut ext4 xfs         power cuts, of these file systems
     python tools/disks.py groups               power cuts under many queues of format 2
+    python tools/disks.py turns                power cuts while message files are written over
     python tools/disks.py sync --times 100     so many failing syncs of each file system
     python tools/disks.py full                 full disks: an image of 4 MB, a tmpfs
     python tools/disks.py --canary             a worker that lies must be noticed
@@ -17,6 +18,7 @@ cut   At a random moment the file system is shut down (the ioctl that ext4 and x
       opened once more.
 groups The same with commits of many queues, transactions, moves and data of the store: a
       transaction is there as a whole or not at all, and a message is in one queue.
+turns The same as cut with messages that go soon, so that message files are written over.
 sync  The image is a FUSE disk under a loop device, which fails one to three writes or flushes at a
       random moment and works again afterwards. ext4, xfs and btrfs report such a failure once: the
       next fsync succeeds, and the data are gone. So the worker's handle has to refuse everything
@@ -90,14 +92,16 @@ def end(worker: subprocess.Popen[bytes]) -> bytes:
 # ---- power cuts ----
 
 
-def life_until_cut(image: Image, seed: int, dice: random.Random, lies: bool, *more: str) -> bytes:
+def life_until_cut(
+    image: Image, seed: int, dice: random.Random, lies: bool, plays: str, seconds: float
+) -> bytes:
     """A worker's life until the power is cut; its report."""
     report = bytearray()
-    worker, pipe = start(image.mounted / "store", seed, lies, *more)
+    worker, pipe = start(image.mounted / "store", seed, lies, "--plays", plays)
     try:
         if dice.random() > 0.15:  # else the power goes while it opens, or before
             report += os.read(pipe, 1 << 16)
-        deadline = time.monotonic() + dice.uniform(0, 0.08)
+        deadline = time.monotonic() + dice.uniform(0, seconds)
         report += read_until(pipe, deadline)
         # What is reported from here on may be of the time after the cut: it is not believed.
         image.cut(dice.choice([LOG_FLUSH, NO_LOG_FLUSH]))
@@ -120,12 +124,13 @@ def meant_only(report: bytes, after: bytes) -> bytes:
     return bytes(kept)
 
 
-def cut_power(kind: str, cuts: int, seed: int, lies: bool = False, many: bool = False) -> str:
+def cut_power(kind: str, cuts: int, seed: int, lies: bool = False, plays: str = "one") -> str:
     """So many cuts of one file system. AssertionError if something is wrong."""
     dice = random.Random(seed)
+    many = plays == "many"
     account: Any = disks_many.Account() if many else Account()
     look: Callable[[Path], tuple[Any, list[str]]] = disks_many.look if many else look_at_one
-    more = ["--many"] if many else []
+    seconds = 1.0 if plays == "turns" else 0.08
     operations, begin = 0, time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="qindex-power-") as folder,
@@ -133,7 +138,7 @@ def cut_power(kind: str, cuts: int, seed: int, lies: bool = False, many: bool = 
     ):
         for number in range(cuts):
             operations += account.follow(
-                life_until_cut(image, seed * 1000 + number + 1, dice, lies, *more)
+                life_until_cut(image, seed * 1000 + number + 1, dice, lies, plays, seconds)
             )
             image.unmount()
             image.mount()
@@ -154,7 +159,11 @@ def cut_power(kind: str, cuts: int, seed: int, lies: bool = False, many: bool = 
                 raise AssertionError(f"cut {number}, seed {seed}, copy in {kept}: {wrong}")
             account.rebase(found)
     rate = cuts / (time.monotonic() - begin)
-    return f"{cuts} cuts survived, {rate:.1f} a second, {operations} operations"
+    said = f"{cuts} cuts survived, {rate:.1f} a second, {operations} operations"
+    if plays != "turns":
+        return said
+    assert account.over > 0, f"no message file was written over: {said}"
+    return f"{said}, {account.over} message files written over"
 
 
 # ---- full disks ----
@@ -274,7 +283,12 @@ TRIALS: dict[str, tuple[str, list[str], Callable[[str, int, int], str]]] = {
     "groups": (
         "power cut, many queues",
         list(MEBIBYTES),
-        lambda kind, cuts, seed: cut_power(kind, cuts, seed, many=True),
+        lambda kind, cuts, seed: cut_power(kind, cuts, seed, plays="many"),
+    ),
+    "turns": (
+        "power cut, files written over",
+        list(MEBIBYTES),
+        lambda kind, cuts, seed: cut_power(kind, cuts, seed, plays="turns"),
     ),
     "full": ("full", ["ext4", "tmpfs"], lambda kind, _times, _seed: fill(kind)),
     "sync": ("failing syncs", list(MEBIBYTES), fail_syncs),
@@ -317,7 +331,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--canary", action="store_true", help="a worker that lies must be noticed")
     parser.add_argument("--worker", nargs=2, metavar=("DIR", "SEED"), help=argparse.SUPPRESS)
-    parser.add_argument("--many", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--plays", default="one", help=argparse.SUPPRESS)
     parser.add_argument("--fails", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -325,7 +339,7 @@ def main() -> int:
     wanted = [trial for trial in TRIALS if trial in options.what] or list(TRIALS)
     if options.canary:
         lies = {"cut": lambda: cut_power("ext4", 40, options.seed, lies=True)}
-        lies["groups"] = lambda: cut_power("ext4", 40, options.seed, lies=True, many=True)
+        lies["groups"] = lambda: cut_power("ext4", 40, options.seed, lies=True, plays="many")
         lies["sync"] = lambda: fail_syncs("ext4", 60, options.seed, lies=True)
         return 0 if all(canary(lies[trial]) for trial in wanted if trial in lies) else 1
     kinds = [kind for kind in MEBIBYTES if kind in options.what]
@@ -339,10 +353,12 @@ def main() -> int:
 
 def play(options: argparse.Namespace) -> int:
     directory, seed = options.worker[0], int(options.worker[1])
-    if options.many:
+    if options.plays == "many":
         disks_many.work(directory, seed, options.canary)
     if not options.fails:
-        work(qindex.open(directory, **KNOBS), seed, options.canary)
+        turns = options.plays == "turns"
+        knobs = {**KNOBS, "sync": "group"} if turns else KNOBS
+        work(qindex.open(directory, **knobs), seed, options.canary, turns)
     code = work_on(directory, seed, options.canary)
     sys.stdout.flush()
     os._exit(code)  # as a crash would leave it: no close

@@ -20,6 +20,7 @@ import qindex  # noqa: E402
 KNOBS = {"segment_entries": 64, "max_journal_entries": 200, "embed_below": 300}
 KNOBS |= {"message_file_size": 1 << 16, "sync": "never"}
 LIVE_MAX = 400
+TURNS_LIVE_MAX = 60  # so few that message files become empty all the time, and are written over
 
 
 def body_of(number: int) -> bytes:
@@ -37,29 +38,55 @@ def say(*words: object) -> None:
     os.write(1, json.dumps(words).encode() + b"\n")
 
 
-def work(store: qindex.Store, seed: int, lies: bool) -> None:
+class WrittenOver:
+    """Which message files have become empty ones, and then files of another number."""
+
+    def __init__(self, store: Path) -> None:
+        self._folder = store / "messages"
+        self._empty: set[int] = set()  # inodes
+
+    def count(self) -> int:
+        """How many since it was asked last."""
+        count = 0
+        for entry in os.scandir(self._folder):
+            if entry.name.endswith(".new"):
+                self._empty.add(entry.inode())
+            elif entry.inode() in self._empty:
+                self._empty.remove(entry.inode())
+                count += 1
+        return count
+
+
+def work(store: qindex.Store, seed: int, lies: bool, turns: bool = False) -> None:
     """Plays until it is killed, or the disk fails. Says what it will do, does it, says so.
 
-    One that lies says that it synced and does not: whoever checks must notice.
+    One that lies says that it synced and does not: whoever checks must notice. `turns`: what comes
+    goes soon, in turn.
     """
     dice = random.Random(seed)
     queue = store.queue("q")
     held = [message.req_id for message in queue.get_many(LIVE_MAX)]
     number = seed * 1_000_000
+    weights, most, acked = ([60, 25, 12, 3, 1], LIVE_MAX, 4)
+    if turns:
+        weights, most, acked = ([45, 45, 10, 0, 0], TURNS_LIVE_MAX, 40)
+    over = WrittenOver(Path(store.path))
     say("ready")
     while True:
-        verb = dice.choices(["publish", "ack", "sync", "flush", "compact"], [60, 25, 12, 3, 1])[0]
-        if verb == "publish" and len(queue) < LIVE_MAX:
-            count = dice.choice([1, 1, 1, 10])
+        verb = dice.choices(["publish", "ack", "sync", "flush", "compact"], weights)[0]
+        if turns and (count := over.count()):
+            say("over", count)
+        if verb == "publish" and len(queue) < most:
+            count = dice.choice([10, 30] if turns else [1, 1, 1, 10])
             numbers = list(range(number, number + count))
             number += count
             say("publish", numbers)
             ids = queue.publish_many([body_of(n) for n in numbers])
             say("published", list(ids))
         elif verb == "ack":
-            held += [message.req_id for message in queue.get_many(5)]
+            held += [message.req_id for message in queue.get_many(acked + 1)]
             dice.shuffle(held)
-            ids, held = held[:4], held[4:]
+            ids, held = held[:acked], held[acked:]
             say("ack", ids)
             queue.ack_many(ids)
             say("acked")
@@ -105,6 +132,7 @@ class Account:
     acked_durably: set[int] = field(default_factory=set)
     in_doubt: list[int] = field(default_factory=list)  # numbers of a publish without an answer
     highest: int = -1
+    over: int = 0  # message files that were written over
 
     def follow(self, report: bytes) -> int:
         operations = 0
@@ -126,6 +154,8 @@ class Account:
                 self.acked.update(meant)
             elif word == "acked":
                 settled.update(meant)
+            elif word == "over":
+                self.over += rest[0]
             elif word == "sync":
                 before = (set(self.numbers), set(settled))
             elif word == "synced":
@@ -165,7 +195,7 @@ class Account:
         """An open is a barrier: what it showed is durable."""
         highest = max([self.highest, *(req_id for req_id, _ in found)])
         numbers = {req_id: int(body.partition(b"|")[0]) for req_id, body in found}
-        self.__init__(numbers, set(numbers), set(), set(), [], highest)  # type: ignore[misc]
+        self.__init__(numbers, set(numbers), set(), set(), [], highest, self.over)  # type: ignore[misc]
 
 
 def in_a_process(script: str, path: Path) -> Any:

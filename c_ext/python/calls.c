@@ -111,6 +111,7 @@ static PyObject *publish_body(PyObject *object, PyObject *const *arguments, PyOb
         return qi_call_python(object, "_publish", arguments, count, keywords);
     options.given.body = body->buf;
     options.given.body_size = (size_t)body->len;
+    options.given.flags |= options.confirm ? QI_AWAITED : 0;
     int64_t result = qi_publish_now(self->queue, &options.given);
     if (result == QI_BUSY && !self->may_wait)
         return qi_call_python(object, "_publish", arguments, count, keywords);

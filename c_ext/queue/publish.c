@@ -291,16 +291,15 @@ int64_t qi_publish(struct qi_queue *queue, const void *body, size_t body_size) {
 }
 
 int64_t qi_publish_now(struct qi_queue *queue, const struct qi_given *given) {
-    const qi_options *options = &queue->store->options;
     uint64_t payload = given->headers_size + given->body_size;
-    if (payload > QI_NOW_MAX || (given->lease_us && options->format < 2))
+    if (payload > QI_NOW_MAX || (given->lease_us && queue->store->options.format < 2))
         return QI_BUSY;
     struct qi_new_message publish = new_message_of(queue, given);
     if (!qi_begin_now(queue, qi_publish_size(queue->store, &publish), 1))
         return QI_BUSY;
     int64_t result = QI_BUSY;
     bool may_move = queue->bounded && queue->dead_to; /* what it buries moves, and that may wait */
-    if (!may_move && (payload < options->embed_below ||
+    if (!may_move && (qi_is_embedded(queue->store, &publish) ||
                       qi_messages_has_room(&queue->store->messages, payload))) {
         queue->heads.in_memory = true;
         result = publish_one(queue, &publish);

@@ -272,7 +272,7 @@ int qi_place_message_now(struct qi_queue *queue, const struct qi_found *found, q
 struct qi_new_message {
     const void *headers, *body;
     uint32_t headers_size, body_size;
-    uint32_t flags; /* QI_TRANSIENT, QI_REDELIVERED */
+    uint32_t flags; /* QI_TRANSIENT, QI_REDELIVERED, QI_AWAITED */
     uint64_t expiry_us;
     struct qi_msg_id id; /* of its body in the message store; stamp 0: the body is embedded */
     uint32_t queues;     /* number of queues that it goes to; 0 means one */
@@ -331,10 +331,12 @@ static inline uint64_t qi_publish_time(const struct qi_new_message *publish) {
            qi_time_us(publish->due_us);
 }
 
-/* True if the body is embedded in the index; otherwise it goes to the message store. */
+/* Embedded: written twice (journal, segment), one sync. Stored: written once, two syncs. So what
+ * somebody waits for is embedded up to a greater length. */
 static inline bool qi_is_embedded(const struct qi_store *store,
                                   const struct qi_new_message *publish) {
-    return publish->headers_size + (uint64_t)publish->body_size < store->options.embed_below;
+    uint64_t below = store->options.embed_below * (publish->flags & QI_AWAITED ? UINT64_C(4) : 1);
+    return publish->headers_size + (uint64_t)publish->body_size < below;
 }
 
 static inline uint64_t qi_publish_size(const struct qi_store *store,
