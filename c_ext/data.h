@@ -21,6 +21,12 @@ int64_t qi_data_all(qi_store *store, qi_queue *queue, void *entries, size_t room
 /* The same for those of the store's own keys in its mapping that begin with `prefix`. */
 int64_t qi_data_own(qi_store *store, const void *prefix, size_t prefix_size, void *entries,
                     size_t room);
+/* A time that a close kept of a queue (FORMAT.rst, "Commit logs") counts if the session that it
+ * names is later than this. */
+uint64_t qi_store_kept_after(qi_store *store);
+/* Settings and data that were lost with the commit log or the catalog are reported no more. 1: some
+ * were; 0: none. Reads all queues if the damaged files are still there. */
+int qi_store_accept_losses(qi_store *store);
 
 /* cffi: end */
 

@@ -160,12 +160,6 @@ void qi_store_free(qi_store *store); /* abandons it if it is open; nobody may ha
 void qi_store_leave(qi_store *store);
 int qi_store_sync(qi_store *store);
 int64_t qi_store_compact(qi_store *store, uint32_t garbage_percent);
-/* A time that a close kept of a queue (FORMAT.rst, "Commit logs") counts if the session that it
- * names is later than this. */
-uint64_t qi_store_kept_after(qi_store *store);
-/* Settings and data that were lost with the commit log or the catalog are reported no more. 1: some
- * were; 0: none. Reads all queues if the damaged files are still there. */
-int qi_store_accept_losses(qi_store *store);
 int qi_store_stats_of(qi_store *store, qi_store_stats *stats);
 int qi_store_queues(qi_store *store); /* finds all queues on disk; their number */
 int qi_store_queue_name(qi_store *store, uint32_t index, char *name, size_t room, char *directory);

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from qindex._core import ffi, lib
-from qindex.arguments import boolean
+from qindex.arguments import boolean, parts_of
 from qindex.errors import raise_error
 
 if TYPE_CHECKING:
@@ -196,3 +196,32 @@ class Data(MutableMapping[bytes, bytes]):
                 self.change(some)
                 some, size = {}, 0
         self.change(some)
+
+
+@parts_of("Store")
+class Mapped:
+    """For the class of a store."""
+
+    if TYPE_CHECKING:
+
+        def _open_handle(self) -> Any: ...
+
+    @property
+    def data(self) -> Data:
+        """A small durable mapping of bytes to bytes that belongs to the store (format 2)."""
+        return Data(cast("Store", self), ffi.NULL)
+
+    def accept_losses(self) -> bool:
+        """Say that it is known which settings and data were lost: opens report them no more.
+
+        They were in the commit log and the catalog of a store of format 2. What was lost stays
+        lost; look at what the queues do by themselves first. True: there was such a loss. Raises
+        DiskFull, DiskError, ReadOnly, and StoreCorrupt if a queue cannot be read: nothing is
+        accepted then.
+
+        Cost: two small syncs; if the damaged files are still there, it also reads all queues.
+        """
+        code = lib.qi_store_accept_losses(self._open_handle())
+        if code < 0:
+            raise_error(code)
+        return bool(code)

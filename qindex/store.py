@@ -22,7 +22,7 @@ from qindex.configuring import check_rules
 from qindex.consumer import Consuming
 from qindex.copies import Copied
 from qindex.counters import counters_of_store
-from qindex.data import Data
+from qindex.data import Mapped
 from qindex.errors import QindexError, QueueMissing, StoreClosed, raise_error
 from qindex.events import Told
 from qindex.fanout import FanOut
@@ -42,7 +42,9 @@ from qindex.wakes import Wakes
 COMPACT_PERCENT: Final = 20  # compact() copies files of which at least this share is garbage
 
 
-class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Mixed, QueueLife, Told, Transactions):
+class Store(
+    Closing, AnyQueue, Consuming, Copied, FanOut, Mapped, Mixed, QueueLife, Told, Transactions
+):
     """An open store: made by qindex.open(), closed by close() or at the end of a `with` block.
 
     Any number of threads may use it. One process at a time may have a store open for writing; a
@@ -100,11 +102,6 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Mixed, QueueLife, Told
                 raise_error(count)
             self._has_data = count >= 0
         return self._has_data
-
-    @property
-    def data(self) -> Data:
-        """A small durable mapping of bytes to bytes that belongs to the store (format 2)."""
-        return Data(self, ffi.NULL)
 
     def queue(
         self,
@@ -301,21 +298,6 @@ class Store(Closing, AnyQueue, Consuming, Copied, FanOut, Mixed, QueueLife, Told
         with self._lock:
             self._log.findings()
         return self.findings
-
-    def accept_losses(self) -> bool:
-        """Say that it is known which settings and data were lost: opens report them no more.
-
-        They were in the commit log and the catalog of a store of format 2. What was lost stays
-        lost; look at what the queues do by themselves first. True: there was such a loss. Raises
-        DiskFull, DiskError, ReadOnly, and StoreCorrupt if a queue cannot be read: nothing is
-        accepted then.
-
-        Cost: two small syncs; if the damaged files are still there, it also reads all queues.
-        """
-        code = lib.qi_store_accept_losses(self._open_handle())
-        if code < 0:
-            raise_error(code)
-        return bool(code)
 
     @property
     def findings(self) -> list[Finding]:
