@@ -26,7 +26,7 @@ class Kept:
     req_id: int
     size: int
     count: int = 0
-    state: str = "ready"  # out, dead, delayed
+    state: str = "ready"  # out, dead, delayed, gone
     owner: str = ""  # of one that is out: consumer, other
     until: float | None = None  # of its lease
     due: float | None = None  # it was published with a delay
@@ -129,6 +129,7 @@ class Counted:
             model.counts.update(dead=1)
             self.events.append(("died", model.name, m.req_id, why))
             return
+        m.state = "gone"
         del model.kept[m.req_id]
         model.counts.update(dropped=1)
         expired = why == "expired"
