@@ -1,15 +1,38 @@
 import os
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from sysconfig import get_config_var
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 # CPython without the GIL has no stable ABI of 3.11: there is one extension for each version of it.
 HAS_STABLE_ABI = not get_config_var("Py_GIL_DISABLED")
 WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden"]
 
+
+class BuildOnAllProcessors(build_ext):
+    """The files of an extension are compiled side by side; setuptools takes one after the other."""
+
+    def build_extensions(self):
+        compile_all, compile_one = self.compiler.compile, self.compiler._compile
+
+        def compile_side_by_side(*args, **options):
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                begun = []
+                self.compiler._compile = lambda *file: begun.append(pool.submit(compile_one, *file))
+                objects = compile_all(*args, **options)
+            for file in begun:
+                file.result()  # raises what the compiler said
+            return objects
+
+        self.compiler.compile = compile_side_by_side
+        super().build_extensions()
+
+
 setup(
+    cmdclass={"build_ext": BuildOnAllProcessors},
     cffi_modules=["c_ext/build.py:ffi", "c_ext/build.py:sim_ffi"],
     ext_modules=[
         # For LD_PRELOAD, by qindex.testing; nothing imports it.

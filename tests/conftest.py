@@ -1,5 +1,6 @@
 """What every test may use."""
 
+import fcntl
 import gc
 import os
 import signal
@@ -57,6 +58,20 @@ def shared_folder(config):
     return base.parent if is_one_of_several(config) else base
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session):
+    """The first of several processes compiles what all import; the others find it in the caches."""
+    if not is_one_of_several(session.config):
+        return (yield)
+    with (shared_folder(session.config) / "collected").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_size:
+            fcntl.flock(file, fcntl.LOCK_UN)
+        collected = yield
+        file.write(b"1")
+    return collected
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """What the tests in C have come to is asked last: they run while those in Python do."""
@@ -85,6 +100,14 @@ def rooms(pytestconfig):
     if ROOMS not in pytestconfig.stash:
         pytest.skip("no C compiler")
     return pytestconfig.stash[ROOMS]
+
+
+@pytest.fixture
+def no_socket_is_left_to_other_tests():
+    """pika leaves the sockets of a connection that has failed to the garbage collector."""
+    yield
+    gc.collect()
+    gc.freeze()  # what lives on, thousands of tests of it, need not be looked at the next time
 
 
 @pytest.fixture

@@ -210,7 +210,7 @@ def test_damaged_names_and_terms_cost_no_message(demo_copy: DeadNode, name: str)
 
 
 @pytest.mark.parametrize("kind", ["qi", "qs"])
-@pytest.mark.parametrize("name", ["q.small", "q.edge"])
+@pytest.mark.parametrize("name", ["q.small", pytest.param("q.edge", marks=pytest.mark.slow)])
 def test_a_damaged_queue_of_version_2_costs_what_was_damaged(
     shared_node: Callable[[str], DeadNode], tmp_path: Path, name: str, kind: str
 ) -> None:

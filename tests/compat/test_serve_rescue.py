@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import hashlib
 import signal
 import socket
@@ -32,14 +31,11 @@ from .conftest import DEMO, DeadNode
 from .quorum_nodes import DATA
 from .rabbitmq_files import write_node
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.usefixtures("no_socket_is_left_to_other_tests"),
+]
 CLASSIC = ["a_v1_clean", "b_v1_kill9", "e_v2_clean"]
-
-
-@pytest.fixture(autouse=True)
-def no_socket_is_left_to_other_tests() -> Iterator[None]:
-    yield
-    gc.collect()
 
 
 @contextlib.contextmanager
@@ -202,6 +198,7 @@ def test_what_is_published_meanwhile_comes_behind(big: Path, tmp_path: Path) -> 
         assert [body for _, _, body in drain(channel, name)] == [*bodies, b"new"]
 
 
+@pytest.mark.slow
 def test_a_rescue_goes_on_after_kills(
     shared_directory: Callable[[str, str], DeadNode], tmp_path: Path
 ) -> None:

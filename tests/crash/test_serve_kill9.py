@@ -7,7 +7,6 @@ was rejected is a dead letter that says so. QINDEX_KILLS sets how often.
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import threading
@@ -20,18 +19,13 @@ from pika.exceptions import AMQPError
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.usefixtures("no_socket_is_left_to_other_tests"),
 ]
 KILLS = int(os.environ.get("QINDEX_KILLS", "4"))
 QUEUES = 3
 REJECTED_EACH = 7
 DEAD, MARKS = "dead", "marks"
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
-
-
-@pytest.fixture(autouse=True)
-def no_socket_is_left_to_other_tests():
-    yield
-    gc.collect()
 
 
 class Publisher(threading.Thread):

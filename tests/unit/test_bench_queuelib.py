@@ -13,6 +13,7 @@ import queuelib_queues
 # A LifoDiskQueue that cannot read its file after the kill leaves it open.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.slow
 def test_queuelibs_queues_are_measured_and_killed(tmp_path: Path) -> None:
     pytest.importorskip("queuelib", reason="queuelib is not installed")
     best, alive = queuelib_queues.rounds(str(tmp_path), 1, 400)

@@ -83,6 +83,7 @@ def test_delayed_messages_are_drained_by_the_next_process(system: str, tmp_path:
     left.close()
 
 
+@pytest.mark.slow
 def test_bodies_are_compared_by_both_clocks(
     tmp_path: Path, library: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

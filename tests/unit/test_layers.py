@@ -69,11 +69,13 @@ def objects():
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_calls_go_down_only(objects):
     assert layers.wrong_calls(objects) == []
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_the_symbols_are_those_of_the_engine(objects):
     assert "qi_publish_with" in objects["queue/publish.c"].defined
     assert "qi_segment_find" in objects["queue/publish.c"].used
@@ -81,6 +83,7 @@ def test_the_symbols_are_those_of_the_engine(objects):
 
 
 @needs_compiler
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "symbol", "why"),
     [
@@ -98,6 +101,7 @@ def test_a_call_that_goes_up_is_found(objects, name, symbol, why):
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_a_call_that_goes_up_is_found_in_a_real_object(objects, tmp_path):
     text = TEXTS["index/warm.c"] + "int qi_up(void) { return qi_store_tick(0); }\n"
     (tmp_path / "warm.c").write_text(text.replace("#include", "int qi_store_tick();\n#include", 1))
@@ -109,6 +113,7 @@ def test_a_call_that_goes_up_is_found_in_a_real_object(objects, tmp_path):
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_the_picture_in_the_architecture_is_that_of_the_code(objects):
     page = (layers.CORE.parent / "ARCHITECTURE.rst").read_text("utf-8")
     picture = "".join(f"    {line}\n" for line in layers.as_text(objects).splitlines())
@@ -116,6 +121,7 @@ def test_the_picture_in_the_architecture_is_that_of_the_code(objects):
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_a_call_that_goes_up_shows_in_the_picture(objects):
     changed = objects["base/codec.c"]
     changed = changed._replace(used=changed.used | {"qi_publish_with"})

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 LINT = "from importlinter.cli import lint_imports_command as lint; lint()"
 
@@ -31,41 +29,45 @@ def test_imports_go_down() -> None:
     assert " 0 broken" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("file", "imported"),
-    [
-        ("store.py", "qindex.cli.main"),
-        ("spark/tables.py", "qindex.cli.main"),
-        ("look/text.py", "qindex.cli.main"),
-        ("store.py", "qindex.spark.sink_commit"),
-        ("handle.py", "qindex.testing.simulated"),
-        ("arguments.py", "qindex.brokers.amqp"),
-        ("message.py", "qindex.native.frames"),
-        ("queue.py", "qindex.look.text"),
-        ("names.py", "qindex.store"),
-        ("spark/tables.py", "qindex.testing.simulated"),
-        ("brokers/tree.py", "qindex.native.frames"),
-        ("cli/ls.py", "qindex.testing.simulated"),
-        ("native/frames.py", "qindex.brokers.reader"),
-        ("brokers/nsq/file.py", "qindex.brokers.rabbitmq.erlang"),
-    ],
-)
-def test_a_line_that_imports_upwards_is_found(tmp_path: Path, file: str, imported: str) -> None:
-    """Also one inside a function, as this one is."""
-    copied = tmp_path / "qindex"
-    shutil.copytree(ROOT / "qindex", copied, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    with (copied / file).open("a") as into:
-        into.write(f"\n\ndef _lazy():\n    import {imported}\n")
+UPWARDS = [
+    ("store.py", "qindex.cli.main"),
+    ("spark/tables.py", "qindex.cli.main"),
+    ("look/text.py", "qindex.cli.main"),
+    ("store.py", "qindex.spark.sink_commit"),
+    ("handle.py", "qindex.testing.simulated"),
+    ("arguments.py", "qindex.brokers.amqp"),
+    ("message.py", "qindex.native.frames"),
+    ("queue.py", "qindex.look.text"),
+    ("names.py", "qindex.store"),
+    ("spark/tables.py", "qindex.testing.simulated"),
+    ("brokers/tree.py", "qindex.native.frames"),
+    ("cli/ls.py", "qindex.testing.simulated"),
+    ("native/frames.py", "qindex.brokers.reader"),
+    ("brokers/nsq/file.py", "qindex.brokers.rabbitmq.erlang"),
+]
+
+
+def copied(home: Path) -> Path:
+    """The sources of qindex, to be changed."""
+    left_out = shutil.ignore_patterns("*.so", "__pycache__")
+    return Path(shutil.copytree(ROOT / "qindex", home / "qindex", ignore=left_out))
+
+
+def test_lines_that_import_upwards_are_found(tmp_path: Path) -> None:
+    """Also those inside a function, as these are."""
+    sources = copied(tmp_path)
+    for number, (file, imported) in enumerate(UPWARDS):
+        with (sources / file).open("a") as into:
+            into.write(f"\n\ndef _lazy_{number}():\n    import {imported}\n")
     done = lint(tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
-    module = "qindex." + file.removesuffix(".py").replace("/", ".")
-    assert f"{module} -> {imported}" in done.stdout
+    for file, imported in UPWARDS:
+        module = "qindex." + file.removesuffix(".py").replace("/", ".")
+        assert f"{module} -> {imported}" in done.stdout
 
 
 def test_a_new_module_of_the_library_needs_a_line(tmp_path: Path) -> None:
-    copied = tmp_path / "qindex"
-    shutil.copytree(ROOT / "qindex", copied, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    (copied / "novel.py").write_text("")
+    (copied(tmp_path) / "novel.py").write_text("")
     done = lint(tmp_path)
     assert done.returncode == 1
     assert "novel" in done.stdout

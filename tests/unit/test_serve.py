@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import socket
@@ -17,19 +16,15 @@ import qindex
 from qindex.serve import Broker
 from qindex.serve.fixture import qindex_broker  # noqa: F401 - the fixture
 
-# pika leaves the sockets of a connection that has failed to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.usefixtures("no_socket_is_left_to_other_tests"),
+]
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 OTHER_TYPE = (
     "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'amq.direct' in vhost '/': "
     "received 'fanout' but current is 'direct'"
 )
-
-
-@pytest.fixture(autouse=True)
-def no_socket_is_left_to_other_tests():
-    yield
-    gc.collect()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import json
 import os
@@ -19,13 +18,10 @@ from pika.exceptions import ConnectionClosedByBroker
 from qindex.cli.main import main
 from qindex.serve.control import ask
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-
-
-@pytest.fixture(autouse=True)
-def no_socket_is_left_to_other_tests():
-    yield
-    gc.collect()
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.usefixtures("no_socket_is_left_to_other_tests"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import os
@@ -21,14 +20,11 @@ from broker_process import BrokerProcess, connect
 from qindex.serve.logs import Logs
 from qindex.serve.settings import NAMES, Settings, SettingsError, read_settings
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.usefixtures("no_socket_is_left_to_other_tests"),
+]
 NO_FLAGS = dict.fromkeys(NAMES)
-
-
-@pytest.fixture(autouse=True)
-def no_socket_is_left_to_other_tests():
-    yield
-    gc.collect()
 
 
 @pytest.fixture

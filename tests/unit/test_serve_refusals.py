@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import pika
 import pytest
 from broker_process import connect
@@ -13,14 +11,11 @@ from raw_client import RawClient, publish
 from qindex.amqp import methods as m
 from qindex.serve.fixture import qindex_broker  # noqa: F401 - the fixture
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.usefixtures("no_socket_is_left_to_other_tests"),
+]
 QUEUE = "queue 'q' in vhost '/'"
-
-
-@pytest.fixture(autouse=True)
-def no_socket_is_left_to_other_tests():
-    yield
-    gc.collect()
 
 
 @pytest.fixture
