@@ -7,7 +7,6 @@ the bound holds: a cost that is really above its bound is so in every round.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 ROUNDS_MAX = 8
@@ -32,14 +31,3 @@ def hold_in_time(measure: Callable[[], Costs], excess: Callable[[Costs], object]
         if not excess(least):
             return least
     raise AssertionError(excess(least))
-
-
-def cpu_seconds_at_most(most: float, work: Callable[[], object]) -> None:
-    """The work costs no more CPU time. It is done again where it seems to."""
-
-    def measure() -> Costs:
-        begin = time.process_time()
-        work()
-        return {"cpu": time.process_time() - begin}
-
-    hold_in_time(measure, lambda costs: costs if costs["cpu"] > most else None)

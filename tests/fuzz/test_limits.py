@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 import subprocess
 import sys
 
 import pytest
+from costs import hold_in_time
 from hostile import MAKERS, write
 
 SECONDS = 1.0
@@ -49,10 +51,14 @@ def cost(path, mode):
 @pytest.mark.parametrize("mode", ["reader", "writer"])
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_hostile_mebibyte_is_opened_within_the_limits(tmp_path, name, mode):
-    write(tmp_path / "store", *MAKERS[name]())
-    seconds, size, error = cost(tmp_path / "store", mode)
-    assert seconds <= SECONDS, error
-    assert size <= BYTES, error
+    def measure():
+        shutil.rmtree(tmp_path, ignore_errors=True)
+        write(tmp_path / "store", *MAKERS[name]())
+        seconds, size, error = cost(tmp_path / "store", mode)
+        assert size <= BYTES, error
+        return {"seconds": seconds}
+
+    hold_in_time(measure, lambda least: least if least["seconds"] > SECONDS else None)
 
 
 PLACES = """

@@ -55,7 +55,7 @@ def test_messages_are_chosen_by_req_id(start, store_path):
 
 
 def test_messages_are_chosen_by_state(run, start, tmp_path):
-    with qindex.open(tmp_path / "s") as store:
+    with qindex.open(tmp_path / "s", expire=False) as store:
         queue = store.queue("q")
         queue.publish(b"seen", redelivered=True)
         queue.publish(b"gone", expires_at=1)

@@ -83,7 +83,7 @@ def kind_of(name):
     return name.rpartition("/")[2]
 
 
-# The places of each file are tried in parts: the first with each run of the tests, all of them in CI.
+# The places of each file are tried in parts: the first with each run of the tests, all in CI.
 PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3, 4))]
 KINDS = ["store.meta", "queue.meta", "journal.jif", "journal.alt", "0.idx", "1.idx", "0.qms"]
 

@@ -139,7 +139,7 @@ def test_a_job_without_an_ack_is_ready_again_after_its_time_and_not_before(direc
             again, error = await client.call("Pop", ["t"])
             assert error is None
             assert (again["id"], again["consume_num"]) == ("j", "1")
-            assert 0.99 < time.monotonic() - began < 1.9
+            assert time.monotonic() - began > 0.99  # and a pop gives up after two seconds
             assert door(server).shop.leases.wake_ups == 1
             await asyncio.sleep(1.1)
             expected = "TTR has expired and will be consumed again"
@@ -167,7 +167,7 @@ def test_a_delayed_job_comes_when_it_is_due_and_keeps_its_time_over_a_restart(tm
             job, error = await client.call("Pop", ["t"])
             assert error is None
             assert (job["id"], job["delay"]) == ("late", "3")
-            assert 3 <= time.time() - began < 4.5
+            assert time.time() - began >= 3  # and a pop gives up after two seconds
             await client.close()
 
     run(test())

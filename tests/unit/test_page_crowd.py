@@ -6,10 +6,10 @@ Processor time is asserted first: the clock's time says as much about what else 
 from __future__ import annotations
 
 import re
-import statistics
 import time
 
 import pytest
+from costs import hold_in_time
 from page_tab import IN_BROWSER, Tab
 from page_world import World, browser
 
@@ -17,7 +17,6 @@ pytestmark = IN_BROWSER
 LOAD_MS_MAX = 300
 SERVER_MS_MAX = 25  # of the server's processor time, for one load
 BROKER_SHARE_MAX = 0.02
-LOADS_MAX = 15
 
 
 @pytest.fixture(scope="module")
@@ -66,18 +65,18 @@ def _load(tab, world, session):
 
 
 def test_ten_thousand_queues_are_there_at_once(crowd):
-    """In the clock's time the best of several loads counts: a test run has other work, too."""
+    """The best of several loads counts: a test run has other work, too."""
     tab, world = crowd
     session = tab.page.context.new_cdp_session(tab.page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    loads = []
-    while len(loads) < 5 or (len(loads) < LOADS_MAX and min(loads)[0] >= LOAD_MS_MAX):
-        loads.append(_load(tab, world, session))
+    most = {"clock": LOAD_MS_MAX, "server": SERVER_MS_MAX, "both": LOAD_MS_MAX / 2}
+
+    def load():
+        clock, server, page = _load(tab, world, session)
+        return {"clock": clock, "server": server, "both": server + page}
+
+    hold_in_time(load, lambda ms: ms if any(ms[what] >= most[what] for what in most) else None)
     assert tab.page.locator("tbody tr").count() == 50
-    said = f"loads took {[tuple(map(round, each)) for each in loads]} ms (clock, server, page)"
-    assert statistics.median(server + page for _, server, page in loads) < LOAD_MS_MAX / 2, said
-    assert statistics.median(server for _, server, _ in loads) < SERVER_MS_MAX, said
-    assert min(loads)[0] < LOAD_MS_MAX, said
     tab.page.fill("input[type=search]", "device.0999")
     tab.page.get_by_text("10 of 10,0").wait_for()
     tab.page.fill("input[type=search]", "")
