@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import aiohttp
-from http_api import Api
+from http_api import Api, run
 from yarl import URL
+
+from qindex.broker.message import Message
+from qindex.broker.timers import now_us
+
+OPTIONS = {"auto_delete": False, "owner": None, "user": None}
 
 
 class PageClient:
@@ -43,3 +48,26 @@ class PageClient:
 
     async def act(self, path, body=None):
         return await self.ask("POST", f"/api/qindex/{path}", body or {})
+
+
+def with_page(test, directory=None):
+    """Run a coroutine function of an API and of a page that has logged in."""
+
+    async def body():
+        async with Api(directory) as api, PageClient(api) as page:
+            await page.log_in()
+            await test(api, page)
+
+    run(body())
+
+
+def declared(api, name, *, durable=True, **arguments):
+    named = {key.replace("_", "-"): value for key, value in arguments.items()}
+    vhost = api.server.node.vhost("/")
+    return vhost.declare_queue(name, durable=durable, arguments=named, **OPTIONS)
+
+
+def published(queue, *bodies, due_us=0):
+    for body in bodies:
+        message = Message("", [queue.name], b"\0\0", body, persistent=True)
+        queue.publish(message, now_us(), due_us)

@@ -7,7 +7,7 @@ import struct
 from urllib.parse import urlsplit
 
 from qindex.amqp import methods as m
-from qindex.amqp.events import Called
+from qindex.amqp.events import Acked, Called, Login, Open, PublishedMany
 from qindex.amqp.wire import (
     BODY,
     HEADER,
@@ -37,6 +37,29 @@ def one_by_one(event):
     """The single calls that an Acked stands for."""
     acks = struct.iter_unpack(">QB", event.acks)
     return [Called(event.channel, m.BasicAck(tag, bool(bits & 1))) for tag, bits in acks]
+
+
+def play(connection, data, changed=None):
+    """Receive bytes and answer as an owner that lets everybody in; return the events.
+
+    `changed`: called as soon as the first event has come.
+    """
+    events = []
+    for event in connection.receive(data):
+        changed = changed and changed()
+        if isinstance(event, PublishedMany):
+            assert sum(group.size for group in event.groups) == len(event.messages)
+            events += connection.one_by_one(event)
+            continue
+        if isinstance(event, Acked):
+            events += one_by_one(event)
+            continue
+        events.append(event)
+        if isinstance(event, Login):
+            connection.accept_login()
+        elif isinstance(event, Open):
+            connection.accept_open()
+    return events
 
 
 class RawClient:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from helpers import unpack
 
+from .quorum_nodes import RealNode, real_node
 from .rabbitmq_server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +69,16 @@ def demo_node(tmp_path_factory: pytest.TempPathFactory) -> DeadNode:
     """The node that belongs to the project: it is here even where ../shared is not."""
     path = unpack(DEMO.with_suffix(".tar.xz"), tmp_path_factory.mktemp("demo"))
     return DeadNode(path, json.loads(DEMO.with_suffix(".json").read_text(encoding="utf-8")))
+
+
+@pytest.fixture
+def q1(tmp_path: Path) -> RealNode:
+    return real_node("q1", tmp_path)
+
+
+@pytest.fixture
+def q2(tmp_path: Path) -> RealNode:
+    return real_node("q2", tmp_path)
 
 
 @pytest.fixture

@@ -52,16 +52,6 @@ def wal_of(real: RealNode) -> Path:
     return wal
 
 
-@pytest.fixture
-def q1(tmp_path: Path) -> RealNode:
-    return real_node("q1", tmp_path)
-
-
-@pytest.fixture
-def q2(tmp_path: Path) -> RealNode:
-    return real_node("q2", tmp_path)
-
-
 def others_are_whole(read: Read, real: RealNode, *but: Key) -> None:
     for key, told in truth(real).items():
         if key not in but:

@@ -36,11 +36,6 @@ class Told:
         self.really_lost = (Counter(before or ()) - Counter(self.bodies)).total()
 
 
-@pytest.fixture
-def q2(tmp_path: Path) -> RealNode:
-    return real_node("q2", tmp_path)
-
-
 # --- quorum queues --------------------------------------------------------------------------------
 
 

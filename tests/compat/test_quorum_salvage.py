@@ -24,19 +24,8 @@ from qindex.spark.examine import Examination, Limits
 from qindex.spark.examine_foreign import examine_node
 from qindex.spark.plan import Unit
 
-from .quorum_nodes import DATA, RealNode, real_node
+from .quorum_nodes import DATA, RealNode
 from .test_quorum_damage import Read, segments_of, truth, wal_of
-
-
-@pytest.fixture
-def q1(tmp_path: Path) -> RealNode:
-    return real_node("q1", tmp_path)
-
-
-@pytest.fixture
-def q2(tmp_path: Path) -> RealNode:
-    return real_node("q2", tmp_path)
-
 
 # --- deleted queues -------------------------------------------------------------------------------
 

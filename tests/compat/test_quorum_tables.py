@@ -30,11 +30,6 @@ WAYS: dict[str, Callable[[bytes], bytes | None]] = {
 }
 
 
-@pytest.fixture
-def q1(tmp_path: Path) -> RealNode:
-    return real_node("q1", tmp_path)
-
-
 def change(file: Path, way: str) -> None:
     data = WAYS[way](file.read_bytes())
     if data is None:

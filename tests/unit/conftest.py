@@ -78,6 +78,12 @@ def simulated(disk: SimulatedDisk) -> Iterator[qindex.Store]:
     abandon(store)
 
 
+@pytest.fixture(params=["store", "memory"])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    """Where a broker keeps its queues, or None: in memory."""
+    return tmp_path / "data" if request.param == "store" else None
+
+
 @pytest.fixture(scope="session")
 def dead_node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The RabbitMQ node that ships; nobody changes it."""

@@ -7,13 +7,12 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raw_client import one_by_one
+from raw_client import play
 
 from qindex._wire import taken_of_list
 from qindex.amqp import methods as m
 from qindex.amqp.connection import Connection
 from qindex.amqp.events import (
-    Acked,
     Called,
     ChannelClosed,
     ChannelOpened,
@@ -21,7 +20,6 @@ from qindex.amqp.events import (
     Login,
     Open,
     Published,
-    PublishedMany,
 )
 from qindex.amqp.wire import (
     BODY,
@@ -41,24 +39,6 @@ PUBLISH = m.BasicPublish(0, "x", "key", True, False)
 
 def begin(**options):
     return Connection({"product": "test"}, **options)
-
-
-def play(connection, data):
-    """Receive bytes and answer as an owner that lets everybody in; return the events."""
-    events = []
-    for event in connection.receive(data):
-        if isinstance(event, PublishedMany):
-            events += connection.one_by_one(event)
-            continue
-        if isinstance(event, Acked):
-            events += one_by_one(event)
-            continue
-        events.append(event)
-        if isinstance(event, Login):
-            connection.accept_login()
-        elif isinstance(event, Open):
-            connection.accept_open()
-    return events
 
 
 def sent(connection):

@@ -10,12 +10,12 @@ from functools import partial
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raw_client import one_by_one
+from raw_client import play
 
 from qindex._wire import Publishes
 from qindex.amqp import methods as m
 from qindex.amqp.connection import Connection
-from qindex.amqp.events import Acked, Login, Open, Published, PublishedMany
+from qindex.amqp.events import Published
 from qindex.amqp.wire import (
     BODY,
     HEADER,
@@ -56,26 +56,6 @@ def publish(body, key="key", properties=PLAIN, channel=1, piece=FRAME_MAX):
 def _whole_frames(parts):
     frames = Scanner(1 << 20).frames(b"".join(parts))
     return [frame(each.kind, each.channel, each.payload) for each in frames]
-
-
-def play(connection, data, changed=None):
-    """`changed`: called as soon as the first event has come."""
-    events = []
-    for event in connection.receive(data):
-        changed = changed and changed()
-        if isinstance(event, PublishedMany):
-            assert sum(group.size for group in event.groups) == len(event.messages)
-            events += connection.one_by_one(event)
-            continue
-        if isinstance(event, Acked):
-            events += one_by_one(event)
-            continue
-        events.append(event)
-        if isinstance(event, Login):
-            connection.accept_login()
-        elif isinstance(event, Open):
-            connection.accept_open()
-    return events
 
 
 def play_buffer(connection, piece, *, early):

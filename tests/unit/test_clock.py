@@ -14,13 +14,6 @@ def disk():
     return SimulatedDisk(seed=1, wall=NOW)
 
 
-@pytest.fixture
-def simulated(disk):
-    store = qindex.open("/", disk=disk, segment_entries=16, max_journal_entries=24)
-    yield store
-    abandon(store)
-
-
 def clock_notes(store):
     return [f.text for f in store.findings if f.severity == "note" and "the clock says" in f.text]
 

@@ -13,11 +13,6 @@ SETTINGS = {"format": 2, "sync_interval": 3600}
 
 
 @pytest.fixture
-def disk():
-    return SimulatedDisk(seed=1)
-
-
-@pytest.fixture
 def store(disk):
     with qindex.open("/store", disk=disk, **SETTINGS) as opened:
         opened.queue("dead")

@@ -5,14 +5,9 @@ import pytest
 import qindex
 from qindex._core import ffi
 from qindex._core import lib as core
-from qindex.testing.simulated import SimulatedDisk, tick
+from qindex.testing.simulated import tick
 
 SETTINGS = {"format": 2, "sync_interval": 3600}
-
-
-@pytest.fixture
-def disk():
-    return SimulatedDisk(seed=1)
 
 
 @pytest.fixture

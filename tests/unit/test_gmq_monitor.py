@@ -40,11 +40,6 @@ def with_jobs(test, directory):
     run(body())
 
 
-@pytest.fixture(params=["store", "memory"])
-def directory(request, tmp_path):
-    return tmp_path / "data" if request.param == "store" else None
-
-
 def when(text):
     return time.mktime(time.strptime(text, "%Y-%m-%d %H:%M:%S"))
 

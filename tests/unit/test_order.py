@@ -2,8 +2,7 @@
 
 import pytest
 
-import qindex
-from qindex.testing import SimulatedDisk, abandon
+from qindex.testing import SimulatedDisk
 
 NOW = 1_780_000_000.0
 
@@ -11,13 +10,6 @@ NOW = 1_780_000_000.0
 @pytest.fixture
 def disk():
     return SimulatedDisk(seed=1, wall=NOW)
-
-
-@pytest.fixture
-def simulated(disk):
-    store = qindex.open("/", disk=disk, segment_entries=16, max_journal_entries=24)
-    yield store
-    abandon(store)
 
 
 def bodies(messages):

@@ -46,11 +46,6 @@ def bodies(found):
     return [base64.b64decode(each["body"]).decode() for each in found["items"]]
 
 
-@pytest.fixture(params=["store", "memory"])
-def directory(request, tmp_path):
-    return tmp_path / "data" if request.param == "store" else None
-
-
 # --- search -------------------------------------------------------------------------------------
 
 

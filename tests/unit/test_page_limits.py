@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 
-import pytest
 from http_api import Api, run
 from page_client import PageClient
 
@@ -25,11 +24,6 @@ def declared(api, name):
 
 def of_queue(name, body=b"x"):
     return Message("", [name], b"\0\0", body, persistent=True)
-
-
-@pytest.fixture(params=["store", "memory"])
-def directory(request, tmp_path):
-    return tmp_path / "data" if request.param == "store" else None
 
 
 def test_an_action_says_that_there_are_more(directory, monkeypatch):

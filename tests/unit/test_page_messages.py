@@ -6,44 +6,16 @@ import base64
 import time
 
 import pytest
-from http_api import Api, run
-from page_client import PageClient
+from page_client import declared, published, with_page
 
-from qindex.broker.message import Message
 from qindex.broker.timers import now_us
 from qindex.serve.server import Server
 
 OPTIONS = {"auto_delete": False, "owner": None, "user": None}
 
 
-def with_page(test, directory=None):
-    async def body():
-        async with Api(directory) as api, PageClient(api) as page:
-            await page.log_in()
-            await test(api, page)
-
-    run(body())
-
-
-def declared(api, name, *, durable=True, **arguments):
-    named = {key.replace("_", "-"): value for key, value in arguments.items()}
-    vhost = api.server.node.vhost("/")
-    return vhost.declare_queue(name, durable=durable, arguments=named, **OPTIONS)
-
-
-def published(queue, *bodies, due_us=0):
-    for body in bodies:
-        message = Message("", [queue.name], b"\0\0", body, persistent=True)
-        queue.publish(message, now_us(), due_us)
-
-
 def bodies_of(found):
     return [base64.b64decode(each["body"]) for each in found["items"]]
-
-
-@pytest.fixture(params=["store", "memory"])
-def directory(request, tmp_path):
-    return tmp_path / "data" if request.param == "store" else None
 
 
 def test_queues_come_in_pages_sorted_by_any_figure():

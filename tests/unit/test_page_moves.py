@@ -6,40 +6,13 @@ import asyncio
 import time
 
 import pytest
-from http_api import Api, run
-from page_client import PageClient
+from page_client import declared, published, with_page
 
 from qindex.broker.message import Message
 from qindex.broker.timers import now_us
 from qindex.brokers.amqp import Properties, encode_properties
 from qindex.serve.http import door
 from qindex.serve.http.own import acts
-
-
-@pytest.fixture(params=["store", "memory"])
-def directory(request, tmp_path):
-    return tmp_path / "data" if request.param == "store" else None
-
-
-def with_page(test, directory=None):
-    async def body():
-        async with Api(directory) as api, PageClient(api) as page:
-            await page.log_in()
-            await test(api, page)
-
-    run(body())
-
-
-def declared(api, name, *, durable=True):
-    options = {"auto_delete": False, "owner": None, "user": None, "arguments": {}}
-    return api.server.node.vhost("/").declare_queue(name, durable=durable, **options)
-
-
-def published(queue, *bodies, due_us=0):
-    for body in bodies:
-        message = Message("", [queue.name], b"\0\0", body, persistent=True)
-        queue.publish(message, now_us(), due_us)
-
 
 DEATHS = Properties(headers={"x-death": [{"queue": "b", "reason": "rejected", "count": 1}]})
 

@@ -7,9 +7,7 @@ import json
 import threading
 
 import pika
-import pytest
-from http_api import Api, run
-from page_client import PageClient
+from page_client import declared, published, with_page
 
 from qindex.broker.dead_letters import dead_letter
 from qindex.broker.message import Message
@@ -20,32 +18,6 @@ from qindex.serve.http.own.delayed import SPANS
 
 OPTIONS = {"auto_delete": False, "owner": None, "user": None}
 MINUTE_US = 60_000_000
-
-
-def with_page(test, directory=None):
-    async def body():
-        async with Api(directory) as api, PageClient(api) as page:
-            await page.log_in()
-            await test(api, page)
-
-    run(body())
-
-
-def declared(api, name, **arguments):
-    named = {key.replace("_", "-"): value for key, value in arguments.items()}
-    vhost = api.server.node.vhost("/")
-    return vhost.declare_queue(name, durable=True, arguments=named, **OPTIONS)
-
-
-def published(queue, *bodies, due_us=0):
-    for body in bodies:
-        message = Message("", [queue.name], b"\0\0", body, persistent=True)
-        queue.publish(message, now_us(), due_us)
-
-
-@pytest.fixture(params=["store", "memory"])
-def directory(request, tmp_path):
-    return tmp_path / "data" if request.param == "store" else None
 
 
 def test_dead_letters_are_counted_by_reason_and_go_back(directory):

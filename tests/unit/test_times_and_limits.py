@@ -16,13 +16,6 @@ def disk():
     return SimulatedDisk(seed=1, wall=NOW)
 
 
-@pytest.fixture
-def simulated(disk):
-    store = qindex.open("/", disk=disk, segment_entries=16, max_journal_entries=24)
-    yield store
-    abandon(store)
-
-
 def take_all(queue):
     return [message.body for message in iter(queue.get, None)]
 
