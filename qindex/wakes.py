@@ -81,7 +81,8 @@ class Wakes:
     def look(self) -> float:
         """Read the queues whose time has come; return the seconds until the next one's."""
         store = self._store()
-        if store is None:
+        if store is None:  # nobody has it any more: the thread ends
+            self._times.clear()
             return 0
         now = store._now_us()
         for name in sorted(self._times, key=self._times.__getitem__):

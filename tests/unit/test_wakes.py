@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,17 @@ def test_who_only_looks_reads_none(tmp_path: Path, options: Any) -> None:
         time.sleep(0.2)
         assert opened(store) == set()
         assert times(store)["wait"] > 0
+
+
+def test_the_thread_ends_with_a_store_that_nobody_has_any_more(tmp_path: Path) -> None:
+    made(tmp_path, ttl=3600).close()
+    store = qindex.open(tmp_path)
+    wakes = store._wakes
+    assert wakes.look() > 0
+    del store
+    gc.collect()
+    assert wakes.look() == 0
+    assert not wakes._times
 
 
 def test_a_queue_that_was_only_looked_at_does_what_it_says_once_it_is_asked_for(
