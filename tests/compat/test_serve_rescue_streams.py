@@ -18,17 +18,12 @@ from qindex.brokers.rabbitmq.streams.stream import Stream
 from qindex.brokers.reader import open_node
 
 from .quorum_nodes import DATA
-from .test_serve_rescue import (
-    drain,
-    no_socket_is_left_to_other_tests,
-    on_vhost,
-    refusal,
-    served,
-    wait_until_done,
-)
+from .test_serve_rescue import drain, on_vhost, refusal, served, wait_until_done
 
-__all__ = ["no_socket_is_left_to_other_tests"]
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.usefixtures("no_socket_is_left_to_other_tests"),
+]
 
 
 @pytest.fixture
