@@ -105,6 +105,7 @@ async def test_what_is_wrong_is_told_as_on_the_plain_surface(tmp_path):
             (lambda: queue.touch(m[0], 5), qindex.AlreadyAcked, "not in the queue any more"),
             (lambda: queue.touch(m[1], 0), ValueError, "lease"),
             (lambda: queue.touch(m[1], "5"), TypeError, "lease"),
+            (lambda: queue.touch(m[1], None), TypeError, "lease must be a number of seconds"),
             (lambda: queue.touch("x", 5), ValueError, "a token has 32"),
             (lambda: queue.ack_many([m[0], m[1]]), qindex.AlreadyAcked, "not in the queue"),
             (lambda: queue.ack_many([m[1], m[1]]), ValueError, "twice"),
