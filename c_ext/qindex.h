@@ -383,8 +383,7 @@ int64_t qi_ack_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *de
                     uint32_t count);
 int64_t qi_nack_many(qi_queue *queue, const uint64_t *req_ids, const uint64_t *deliveries,
                      uint32_t count, uint64_t due_us);
-/* Of copies that nobody had here: how often they were delivered in the store that they come from.
- * 0: they may have been, and say `redelivered` (format 2). */
+/* How often copies, which nobody had here, were delivered elsewhere; 0: perhaps (format 2). */
 int64_t qi_had(qi_queue *queue, const uint64_t *req_ids, const uint16_t *counts, uint32_t count);
 int64_t qi_touch(qi_queue *queue, uint64_t req_id, uint64_t delivery, uint64_t lease_us);
 /* Any of these ways, of all deliveries or none. A reject drops them without an ack, or makes dead

@@ -144,7 +144,8 @@ static int check_queue(struct qi_queue *queue) {
     if (error) {
         qi_report(queue->store, true, queue->directory, "", 0, "%s", qi_error_text());
         bool of_queue = error == QI_E_CORRUPT || error == QI_E_FORMAT || error == QI_E_NEWER;
-        return of_queue || qi_error_is_link() ? 0 : error;
+        bool of_disk = qi_error_is_link() || (error == QI_E_IO && !queue->store->failed);
+        return of_queue || of_disk ? 0 : error; /* else the others cannot be read, either */
     }
     uint32_t attempt = 0;
     do {

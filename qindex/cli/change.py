@@ -12,6 +12,7 @@ from typing import Final
 import qindex
 from qindex.look.screen import CommandError, Screen
 from qindex.look.stores import (
+    UNREADABLE,
     as_named,
     damage_count,
     nameless_queue_count,
@@ -115,6 +116,6 @@ def queues_of(
     for name in names:
         try:
             found.append(open_queue(store, name))
-        except (qindex.StoreCorrupt, qindex.FormatError) as error:
+        except UNREADABLE as error:
             left[name] = f"{queue_text(name)} is left as it is: {error}"
     return found

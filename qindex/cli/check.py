@@ -32,6 +32,7 @@ from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.screen import CommandError, Screen
 from qindex.look.stores import (
+    UNREADABLE,
     damage_count,
     finding_as_json,
     open_to_look,
@@ -101,5 +102,5 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
 def _depth(store: qindex.Store, name: str) -> int:
     try:
         return len(store.queue(name, create=False))
-    except (qindex.StoreCorrupt, qindex.FormatError, qindex.QueueMissing, qindex.DiskError):
+    except (*UNREADABLE, qindex.QueueMissing):
         return 0

@@ -6,13 +6,16 @@ Reads only, also beside a process that writes. Of a dead broker's directory
 those that qindex recover would bring back, with their live messages.
 
 exit codes: 0 listed; 1 a queue, or its name, is damaged beyond reading, or has
-no folder any more (--json: a row whose "queue" is null); settings and data are
-lost; in a dead broker's directory is damage; 2 neither.
+no folder any more (--json: a row whose "queue" is null); damage was met while
+messages were counted, so there were more (check reads everything and says
+more); settings and data are lost; in a dead broker's directory is damage; 2
+neither.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from typing import Any
 
 import qindex
@@ -22,13 +25,14 @@ from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.screen import Screen
 from qindex.look.stores import (
+    UNREADABLE,
     QueueGone,
     missing_queues,
     open_queue,
     open_to_look,
     unlisted,
 )
-from qindex.look.text import queue_text
+from qindex.look.text import count, queue_text
 from qindex.names import written
 
 
@@ -46,21 +50,21 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             return ls(node, screen, options.at_time, as_json=options.json)
     rows: list[tuple[str, int | None]] = []
     errors: dict[str, str] = {}
-    refused: set[str] = set()  # it is not damaged, but only a newer qindex understands it
+    refused: set[str] = set()  # only a newer qindex understands it, or the disk does not read it
     with open_to_look(options.dir) as store:
         for name in store.queues():
             try:
                 rows.append((name, len(open_queue(store, name))))
             except QueueGone:
                 continue
-            except (qindex.StoreCorrupt, qindex.FormatError) as error:
+            except UNREADABLE as error:
                 rows.append((name, None))
                 errors[name] = str(error)
-                if isinstance(error, qindex.FormatError):
+                if not isinstance(error, qindex.StoreCorrupt):
                     refused.add(name)
                     screen.error(str(error))
         missing = missing_queues(store)
-        told = unlisted(store)
+        told = unlisted(store) + _damage_met(store, errors)
     if options.json:
         listed: list[dict[str, Any]] = [
             {"queue": name, "messages": n, "error": errors.get(name, "")} for name, n in rows
@@ -78,6 +82,17 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     for text in told:
         screen.error(text) if options.json else screen.line(f"  {text}")
     return 1 if told or any(depth is None for _, depth in rows) else 0
+
+
+def _damage_met(store: qindex.Store, beyond_reading: Collection[str]) -> list[str]:
+    """In words: what was found in the files of queues that are listed with a number."""
+    met = sum(
+        found.severity != "note" and found.queue not in beyond_reading
+        for found in store.findings
+        if found.where.startswith("queues/")
+    )
+    places = count(met, "damaged place")
+    return [f"{places}: messages may be missing in these numbers: see qindex check"] if met else []
 
 
 def _why_not(name: str, refused: set[str]) -> str:

@@ -29,6 +29,7 @@ from qindex.look.messages import Choice, Found, deliveries_of
 from qindex.look.screen import CommandError, Screen
 from qindex.look.states import found_of, state_of
 from qindex.look.stores import (
+    UNREADABLE,
     QueueGone,
     advice,
     as_named,
@@ -152,7 +153,7 @@ class StoreSource(Telling):
     def depth(self, name: str) -> int:
         try:
             return len(self.store.queue(name, create=False))
-        except (qindex.StoreCorrupt, qindex.FormatError, qindex.QueueMissing):
+        except (*UNREADABLE, qindex.QueueMissing):
             return 0
 
     def next_req_id(self, name: str) -> int | None:
@@ -174,7 +175,7 @@ class StoreSource(Telling):
     ) -> Iterator[Found]:
         try:
             queue = open_queue(self.store, name)
-        except (qindex.StoreCorrupt, qindex.FormatError) as error:
+        except UNREADABLE as error:
             self.tell(f"{printable(name)}: {error} (see qindex check)")
             return
         for found in self._browse(queue, max(choice.first, start[1]), choice.last):
@@ -197,7 +198,7 @@ class StoreSource(Telling):
             if size < 0:
                 try:
                     raise_error(size)
-                except (qindex.StoreCorrupt, qindex.FormatError, qindex.DiskError) as error:
+                except UNREADABLE as error:
                     self.tell(f"{printable(queue.name)}: {error} (see qindex check)")
                     req_id = getattr(error, "req_id", None)
                     if req_id is None:  # nobody can say what is behind it

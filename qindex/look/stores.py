@@ -15,8 +15,10 @@ from qindex.look.screen import CommandError
 from qindex.look.text import count, printable
 from qindex.names import unwritten
 
+UNREADABLE: Final = (qindex.StoreCorrupt, qindex.FormatError, qindex.DiskError)  # one queue of many
 LOOKS: Final = 3  # before a queue without a name is damage
 NAME_ROOM: Final = 65536
+NAME_SHOWN: Final = 200  # characters of one that was asked for
 MISSING: Final = "queues"  # where a finding is of queues without a folder
 _TOLD_WITH_MESSAGES: Final = ("queues/", "messages/")  # where such a finding is
 
@@ -109,10 +111,11 @@ def open_queue(store: qindex.Store, name: str) -> qindex.Queue:
     """A queue that must be there already. Raises QueueGone."""
     try:
         return store.queue(name, create=False)
-    except qindex.QueueMissing:
+    except (qindex.QueueMissing, ValueError):  # or no queue can have that name
         names = count(len(store.queues()), "queue")
         raise QueueGone(
-            f"no queue {printable(name)!r} in {store.path!r}, which has {names}: see qindex ls"
+            f"no queue {printable(name[:NAME_SHOWN])!r} in {store.path!r}, which has {names}: see"
+            " qindex ls"
         ) from None
 
 

@@ -11,7 +11,7 @@ from qindex.brokers.tree import Findings, Tree
 from qindex.errors import raise_error
 from qindex.look.screen import Screen
 from qindex.look.sources import StoreSource
-from qindex.look.stores import missing_queues, nameless_queue_count
+from qindex.look.stores import UNREADABLE, missing_queues, nameless_queue_count
 from qindex.look.text import count, printable, size
 from qindex.look.usage import FileUse, Holder, QueueUse, Seen, Usage
 from qindex.native.folders import PAST, segment_number
@@ -103,7 +103,7 @@ class _Collector:
             queue = self._source.store.queue(name, create=False)
         except qindex.QueueMissing:
             return
-        except (qindex.StoreCorrupt, qindex.FormatError) as error:
+        except UNREADABLE as error:
             self._source.tell(f"{printable(name)}: {error} (see qindex check)")
             return
         for raw, is_there in self._browse(queue):

@@ -26,6 +26,7 @@ from qindex.look.messages import REQ_ID_MAX, Choice, Found, properties_of
 from qindex.look.screen import Screen
 from qindex.look.sources import StoreSource
 from qindex.look.stores import (
+    UNREADABLE,
     QueueGone,
     damage_count,
     nameless_queue_count,
@@ -182,7 +183,7 @@ class Watch:
             news.read(tree, store.queue_directory(name), stats)
             look.rates = news.rates(look.messages)
             _look_at_first(store, queue, look, track, folder)
-        except (qindex.StoreCorrupt, qindex.FormatError) as error:
+        except UNREADABLE as error:
             look.damage = str(error)
         return look
 

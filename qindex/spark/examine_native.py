@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import qindex
 from qindex._core import lib
 from qindex.brokers.tree import Findings, Tree
+from qindex.look.stores import UNREADABLE
 from qindex.native.folders import JOURNALS, is_index_file, segment_number
 from qindex.spark import columns
 from qindex.spark.examine import Examination, Limits
@@ -89,7 +90,7 @@ class _Queues:
         try:
             queue = self._store.queue(name, create=False)
             stats = queue.stats()
-        except (qindex.StoreCorrupt, qindex.FormatError, qindex.QueueMissing) as error:
+        except (*UNREADABLE, qindex.QueueMissing) as error:
             row["error"] = str(error)
             self.examination.find("unreadable", str(error), queue=name, file=folder, offset=0)
             return

@@ -15,7 +15,7 @@ import qindex
 from qindex._core import lib
 from qindex.brokers.tree import Findings, Tree
 from qindex.look.messages import STATES, Found
-from qindex.look.stores import unlisted
+from qindex.look.stores import UNREADABLE, unlisted
 from qindex.native.messages import MessageFiles
 from qindex.spark import columns
 from qindex.spark.headers import headers_as_json
@@ -89,7 +89,7 @@ def _ranges_in(
             continue
         try:
             queue = store.queue(name, create=False)
-        except (qindex.StoreCorrupt, qindex.FormatError, qindex.QueueMissing) as error:
+        except (*UNREADABLE, qindex.QueueMissing) as error:
             log.warning("%s: %s: %s", unit.source, name, error)
             continue
         tell = partial(log.warning, "%s: %s: %s", unit.source, name)

@@ -338,3 +338,19 @@ def test_salvage_serves_a_queue_that_was_made_since_it_read_the_list(
     assert code == 0
     told = {queue["queue"]: queue["raw"] for queue in json.loads(out)["queues"]}
     assert told == {"a": False, "b": False}
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_ls_tells_of_damage_that_it_meets_when_it_counts(
+    run: Any, tmp_path: Path, words: list[str]
+) -> None:
+    with qindex.open(tmp_path / "s", segment_entries=16) as store:
+        queue = store.queue("q")
+        queue.publish_many([b"x"] * 40)
+        queue.flush()
+        store.queue("other").publish(b"y")
+    assert run("ls", tmp_path / "s", *words).code == 0
+    (queue_directory(tmp_path / "s", "q") / "0.idx").unlink()
+    code, out, err = run("ls", tmp_path / "s", *words)
+    assert code == 1
+    assert "messages may be missing in these numbers" in (err if words else out)

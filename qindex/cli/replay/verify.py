@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
-import qindex
 from qindex.brokers.rabbitmq.log import RabbitMQLog
 from qindex.brokers.rabbitmq.queue import Counts, scan_queue
 from qindex.brokers.rabbitmq.quorum.member import replay
@@ -25,6 +24,7 @@ from qindex.cli.replay.command import open_log
 from qindex.look.messages import Choice
 from qindex.look.screen import CommandError, Screen
 from qindex.look.sources import NodeSource, Source, StoreSource, chosen_names, open_source
+from qindex.look.stores import UNREADABLE
 from qindex.look.telling import tell_unlisted
 from qindex.look.text import count, printable
 from qindex.native.commits import places_of
@@ -163,7 +163,7 @@ def _verify_native(screen: Screen, path: str, name: str, tree: Tree | None) -> V
                     _compare_native(source, name, log, verdict)
                     return verdict
         verdict.damage = "it changes too fast: try again when nobody writes, or on a copy"
-    except (CannotReplay, qindex.StoreCorrupt, qindex.FormatError) as error:
+    except (CannotReplay, *UNREADABLE) as error:
         verdict.damage = str(error)
     return verdict
 

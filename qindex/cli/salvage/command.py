@@ -46,6 +46,7 @@ from qindex.look.messages import STATES, Choice, Found
 from qindex.look.screen import CommandError, Progress, Quiet, Screen
 from qindex.look.sources import StoreSource
 from qindex.look.stores import (
+    UNREADABLE,
     QueueGone,
     advice,
     broker_at,
@@ -240,7 +241,8 @@ def _tell_findings(source: StoreSource, where: str) -> None:
 def _open(screen: Screen, path: str) -> qindex.Store | None:
     try:
         return qindex.open(path, read_only=True, create=False)
-    except qindex.StoreError as error:
+    except (qindex.StoreError, qindex.DiskError) as error:
+        _refuse_links(Path(path))
         screen.error(f"{path!r} cannot be opened: {error}; its records are read one by one")
         return None
 
@@ -248,9 +250,20 @@ def _open(screen: Screen, path: str) -> qindex.Store | None:
 def _is_served(store: qindex.Store, name: str) -> bool:
     try:
         store.queue(name, create=False)
-    except (qindex.StoreCorrupt, qindex.FormatError, qindex.QueueMissing):
+    except (*UNREADABLE, qindex.QueueMissing):
+        _refuse_links(Path(store.path, store.queue_directory(name)))
         return False
     return True
+
+
+def _refuse_links(folder: Path) -> None:
+    """What somebody moved to another disk is not lost; it would be left out. CommandError."""
+    for each in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if each.is_symlink():
+            raise CommandError(
+                f"{printable(str(each))} is a symbolic link, which is not followed: move what it"
+                " points to back to this place, or mount it there"
+            )
 
 
 def _served(source: StoreSource, name: str, states: frozenset[str]) -> Iterator[Found]:

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             screen.out.flush()
             time.sleep(pause(look, options.interval))
             look = watch.look()
-    return 1 if look.damage else 0
+    return 1 if look.damage or look.nameless else 0
 
 
 def pause(look: StoreLook, interval: float) -> float:

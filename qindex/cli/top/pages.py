@@ -234,8 +234,8 @@ def store_facts(look: StoreLook) -> str:
         facts.append(f"open in process {look.writer}")
     elif not look.unclean:
         facts.append("closed")
-    if look.damage:
-        facts.append(f"DAMAGE in {count(look.damage, 'place')}: see qindex check")
+    if places := look.damage + look.nameless:
+        facts.append(f"DAMAGE in {count(places, 'place')}: see qindex check")
     return "; ".join(facts)
 
 
