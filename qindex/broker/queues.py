@@ -74,7 +74,7 @@ class Queue(Settling, InBulk):
         self._expiry_timer: Timer | None = None
         self._retry = RetryTimer(scheduler, self.wake)
         self._unused = UnusedTimer(limits.expires_ms, scheduler, self._came_unused)
-        self.due_timer = DueTimer(backlog, scheduler, self.count_again)
+        self.due_timer = DueTimer(backlog, scheduler, self._came_due, limits.max_bytes)
         self._bytes = backlog.ready_bytes() if limits.max_bytes is not None else 0
         self.used = self._unused.used  # somebody uses it: x-expires begins anew
         self.used()
@@ -101,7 +101,7 @@ class Queue(Settling, InBulk):
         """All messages of a queue that was paused are in: this is where they are."""
         self.backlog, self.paused, self._expiring = backlog, False, True
         backlog.watch(bool(self.consumers))
-        self.due_timer = DueTimer(backlog, self._scheduler, self.count_again)
+        self.due_timer = DueTimer(backlog, self._scheduler, self._came_due, self.limits.max_bytes)
         self._bytes = backlog.ready_bytes() if self.limits.max_bytes is not None else 0
         self.wake()
 
@@ -124,7 +124,7 @@ class Queue(Settling, InBulk):
         number = self.backlog.publish(message, due_us)
         self._published += 1
         if due_us:
-            self.due_timer.published(due_us)
+            self.due_timer.published(due_us, message.size)
             return number
         self._bytes += message.size
         if message.expires_us:
@@ -351,9 +351,16 @@ class Queue(Settling, InBulk):
 
     def count_again(self) -> None:
         """Messages have become ready, or have left, otherwise than by this queue's verbs."""
+        self.due_timer.forget_sizes()
+        self._came_due(None)
+
+    def _came_due(self, size: int | None) -> None:
+        """`size`: the bytes of what is ready now; None: they are counted anew, which reads all."""
         self._expiring = True
         try:
-            if self.limits.max_bytes is not None:
+            if size is not None:
+                self._bytes += size
+            elif self.limits.max_bytes is not None:
                 self._bytes = self.backlog.ready_bytes()
             self._drop_over_length()
         except QindexError as error:  # what is ready goes to consumers all the same

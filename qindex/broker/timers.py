@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from qindex.errors import QindexError
@@ -35,20 +36,33 @@ def now_us() -> int:
 
 
 class DueTimer:
-    """One timer for a backlog's delayed messages, armed to the earliest of them."""
+    """One timer for a backlog's delayed messages, armed to the earliest of them.
+
+    `on_due` is called when some are ready, with the bytes of their bodies, or None: not known. They
+    are known of what published() told, if it told of all that is delayed; of a queue with
+    `max_bytes`, which reads all that is ready otherwise.
+    """
 
     def __init__(
-        self, backlog: Backlog, scheduler: Scheduler, on_due: Callable[[], object]
+        self,
+        backlog: Backlog,
+        scheduler: Scheduler,
+        on_due: Callable[[int | None], object],
+        max_bytes: int | None,
     ) -> None:
         self._backlog = backlog
         self._scheduler = scheduler
         self._on_due = on_due
+        self._counts = max_bytes is not None
+        self._sizes: list[tuple[int, int]] | None = None  # a heap, by the time; None: not known
         self._armed_us = 0
         self._timer: Timer | None = None
-        self._arm(backlog.take_in_due())
+        self._arm(self._take_in())
 
-    def published(self, due_us: int) -> None:
+    def published(self, due_us: int, size: int = 0) -> None:
         """A message was published that is due then: perhaps earlier than the timer says."""
+        if self._sizes is not None:
+            heappush(self._sizes, (due_us, size))
         if not self._armed_us or due_us < self._armed_us:
             self.stop()
             self._arm(due_us)
@@ -64,17 +78,40 @@ class DueTimer:
         """When the next message is due; 0: none is delayed."""
         return self._armed_us
 
+    def forget_sizes(self) -> None:
+        """Delayed messages have come or gone, or have another time, otherwise than by publishes."""
+        self._sizes = None
+
+    def _take_in(self) -> int:
+        """When the next one is due. If there is none, all that comes will be known."""
+        due_us = self._backlog.take_in_due()
+        if not due_us and self._counts:
+            self._sizes = []
+        return due_us
+
     def _look(self) -> None:
         self._armed_us, self._timer = 0, None
-        before = len(self._backlog)
+        before, sizes = len(self._backlog), self._sizes
         try:
-            due_us = self._backlog.take_in_due()
+            due_us = self._take_in()
         except QindexError as error:
             log.error("delayed messages cannot be read: %s", error)
             due_us = now_us() + int(RETRY_SECONDS * 1e6)
         self._arm(due_us)
-        if len(self._backlog) > before:
-            self._on_due()
+        if (count := len(self._backlog) - before) > 0:
+            self._on_due(self._bytes_of(sizes, count, due_us))
+
+    def _bytes_of(self, sizes: list[tuple[int, int]] | None, count: int, due_us: int) -> int | None:
+        """Of those before `due_us` (0: of all), if they are so many."""
+        if sizes is None:
+            return None
+        came: list[int] = []
+        while sizes and (not due_us or sizes[0][0] < due_us):
+            came.append(heappop(sizes)[1])
+        if len(came) == count:
+            return sum(came)
+        self._sizes = None if due_us else self._sizes
+        return None
 
     def stop(self) -> None:
         if self._timer is not None:

@@ -9,12 +9,14 @@ message is asked about each of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from heapq import merge
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from qindex.amqp.events import Group, PublishedMany
 from qindex.amqp.wire import WireError
-from qindex.broker.backlog import Share
+from qindex.broker.backlog import Publishes, Share
 from qindex.broker.errors import Refused
 from qindex.broker.message import Message
 from qindex.broker.queues import Queue
@@ -45,6 +47,40 @@ class GroupWay(NamedTuple):
         return is_durable and self.channel.session.server.confirms_are_durable
 
 
+Content: TypeAlias = tuple[int, bytes, bytes]  # the number of its group, properties, body
+
+
+class Contents:
+    """The messages of a batch by their groups: made once, also for many queues."""
+
+    def __init__(self, messages: Publishes) -> None:
+        self._messages = messages
+        self._groups: dict[int, list[tuple[int, Content]]] = {}
+
+    def of(self, groups: Iterable[int]) -> Iterator[tuple[int, Content]]:
+        """Those of these groups, in order, with their places in the batch."""
+        if not self._groups:
+            for place in enumerate(self._messages.contents()):
+                self._groups.setdefault(place[1][0], []).append(place)
+        return merge(*(self._groups.get(number, ()) for number in groups), key=itemgetter(0))
+
+
+class Part(NamedTuple):
+    """What a queue gets of a batch: it is asked as the whole one is."""
+
+    messages: Publishes
+    all: Contents
+    groups: Collection[int]
+
+    def contents(self) -> list[Content]:
+        return [content for _, content in self.all.of(self.groups)]
+
+    def gather(
+        self, wanted: list[tuple[int, bytes, int]], /
+    ) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+        return self.messages.gather(wanted)
+
+
 class Batch:
     """Publishes that are on their way into their queues.
 
@@ -56,9 +92,10 @@ class Batch:
         self.messages = event.messages
         self.ways = ways
         self._counts = ways[0].channel.session.server.counts
+        self._contents = Contents(event.messages)
         self._left = list(_shares(ways).items())
         self._refused: set[int] = set()  # by a queue that is full
-        self._singles: Iterator[tuple[int, tuple[int, bytes, bytes]]] | None = None
+        self._singles: Iterator[tuple[int, Content]] | None = None
         self._single: tuple[int, Message] | None = None  # that had no room
 
     def run(self) -> None:
@@ -69,7 +106,7 @@ class Batch:
             if queue.deleted:  # while there was no room
                 pass
             elif queue.takes_batches:
-                queue.publish_many(self.messages, shares)
+                queue.publish_many(Part(self.messages, self._contents, shares), shares)
             else:
                 self._publish_singly(queue, shares)
             self._singles = self._single = None
@@ -81,7 +118,7 @@ class Batch:
 
     def _publish_singly(self, queue: Queue, shares: dict[int, Share]) -> None:
         if self._singles is None:
-            self._singles = enumerate(self.messages.contents())
+            self._singles = self._contents.of(shares)
         now = now_us()
         while True:
             if self._single is None:
@@ -89,10 +126,7 @@ class Batch:
                 if found is None:
                     return
                 at, (number, properties, body) = found
-                share = shares.get(number)
-                if share is None:
-                    continue
-                self._single = at, share.message(properties, body)
+                self._single = at, shares[number].message(properties, body)
             at, message = self._single
             if queue.limits.ttl_ms == 0:  # it ends at the moment of this publish, not before
                 message.expires_us = now

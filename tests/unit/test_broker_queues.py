@@ -322,3 +322,42 @@ def test_a_queue_goes_on_behind_an_error_of_ours(vhost, turns, monkeypatch):
         turns.run()
     turns.fire()  # a second later
     assert consumer.bodies == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_becomes_due_is_counted_without_a_look_at_what_is_ready(
+    vhost, turns, monkeypatch, known
+):
+    """x-max-length-bytes: each message that became due had all that was ready read again."""
+    queue = declare(vhost, max_length_bytes=400)
+    publish(vhost, *[b"ready" * 2] * 30)
+    looks = []
+    ready_bytes = type(queue.backlog).ready_bytes
+    monkeypatch.setattr(
+        type(queue.backlog), "ready_bytes", lambda it: looks.append(ready_bytes(it)) or looks[-1]
+    )
+    delayed = [Message("", ["q"], b"\0\0", b"d" * n, persistent=True) for n in (7, 20, 50)]
+    now = time.time_ns() // 1000
+    numbers = [queue.publish(each, now, now + 30_000 + n) for n, each in enumerate(delayed[:2])]
+    later = queue.publish(delayed[2], now, now + 3_600_000_000)
+    if not known:
+        queue.backlog.drop([numbers[0]])
+        queue.count_again()
+    looks.clear()
+    time.sleep(0.04)
+    turns.fire()
+    assert queue._bytes == 300 + (27 if known else 20) == ready_bytes(queue.backlog)
+    assert len(looks) == (0 if known else 1)
+    queue.backlog.put_off([later], time.time_ns() // 1000 + 1)
+    queue.due_timer.published(time.time_ns() // 1000)
+    queue.count_again()
+    looks.clear()
+    time.sleep(0.01)
+    turns.fire()
+    assert queue._bytes == ready_bytes(queue.backlog) <= 400
+    assert len(looks) <= 1
+    queue.publish(delayed[0], now, time.time_ns() // 1000 + 1)  # nothing else is delayed
+    looks.clear()
+    time.sleep(0.01)
+    turns.fire()
+    assert (queue._bytes == ready_bytes(queue.backlog), looks) == (True, [])

@@ -15,6 +15,7 @@ from qindex.broker.durable import DurableBacklog
 from qindex.brokers.amqp import Properties, decode_properties, encode_properties
 from qindex.errors import DiskFull
 from qindex.serve import Broker, ways
+from qindex.serve.batches import Contents, Part
 from qindex.serve.confirms import Confirms
 
 PERSISTENT = b"\x10\0\x02"
@@ -356,3 +357,24 @@ def test_a_full_disk_at_a_queue_that_may_refuse_loses_nothing_and_doubles_nothin
         assert found == list(range(1, 16, 2))
         found = [int(body) for *_, body in client.take_all("plain")]
         assert found == list(range(0, 30, 2))
+
+
+def test_a_batch_over_many_queues_in_memory_looks_at_each_message_once():
+    class Counting:
+        """As the scanner's Publishes are, which make all of their messages at each call."""
+
+        calls = 0
+
+        def contents(self):
+            self.calls += 1
+            return [(number % 50, b"", b"%d" % number) for number in range(500)]
+
+    messages = Counting()
+    contents = Contents(messages)
+    parts = [Part(messages, contents, [number]) for number in range(50)]
+    assert [len(part.contents()) for part in parts] == [10] * 50
+    assert [body for *_, body in parts[7].contents()] == [b"%d" % n for n in range(7, 500, 50)]
+    assert messages.calls == 1
+    both = Part(messages, contents, [9, 4]).contents()  # a queue that is bound twice
+    assert [body for *_, body in both[:4]] == [b"4", b"9", b"54", b"59"]
+    assert messages.calls == 1
