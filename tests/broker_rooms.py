@@ -27,8 +27,11 @@ class Turns:
 
     def run(self):
         while self.soon:
-            call, args = self.soon.pop(0)
-            call(*args)
+            self.step()
+
+    def step(self):
+        call, args = self.soon.pop(0)
+        call(*args)
 
     def fire(self):
         """All timers that are set now, whatever the time is."""

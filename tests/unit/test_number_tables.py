@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
     [
         ("What strangers found, number by number\n", "Format 2, number by number\n", 24),
         ("Format 2, number by number\n", "A broker's author, number by number\n", 11),
-        ("A broker's author, number by number\n", "gmq, row by row\n", 18),
+        ("A broker's author, number by number\n", "The broker, number by number\n", 18),
+        ("The broker, number by number\n", "gmq, row by row\n", 12),
     ],
 )
 def test_each_number_has_tests_that_are_there(title: str, behind: str, last: int) -> None:

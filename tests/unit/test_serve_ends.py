@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
 
 import pytest
 from raw_client import RawClient, publish
 
 from qindex.amqp import methods as m
-from qindex.amqp.wire import encode_method
+from qindex.amqp.wire import PROTOCOL_HEADER, encode_method
 from qindex.serve import Broker, server
 
 PERSISTENT = b"\x10\0\x02"
@@ -64,3 +66,20 @@ def test_a_socket_that_the_client_does_not_close_is_closed_after_a_while(broker,
         while broker._server.sessions and time.monotonic() < until:
             time.sleep(0.05)
         assert broker._server.sessions == []
+
+
+@pytest.mark.parametrize("begun", [b"", b"AMQP", PROTOCOL_HEADER + b"\x01\0\0"])
+def test_a_handshake_that_does_not_end_is_ended_and_nobody_waits_for_it(monkeypatch, begun):
+    monkeypatch.setattr(server, "HANDSHAKE_SECONDS", 0.3)
+    with Broker() as broker, RawClient(broker.url) as other:
+        slow = socket.create_connection(other.socket.getpeername(), timeout=60)
+        with slow:
+            slow.sendall(begun)
+            other.declare("q")
+            other.send(publish("", "q", PERSISTENT, b"x"))
+            assert other.take_all("q")
+            with contextlib.suppress(ConnectionResetError):
+                while slow.recv(1 << 16):
+                    pass
+        time.sleep(0.3)  # one that has ended its handshake stays
+        other.declare("it-goes-on")
