@@ -88,6 +88,7 @@ def check_damages(path: Path, dice: Random, few: int) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_a_damaged_node_says_the_same_in_columns(tmp_path: Path) -> None:
     assert check_damages(write_node(tmp_path / "node"), Random(1), 1) > 100
 

@@ -133,6 +133,7 @@ def test_what_format_2_adds_is_measured(work: str, tmp_path: Path) -> None:
     assert all(value > 0 for value in figures.values())
 
 
+@pytest.mark.slow
 def test_a_store_of_dirty_queues_is_opened_behind_a_kill(tmp_path: Path) -> None:
     job = works.Job("dirty_kill", "qindex", str(tmp_path), 100, 30, 1.0)
     assert works.WORKS["dirty_kill"](job)["dirty_create"] > 0
@@ -288,6 +289,7 @@ def test_machine_facts_name_no_host_and_no_path(tmp_path: Path) -> None:
     assert {"CPU", "kernel", "file system", "Python"} <= set(json.loads(text))
 
 
+@pytest.mark.slow
 def test_the_other_surfaces_are_measured(tmp_path: Path) -> None:
     figures = dict(surfaces.one_round(tmp_path, 50))
     assert {"qindex.aio", "qindex.compat.Queue"} <= set(figures)

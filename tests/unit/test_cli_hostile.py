@@ -176,9 +176,16 @@ def look_at_files(out):
 
 
 CASES = [(command, number) for command in COMMANDS for number in range(len(BASE[command]))]
+# They start processes, or draw a picture for each name.
+SLOW = ("bisect", "demo", "plot", "torture")
 
 
-@pytest.mark.parametrize(("command", "number"), CASES)
+def with_slow(cases):
+    slow = pytest.mark.slow
+    return [pytest.param(*case, marks=slow if case[0] in SLOW else ()) for case in cases]
+
+
+@pytest.mark.parametrize(("command", "number"), with_slow(CASES))
 def test_names_are_harmless_in_text_and_in_files(play, places, here, command, number):
     pytest.importorskip(NEEDS.get(command, "json"))
     words = BASE[command][number]
@@ -207,7 +214,7 @@ WITH_JSON = [
 ]
 
 
-@pytest.mark.parametrize(("command", "number"), WITH_JSON)
+@pytest.mark.parametrize(("command", "number"), with_slow(WITH_JSON))
 def test_names_are_valid_json_and_come_back(play, places, here, command, number):
     pytest.importorskip(NEEDS.get(command, "json"))
     words = BASE[command][number]
@@ -231,7 +238,7 @@ def test_names_are_valid_json_and_come_back(play, places, here, command, number)
         assert {written(called(name[:60])) for name in AS_FILES} <= set(texts)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*with_slow((command,) for command in COMMANDS)])
 def test_hostile_arguments_are_harmless(play, places, here, command):
     """In the place of each positional, as the value of each option, and as an unknown option."""
     base = BASE[command][0]

@@ -3,11 +3,14 @@
 import c_tests
 import pytest
 
+# The engine is compiled with sanitizers for its tests, and some of the others search for long.
+SLOW = {name for name, parts in c_tests.C_TESTS.items() if parts is c_tests.engine} | c_tests.LONG
+
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name in c_tests.LONG else ())
+        pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
         for name in c_tests.C_TESTS
     ],
 )

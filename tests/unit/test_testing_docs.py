@@ -28,6 +28,7 @@ def test_the_example_is_found_out(capsys):
     assert broken.violations[0].kind in ("unreadable", "lost")
 
 
+@pytest.mark.slow
 def test_the_example_is_a_test_file_that_fails_for_the_right_reason(tmp_path):
     block = PAGE.partition(".. code-block:: python\n")[2].partition("\n``pytest`` runs it")[0]
     (tmp_path / "test_naive.py").write_text(textwrap.dedent(block))
