@@ -188,3 +188,30 @@ def test_a_plain_store_is_as_before(tmp_path):
         queue.nack(queue.get(), False)
         assert queue.dead == 1
         assert queue.get() is None
+
+
+@on_a_loop
+async def test_fan_outs_are_slowed_down_to_what_the_disk_takes(tmp_path):
+    opening = aio.open(tmp_path, sync_interval=3600, max_unconfirmed=4000)
+    async with opening as store:
+        queues = [await store.queue(name) for name in ("a", "b")]
+        for _ in range(200):  # of 150 bytes in each queue
+            await store.publish(["a", "b"], b"x" * 100)
+        for queue in queues:
+            assert (await queue.stats()).unsynced_bytes < 8000
+
+
+@on_a_loop
+async def test_a_cancelled_fan_out_has_published_to_all_or_to_none(tmp_path):
+    async with aio.open(tmp_path) as store:
+        queues = [await store.queue(name, max_messages=1) for name in ("a", "b")]
+        await queues[0].publish(b"full")
+        for _ in range(20):
+            task = asyncio.create_task(store.publish(["a", "b"], b"x", timeout=None))
+            await asyncio.sleep(0.002)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert [len(queue) for queue in queues] == [1, 0]
+        await queues[0].purge()
+        assert await store.publish(["a", "b"], b"y", timeout=5) == [1, 0]

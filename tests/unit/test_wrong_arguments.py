@@ -297,12 +297,25 @@ def public_verbs(public: type) -> Iterator[tuple[str, Any]]:
 def test_an_unknown_option_is_told_with_the_name_of_the_class_that_users_know(public: type) -> None:
     """Not with that of the part of it in which the method is written."""
     named = {name: verb.__qualname__.partition(".")[0] for name, verb in public_verbs(public)}
-    inherited = dict.fromkeys(("publish", "get", "get_many", "ack"), "QueueCalls")
+    in_c = ("publish", "get", "get_many", "ack", "nack", "touch")
+    inherited = dict.fromkeys(in_c, "QueueCalls")
     for name, part in named.items():
         assert part in {public.__name__, inherited.get(name)}, name
-    nack: Any = Queue.nack
-    with pytest.raises(TypeError, match=r"Queue\.nack\(\) got an unexpected .* 'dealy'"):
-        nack(None, 0, dealy=5)
+    nack_many: Any = Queue.nack_many
+    with pytest.raises(TypeError, match=r"Queue\.nack_many\(\) got an unexpected .* 'dealy'"):
+        nack_many(None, [0], dealy=5)
+
+
+def test_so_is_one_of_a_verb_that_is_written_in_c(tmp_path: Path) -> None:
+    with qindex.open(tmp_path / "store") as store:
+        queue: Any = store.queue("a")
+        queue.publish(b"x")
+        queue.get()
+        with pytest.raises(TypeError, match=r"Queue\.nack\(\) got an unexpected .* 'dealy'"):
+            queue.nack(0, dealy=5)
+        with pytest.raises(TypeError, match=r"Queue\.touch\(\) got an unexpected .* 'leese'"):
+            queue.touch(0, leese=5)
+        assert queue.unacked == 1
 
 
 def test_an_unknown_setting_says_which_there_are(tmp_path: Path) -> None:
