@@ -66,7 +66,7 @@ typedef struct {
     uint32_t max_open_files; /* of all stores of the process together; 0: half of the limit */
     uint64_t max_memory; /* bytes, of all stores of the process together; 0: half of the system's */
     uint64_t commit_log_bytes; /* format 2: of this size, another log is begun; 0: 64 MiB */
-    uint32_t few_queues;       /* format 2: so many dirty queues are synced one by one; 0: 3 */
+    uint32_t few_queues;       /* format 2: so many dirty queues are synced one by one; 0: 2 */
     uint64_t idle_us;          /* unused for so long: flush, then close files and mappings */
     int io;                    /* 0 auto, 1 mmap, 2 pwrite */
     bool read_only, create, index_only, worker;
@@ -355,17 +355,6 @@ int64_t qi_listener_wait(qi_listener *listener, qi_event *events, uint32_t room,
 int qi_listener_arm(qi_listener *listener);
 /* True once for each time that it did; never waits. */
 bool qi_events_came(qi_store *store);
-/* For an event loop, which may not wait. The store's descriptor becomes readable when an armed
- * queue gets a message, is deleted, or its store closed; the loop reads it empty, then asks for the
- * queues until there is none, and arms them again if it needs more. arm: 0, or 1 if there is
- * something already. disarm: others who wait are woken for what the loop leaves. Unless they may
- * wait for the store's lock, both may say QI_BUSY. The descriptor is closed with the store. */
-int qi_store_bell(qi_store *store);
-/* Of a closed store, for an event loop that does not wait for the descriptor any more. */
-void qi_store_bell_close(qi_store *store);
-int qi_bell_arm(qi_queue *queue, bool may_wait);
-int qi_bell_disarm(qi_queue *queue, bool may_wait);
-qi_queue *qi_bell_next(qi_store *store);
 /* The first message at or behind from_req_id, in any state but acked; changes nothing. */
 int64_t qi_browse(qi_queue *queue, uint64_t from_req_id, bool ready_only, qi_message *message,
                   void *payload, size_t room);
@@ -484,5 +473,6 @@ int qi_weigh(const char *paths, size_t count, const char *with, int64_t *bytes);
 /* cffi: end */
 
 #include "data.h"
+#include "loop.h"
 
 #endif

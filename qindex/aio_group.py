@@ -1,17 +1,18 @@
 """Group commit on an event loop: tasks that wait for the same sync of a queue share it.
 
-A confirm goes to a thread and back, and each turn of the loop on that way costs as much as a tenth
-of a sync. So there is no task for it: a future for each that waits, and one callback.
+A turn of the loop costs as much as a tenth of a sync. So there is no task for a sync, but a future
+for each task that waits, and one callback. And a sync that only one task waits for begins in the
+turn in which it is asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future as ThreadFuture
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
+
+from qindex.errors import OutcomeUnknown, QindexError
 
 if TYPE_CHECKING:
     import qindex.queue
@@ -27,51 +28,46 @@ class GroupSync:
     def __init__(
         self, store: Store, queue: qindex.queue.Queue, begins: Callable[[], Callable[[], None]]
     ) -> None:
-        self._store = store
-        self._sync = queue._confirm
+        self._loop = store._loop
+        self._asks = store._asks
+        self._handle = queue._handle
         self._begins = begins
         self._is_running = False
+        self._is_shared = False  # several tasks waited for the last one
         self._waiting: list[asyncio.Future[None]] = []  # for the sync that begins next
 
     async def join(self) -> None:
         """Wait for a sync that begins after this call. Raises what it raises."""
-        woken: asyncio.Future[None] = self._store._loop.create_future()
-        self._waiting.append(woken)
+        waiting = self._waiting
         if not self._is_running:
             self._is_running = True
-            self._store._loop.call_soon(self._begin)  # so that tasks of the same turn share it
+            if self._is_shared:  # this one may be, too, by other tasks of this turn
+                self._loop.call_soon(self._begin)
+            else:
+                self._begin()
+        woken: asyncio.Future[None] = self._loop.create_future()
+        waiting.append(woken)
         await woken  # a task that is cancelled takes only its own future along
 
     def _begin(self) -> None:
         waiting, self._waiting = self._waiting, []
         settle = self._begins()
         try:
-            running = self._store._submit(self._sync)
-        except BaseException as error:  # the store is closed
-            self._is_running = False
-            _wake(waiting, error)
-            return
-        running.add_done_callback(partial(self._ended, settle, waiting))
+            self._asks.sync(self._handle, partial(self._ended, settle, waiting))
+        except QindexError as error:  # the store is closed
+            self._loop.call_soon(self._ended, settle, waiting, error)
 
     def _ended(
         self,
         settle: Callable[[], None],
         waiting: list[asyncio.Future[None]],
-        running: ThreadFuture[None],
+        error: QindexError | None,
     ) -> None:
-        """In the thread that has synced."""
-        error = None if running.cancelled() else running.exception()
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._store._loop.call_soon_threadsafe(self._over, settle, waiting, error)
-
-    def _over(
-        self,
-        settle: Callable[[], None],
-        waiting: list[asyncio.Future[None]],
-        error: BaseException | None,
-    ) -> None:
+        self._is_shared = len(waiting) > 1
         if error is None:
             settle()
+        elif isinstance(error, OutcomeUnknown):  # also of what the next one was to cover
+            waiting, self._waiting = waiting + self._waiting, []
         _wake(waiting, error)
         self._is_running = bool(self._waiting)
         if self._is_running:

@@ -24,6 +24,7 @@ from qindex.aio_line import Line
 from qindex.aio_queue import Queue
 from qindex.aio_transaction import Transaction
 from qindex.arguments import Seconds, boolean, several
+from qindex.asks import Asks
 from qindex.errors import QindexError, StoreClosed, raise_error
 from qindex.events import ROOM, EventKind, Listener
 from qindex.figures import QueueStats, StoreStats
@@ -61,6 +62,7 @@ class Store(AioFanOut, AioAnyQueue):
         self._by_handle: dict[Any, Queue] = {}
         self._for_places: list[asyncio.Future[None]] = []  # each waits for a place in a queue
         self._for_events: list[asyncio.Future[None]] = []  # each waits for an event
+        self._asks = Asks(store._handle)
         self._closed = False
         self.path = store.path
         self.read_only: bool = store.read_only
@@ -88,6 +90,7 @@ class Store(AioFanOut, AioAnyQueue):
     def _heard(self) -> None:
         """The wake-up descriptor became readable: reset it, then wake the queues that caused it."""
         os.read(self._bell, 8)
+        self._asks.heard()
         if lib.qi_places_came(self._store._handle):
             self._wake_for_places()
         if lib.qi_events_came(self._store._handle):
@@ -346,6 +349,7 @@ class Store(AioFanOut, AioAnyQueue):
             await asyncio.shield(self._loop.run_in_executor(None, self._end))
         finally:
             self._loop.remove_reader(self._bell)
+            self._asks.heard()
             lib.qi_store_bell_close(self._store._handle)
             for queue in self._by_handle.values():
                 queue._wake_next()

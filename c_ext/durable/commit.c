@@ -14,7 +14,6 @@
 
 #define COPY_MAX                                                                                   \
     (UINT64_C(64) << 10) /* more than this is synced where it is: it is not written twice */
-#define FEW      3u
 #define FOR_EVER UINT64_MAX
 
 /* A close frees the commit log; it waits for the threads that wait here. */
@@ -32,8 +31,7 @@ void qi_commit_wait(struct qi_store *store) {
 }
 
 bool qi_is_group(const struct qi_store *store, uint32_t count) {
-    uint32_t few = store->options.few_queues ? store->options.few_queues : FEW;
-    return store->commits && count > few;
+    return store->commits && count > qi_few_queues(store);
 }
 
 /* Its files have their names, headers and MANIFEST for sure, and what is to be copied is still
@@ -73,7 +71,7 @@ static int sync_log(struct qi_store *store, uint64_t now) {
         error = qi_commits_sync_end(store->commits, &sync);
     if (!error && store->commits->first_part)
         return (error = qi_parts_give(store, now)) ? qi_store_fail(store, error) : 0;
-    return error ? qi_store_fail(store, qi_fail_disk(error, "cannot sync the commit log", "")) : 0;
+    return error ? qi_store_fail(store, qi_fail_disk(error, "cannot sync the", "commit log")) : 0;
 }
 
 /* qi_commits_room, for who has `busy`; a log that has to be synced first is. */
@@ -129,7 +127,7 @@ static int append_copy(struct qi_covered *covered) {
         return 0;
     if (error)
         return qi_store_fail(queue->store,
-                             qi_fail_disk(error, "cannot append to the commit log", ""));
+                             qi_fail_disk(error, "cannot append to the", "commit log"));
     qi_commits_need(commits, queue);
     if (covered->tail > journal->copied)
         journal->copied = covered->tail;

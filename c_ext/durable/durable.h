@@ -76,6 +76,9 @@ void qi_queue_reset(struct qi_queue *queue);
 
 /* ---- sync ---- */
 
+/* The error of a sync, as it is told to those who wait for what it was to make durable. */
+int qi_in_doubt(int error);
+
 /* Returns when everything below `lsn` survives a power cut (H8, H13). Called with the lock, and
  * gives it up. */
 int qi_sync_to(struct qi_queue *queue, uint64_t lsn);
@@ -102,6 +105,15 @@ int qi_sync_messages(struct qi_store *store);
 int qi_tell_durable(struct qi_queue *queue);
 
 /* ---- commit ---- */
+
+#define QI_FEW_QUEUES 2u
+
+/* So many dirty queues are synced one by one; one sync of the commit log makes more than that
+ * durable. Never changes while the store is open. */
+static inline uint32_t qi_few_queues(const struct qi_store *store) {
+    uint32_t few = store->options.few_queues;
+    return store->options.format < 2 ? UINT32_MAX : few ? few : QI_FEW_QUEUES;
+}
 
 /* True if a new commit log has begun, and queues must be synced until the older logs can go. */
 static inline bool qi_settling(const struct qi_store *store) {

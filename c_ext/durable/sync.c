@@ -144,6 +144,12 @@ static int sync_once(struct qi_queue *queue) {
     return error;
 }
 
+int qi_in_doubt(int error) {
+    return error == QI_E_IO
+               ? qi_fail(QI_E_OUTCOME, "%s; nobody knows whether this is durable", qi_error_text())
+               : error;
+}
+
 /* Until everything below lsn is durable, and the queue needs no commit log with a number below
  * `log`. */
 static int sync_until(struct qi_queue *queue, uint64_t lsn, uint64_t log) {
@@ -165,10 +171,7 @@ static int sync_until(struct qi_queue *queue, uint64_t lsn, uint64_t log) {
         int error = log_first ? qi_log_sync_to(store, qi_parts_end(queue)) : sync_once(queue);
         log_synced = log_first;
         if (error)
-            return error == QI_E_IO
-                       ? qi_fail(QI_E_OUTCOME, "%s; nobody knows whether this is durable",
-                                 qi_error_text())
-                       : error;
+            return qi_in_doubt(error);
     }
     return 0;
 }

@@ -217,6 +217,30 @@ struct qi_spent {
     bool leaving;      /* a thread drops them */
 };
 
+/* A sync that an event loop has asked for (store/asks.c). Each queue has one, and the store. */
+struct qi_ask {
+    struct qi_ask *next;
+    struct qi_queue *queue; /* NULL: all queues */
+    bool under_way;         /* from the ask until the loop has heard of the end */
+    int error;
+    char *text; /* of the error; NULL: none, or no memory for it */
+};
+
+struct qi_ask_list {
+    struct qi_ask *first, *last;
+};
+
+/* Their lock protects all of them. The store's lock may be held when it is taken, and must not be
+ * taken under it. */
+struct qi_asks {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* something was asked, or the thread began or came to its end */
+    pthread_t thread;
+    bool has_thread, closed; /* closed: nothing more may be asked */
+    struct qi_ask all;
+    struct qi_ask_list listed, ended; /* not begun yet; and those that the loop has to hear of */
+};
+
 /* Queues in the order of their last use. */
 struct qi_queue_list {
     struct qi_queue *oldest, *newest;
@@ -324,6 +348,7 @@ struct qi_queue {
     bool wanted;      /* somebody asked it for a message since qi_queue_wanted looked */
     bool written;     /* this session may have written to its files */
     uint64_t idle_since_us;
+    struct qi_ask ask;
 };
 
 struct qi_finding {
@@ -413,6 +438,7 @@ struct qi_store {
     struct qi_queue *rung;
     bool places_came; /* the descriptor was signalled for tasks that wait for a place */
     bool events_came; /* the descriptor was signalled for listeners */
+    struct qi_asks asks;
 
     struct qi_messages messages;
     struct qi_commits *commits; /* the commit log (commits.h); NULL: format 1 */

@@ -284,19 +284,23 @@ uint64_t qi_store_now_us(struct qi_store *store) {
 int qi_store_bell(struct qi_store *store) {
     qi_lock(store);
     int error = qi_store_usable(store, false);
+    pthread_mutex_lock(&store->asks.lock);
     if (!error && store->bell < 0)
         store->bell = qi_bell_open();
     if (!error && store->bell < 0)
         error = qi_fail_disk(store->bell, "cannot open", "a bell");
     int bell = store->bell;
+    pthread_mutex_unlock(&store->asks.lock);
     qi_unlock(store);
     return error ? error : bell;
 }
 
 void qi_store_bell_close(struct qi_store *store) {
     qi_lock(store);
+    pthread_mutex_lock(&store->asks.lock); /* its thread rings without the store's */
     qi_bell_close(store->bell);
     store->bell = -1;
+    pthread_mutex_unlock(&store->asks.lock);
     qi_unlock(store);
 }
 

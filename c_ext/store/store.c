@@ -203,6 +203,7 @@ static void init_threads(struct qi_store *store) {
     pthread_cond_init(&store->changed, &clock);
     pthread_cond_init(&store->work, &clock);
     pthread_cond_init(&store->places, &clock);
+    qi_asks_init(store);
     pthread_condattr_destroy(&clock);
 }
 
@@ -365,6 +366,8 @@ static int end_store(struct qi_store *store, bool cleanly) {
     if (store->fork_generation != qi_fork_generation())
         return 0; /* the parent's: its locks and files stay its own */
     qi_worker_stop(store);
+    if (cleanly) /* else the thread is told that the store is closed */
+        qi_asks_close(store);
     qi_lock(store);
     while (store->closing && !store->closed) /* another thread closes it, too */
         pthread_cond_wait(&store->changed, &store->lock);
@@ -379,6 +382,7 @@ static int end_store(struct qi_store *store, bool cleanly) {
     release_all(store);
     pthread_cond_broadcast(&store->changed);
     qi_unlock(store);
+    qi_asks_close(store);
     return error;
 }
 
@@ -400,10 +404,13 @@ void qi_store_leave(struct qi_store *store) {
 
 void qi_store_free(struct qi_store *store) {
     bool own = store->fork_generation == qi_fork_generation();
-    if (own)
+    if (own) {
         qi_worker_stop(store);
+        qi_asks_close(store);
+    }
     if (own && !store->closed)
         release_all(store);
+    qi_asks_free(store);
     while (own && store->listeners) /* who frees them comes later, or never */
         qi_listener_end(store->listeners);
     for (uint32_t i = 0; i < store->queues_count; i++) {
@@ -436,5 +443,5 @@ int qi_store_sync(struct qi_store *store) {
     if (!error)
         error = qi_sync_messages(store);
     qi_unlock(store);
-    return error;
+    return qi_in_doubt(error);
 }

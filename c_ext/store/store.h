@@ -70,6 +70,13 @@ int qi_sync_open_queues(struct qi_store *store, const bool *give_up);
 /* The same, and syncs the message files. Then it frees the message files that were empty before. */
 int qi_commit_group(struct qi_store *store);
 
+/* ---- asks ---- */
+
+void qi_asks_init(struct qi_store *store);
+/* Nothing more may be asked. What was asked has ended when this returns, and the thread, too. */
+void qi_asks_close(struct qi_store *store);
+void qi_asks_free(struct qi_store *store);
+
 /* ---- idle ---- */
 
 /* Sends the queues to sleep that were not used for idle_us, and parked queues if their maps take

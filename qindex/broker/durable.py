@@ -8,7 +8,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from qindex._core import ffi, lib
 from qindex._wire import Taken, Tally, taken_of_list, taken_of_store
@@ -302,16 +302,21 @@ class DurableBacklog:
         self._store.delete_queue(self._name)
 
 
-Runner = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
-"""Runs the first function in a thread, then the second one, with its error, in the event loop."""
+class Syncer(Protocol):
+    """Syncs one store for the thread of an event loop, which does not wait for them."""
+
+    def sync(self, ended: Callable[[BaseException | None], None]) -> None:
+        """Begin a sync; call `ended`, with its error, in the event loop. One at a time."""
+
+    def close(self) -> None:
+        """Call nothing from now on. The store is closed behind this."""
 
 
 class GroupCommit:
     """One sync at a time; all who ask while one runs share the next one, which covers them."""
 
-    def __init__(self, sync: Callable[[], None], run: Runner) -> None:
-        self._sync = sync
-        self._run = run
+    def __init__(self, syncer: Syncer) -> None:
+        self._syncer = syncer
         self._waiting: list[Callable[[], None]] = []
         self._running = False
         self._closed = False
@@ -336,12 +341,10 @@ class GroupCommit:
         covered, self._waiting = self._waiting, []
         begun = time.monotonic()
 
-        def finished(error: BaseException | None) -> None:
+        def ended(error: BaseException | None) -> None:
             self._running = False
             self.count += 1
             self.seconds.append(time.monotonic() - begun)
-            if self._closed:  # the store is closed, perhaps below this sync
-                return
             if error is not None:
                 self.fail(error)
                 return
@@ -350,7 +353,7 @@ class GroupCommit:
             if self._waiting:
                 self._begin()
 
-        self._run(self._sync, finished)
+        self._syncer.sync(ended)
 
     def fail(self, error: BaseException) -> None:
         """Nobody knows what is durable: no more confirms; `on_failure` hears of it."""
@@ -365,3 +368,4 @@ class GroupCommit:
     def close(self) -> None:
         self._closed = True
         self._waiting.clear()
+        self._syncer.close()

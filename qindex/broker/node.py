@@ -17,7 +17,7 @@ from typing import Final
 
 import qindex
 from qindex.broker.catalog import Catalog, MemoryCatalog, StoreCatalog
-from qindex.broker.durable import GroupCommit, Runner
+from qindex.broker.durable import GroupCommit, Syncer
 from qindex.broker.errors import Invalid, NotAllowed
 from qindex.broker.timers import Scheduler
 from qindex.broker.users import EVERYTHING, GUEST, Users
@@ -45,7 +45,7 @@ class Node:
         self,
         directory: str | os.PathLike[str] | None,
         scheduler: Scheduler,
-        run: Runner,
+        syncer_of: Callable[[qindex.Store], Syncer],
         environment: Mapping[str, str],
         *,
         is_rescue: bool = False,
@@ -53,7 +53,7 @@ class Node:
         self.directory = None if directory is None else Path(directory)
         self.on_failure: Callable[[BaseException], None] | None = None
         self._scheduler = scheduler
-        self._run = run
+        self._syncer_of = syncer_of
         self.stores: dict[str, qindex.Store] = {}
         self._open: dict[str, VHost] = {}
         self.open_seconds: dict[str, float] = {}  # that it took to open each, with recovery
@@ -126,7 +126,7 @@ class Node:
             path = self.directory / "vhosts" / self._id(name)
             store = qindex.open(path, format=STORE_FORMAT, expire=False)
             self.stores[name] = store
-            commit = GroupCommit(store.sync, self._run)
+            commit = GroupCommit(self._syncer_of(store))
             commit.on_failure = self._failed
             found = VHost(name, self._scheduler, store, commit)
         self._open[name] = found

@@ -32,6 +32,7 @@ import getpass
 import io
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -128,8 +129,10 @@ async def _without_server(directory: Path, request: dict[str, Any]) -> dict[str,
     from qindex.broker.node import Node
     from qindex.serve.administration import Administration
     from qindex.serve.control import answer
+    from qindex.serve.syncs import LoopSyncer
 
-    node = Node(directory, asyncio.get_running_loop(), lambda work, done: None, {}, is_rescue=True)
+    loop = asyncio.get_running_loop()
+    node = Node(directory, loop, partial(LoopSyncer, loop), {}, is_rescue=True)
     try:
         admin = Administration(node, None, request["vhost"])
         return answer(admin, request["command"], request["arguments"])

@@ -15,7 +15,6 @@ import platform
 import socket
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -30,6 +29,7 @@ from qindex.serve.counts import Counts
 from qindex.serve.logins import Logins
 from qindex.serve.session import Session
 from qindex.serve.sockets import BACKLOG, bind
+from qindex.serve.syncs import LoopSyncer
 
 if TYPE_CHECKING:
     from qindex.serve.channel import Channel
@@ -94,7 +94,6 @@ class Server:
         self.doors: list[Door] = []
         self.listening: list[tuple[str, str, int]] = []  # protocol, address, port
         self.gmq_pop_seconds = 2.0
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="qindex-sync")
         self._stopped = False
         self._numbers = itertools.count(1)
         self._control: asyncio.Server | None = None
@@ -102,35 +101,13 @@ class Server:
         self.on_reload: Callable[[], None] = lambda: None
         self._environment = environment or {}
         self._rescue = rescue
-        try:
-            is_rescue = rescue is not None
-            self.node = Node(
-                directory, self.loop, self._run, self._environment, is_rescue=is_rescue
-            )
-            if not is_rescue:
-                check_whole(self.node)
-        except BaseException:
-            self._pool.shutdown(wait=False)
-            raise
+        is_rescue = rescue is not None
+        syncer_of = partial(LoopSyncer, self.loop)
+        self.node = Node(directory, self.loop, syncer_of, self._environment, is_rescue=is_rescue)
+        if not is_rescue:
+            check_whole(self.node)
         self.node.on_failure = self._sync_failed
         self.logins = Logins(self.node.users, self.loop)
-
-    def _run(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        """Work in the thread for syncs, then `done` in the event loop."""
-
-        def finished(error: BaseException | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
-                self.loop.call_soon_threadsafe(done, error)
-
-        def run() -> None:
-            try:
-                work()
-            except BaseException as error:
-                finished(error)
-            else:
-                finished(None)
-
-        self._pool.submit(run)
 
     def _sync_failed(self, error: BaseException) -> None:
         """Nobody knows what is durable: clients hear no confirm, and the server ends."""
@@ -240,10 +217,7 @@ class Server:
         for session in list(self._sessions):
             session.lost()
         self.logins.stop()
-        try:
-            self.node.close()
-        finally:
-            self._pool.shutdown(wait=True)
+        self.node.close()
 
     def _stop_reading(self) -> None:
         """Nobody connects any more, and what clients send is not read."""

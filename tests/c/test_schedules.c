@@ -351,6 +351,55 @@ static void sync_some(int q) {
             ledger.durable[i] = begun;
 }
 
+/* ---- as an event loop syncs ---- */
+
+#define ALL QUEUES
+static bool asking[QUEUES + 1];
+static uint64_t asked_at[QUEUES + 1];
+
+/* Any player hears of all that have ended. */
+static void hear(int64_t (*says)(int64_t)) {
+    qi_queue *queue;
+    int error;
+    while (qi_sync_came(ledger.corner.store, &queue, &error)) {
+        int which = queue == NULL ? ALL : queue == ledger.corner.b;
+        assert(asking[which]);
+        asking[which] = false;
+        TELL("synced %s: %d\n", which == ALL ? "all" : which ? "b" : "a", error);
+        if (says(error) != 0)
+            continue;
+        for (int i = 0; i < QUEUES; i++)
+            if ((which == ALL || which == i) && ledger.durable[i] < asked_at[which])
+                ledger.durable[i] = asked_at[which];
+    }
+}
+
+static int64_t is_done(int64_t error) {
+    assert(error == 0 || ending != NO_ENDING);
+    return said(error);
+}
+
+static int64_t at_the_end(int64_t error) {
+    assert(error == 0 || ending != NO_ENDING);
+    return error;
+}
+
+static void ask_for_sync(void) {
+    int which = (int)roll(QUEUES + 1);
+    if (!asking[which]) {
+        asking[which] = true;
+        asked_at[which] = ledger.ticks;
+        int error = qi_sync_ask(ledger.corner.store, which == ALL ? NULL : queue_at(which));
+        if (error)
+            asking[which] = false;
+        assert(said(error) == 0);
+    }
+    for (uint32_t i = roll(60); i > 0 && asking[which]; i--) {
+        give_turn();
+        hear(is_done);
+    }
+}
+
 /* It takes what is ready when it comes to it; which that is tells who looks afterwards. */
 static void purge(int q) {
     if (purge_begun[q])
@@ -429,8 +478,10 @@ static void play_verb(struct player *player, int q) {
         ack(player, q);
     else if (verb < 28)
         give_back(player, q);
-    else if (verb < 31)
+    else if (verb < 31 && roll(3))
         sync_some(q);
+    else if (verb < 31)
+        ask_for_sync();
     else if (verb < 32)
         assert(said(qi_flush(queue_at(q))) == 0);
     else if (verb < 33)
@@ -471,6 +522,7 @@ static void begin(uint64_t seed) {
     memset(&ledger, 0, sizeof ledger);
     memset(players, 0, sizeof players);
     memset(purge_begun, 0, sizeof purge_begun);
+    memset(asking, 0, sizeof asking);
     ledger.corner.sim = qi_sim_new(seed, &knobs);
     ledger.corner.sim->disk.single_threaded = false; /* the worker plays, too */
     stage_disk(ledger.corner.sim, &ledger.corner.store);
@@ -495,6 +547,10 @@ static void play(uint64_t seed) {
     for (int i = 0; i < PLAYERS; i++)
         assert(__wrap_pthread_join(threads[i], NULL) == 0);
     qi_sim_fault(ledger.corner.sim, 0, 0, false);
+    while (asking[0] || asking[1] || asking[ALL]) {
+        give_turn();
+        hear(at_the_end);
+    }
     if (ending == NO_ENDING) {
         look_at_the_end();
         assert(qi_store_sync(ledger.corner.store) == 0);

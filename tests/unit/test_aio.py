@@ -13,7 +13,6 @@ from helpers import SMALL, bodies, on_a_loop, settle
 import qindex
 from qindex import aio
 from qindex.aio_queue import BUSY
-from qindex.testing import SimulatedDisk
 
 PATIENCE = 30
 
@@ -283,92 +282,6 @@ async def test_a_cancelled_publish_has_published_all_or_nothing(path, monkeypatc
         go_on.set()
     with qindex.open(path) as store:
         assert bodies(store.queue("a").get_many(9)) == [b"a", b"b"]
-
-
-# --- confirms and back-pressure ------------------------------------------------------------------
-
-
-class Syncs:
-    """Counts syncs, says in which thread they ran, and can hold them up."""
-
-    def __init__(self, queue, monkeypatch):
-        self.threads, self.go_on = [], threading.Event()
-        self.go_on.set()
-        sync = queue._queue.sync
-
-        def watched():
-            self.threads.append(threading.current_thread())
-            self.go_on.wait()
-            sync()
-
-        monkeypatch.setattr(queue._queue, "sync", watched)
-
-
-@on_a_loop
-async def test_confirms_share_syncs_which_are_not_on_the_loop(path, monkeypatch):
-    async with aio.open(path) as store:
-        queue = await store.queue("a")
-        syncs = Syncs(queue, monkeypatch)
-        req_ids = await asyncio.gather(*(queue.publish(b"a", confirm=True) for _ in range(500)))
-        assert sorted(req_ids) == list(range(500))
-        assert (await queue.stats()).unsynced_bytes == 0
-        assert 1 <= len(syncs.threads) <= 3
-        assert threading.current_thread() not in syncs.threads
-
-
-@on_a_loop
-async def test_a_confirm_covers_what_came_during_a_sync_by_another_one(path, monkeypatch):
-    async with aio.open(path, sync="never") as store:
-        queue = await store.queue("a")
-        syncs = Syncs(queue, monkeypatch)
-        syncs.go_on.clear()
-        one = asyncio.create_task(queue.publish(b"a", confirm=True))
-        while not syncs.threads:
-            await asyncio.sleep(0.001)
-        other = asyncio.create_task(queue.publish(b"b", confirm=True))
-        await settle()
-        syncs.go_on.set()
-        await asyncio.gather(one, other)
-        assert len(syncs.threads) == 2
-
-
-@on_a_loop
-async def test_too_much_unconfirmed_holds_publishers_up(path, monkeypatch):
-    async with aio.open(path, max_unconfirmed=10_000) as store:
-        queue = await store.queue("a")
-        syncs = Syncs(queue, monkeypatch)
-        syncs.go_on.clear()
-        published = []
-
-        async def publish():
-            while len(published) < 150:
-                published.append(await queue.publish(b"x" * 1000))
-
-        publishers = [asyncio.create_task(publish()) for _ in range(3)]
-        while not syncs.threads:
-            await asyncio.sleep(0.001)
-        await settle(200)
-        assert 0 < len(published) <= 10
-        syncs.go_on.set()
-        await asyncio.gather(*publishers)
-        assert len(published) >= 150
-        assert 10 <= len(syncs.threads) <= 100
-        await queue.publish(b"x" * 100_000)  # alone it may pass
-
-
-@on_a_loop
-async def test_a_sync_that_fails_says_so_to_all_who_wait_for_it():
-    disk = SimulatedDisk(seed=1)
-    store = await aio.open("/", disk=disk)
-    queue = await store.queue("a")
-    await queue.publish(b"a")
-    disk.fault(1, "eio", sticky=True)
-    results = await asyncio.gather(queue.sync(), queue.sync(), return_exceptions=True)
-    assert [type(result) for result in results] == [qindex.OutcomeUnknown] * 2
-    with pytest.raises(qindex.StoreFailed):
-        await queue.get(timeout=None)
-    with pytest.raises(qindex.StoreFailed):
-        await store.close()
 
 
 def test_a_closed_store_keeps_no_descriptor(tmp_path):

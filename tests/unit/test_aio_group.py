@@ -1,0 +1,134 @@
+"""qindex.aio: tasks that wait for a sync share it, and publishers wait for the disk."""
+
+import asyncio
+
+import pytest
+from helpers import on_a_loop, settle
+
+import qindex
+from qindex import aio
+from qindex.testing import SimulatedDisk
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data"
+
+
+class Syncs:
+    """Counts the syncs that a store begins, and can hold them up."""
+
+    def __init__(self, store, monkeypatch):
+        self.count = 0
+        self._held, self._sync = None, store._asks.sync
+        monkeypatch.setattr(store._asks, "sync", self._watched)
+
+    def _watched(self, queue, ended):
+        self.count += 1
+        if self._held is None:
+            self._sync(queue, ended)
+        else:
+            self._held.append((queue, ended))
+
+    def hold(self):
+        self._held = []
+
+    def go_on(self):
+        held, self._held = self._held, None
+        for queue, ended in held:
+            self._sync(queue, ended)
+
+
+@on_a_loop
+async def test_confirms_share_syncs(path, monkeypatch):
+    async with aio.open(path) as store:
+        queue = await store.queue("a")
+        syncs = Syncs(store, monkeypatch)
+        req_ids = await asyncio.gather(*(queue.publish(b"a", confirm=True) for _ in range(500)))
+        assert sorted(req_ids) == list(range(500))
+        assert (await queue.stats()).unsynced_bytes == 0
+        assert syncs.count == 2  # the first one, alone; then all the others
+
+
+@on_a_loop
+async def test_a_sync_that_many_share_waits_for_the_others_of_its_turn(path, monkeypatch):
+    async with aio.open(path) as store:
+        queue = await store.queue("a")
+        await asyncio.gather(*(queue.publish(b"a", confirm=True) for _ in range(10)))
+        syncs = Syncs(store, monkeypatch)
+        await asyncio.gather(*(queue.publish(b"a", confirm=True) for _ in range(10)))
+        assert syncs.count == 1
+        await queue.publish(b"alone", confirm=True)
+        assert syncs.count == 2
+
+
+@on_a_loop
+async def test_a_confirm_covers_what_came_during_a_sync_by_another_one(path, monkeypatch):
+    async with aio.open(path, sync="never") as store:
+        queue = await store.queue("a")
+        syncs = Syncs(store, monkeypatch)
+        syncs.hold()
+        one = asyncio.create_task(queue.publish(b"a", confirm=True))
+        other = asyncio.create_task(queue.publish(b"b", confirm=True))
+        await settle()
+        assert (syncs.count, one.done(), other.done()) == (1, False, False)
+        syncs.go_on()
+        await asyncio.gather(one, other)
+        assert syncs.count == 2
+
+
+@on_a_loop
+async def test_a_waiter_that_is_cancelled_leaves_the_others_their_sync(path, monkeypatch):
+    async with aio.open(path, sync="never") as store:
+        queue = await store.queue("a")
+        syncs = Syncs(store, monkeypatch)
+        syncs.hold()
+        tasks = [asyncio.create_task(queue.publish(b"a", confirm=True)) for _ in range(4)]
+        await settle()
+        for cancelled in (tasks[0], tasks[2]):  # of the sync that runs, and of the next one
+            cancelled.cancel()
+        await settle()
+        syncs.go_on()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result) for result in results] == [asyncio.CancelledError, int] * 2
+        assert syncs.count == 2
+        assert (await queue.stats()).unsynced_bytes == 0
+
+
+@on_a_loop
+async def test_too_much_unconfirmed_holds_publishers_up(path, monkeypatch):
+    async with aio.open(path, max_unconfirmed=10_000) as store:
+        queue = await store.queue("a")
+        syncs = Syncs(store, monkeypatch)
+        syncs.hold()
+        published = []
+
+        async def publish():
+            while len(published) < 150:
+                published.append(await queue.publish(b"x" * 1000))
+
+        publishers = [asyncio.create_task(publish()) for _ in range(3)]
+        while not syncs.count:
+            await asyncio.sleep(0.001)
+        await settle(200)
+        assert 0 < len(published) <= 10
+        syncs.go_on()
+        await asyncio.gather(*publishers)
+        assert len(published) >= 150
+        assert 10 <= syncs.count <= 100
+        await queue.publish(b"x" * 100_000)  # alone it may pass
+
+
+@on_a_loop
+async def test_a_sync_that_fails_says_so_to_all_who_wait_for_it():
+    disk = SimulatedDisk(seed=1)
+    store = await aio.open("/", disk=disk)
+    queue = await store.queue("a")
+    await queue.publish(b"a")
+    disk.fault(1, "eio", sticky=True)
+    results = await asyncio.gather(queue.sync(), queue.sync(), return_exceptions=True)
+    assert [type(result) for result in results] == [qindex.OutcomeUnknown] * 2
+    with pytest.raises(qindex.StoreFailed):
+        await queue.get(timeout=None)
+    with pytest.raises(qindex.StoreFailed):
+        await store.close()
