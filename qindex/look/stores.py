@@ -201,9 +201,15 @@ def damage_count(findings: list[Any]) -> int:
     return sum(finding.severity != "note" for finding in findings)
 
 
-def stopped(error: BaseException, into: str) -> CommandError:
-    """What to say of a command that ended while it published into a new store."""
+def stopped(error: BaseException, into: str, before: Collection[str] = ()) -> CommandError:
+    """What to say of a command that ended while it published into a store.
+
+    `before`: the queues that the store had. It must not be deleted with what is only half there.
+    """
     half = f"{into!r} holds a part of the messages: delete it"
+    if before:
+        had = f"the {count(len(before), 'queue')} that it had before"
+        half = f"{into!r} holds a part of the messages: keep {had}, delete the others"
     match error:
         case KeyboardInterrupt():
             return CommandError(f"interrupted: {half} and start again", 130)

@@ -161,13 +161,14 @@ def _recover(
 
     Raises what ended it before anything was written.
     """
-    into = options.out
+    into, before = options.out, list[str]()
     _refuse_inside(node, asked, into)
     try:
         with (
             qindex.open(into, expire=False) as store,
             screen.progress("recovering", "messages") as progress,
         ):
+            before += store.queues()
             progress.at(0, total(node.queues).live)
             recover_into(
                 node,
@@ -185,7 +186,7 @@ def _recover(
     except (Exception, KeyboardInterrupt) as error:
         if not report.queues:
             raise
-        stop = stopped(error, into)
+        stop = stopped(error, into, before)
         report.stopped = report.stopped or str(stop)
         return stop
     return None

@@ -32,7 +32,7 @@ entries in C with a decoder in Python. It tells the first difference.
 
 exit codes: 0 shown, or no difference; 1 damage (of a store also elsewhere: a
 queue without a name or a folder), or a difference; 2 wrong usage, no such
-directory, queue or record.
+directory, queue or record, or the disk is full (--out); 130 interrupted.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from qindex.cli.replay.show import Shown
 from qindex.look.messages import Found
 from qindex.look.screen import CommandError, Screen
 from qindex.look.sources import refuse_inside
+from qindex.look.stores import stopped
 from qindex.look.text import count, printable
 from qindex.native.frames import priority_of
 from qindex.native.log import NativeLog
@@ -35,14 +36,18 @@ def put_into(screen: Screen, shown: Shown, replay: Replay, path: str, *, as_json
     ):
         if shown.queue in target:
             raise CommandError(f"{path!r} has a queue {printable(shown.queue)!r}: choose another")
+        before = target.queues()
         queue = target.queue(shown.queue)
         files = MessageFiles(shown.log.tree)
         done, changes = 0, Changes()
-        for batch in batches(_found(shown.queue, files, replay), size_of):
-            done += len(put(queue, batch, changes))
-            progress.at(done, replay.state.live)
+        try:
+            for batch in batches(_found(shown.queue, files, replay), size_of):
+                done += len(put(queue, batch, changes))
+                progress.at(done, replay.state.live)
+            target.sync()
+        except (qindex.DiskFull, KeyboardInterrupt) as error:
+            raise stopped(error, path, before) from None
         lost = replay.state.live - done
-        target.sync()
     if as_json:
         told = {"step": replay.number, "out": path, "messages": done, "lost": lost}
         screen.json(told, indent=None)

@@ -136,18 +136,19 @@ def _make(
         store = _open(screen, options.dir)
         if store is not None:
             stack.enter_context(store)
-        form = format_to_make(root, store, options.out)
+        form, before = format_to_make(root, store, options.out), list[str]()
         try:
             with (
                 qindex.open(options.out, expire=False, format=form) as target,
                 screen.progress("salvaging", "messages") as bar,
             ):
+                before += target.queues()
                 _salvage(screen, store, raw, target, bar, account)
                 target.sync()
         except (Exception, KeyboardInterrupt) as error:
             if not account.queues:  # nothing was written
                 raise
-            return stopped(error, options.out)
+            return stopped(error, options.out, before)
     return None
 
 
