@@ -52,7 +52,7 @@ def write_pages() -> None:
     FOLDER.mkdir(exist_ok=True)
     summaries = commands()
     with _terminal():
-        wanted = {f"{name}.rst": _page(name, summary) for name, summary in summaries.items()}
+        wanted = {f"{name}.rst": _page(name) for name in summaries}
     rows = {
         name: f"   * - :doc:`{name} </commands/{name}>`\n     - {_escaped(_sentence(summary))}"
         for name, summary in summaries.items()
@@ -87,12 +87,13 @@ def _keys_page() -> str:
     return "\n".join(parts)
 
 
-def _page(name: str, summary: str) -> str:
+def _page(name: str) -> str:
     parser = parser_of(name)
     title = f"qindex {name}"
-    parts = [title, "=" * len(title), "", _escaped(_sentence(summary)), ""]
+    summary, _, description = (parser.description or "").partition("\n\n")
+    parts = [title, "=" * len(title), "", *_prose(summary)]
     parts += ["::", "", *_indented(_usage(parser)), ""]
-    parts += _prose(parser.description or "")
+    parts += _prose(description)
     parts += [f".. program:: {title}", ""]
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if _is_shown(action)]

@@ -1,4 +1,4 @@
-"""qindex cat: the bodies of messages, to stdout.
+"""qindex cat: write the bodies of messages to stdout.
 
 Write the bodies of the chosen messages to stdout, in order, each followed by a
 newline. Takes and changes nothing; works beside a process that writes, and on a

@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accept-losses",
         action="store_true",
-        help="first: report settings and data that were lost no more",
+        help="first note that the loss of settings and data is known: no check reports it then",
     )
 
 

@@ -1,15 +1,15 @@
-"""qindex ls: the names of the queues.
+"""qindex ls: list the queues, with the number of messages in each.
 
-List the queues of a store with the number of messages in each, whatever their
-state: ready, delayed, unacked, dead letters (qindex stats tells them apart).
-Reads only, also beside a process that writes. Of a dead broker's directory
-those that qindex recover would bring back, with their live messages.
+Messages count whatever their state is: ready, delayed, unacked, dead letters
+(qindex stats tells these apart). The command only reads, also beside a process
+that writes. In a dead broker's directory it lists the queues that qindex
+recover would bring back, with their live messages.
 
 exit codes: 0 listed; 1 a queue, or its name, is damaged beyond reading, or has
 no folder any more (--json: a row whose "queue" is null); damage was met while
 messages were counted, so there were more (check reads everything and says
-more); settings and data are lost; in a dead broker's directory is damage; 2
-neither.
+more); settings and data are lost; a dead broker's directory has damage; 2 DIR
+is neither a store nor a dead broker's directory.
 """
 
 from __future__ import annotations

@@ -177,12 +177,13 @@ def make_parser(chosen: str = "") -> Parser:
 
 
 def _configure(command: argparse.ArgumentParser, name: str) -> None:
-    """A command's help is its module's docstring, without the first line."""
+    """A command's help is its module's docstring; the first line says what it does."""
     module = import_module(f"qindex.cli.{name.replace('-', '_')}")
     if hasattr(module, "__path__"):  # a command with a folder
         module = import_module(f"{module.__name__}.command")
-    text, _, codes = str(module.__doc__).partition("\n\n")[2].partition("exit codes:")
-    command.description = text.strip()
+    text, _, codes = str(module.__doc__).partition("exit codes:")
+    text = text.removeprefix(f"qindex {name}: ").strip()
+    command.description = text[:1].upper() + text[1:]
     command.epilog = f"exit codes:{codes}".rstrip()
     module.configure(command)
     command.set_defaults(run=module.run)

@@ -1,4 +1,4 @@
-"""qindex peek: messages, without taking them.
+"""qindex peek: show messages, without taking them.
 
 Show the first messages of some queues, or of every queue: ReqId, size, flags,
 headers and body. Nothing is delivered or changed; works beside a process that

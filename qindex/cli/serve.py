@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gmq",
         metavar="HOST:PORT",
-        help=f"for gmq's protocols, which have no login: {HOST}:9503, say (default: none)",
+        help=f"for gmq's protocols, which have no login: for example {HOST}:9503 (default: none)",
     )
     parser.add_argument(
         "--gmq-http",

@@ -1,4 +1,4 @@
-"""qindex spark-export: the messages of a fleet, as Parquet.
+"""qindex spark-export: write the messages of a fleet as Parquet.
 
 Write the live messages of every store and every dead broker's directory at these
 paths, or not far below them, into DIR: Parquet files with the columns of the

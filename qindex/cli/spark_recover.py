@@ -1,4 +1,4 @@
-"""qindex spark-recover: the messages of many dead brokers.
+"""qindex spark-recover: bring back the messages of many dead brokers.
 
 Bring back every dead broker's directory at these paths, or not far below them,
 into a store of its own: DIR/NAME. What recover does for one, this does for a

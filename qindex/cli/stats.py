@@ -1,11 +1,11 @@
-"""qindex stats: figures of a store.
+"""qindex stats: show figures of a store and of its queues.
 
-Show the figures of a store and of each of its queues: messages, and of them
-unacked and delayed ones and dead letters, and the age of the oldest, as qindex
-top shows them; what is in journals and segments, how full the message files are;
-of delayed messages when the next one is due. Reads only, also beside a process
-that writes. Of a dead broker's directory what qindex recover shows before it
-recovers.
+For the store and for each of its queues: how many messages there are, how many
+of them are unacked, delayed or dead letters, and how old the oldest one is, as
+qindex top shows them; what is in journals and segments; how full the message
+files are; when the next delayed message is due. The command only reads, also
+beside a process that writes. For a dead broker's directory it shows what qindex
+recover shows before it recovers.
 
 exit codes: 0 shown; 1 damage was met on the way (check reads everything and
 says more); 2 neither a store nor a dead broker's directory.

@@ -1,4 +1,4 @@
-"""qindex diff: what two stores or directories have not in common.
+"""qindex diff: show in what two stores or directories differ.
 
 Compare the live messages of A and B: stores, copies of stores, directories of
 dead brokers, in any combination (such a directory and the store that it was

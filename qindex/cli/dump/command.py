@@ -1,4 +1,4 @@
-"""qindex dump: journals and segments, record by record.
+"""qindex dump: show journals and segments, record by record.
 
 Show the records of journals and segments, one by one. PATH is a store, a
 queue's directory in it, or one file: a journal (journal.jif, journal.alt) or a

@@ -1,4 +1,4 @@
-"""qindex export: messages into a file.
+"""qindex export: write messages into a file.
 
 Write the chosen messages of a store, or of a dead broker's directory, to PLACE.
 What is written follows from its name, or from --form:

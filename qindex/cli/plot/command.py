@@ -1,4 +1,4 @@
-"""qindex plot: pictures of a store, or of a dead broker's directory.
+"""qindex plot: draw pictures of a store, or of a dead broker's directory.
 
 Draw what an operator wants to see, as SVG or PNG: the name behind -o says which.
 

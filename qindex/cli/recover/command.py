@@ -1,4 +1,4 @@
-"""qindex recover: the messages of a dead broker.
+"""qindex recover: bring back the messages of a dead broker.
 
 Show what is in a dead broker's directory, or bring its messages back. DIR is
 the directory, or one around it; its format is detected. Nothing in it is ever

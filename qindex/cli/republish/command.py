@@ -1,4 +1,4 @@
-"""qindex republish: messages back into a broker.
+"""qindex republish: publish messages to a broker again.
 
 Publish the chosen messages of a store, or of a dead broker's directory,
 to a broker that speaks AMQP 0-9-1 (needs 'qindex[amqp]'). Each message is

@@ -1,12 +1,13 @@
-"""qindex salvage: a damaged store's messages into a new one.
+"""qindex salvage: copy a damaged store's messages into a new one.
 
 Copy every message of a damaged store that can be read into a new store, in
 order, with headers, priority, delay, expiry, redelivered flag and delivery
-count; dead letters stay dead letters. What is damaged is left out, told with
-its place, and counted; DIR is never changed. ReqIds are given anew. A message
-that was delivered as often as it may be gets one delivery less, which is told:
-else it would leave at once. The new store has the format of DIR; settings of
-queues and data are copied where the engine opens DIR.
+count; dead letters stay dead letters. What is damaged is left out, reported
+with its place, and counted. DIR is never changed. ReqIds are given anew. A
+message that was delivered as often as it may be gets one delivery less, since
+it would leave the new queue at once; this is reported. The new store has the
+format of DIR. Settings of queues and data are copied where the engine opens
+DIR.
 
 Queues that the engine serves are copied as it serves them. A queue, or a whole
 store, that it refuses (store.meta, queue.meta or both journals are lost) is put

@@ -1,4 +1,4 @@
-"""qindex top: a store, again and again.
+"""qindex top: watch the queues of a store.
 
 Show the queues of a store every few seconds: how many messages wait, how many
 are handed out, what comes and goes in a second, how old the first message is,

@@ -1,4 +1,4 @@
-"""qindex trace: every record about one message.
+"""qindex trace: show every record about one message.
 
 Show every record about one message, in order: the file, the offset in it, what
 the record says, and in the end the state that follows from all of them. Works

@@ -1,4 +1,4 @@
-"""qindex write-rabbitmq: messages as the files of a RabbitMQ 3.10 node.
+"""qindex write-rabbitmq: write messages as the files of a RabbitMQ 3.10 node.
 
 Write the chosen messages of a store, or of a dead broker's directory, as the
 queue directories and the message store of one virtual host (index version 1),
