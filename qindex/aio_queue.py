@@ -153,7 +153,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         With `timeout`, tasks that find the queue full stand in line for a place.
         Options and errors as qindex.Queue.publish().
 
-        Cost: that of Queue.publish() and a coroutine. With a body that is not embedded, or with
+        Cost: that of Queue.publish() and a coroutine. With a body of more than 256 KiB, or with
         headers that are nested or have more than 1,000 bytes, a turn of a thread (about 150 µs).
         """
         if confirm is not False:

@@ -92,7 +92,7 @@ def test_bodies_are_compared_by_both_clocks(
         "--count",
         "200",
         "--sizes",
-        "100,70000",
+        "70000",
         "--systems",
         "qindex,sqlite,floor",
         "--dir",
@@ -100,11 +100,17 @@ def test_bodies_are_compared_by_both_clocks(
     ]
     assert bodies.main([*small, "--rounds", "1", "--places", "disk", "--out", str(out)]) == 0
     shown = capsys.readouterr().out
-    assert shown.count(" us") == 5 * 2 * 3  # figures, sizes, systems
+    assert shown.count(" us") == 7 * 3  # figures, systems
+    amounts = shown.partition("written by the kernel")[2].split()
+    assert amounts.count("KiB") == 3
+    assert "-" in amounts  # of the systems that were not asked for
     assert bodies.main(["--draw", str(out), "--clock", "wall"]) == 0
     assert "/s" in capsys.readouterr().out
     samples = json.loads(out.read_text())["samples"]
-    assert len(samples) == 5 * 2 * 3 * 2
+    rates = [sample for sample in samples if sample["clock"] != "amount"]
+    assert len(rates) == 7 * 3 * 2
+    amounts = {(s["system"], s["figure"], s["size"]) for s in samples if s["clock"] == "amount"}
+    assert len(amounts) == 2 * 3 == len(samples) - len(rates)  # systems, figures
     assert all(sample["rate"] > 0 for sample in samples)
 
 

@@ -27,6 +27,7 @@ import facts
 import floor
 from loops import Job
 from run import WorkFailed, run_work
+from systems import System, registry
 from table import RATE, align, number
 from warm import WarmMemory
 from works import IN_MEMORY
@@ -38,6 +39,8 @@ WORKS = {
     "single": ("publish", "get_ack"),
     "batches": ("batch_publish", "batch_get_ack"),
     "cycle": ("cycle",),
+    "headers": ("headers",),
+    "leased": ("leased",),
 }
 FIGURES = {
     "publish": "publish",
@@ -45,6 +48,13 @@ FIGURES = {
     "batch_publish": "publish x100",
     "batch_get_ack": "get + ack x100",
     "cycle": "publish + get + ack in turn",
+    "headers": "the same with 5 headers",
+    "leased": "the same with a lease",
+}
+AMOUNTS = {  # bytes of the disk for each byte; what is not a rate
+    "written": "written by the kernel for each byte published, all wait",
+    "written_turns": "the same in turn",
+    "disk_after_compaction": "on disk for each byte that lives, half acked, compacted",
 }
 CLOCKS = {"cpu": "_cpu", "wall": ""}  # what a work puts behind the name of a figure
 BYTES_MAX, COUNT_MAX, SECONDS_MAX = 512 << 20, 400_000, 2.0
@@ -62,12 +72,27 @@ def measure(
     return run_work(Job(work, system, *fields))
 
 
+def works_of(system: str, place: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Each with a clock, or with "amount", and the figures that it has."""
+    for work, figures in WORKS.items():
+        yield from ((work, clock, figures) for clock in CLOCKS)
+    if place == "disk" and system != "floor":
+        yield "written", "amount", ("written", "written_turns")
+        if registry()[system].compact is not System.compact:
+            yield "compaction", "amount", ("disk_after_compaction",)
+
+
 def rounds(options: argparse.Namespace, library: str) -> Iterator[Sample]:
     places = {"disk": options.dir, "memory": Path(IN_MEMORY)}
     with WarmMemory(1024) as memory:
         for number_, size in ((n, size) for n in range(options.rounds) for size in options.sizes):
             for place, parent in ((place, places[place]) for place in options.places):
-                for work, system in ((w, s) for w in WORKS for s in options.systems):
+                plan = {s: list(works_of(s, place)) for s in options.systems}
+                works = dict.fromkeys(each[0] for every in plan.values() for each in every)
+                for work, system in ((w, s) for w in works for s in options.systems):
+                    wanted = [each for each in plan[system] if each[0] == work]
+                    if not wanted:
+                        continue
                     with tempfile.TemporaryDirectory(prefix="qindex-bodies-", dir=parent) as made:
                         os.sync()
                         memory.release()
@@ -79,11 +104,11 @@ def rounds(options: argparse.Namespace, library: str) -> Iterator[Sample]:
                         memory.hold()
                     about = {"round": number_, "size": size, "place": place, "system": system}
                     print(f"{about} {work}", file=sys.stderr)
-                    for figure in WORKS[work]:
-                        for clock, suffix in CLOCKS.items():
-                            rate = figures.get(figure + suffix)
+                    for _, clock, names in wanted:
+                        for name in names:
+                            rate = figures.get(name + CLOCKS.get(clock, ""))
                             if rate:
-                                yield {**about, "figure": figure, "clock": clock, "rate": rate}
+                                yield {**about, "figure": name, "clock": clock, "rate": rate}
 
 
 def size_text(size: int) -> str:
@@ -143,6 +168,18 @@ def table(samples: Samples) -> list[list[str]]:
                 lines.append([f"  {size_text(size)}", *cells, *ratios])
     width = len(lines[0])
     return [[*line, *[""] * (width - len(line))] for line in lines]
+
+
+def amounts_table(samples: Samples) -> list[list[str]]:
+    systems = [system for system in SYSTEMS if system != "floor"]
+    lines = [["body", *systems]]
+    for figure, label in AMOUNTS.items():
+        lines.append([label, *[""] * len(systems)])
+        for size in samples.sizes:
+            amounts = [samples.rate("disk", figure, size, system) for system in systems]
+            cells = ["-" if amount is None else f"{amount:.3g}" for amount in amounts]
+            lines.append([f"  {size_text(size)}", *cells])
+    return lines
 
 
 def draw(samples: Samples, out: Path) -> None:
@@ -214,6 +251,9 @@ def main(arguments: list[str]) -> int:
             options.out.write_text(text + "\n")
     collected = Samples(samples, options.clock)
     print("\n".join(align(table(collected))))
+    amounts = Samples(samples, "amount")
+    if amounts.sizes:
+        print("\n" + "\n".join(align(amounts_table(amounts))))
     if options.plot:
         draw(collected, options.plot)
     return 0

@@ -6,6 +6,7 @@ out the bound method of the package itself and adds no call of its own.
 
 import importlib
 import importlib.metadata
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -58,6 +59,23 @@ class System:
                 self.ack(message)
         return None
 
+    def publish_with_headers(self, body: bytes, headers: dict[str, Any]) -> object:
+        """A package without headers has them in front of the body."""
+        encoded = json.dumps(headers).encode()
+        return self.publish(len(encoded).to_bytes(4, "big") + encoded + body)
+
+    def get_with_headers(self) -> Any:
+        message = self.get()
+        whole = memoryview(self.body(message))
+        end = 4 + int.from_bytes(whole[:4], "big")
+        json.loads(bytes(whole[4:end]))
+        bytes(whole[end:])
+        return message
+
+    def get_leased(self) -> Any:
+        """A package without leases gives what it gives."""
+        return self.get()
+
     def publish_durably(self, body: bytes) -> object:
         self.publish(body)
         return self.sync()
@@ -105,6 +123,17 @@ class Qindex(System):
         self.get_many = self.queue.get_many  # type: ignore[method-assign]
         self.ack_many = self.queue.ack_many  # type: ignore[method-assign]
         self.sync = self.queue.sync  # type: ignore[method-assign]
+
+    def publish_with_headers(self, body: bytes, headers: dict[str, Any]) -> object:
+        return self.queue.publish(body, headers=headers)
+
+    def get_with_headers(self) -> Any:
+        message = self.queue.get()
+        _ = message.headers, message.body
+        return message
+
+    def get_leased(self) -> Any:
+        return self.queue.get(lease=30)
 
     def publish_durably(self, body: bytes) -> object:
         return self.queue.publish(body, confirm=True)

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import works_bodies
 import works_format2
 import works_many
 import works_queues
@@ -231,8 +232,9 @@ def bodies_floor(job: Job) -> Figures:
     rates = floor.bodies(job.count, job.bodies(1)[0])
     batches = {f"batch_{name}": rate for name, rate in rates.items()}
     cycles = {
-        f"cycle{clock}": 1 / (1 / rates[f"publish{clock}"] + 1 / rates[f"get_ack{clock}"])
+        f"{figure}{clock}": 1 / (1 / rates[f"publish{clock}"] + 1 / rates[f"get_ack{clock}"])
         for clock in ("", "_cpu")
+        for figure in ("cycle", "headers", "leased")
     }
     return rates | batches | cycles
 
@@ -249,9 +251,10 @@ def compaction(job: Job) -> Figures:
     system = job.open()
     published, _ = timed(publish_batch(system, job.bodies(FILL_BATCH)), job.count, job.seconds_max)
     chance = random.Random(1)
-    kept = 0
-    for _ in range(published // FILL_BATCH):
-        messages = system.get_many(FILL_BATCH)
+    kept = seen = 0
+    while seen < published:
+        messages = system.get_many(FILL_BATCH)  # of long ones, some systems give fewer in one call
+        seen += len(messages)
         finished = [message for message in messages if chance.random() < 0.5]
         kept += len(messages) - len(finished)
         system.ack_many(finished)
@@ -305,6 +308,7 @@ WORKS: dict[str, Callable[[Job], Figures]] = {
     "reopen_floor": reopen_floor,
     "bodies_floor": bodies_floor,
     "compaction": compaction,
+    **works_bodies.WORKS,
     **works_queues.WORKS,
     **works_many.WORKS,
     **works_format2.WORKS,
