@@ -30,6 +30,7 @@ LEFT_OUT = shutil.ignore_patterns(
 )
 # About the source text, or about time and memory, which are not the same under a sanitizer.
 NOT_FOR_SANITIZERS = ["tests/unit/test_shape.py", "tests/unit/test_bench_smoke.py"]
+NOT_FOR_SANITIZERS += ["tests/unit/test_many_queues_cost.py"]
 NOT_FOR_SANITIZERS += ["tests/fuzz/test_limits.py", "tests/fuzz/test_corpus.py"]
 # These compile the engine themselves, the tests in C with sanitizers of their own.
 NOT_FOR_SANITIZERS += ["tests/crash/test_explorer.py", "tests/crash/test_schedules.py"]

@@ -236,8 +236,8 @@ def test_a_time_that_cannot_be_is_refused(simulated, wrong):
 
 
 def test_who_waits_gets_it_at_its_time(queue):
-    queue.publish(b"later", delay=0.05)
     begin = time.monotonic()
+    queue.publish(b"later", delay=0.05)
     assert queue.get(timeout=LONG).body == b"later"
     assert 0.05 <= time.monotonic() - begin < PATIENCE
 

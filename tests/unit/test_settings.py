@@ -145,9 +145,9 @@ async def test_an_event_loop_has_them_too(path):
         queue = await store.queue("q", max_messages=5)
         assert await queue.configure(ttl=2) == Settings(max_messages=5, ttl=2)
         assert queue.settings == Settings(max_messages=5, ttl=2)
-        store.data[b"a"] = b"1"
-        queue.data[b"b"] = b"2"
-        assert (store.data.copy(), queue.data.copy()) == ({b"a": b"1"}, {b"b": b"2"})
+        await store.data.change({b"a": b"1"})
+        await queue.data.change({b"b": b"2"})
+        assert (await store.data.copy(), await queue.data.copy()) == ({b"a": b"1"}, {b"b": b"2"})
 
 
 def test_a_lease_for_all_messages_of_a_queue(path):
