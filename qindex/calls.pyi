@@ -130,7 +130,8 @@ class QueueCalls:
     ) -> int:
         """Append a message; return its ReqId. The message survives kill -9 when this returns.
 
-        - `body`: bytes, or another buffer.
+        - `body`: bytes, or another buffer (bytearray, memoryview, mmap, an array of numpy). If
+          it is changed meanwhile, the message is what was read of it.
         - `headers`: names and values, as AMQP 0-9-1 tables can hold them.
         - `persistent`: False for a message that need not survive a crash.
         - `ttl` (seconds from now) or `expires_at` (seconds since 1970): not delivered after
