@@ -191,23 +191,23 @@ class Node:
             self.on_failure(error)
 
     def close(self) -> None:
-        """Stop all virtual hosts and close their stores. Raises StoreFailed, as Store.close()."""
+        """Stop all virtual hosts and close their stores. StoreFailed: some end is not clean."""
         self.is_open = False
         for vhost in self._open.values():
             if vhost.commit is not None:
                 vhost.commit.close()
             vhost.close()
         stores = [*self.stores.values(), self._store]
-        failed: BaseException | None = None
+        failed: qindex.QindexError | None = None
         for store in stores:
             try:
                 if store is not None:
                     store.close()
-            except qindex.StoreFailed as error:
-                failed = error
+            except qindex.QindexError as error:  # a close syncs, too
+                failed = failed or error
         self._open.clear()
         if failed is not None:
-            raise failed
+            raise qindex.StoreFailed(str(failed)) from failed
 
 
 def check_environment(environment: Mapping[str, str]) -> None:

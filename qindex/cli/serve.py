@@ -302,7 +302,7 @@ class _Run:
             server.failed.add_done_callback(lambda _: self._stopped.set())
             await self._stopped.wait()
         finally:
-            await server.stop()
+            await server.stop_or_fail()
             if self.kept:
                 self._stopping.ignore(loop, signal.SIGHUP, signal.SIGUSR2)
         if server.failed.done():

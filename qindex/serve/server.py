@@ -23,6 +23,7 @@ from qindex.amqp.connection import BODY_MAX
 from qindex.broker.errors import NotFound
 from qindex.broker.node import Node
 from qindex.broker.rescue.rescue import Rescue, check_whole
+from qindex.errors import StoreFailed
 from qindex.serve.clients import Client, Heartbeat
 from qindex.serve.control import open_control
 from qindex.serve.counts import Counts
@@ -218,6 +219,13 @@ class Server:
             session.lost()
         self.logins.stop()
         self.node.close()
+
+    async def stop_or_fail(self) -> None:
+        """stop(); if the end is not clean, `failed` says why."""
+        try:
+            await self.stop()
+        except StoreFailed as error:
+            self._sync_failed(error)
 
     def _stop_reading(self) -> None:
         """Nobody connects any more, and what clients send is not read."""
