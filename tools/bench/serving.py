@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,7 @@ from qindex.brokers.amqp import Properties, encode_properties
 PIECE = 64 * 1024
 WINDOW = 10_000
 PREFETCH, ACK_EACH = 1000, 100
+BLOCK = 20  # of what is measured in turns
 TICKS = os.sysconf("SC_CLK_TCK")
 PLAIN = encode_properties(Properties(delivery_mode=2))
 TASK = encode_properties(
@@ -150,9 +152,11 @@ class Client:
                 got += len(self.socket.recv(1 << 16))
             self.call(1, m.BasicAck(number, False))
 
-    def publish_singly(self, name: str, count: int, size: int) -> None:
-        """Publish so many messages, each after the confirm of the one before."""
+    def select_confirms(self) -> None:
         self.ask(1, m.ConfirmSelect(False), m.ConfirmSelectOk)
+
+    def publish_singly(self, name: str, count: int, size: int) -> None:
+        """Publish so many messages, each after the confirm of the one before (select_confirms)."""
         content = b"".join(encode_content(1, PLAIN, b"x" * size, 131_072))
         publish = encode_method(1, m.BasicPublish(0, "", name, False, False)) + content
         for _ in range(count):
@@ -214,8 +218,30 @@ def run_alone(port: int, pid: int, count: int) -> None:
     with measured("consume, prefetch 1, an ack for each: 100 B", pid, count):
         client.consume_singly("alone", count, 100)
     client = Client(port)
+    client.select_confirms()
     with measured("publish, one unconfirmed: 100 B", pid, count // 10):
         client.publish_singly("alone", count // 10, 100)
+    run_beside_syncs(client, count // 20)
+
+
+def run_beside_syncs(client: Client, count: int) -> None:
+    """Publish one by one, in blocks beside raw fdatasyncs; medians of the blocks."""
+    raw_seconds, seconds, page = [], [], os.urandom(4096)
+    with tempfile.NamedTemporaryFile() as raw:
+        raw.write(bytes(BLOCK * len(page)))
+        raw.flush()
+        os.fsync(raw.fileno())
+        for _ in range(count // BLOCK):
+            start = time.monotonic()
+            for number in range(BLOCK):
+                os.pwrite(raw.fileno(), page, number * len(page))
+                os.fdatasync(raw.fileno())
+            raw_seconds.append(time.monotonic() - start)
+            start = time.monotonic()
+            client.publish_singly("alone", BLOCK, 100)
+            seconds.append(time.monotonic() - start)
+    share = statistics.median(raw_seconds) / statistics.median(seconds)
+    print(f"  the same: {share:.2f} of the raw fdatasync rate")
 
 
 def run(port: int, pid: int, count: int) -> None:
