@@ -10,9 +10,10 @@
 
 The event loop never waits for a disk or a lock. publish() of a plain body (also to several queues),
 get(), and what settles messages (ack, nack, touch) are done at once where the core can do that
-without waiting. Everything else, each fsync too, runs in a small pool of threads. A get() that
-waits needs neither a thread nor polling: the core makes a file descriptor readable that the loop
-watches. A store belongs to the loop in which it was opened.
+without waiting. Everything else runs in a small pool of threads. A get() that waits needs neither
+a thread nor polling: the core makes a file descriptor readable that the loop watches. The syncs
+that confirms wait for are made by a thread of the core, which needs no GIL. A store belongs to the
+loop in which it was opened.
 
 Cancelling is safe. A cancelled get() loses no message: what it had taken goes back to its place in
 the queue. A cancelled publish() has published everything or nothing: nothing if it was still
