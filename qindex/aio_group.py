@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from qindex.errors import OutcomeUnknown, QindexError
+from qindex.errors import DiskError, DiskFull, OutcomeUnknown, in_doubt
 
 if TYPE_CHECKING:
     import qindex.queue
@@ -54,20 +54,22 @@ class GroupSync:
         settle = self._begins()
         try:
             self._asks.sync(self._handle, partial(self._ended, settle, waiting))
-        except QindexError as error:  # the store is closed
+        except Exception as error:  # the store is closed, or there is no memory for a thread
             self._loop.call_soon(self._ended, settle, waiting, error)
 
     def _ended(
         self,
         settle: Callable[[], None],
         waiting: list[asyncio.Future[None]],
-        error: QindexError | None,
+        error: Exception | None,
     ) -> None:
         self._is_shared = len(waiting) > 1
         if error is None:
             settle()
         elif isinstance(error, OutcomeUnknown):  # also of what the next one was to cover
             waiting, self._waiting = waiting + self._waiting, []
+        elif isinstance(error, DiskFull | DiskError):  # what the sync was for is done
+            error = in_doubt(error)
         _wake(waiting, error)
         self._is_running = bool(self._waiting)
         if self._is_running:

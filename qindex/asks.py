@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from qindex._core import ffi, lib
-from qindex.errors import QindexError, raise_error
+from qindex.errors import raise_error
 
-Ended = Callable[[QindexError | None], None]
+Ended = Callable[[Exception | None], None]
 """Hears that a sync has ended, and its error."""
 
 
@@ -37,11 +37,11 @@ class Asks:
             ended(_error(self._error[0]))
 
 
-def _error(code: int) -> QindexError | None:
-    """The error that this thread's last call into the core has told."""
+def _error(code: int) -> Exception | None:
+    """The error that this thread's last call into the core has told: MemoryError is one, too."""
     if code == 0:
         return None
     try:
         raise_error(code)
-    except QindexError as error:
+    except Exception as error:
         return error

@@ -214,6 +214,11 @@ _BY_CODE: dict[int, type[Exception]] = {
 }
 
 
+def in_doubt(error: DiskFull | DiskError) -> OutcomeUnknown:
+    """The same of a sync behind a verb: that nothing was changed would be wrong then."""
+    return OutcomeUnknown(f"what was done is not synced, and may be lost in a power cut: {error}")
+
+
 def raise_error(code: int) -> NoReturn:
     """Raise the error that this thread's last call into the core has reported."""
     text = ffi.string(lib.qi_error_text()).decode("utf-8", "replace")

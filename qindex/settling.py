@@ -28,8 +28,8 @@ from qindex.errors import (
     DiskFull,
     MessageDelivered,
     MessageError,
-    OutcomeUnknown,
     UnknownMessage,
+    in_doubt,
     raise_error,
 )
 from qindex.message import Message, State
@@ -153,9 +153,7 @@ class Settling:
         try:
             self.sync()
         except (DiskFull, DiskError) as error:
-            raise OutcomeUnknown(
-                f"what was done is not synced, and may be lost in a power cut: {error}"
-            ) from error
+            raise in_doubt(error) from error
 
     def _ack(self, message: Message | int | str) -> None:
         self._settled(lib.qi_ack(self._handle, *self._which(message)), [message])

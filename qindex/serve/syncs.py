@@ -9,7 +9,7 @@ from collections.abc import Callable
 import qindex
 from qindex._core import ffi, lib
 from qindex.asks import Asks
-from qindex.errors import QindexError, raise_error
+from qindex.errors import raise_error
 
 
 class LoopSyncer:
@@ -28,7 +28,7 @@ class LoopSyncer:
     def sync(self, ended: Callable[[BaseException | None], None]) -> None:
         try:
             self._asks.sync(ffi.NULL, ended)
-        except QindexError as error:
+        except Exception as error:  # the store is closed, or there is no memory for a thread
             self._loop.call_soon(ended, error)
 
     def _heard(self) -> None:

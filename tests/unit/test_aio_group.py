@@ -7,6 +7,7 @@ from helpers import on_a_loop, settle
 
 import qindex
 from qindex import aio
+from qindex._core import lib
 from qindex.testing import SimulatedDisk
 
 
@@ -132,3 +133,41 @@ async def test_a_sync_that_fails_says_so_to_all_who_wait_for_it():
         await queue.get(timeout=None)
     with pytest.raises(qindex.StoreFailed):
         await store.close()
+
+
+class FailingCore:
+    """The core, whose syncs cannot begin, or end with an error."""
+
+    def __init__(self, begins=0, ends=0):
+        self._begins, self._ends = begins, ends
+
+    def qi_sync_ask(self, *arguments):
+        return self._begins or lib.qi_sync_ask(*arguments)
+
+    def qi_sync_came(self, store, queue, error):
+        came = lib.qi_sync_came(store, queue, error)
+        error[0] = self._ends
+        return came
+
+
+@pytest.mark.parametrize(
+    ("core", "error"),
+    [
+        (FailingCore(begins=lib.QI_E_MEMORY), MemoryError),
+        (FailingCore(ends=lib.QI_E_MEMORY), MemoryError),
+        (FailingCore(ends=lib.QI_E_FULL), qindex.OutcomeUnknown),
+        (FailingCore(ends=lib.QI_E_IO), qindex.OutcomeUnknown),
+    ],
+)
+@on_a_loop
+async def test_a_sync_that_fails_is_told_and_does_not_hang_the_next(path, core, error):
+    """A message is there, so its confirm does not say that nothing was changed."""
+    async with aio.open(path, sync="never") as store:
+        queues = [await store.queue(name) for name in "ab"]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("qindex.asks.lib", core)
+            for queue in queues:
+                with pytest.raises(error):
+                    await queue.publish(b"told", confirm=True)
+        for queue in queues:
+            assert await queue.publish(b"next", confirm=True) == 1
