@@ -31,6 +31,20 @@ def scanned(name, bodies):
     return found
 
 
+class Syncer:
+    """Syncs in a turn of the event loop, and says so in the next one."""
+
+    def __init__(self, life):
+        self._life = life
+
+    def sync(self, ended):
+        self._life.turns.call_soon(self._life.sync)
+        self._life.turns.call_soon(ended, None)
+
+    def close(self):
+        pass
+
+
 class Life:
     """A virtual host, and what its clients know of each message by its body."""
 
@@ -38,17 +52,12 @@ class Life:
         self.dice = random.Random(seed)
         self.store = qindex.open("/", disk=disk, format=2, expire=False)
         self.turns = Turns()
-        self.vhost = VHost("/", self.turns, self.store, GroupCommit(self.sync, self.run))
+        self.vhost = VHost("/", self.turns, self.store, GroupCommit(Syncer(self)))
         self.declared = set()
         self.homes = {}  # where a message was published to
         self.published, self.acked = [], set()
         self.confirmed, self.acks_synced = set(), set()
         self.next = 0
-
-    def run(self, work, done):
-        """As the thread for syncs does it."""
-        self.turns.call_soon(work)
-        self.turns.call_soon(done, None)
 
     def sync(self):
         self.store.sync()

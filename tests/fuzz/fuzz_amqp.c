@@ -65,7 +65,7 @@ static const char oracle[] =
     "                    keys = each.keys()\n"
     "                    assert each.counts == [group[-1] for group in groups]\n"
     "                    tallies = [_wire.Tally() for _ in keys]\n"
-    "                    for at, tally in enumerate(tallies): tally.is_watched = at % 2\n"
+    "                    for at, tally in enumerate(tallies): tally.is_watched = at % 2 == 1\n"
     "                    ways = [_wire.Way(at, at + 1, b'prefix', at, tally, True)\n"
     "                            for at, tally in enumerate(tallies)]\n"
     "                    if each.find({key: way for key, way in zip(keys, ways) if key}):\n"
