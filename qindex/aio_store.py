@@ -345,20 +345,23 @@ class Store(AioFanOut, AioAnyQueue):
         if self._closed:
             return
         self._closed = True
-        try:
-            await asyncio.shield(self._loop.run_in_executor(None, self._end))
-        finally:
-            self._loop.remove_reader(self._bell)
-            self._asks.heard()
-            lib.qi_store_bell_close(self._store._handle)
-            for queue in self._by_handle.values():
-                queue._wake_next()
-            self._wake_for_places()
-            self._wake_for_events()
+        ending = self._loop.run_in_executor(None, self._end)
+        ending.add_done_callback(self._ended)  # also if this task is cancelled
+        await asyncio.shield(ending)
 
     def _end(self) -> None:
         self._pool.shutdown()  # waits for what a cancelled task has begun
         self._store.close()
+
+    def _ended(self, _ending: asyncio.Future[None]) -> None:
+        """All who wait hear of the end."""
+        self._loop.remove_reader(self._bell)
+        self._asks.heard()
+        lib.qi_store_bell_close(self._store._handle)
+        for queue in self._by_handle.values():
+            queue._wake_next()
+        self._wake_for_places()
+        self._wake_for_events()
 
     async def __aenter__(self) -> Self:
         return self

@@ -261,3 +261,22 @@ async def main():
 
 asyncio.run(main())
 """)
+
+
+def test_who_waits_hears_of_the_end_also_if_the_task_that_closes_is_cancelled(run):
+    path = run("""
+async def main():
+    store, queues = await opened()
+    [task] = confirmed(queues[:1], 1)
+    await settle()
+    closing = asyncio.create_task(store.close())
+    await settle()
+    closing.cancel()
+    await asyncio.wait([closing])
+    hold.unlink()
+    assert await asyncio.wait_for(task, 60) == 1
+
+asyncio.run(main())
+""")
+    with qindex.open(path) as store:
+        assert len(store.queue("q0")) == 2
