@@ -176,8 +176,10 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         if priority != 0:
             options["priority"] = priority
         try:
-            # An empty mapping of options would make the call dearer.
-            req_id = self._publish_now(data, **options) if options else self._publish_now(data)
+            if confirm or self._confirm_all:  # the sync is waited for below
+                req_id = self._publish_now(data, confirm=True, **options)
+            else:  # an empty mapping of options would make the call dearer
+                req_id = self._publish_now(data, **options) if options else self._publish_now(data)
             if req_id is BUSY:
                 req_id = await self._store._run(self._queue._publish, data, **options)
         except (QueueFull, StoreFull):

@@ -106,8 +106,7 @@ static PyObject *publish_body(PyObject *object, PyObject *const *arguments, PyOb
     uint8_t table[QI_TABLE_ROOM]; /* beside the options: nobody has to clear it */
     const Py_ssize_t count = 1;
     struct qi_publish_options options = {.confirm = self->confirm_all, .table = table};
-    if (!self->queue || !qi_read_publish_options(self->queue, arguments + 1, keywords, &options) ||
-        (options.confirm && !self->may_wait))
+    if (!self->queue || !qi_read_publish_options(self->queue, arguments + 1, keywords, &options))
         return qi_call_python(object, "_publish", arguments, count, keywords);
     options.given.body = body->buf;
     options.given.body_size = (size_t)body->len;
@@ -123,7 +122,7 @@ static PyObject *publish_body(PyObject *object, PyObject *const *arguments, PyOb
         return qi_call_python(object, "_publish", arguments, count, keywords);
     if (result < 0)
         return qi_raise_error(object, result);
-    if (options.confirm) {
+    if (options.confirm && self->may_wait) { /* else the caller waits for the sync by itself */
         PyObject *confirmed = PyObject_CallMethod(object, "_confirm", NULL);
         if (!confirmed)
             return NULL;

@@ -1,8 +1,10 @@
 """Which bodies stand in the index itself, and which in message files."""
 
 import pytest
+from helpers import on_a_loop
 
 import qindex
+from qindex import aio
 
 
 def is_embedded(store, publish, size):
@@ -43,6 +45,18 @@ def test_in_a_store_that_always_syncs_everybody_waits(tmp_path):
         for publish in (queue.publish, lambda body: queue.publish_many([body])):
             assert is_embedded(store, publish, 4095)
             assert not is_embedded(store, publish, 4096)
+
+
+@pytest.mark.parametrize("sync", ["never", "always"])
+@on_a_loop
+async def test_so_is_what_a_task_waits_for(tmp_path, sync):
+    async with aio.open(tmp_path, sync=sync) as store:
+        queue = await store.queue("q")
+        for size, stored in ((4095, 0), (4096, 1)):
+            await queue.publish(bytes(size), confirm=True)
+            assert (await store.stats()).live_references == stored
+        await queue.publish(bytes(1024))
+        assert (await store.stats()).live_references == (1 if sync == "always" else 2)
 
 
 def test_the_option_moves_both_bounds(tmp_path):
