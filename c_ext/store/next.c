@@ -19,17 +19,20 @@
 #define HEAD     16u
 #define AT_ONCE  UINT64_C(1)
 
-/* No message in it wants anything earlier; 0: none does. */
-static uint64_t next_us(const struct qi_queue *queue) {
+/* No message in it wants anything earlier; 0: none does. `kept`: the same of the last close that
+ * knew; AT_ONCE: none that counts. What this session has not read is as it was then. */
+static uint64_t next_us(const struct qi_queue *queue, uint64_t kept) {
     uint64_t next = 0;
-    if (!queue->recovered || queue->dead > 0 || (queue->rules.max_deliveries && queue->out > 0))
+    if (!queue->recovered)
+        return queue->rules_known ? AT_ONCE : kept;
+    if (queue->dead > 0 || (queue->rules.max_deliveries && queue->out > 0))
         return AT_ONCE;
     for (uint32_t i = 0; i < queue->segments.count; i++) {
         const struct qi_segment *segment = qi_segment_nth(&queue->segments, i);
         if (segment->unacked == 0)
             continue;
-        if (segment->expiry_unread)
-            return AT_ONCE;
+        if (segment->expiry_unread && kept)
+            qi_lower(&next, kept);
         if (segment->expiry_us)
             qi_lower(&next, segment->expiry_us);
         if (segment->earliest_expiry_us && queue->out > 0) /* of one that comes back */
@@ -77,9 +80,9 @@ int qi_keep_next(struct qi_store *store) {
         if (!entry || entry->value_size < HEAD)
             continue;
         const uint8_t *value = entry->bytes + entry->key_size;
-        uint64_t next = next_us(queue);
-        if (qi_get64(value + 8) != next || qi_get64(value) <= store->unclean_session ||
-            store->counts_lost)
+        bool counts = qi_get64(value) > store->unclean_session && !store->counts_lost;
+        uint64_t kept = qi_get64(value + 8), next = next_us(queue, counts ? kept : AT_ONCE);
+        if (kept != next || !counts)
             error = keep(queue, key, next);
     }
     return error;

@@ -91,6 +91,29 @@ def test_no_power_cut_makes_a_time_count_that_is_too_late(seed: int) -> None:
         assert ("wait" in opened(store)) == (session <= after)
 
 
+def test_what_a_close_knew_of_messages_that_nobody_has_read_since_stays_known(
+    tmp_path: Path,
+) -> None:
+    with made(tmp_path, ttl=3600, others=2) as store:
+        for name in ("wait", "other 0", "other 1"):
+            store.queue(name).flush()
+    with qindex.open(tmp_path, expire=False) as store:
+        known = times(store)
+        assert known["wait"] > 1
+        assert known["other 0"] == known["other 1"] == 0
+        store.stats_all()  # it reads the journals, and no segment
+    with qindex.open(tmp_path, expire=False) as store:
+        assert times(store) == known
+        store.queue("wait").publish(b"sooner", ttl=60)
+    with qindex.open(tmp_path, expire=False) as store:
+        assert 1 < times(store)["wait"] < known["wait"]
+        abandon(store)
+    with qindex.open(tmp_path, expire=False) as store:
+        store.stats_all()
+    with qindex.open(tmp_path, expire=False) as store:  # nothing that a close knew counts
+        assert set(times(store).values()) == {1}
+
+
 def test_dead_letters_that_could_not_move_are_looked_at_again(tmp_path: Path) -> None:
     with made(tmp_path, ttl=0.01) as store:
         store.queue("dead", max_messages=1).publish(b"in the way")
