@@ -89,11 +89,13 @@ class Straight:
         self._channel = channel
         self._messages = messages
         self._done = 0  # groups
+        self._begun = False
 
     def run(self) -> None:
         """Publish and confirm. An error of the store: call it again."""
         messages = self._messages
-        if self._done == 0:
+        if not self._begun:
+            self._begun = True
             self._publish(_ALL)
         while self._done < messages.group_count:  # there was no room ...
             if messages.found[self._done].queue.deleted:  # ... and what is gone since is left out
