@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from qindex._core import ffi, lib
@@ -32,9 +33,10 @@ class Asks:
 
     def heard(self) -> None:
         """The descriptor became readable, and was read."""
-        while lib.qi_sync_came(self._handle, self._queue, self._error):
-            ended = self._ended.pop(self._queue[0])
-            ended(_error(self._error[0]))
+        with ExitStack() as calls:  # all of them, whatever one of them raises
+            while lib.qi_sync_came(self._handle, self._queue, self._error):
+                ended = self._ended.pop(self._queue[0])
+                calls.callback(ended, _error(self._error[0]))
 
 
 def _error(code: int) -> Exception | None:

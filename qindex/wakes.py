@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from qindex._core import ffi, lib
 from qindex.data import change_values, own_entries, read_value
-from qindex.errors import QindexError, QueueMissing, StoreClosed, StoreFailed
+from qindex.errors import DiskError, DiskFull, QindexError, QueueMissing, StoreClosed, StoreFailed
 from qindex.handle import directory_of
 
 if TYPE_CHECKING:
@@ -88,12 +88,14 @@ class Wakes:
         for name in sorted(self._times, key=self._times.__getitem__):
             if self._times[name] > now:
                 return min((self._times[name] - now) / 1e6, _PAUSE_MAX)
-            del self._times[name]
-            self._read(store, name)
+            if self._is_read(store, name):
+                del self._times[name]
+            else:
+                self._times[name] = now + int(_PAUSE_MAX * 1e6)
         return 0
 
-    def _read(self, store: Store, name: str) -> None:
-        """From here on the core does what the queue's settings say."""
+    def _is_read(self, store: Store, name: str) -> bool:
+        """From here on the core does what the queue's settings say. False: try again later."""
         try:
             with store._lock:
                 queue = store._ruled_queue(name, create=False)
@@ -103,8 +105,11 @@ class Wakes:
             raise
         except QueueMissing:
             forget(store, name)
+        except (DiskError, DiskFull, MemoryError):
+            return False
         except QindexError:
-            return  # it is damaged: whoever uses it is told
+            pass  # it is damaged: whoever uses it is told
+        return True
 
 
 def _run(wakes: Wakes) -> None:

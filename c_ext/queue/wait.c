@@ -282,6 +282,8 @@ uint64_t qi_store_now_us(struct qi_store *store) {
 /* ---- bells ---- */
 
 int qi_store_bell(struct qi_store *store) {
+    if (store->fork_generation != qi_fork_generation())
+        return qi_store_usable(store, false); /* who had the locks may have stayed in the parent */
     qi_lock(store);
     int error = qi_store_usable(store, false);
     pthread_mutex_lock(&store->asks.lock);
@@ -296,6 +298,8 @@ int qi_store_bell(struct qi_store *store) {
 }
 
 void qi_store_bell_close(struct qi_store *store) {
+    if (store->fork_generation != qi_fork_generation())
+        return;
     qi_lock(store);
     pthread_mutex_lock(&store->asks.lock); /* its thread rings without the store's */
     qi_bell_close(store->bell);

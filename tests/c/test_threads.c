@@ -518,16 +518,22 @@ static void test_a_child_may_not_use_what_it_inherited(void) {
     assert(qi_queue_sync(scene.a) == 0);
     fflush(stdout);
     qi_lock(scene.store);
+    pthread_mutex_lock(&scene.store->asks.lock);
     pid_t child = fork();
     if (child == 0) {
         is_child = true;
         alarm(20); /* not for ever */
         bool right = qi_publish(scene.a, "x", 1) == QI_E_FORKED &&
                      qi_queue_sync(scene.a) == QI_E_FORKED &&
-                     qi_store_sync(scene.store) == QI_E_FORKED && qi_store_close(scene.store) == 0;
+                     qi_store_sync(scene.store) == QI_E_FORKED &&
+                     qi_sync_ask(scene.store, scene.a) == QI_E_FORKED &&
+                     qi_store_bell(scene.store) == QI_E_FORKED;
+        qi_store_bell_close(scene.store);
+        right = right && qi_store_close(scene.store) == 0;
         qi_store_free(scene.store);
         exit(right ? 0 : 1);
     }
+    pthread_mutex_unlock(&scene.store->asks.lock);
     qi_unlock(scene.store);
     int status = -1;
     assert(waitpid(child, &status, 0) == child && status == 0);

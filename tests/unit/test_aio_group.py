@@ -8,6 +8,7 @@ from helpers import on_a_loop, settle
 import qindex
 from qindex import aio
 from qindex._core import lib
+from qindex.asks import Asks
 from qindex.testing import SimulatedDisk
 
 
@@ -171,3 +172,18 @@ async def test_a_sync_that_fails_is_told_and_does_not_hang_the_next(path, core, 
                     await queue.publish(b"told", confirm=True)
         for queue in queues:
             assert await queue.publish(b"next", confirm=True) == 1
+
+
+def test_every_sync_that_ended_is_heard_of_whatever_one_of_the_callbacks_raises():
+    with qindex.open("/", disk=SimulatedDisk(seed=1), sync="never") as store:
+        asks, heard = Asks(store._handle), []
+
+        def interrupted(error):
+            heard.append(error)
+            raise KeyboardInterrupt
+
+        for name in "ab":
+            asks.sync(store.queue(name)._handle, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            asks.heard()
+        assert heard == [None, None]

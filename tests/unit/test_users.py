@@ -19,10 +19,23 @@ from qindex.serve import Broker
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 
+class NoSyncs:
+    """Syncs of a store whose confirms nobody waits for."""
+
+    def __init__(self, store):
+        pass
+
+    def sync(self, ended):
+        pass
+
+    def close(self):
+        pass
+
+
 @pytest.fixture(params=["memory", "store"])
 def node(request, tmp_path):
     directory = None if request.param == "memory" else tmp_path / "node"
-    found = Node(directory, Turns(), lambda work, done: None, {})
+    found = Node(directory, Turns(), NoSyncs, {})
     yield found
     found.close()
 
@@ -81,12 +94,12 @@ def test_what_cannot_be_is_refused_and_changes_nothing(node, call, text):
 
 
 def test_users_and_permissions_survive_a_restart(tmp_path):
-    first = Node(tmp_path / "n", Turns(), lambda work, done: None, {})
+    first = Node(tmp_path / "n", Turns(), NoSyncs, {})
     first.users.add("ann", "secret")
     first.add_vhost("work")
     first.users.set_permissions("work", "ann", Permission("^a", "", "b$"))
     first.close()
-    again = Node(tmp_path / "n", Turns(), lambda work, done: None, {})
+    again = Node(tmp_path / "n", Turns(), NoSyncs, {})
     assert again.vhosts == ["/", "work"]
     assert again.users.permissions(user="ann") == {"work": Permission("^a", "", "b$")}
     assert again.users.may_enter("ann", "secret", is_local=False)
@@ -96,7 +109,7 @@ def test_users_and_permissions_survive_a_restart(tmp_path):
 
 
 def test_a_deleted_virtual_host_leaves_nothing_and_its_number_is_free(tmp_path):
-    node = Node(tmp_path / "n", Turns(), lambda work, done: None, {})
+    node = Node(tmp_path / "n", Turns(), NoSyncs, {})
     node.add_vhost("work")
     node.vhost("work")
     assert (tmp_path / "n" / "vhosts" / "1").is_dir()
@@ -108,14 +121,14 @@ def test_a_deleted_virtual_host_leaves_nothing_and_its_number_is_free(tmp_path):
 
 
 def test_a_deletion_that_a_crash_interrupts_is_ended_by_the_next_start(tmp_path, monkeypatch):
-    node = Node(tmp_path / "n", Turns(), lambda work, done: None, {})
+    node = Node(tmp_path / "n", Turns(), NoSyncs, {})
     node.add_vhost("work")
     node.vhost("work")
     monkeypatch.setattr(node, "_remove_deleted", lambda: None)
     node.delete_vhost("work")
     node.close()
     assert (tmp_path / "n" / "vhosts" / "1").is_dir()
-    again = Node(tmp_path / "n", Turns(), lambda work, done: None, {})
+    again = Node(tmp_path / "n", Turns(), NoSyncs, {})
     assert not (tmp_path / "n" / "vhosts" / "1").exists()
     assert again.vhosts == ["/"]
     again.close()
