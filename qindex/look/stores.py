@@ -42,20 +42,28 @@ def open_to_look(path: str) -> Iterator[qindex.Store]:
 
 def advice(asked: str) -> str:
     """What may have been meant by a path that is no store, as the end of a sentence."""
+    if ours := store_at(asked):
+        return ours
     path = Path(asked)
-    for above in (path, *path.parents[:3]):
-        if (above / "store.meta").is_file():
-            return f": the store is {str(above)!r}"
     if found := broker_at(path):
         return f": that is {with_article(FORMATS[found])}; qindex recover reads it"
-    served = sorted(str(found.parent) for found in path.glob("vhosts/*/store.meta"))
-    if served:
-        named = ", ".join(repr(each) for each in served[:5]) + (" ..." if len(served) > 5 else "")
-        return f": that is a directory of qindex serve; its stores are {named}"
     if path.is_dir():
         inner = sorted(str(found.parent) for found in path.glob("*/store.meta"))
         return f": perhaps you mean {inner[0]!r}" if inner else ": store.meta is not in it"
     return ": no such directory" if not path.exists() else ": that is not a directory"
+
+
+def store_at(asked: str) -> str:
+    """Of advice(), what says that a store is there, or a directory of qindex serve; "": neither."""
+    path = Path(asked)
+    for above in (path, *path.parents[:3]):
+        if (above / "store.meta").is_file():
+            return f": the store is {str(above)!r}"
+    served = sorted(str(found.parent) for found in path.glob("vhosts/*/store.meta"))
+    if not served:
+        return ""
+    named = ", ".join(repr(each) for each in served[:5]) + (" ..." if len(served) > 5 else "")
+    return f": that is a directory of qindex serve; its stores are {named}"
 
 
 def places(damage: int, suspected: int) -> str:

@@ -105,6 +105,19 @@ def test_a_directory_that_is_no_node_is_refused(run, tmp_path):
     assert run("recover", tmp_path / "nothing").code == 2
 
 
+def test_a_store_is_no_dead_broker_and_its_path_is_told(run, tmp_path):
+    inside = tmp_path / "served" / "vhosts" / "default"
+    inside.parent.mkdir(parents=True)
+    qindex.open(inside).close()
+    told = run("recover", inside)
+    assert told.code == 2
+    assert f"is no dead broker's directory: the store is '{inside}'; a store recovers" in told.err
+    told = run("recover", tmp_path / "served", "--out", tmp_path / "new")
+    assert told.code == 2
+    assert f"that is a directory of qindex serve; its stores are '{inside}'" in told.err
+    assert not (tmp_path / "new").exists()
+
+
 def test_options_without_a_meaning_are_refused(run, dead_node):
     assert run("recover", dead_node, "--keep-expired").code == 2
 

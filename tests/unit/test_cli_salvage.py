@@ -125,6 +125,26 @@ def test_without_journals_the_segments_are_left(salvage, store_path):
     assert err
 
 
+@pytest.mark.parametrize("lose", [None, lose_store_meta])
+def test_a_folder_with_the_name_of_another_queue_is_not_put_into_that_one(
+    salvage, store_path, lose
+):
+    """Somebody copied queue.meta, or a folder: each folder's name is a hash of its queue's."""
+    with qindex.open(store_path) as store:
+        store.queue("orders").flush()
+    wanted = content(store_path)
+    foreign = queue_directory(store_path, "orders")
+    shutil.copy(queue_directory(store_path, "mails") / "queue.meta", foreign)
+    if lose is not None:
+        lose(store_path)
+    code, account, held, err = salvage(store_path)
+    lost = f"lost-{foreign.name}"
+    assert code == 1
+    assert f"it is that of queue mails, which has another folder; '{lost}' is taken" in err
+    assert held == {"mails": wanted["mails"], lost: wanted["orders"]}
+    assert (account[lost]["raw"], account[lost]["damaged"]) == (True, 1)
+
+
 def test_salvaged_messages_of_a_refused_store_say_redelivered(run, store_path, tmp_path):
     lose_store_meta(store_path)
     run("salvage", store_path, "--out", tmp_path / "new")

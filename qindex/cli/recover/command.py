@@ -67,7 +67,7 @@ from qindex.cli.unread import NOT_READ, unread_rows
 from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.screen import CommandError, Screen
-from qindex.look.stores import damage_count, finding_as_json, stopped
+from qindex.look.stores import damage_count, finding_as_json, stopped, store_at
 from qindex.look.text import count, duration, printable, rate, size
 from qindex.moments import utc
 from qindex.private import open_private
@@ -105,7 +105,12 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             progress.at(0)
             node = open_node(options.dir, members=options.member)
     except UnknownFormat as error:
-        raise CommandError(str(error)) from None
+        if not (ours := store_at(options.dir)):
+            raise CommandError(str(error)) from None
+        raise CommandError(
+            f"{options.dir!r} is no dead broker's directory{ours}; a store recovers as it is"
+            " opened, qindex check says what is damaged in it, and qindex salvage copies the rest"
+        ) from None
     with node:
         if options.orphans:
             _add_orphans(node)

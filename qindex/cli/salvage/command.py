@@ -13,7 +13,8 @@ Queues that the engine serves are copied as it serves them. A queue, or a whole
 store, that it refuses (store.meta, queue.meta or both journals are lost) is put
 together from the records that are left: then messages that were acked, but
 whose acks are lost, may come back, all marked redelivered; of a queue whose
-name is lost, the name is 'lost-' and the name of its directory.
+name is lost, or is that of a queue with another directory, the name is 'lost-'
+and the name of its directory.
 
 The directory of another broker is read as 'qindex recover DIR --out STORE' does.
 

@@ -18,10 +18,11 @@ from typing import Final, NamedTuple
 import qindex
 from qindex.brokers.tree import Findings, Tree
 from qindex.buffers import REASONS
+from qindex.handle import directory_of
 from qindex.look.messages import Found
 from qindex.look.screen import Screen
 from qindex.look.telling import Telling
-from qindex.look.text import count, printable
+from qindex.look.text import count, printable, queue_text
 from qindex.native.commits import read_index_file
 from qindex.native.folders import (
     JOURNALS,
@@ -102,18 +103,25 @@ class RawStore(Telling):
         return [f"queues/{name}" for name in names if _FOLDER.fullmatch(name)]
 
     def known_name(self, folder: str) -> str | None:
-        """From either copy in queue.meta, by its checksum."""
-        meta = read_meta(self._tree, folder)
-        return None if meta is None else meta.name
+        """From either copy in queue.meta, by its checksum; None: it does not say whose this is."""
+        name = self._written_name(folder)
+        return name if name is not None and _belongs_to(folder, name) else None
 
     def name(self, folder: str) -> str:
         """The same, or one that is made from the folder's."""
-        known = self.known_name(folder)
-        if known is not None:
-            return known
+        name = self._written_name(folder)
+        if name is not None and _belongs_to(folder, name):
+            return name
         lost = f"lost-{folder.rpartition('/')[2]}"
-        self.tell(f"{folder}/queue.meta: the name is lost, {lost!r} is taken")
+        why = "the name is lost"
+        if name is not None:
+            why = f"it is that of queue {queue_text(name)}, which has another folder"
+        self.tell(f"{folder}/queue.meta: {why}; {lost!r} is taken")
         return lost
+
+    def _written_name(self, folder: str) -> str | None:
+        meta = read_meta(self._tree, folder)
+        return None if meta is None else meta.name
 
     def messages(self, folder: str, name: str) -> Iterator[Found]:
         """By ReqId; what is damaged is told."""
@@ -251,6 +259,11 @@ class RawStore(Telling):
             return None
         length = read_msg_id(msg_id).length
         return source.read(place[1] + FRAME_BYTES - 1, length)
+
+
+def _belongs_to(folder: str, name: str) -> bool:
+    """Else somebody has moved the folder or its queue.meta: the messages are not this queue's."""
+    return folder == f"queues/{directory_of(name).decode()}"
 
 
 def _with_time(found: Found, times: tuple[int, int] | None) -> Found:
