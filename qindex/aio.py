@@ -16,9 +16,10 @@ that confirms wait for are made by a thread of the core, which needs no GIL. A s
 loop in which it was opened.
 
 Cancelling is safe. A cancelled get() loses no message: what it had taken goes back to its place in
-the queue. A cancelled publish() has published everything or nothing: nothing if it was still
-waiting for room, else it goes on in the background. asyncio.wait_for of Python 3.11 may drop a
-result that arrives at the moment of its own cancellation: use `timeout=`.
+the queue, and in a store of format 2 that delivery does not count. A cancelled publish() has
+published everything or nothing: nothing if it was still waiting for room, else it goes on in the
+background. asyncio.wait_for of Python 3.11 may drop a result that arrives at the moment of its own
+cancellation: use `timeout=`.
 """
 
 from __future__ import annotations

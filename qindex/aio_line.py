@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
+
+from qindex.message import Message
 
 BREATH: Final = 64  # calls done at once, after which other tasks have a turn
 RECORD: Final = 64  # about the bytes that a message takes besides its body
@@ -32,6 +34,12 @@ async def until_woken(
     finally:
         if woken in waiters:
             waiters.remove(woken)
+
+
+def give_back_unseen(messages: Iterable[Message]) -> None:
+    """Each goes back to its place, if nobody has settled it; its delivery does not count."""
+    for message in messages:
+        message._returned  # noqa: B018  # reading it gives the message back
 
 
 class Line:

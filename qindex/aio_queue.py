@@ -15,7 +15,7 @@ from qindex._core import ffi, lib
 from qindex.aio_configuring import AioConfigured
 from qindex.aio_figures import AioFigures
 from qindex.aio_group import GroupSync
-from qindex.aio_line import BREATH, RECORD, Line
+from qindex.aio_line import BREATH, RECORD, Line, give_back_unseen
 from qindex.aio_places import Turn, publish_in_turn
 from qindex.aio_settling import AioSettling
 from qindex.arguments import (
@@ -340,7 +340,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         messages = [taken] if isinstance(taken, Message) else taken or []
         # If the store is closed, the next open makes them ready again.
         with contextlib.suppress(QindexError, RuntimeError):
-            self._store._submit(partial(self._queue.nack_many, messages))
+            self._store._submit(partial(give_back_unseen, messages))
 
     # --- settling ------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from qindex.aio_consumer import Consumer
 from qindex.aio_data import Data
 from qindex.aio_events import Events
 from qindex.aio_fanout import AioFanOut
-from qindex.aio_line import Line
+from qindex.aio_line import Line, give_back_unseen
 from qindex.aio_queue import Queue
 from qindex.aio_transaction import Transaction
 from qindex.arguments import Seconds, boolean, several
@@ -135,8 +135,7 @@ class Store(AioFanOut, AioAnyQueue):
             for queue in queues:
                 queue._pass_on()
         except BaseException:
-            for message in [taken] if isinstance(taken, Message) else taken or ():
-                message._returned  # noqa: B018  # reading it gives the message back
+            give_back_unseen([taken] if isinstance(taken, Message) else taken or ())
             for queue in queues:
                 queue._pass_on()
             raise

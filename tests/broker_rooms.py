@@ -73,6 +73,19 @@ class Consumer:
         return [entry.message.body for entry in self.entries]
 
 
+class NoSyncs:
+    """Syncs of a store whose confirms nobody waits for."""
+
+    def __init__(self, store):
+        pass
+
+    def sync(self, ended):
+        pass
+
+    def close(self):
+        pass
+
+
 @pytest.fixture
 def turns():
     return Turns()

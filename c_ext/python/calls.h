@@ -55,6 +55,10 @@ PyObject *qi_call_python(PyObject *self, const char *name, PyObject *const *argu
 /* The exception of an error that the engine has told this thread about. */
 PyObject *qi_raise_error(PyObject *self, int64_t code);
 
+/* Nobody has looked at the message: it is ready again, and where there is a place to say so (format
+ * 2) that delivery does not count. */
+void qi_put_back(qi_queue *queue, uint64_t req_id, uint64_t delivery);
+
 /* Methods of Calls in gets.c. */
 PyObject *qi_calls_get(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
                        PyObject *keywords);

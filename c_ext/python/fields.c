@@ -39,7 +39,7 @@ static void give_back(const Fields *self) {
     struct qi_queue *queue = owner ? ((Calls *)owner)->queue : NULL;
     uint64_t req_id = PyLong_AsUnsignedLongLong(self->req_id), delivery = self->delivery;
     if (queue && delivery && queue->store->fork_generation == qi_fork_generation())
-        qi_nack_many(queue, &req_id, &delivery, 1, 0);
+        qi_put_back(queue, req_id, delivery);
     Py_XDECREF(owner);
 }
 

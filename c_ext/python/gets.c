@@ -73,10 +73,15 @@ static int make_objects(void *context, const qi_message *message, struct qi_into
     return into->body && (into->headers || !headers_size) ? 0 : QI_E_MEMORY;
 }
 
+void qi_put_back(qi_queue *queue, uint64_t req_id, uint64_t delivery) {
+    if (qi_settle_all(queue, QI_SETTLE_RETURN, &req_id, &delivery, 1, 0) != 0)
+        qi_nack_many(queue, &req_id, &delivery, 1, 0);
+}
+
 /* A message that was taken. Without memory for it nobody has it: it is ready again. */
 static PyObject *taken(Calls *self, const qi_message *message, PyObject *result) {
     if (!result)
-        qi_nack_many(self->queue, &message->req_id, &message->delivery, 1, 0);
+        qi_put_back(self->queue, message->req_id, message->delivery);
     return result;
 }
 
@@ -144,12 +149,6 @@ PyObject *qi_calls_get(PyObject *object, PyObject *const *arguments, Py_ssize_t 
 
 /* ---- get_many ---- */
 
-/* Nobody has looked at it: where there is a place to say so, that delivery does not count. */
-static void put_back(qi_queue *queue, const qi_message *message) {
-    if (qi_settle_all(queue, QI_SETTLE_RETURN, &message->req_id, &message->delivery, 1, 0) != 0)
-        qi_nack_many(queue, &message->req_id, &message->delivery, 1, 0);
-}
-
 /* What one step takes with the GIL held. */
 struct step {
     uint32_t made;
@@ -173,14 +172,14 @@ static int append_step(Calls *self, struct step *step, uint32_t taken_count, PyO
             Py_XDECREF(objects->body);
             Py_XDECREF(objects->headers);
             if (i < taken_count)
-                put_back(self->queue, &step->messages[i]);
+                qi_put_back(self->queue, step->messages[i].req_id, step->messages[i].delivery);
             continue;
         }
         PyObject *made = message_of(self, &step->messages[i], objects->body, objects->headers, 1);
         error = !made || PyList_Append(list, made) != 0;
         Py_XDECREF(made);
         if (error)
-            put_back(self->queue, &step->messages[i]);
+            qi_put_back(self->queue, step->messages[i].req_id, step->messages[i].delivery);
     }
     return error ? -1 : 0;
 }
@@ -215,9 +214,7 @@ static void give_back_list(Calls *self, PyObject *list) {
     PyErr_Fetch(&type, &value, &trace);
     for (Py_ssize_t i = 0; i < PyList_Size(list); i++) {
         const Fields *fields = (const Fields *)PyList_GetItem(list, i);
-        const qi_message message = {.req_id = PyLong_AsUnsignedLongLong(fields->req_id),
-                                    .delivery = fields->delivery};
-        put_back(self->queue, &message);
+        qi_put_back(self->queue, PyLong_AsUnsignedLongLong(fields->req_id), fields->delivery);
     }
     PyErr_Restore(type, value, trace);
 }
@@ -303,7 +300,7 @@ PyObject *qi_calls_give_back(PyObject *object, PyObject *arguments) {
         return NULL;
     const qi_reader *reader = (const qi_reader *)(uintptr_t)address;
     if (reader->message.delivery)
-        put_back(reader->queue, &reader->message);
+        qi_put_back(reader->queue, reader->message.req_id, reader->message.delivery);
     Py_RETURN_NONE;
 }
 
@@ -314,6 +311,6 @@ PyObject *qi_calls_give_back_many(PyObject *object, PyObject *arguments) {
         return NULL;
     const qi_message *messages = (const qi_message *)(uintptr_t)address;
     for (unsigned int i = 0; i < count && messages[i].delivery; i++)
-        put_back(((Calls *)object)->queue, &messages[i]);
+        qi_put_back(((Calls *)object)->queue, messages[i].req_id, messages[i].delivery);
     Py_RETURN_NONE;
 }

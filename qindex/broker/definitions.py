@@ -18,6 +18,7 @@ from qindex.broker.exchanges import QUEUE, Binding, Destination, Exchange, make_
 from qindex.field_table import decode_table, encode_table
 
 if TYPE_CHECKING:
+    import qindex
     from qindex.broker.catalog import Catalog
     from qindex.broker.queues import Queue
     from qindex.broker.vhost import VHost
@@ -119,6 +120,26 @@ def restore(vhost: VHost, catalog: Catalog) -> None:
             vhost.queues[name].on_hold = True
         if key.startswith("binding/"):
             _restore_binding(vhost, key, decode_table(value))
+
+
+def adopt(vhost: VHost, catalog: Catalog, store: qindex.Store) -> None:
+    """Serve the queues that the store has and the catalog does not name.
+
+    The definitions may be lost, or the store may be the work of a salvage. A queue that a crash
+    left while it was being made is empty: nobody misses it.
+    """
+    named = {key for key, _ in catalog.items()}
+    for name in store.queues():
+        if f"queue/{name}" in named or not (count := len(store.queue(name))):
+            continue
+        log.warning(
+            "queue %r has %d messages and no definition: it is served as a durable queue, without "
+            "arguments and bindings",
+            name,
+            count,
+        )
+        vhost.restore_queue(name, auto_delete=False, arguments={})
+        catalog.apply(of_queue(vhost.queues[name]))
 
 
 def _restore_exchange(vhost: VHost, name: str, table: dict[str, Any]) -> None:

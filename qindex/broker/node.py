@@ -74,11 +74,24 @@ class Node:
         self.is_open = True
         if not self.entries and not is_rescue:
             try:
+                self._check_is_new(environment)
                 self.change(first_entries(environment))
-            except Invalid:
+            except (Invalid, NotAStore):
                 self.close()
                 raise
         self._remove_deleted()
+
+    def _check_is_new(self, environment: Mapping[str, str]) -> None:
+        """A node that has lost its users must not let everybody in as guest. Raises NotAStore."""
+        if self.directory is None or (environment.get(USER) and environment.get(PASSWORD)):
+            return
+        if left := sorted(path.name for path in (self.directory / "vhosts").iterdir()):
+            node = str(self.directory / "node")
+            raise NotAStore(
+                f"{node!r} names no users and no virtual hosts, but there are messages in "
+                f"'vhosts/{left[0]}': put a copy of it back. To go on with a new administrator and "
+                f"without the permissions that were there, set {USER} and {PASSWORD}"
+            )
 
     @staticmethod
     def _check_directory(directory: Path) -> None:
@@ -147,7 +160,11 @@ class Node:
     @property
     def next_vhost_id(self) -> int:
         """What a new virtual host is numbered with; the ones behind it are free, too."""
-        return max((int(self._id(each)) for each in self.vhosts), default=-1) + 1
+        taken = [int(self._id(each)) for each in self.vhosts]
+        if self.directory is not None:  # also those that no entry names, whosever they are
+            names = (path.name for path in (self.directory / "vhosts").iterdir())
+            taken += [int(name) for name in names if name.isdecimal()]
+        return max(taken, default=-1) + 1
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it. Its clients have to be gone.

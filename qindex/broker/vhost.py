@@ -77,6 +77,8 @@ class VHost(Topology):
         self._scheduler = scheduler
         self._store = store
         definitions.restore(self, self._catalog)
+        if store is not None:
+            definitions.adopt(self, self._catalog, store)
 
     # --- queues --------------------------------------------------------------------------------
 
@@ -119,7 +121,7 @@ class VHost(Topology):
                     raise Precondition(f"invalid property '{word}' for {queue_text}")
         backlog: Backlog = MemoryBacklog(counts=limits.is_quorum)
         if durable and self._store is not None:
-            if name in self._store:  # a crash has left it: nobody can know of its messages
+            if name in self._store:  # a crash has left it, empty: else adopt() had taken it
                 self._store.delete_queue(name)
             backlog = DurableBacklog(self._store, name)
         queue = Queue(
@@ -148,6 +150,8 @@ class VHost(Topology):
         elif self._store is None:
             backlog = MemoryBacklog(counts=limits.is_quorum)
         else:
+            if name not in self._store:
+                log.warning("queue %r has no folder any more: what was in it is lost", name)
             backlog = DurableBacklog(self._store, name)
         options: dict[str, Any] = {"durable": True, "auto_delete": auto_delete, "owner": None}
         queue = Queue(name, backlog, limits, self._scheduler, arguments=arguments, **options)

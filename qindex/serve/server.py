@@ -104,6 +104,8 @@ class Server:
         self._rescue = rescue
         is_rescue = rescue is not None
         syncer_of = partial(LoopSyncer, self.loop)
+        if rescue is not None:
+            rescue.check_target(directory)
         self.node = Node(directory, self.loop, syncer_of, self._environment, is_rescue=is_rescue)
         if not is_rescue:
             check_whole(self.node)

@@ -8,7 +8,7 @@ import hashlib
 import pika
 import pytest
 from broker_process import connect
-from broker_rooms import Turns
+from broker_rooms import NoSyncs, Turns
 from pika.exceptions import ChannelClosedByBroker, ProbableAccessDeniedError
 
 from qindex.broker.errors import Invalid, NotAllowed
@@ -17,19 +17,6 @@ from qindex.broker.users import EVERYTHING, Permission, Users
 from qindex.serve import Broker
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-
-
-class NoSyncs:
-    """Syncs of a store whose confirms nobody waits for."""
-
-    def __init__(self, store):
-        pass
-
-    def sync(self, ended):
-        pass
-
-    def close(self):
-        pass
 
 
 @pytest.fixture(params=["memory", "store"])

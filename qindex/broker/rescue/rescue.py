@@ -69,6 +69,14 @@ class Rescue:
 
     # --- before it is served -------------------------------------------------------------------
 
+    def check_target(self, directory: str | os.PathLike[str] | None) -> None:
+        """Raise NotAStore if messages would go into the dead node's own directory."""
+        if directory is not None and Path(directory).resolve().is_relative_to(self._source):
+            raise NotAStore(
+                f"{str(directory)!r} is inside {str(self._source)!r}, where nothing is changed: "
+                "go elsewhere"
+            )
+
     def needs_source(self, node: Node) -> bool:
         """False if all is in. NotAStore if the node was made otherwise, or from another one."""
         state = state_of(node)
