@@ -19,6 +19,7 @@ def dead_letter(message: Message, queue: str, why: str, exchange: str, key: str 
     """The message as it goes to the dead-letter exchange; why: expired, rejected, maxlen ..."""
     headers = dict(message.headers)
     keys = list(message.routing_keys) if key is None else [key]
+    shown = [*message.routing_keys[:1], *_copies_shown(headers)]
     if key is not None:
         headers.pop("CC", None)
     deaths = _deaths(headers)
@@ -30,7 +31,7 @@ def dead_letter(message: Message, queue: str, why: str, exchange: str, key: str 
             "queue": queue,
             "time": datetime.now(UTC).replace(microsecond=0),
             "exchange": message.exchange,
-            "routing-keys": list(message.routing_keys),
+            "routing-keys": shown,
         }
         if message.decoded.expiration is not None:
             death["original-expiration"] = message.decoded.expiration
@@ -51,6 +52,12 @@ def dead_letter(message: Message, queue: str, why: str, exchange: str, key: str 
         persistent=message.persistent,
         priority=message.priority,
     )
+
+
+def _copies_shown(headers: dict[str, Any]) -> list[str]:
+    """The keys of CC. A publisher who gave some as BCC wanted that no receiver sees them."""
+    found = headers.get("CC")
+    return [key for key in found if isinstance(key, str)] if isinstance(found, list) else []
 
 
 def _deaths(headers: dict[str, Any]) -> list[dict[str, Any]]:

@@ -117,6 +117,17 @@ def test_copies_and_blind_copies(channel):
         assert properties.headers == {"CC": ["b"], "kept": 1}
 
 
+def test_a_dead_letter_does_not_show_blind_copies(channel):
+    channel.queue_declare("dead")
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    channel.queue_declare("q", arguments=arguments)
+    headers = {"CC": ["shown", 5], "BCC": ["secret"]}
+    channel.basic_publish("", "q", b"x", pika.BasicProperties(headers=headers))
+    channel.basic_nack(channel.basic_get("q")[0].delivery_tag, requeue=False)
+    ((_, properties),) = take(channel, "dead")
+    assert properties.headers["x-death"][0]["routing-keys"] == ["q", "shown"]
+
+
 def test_a_reply_goes_straight_to_who_asked(channel):
     replies = []
     channel.basic_consume(
