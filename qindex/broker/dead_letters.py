@@ -19,7 +19,7 @@ def dead_letter(message: Message, queue: str, why: str, exchange: str, key: str 
     """The message as it goes to the dead-letter exchange; why: expired, rejected, maxlen ..."""
     headers = dict(message.headers)
     keys = list(message.routing_keys) if key is None else [key]
-    shown = [*message.routing_keys[:1], *_copies_shown(headers)]
+    shown = _keys_shown(message.routing_keys, headers)
     if key is not None:
         headers.pop("CC", None)
     deaths = _deaths(headers)
@@ -54,10 +54,11 @@ def dead_letter(message: Message, queue: str, why: str, exchange: str, key: str 
     )
 
 
-def _copies_shown(headers: dict[str, Any]) -> list[str]:
-    """The keys of CC. A publisher who gave some as BCC wanted that no receiver sees them."""
-    found = headers.get("CC")
-    return [key for key in found if isinstance(key, str)] if isinstance(found, list) else []
+def _keys_shown(keys: list[str], headers: dict[str, Any]) -> list[str]:
+    """Without those of BCC, which a publisher gives so that no receiver sees them."""
+    copies = headers.get("CC")
+    copies = copies if isinstance(copies, list) else []
+    return [*keys[:1], *(key for key in keys[1:] if key in copies)]
 
 
 def _deaths(headers: dict[str, Any]) -> list[dict[str, Any]]:
