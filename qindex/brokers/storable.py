@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from qindex.arguments import DELAY_MAX
 from qindex.field_table import SHORTSTR_BYTES_MAX, TABLE_BYTES_MAX, encode_table
 from qindex.names import as_bytes, is_unicode, written
 
 NAME_BYTES_MAX: Final = 65_535  # of a queue's name, in UTF-8
 EXPIRY_US_MAX: Final = (1 << 43) * 1_000_000 - 1_000_000
 DUE_US_MAX: Final = (1 << 35) * 1_000_000 - 1_000_000
+LEASE_US_MAX: Final = int(DELAY_MAX) * 1_000_000 - 1_000_000
 PRIORITY_MAX: Final = 255
 LEFT_OUT: Final = "left_out"  # the header that names the headers that are too long
 
@@ -133,6 +135,14 @@ def fit_due(due_us: int, kinds: list[str]) -> int:
         return due_us
     kinds.append("a delay beyond any date became the longest that there is")
     return DUE_US_MAX
+
+
+def fit_lease(lease_us: int, kinds: list[str]) -> int:
+    """0: it has none of its own."""
+    if 0 <= lease_us <= LEASE_US_MAX:
+        return lease_us
+    kinds.append("a lease of its own that is too long became the longest that there is")
+    return LEASE_US_MAX
 
 
 def fit_priority(priority: int | None, kinds: list[str]) -> int:

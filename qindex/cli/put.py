@@ -20,6 +20,7 @@ from qindex.brokers.storable import (
     fit_due,
     fit_expiry,
     fit_headers,
+    fit_lease,
     fit_priority,
     publish_each,
 )
@@ -28,6 +29,8 @@ from qindex.look.messages import Found
 from qindex.native.times import TAKEN_BACK
 
 COUNT_MAX: Final = 65535
+LEASE_LEFT_OUT: Final = "its own lease was left out: the new store has format 1"
+HELD: Final = 86400.0  # seconds, for one call
 _RECORDS_MAX: Final = 65535  # of one frame
 
 
@@ -37,13 +40,18 @@ def put(queue: qindex.Queue, batch: list[Found], changes: Changes) -> list[Found
     What a store does not take is changed and counted; returns the messages that are in the store.
     """
     stored: list[Found] = []
+    if not queue._store._stores_settings:
+        for found in batch:
+            if found.lease_us:
+                found.lease_us = 0
+                changes.add([LEASE_LEFT_OUT])
     for _, alike in groupby(batch, _place):
         stored += publish_each(partial(_publish, queue), list(alike), _fit, changes)
     return stored
 
 
 def _publish(queue: qindex.Queue, row: list[Found]) -> None:
-    priority, due_at = _place(row[0])
+    priority, due_at, lease_us = _place(row[0])
     counts = queue._store._stores_settings  # of format 2: else it is one delivery
     req_ids = queue.publish_many(
         [found.body for found in row],
@@ -53,6 +61,7 @@ def _publish(queue: qindex.Queue, row: list[Found]) -> None:
         expires_at=[found.expires_at for found in row],
         priority=priority,
         due=due_at,
+        lease=(lease_us + 0.5) / 1e6 if lease_us else None,  # cut to microseconds there
     )
     pairs = zip(req_ids, row, strict=True)
     had = [(req_id, found.delivery_count) for req_id, found in pairs if _was_had(found, counts)]
@@ -99,8 +108,9 @@ def once_more(found: Found, most: int | None) -> bool:
     return is_spent
 
 
-def _place(found: Found) -> tuple[int, float | None]:
-    return found.priority or 0, found.due_at if found.state == "delayed" else None
+def _place(found: Found) -> tuple[int, float | None, int]:
+    due_at = found.due_at if found.state == "delayed" else None
+    return found.priority or 0, due_at, found.lease_us
 
 
 def _fit(found: Found) -> list[str]:
@@ -108,6 +118,7 @@ def _fit(found: Found) -> list[str]:
     found.table = fit_headers(found.headers, kinds)
     found.expiry_us = fit_expiry(found.expiry_us, kinds)
     found.due_us = fit_due(found.due_us, kinds)
+    found.lease_us = fit_lease(found.lease_us, kinds)
     found.priority = fit_priority(found.priority, kinds)
     return kinds
 
@@ -128,6 +139,6 @@ def put_dead(queue: qindex.Queue, batch: list[Found], changes: Changes) -> list[
         found.expiry_us = 0 if found.expiry_us <= now_us else found.expiry_us
         found.delivery_count = max(0, found.delivery_count - 1)  # it dies of one here
     stored = put(queue, batch, changes)
-    while taken := queue.get_many(len(batch)):
+    while taken := queue.get_many(len(batch), lease=HELD):  # not its own, which may be over at once
         queue.nack_many(taken, requeue=False)
     return stored

@@ -69,6 +69,8 @@ class Found:
     dead: DeadReason | None = None  # why it is a dead letter
     published_us: int = 0  # 0: that is not known
     entry: int | None = None  # of a quorum queue the index of its entry, of a stream its offset
+    lease_us: int = 0  # its own; 0: it has none, or was not asked for it
+    died: bool = False  # of a store of format 2: it has a list of deaths
 
     @property
     def expires_at(self) -> float | None:

@@ -33,6 +33,7 @@ def found_of(name: str, raw: Any, payload: Any, at_time: float | None) -> Found:
         due_us=raw.due_us,
         published_us=raw.published_us,
         dead=dead,
+        died=bool(flags & lib.QI_DIED),
     )
 
 

@@ -149,6 +149,11 @@ def purge_of(data: bytes | bytearray, purge: Record) -> Purge:
     return frames.purge_of(bytes(data[start : start + purge.size]))
 
 
+def is_of_a_death(side: Record) -> bool:
+    """Of a "side" record: it tells how its message became a dead letter."""
+    return side.deliveries == frames.DEATHS or side.deliveries - frames.DIED in REASONS
+
+
 def side_text(side: Record) -> tuple[str, str]:
     """(verb, what it says) of a "side" record, for people."""
     if side.deliveries == frames.LEASE:

@@ -24,6 +24,11 @@ from its beginning.
   qindex replay DIR --verify               is what the engine serves what the
                                            records say?
 
+--out of a store makes all of these messages ready, with their priorities,
+expiries and delivery counts; delays, dead letters, leases of their own,
+published_at and deaths are not carried over (salvage carries the first three).
+A new STORE has the format of DIR.
+
 --verify reads everything in two independent ways: the engine's recovery in C,
 and a replay in Python of the documented format; each MANIFEST on the way is
 compared with the state at that point, too. Of RabbitMQ it compares a replay

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import qindex
 from qindex.brokers.recover import batches
 from qindex.brokers.storable import Changes
 from qindex.cli.put import put, size_of
 from qindex.cli.replay.show import Shown
+from qindex.cli.salvage.kept import format_to_make
 from qindex.look.messages import Found
 from qindex.look.screen import CommandError, Screen
-from qindex.look.sources import refuse_inside
+from qindex.look.sources import StoreSource, refuse_inside
 from qindex.look.stores import stopped
 from qindex.look.text import count, printable
 from qindex.native.frames import priority_of
@@ -24,14 +26,21 @@ from qindex.native.log import NativeLog
 from qindex.native.messages import MessageFiles, read_msg_id
 from qindex.native.replay import Live, Publish, Replay, publishes
 
+NOT_CARRIED_OVER: Final = (
+    "All of them are ready there, also what was delayed or a dead letter then; leases of their own,"
+    " published_at and deaths are not carried over."
+)
+
 
 def put_into(screen: Screen, shown: Shown, replay: Replay, path: str, *, as_json: bool) -> int:
     """The exit code: 1 if the payload of a message could not be had."""
-    if not isinstance(shown.log, NativeLog):
+    source = shown.source
+    if not (isinstance(shown.log, NativeLog) and isinstance(source, StoreSource)):
         raise CommandError("--out reads a store; for RabbitMQ: qindex recover DIR --out STORE")
-    refuse_inside(shown.source, Path(path))
+    refuse_inside(source, Path(path))
+    form = format_to_make(source.root, source.store, path)  # format 1 counts each delivery
     with (
-        qindex.open(path, expire=False) as target,
+        qindex.open(path, expire=False, format=form) as target,
         screen.progress("publishing", "messages") as progress,
     ):
         if shown.queue in target:
@@ -54,6 +63,7 @@ def put_into(screen: Screen, shown: Shown, replay: Replay, path: str, *, as_json
         return 1 if lost else 0
     gone = f"; the payloads of {count(lost, 'message')} are gone" if lost else ""
     screen.line(f"{count(done, 'message')} of step {replay.number:,} put into {path}{gone}")
+    screen.line(NOT_CARRIED_OVER)
     for kind, number in changes.kinds.items():
         screen.error(f"{count(number, 'message')}: {kind}")
     return 1 if lost or changes.kinds else 0

@@ -7,7 +7,9 @@ with its place, and counted. DIR is never changed. ReqIds are given anew. A
 message that was delivered as often as it may be gets one delivery less, since
 it would leave the new queue at once; this is reported. The new store has the
 format of DIR. Settings of queues and data are copied where the engine opens
-DIR.
+DIR. A message's own lease is copied. A publish cannot give a message an old
+published_at, nor deaths: these are those of the copy, where a dead letter is
+'rejected' now. How many messages that is about is told; it is no loss.
 
 Queues that the engine serves are copied as it serves them. A queue, or a whole
 store, that it refuses (store.meta, queue.meta or both journals are lost) is put
@@ -37,6 +39,7 @@ from pathlib import Path
 from typing import Final
 
 import qindex
+from qindex._core import lib
 from qindex.brokers.recover import batches
 from qindex.brokers.storable import Changes
 from qindex.cli.arguments import add_directory, add_output
@@ -59,6 +62,9 @@ from qindex.look.stores import (
 from qindex.look.text import count, duration, printable, queue_text, rate, size
 
 COUNTS: Final = "delivered as often as it may be: one delivery less is noted, so it comes once more"
+PUBLISHED: Final = "published_at is when it was copied"
+DEATHS: Final = "its deaths were not copied; a dead letter is 'rejected', at the copy"
+RENEWED: Final = (PUBLISHED, DEATHS)  # what every copy changes: no loss, and no exit code of 1
 COLUMNS: Final = ["<queue", ">copied", ">bytes", ">damaged", "<how"]
 
 
@@ -119,14 +125,20 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         screen.json({**told, "queues": [asdict(queue) for queue in done]})
     else:
         _show(screen, done, seconds)
-    for kind, number in sum((Counter(queue.changes) for queue in done), Counter[str]()).items():
-        screen.error(f"{count(number, 'message')}: {kind}")
+    for kind, number in _changes(done).items():
+        if kind not in RENEWED:
+            screen.error(f"{count(number, 'message')}: {kind}")
     for text in account.left_out:
         screen.error(f"left out: {text}")
     if stop is not None:
         raise stop
-    wrong = any(queue.damaged or queue.raw or queue.changes for queue in done)
+    wrong = any(queue.damaged or queue.raw or queue.changes.keys() - RENEWED for queue in done)
     return 1 if wrong or account.left_out else 0
+
+
+def _changes(done: list[Salvaged]) -> Counter[str]:
+    """How many messages of all queues, by what was changed."""
+    return sum((Counter(queue.changes) for queue in done), Counter[str]())
 
 
 def _make(
@@ -270,8 +282,13 @@ def _refuse_links(folder: Path) -> None:
 
 
 def _served(source: StoreSource, name: str, states: frozenset[str]) -> Iterator[Found]:
+    leased = source.store._stores_settings
     try:
-        yield from source.messages(name, Choice(states=states))
+        for found in source.messages(name, Choice(states=states)):
+            if leased:  # below 0: it has left meanwhile
+                handle = source.store.queue(name, create=False)._handle
+                found.lease_us = max(0, lib.qi_lease_of(handle, found.req_id))
+            yield found
     except QueueGone:
         return
 
@@ -291,7 +308,7 @@ def _copy(
 ) -> None:
     """The dead letters first: they are made in an empty queue. `most`: see once_more()."""
     queue, changes = so_far[0][-1], Changes()
-    fewer = 0  # messages with one delivery less
+    fewer, renewed = 0, Counter[str]()  # messages with one delivery less; see RENEWED
     for put_batch, found in ((put_dead, dead), (put, messages)):
         into = target.queue(queue.queue, dead_letters=put_batch is put_dead)
         for batch in batches(found, size_of):
@@ -300,8 +317,17 @@ def _copy(
             stored = put_batch(into, batch, changes)
             queue.messages += len(stored)
             queue.body_bytes += sum(len(each.body) for each in stored)
-            queue.changes = dict(changes.kinds) | ({COUNTS: fewer} if fewer else {})
+            renewed[PUBLISHED] += sum(found.published_us > 0 for found in stored)
+            renewed[DEATHS] += sum(_is_reburied(found) for found in stored)
+            queue.changes = (
+                dict(+renewed) | dict(changes.kinds) | ({COUNTS: fewer} if fewer else {})
+            )
             bar.at(sum(q.messages for q in so_far[0]), so_far[1])
+
+
+def _is_reburied(found: Found) -> bool:
+    """What says how it died is not what the source said."""
+    return found.died or found.dead not in (None, "rejected")
 
 
 def _show(screen: Screen, done: list[Salvaged], seconds: float) -> None:
@@ -324,3 +350,6 @@ def _show(screen: Screen, done: list[Salvaged], seconds: float) -> None:
     told += f" in {duration(seconds)} ({rate(messages, seconds)} messages/s); "
     told += screen.paint(f"{damaged:,} left out as damaged", "red" if damaged else "dim")
     screen.line(told)
+    for kind, number in _changes(done).items():
+        if kind in RENEWED:
+            screen.line(f"{count(number, 'message')}: {kind}")

@@ -30,9 +30,9 @@ from qindex.native.folders import (
     read_meta,
     segment_number,
 )
-from qindex.native.frames import COUNT_MASK, DEAD_US, Purge, priority_of
+from qindex.native.frames import COUNT_MASK, DEAD_US, LEASE, Purge, priority_of
 from qindex.native.messages import FRAME_BYTES, MessageFiles, read_msg_id
-from qindex.native.records import Record, purge_of, records
+from qindex.native.records import Record, is_of_a_death, purge_of, records
 
 SEGMENT_ENTRIES: Final = 16384
 _FIELDS_BYTES: Final = 32
@@ -53,6 +53,19 @@ class _Records:
     acked: set[int] = field(default_factory=set)
     purges: list[Purge] = field(default_factory=list)
     times: dict[int, tuple[int, int]] = field(default_factory=dict)  # due, priority: the last one
+    leases: dict[int, int] = field(default_factory=dict)
+    died: set[int] = field(default_factory=set)
+
+    def take(self, req_id: int, record: Record) -> None:
+        """An ack, a time or a side record."""
+        if record.verb == "ack":
+            self.acked.add(req_id)
+        elif record.verb == "time":
+            self.times[req_id] = record.due_us, record.priority
+        elif record.deliveries == LEASE:
+            self.leases[req_id] = record.due_us
+        elif is_of_a_death(record):
+            self.died.add(req_id)
 
     def is_acked(self, req_id: int) -> bool:
         return req_id in self.acked or any(purge.takes(req_id) for purge in self.purges)
@@ -155,6 +168,8 @@ class RawStore(Telling):
                     found = self._found(name, req_id, publish, data)
                     if found is not None:
                         times = journal.times.get(req_id) or segment.times.get(req_id)
+                        found.lease_us = journal.leases.get(req_id) or segment.leases.get(req_id, 0)
+                        found.died = req_id in journal.died or req_id in segment.died
                         yield _with_time(found, times)
             for where in segments.get(number, ()):
                 del data[where]
@@ -192,10 +207,8 @@ class RawStore(Telling):
                     lost.publish(req_id)
                     place = record.offset + head_bytes
                     known.published[req_id] = _Publish(where, place, record)
-                elif verb == "ack":
-                    known.acked.add(req_id)
-                elif verb == "time":
-                    known.times[req_id] = record.due_us, record.priority
+                elif verb in ("ack", "time", "side"):
+                    known.take(req_id, record)
                 elif verb == "event":
                     events[req_id] = events.get(req_id, 0) + 1
                     if events[req_id] == 2:
