@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from qindex.errors import DiskError, DiskFull, OutcomeUnknown, in_doubt
+from qindex.errors import DiskError, DiskFull, OutcomeUnknown, StoreClosed, in_doubt
 
 if TYPE_CHECKING:
     import qindex.queue
@@ -28,6 +28,7 @@ class GroupSync:
     def __init__(
         self, store: Store, queue: qindex.queue.Queue, begins: Callable[[], Callable[[], None]]
     ) -> None:
+        self._store = store
         self._loop = store._loop
         self._asks = store._asks
         self._handle = queue._handle
@@ -37,7 +38,7 @@ class GroupSync:
         self._waiting: list[asyncio.Future[None]] = []  # for the sync that begins next
 
     async def join(self) -> None:
-        """Wait for a sync that begins after this call. Raises what it raises."""
+        """Wait for a sync that begins after this call, or for that of a close. Raises its error."""
         waiting = self._waiting
         if not self._is_running:
             self._is_running = True
@@ -54,8 +55,23 @@ class GroupSync:
         settle = self._begins()
         try:
             self._asks.sync(self._handle, partial(self._ended, settle, waiting))
-        except Exception as error:  # the store is closed, or there is no memory for a thread
+        except StoreClosed as error:
+            ending = self._store._ending
+            if ending is None:
+                self._loop.call_soon(self._ended, settle, waiting, error)
+            else:  # the close syncs what was appended before it
+                ending.add_done_callback(partial(self._closed, settle, waiting))
+        except Exception as error:  # there is no memory for a thread
             self._loop.call_soon(self._ended, settle, waiting, error)
+
+    def _closed(
+        self,
+        settle: Callable[[], None],
+        waiting: list[asyncio.Future[None]],
+        ending: asyncio.Future[None],
+    ) -> None:
+        error = ending.exception()
+        self._ended(settle, waiting, None if error is None else in_doubt(error))
 
     def _ended(
         self,

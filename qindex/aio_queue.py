@@ -355,6 +355,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
 
     async def sync(self) -> None:
         """Return when everything before this call survives a power cut. Raises OutcomeUnknown."""
+        self._store._refuse_closed()
         await self._group.join()
 
     async def flush(self) -> None:

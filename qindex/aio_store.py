@@ -64,6 +64,7 @@ class Store(AioFanOut, AioAnyQueue):
         self._for_events: list[asyncio.Future[None]] = []  # each waits for an event
         self._asks = Asks(store._handle)
         self._closed = False
+        self._ending: asyncio.Future[None] | None = None  # since close() was called
         self.path = store.path
         self.read_only: bool = store.read_only
         self.sync_policy: SyncPolicy = store.sync_policy
@@ -79,9 +80,12 @@ class Store(AioFanOut, AioAnyQueue):
     # --- threads and waking --------------------------------------------------------------------
 
     def _submit(self, call: Callable[[], T]) -> ThreadFuture[T]:
+        self._refuse_closed()
+        return self._pool.submit(call)
+
+    def _refuse_closed(self) -> None:
         if self._closed:
             raise StoreClosed("the store is closed")
-        return self._pool.submit(call)
 
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Make a call that may wait in a thread of the pool; return its result."""
@@ -344,9 +348,9 @@ class Store(AioFanOut, AioAnyQueue):
         if self._closed:
             return
         self._closed = True
-        ending = self._loop.run_in_executor(None, self._end)
-        ending.add_done_callback(self._ended)  # also if this task is cancelled
-        await asyncio.shield(ending)
+        self._ending = self._loop.run_in_executor(None, self._end)
+        self._ending.add_done_callback(self._ended)  # also if this task is cancelled
+        await asyncio.shield(self._ending)
 
     def _end(self) -> None:
         self._pool.shutdown()  # waits for what a cancelled task has begun

@@ -220,9 +220,9 @@ class QueueCalls:
           then this delivery is left out of `delivery_count`, and of `max_deliveries`. The message
           still says `redelivered`. In stores of format 2.
 
-        Errors as ack(), and ValueError if it is to be dropped and delayed. Cost: O(1) and no record
-        for a plain nack; a record of 24 bytes if it is delayed, becomes a dead letter, or does not
-        count.
+        Errors as ack(), and ValueError if it is to be dropped and delayed, or if `count=False`
+        stands beside a delay, a due time or `requeue=False`. Cost: O(1) and no record for a plain
+        nack; a record of 24 bytes if it is delayed, becomes a dead letter, or does not count.
         """
     def touch(self, message: Message | int | str, lease: Seconds) -> None:
         """Extend the lease of a delivered message: it ends `lease` seconds from now.

@@ -214,7 +214,7 @@ _BY_CODE: dict[int, type[Exception]] = {
 }
 
 
-def in_doubt(error: DiskFull | DiskError) -> OutcomeUnknown:
+def in_doubt(error: BaseException) -> OutcomeUnknown:
     """The same of a sync behind a verb: that nothing was changed would be wrong then."""
     return OutcomeUnknown(f"what was done is not synced, and may be lost in a power cut: {error}")
 

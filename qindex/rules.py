@@ -60,7 +60,9 @@ def to_core(
                 f"overflow={overflow!r} needs a limit beside it: max_messages or max_bytes"
             )
         if overflow == "dead-letter" and not dead_letters:
-            raise ValueError("overflow='dead-letter' needs dead_letters=True beside it")
+            raise ValueError(
+                "overflow='dead-letter' needs dead_letters beside it: True, or the name of a queue"
+            )
         rules.overflow = _OVERFLOWS.index(overflow)
     return rules
 

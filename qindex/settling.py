@@ -50,11 +50,13 @@ _PURGED: Final = {
 def _settle(
     messages: list[Message | int | str],
     settle: Callable[[list[Message | int | str]], None],
+    which: Callable[[Message | int | str], tuple[int, int]],
     missing_ok: bool,
 ) -> list[Message | int | str]:
     """Settle them all at once. With `missing_ok`, those that are too late are found by halving.
 
-    Cost: for k late ones of n, about k * log2(n) calls.
+    So are two deliveries of one message, which the core refuses in one call: at most one of them is
+    not too late. Cost: for k late ones of n, about k * log2(n) calls.
     """
     boolean("missing_ok", missing_ok)
     late: list[Message | int | str] = []
@@ -68,10 +70,28 @@ def _settle(
                 raise
             if len(part) == 1:
                 late += part
-            else:
-                middle = len(part) // 2
-                parts += [part[middle:], part[:middle]]
+                continue
+        except ValueError:
+            if not missing_ok or not _only_messages_repeat(map(which, part)):
+                raise
+        else:
+            continue
+        middle = len(part) // 2
+        parts += [part[middle:], part[:middle]]
     return late
+
+
+def _only_messages_repeat(which: Iterable[tuple[int, int]]) -> bool:
+    """Messages stand there twice, each time with another delivery."""
+    seen: dict[int, set[int]] = {}
+    repeats = False
+    for req_id, delivery in which:
+        deliveries = seen.setdefault(req_id, set())
+        if deliveries and (delivery in deliveries or 0 in {delivery, *deliveries}):
+            return False  # 0 is whatever delivery is current: also the other one
+        repeats = repeats or bool(deliveries)
+        deliveries.add(delivery)
+    return repeats
 
 
 @parts_of("Queue")
@@ -166,14 +186,15 @@ class Settling:
         With `missing_ok`, those whose delivery has ended, or that are gone, are no error: they are
         returned, and all others are settled. (Then a crash may leave only some of these settled.)
 
-        Errors as ack(); also ValueError if a message stands in the list twice.
+        Errors as ack(); also ValueError if a message stands in the list twice: with `missing_ok`,
+        if one delivery of it does.
         """
 
         def settle(some: list[Message | int | str]) -> None:
             self._settled(lib.qi_ack_many(self._handle, *self._which_of(some)), some)
 
         own = several("messages", messages, "messages", "ack()")
-        return _settle(own, settle, missing_ok)
+        return _settle(own, settle, self._which, missing_ok)
 
     def _nack(
         self,
@@ -199,8 +220,7 @@ class Settling:
     ) -> list[Message | int | str]:
         """nack() for several messages, all or none; return those that were too late: none.
 
-        `missing_ok` as in ack_many(). Errors as nack(); also ValueError if a message stands in the
-        list twice.
+        Errors as nack(). `missing_ok`, and a message that stands in the list twice: as ack_many().
         """
         how, due_us = self._how(requeue, delay, due, count)
 
@@ -212,7 +232,7 @@ class Settling:
                 self._confirm()
 
         own = several("messages", messages, "messages", "nack()")
-        return _settle(own, settle, missing_ok)
+        return _settle(own, settle, self._which, missing_ok)
 
     def _how(
         self, requeue: bool, delay: Seconds | None, due: Moment | None, count: bool
@@ -223,7 +243,8 @@ class Settling:
             raise ValueError("requeue=False drops the message: it cannot have a delay, too")
         if not boolean("count", count) and (due_us or not requeue):
             raise ValueError(
-                "count=False gives a message back that nobody has looked at: it is ready at once"
+                "count=False gives a message back that nobody has looked at, and it is ready at "
+                "once: leave out delay, due and requeue=False, or leave out count=False"
             )
         if not requeue:
             return lib.QI_SETTLE_REJECT, 0

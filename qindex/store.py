@@ -132,7 +132,7 @@ class Store(
         - `overflow`: what such a publish does instead; only beside one of these limits.
           "drop-head": ready messages go, the lowest priority first; of a priority the oldest first,
           then those that were delayed, by their times. "dead-letter": these become dead letters;
-          `dead_letters=True` has to stand beside it.
+          `dead_letters`, True or a name, has to stand beside it.
         - `max_deliveries` (1 to 65,535): a message that was delivered so often and given back is
           not delivered again.
         - `dead_letters`: True to keep, as dead letters, messages that expired, were rejected with

@@ -267,10 +267,9 @@ static PyMethodDef calls_methods[] = {
      "- `count`: False if nobody has looked at the message, for one that was only prefetched:\n"
      "  then this delivery is left out of `delivery_count`, and of `max_deliveries`. The message\n"
      "  still says `redelivered`. In stores of format 2.\n\n"
-     "Errors as ack(), and ValueError if it is to be dropped and delayed. Cost: O(1) and no "
-     "record\n"
-     "for a plain nack; a record of 24 bytes if it is delayed, becomes a dead letter, or does not\n"
-     "count."},
+     "Errors as ack(), and ValueError if it is to be dropped and delayed, or if `count=False`\n"
+     "stands beside a delay, a due time or `requeue=False`. Cost: O(1) and no record for a plain\n"
+     "nack; a record of 24 bytes if it is delayed, becomes a dead letter, or does not count."},
     {"touch", (PyCFunction)(void (*)(void))qi_calls_touch, METH_FASTCALL | METH_KEYWORDS,
      "touch($self, message, lease)\n--\n\n"
      "Extend the lease of a delivered message: it ends `lease` seconds from now.\n\n"

@@ -160,32 +160,59 @@ asyncio.run(main())
 """)
 
 
-def test_a_close_ends_the_sync_that_runs_and_refuses_those_that_wait(run):
-    path = run("""
+CLOSE_BESIDE = """
 async def main():
     store, queues = await opened()
     running, waiting = confirmed(queues[:1], 2)
+    syncing = asyncio.create_task(queues[0].sync())
     await settle()
+    {before}
     closing = asyncio.create_task(store.close())
     handle, queue = store._store._handle, queues[0]._queue._handle
     while lib.qi_sync_ask(handle, queue) == lib.QI_BUSY:  # until the close waits for the thread
         await asyncio.sleep(0.001)
-    assert not running.done() and not closing.done()
+    assert not any(task.done() for task in (running, waiting, syncing, closing))
     hold.unlink()
-    await closing
-    told = await asyncio.gather(running, waiting, return_exceptions=True)
-    assert told[0] == 1 and type(told[1]) is qindex.StoreClosed, told
+    ended = await asyncio.gather(closing, return_exceptions=True)
+    told = await asyncio.gather(running, waiting, syncing, return_exceptions=True)
+    {after}
     assert lib.qi_sync_ask(handle, ffi.NULL) == lib.QI_E_CLOSED
-    try:
-        await queues[0].sync()
-    except qindex.StoreClosed:
-        return
-    raise SystemExit("a closed store went on")
+    for call in (queues[0].sync, lambda: queues[0].publish(b"late", confirm=True)):
+        try:
+            await call()
+        except qindex.StoreClosed:
+            continue
+        raise SystemExit("a closed store went on")
 
 asyncio.run(main())
-""")
+"""
+
+
+def test_a_close_confirms_what_waits_for_a_sync(run):
+    path = run(
+        CLOSE_BESIDE.format(before="", after="assert (ended, told) == ([None], [1, 2, None]), told")
+    )
     with qindex.open(path) as store:
         assert bodies(store.queue("q0").get_many(9)) == [b"before", b"0", b"1"]
+
+
+def test_a_close_that_fails_leaves_in_doubt_what_waits_for_a_sync(run):
+    run(
+        CLOSE_BESIDE.format(
+            before="""
+    def fails(close=store._store.close):
+        close()
+        raise qindex.StoreFailed("its last sync failed")
+
+    store._store.close = fails
+""",
+            after="""
+    assert type(ended[0]) is qindex.StoreFailed, ended
+    assert told[0] == 1, told  # its own sync had ended before
+    assert {type(error) for error in told[1:]} == {qindex.OutcomeUnknown}, told
+    assert "its last sync failed" in str(told[1]), told""",
+        )
+    )
 
 
 def test_the_interpreter_ends_while_a_confirm_waits(run):

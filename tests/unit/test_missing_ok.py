@@ -59,6 +59,27 @@ def test_other_mistakes_are_errors_all_the_same(store):
     assert len(queue) == 9
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("verb", ["ack_many", "nack_many"])
+@pytest.mark.parametrize("of_the_store", [False, True])
+def test_a_late_delivery_beside_the_current_one_is_returned(store, of_the_store, verb, turned):
+    queue = store.queue("a")
+    queue.publish_many([b"0", b"1", b"2"])
+    messages = queue.get_many(3)
+    queue.nack(messages[1])
+    again = queue.get()
+    batch = [messages[0], messages[1], again, messages[2]]
+    settle = getattr(store if of_the_store else queue, verb)
+    with pytest.raises(ValueError, match="twice"):
+        settle(batch)
+    for same in (batch[2], *([] if of_the_store else [again.req_id])):  # or: whichever is current
+        with pytest.raises(ValueError, match="twice"):
+            settle([*batch, same], missing_ok=True)
+    assert queue.unacked == 3  # nothing was changed
+    assert settle(batch[::-1] if turned else batch, missing_ok=True) == [messages[1]]
+    assert (queue.unacked, queue.ready) == (0, 0 if verb == "ack_many" else 3)
+
+
 def test_many_late_ones_cost_few_calls(store, monkeypatch):
     from qindex import settling
 
@@ -93,3 +114,18 @@ async def test_the_same_on_an_event_loop(tmp_path):
         assert await store.nack_many(messages[1:3], missing_ok=True) == [messages[1]]
         assert await queue.nack_many(messages[2:], missing_ok=True) == [messages[2]]
         assert (queue.ready, queue.unacked) == (2, 0)
+
+
+@on_a_loop
+async def test_a_late_delivery_beside_the_current_one_on_an_event_loop(tmp_path):
+    async with aio.open(tmp_path / "data") as store:
+        queue = await store.queue("a")
+        for settle in (queue.ack_many, store.ack_many, queue.nack_many, store.nack_many):
+            await queue.publish(b"twice")
+            late = await queue.get()
+            await queue.nack(late)
+            batch = [late, await queue.get()]
+            with pytest.raises(ValueError, match="twice"):
+                await settle([*batch, late], missing_ok=True)
+            assert await settle(batch, missing_ok=True) == [late]
+            assert queue.unacked == 0
