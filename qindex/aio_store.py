@@ -64,6 +64,7 @@ class Store(AioFanOut, AioAnyQueue):
         self._for_events: list[asyncio.Future[None]] = []  # each waits for an event
         self._asks = Asks(store._handle)
         self._closed = False
+        self._process = os.getpid()
         self._ending: asyncio.Future[None] | None = None  # since close() was called
         self.path = store.path
         self.read_only: bool = store.read_only
@@ -81,11 +82,17 @@ class Store(AioFanOut, AioAnyQueue):
 
     def _submit(self, call: Callable[[], T]) -> ThreadFuture[T]:
         self._refuse_closed()
+        self._refuse_forked()
         return self._pool.submit(call)
 
     def _refuse_closed(self) -> None:
         if self._closed:
             raise StoreClosed("the store is closed")
+
+    def _refuse_forked(self) -> None:
+        """In a forked child: the threads stayed in the parent, so a wait for them has no end."""
+        if os.getpid() != self._process:
+            raise_error(lib.qi_store_queues(self._store._handle))  # the core says what to do
 
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Make a call that may wait in a thread of the pool; return its result."""
@@ -348,6 +355,8 @@ class Store(AioFanOut, AioAnyQueue):
         if self._closed:
             return
         self._closed = True
+        if os.getpid() != self._process:
+            return  # the parent closes it
         self._ending = self._loop.run_in_executor(None, self._end)
         self._ending.add_done_callback(self._ended)  # also if this task is cancelled
         await asyncio.shield(self._ending)

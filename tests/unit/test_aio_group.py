@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from helpers import on_a_loop, settle
+from helpers import in_child, on_a_loop, settle
 
 import qindex
 from qindex import aio
@@ -187,3 +187,26 @@ def test_every_sync_that_ended_is_heard_of_whatever_one_of_the_callbacks_raises(
         with pytest.raises(KeyboardInterrupt):
             asks.heard()
         assert heard == [None, None]
+
+
+@on_a_loop
+async def test_a_forked_child_waits_for_no_sync_and_no_thread_of_its_parent(path):
+    async with aio.open(path, max_unconfirmed=100) as store:
+        queue = await store.queue("a")
+        confirmed = [asyncio.create_task(queue.publish(b"x", confirm=True)) for _ in range(3)]
+        await asyncio.sleep(0)
+        uses = [
+            lambda: queue.publish(b"child", confirm=True),
+            lambda: queue.publish(b"child" * 100),  # more than may be unconfirmed
+            lambda: queue.publish_many([b"child"]),
+            lambda: queue.get(timeout=None),
+            queue.sync,
+            queue.stats,
+            store.sync,
+        ]
+        for use in uses:
+            answer = in_child(lambda use=use: asyncio.run(asyncio.wait_for(use(), 5)))
+            assert answer.startswith("StoreForked"), answer
+        assert in_child(lambda: asyncio.run(asyncio.wait_for(store.close(), 5))) == "None"
+        assert sorted(await asyncio.gather(*confirmed)) == [0, 1, 2]
+        assert len(queue) == 3
