@@ -30,13 +30,14 @@ class Tab:
         self.url = url
         self.errors = []
         self.elsewhere = []
+        self.may_miss = False  # what the server does not know, as the browser notes
         page.set_default_timeout(15_000)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", self._console)
         page.on("request", self._request)
 
     def _console(self, message):
-        if message.type == "error":
+        if message.type == "error" and not (self.may_miss and "404" in message.text):
             self.errors.append(message.text)
 
     def _request(self, request):

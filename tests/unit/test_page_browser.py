@@ -77,7 +77,8 @@ def test_hostile_names_headers_and_bodies_stay_text(tab):
     tab.go("queues", "onerror")
     path = f"queue/%2F/{quote(HOSTILE_NAME, safe='')}"
     tab.go(path, "<script>")
-    tab.go(f"{path}/0", HOSTILE_BODY.decode())
+    tab.go(f"{path}/0", "</dd><script>")  # the list before it shows the body, too
+    tab.page.get_by_text(HOSTILE_BODY.decode()).first.wait_for()
     assert tab.page.get_by_text("</dd><script>").count() == 1
     assert tab.page.get_by_text("\\u202egpj.exe").count() >= 1
     assert "\u202e" not in tab.page.content()
@@ -90,6 +91,7 @@ def test_hostile_names_headers_and_bodies_stay_text(tab):
 
 def test_a_long_name_and_a_broken_address_leave_the_page_whole(tab, world):
     name = "x" * 255
+    tab.may_miss = True
     world.channel.queue_declare(name, durable=True)
     world.channel.basic_publish("", name, b"body", pika.BasicProperties(delivery_mode=2))
     world.connection.process_data_events(0.2)
@@ -99,7 +101,6 @@ def test_a_long_name_and_a_broken_address_leave_the_page_whole(tab, world):
         assert width <= tab.page.viewport_size["width"], path
     tab.go("queue/%2F/%", "That cannot be shown")
     assert "URI malformed" not in tab.errors
-    tab.errors.clear()  # the browser notes that the server knows neither
 
 
 def test_messages_are_published_moved_delayed_deleted_and_purged(tab, world):
