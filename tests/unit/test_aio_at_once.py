@@ -7,6 +7,12 @@ from helpers import on_a_loop
 
 import qindex
 from qindex import aio
+from qindex.testing import SimulatedDisk
+
+
+def without_worker():
+    """Where a worker has the store's lock for a moment, a call goes to a thread."""
+    return SimulatedDisk(seed=1)
 
 
 async def filled(store, **rules):
@@ -19,8 +25,8 @@ async def filled(store, **rules):
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("rules", [{}, {"max_deliveries": 2, "dead_letters": True}])
 @on_a_loop
-async def test_what_settles_messages_needs_no_thread(tmp_path, version, rules):
-    async with aio.open(tmp_path, format=version) as store:
+async def test_what_settles_messages_needs_no_thread(version, rules):
+    async with aio.open("/", disk=without_worker(), format=version) as store:
         queue, m = await filled(store, **rules)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store, "_submit", None)
@@ -47,8 +53,8 @@ async def test_what_settles_messages_needs_no_thread(tmp_path, version, rules):
 
 
 @on_a_loop
-async def test_a_fan_out_needs_no_thread_once_its_queues_are_open(tmp_path):
-    async with aio.open(tmp_path) as store:
+async def test_a_fan_out_needs_no_thread_once_its_queues_are_open():
+    async with aio.open("/", disk=without_worker()) as store:
         assert await store.publish(["a", "b"], b"0", create=True) == [0, 0]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store, "_submit", None)
