@@ -6,7 +6,7 @@ static bool get_lane(const uint8_t *at, uint64_t *req_id) {
     if (qi_get16(at) != QI_LANE_ROWS || qi_get16(at + 2) != 0)
         return false;
     *req_id = qi_get64(at + 4);
-    return true;
+    return *req_id <= QI_COUNT_MASK; /* else it is not of lane 0 */
 }
 
 bool qi_read_manifest(const struct qi_frame *frame, struct qi_manifest *manifest) {
