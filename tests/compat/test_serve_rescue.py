@@ -301,9 +301,12 @@ def test_a_rescue_that_is_not_done_is_not_served_without_it(big: Path, tmp_path:
     code, text = refusal(tmp_path / "d")
     assert code == 2
     assert f"is not done: start with --rescue {big} again" in text
-    code, text = refusal(tmp_path / "d", "--rescue", str(tmp_path))
+    code, text = refusal(tmp_path / "d", "--rescue", str(tmp_path / "another"))
     assert code == 2
     assert f"what is rescued here is {big}" in text
+    code, text = refusal(tmp_path / "d", "--rescue", str(tmp_path))
+    assert code == 2
+    assert "where nothing is changed: go elsewhere" in text
 
 
 def test_what_nothing_is_called_is_no_word_for_without(big: Path, tmp_path: Path) -> None:
