@@ -17,6 +17,11 @@ def path(tmp_path):
     return tmp_path / "data"
 
 
+def without_worker():
+    """Where a worker has the store's lock for a moment, a publish goes to a thread, and is late."""
+    return SimulatedDisk(seed=1)
+
+
 class Syncs:
     """Counts the syncs that a store begins, and can hold them up."""
 
@@ -42,19 +47,23 @@ class Syncs:
 
 
 @on_a_loop
-async def test_confirms_share_syncs(path, monkeypatch):
-    async with aio.open(path) as store:
+async def test_confirms_share_syncs(monkeypatch):
+    async with aio.open("/", disk=without_worker()) as store:
         queue = await store.queue("a")
         syncs = Syncs(store, monkeypatch)
-        req_ids = await asyncio.gather(*(queue.publish(b"a", confirm=True) for _ in range(500)))
+        syncs.hold()  # a quick disk would be done with the first one before all have published
+        publishes = [asyncio.create_task(queue.publish(b"a", confirm=True)) for _ in range(500)]
+        await settle(200)
+        syncs.go_on()
+        req_ids = await asyncio.gather(*publishes)
         assert sorted(req_ids) == list(range(500))
         assert (await queue.stats()).unsynced_bytes == 0
         assert syncs.count == 2  # the first one, alone; then all the others
 
 
 @on_a_loop
-async def test_a_sync_that_many_share_waits_for_the_others_of_its_turn(path, monkeypatch):
-    async with aio.open(path) as store:
+async def test_a_sync_that_many_share_waits_for_the_others_of_its_turn(monkeypatch):
+    async with aio.open("/", disk=without_worker()) as store:
         queue = await store.queue("a")
         await asyncio.gather(*(queue.publish(b"a", confirm=True) for _ in range(10)))
         syncs = Syncs(store, monkeypatch)
