@@ -16,6 +16,7 @@ import pytest
 
 import qindex
 from qindex.cli.demo import hands as demo_run
+from qindex.testing import SimulatedDisk
 from qindex.testing import abandon as crash  # noqa: F401 - a crash, as the tests call it
 
 DEMO_NODE = (
@@ -33,6 +34,14 @@ SMALL = {
     "message_file_size": 4096,
     "idle": 3600,  # nothing happens on its own
 }
+
+
+def without_worker():
+    """A disk for a store without a worker.
+
+    Where that has the store's lock for a moment, a call of qindex.aio goes to a thread.
+    """
+    return SimulatedDisk(seed=1)
 
 
 def unpack(archive, folder):

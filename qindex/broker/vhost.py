@@ -120,9 +120,7 @@ class VHost(Topology):
                     queue_text = self.describe("queue", name)
                     raise Precondition(f"invalid property '{word}' for {queue_text}")
         backlog: Backlog = MemoryBacklog(counts=limits.is_quorum)
-        if durable and self._store is not None:
-            if name in self._store:  # a crash has left it, empty: else adopt() had taken it
-                self._store.delete_queue(name)
+        if durable and self._store is not None:  # what a crash has left of it is empty
             backlog = DurableBacklog(self._store, name)
         queue = Queue(
             name,

@@ -3,16 +3,10 @@
 import asyncio
 
 import pytest
-from helpers import on_a_loop
+from helpers import on_a_loop, without_worker
 
 import qindex
 from qindex import aio
-from qindex.testing import SimulatedDisk
-
-
-def without_worker():
-    """Where a worker has the store's lock for a moment, a call goes to a thread."""
-    return SimulatedDisk(seed=1)
 
 
 async def filled(store, **rules):

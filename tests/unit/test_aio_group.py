@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from helpers import in_child, on_a_loop, settle
+from helpers import in_child, on_a_loop, settle, without_worker
 
 import qindex
 from qindex import aio
@@ -15,11 +15,6 @@ from qindex.testing import SimulatedDisk
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "data"
-
-
-def without_worker():
-    """Where a worker has the store's lock for a moment, a publish goes to a thread, and is late."""
-    return SimulatedDisk(seed=1)
 
 
 class Syncs:

@@ -41,6 +41,13 @@ def test_a_queue_without_a_definition_is_served_and_no_declare_removes_it(tmp_pa
         assert drain(vhost.queues["orders"]) == [b"1", b"2"]
 
 
+def test_a_declare_keeps_what_came_into_the_store_behind_the_open(tmp_path):
+    with qindex.open(tmp_path, format=2) as store:
+        vhost = opened(store)
+        store.queue("late").publish(b"by somebody else")
+        assert len(declare(vhost, "late")) == 1
+
+
 def test_a_queue_whose_folder_is_gone_is_named(tmp_path, caplog):
     with qindex.open(tmp_path, format=2) as store:
         declare(opened(store), "orders")
