@@ -163,14 +163,17 @@ EXPLORED = [
         " publish c 29; sync_all",
     ),
     Explored(
-        "A store was closed, and the CLOSE of a queue was durable in the commit log alone. The"
-        " file had bytes of an older epoch behind it, which the close had cut off, but not"
-        " durably: the queue's end looked torn, and the other queue's clean.",
+        "What the commit log has of a journal was written into it, and the file system went on "
+        "reading zeros there, because a sync had failed. It was not known how far the journal "
+        "had been durable, so what lacked was taken for a torn tail.",
         "copies_are_no_marks",
-        "seed=4763513363957550052 mapping=1 segment=16 journal=24 bytes=20000 embed=64 "
-        "file=2048 history=0 files=0 format=2 few=1 log=1048576 never; compact; get b; tick; "
-        "tick; publish b 2588 +h; reopen; publish a 185 +h; compact; reopen; flush b; publish"
-        " b 1760; compact; tick; tick; batch a x13 446 +t; reopen",
+        "seed=2108130452481165330 mapping=1 segment=8 journal=24 bytes=20000 embed=100000 "
+        "file=700 history=30000 files=8 format=2 few=1 log=1048576 crowd=0 alone; create a x8; "
+        "publish a 36 +eh; cut 829777831; publish a 40 +dz; transact b x30 53; publish a 0; "
+        "publish a 189 +ed; publish a 85 +tpd; tick; publish a 1 +h; get_many a x4; idle; "
+        "publish a 31 +ed; batch a x1 27 +z; publish a 319; publish a 223 +e; tick; ack a 807; "
+        "fail 35; tick; publish a 2116 +z; ack a 901; transact b x4 355 +tr; get_many a x2; "
+        "reschedule a 637 +z; sync a",
     ),
     Explored(
         "A store with two queues was closed: their CLOSE frames were written before what stands in"
@@ -220,16 +223,14 @@ EXPLORED = [
         " reschedule a 637 +z; sync a",
     ),
     Explored(
-        "A power cut took the name of the newest commit log and left the catalog that was written"
-        " for it. The next session went on in an older log, and the open behind it passed over"
-        " what that session had written of data and settings: the catalog was newer.",
+        "A power cut took the name of the newest commit log and left the catalog that was "
+        "written for it. The next session went on in an older log, and the open behind it "
+        "passed over what that session had written of data and settings: the catalog was newer.",
         "log_goes_on_behind_catalog",
-        "seed=9154492970055328431 mapping=1 segment=128 journal=100 bytes=20000 embed=64"
-        " file=2048 history=0 files=0 format=2 few=1 log=12000 crowd=1 never; data b x9 24;"
-        " publish b 276 +e; transact b x1 202 +d; publish a 29 +hz; transact a x1 44 +re;"
-        " publish a 56 +epz; transact a x30 346; data a x5 63 +t; create b x7; batch b x30 29"
-        " +te; publish a 325; get_many a x4; data a x3 710; upgrade; fanout b x2 38; get a;"
-        " transact b x4 53 +h; tick; cut 1506518966; data a x8 403 +repdl",
+        "seed=16685738130901230213 mapping=1 segment=16 journal=100 bytes=9000 embed=64 "
+        "file=4096 history=0 files=8 format=2 few=1 log=8800 crowd=1 never; publish a 59 +l; "
+        "batch a x7 119 +z; data b x1 342 +ehl; data a x2 840; data b x7 10 +t; publish c 0 +l; "
+        "transact c x3 166; tick; get c; cut 430980323; data a x3 364",
     ),
     Explored(
         "A message moved, the queue that it came from was deleted, and a power cut took the"

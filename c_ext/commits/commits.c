@@ -225,6 +225,13 @@ static bool is_in_catalog(const struct qi_commits *commits, const struct qi_comm
            QI_BUG(log_gone_before_its_catalog);
 }
 
+bool qi_commits_needed(const struct qi_commits *commits) {
+    for (const struct qi_commit_log *log = commits->oldest; log; log = log->newer)
+        if (log->needed)
+            return true;
+    return false;
+}
+
 void qi_commits_release(struct qi_commits *commits) {
     struct qi_commit_log *log;
     while ((log = commits->oldest) != commits->newest && log->needed == 0 &&

@@ -243,6 +243,8 @@ void qi_commits_need(struct qi_commits *commits, struct qi_queue *queue);
 void qi_commits_need_from(struct qi_commits *commits, struct qi_queue *queue, uint64_t number);
 /* Deletes the logs that no queue needs. The newest one stays. */
 void qi_commits_release(struct qi_commits *commits);
+/* True if a queue lacks something in its own files that a log has. */
+bool qi_commits_needed(const struct qi_commits *commits);
 
 /* ---- catalog.c ---- */
 

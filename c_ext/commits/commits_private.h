@@ -22,6 +22,7 @@ static inline struct qi_log_name qi_log_name(uint64_t number) {
 /* Notes which bytes of a queue a COPY has: `size` bytes at `at` in the frame's payload, which are
  * all of it or a part of a TRANSACTION. Returns 0, QI_EMPTY if they are of another kind, or the
  * error. */
+bool qi_is_copy(const uint8_t *payload, uint32_t size);
 int qi_copies_take(struct qi_commits *commits, struct qi_commit_log *log,
                    const struct qi_frame *frame, uint32_t at, uint32_t size);
 

@@ -84,14 +84,15 @@ static int note_copy(struct qi_commits *commits, struct qi_commit_log *log,
     return 0;
 }
 
-static bool is_copy(const uint8_t *payload, uint32_t size) {
+bool qi_is_copy(const uint8_t *payload, uint32_t size) {
     return size > QI_COPY_BYTES && qi_get16(payload) == QI_KIND_COPY &&
            qi_get64(payload + QI_COPY_OFFSET) < QI_JOURNAL_BYTES_MAX;
 }
 
 int qi_copies_take(struct qi_commits *commits, struct qi_commit_log *log,
                    const struct qi_frame *frame, uint32_t at, uint32_t size) {
-    return is_copy(frame->payload + at, size) ? note_copy(commits, log, frame, at, size) : QI_EMPTY;
+    return qi_is_copy(frame->payload + at, size) ? note_copy(commits, log, frame, at, size)
+                                                 : QI_EMPTY;
 }
 
 /* ---- the COPYs of a queue ---- */

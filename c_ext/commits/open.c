@@ -89,12 +89,20 @@ static int refuse_kind(const struct qi_commit_log *log, const char *what, uint32
                    qi_log_name(log->journal.epoch).text, what, kind);
 }
 
+/* Behind a clean end the queues' own files have all of it. */
+static int take_copy(const struct qi_store *store, struct qi_commit_log *log,
+                     const struct qi_frame *frame, uint32_t at, uint32_t size) {
+    if (store->settled)
+        return qi_is_copy(frame->payload + at, size) ? 0 : QI_EMPTY;
+    return qi_copies_take(store->commits, log, frame, at, size);
+}
+
 static int take_part(struct qi_store *store, struct qi_commit_log *log,
                      const struct qi_frame *frame, uint32_t at, uint32_t size) {
     struct qi_frame part = *frame; /* still at its place in the log, for findings */
     part.payload += at;
     part.length = size;
-    int error = qi_copies_take(store->commits, log, frame, at, size);
+    int error = take_copy(store, log, frame, at, size);
     if (error == QI_EMPTY && qi_get16(part.payload) == QI_KIND_DATA &&
         !QI_BUG(data_of_transaction_passed_over))
         error = take_record(store, log, &part);
@@ -127,7 +135,7 @@ static int take_frame(struct qi_store *store, struct qi_commit_log *log,
     uint32_t kind = qi_get16(frame->payload);
     if (kind == QI_KIND_TRANSACTION)
         return take_transaction(store, log, frame);
-    int error = qi_copies_take(store->commits, log, frame, 0, frame->length);
+    int error = take_copy(store, log, frame, 0, frame->length);
     if (error == QI_EMPTY)
         error = take_record(store, log, frame);
     if (error == QI_EMPTY)

@@ -96,6 +96,8 @@ int qi_sync_queues(struct qi_store *store, const bool *give_up);
  * thread must not run, because the kernel reports a failed write only once: this sync could take
  * the report, and the other thread's sync of a file would succeed. */
 int qi_sync_at_rest(struct qi_store *store);
+/* The same, and all that queues have is durable in their own files: none needs a commit log. */
+int qi_settle_at_rest(struct qi_store *store);
 /* Syncs all files of the file system that the queues are on. Returns 0, -EOPNOTSUPP or an error.
  * Gives the lock up. */
 int qi_sync_disk(struct qi_store *store);

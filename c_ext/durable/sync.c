@@ -295,6 +295,12 @@ static void note_covered(struct qi_queue *queue, uint64_t now) {
     qi_files_settled(queue);
 }
 
+/* Nobody knows that its own files have all of it. */
+static bool is_unsettled(struct qi_queue *queue) {
+    return (qi_is_open(queue) || queue->parked) && !queue->deleted &&
+           (queue->lsn_synced < qi_lsn(queue) || queue->needs);
+}
+
 /* The CLOSE frames are there: it is the second sync of a close. */
 static bool has_ended(const struct qi_store *store) {
     for (const struct qi_queue *queue = store->open.oldest; queue; queue = queue->newer)
@@ -314,13 +320,11 @@ static int sync_at_once(struct qi_store *store) {
         return 0;
     if (error)
         return qi_store_fail(store, qi_fail_disk(error, "cannot sync the disk with", "queues"));
-    struct qi_queue_list *lists[] = {&store->open, &store->unsynced};
-    for (size_t i = 0; i < 2; i++)
-        for (struct qi_queue *queue = lists[i]->oldest, *next; queue; queue = next) {
-            next = queue->newer;
-            if (is_unsynced(queue) && !queue->on_other_disk)
-                note_covered(queue, now);
-        }
+    for (uint32_t i = 0; i < store->queues_count; i++) {
+        struct qi_queue *queue = store->queues[i];
+        if (is_unsettled(queue) && !queue->on_other_disk)
+            note_covered(queue, now);
+    }
     return 0;
 }
 
@@ -329,6 +333,22 @@ int qi_sync_at_rest(struct qi_store *store) {
     if (!store->commits && collect(store, NULL) >= store->disk->many)
         error = sync_at_once(store);
     return error ? error : qi_sync_queues(store, NULL); /* what that did not cover */
+}
+
+int qi_settle_at_rest(struct qi_store *store) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < store->queues_count; i++)
+        count += is_unsettled(store->queues[i]);
+    int error = count >= store->disk->many && !QI_BUG(logs_not_settled) ? sync_at_once(store) : 0;
+    for (uint32_t i = 0; i < store->queues_count && !error && !QI_BUG(logs_not_settled); i++) {
+        struct qi_queue *queue = store->queues[i]; /* which that did not cover */
+        if (!is_unsettled(queue))
+            continue;
+        error = qi_sync_to(queue, qi_lsn(queue));
+        if (!error)
+            error = qi_settle(queue, UINT64_MAX);
+    }
+    return error ? error : qi_sync_queues(store, NULL); /* the commit log has more than queues */
 }
 
 int qi_tell_durable(struct qi_queue *queue) {

@@ -18,6 +18,7 @@
 #define STORE_SIZE  64u
 #define COUNTS_LOST 1u /* bits of the byte at 59 */
 #define DATA_LOST   2u
+#define SETTLED     4u
 /* queue.meta: magic 8, version 4, name size 4, identity 16, name, crc 4 */
 #define QUEUE_MAGIC "QIQUEU\r\n"
 #define QUEUE_FIXED 32u
@@ -116,6 +117,8 @@ int qi_meta_write(struct qi_store *store, bool clean) {
     bytes[57] = clean;
     bytes[58] = clean && store->earlier_durable && !store->unsure;
     bytes[59] = (store->counts_lost ? COUNTS_LOST : 0) | (store->data_lost ? DATA_LOST : 0);
+    if (bytes[58] && store->settled)
+        bytes[59] |= SETTLED;
     qi_put32(bytes + 60, qi_crc32c(0, bytes, 60));
     int error = replace_file(store->disk, store->root, "store.meta", "store.meta.new", bytes,
                              STORE_SIZE, true);
@@ -234,6 +237,7 @@ int qi_meta_open(struct qi_store *store, bool create) {
             store->options.format = store->options.new_format;
         if (store->options.format == 0)
             store->options.format = store->options.upgrade ? QI_FORMAT_NEWEST : QI_FORMAT_OF_NEW;
+        store->earlier_durable = store->options.format > 1; /* there is nothing earlier */
         disk->ops->random(disk, store->identity, QI_IDENTITY_SIZE);
         return 0;
     }
@@ -259,6 +263,7 @@ int qi_meta_open(struct qi_store *store, bool create) {
     store->earlier_durable = bytes[57] && bytes[58] && !damaged;
     store->counts_lost = /* else all are */
         (bytes[59] & COUNTS_LOST) && store->unclean_session < store->session;
+    store->settled = store->earlier_durable && (bytes[59] & SETTLED);
     store->data_lost = (bytes[59] & DATA_LOST) && !QI_BUG(loss_forgotten);
     qi_note_clock(store, qi_get64(bytes + 48));
     return 0;

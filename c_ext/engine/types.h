@@ -378,6 +378,7 @@ struct qi_store {
     bool data_lost;           /* of settings or data; nobody has accepted it (store/accept.c) */
     bool loss_shown;          /* the files show it still: this open has told what and where */
     bool earlier_durable;     /* all names and bytes of queues of earlier sessions are durable */
+    bool settled;             /* so are they without the commit logs, in their own files */
     bool crowded;             /* it has so many queues that one sync may be the barrier of all */
     uint32_t barriers;        /* queues that had a barrier of their own in this session */
     bool unsure;              /* some bytes that this session wrote may never become durable */

@@ -358,7 +358,9 @@ static int close_cleanly(struct qi_store *store) {
         if (qi_is_in_use(store->queues[i]))
             error = qi_queue_end(store->queues[i]);
     if (!error && !QI_BUG(ends_not_synced))
-        error = qi_sync_at_rest(store);
+        error = qi_settle_at_rest(store);
+    store->settled =
+        store->commits && (!qi_commits_needed(store->commits) || QI_BUG(logs_not_settled));
     return error ? error : qi_meta_write(store, true);
 }
 

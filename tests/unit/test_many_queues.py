@@ -270,11 +270,15 @@ def test_a_store_closes_many_queues_with_two_syncs_of_the_disk(tmp_path: Path) -
     assert of_files < 25
 
 
-def test_queues_that_ended_cleanly_are_used_again_without_a_sync_for_each(tmp_path: Path) -> None:
-    with qindex.open(tmp_path / "store") as store:
+@pytest.mark.parametrize("form", [1, 2])
+def test_queues_that_ended_cleanly_are_used_again_without_a_sync_for_each(
+    tmp_path: Path, form: int
+) -> None:
+    with qindex.open(tmp_path / "store", format=form) as store:
         store.create_queues(f"{i}" for i in range(100))
         for i in range(100):
             store.queue(f"{i}").publish(b"x")
+        store.sync()  # in format 2 by the commit log
     program = """
         import os, sys, qindex
         store = qindex.open(sys.argv[1], sync="never", idle=3600)
@@ -294,8 +298,9 @@ def test_queues_that_ended_cleanly_are_used_again_without_a_sync_for_each(tmp_pa
             assert [m.body for m in store.queue(f"{i}").browse()] == [b"y"]
 
 
-def test_reading_a_queue_that_ended_cleanly_changes_no_file(tmp_path: Path) -> None:
-    with qindex.open(tmp_path / "store") as store:
+@pytest.mark.parametrize("form", [1, 2])
+def test_reading_a_queue_that_ended_cleanly_changes_no_file(tmp_path: Path, form: int) -> None:
+    with qindex.open(tmp_path / "store", format=form) as store:
         queue = store.queue("a")
         for i in range(50):
             queue.publish(b"%d" % i)
