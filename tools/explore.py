@@ -33,25 +33,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 import layers
-from explored import EXPLORED
+from explored import EXPLORED, FOUND_BY_FAULTS, FOUND_BY_FLIPS, FOUND_FROM
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "c_ext"
 MUTANT_POINTS = 5_000
-# Bugs in what is done about a call that failed: power cuts do not show them, --faults does.
-# Each with the seed of programs in which a call or an allocation fails where the bug is; what
-# explored.py has a program for is found by that.
-FOUND_BY_FAULTS = {
-    "half_loaded_kept": 111,
-    "unread_body_cut": 7,
-    "unread_header_retired": 4,
-    "parked_not_proven": 4,
-    "appended_behind_failure": 8,
-}
-# Bugs in how damage is read: --flips shows them, in the first programs from this seed on.
-FOUND_BY_FLIPS = {"loss_forgotten": 7, "moment_before_damage_believed": 5366}
-# Bugs that few programs show: the seed from which on one of the first does.
-FOUND_FROM = {"torn_tail_at_rest": 100_014}
 SEEDS_PER_JOB = 1_000_000
 FLAGS = ["-std=c11", "-O2", "-g", "-UNDEBUG", "-D_DEFAULT_SOURCE", "-pthread", f"-I{CORE}"]
 
@@ -254,7 +240,12 @@ REACHES = ("nothing", "message", "frame", "more", "queue", "store")
 def show_flips(figures: Counter[str]) -> None:
     print(f"  {'':<14}{'tried':>10}{'silent':>8}{'wrong':>7}   lost:", end="")
     print("".join(f"{reach:>10}" for reach in REACHES), "  most messages")
-    names = {"bit": "bits flipped", "zeros": "sectors zero", "stale": "sectors old"}
+    names = {
+        "bit": "bits flipped",
+        "zeros": "sectors zero",
+        "stale": "sectors old",
+        "gone": "logs removed",
+    }
     for kind, name in names.items():
         counts = [figures[f"flipped {kind}-{word}"] for word in ("tried", "silent", "wrong")]
         print(f"  {name:<14}{counts[0]:>10,}{counts[1]:>8,}{counts[2]:>7,}        ", end="")

@@ -36,6 +36,11 @@ static inline const char *qi_plural(uint64_t count) {
     return count == 1 ? "" : "s";
 }
 
+/* What is known of a torn tail, for the text of a finding. */
+#define QI_TORN_TAIL                                                                               \
+    "a power cut leaves one, and nothing in it was confirmed then; if anything else damaged the "  \
+    "file, what was in it is lost"
+
 /* Sets the text and returns the code, so that `return qi_fail(...)` reads well. */
 int qi_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

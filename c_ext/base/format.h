@@ -67,6 +67,7 @@ enum qi_extended_kind {
 #define QI_COMMITS_MAGIC "QICOMM\r\n"
 #define QI_CATALOG_MAGIC "QICATA\r\n"
 #define QI_LH_CATALOG    48u /* of a log's header: the number of the catalog that was there then */
+#define QI_LH_BEFORE     56u /* the end of the log with the number before 4; 0: not known */
 /* DELETE payload behind its kind: identity of the queue. DATA: scope, then entries: size of the
  * key 2, key, size of the value 4, value. */
 #define QI_DELETE_SIZE   18u

@@ -11,6 +11,8 @@
 
 #include <errno.h>
 
+#include "commits/commits_private.h"
+
 #define FRAME_MAX (UINT32_C(64) << 10) /* entries of one frame, unless a single one is longer */
 #define NAME      "catalog"
 #define DRAFT     "catalog.new"
@@ -63,9 +65,10 @@ static uint64_t write_frames(const struct qi_data *data, uint32_t seed, uint8_t 
     return at;
 }
 
-static void write_header(const struct qi_commits *commits, uint64_t number, uint64_t now_us,
-                         uint8_t *header) {
-    memcpy(header, QI_CATALOG_MAGIC, 8);
+void qi_put_log_header(const struct qi_commits *commits, const char *magic, uint64_t number,
+                       uint64_t now_us, uint8_t *header) {
+    memset(header, 0, QI_JH_SIZE);
+    memcpy(header, magic, 8);
     qi_put32(header + QI_JH_VERSION, QI_FORMAT_NEWEST);
     memcpy(header + QI_JH_IDENTITY, commits->identity, QI_IDENTITY_SIZE);
     qi_put64(header + QI_JH_EPOCH, number);
@@ -82,7 +85,7 @@ int qi_catalog_draft(struct qi_commits *commits, uint64_t number, uint64_t now_u
     uint8_t *bytes = qi_calloc(1, size);
     if (!bytes)
         return -ENOMEM;
-    write_header(commits, number, now_us, bytes);
+    qi_put_log_header(commits, QI_CATALOG_MAGIC, number, now_us, bytes);
     write_frames(&commits->data, seed, bytes);
     qi_put64(bytes + end + QI_FRAME_HEADER, end);
     qi_put64(bytes + end + QI_FRAME_HEADER + 8, now_us);

@@ -25,6 +25,8 @@ static int write_header(struct qi_journal *journal, const struct qi_commits *com
     uint8_t *header = journal->tape.memory;
     memcpy(header, QI_COMMITS_MAGIC, 8);
     qi_put64(header + QI_LH_CATALOG, commits->catalog);
+    if (commits->newest && commits->newest->journal.epoch + 1 == number)
+        qi_put32(header + QI_LH_BEFORE, (uint32_t)commits->newest->journal.synced);
     qi_put32(header + QI_JH_CRC, qi_crc32c(0, header, QI_JH_CRC));
     memcpy(header + QI_JOURNAL_HEADER_COPY, header, QI_JH_SIZE);
     error = qi_tape_wrote(&journal->tape, QI_JOURNAL_HEADER_COPY, QI_JH_SIZE);
@@ -232,10 +234,15 @@ bool qi_commits_needed(const struct qi_commits *commits) {
     return false;
 }
 
+/* store.meta names a newer one: else it would miss this one. */
+static bool is_replaced(const struct qi_commits *commits, const struct qi_commit_log *log) {
+    return log->journal.epoch < commits->named || QI_BUG(log_gone_before_the_next_is_named);
+}
+
 void qi_commits_release(struct qi_commits *commits) {
     struct qi_commit_log *log;
     while ((log = commits->oldest) != commits->newest && log->needed == 0 &&
-           is_in_catalog(commits, log)) {
+           is_in_catalog(commits, log) && is_replaced(commits, log)) {
         struct qi_log_name name = qi_log_name(log->journal.epoch);
         commits->oldest = log->newer;
         qi_tape_close(&log->journal.tape);

@@ -132,6 +132,7 @@ struct qi_commits {
     uint64_t keep_free; /* bytes that must stay free on the disk */
     struct qi_commit_log *oldest, *newest;
     uint64_t number;    /* the highest number that a log ever had */
+    uint64_t named;     /* store.meta names this log, or a newer one, durably */
     bool goes_on;       /* the newest log can be appended to */
     bool dir_unsynced;  /* the name of the newest log is not durable yet */
     bool busy;          /* a thread commits */
@@ -168,6 +169,16 @@ static inline void qi_data_is_lost(struct qi_store *store) {
  * log. Reports findings. Cost: reads all logs. Returns 0 or the error. */
 int qi_commits_open(struct qi_store *store);
 void qi_commits_close(struct qi_store *store);
+
+/* ---- expected.c ---- */
+
+/* Writes into store->logs what is durable now, for the store.meta that is written next. `clean`:
+ * the session ends with it. */
+void qi_logs_name(struct qi_store *store, bool clean);
+/* True if store->logs names the newest log and catalog that there are. */
+bool qi_logs_are_named(const struct qi_store *store);
+/* store.meta names this log durably: older ones may go. */
+void qi_logs_named(struct qi_commits *commits, uint64_t number);
 
 /* ---- copies.c ---- */
 

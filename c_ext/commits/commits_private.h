@@ -26,4 +26,15 @@ bool qi_is_copy(const uint8_t *payload, uint32_t size);
 int qi_copies_take(struct qi_commits *commits, struct qi_commit_log *log,
                    const struct qi_frame *frame, uint32_t at, uint32_t size);
 
+/* Writes both copies of the header of a log or catalog. `header` has room for two pages. */
+void qi_put_log_header(const struct qi_commits *commits, const char *magic, uint64_t number,
+                       uint64_t now_us, uint8_t *header);
+/* True for one copy of a log's header that is valid in itself. */
+bool qi_log_header_is_whole(const uint8_t *header);
+/* Reports the logs and the catalog that store.meta names and that are not there. */
+void qi_logs_expect(struct qi_store *store);
+/* The log was durable up to here, as store.meta or the next log says; 0: neither does. It says as
+ * much as a MARK. */
+uint64_t qi_log_end(const struct qi_store *store, uint64_t number);
+
 #endif

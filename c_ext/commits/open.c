@@ -14,7 +14,7 @@
 
 /* ---- reading a log ---- */
 
-static bool header_is_whole(const uint8_t *header) {
+bool qi_log_header_is_whole(const uint8_t *header) {
     return memcmp(header, QI_COMMITS_MAGIC, 8) == 0 &&
            qi_get32(header + QI_JH_CRC) == qi_crc32c(0, header, QI_JH_CRC);
 }
@@ -26,7 +26,7 @@ static int check_header(const struct qi_commits *commits, const struct qi_journa
     *whole = false;
     if (journal->tape.allocated < QI_JOURNAL_START)
         return 0;
-    bool is_first = header_is_whole(first), is_second = header_is_whole(second);
+    bool is_first = qi_log_header_is_whole(first), is_second = qi_log_header_is_whole(second);
     const uint8_t *header = is_first ? first : second;
     if (!is_first && !is_second)
         return 0;
@@ -42,17 +42,44 @@ static int check_header(const struct qi_commits *commits, const struct qi_journa
     return 0;
 }
 
+/* Without a MARK the header may never have been whole on the medium. It becomes so, durably, before
+ * store.meta names the log. False: it did not, and the session does not go on in this log. */
+static bool mend(struct qi_store *store, struct qi_journal *journal) {
+    struct qi_tape *tape = &journal->tape;
+    if (tape->allocated < QI_JOURNAL_START)
+        return false;
+    uint8_t *first = tape->memory, *second = first + QI_JOURNAL_HEADER_COPY;
+    if (qi_log_header_is_whole(first))
+        memcpy(second, first, QI_JH_SIZE);
+    else if (qi_log_header_is_whole(second))
+        memcpy(first, second, QI_JH_SIZE);
+    else
+        qi_put_log_header(store->commits, QI_COMMITS_MAGIC, journal->epoch, qi_wall_us(store),
+                          first);
+    return qi_tape_wrote(tape, 0, QI_JOURNAL_START) == 0 &&
+           tape->disk->ops->sync(tape->disk, tape->file) == 0;
+}
+
 static void report_scan(struct qi_store *store, const struct qi_journal *journal,
                         const struct qi_scan *scan, bool whole) {
     char file[48];
     snprintf(file, sizeof file, "commits/%s", qi_log_name(journal->epoch).text);
+    bool lacks = scan->end < journal->covered;
     if (!whole && scan->mark > 0)
         qi_report(store, true, "", file, 0, "a copy of its header is damaged");
     if (scan->torn_bytes)
         qi_report(store, false, "", file, scan->end,
-                  "a torn tail of %llu bytes was cut: nothing in it was ever confirmed",
+                  "a torn tail of %llu bytes was cut: " QI_TORN_TAIL,
                   (unsigned long long)scan->torn_bytes);
-    if (!scan->damaged)
+    if (lacks || scan->cut_short) {
+        qi_report(store, true, "", file, scan->end,
+                  "%s is gone: data and settings of the store and of its queues are lost, or "
+                  "older, and what only this log had of messages (behind a power cut); put a copy "
+                  "of it back",
+                  lacks ? "its end, which was durable," : "the file was cut off here: its end");
+        qi_data_is_lost(store);
+    }
+    if (!scan->damaged || (lacks && !scan->damaged_bytes))
         return;
     qi_report(store, true, "", file, scan->first_damage,
               "%llu damaged place%s (%llu byte%s) among durable records of queues: those are "
@@ -161,14 +188,14 @@ static void go_on_in(struct qi_commits *commits, struct qi_commit_log *log,
                      const struct qi_scan *scan, bool whole) {
     struct qi_journal *journal = &log->journal;
     commits->goes_on = false;
-    if (!whole || scan->damaged || scan->cut_short)
+    journal->tail = scan->end;
+    journal->synced = whole || scan->mark ? scan->end : 0; /* all of it came from the medium */
+    if (!whole || scan->damaged || scan->cut_short || scan->end < journal->covered)
         return;
     if (is_behind_catalog(commits, journal->epoch) && !QI_BUG(log_goes_on_behind_catalog))
         return;
     if (qi_journal_cut_tail(journal, scan->end) != 0)
         return;
-    journal->tail = scan->end;
-    journal->synced = scan->end; /* all of it came from the medium */
     journal->marked = scan->mark;
     journal->keep_free = commits->keep_free;
     commits->goes_on = true;
@@ -215,6 +242,7 @@ static int open_log(struct qi_store *store, uint64_t number) {
     struct qi_scan scan;
     int error = qi_tape_open(tape, disk, file, mapped, commits->use_mapping);
     qi_journal_use(&log->journal, commits->identity, number);
+    log->journal.covered = qi_log_end(store, number);
     if (!error)
         error = reading ? load_all(&log->journal, &scan) : load_durable(&log->journal, &scan);
     if (error) {
@@ -229,6 +257,8 @@ static int open_log(struct qi_store *store, uint64_t number) {
     error = check_header(commits, &log->journal, &whole);
     if (error)
         return error;
+    if (!reading && !whole && scan.mark == 0)
+        whole = mend(store, &log->journal);
     report_scan(store, &log->journal, &scan, whole);
     if (whole && qi_get64(tape->memory + QI_LH_CATALOG) > commits->catalog) {
         char log[48];
@@ -274,7 +304,9 @@ static int by_number(const void *left, const void *right) {
 static int open_all(struct qi_store *store) {
     struct qi_commits *commits = store->commits;
     struct numbers numbers = {0};
-    int error = commits->disk->ops->list(commits->disk, commits->dir, note_number, &numbers);
+    int error = commits->dir < 0
+                    ? 0
+                    : commits->disk->ops->list(commits->disk, commits->dir, note_number, &numbers);
     if (!error && numbers.incomplete)
         error = -ENOMEM;
     if (error)
@@ -289,13 +321,17 @@ static int open_all(struct qi_store *store) {
             error = open_log(store, numbers.items[i]);
     }
     qi_free(numbers.items);
-    /* The next log is not behind the catalog. */
+    if (!error)
+        qi_logs_expect(store);
+    /* The next log is not behind the catalog, and has no number of one that is gone. */
     if (commits->number + 1 < commits->catalog)
         commits->number = commits->catalog - 1;
+    if (commits->number < store->logs.newest)
+        commits->number = store->logs.newest;
     return error;
 }
 
-/* The directory; for a reader 1 if there is none. */
+/* The directory; a reader may find none. */
 static int open_dir(struct qi_store *store) {
     struct qi_commits *commits = store->commits;
     struct qi_disk *disk = commits->disk;
@@ -306,7 +342,7 @@ static int open_dir(struct qi_store *store) {
         return qi_fail_disk(error, "cannot create", "commits");
     commits->dir = disk->ops->open_dir(disk, store->root, "commits");
     if (commits->dir == -ENOENT && store->options.read_only)
-        return 1;
+        return 0;
     if (commits->dir < 0)
         return qi_fail_disk(commits->dir, "cannot open", "commits");
     /* A log that is not there now must not come back in a power cut (H7). */
@@ -336,8 +372,16 @@ static void forget_all(struct qi_commits *commits) {
     commits->copied = NULL;
     commits->draft = NULL;
     commits->copies_count = commits->copies_room = commits->copied_count = commits->copied_room = 0;
-    commits->number = commits->catalog = 0;
+    commits->number = commits->named = commits->catalog = 0;
     commits->catalog_hurt = commits->catalog_gone = false;
+}
+
+/* True if a writer came, or went on, since store.meta was read. It says then what to expect now. */
+static bool is_overtaken(struct qi_store *store) {
+    struct qi_logs now = qi_logs_now(store), then = store->logs;
+    store->logs = now;
+    return now.known != then.known || now.newest != then.newest || now.catalog != then.catalog ||
+           now.count != then.count;
 }
 
 /* A reader beside a writer reads again until the catalog and the logs are of one moment. */
@@ -350,7 +394,7 @@ static int read_all(struct qi_store *store) {
         if (!error)
             error = open_all(store);
         if (!store->options.read_only || attempt == 100 || (error && error != QI_E_CORRUPT) ||
-            qi_catalog_number(store) == commits->catalog)
+            (qi_catalog_number(store) == commits->catalog && !is_overtaken(store)))
             return error;
         forget_all(commits);
         qi_forget_findings(store, findings);
@@ -377,7 +421,7 @@ int qi_commits_open(struct qi_store *store) {
         error = read_all(store);
     if (!error && QI_BUG(log_of_unread_queue_given_up))
         qi_commits_all_taken(commits);
-    return error > 0 ? 0 : error;
+    return error;
 }
 
 void qi_commits_close(struct qi_store *store) {

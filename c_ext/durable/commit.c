@@ -59,8 +59,32 @@ static bool is_unsynced(const struct qi_commits *commits) {
     return qi_commits_durable(commits) < commits->end;
 }
 
+/* Writes store.meta anew if it does not name the newest log or catalog: they are durable. A full
+ * disk leaves it as it is, and the older logs stay. The caller has `busy`. */
+static int name_logs(struct qi_store *store) {
+    if (qi_logs_are_named(store))
+        return 0;
+    struct qi_logs before = store->logs;
+    struct qi_meta meta;
+    qi_logs_name(store, false);
+    uint64_t newest = store->logs.newest;
+    qi_meta_compose(store, false, &meta);
+    qi_unlock(store);
+    int error = qi_meta_put(store->disk, store->root, &meta);
+    qi_relock(store);
+    if (error)
+        store->logs = before;
+    else
+        qi_logs_named(store->commits, newest);
+    return !error || is_no_room(error)
+               ? 0
+               : qi_store_fail(store, qi_fail_disk(error, "cannot write", "store.meta"));
+}
+
 static int sync_log(struct qi_store *store, uint64_t now) {
     struct qi_commits_sync sync;
+    if (QI_BUG(log_named_early) && name_logs(store) != 0)
+        return store->failed;
     qi_commits_sync_begin(store->commits, &sync, now);
     uint64_t began_us = qi_sync_begins(store);
     qi_unlock(store);
@@ -69,9 +93,11 @@ static int sync_log(struct qi_store *store, uint64_t now) {
     qi_count_sync(store, began_us);
     if (!error)
         error = qi_commits_sync_end(store->commits, &sync);
-    if (!error && store->commits->first_part)
-        return (error = qi_parts_give(store, now)) ? qi_store_fail(store, error) : 0;
-    return error ? qi_store_fail(store, qi_fail_disk(error, "cannot sync the", "commit log")) : 0;
+    if (error)
+        return qi_store_fail(store, qi_fail_disk(error, "cannot sync the", "commit log"));
+    if (store->commits->first_part && (error = qi_parts_give(store, now)) != 0)
+        return qi_store_fail(store, error);
+    return name_logs(store);
 }
 
 /* qi_commits_room, for who has `busy`; a log that has to be synced first is. */
@@ -269,6 +295,18 @@ int qi_data_delete(struct qi_store *store, const uint8_t *identity) {
     return error;
 }
 
+static int name_catalog(struct qi_store *store) {
+    struct qi_commits *commits = store->commits;
+    qi_commit_wait(store);
+    if (store->failed)
+        return store->failed;
+    commits->busy = true;
+    int error = name_logs(store);
+    commits->busy = false;
+    pthread_cond_broadcast(&store->changed);
+    return error;
+}
+
 int qi_catalog_run(struct qi_store *store) {
     struct qi_commits *commits = store->commits;
     if (!commits || !commits->draft || commits->writing)
@@ -297,7 +335,7 @@ int qi_catalog_run(struct qi_store *store) {
     pthread_cond_broadcast(&store->changed);
     if (unsure)
         return qi_store_fail(store, qi_fail_disk(error, "cannot sync", "catalog"));
-    return error ? qi_fail_disk(error, "cannot write", "catalog") : 0;
+    return error ? qi_fail_disk(error, "cannot write", "catalog") : name_catalog(store);
 }
 
 /* ---- giving logs up ---- */
@@ -355,6 +393,8 @@ int qi_log_renew(struct qi_store *store) {
     while ((error = qi_commits_begin(commits, now)) == -EAGAIN &&
            (error = sync_log(store, now)) == 0) {
     }
+    if (!error)
+        error = sync_log(store, now); /* store.meta names it: the others may go */
     commits->busy = false;
     pthread_cond_broadcast(&store->changed);
     if (error)

@@ -141,6 +141,8 @@ int qi_data_delete(struct qi_store *store, const uint8_t *identity);
 /* Begins a new log and a new catalog, and makes those before superfluous, which go then: for
  * damaged ones. All queues must have been recovered. Returns 0 or the error. Gives the lock up. */
 int qi_log_renew(struct qi_store *store);
+/* Waits until no thread commits. */
+void qi_commit_wait(struct qi_store *store);
 /* Writes the catalog if there is a draft of one. Returns 0, or the error; the logs then stay. Gives
  * the lock up. */
 int qi_catalog_run(struct qi_store *store);

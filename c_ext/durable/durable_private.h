@@ -113,8 +113,6 @@ struct qi_covered {
     bool logged; /* a COPY in the log has these bytes */
 };
 
-/* Waits until no thread commits. */
-void qi_commit_wait(struct qi_store *store);
 /* True if so many dirty queues are worth a group commit. */
 bool qi_is_group(const struct qi_store *store, uint32_t count);
 /* Makes as many of the queues durable as it can with one sync. The others stay as they were. Gives

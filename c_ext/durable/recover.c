@@ -109,8 +109,7 @@ static int choose(struct qi_queue *queue, struct qi_recovery *recovery) {
         else if (taken > 0 && torn_bytes) /* as any torn tail: somebody may miss what was in it */
             qi_report(queue->store, false, queue->directory, qi_journal_name(epochs[current]),
                       QI_JOURNAL_START,
-                      "a journal of %llu bytes, torn at its start, was cut: nothing in it was ever "
-                      "confirmed",
+                      "a journal of %llu bytes, torn at its start, was cut: " QI_TORN_TAIL,
                       (unsigned long long)torn_bytes);
     }
     report_headers(queue, recovery, damaged);
@@ -174,8 +173,7 @@ static void report_scan(struct qi_queue *queue, const struct qi_journal *journal
                   scan->skipped == 1 ? "was" : "were");
     if (scan->torn_bytes)
         qi_report(queue->store, false, queue->directory, name, scan->end,
-                  "a torn tail of %llu bytes was cut (at most %llu message%s): nothing in it was "
-                  "ever confirmed",
+                  "a torn tail of %llu bytes was cut (at most %llu message%s): " QI_TORN_TAIL,
                   (unsigned long long)scan->torn_bytes,
                   (unsigned long long)qi_messages_in(scan->torn_bytes),
                   qi_messages_in(scan->torn_bytes) == 1 ? "" : "s");

@@ -270,6 +270,16 @@ void qi_listener_end(struct qi_listener *listener);
 int qi_meta_look(struct qi_store *store);
 int qi_meta_open(struct qi_store *store, bool create);
 int qi_meta_write(struct qi_store *store, bool clean);
+/* The same in two steps: the first with the lock, the second without it. Returns 0 or -errno. No
+ * other thread may write store.meta meanwhile. */
+#define QI_META_SIZE 8192u
+struct qi_meta {
+    uint8_t bytes[QI_META_SIZE];
+};
+void qi_meta_compose(struct qi_store *store, bool clean, struct qi_meta *meta);
+int qi_meta_put(struct qi_disk *disk, int root, struct qi_meta *meta);
+/* What store.meta says of the logs now. */
+struct qi_logs qi_logs_now(struct qi_store *store);
 /* The number of the session that store.meta says now; 0: it cannot be read. */
 uint64_t qi_session_now(struct qi_store *store);
 /* If not `durable`, the caller must sync the file and its name before they count. */

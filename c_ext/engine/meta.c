@@ -13,9 +13,14 @@
 #include <errno.h>
 
 /* store.meta: magic 8, version 4, segment entries 4, identity 16, session 8, unclean session 8,
- * time 8, index only 1, clean 1, durable 1, losses 1, crc 4 */
+ * time 8, index only 1, clean 1, durable 1, losses 1, crc 4. Behind that, of format 2: the newest
+ * commit log 8, its durable end 8, the catalog 8, how many logs 2, bits 2, crc 4; earlier code
+ * leaves zeros there. */
 #define STORE_MAGIC "QISTOR\r\n"
 #define STORE_SIZE  64u
+#define LOGS_AT     64u
+#define LOGS_SIZE   32u
+#define WHOLE_SIZE  (STORE_SIZE + LOGS_SIZE)
 #define COUNTS_LOST 1u /* bits of the byte at 59 */
 #define DATA_LOST   2u
 #define SETTLED     4u
@@ -65,19 +70,24 @@ static const uint8_t *whole_copy(const uint8_t *bytes, uint64_t size,
     return sizes[0] ? bytes : sizes[1] ? second : NULL;
 }
 
-/* The size of the content that begins here; 0: damaged, or of something else. */
+/* The size of the content that begins here; 0: damaged, or of something else. Without a whole part
+ * about the logs it is damaged, too, unless earlier code left that out. */
 static uint32_t store_size(const uint8_t *bytes, uint64_t left) {
-    return left >= STORE_SIZE && memcmp(bytes, STORE_MAGIC, 8) == 0 &&
-                   qi_get32(bytes + 60) == qi_crc32c(0, bytes, 60)
-               ? STORE_SIZE
-               : 0;
+    static const uint8_t none[LOGS_SIZE];
+    if (left < STORE_SIZE || memcmp(bytes, STORE_MAGIC, 8) != 0 ||
+        qi_get32(bytes + 60) != qi_crc32c(0, bytes, 60))
+        return 0;
+    if (left < WHOLE_SIZE || memcmp(bytes + LOGS_AT, none, LOGS_SIZE) == 0)
+        return STORE_SIZE;
+    bool whole = qi_get32(bytes + WHOLE_SIZE - 4) == qi_crc32c(0, bytes, WHOLE_SIZE - 4);
+    return whole ? WHOLE_SIZE : 0;
 }
 
 /* For a disk without room for a draft: each copy in turn over its old self, durably, and the only
  * whole one last (H6). A power cut in between leaves two that differ: the first one counts, and its
  * session was unclean. */
 static int overwrite_store(struct qi_disk *disk, int dir, const uint8_t *bytes) {
-    uint8_t old[2 * HALF(STORE_SIZE)] = {0};
+    uint8_t old[QI_META_SIZE] = {0};
     int file = disk->ops->open(disk, dir, "store.meta", QI_OPEN_WRITE);
     if (file < 0)
         return -ENOSPC;
@@ -102,8 +112,28 @@ static uint32_t queue_size(const uint8_t *bytes, uint64_t left) {
     return qi_get32(bytes + size - 4) == qi_crc32c(0, bytes, size - 4) ? size : 0;
 }
 
-int qi_meta_write(struct qi_store *store, bool clean) {
-    uint8_t bytes[2 * HALF(STORE_SIZE)] = {0};
+static void put_logs(const struct qi_logs *logs, uint8_t *bytes) {
+    qi_put64(bytes + LOGS_AT, logs->newest);
+    qi_put64(bytes + LOGS_AT + 8, logs->end);
+    qi_put64(bytes + LOGS_AT + 16, logs->catalog);
+    qi_put32(bytes + LOGS_AT + 24, logs->count);
+    qi_put32(bytes + WHOLE_SIZE - 4, qi_crc32c(0, bytes, WHOLE_SIZE - 4));
+}
+
+static void get_logs(const uint8_t *bytes, uint32_t size, struct qi_logs *logs) {
+    *logs = (struct qi_logs){0};
+    if (size < WHOLE_SIZE)
+        return;
+    *logs = (struct qi_logs){.known = true,
+                             .newest = qi_get64(bytes + LOGS_AT),
+                             .end = qi_get64(bytes + LOGS_AT + 8),
+                             .catalog = qi_get64(bytes + LOGS_AT + 16),
+                             .count = qi_get32(bytes + LOGS_AT + 24)};
+}
+
+void qi_meta_compose(struct qi_store *store, bool clean, struct qi_meta *meta) {
+    uint8_t *bytes = meta->bytes;
+    memset(bytes, 0, sizeof meta->bytes);
     memcpy(bytes, STORE_MAGIC, 8);
     bool late = QI_BUG(upgrade_written_late) && store->options.upgrade && !clean;
     qi_put32(bytes + 8, late ? 1 : store->options.format);
@@ -120,12 +150,23 @@ int qi_meta_write(struct qi_store *store, bool clean) {
     if (bytes[58] && store->settled)
         bytes[59] |= SETTLED;
     qi_put32(bytes + 60, qi_crc32c(0, bytes, 60));
-    int error = replace_file(store->disk, store->root, "store.meta", "store.meta.new", bytes,
-                             STORE_SIZE, true);
-    if (qi_is_disk_full(error)) {
-        store->disk->ops->unlink(store->disk, store->root, "store.meta.new");
-        error = overwrite_store(store->disk, store->root, bytes);
-    }
+    if (store->logs.known && !QI_BUG(logs_not_named))
+        put_logs(&store->logs, bytes);
+}
+
+int qi_meta_put(struct qi_disk *disk, int root, struct qi_meta *meta) {
+    int error =
+        replace_file(disk, root, "store.meta", "store.meta.new", meta->bytes, WHOLE_SIZE, true);
+    if (!qi_is_disk_full(error))
+        return error;
+    disk->ops->unlink(disk, root, "store.meta.new");
+    return overwrite_store(disk, root, meta->bytes);
+}
+
+int qi_meta_write(struct qi_store *store, bool clean) {
+    struct qi_meta meta;
+    qi_meta_compose(store, clean, &meta);
+    int error = qi_meta_put(store->disk, store->root, &meta);
     return error ? qi_fail_disk(error, "cannot write", "store.meta") : 0;
 }
 
@@ -218,7 +259,7 @@ int qi_meta_look(struct qi_store *store) {
 }
 
 int qi_meta_open(struct qi_store *store, bool create) {
-    uint8_t file[2 * HALF(STORE_SIZE)] = {0};
+    uint8_t file[QI_META_SIZE] = {0};
     bool damaged;
     struct qi_disk *disk = store->disk;
     int64_t size = read_file(disk, store->root, "store.meta", file, sizeof file);
@@ -265,28 +306,38 @@ int qi_meta_open(struct qi_store *store, bool create) {
         (bytes[59] & COUNTS_LOST) && store->unclean_session < store->session;
     store->settled = store->earlier_durable && (bytes[59] & SETTLED);
     store->data_lost = (bytes[59] & DATA_LOST) && !QI_BUG(loss_forgotten);
+    get_logs(bytes, store_size(bytes, HALF(STORE_SIZE)), &store->logs);
     qi_note_clock(store, qi_get64(bytes + 48));
     return 0;
 }
 
 /* What store.meta says now, in `file`; NULL: it cannot be read. */
-static const uint8_t *meta_now(struct qi_store *store, uint8_t file[2 * HALF(STORE_SIZE)]) {
+static const uint8_t *meta_now(struct qi_store *store, uint8_t file[QI_META_SIZE]) {
     bool damaged;
-    int64_t size = read_file(store->disk, store->root, "store.meta", file, 2 * HALF(STORE_SIZE));
+    int64_t size = read_file(store->disk, store->root, "store.meta", file, QI_META_SIZE);
     return size > 0 ? whole_copy(file, (uint64_t)size, store_size, &damaged) : NULL;
 }
 
 /* A writer may have upgraded the store since this reader opened it. */
 static uint32_t format_now(struct qi_store *store) {
-    uint8_t file[2 * HALF(STORE_SIZE)] = {0};
+    uint8_t file[QI_META_SIZE] = {0};
     const uint8_t *bytes = meta_now(store, file);
     return bytes ? qi_get32(bytes + 8) : 0;
 }
 
 uint64_t qi_session_now(struct qi_store *store) {
-    uint8_t file[2 * HALF(STORE_SIZE)] = {0};
+    uint8_t file[QI_META_SIZE] = {0};
     const uint8_t *bytes = meta_now(store, file);
     return bytes ? qi_get64(bytes + 32) : 0;
+}
+
+struct qi_logs qi_logs_now(struct qi_store *store) {
+    uint8_t file[QI_META_SIZE] = {0};
+    const uint8_t *bytes = meta_now(store, file);
+    struct qi_logs logs = {0};
+    if (bytes)
+        get_logs(bytes, store_size(bytes, HALF(STORE_SIZE)), &logs);
+    return logs;
 }
 
 int qi_check_version(struct qi_queue *queue, const char *name, uint32_t version) {

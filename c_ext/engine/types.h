@@ -360,6 +360,15 @@ struct qi_finding {
     char *text;
 };
 
+/* What store.meta says of the commit logs (commits/expected.c). */
+struct qi_logs {
+    bool known;       /* false: it is of format 1, or earlier code wrote it */
+    uint32_t count;   /* behind a clean end: how many logs there were; else 0 */
+    uint64_t newest;  /* a log with this number was durable; 0: there was none */
+    uint64_t end;     /* and bytes of that log below this offset were */
+    uint64_t catalog; /* a catalog with this number was durable; 0: there was none */
+};
+
 struct qi_store {
     struct qi_store *next_left; /* see qi_store_leave */
     struct qi_disk *disk;
@@ -377,6 +386,7 @@ struct qi_store {
     bool counts_lost;         /* a close had no space to keep the counts (store/counts.c) */
     bool data_lost;           /* of settings or data; nobody has accepted it (store/accept.c) */
     bool loss_shown;          /* the files show it still: this open has told what and where */
+    struct qi_logs logs;      /* what store.meta says of them */
     bool earlier_durable;     /* all names and bytes of queues of earlier sessions are durable */
     bool settled;             /* so are they without the commit logs, in their own files */
     bool crowded;             /* it has so many queues that one sync may be the barrier of all */

@@ -27,6 +27,7 @@ int qi_store_accept_losses(struct qi_store *store) {
         error = qi_log_renew(store);
     if (!error && lost) {
         store->data_lost = store->loss_shown = false;
+        qi_commit_wait(store); /* a commit may be writing store.meta */
         error = qi_meta_write(store, false);
         store->data_lost = error != 0;
         if (error && error != QI_E_FULL)

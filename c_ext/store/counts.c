@@ -177,13 +177,13 @@ int qi_store_counts_of(struct qi_store *store, qi_counts *since, qi_counts *befo
 }
 
 /* Every clean end leaves counts of the store. Without them the commit log and the catalog are not
- * those of that end. */
+ * those of that end, if store.meta says nothing of these (earlier code wrote it). */
 void qi_counts_expect(struct qi_store *store) {
     qi_counts counts;
     bool exact, clean = store->session > store->unclean_session && !store->counts_lost;
     if (catalog_then(store) > store->commits->catalog)
         qi_catalog_is_gone(store, "the last session");
-    if (!clean || kept(store, of_the_store, OF_STORE, &counts, NULL, &exact))
+    if (!clean || store->loss_shown || kept(store, of_the_store, OF_STORE, &counts, NULL, &exact))
         return;
     qi_report(store, true, "", "commits", 0,
               "what the last session left there is missing: data and settings of the store and of "

@@ -167,9 +167,10 @@ static int open_parts(struct qi_store *store) {
     disk->ops->list(disk, store->queues_dir, note_folder, &folders);
     store->crowded = disk->crowd && folders.queues >= disk->crowd;
     store->session++;
+    qi_logs_name(store, false);
     error = qi_meta_write(store, false);
     if (!error && store->commits) /* a log that shows a loss goes when store.meta says it */
-        qi_commits_release(store->commits);
+        qi_logs_named(store->commits, store->logs.newest);
     return error;
 }
 
@@ -361,6 +362,8 @@ static int close_cleanly(struct qi_store *store) {
         error = qi_settle_at_rest(store);
     store->settled =
         store->commits && (!qi_commits_needed(store->commits) || QI_BUG(logs_not_settled));
+    if (!error)
+        qi_logs_name(store, true);
     return error ? error : qi_meta_write(store, true);
 }
 

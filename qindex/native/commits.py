@@ -112,7 +112,7 @@ class CommitLogs:
                 self._take(where, frames, frame)
                 offset = frame.end
             elif frames.durable_below(offset) <= offset:
-                return  # nothing behind it was ever confirmed
+                return  # the end, or what a power cut leaves of it
             else:
                 offset = self._behind_damage(where, frames, offset)
 

@@ -219,7 +219,7 @@ class NativeJournals:
                 durable = max(journal.covered, frames.durable_below(offset))
             if durable <= offset:
                 if tell and any(frames.data[offset : offset + 4096]):
-                    text = "a torn tail: nothing behind it was ever confirmed"
+                    text = "a torn tail: a power cut leaves one, and confirmed nothing of it"
                     self.findings.note("torn tail", journal.where, offset, text)
                 return
             behind = frames.find(offset + 1)

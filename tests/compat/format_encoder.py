@@ -193,10 +193,11 @@ PART_FRAMES = chain(
 MOMENTS_PAYLOAD = struct.pack(">HHQHQ", MOMENTS, 0, NOW_US, 1, NOW_US + 60_000_000)
 MOMENTS_FRAME = frame(seed(QUEUE_ID, 0, 2), 64, EXTENDED, MOMENTS_PAYLOAD)
 PART = struct.pack(">H", COPY) + QUEUE_ID + struct.pack(">QQ", EPOCH, PART_AT) + joined(PART_FRAMES)
+DATA_END = DATA_AT + len(DATA_FRAME) + len(DATA_PAYLOAD)
 TRANSACTION_PAYLOAD = struct.pack(">HI", TRANSACTION, len(PART)) + PART
 TRANSACTION_FRAME = frame(
     seed(STORE_ID, 0, LOG),
-    DATA_AT + len(DATA_FRAME) + len(DATA_PAYLOAD),
+    DATA_END,
     EXTENDED,
     TRANSACTION_PAYLOAD,
 )
@@ -205,6 +206,8 @@ COMMIT_LOG_2 = (COMMIT_LOG.rstrip(b"\0") + TRANSACTION_FRAME + TRANSACTION_PAYLO
 )
 # Its close had no space for counts, which no example log has.
 STORE_META_2 = with_crc(STORE_META[:8] + struct.pack(">I", 2) + STORE_META[12:59] + b"\1")
+STORE_META_2 = with_crc(STORE_META_2 + struct.pack(">QQQI", LOG, DATA_END, 0, 1))
+LOGS_META = STORE_META_2[64:]
 
 FILES = {
     "store.meta": twice(STORE_META),
@@ -292,6 +295,10 @@ EXAMPLES = {
             (of_journal("CLOSE")[1][16:], "1 lane: lane 0, the next ReqId"),
         ],
     ),
+    "store.meta of the logs": [
+        (LOGS_META[:16], "the newest log, its durable end"),
+        (LOGS_META[16:], "no catalog, one log, checksum"),
+    ],
     "commit log header": [
         (LOG_HEADER[:16], "magic, version, zero"),
         (LOG_HEADER[16:32], "identity of the store"),

@@ -149,3 +149,138 @@ def test_a_backup_of_a_damaged_store_says_so(tmp_path, capsys):
     (tmp_path / "s/messages/0.qms").unlink()
     assert main(["backup", str(tmp_path / "s"), str(tmp_path / "copy")]) == 1
     assert "qindex check" in capsys.readouterr().err
+
+
+# --- what store.meta says of the logs -------------------------------------------------------------
+
+
+def later(path):
+    """A catalog with the counts of an earlier session; what the last one changed is in the log."""
+    with qindex.open(path, format=2) as store:
+        store.queue("q", max_messages=50).publish(b"x")
+        store.data[b"a"] = b"1"
+    log = rolled(path)
+    with qindex.open(path) as store:
+        store.data[b"after"] = b"x"
+        store.queue("q").configure(max_messages=7)
+    return log
+
+
+def removed(file):
+    file.unlink()
+
+
+def halved(file):
+    with file.open("r+b") as log:
+        log.truncate(file.stat().st_size // 2 // 4096 * 4096)  # as long as a power cut leaves it
+
+
+def wiped(file):
+    file.write_bytes(b"")
+
+
+@pytest.mark.parametrize("harm", [removed, halved, wiped], ids=lambda harm: harm.__name__)
+def test_the_newest_log_of_a_clean_end_is_missed_behind_a_catalog_too(tmp_path, harm, capsys):
+    harm(later(tmp_path / "s"))
+    path, copy = str(tmp_path / "s"), str(tmp_path / "copy")
+    found = losses(path, read_only=True)
+    assert any(each.where == "commits/2.log" for each in found)
+    assert not any("never" in each.text for each in found)
+    for line in (["check", path], ["backup", path, copy], ["check", copy], ["check", path]):
+        assert main(line) == 1, line
+    assert main(["check", path, "--accept-losses"]) == 0
+    assert main(["check", path]) == 0
+
+
+def killed(path):
+    store = qindex.open(path, format=2)
+    store.queue("dead")
+    store.queue("q", dead_letters="dead").publish(b"x")
+    store.data[b"a"] = b"1"
+    store.sync()
+    abandon(store)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("harm", [gone, emptied], ids=lambda harm: harm.__name__)
+def test_the_logs_are_missed_behind_a_kill(tmp_path, harm, again, capsys):
+    killed(tmp_path / "s")
+    if again:
+        abandon(qindex.open(tmp_path / "s"))
+    harm(tmp_path / "s")
+    path = str(tmp_path / "s")
+    assert main(["check", path]) == 1
+    assert main(["export", path, "--out", str(tmp_path / "out.jsonl")]) == 1
+    assert main(["salvage", path, "--out", str(tmp_path / "salvaged")]) == 1
+    assert main(["backup", path, str(tmp_path / "copy")]) == 1
+    assert main(["check", str(tmp_path / "copy")]) == 1
+
+
+def test_a_catalog_is_missed_behind_the_kill_of_the_session_that_wrote_it(tmp_path):
+    store = qindex.open(tmp_path, format=2)
+    for number in range(140):
+        store.data.change({b"big": bytes([number]) * 500_000})
+    while len(list((tmp_path / "commits").glob("*.log"))) > 1:
+        time.sleep(0.01)
+    store.sync()
+    abandon(store)
+    assert not losses(tmp_path, read_only=True)
+    (tmp_path / "catalog").unlink()
+    assert losses(tmp_path, read_only=True)
+
+
+def unnamed(path):
+    """What code of format 2 writes that says nothing of the logs."""
+    meta = bytearray((path / "store.meta").read_bytes())
+    for copy in (0, 4096):
+        assert any(meta[copy + 64 : copy + 96])
+        meta[copy + 64 : copy + 96] = bytes(32)
+    (path / "store.meta").write_bytes(meta)
+
+
+def test_a_store_that_earlier_code_has_written_is_no_damage(tmp_path):
+    log = later(tmp_path)
+    unnamed(tmp_path)
+    assert not losses(tmp_path, read_only=True)
+    assert not losses(tmp_path)
+    unnamed(tmp_path)
+    log.write_bytes(b"")  # nothing tells of it there
+    assert not losses(tmp_path, read_only=True)
+
+
+def test_an_older_log_that_is_put_back_is_damage(tmp_path):
+    with qindex.open(tmp_path, format=2) as store:
+        store.data[b"a"] = b"1"
+    old = (tmp_path / "commits/1.log").read_bytes()
+    with qindex.open(tmp_path) as store:
+        store.data[b"b"] = b"2"
+    (tmp_path / "commits/1.log").write_bytes(old)
+    assert [each.where for each in losses(tmp_path, read_only=True)] == ["commits/1.log"]
+
+
+def test_damage_of_what_store_meta_says_of_the_logs_is_damage_of_a_copy(tmp_path):
+    made(tmp_path)
+    for at in range(64, 96):
+        meta = bytearray((tmp_path / "store.meta").read_bytes())
+        meta[at] ^= 1
+        (tmp_path / "store.meta").write_bytes(meta)
+        assert [each.where for each in losses(tmp_path, read_only=True)] == ["store.meta"], at
+        meta[at] ^= 1
+        (tmp_path / "store.meta").write_bytes(meta)
+
+
+def test_a_number_of_a_log_that_is_gone_is_not_used_again(tmp_path):
+    gone(made(tmp_path))
+    with qindex.open(tmp_path) as store:
+        store.data[b"new"] = b"y"
+    assert [each.name for each in (tmp_path / "commits").iterdir()] == ["2.log"]
+
+
+def test_readers_beside_a_writer_miss_no_log_that_it_has_given_up(tmp_path):
+    with qindex.open(tmp_path, format=2) as store:
+        for number in range(150):
+            store.data.change({b"big": bytes([number]) * 500_000})
+            if number % 10 == 0:
+                assert not losses(tmp_path, read_only=True)
+        store.sync()
+        assert not losses(tmp_path, read_only=True)

@@ -11,6 +11,7 @@ struct loss {
     uint32_t persistent; /* of the lost: a torn tail may take one, what came after the last MARK */
     bool of_data;        /* settings or data are lost, which every later session has to tell */
     bool forgotten;      /* and one does not */
+    bool data_changed;   /* mappings are not what they were when the session ended */
     bool store_refused;
     uint32_t queues_refused;
     uint32_t lost,
@@ -92,6 +93,16 @@ static bool tells_of_data(qi_store *store) {
     return tells;
 }
 
+/* Behind an end with close nothing of them may be lost without a word, wherever the damage is. */
+static bool data_is_other(const struct session *session, const struct model *model) {
+    struct keys seen;
+    bool exists[QUEUES];
+    for (int i = 0; i < QUEUES; i++)
+        exists[i] = session->queues[i] != NULL;
+    return model->ended == CLEAN && keys_look(session, &seen) == 0 &&
+           !keys_are_same(&seen, &model->keys.durable, exists);
+}
+
 static struct loss look(struct qi_sim *image, struct model *model,
                         const struct settings *settings) {
     struct loss loss = {0};
@@ -122,6 +133,7 @@ static struct loss look(struct qi_sim *image, struct model *model,
     }
     loss.told = loss.told || loss.as_damage;
     loss.of_data = tells_of_data(session.store);
+    loss.data_changed = data_is_other(&session, model);
     if (loss.of_data)
         qi_store_close(session.store); /* it may have replaced what was damaged */
     session_end(&session);
@@ -149,7 +161,13 @@ static enum reach reach_of(const struct loss *loss, const char *what) {
 }
 
 static bool must_be_told(int kind, const char *what) {
-    return kind == QI_SIM_BIT_FLIP || (kind == QI_SIM_ZERO_SECTOR && !strstr(what, "journal."));
+    return kind == QI_SIM_BIT_FLIP || kind == QI_SIM_MISSING_FILE ||
+           (kind == QI_SIM_ZERO_SECTOR && !strstr(what, "journal."));
+}
+
+/* Nothing but store.meta and the logs themselves tell that one of these files was there. */
+static const char *choose_missing(uint64_t *random) {
+    return qi_sim_below(random, 3) ? "commits/" : "catalog";
 }
 
 static bool damage_one(struct flips *flips, qi_sim *base, struct model *model,
@@ -157,19 +175,23 @@ static bool damage_one(struct flips *flips, qi_sim *base, struct model *model,
     static const int kinds[8] = {QI_SIM_BIT_FLIP,    QI_SIM_BIT_FLIP,    QI_SIM_BIT_FLIP,
                                  QI_SIM_BIT_FLIP,    QI_SIM_BIT_FLIP,    QI_SIM_BIT_FLIP,
                                  QI_SIM_ZERO_SECTOR, QI_SIM_STALE_SECTOR};
-    int kind = kinds[qi_sim_below(&random, 8)];
+    bool removes = qi_sim_below(&random, 16) == 0;
+    int kind = removes ? QI_SIM_MISSING_FILE : kinds[qi_sim_below(&random, 8)];
+    int row = removes ? FLIPS_GONE : kind;
+    const char *where = removes ? choose_missing(&random) : "";
     qi_sim *image = qi_sim_kill(base);
-    if (qi_sim_damage(image, kind, random, "", flips->what, sizeof flips->what) == 0) {
-        flips->tried[kind]++;
+    if (qi_sim_damage(image, kind, random, where, flips->what, sizeof flips->what) == 0) {
+        flips->tried[row]++;
         struct loss loss = look(image, model, settings);
         enum reach reach = reach_of(&loss, flips->what);
-        bool silent =
-            ((loss.lost || loss.changed) && !loss.told) || (loss.persistent > 1 && !loss.as_damage);
-        flips->reach[kind][reach]++;
-        flips->silent[kind] += silent;
-        flips->wrong[kind] += loss.wrong;
-        if (reach < REACH_QUEUE && loss.lost > flips->most_lost[kind])
-            flips->most_lost[kind] = loss.lost;
+        bool silent = ((loss.lost || loss.changed) && !loss.told) ||
+                      (loss.persistent > 1 && !loss.as_damage) ||
+                      (loss.data_changed && !loss.of_data);
+        flips->reach[row][reach]++;
+        flips->silent[row] += silent;
+        flips->wrong[row] += loss.wrong;
+        if (reach < REACH_QUEUE && loss.lost > flips->most_lost[row])
+            flips->most_lost[row] = loss.lost;
         if (loss.forgotten) {
             snprintf(verdict->text, sizeof verdict->text,
                      "[%s] settings or data are lost, and the next session does not tell",
@@ -177,9 +199,9 @@ static bool damage_one(struct flips *flips, qi_sim *base, struct model *model,
             verdict->kind = "silent";
         }
         if (loss.wrong || (silent && must_be_told(kind, flips->what))) {
-            snprintf(verdict->text, sizeof verdict->text, "[%s] %s: %u messages lost, %u changed",
+            snprintf(verdict->text, sizeof verdict->text, "[%s] %s: %u messages lost, %u changed%s",
                      flips->what, loss.wrong ? "wrong bytes are served" : "nobody tells", loss.lost,
-                     loss.changed);
+                     loss.changed, loss.data_changed ? ", mappings changed" : "");
             verdict->kind = loss.wrong ? "wrong" : "silent";
         }
     }

@@ -1,4 +1,4 @@
-/* flips.h - what one flipped bit, or one bad sector, of a synced image costs.
+/* flips.h - what one flipped bit, one bad sector or one missing log of a synced image costs.
  *
  * A program is played, everything is synced (or the store is closed), and the files are damaged at
  * one place, anywhere. What is read then has the right bytes or is told; what is missing, back or
@@ -20,10 +20,13 @@ enum reach {
     REACHES
 };
 
+#define FLIPS_GONE 0
+
 struct flips {
     struct explorer *explorer;
     uint64_t each; /* damaged copies of one program's image */
-    /* By kind: QI_SIM_BIT_FLIP, QI_SIM_ZERO_SECTOR, QI_SIM_STALE_SECTOR. */
+    /* By kind: QI_SIM_BIT_FLIP, QI_SIM_ZERO_SECTOR, QI_SIM_STALE_SECTOR; and FLIPS_GONE: a commit
+     * log or the catalog was removed. */
     uint64_t tried[4], silent[4], wrong[4], reach[4][REACHES];
     uint64_t most_lost[4]; /* messages, by one place; of queues that opened */
     char what[200];        /* the last damage */

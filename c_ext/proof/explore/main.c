@@ -235,10 +235,10 @@ static int sweep_programs(struct arguments *arguments, double begun) {
 /* ---- --flips ---- */
 
 static void tell_flips(const struct flips *flips) {
-    static const char *const kinds[4] = {"", "bit", "zeros", "stale"};
+    static const char *const kinds[4] = {"gone", "bit", "zeros", "stale"};
     static const char *const reaches[REACHES] = {"nothing", "message", "frame",
                                                  "more",    "queue",   "store"};
-    for (int kind = 1; kind < 4; kind++) {
+    for (int kind = 0; kind < 4; kind++) {
         printf("flipped %s-tried=%llu %s-silent=%llu %s-wrong=%llu", kinds[kind],
                (unsigned long long)flips->tried[kind], kinds[kind],
                (unsigned long long)flips->silent[kind], kinds[kind],
@@ -268,7 +268,7 @@ static int flip_programs(struct arguments *arguments, double begun) {
             found = 1;
         }
         program_free(&program);
-        tried = flips.tried[1] + flips.tried[2] + flips.tried[3];
+        tried = flips.tried[0] + flips.tried[1] + flips.tried[2] + flips.tried[3];
     }
     progress("progress", explorer, begun);
     tell_flips(&flips);
