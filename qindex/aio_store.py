@@ -329,7 +329,7 @@ class Store(AioFanOut, AioAnyQueue):
         return await self._run(self._store.check)
 
     async def accept_losses(self) -> bool:
-        """Report settings and data that were lost no more. See Store.accept_losses()."""
+        """Report what was lost no more. See Store.accept_losses()."""
         return await self._run(self._store.accept_losses)
 
     @property

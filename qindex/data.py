@@ -212,14 +212,17 @@ class Mapped:
         return Data(cast("Store", self), ffi.NULL)
 
     def accept_losses(self) -> bool:
-        """Say that it is known which settings and data were lost: opens report them no more.
+        """Say that it is known what was lost: opens report it no more.
 
-        They were in the commit log and the catalog of a store of format 2. What was lost stays
-        lost; look at what the queues do by themselves first. True: there was such a loss. Raises
-        DiskFull, DiskError, ReadOnly, and StoreCorrupt if a queue cannot be read: nothing is
-        accepted then.
+        Messages were lost with damaged journals of queues; settings and data with the commit log or
+        the catalog of a store of format 2. What was lost stays lost; look at what the queues do by
+        themselves first. True: there was such a loss. Raises DiskFull, DiskError, ReadOnly, and
+        StoreCorrupt if a queue cannot be read: nothing is accepted then.
 
-        Cost: two small syncs; if the damaged files are still there, it also reads all queues.
+        Damage in segments and message files is reported for as long as it is there.
+
+        Cost: two small syncs; it also reads all queues, unless only data and settings were lost, in
+        an earlier session. Queues whose journals show the loss are flushed.
         """
         code = lib.qi_store_accept_losses(self._open_handle())
         if code < 0:

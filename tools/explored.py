@@ -19,6 +19,7 @@ FOUND_BY_FAULTS = {
 # Bugs in how damage is read: --flips shows them, in the first programs from this seed on.
 FOUND_BY_FLIPS = {
     "loss_forgotten": 3,
+    "lost_records_forgotten": 3,
     "moment_before_damage_believed": 5208,
     "logs_not_named": 7,
     "logs_not_counted": 401,

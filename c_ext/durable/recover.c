@@ -355,6 +355,25 @@ static int replay(struct qi_queue *queue, struct qi_recovery *recovery) {
     return report_scans(queue, recovery, error);
 }
 
+/* A flush replaces the journals that show a loss, and some of it the end of this recovery. So
+ * store.meta says it first, until somebody accepts it (store/accept.c). */
+static int keep_loss(struct qi_queue *queue, const struct qi_recovery *recovery) {
+    struct qi_store *store = queue->store;
+    const struct qi_scan *scan = &recovery->scan, *old = &recovery->old;
+    bool is_lost = scan->damaged || scan->cut_short || recovery->lacks_old ||
+                   recovery->lacks_manifest || recovery->old_gone ||
+                   (recovery->has_old && (old->damaged || old->cut_short));
+    if (!is_lost || store->options.read_only)
+        return 0;
+    queue->shows_loss = true;
+    qi_commit_wait(store); /* a commit may be writing store.meta */
+    int error = qi_store_usable(store, true);
+    if (error || store->records_lost)
+        return error;
+    store->records_lost = true;
+    return qi_meta_write(store, false);
+}
+
 /* A damaged copy is made anew from the other one. */
 static int read_meta(struct qi_queue *queue) {
     bool damaged = false;
@@ -389,6 +408,8 @@ int qi_recover(struct qi_queue *queue) {
         error = choose(queue, &recovery);
     if (!error)
         error = replay(queue, &recovery);
+    if (!error)
+        error = keep_loss(queue, &recovery);
     if (!error)
         error = qi_check_segments(queue);
     if (!error)

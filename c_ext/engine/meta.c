@@ -14,19 +14,20 @@
 
 /* store.meta: magic 8, version 4, segment entries 4, identity 16, session 8, unclean session 8,
  * time 8, index only 1, clean 1, durable 1, losses 1, crc 4. Behind that, of format 2: the newest
- * commit log 8, its durable end 8, the catalog 8, how many logs 2, bits 2, crc 4; earlier code
+ * commit log 8, its durable end 8, the catalog 8, how many logs 4, crc 4; earlier code
  * leaves zeros there. */
-#define STORE_MAGIC "QISTOR\r\n"
-#define STORE_SIZE  64u
-#define LOGS_AT     64u
-#define LOGS_SIZE   32u
-#define WHOLE_SIZE  (STORE_SIZE + LOGS_SIZE)
-#define COUNTS_LOST 1u /* bits of the byte at 59 */
-#define DATA_LOST   2u
-#define SETTLED     4u
+#define STORE_MAGIC  "QISTOR\r\n"
+#define STORE_SIZE   64u
+#define LOGS_AT      64u
+#define LOGS_SIZE    32u
+#define WHOLE_SIZE   (STORE_SIZE + LOGS_SIZE)
+#define COUNTS_LOST  1u /* bits of the byte at 59 */
+#define DATA_LOST    2u
+#define SETTLED      4u
+#define RECORDS_LOST 8u
 /* queue.meta: magic 8, version 4, name size 4, identity 16, name, crc 4 */
-#define QUEUE_MAGIC "QIQUEU\r\n"
-#define QUEUE_FIXED 32u
+#define QUEUE_MAGIC  "QIQUEU\r\n"
+#define QUEUE_FIXED  32u
 
 /* Each copy is filled up to whole pages with zeros: sectors are not shared. */
 #define HALF(size) (((size) + 4095) & ~4095u)
@@ -146,7 +147,8 @@ void qi_meta_compose(struct qi_store *store, bool clean, struct qi_meta *meta) {
     bytes[56] = store->options.index_only;
     bytes[57] = clean;
     bytes[58] = clean && store->earlier_durable && !store->unsure;
-    bytes[59] = (store->counts_lost ? COUNTS_LOST : 0) | (store->data_lost ? DATA_LOST : 0);
+    bytes[59] = (store->counts_lost ? COUNTS_LOST : 0) | (store->data_lost ? DATA_LOST : 0) |
+                (store->records_lost ? RECORDS_LOST : 0);
     if (bytes[58] && store->settled)
         bytes[59] |= SETTLED;
     qi_put32(bytes + 60, qi_crc32c(0, bytes, 60));
@@ -306,6 +308,7 @@ int qi_meta_open(struct qi_store *store, bool create) {
         (bytes[59] & COUNTS_LOST) && store->unclean_session < store->session;
     store->settled = store->earlier_durable && (bytes[59] & SETTLED);
     store->data_lost = (bytes[59] & DATA_LOST) && !QI_BUG(loss_forgotten);
+    store->records_lost = (bytes[59] & RECORDS_LOST) && !QI_BUG(lost_records_forgotten);
     get_logs(bytes, store_size(bytes, HALF(STORE_SIZE)), &store->logs);
     qi_note_clock(store, qi_get64(bytes + 48));
     return 0;

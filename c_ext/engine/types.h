@@ -283,6 +283,7 @@ struct qi_queue {
     uint64_t dead;    /* of these: dead letters */
     uint64_t bytes;   /* of the waiting messages without dead letters, if the queue is measured */
     qi_counts counts; /* since the store was opened */
+    bool shows_loss;  /* records that were durable are missing in its journals, until a flush */
     bool counts_all;  /* the counts are complete: nothing was published before that */
     bool measured;
     uint64_t expiry_us;  /* no known message expires earlier, by the wall clock; 0: none expires */
@@ -385,6 +386,7 @@ struct qi_store {
     bool upgrading;           /* it had an older format until this open */
     bool counts_lost;         /* a close had no space to keep the counts (store/counts.c) */
     bool data_lost;           /* of settings or data; nobody has accepted it (store/accept.c) */
+    bool records_lost;        /* records of queues' journals; nobody has accepted it */
     bool loss_shown;          /* the files show it still: this open has told what and where */
     struct qi_logs logs;      /* what store.meta says of them */
     bool earlier_durable;     /* all names and bytes of queues of earlier sessions are durable */

@@ -411,6 +411,7 @@ static void walk(const struct qi_journal *journal, uint64_t offset, uint64_t siz
         }
         if (mark <= offset) { /* nothing says that this was ever durable: a torn tail */
             scan->torn_bytes = last_nonzero(journal, offset, size) - offset;
+            scan->cut_short = size % PAGE != 0;
             return;
         }
         if (scan->damaged++ == 0)

@@ -3,10 +3,11 @@
 Read everything, recount every counter, verify every checksum. Changes nothing;
 damage is reported, not repaired. Works beside a process that writes.
 
-Settings and data that were lost with a damaged commit log or catalog stay lost,
-so they are reported by every check. When you have looked at what the queues do
-(qindex configure) and have set what is missing, --accept-losses ends that. It
-changes the store, which no process may have open, and then checks it.
+What was lost stays lost, so every check reports it: messages, with damaged
+journals of queues; settings and data, with a damaged commit log or catalog. When
+you know what is missing, have looked at what the queues do (qindex configure) and
+have set that anew, --accept-losses ends it. It changes the store, which no process
+may have open, and then checks it.
 
 A note is not damage: it explains what recovery met and settled by itself, such
 as the torn last record that a power cut leaves.
@@ -49,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--accept-losses",
         action="store_true",
-        help="first note that the loss of settings and data is known: no check reports it then",
+        help="first note that what was lost is known: no check reports it then",
     )
 
 

@@ -10,6 +10,7 @@ struct loss {
     bool as_damage;      /* told, and not as a torn tail alone */
     uint32_t persistent; /* of the lost: a torn tail may take one, what came after the last MARK */
     bool of_data;        /* settings or data are lost, which every later session has to tell */
+    bool of_records;     /* records of a journal are, which every later session has to tell, too */
     bool forgotten;      /* and one does not */
     bool data_changed;   /* mappings are not what they were when the session ended */
     bool store_refused;
@@ -103,6 +104,27 @@ static bool data_is_other(const struct session *session, const struct model *mod
            !keys_are_same(&seen, &model->keys.durable, exists);
 }
 
+/* That records of a journal are lost, or were in an earlier session. */
+static bool tells_of_records(qi_store *store) {
+    bool damage, tells = false;
+    const char *where, *text;
+    uint64_t offset;
+    for (uint32_t i = 0; !tells && qi_store_finding(store, i, &damage, &where, &offset, &text) == 0;
+         i++)
+        tells = damage && (strcmp(where, "queues") == 0 ||
+                           (strstr(where, "journal.") && strstr(text, "damaged place")));
+    return tells;
+}
+
+/* Every trace of the damage in the files goes. */
+static void replace_all(const struct session *session) {
+    for (int i = 0; i < QUEUES; i++)
+        for (int turn = 0; session->queues[i] && turn < 2; turn++)
+            if (qi_publish(session->queues[i], "", 0) >= 0)
+                qi_flush(session->queues[i]);
+    qi_store_close(session->store);
+}
+
 static struct loss look(struct qi_sim *image, struct model *model,
                         const struct settings *settings) {
     struct loss loss = {0};
@@ -134,11 +156,14 @@ static struct loss look(struct qi_sim *image, struct model *model,
     loss.told = loss.told || loss.as_damage;
     loss.of_data = tells_of_data(session.store);
     loss.data_changed = data_is_other(&session, model);
-    if (loss.of_data)
-        qi_store_close(session.store); /* it may have replaced what was damaged */
+    loss.of_records = tells_of_records(session.store);
+    bool is_kept = loss.of_data || loss.of_records;
+    if (is_kept)
+        replace_all(&session);
     session_end(&session);
-    if (loss.of_data && session_open(&session, image, settings, &verdict))
-        loss.forgotten = !tells_of_data(session.store);
+    if (is_kept && session_open(&session, image, settings, &verdict))
+        loss.forgotten = (loss.of_data && !tells_of_data(session.store)) ||
+                         (loss.of_records && !tells_of_records(session.store));
     session_end(&session);
     return loss;
 }
@@ -194,8 +219,7 @@ static bool damage_one(struct flips *flips, qi_sim *base, struct model *model,
             flips->most_lost[row] = loss.lost;
         if (loss.forgotten) {
             snprintf(verdict->text, sizeof verdict->text,
-                     "[%s] settings or data are lost, and the next session does not tell",
-                     flips->what);
+                     "[%s] something is lost, and the next session does not tell", flips->what);
             verdict->kind = "silent";
         }
         if (loss.wrong || (silent && must_be_told(kind, flips->what))) {
