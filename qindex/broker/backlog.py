@@ -74,6 +74,9 @@ class Backlog(Protocol):
     is_durable: bool
     """True if a persistent message survives the process."""
 
+    damage: str
+    """Why its messages cannot be read, and it is not served; empty: they can."""
+
     redelivered: int
     """Deliveries of messages that were delivered before; of a store it is 0: the store counts."""
 
@@ -190,6 +193,7 @@ class MemoryBacklog:
     """
 
     is_durable = False
+    damage = ""
     straight = 0
 
     def __init__(self, *, counts: bool = False) -> None:

@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from qindex.broker.arriving import Arrival
+from qindex.broker.damaged import DAMAGE
 from qindex.broker.errors import Refused
 from qindex.broker.exchanges import QUEUE, Binding, Destination, Exchange, make_exchange
 from qindex.field_table import decode_table, encode_table
@@ -130,7 +131,14 @@ def adopt(vhost: VHost, catalog: Catalog, store: qindex.Store) -> None:
     """
     named = {key for key, _ in catalog.items()}
     for name in store.queues():
-        if f"queue/{name}" in named or not (count := len(store.queue(name))):
+        if f"queue/{name}" in named:
+            continue
+        try:
+            count = len(store.queue(name))
+        except DAMAGE:
+            vhost.restore_queue(name, auto_delete=False, arguments={})
+            continue
+        if not count:
             continue
         log.warning(
             "queue %r has %d messages and no definition: it is served as a durable queue, without "

@@ -52,6 +52,7 @@ class DurableBacklog:
     """A queue of a store. A message survives kill -9 when publish() returns."""
 
     is_durable = True
+    damage = ""
     redelivered = 0
 
     def __init__(self, store: qindex.Store, name: str) -> None:
@@ -293,7 +294,8 @@ class DurableBacklog:
         return count
 
     def ready_bytes(self) -> int:
-        return sum(len(message.body) for message in self._queue.browse(state="ready"))
+        found = self._look(0, None, "ready")  # which goes past those that are damaged
+        return sum(looked.message.size for looked in found if isinstance(looked, Looked))
 
     def close(self) -> None:
         """The store closes the queue."""

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -138,13 +139,25 @@ class Node:
         else:
             path = self.directory / "vhosts" / self._id(name)
             store = qindex.open(path, format=STORE_FORMAT, expire=False)
+            found = self._opened(name, store)
             self.stores[name] = store
-            commit = GroupCommit(self._syncer_of(store))
-            commit.on_failure = self._failed
-            found = VHost(name, self._scheduler, store, commit)
         self._open[name] = found
         self.open_seconds[name] = time.monotonic() - begun
         return found
+
+    def _opened(self, name: str, store: qindex.Store) -> VHost:
+        """The virtual host in this store, which is closed again if that is damaged: the next who
+        asks hears of the same damage, and not that the store is open.
+        """
+        commit = GroupCommit(self._syncer_of(store))
+        commit.on_failure = self._failed
+        try:
+            return VHost(name, self._scheduler, store, commit)
+        except BaseException:
+            commit.close()
+            with contextlib.suppress(qindex.QindexError):
+                store.close()
+            raise
 
     def _id(self, name: str) -> str:
         return str(decode_table(self.entries[f"vhost/{name}"])["id"])

@@ -74,8 +74,8 @@ class Queue(Settling, InBulk):
         self._expiry_timer: Timer | None = None
         self._retry = RetryTimer(scheduler, self.wake)
         self._unused = UnusedTimer(limits.expires_ms, scheduler, self._came_unused)
-        self.due_timer = DueTimer(backlog, scheduler, self._came_due, limits.max_bytes)
         self._bytes = backlog.ready_bytes() if limits.max_bytes is not None else 0
+        self.due_timer = DueTimer(backlog, scheduler, self._came_due, limits.max_bytes)
         self.used = self._unused.used  # somebody uses it: x-expires begins anew
         self.used()
         if self._expiring:

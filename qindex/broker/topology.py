@@ -88,7 +88,19 @@ class Topology:
         return found
 
     def queue(self, name: str, user: object) -> Queue:
-        """The queue of this name; NotFound, or Locked if it is another connection's own."""
+        """The queue of this name, which is served; NotFound, or Locked if it is another
+        connection's own.
+        """
+        found = self._named(name, user)
+        self._check_readable(found)
+        return found
+
+    def _check_readable(self, queue: Queue) -> None:
+        if queue.backlog.damage:
+            raise NotFound(queue.backlog.damage)
+
+    def _named(self, name: str, user: object) -> Queue:
+        """As queue(), but it may be damaged."""
         found = self.queues.get(name)
         if found is None:
             raise NotFound(f"no {self.describe('queue', name)}")
@@ -101,14 +113,24 @@ class Topology:
         return found
 
     def check_arrived(self, name: str) -> None:
-        """Raise NotIn while the messages of this queue are coming; Precondition if they do not."""
+        """Raise NotIn while the messages of this queue are coming; Precondition if they do not;
+        NotFound if it is damaged.
+        """
         found = self.arriving.get(name)
         if found is None:
+            if name in self.queues:
+                self._check_readable(self.queues[name])
             return
         if found.failed:
             raise Precondition(f"{self.describe('queue', name)} is not served: {found.failed}")
         self.on_wanted(name)
         raise NotIn
+
+    def state_of(self, queue: Queue) -> str:
+        """What to call its state: running, arriving or damaged."""
+        if queue.name in self.arriving:
+            return "arriving"
+        return "damaged" if queue.backlog.damage else "running"
 
     def check_not_default(self, name: str) -> None:
         if not name:
@@ -243,7 +265,7 @@ class Topology:
         if not source or (kind == EXCHANGE and not name):
             raise AccessRefused("operation not permitted on the default exchange")
         if kind == QUEUE:
-            self.queue(name, user)
+            self._named(name, user)
         else:
             self.exchange(name)
         return self.exchange(source)

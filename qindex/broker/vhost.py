@@ -11,31 +11,26 @@ from __future__ import annotations
 import logging
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from qindex.broker import definitions
 from qindex.broker.arriving import ArrivingBacklog
 from qindex.broker.backlog import Backlog, MemoryBacklog
 from qindex.broker.catalog import MemoryCatalog, StoreCatalog
-from qindex.broker.dead_letters import dead_letter, is_in_a_circle
+from qindex.broker.damaged import DAMAGE, DamagedBacklog
 from qindex.broker.durable import DurableBacklog, GroupCommit
-from qindex.broker.errors import Locked, Precondition, Refused
-from qindex.broker.exchanges import QUEUE, Destination, Exchange
+from qindex.broker.errors import Locked, Precondition
+from qindex.broker.exchanges import QUEUE, Destination
 from qindex.broker.limits import (
     QUEUE_ARGUMENTS,
-    check_delay,
     check_same_arguments,
-    delayed,
-    in_queue,
     inequivalent_flag,
     limits_of,
 )
-from qindex.broker.message import AmqpError, Message
+from qindex.broker.posting import Posting
 from qindex.broker.queues import Queue
-from qindex.broker.taken import Entry, places_of
-from qindex.broker.timers import Scheduler, now_us
-from qindex.broker.topology import Topology
+from qindex.broker.timers import Scheduler
 from qindex.broker.totals import Lives, Totals
 from qindex.errors import QindexError, StoreFailed
 
@@ -46,18 +41,7 @@ log: Final = logging.getLogger("qindex.broker")
 NAME_BYTES_MAX: Final = 255
 
 
-class Outcome:
-    """What became of a publish."""
-
-    __slots__ = ("durable", "queues", "refused")
-
-    def __init__(self) -> None:
-        self.queues: list[str] = []  # that the message was routed to, and that have seen it
-        self.refused = False  # one of them is full
-        self.durable = False  # one of them has it on the disk: it needs a sync
-
-
-class VHost(Topology):
+class VHost(Posting):
     """One virtual host, in a store or in memory. For the thread of one event loop."""
 
     def __init__(
@@ -67,18 +51,25 @@ class VHost(Topology):
         store: qindex.Store | None = None,
         commit: GroupCommit | None = None,
     ) -> None:
-        super().__init__(name, MemoryCatalog() if store is None else StoreCatalog(store))
-        self.commit = commit
+        catalog = MemoryCatalog() if store is None else StoreCatalog(store)
+        super().__init__(name, catalog, commit)
         self.gone = Totals(0, 0, 0)  # of queues that are deleted
         self.lives = Lives()
-        self.dead: dict[str, int] = {}  # dead letters, by why they died
-        self.dead_dropped = 0  # dead letters that no queue took, or that went in a circle
-        self._dead_waiting: list[tuple[Queue, list[Entry], str]] = []  # for a queue to be in
         self._scheduler = scheduler
         self._store = store
-        definitions.restore(self, self._catalog)
-        if store is not None:
-            definitions.adopt(self, self._catalog, store)
+        try:
+            definitions.restore(self, self._catalog)
+            if store is not None:
+                definitions.adopt(self, self._catalog, store)
+        except BaseException:  # those that are made have timers
+            self.close()
+            raise
+
+    @property
+    def damaged(self) -> dict[str, str]:
+        """What is damaged of the queues that are not served, by their names. O(queues)."""
+        found = self.queues.items()
+        return {name: queue.backlog.damage for name, queue in found if queue.backlog.damage}
 
     # --- queues --------------------------------------------------------------------------------
 
@@ -102,6 +93,7 @@ class VHost(Topology):
         self.lives.declared += 1
         found = self.queues.get(name)
         if found is not None:
+            self._check_readable(found)
             self._check_same_queue(found, what, durable, auto_delete, owner, user, arguments)
             found.used()
             return found
@@ -141,20 +133,39 @@ class VHost(Topology):
     def restore_queue(self, name: str, *, auto_delete: bool, arguments: dict[str, Any]) -> None:
         """A queue that the catalog has, with the messages that it had."""
         limits = limits_of(arguments, self.describe("queue", name))
-        arrival = self.arriving.get(name)
-        backlog: Backlog
-        if arrival is not None:
-            backlog = ArrivingBacklog(arrival.count)
-        elif self._store is None:
-            backlog = MemoryBacklog(counts=limits.is_quorum)
-        else:
-            if name not in self._store:
-                log.warning("queue %r has no folder any more: what was in it is lost", name)
-            backlog = DurableBacklog(self._store, name)
         options: dict[str, Any] = {"durable": True, "auto_delete": auto_delete, "owner": None}
-        queue = Queue(name, backlog, limits, self._scheduler, arguments=arguments, **options)
-        queue.paused = arrival is not None
+
+        def made(backlog: Backlog) -> Queue:
+            return Queue(name, backlog, limits, self._scheduler, arguments=arguments, **options)
+
+        arrival = self.arriving.get(name)
+        if arrival is not None:
+            queue = made(ArrivingBacklog(arrival.count))
+        elif self._store is None:
+            queue = made(MemoryBacklog(counts=limits.is_quorum))
+        else:
+            try:
+                is_there = name in self._store
+                queue = made(DurableBacklog(self._store, name))
+            except DAMAGE as error:
+                queue = made(DamagedBacklog(self._damage_of(self._store, name, error)))
+            else:
+                if not is_there:
+                    log.warning("queue %r has no folder any more: what was in it is lost", name)
+        queue.paused = arrival is not None or bool(queue.backlog.damage)
         self.add_queue(queue)
+
+    def _damage_of(self, store: qindex.Store, name: str, error: QindexError) -> str:
+        """What clients and the log are told of a queue that is damaged."""
+        what = self.describe("queue", name)
+        log.error(
+            "%s is damaged, and is not served; %s stays as it is. End the server and copy what can "
+            "be read with `qindex salvage`: %s",
+            what,
+            Path(store.path, store.queue_directory(name)),
+            error,
+        )
+        return f"{what} is damaged, and is not served before a `qindex salvage`: {error}"
 
     def arrived(self, name: str) -> None:
         """All messages of a queue that was arriving are in the store, and synced: it is served."""
@@ -238,7 +249,7 @@ class VHost(Topology):
 
     def delete_unused(self, queue: Queue) -> None:
         """Nobody needs this queue any more. It may be gone already."""
-        if self.queues.get(queue.name) is queue:
+        if self.queues.get(queue.name) is queue and not queue.backlog.damage:
             self._delete(queue)
 
     def queues_of(self, owner: object) -> list[Queue]:
@@ -248,132 +259,6 @@ class VHost(Topology):
     def totals(self) -> Totals:
         """Of all queues, also of those that are gone. O(number of queues)."""
         return self.gone.plus(self.queues.values())
-
-    # --- messages ------------------------------------------------------------------------------
-
-    def publish(
-        self, message: Message, exchange: Exchange, outcome: Outcome | None = None
-    ) -> Outcome:
-        """Put a message into all queues that the exchange leads to. NotIn: one is not there yet.
-
-        The disk was full in the middle: with the same `outcome` the queues that are left get it.
-        """
-        if exchange.delays:
-            check_delay(message)
-        names = self._router.queues_of(exchange, message)
-        if self.arriving:
-            for name in names:
-                self.check_arrived(name)
-        return self._put(message, names, outcome or Outcome(), exchange)
-
-    def route(self, exchange: Exchange, key: str) -> tuple[str, ...] | None:
-        """The names of the queues that messages with this key go to; None: headers have a say."""
-        return self._router.route(exchange, key)
-
-    def _put(
-        self, message: Message, names: Iterable[str], outcome: Outcome, exchange: Exchange
-    ) -> Outcome:
-        now = now_us()
-        due_us, message = delayed(message, now) if exchange.delays else (0, message)
-        for name in names:
-            queue = self.queues.get(name)
-            if queue is None or name in outcome.queues:
-                continue
-            own = in_queue(message, queue.limits, due_us or now)
-            if queue.publish(own, now, due_us) is None:
-                outcome.refused = True
-            elif message.persistent and queue.backlog.is_durable:
-                outcome.durable = True
-            outcome.queues.append(name)
-        return outcome
-
-    def _dead(self, queue: Queue, entries: list[Entry], why: str) -> None:
-        """Move messages to the dead-letter exchange. A store keeps each until that of its new
-        queues has it for good, so a crash may leave it in both, and never in none.
-        """
-        if self.arriving and self._waits_for_arrival(queue, entries, why):
-            queue.paused = True  # so that what dies meanwhile does not fill the memory
-            self._dead_waiting.append((queue, entries, why))
-            return
-        durable, done = False, 0
-        try:
-            for entry in entries:
-                durable = self._dead_one(queue, entry.message, why) or durable
-                done += 1
-        finally:  # without room, those before are there, and the others stay
-            self.dead[why] = self.dead.get(why, 0) + done
-            self._settle_moved(queue, entries[:done], durable)
-            queue.put_back([entry for entry in entries[done:] if entry.place is not None])
-
-    def move(self, queue: Queue, entries: list[Entry], target: Queue) -> None:
-        """Move deliveries of a queue to another one, as they are; dead letters move the same way.
-
-        A crash may leave a message in both queues, and never in none.
-        """
-        now = now_us()
-        durable = False
-        for entry in entries:
-            message = in_queue(entry.message, target.limits, now)
-            if target.publish(message, now) is None:
-                self.dead_dropped += 1
-            durable = durable or (message.persistent and target.backlog.is_durable)
-        self._settle_moved(queue, entries, durable)
-
-    def _settle_moved(self, queue: Queue, entries: list[Entry], durable: bool) -> None:
-        """These messages are in their new queues, some of them in need of a sync."""
-        moved = places_of(entries)
-
-        def settle() -> None:
-            if not queue.deleted:
-                queue.backlog.ack(moved)
-
-        if durable and moved.size and queue.backlog.is_durable and self.commit is not None:
-            self.commit.join(settle)
-        else:
-            settle()
-
-    def _waits_for_arrival(self, queue: Queue, entries: list[Entry], why: str) -> bool:
-        """True if a dead letter may go to a queue that is not in: then all of these wait."""
-        exchange = self.exchanges.get(queue.limits.dead_exchange or "")
-        if exchange is None:
-            return False
-        key = queue.limits.dead_key
-        for entry in entries:
-            dead = entry.message if key is None else entry.message.copy(expires_us=0)
-            if key is not None:
-                dead.routing_keys = [key]
-            for name in self._router.queues_of(exchange, dead):
-                if name in self.arriving:
-                    self.on_wanted(name)
-                    return True
-        return False
-
-    def _dead_one(self, queue: Queue, message: Message, why: str) -> bool:
-        """Publish a dead letter; True if a sync has to cover it."""
-        limits = queue.limits
-        exchange = self.exchanges.get(limits.dead_exchange or "")
-        if exchange is None:
-            self.dead_dropped += 1
-            return False
-        try:
-            dead = dead_letter(message, queue.name, why, exchange.name, limits.dead_key)
-        except (AmqpError, ValueError, TypeError) as error:
-            log.error("a message of %r became no dead letter: %s", queue.name, error)
-            self.dead_dropped += 1
-            return False
-        names = list(self._router.queues_of(exchange, dead))
-        if why != "rejected":
-            circle = [name for name in names if is_in_a_circle(dead, name)]
-            if circle:
-                log.warning("a dead letter of %r went in a circle: dropped", queue.name)
-                names = [name for name in names if name not in circle]
-        outcome = Outcome()
-        try:
-            self._put(dead, names, outcome, exchange)
-        except Refused as error:  # it would come again and again
-            log.error("a dead letter of %r was refused: %s", queue.name, error)
-        self.dead_dropped += not outcome.queues or outcome.refused
-        return outcome.durable
 
     def failed(self, error: QindexError) -> None:
         """An error of the store: if it refuses everything from now on, the node hears of it."""

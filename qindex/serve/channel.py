@@ -15,9 +15,9 @@ from qindex._wire import Taken, Unacked
 from qindex.amqp import methods as m
 from qindex.broker.errors import NotAllowed, NotThere, Precondition
 from qindex.broker.exchanges import EXCHANGE, QUEUE
+from qindex.broker.posting import Outcome
 from qindex.broker.queues import Queue
 from qindex.broker.taken import Places, in_order, joined, places_of
-from qindex.broker.vhost import Outcome
 from qindex.errors import QindexError
 from qindex.serve.confirms import Confirms
 from qindex.serve.consumers import Consumer

@@ -24,7 +24,7 @@ _QUEUE_COLUMNS: Final[dict[str, Callable[[VHost, Any], Any]]] = {
     "arguments": lambda vhost, queue: plain(queue.arguments),
     "policy": lambda vhost, queue: "",
     "type": lambda vhost, queue: "quorum" if queue.limits.is_quorum else "classic",
-    "state": lambda vhost, queue: "arriving" if queue.name in vhost.arriving else "running",
+    "state": lambda vhost, queue: vhost.state_of(queue),
 }
 _CONNECTION_COLUMNS: Final[dict[str, Callable[[Any], Any]]] = {
     "pid": lambda session: f"<qindex.{session.number}>",

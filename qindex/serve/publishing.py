@@ -9,7 +9,7 @@ from qindex.amqp.wire import WireError
 from qindex.broker.errors import AccessRefused, NotThere, Precondition
 from qindex.broker.limits import type_name
 from qindex.broker.message import AmqpError, Message
-from qindex.broker.vhost import Outcome
+from qindex.broker.posting import Outcome
 from qindex.brokers.amqp import Properties, decode_properties
 from qindex.errors import DiskFull, StoreFull
 

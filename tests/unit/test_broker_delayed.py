@@ -131,7 +131,7 @@ def test_a_dead_letter_that_is_refused_does_not_come_again(vhost, monkeypatch):
 
     queue = with_dead_letters(vhost)
     publish(vhost, b"1")
-    monkeypatch.setattr("qindex.broker.vhost.in_queue", refuse)
+    monkeypatch.setattr("qindex.broker.posting.in_queue", refuse)
     queue.reject([queue.get()])
     assert (len(queue), queue.unacked, vhost.dead_dropped) == (0, 0, 1)
 

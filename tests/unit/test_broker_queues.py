@@ -242,7 +242,7 @@ def test_a_message_that_was_delivered_too_often_is_a_dead_letter(vhost):
 def test_an_expired_message_is_never_delivered(vhost, turns, monkeypatch):
     clock = [1_000_000_000_000]
     monkeypatch.setattr("qindex.broker.queues.now_us", lambda: clock[0])
-    monkeypatch.setattr("qindex.broker.vhost.now_us", lambda: clock[0])
+    monkeypatch.setattr("qindex.broker.posting.now_us", lambda: clock[0])
     dead = declare(vhost, "dead")
     arguments = {"dead_letter_exchange": "", "dead_letter_routing_key": "dead"}
     queue = declare(vhost, message_ttl=1000, **arguments)
@@ -260,7 +260,7 @@ def test_a_time_to_live_of_0_reaches_a_consumer_that_waits_and_nobody_else(
 ):
     clock = [1_000_000_000_000]
     monkeypatch.setattr("qindex.broker.queues.now_us", lambda: clock[0])
-    monkeypatch.setattr("qindex.broker.vhost.now_us", lambda: clock[0])
+    monkeypatch.setattr("qindex.broker.posting.now_us", lambda: clock[0])
     queue = declare(vhost, message_ttl=0)
     consumer = Consumer(1)
     queue.add_consumer(consumer, "q")

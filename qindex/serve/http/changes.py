@@ -145,7 +145,7 @@ async def publish(asked: Asked) -> web.Response:
     if not outcome.queues:
         asked.server.counts.unroutable(mandatory=True)  # the answer says so
     if outcome.refused:
-        raise ValueError("a queue is full and has refused the message")
+        raise ValueError("a queue is full or damaged, and has refused the message")
     if outcome.durable and asked.server.confirms_are_durable and vhost.commit is not None:
         synced = asyncio.Event()
         vhost.commit.join(synced.set)

@@ -101,6 +101,16 @@ def _dead(vhosts: list[VHost]) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "qindex_dead_letters_dropped", "Dead letters that no queue took", dropped
     )
+    yield GaugeMetricFamily(
+        "qindex_queues_damaged",
+        "Queues that are damaged, and not served",
+        sum(len(vhost.damaged) for vhost in vhosts),
+    )
+    yield CounterMetricFamily(
+        "qindex_messages_refused_by_damaged_queues",
+        "Messages that damaged queues did not take, once for each queue",
+        sum(vhost.refused_by_damaged for vhost in vhosts),
+    )
     failed = sum(map(has_failed, vhosts))
     yield GaugeMetricFamily(
         "qindex_stores_failed", "Virtual hosts whose disk has failed a sync", failed

@@ -126,7 +126,7 @@ def queue(server: Server, vhost: VHost, found: Queue) -> Shape:
         "exclusive": found.owner is not None,
         "arguments": plain(found.arguments),
         "node": node_name(server),
-        "state": "arriving" if found.name in vhost.arriving else "running",
+        "state": vhost.state_of(found),
         "messages": len(found) + found.unacked,
         "messages_ready": len(found),
         "messages_unacknowledged": found.unacked,

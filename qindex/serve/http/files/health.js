@@ -4,6 +4,12 @@ import { get } from "./api.js";
 import { facts, h, replace, table } from "./dom.js";
 import { bytes, count, plain, seconds } from "./words.js";
 
+/** Queues that are not served, each with the reason. */
+function section(heading, rows, why, otherwise) {
+  return h("section", {}, h("h2", {}, heading), table([{ text: "queue", kind: "name" }, { text: why, kind: "long" }],
+    rows.map((each) => [plain(each.queue), plain(each.why || otherwise)]), { caption: heading }));
+}
+
 export function health() {
   const place = h("div", {});
   const element = h("div", {}, h("h1", {}, "Health"), place);
@@ -12,11 +18,13 @@ export function health() {
     const found = await get("health");
     const damage = found.stores.reduce((sum, store) => sum + store.findings.filter((each) => each.severity !== "note").length, 0);
     const failed = found.stores.filter((store) => store.failed);
-    const isWell = !damage && !failed.length;
+    const refused = found.damaged ?? [];
+    const isWell = !damage && !failed.length && !refused.length;
     replace(place,
       h("p", { class: isWell ? "verdict good" : "verdict bad" },
         isWell ? "Nothing is damaged, and no sync has failed." : [
           damage ? `${count(damage)} ${damage === 1 ? "place is" : "places are"} damaged. ` : "",
+          refused.length ? `${count(refused.length)} ${refused.length === 1 ? "queue is" : "queues are"} not served. ` : "",
           failed.length ? `A sync has failed in ${failed.map((store) => plain(store.name)).join(", ")}: restart the server, and look at the disk.` : ""]),
       facts([
         found.memory_bytes === undefined ? null : ["memory", bytes(found.memory_bytes)],
@@ -40,8 +48,8 @@ export function health() {
           store.findings.map((each) => [h("span", { class: each.severity === "note" ? "soft" : "bad" }, plain(each.severity)), plain(each.place), plain(each.text), each.lost ? count(each.lost) : "–"]),
           { caption: `Findings of ${plain(store.name)}` }) : h("p", { class: "soft" }, "No findings."),
         store.finding_count > store.findings.length ? h("p", { class: "soft" }, `The first of ${count(store.finding_count)}.`) : null)),
-      found.arriving && found.arriving.length ? h("section", {}, h("h2", {}, "Queues that are still coming"), table([{ text: "queue", kind: "name" }, { text: "why not" }],
-        found.arriving.map((each) => [plain(each.queue), plain(each.why || "being copied")]), { caption: "Queues that are still coming" })) : null);
+      refused.length ? section("Queues that are damaged and not served", refused, "what is damaged", "") : null,
+      found.arriving && found.arriving.length ? section("Queues that are still coming", found.arriving, "why not", "being copied") : null);
   }
   return { element, refresh };
 }

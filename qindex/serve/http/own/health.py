@@ -35,6 +35,11 @@ async def health(asked: Asked, series: Series) -> Any:
             for vhost in asked.vhosts()
             for name, arrival in vhost.arriving.items()
         ],
+        "damaged": [
+            {"vhost": vhost.name, "queue": shapes.plain(name), "why": shapes.plain(damage)}
+            for vhost in asked.vhosts()
+            for name, damage in vhost.damaged.items()
+        ],
     }
     if SEES_ALL & asked.tags:
         found |= _process(node.directory)

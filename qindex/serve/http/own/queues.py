@@ -102,9 +102,8 @@ def _row(series: Series, vhost: VHost, queue: Queue) -> shapes.Shape:
 
 
 def state_of(vhost: VHost, queue: Queue) -> str:
-    if queue.name in vhost.arriving:
-        return "arriving"
-    return "held" if queue.on_hold else "running"
+    state = vhost.state_of(queue)
+    return "held" if queue.on_hold and state == "running" else state
 
 
 async def queue(asked: Asked, series: Series) -> Any:
