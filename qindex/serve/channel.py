@@ -21,6 +21,7 @@ from qindex.broker.taken import Places, in_order, joined, places_of
 from qindex.errors import QindexError
 from qindex.serve.confirms import Confirms
 from qindex.serve.consumers import Consumer
+from qindex.serve.credit import SharedCredit
 from qindex.serve.permissions import stripped
 from qindex.serve.publishing import REPLY_TO, publish
 
@@ -40,8 +41,7 @@ class Channel:
         self.number = number
         self.vhost = session.vhost
         self.prefetch = 0  # of consumers that begin from now on
-        self.global_prefetch = 0
-        self.unacked_of_consumers = 0
+        self.shared = SharedCredit(session.server.loop)  # of its consumers together
         self.confirms: Confirms | None = None
         self.reply_consumer: tuple[str, str] | None = None  # its tag, and the name of its queue
         self.last_queue = ""
@@ -198,6 +198,7 @@ class Channel:
             self._end_replies()
         consumer = self._consumers.pop(tag, None)
         if consumer is not None:
+            self.shared.leave(consumer)
             consumer.queue.remove_consumer(consumer)
         if not method.nowait:
             self.send(m.BasicCancelOk(tag))
@@ -212,6 +213,7 @@ class Channel:
 
     def cancelled(self, consumer: Consumer) -> None:
         """The queue of a consumer is gone."""
+        self.shared.leave(consumer)
         known = self._consumers.pop(consumer.tag, None) is not None
         if known and self.session.connection.client_can("consumer_cancel_notify"):
             self.send(m.BasicCancel(consumer.tag, True))
@@ -224,7 +226,7 @@ class Channel:
             places = taken.places(share.start, share.stop, share.step)
             self._unacked.add(first, consumer.owner, *places)
             consumer.unacked += count
-            self.unacked_of_consumers += count
+            self.shared.used += count
         session = self.session
         connection, tag = session.connection, consumer.tag_bytes
         size = connection.send_deliveries(self.number, tag, first, taken, share)
@@ -266,16 +268,12 @@ class Channel:
         if method.prefetch_size:
             raise NotThere(f"prefetch_size!=0 ({method.prefetch_size})")
         if method.global_:
-            self.global_prefetch = method.prefetch_count
-            self.wake_consumers()
+            self.shared.change(method.prefetch_count)
+            for consumer in self._consumers.values():
+                consumer.queue.may_take(consumer)
         else:
             self.prefetch = method.prefetch_count
         self.send(m.BasicQosOk())
-
-    def wake_consumers(self) -> None:
-        """They may have credit."""
-        for consumer in self._consumers.values():
-            consumer.queue.may_take(consumer)
 
     # --- settling ------------------------------------------------------------------------------
 
@@ -326,10 +324,9 @@ class Channel:
 
     def _settled(self, consumer: Consumer, count: int) -> None:
         consumer.unacked -= count
-        self.unacked_of_consumers -= count
-        if self.global_prefetch:
-            self.wake_consumers()
-        elif self._consumers.get(consumer.tag) is consumer and not consumer.waiting:
+        self.shared.settled(count)
+        is_there = self._consumers.get(consumer.tag) is consumer
+        if is_there and not consumer.waiting and consumer not in self.shared:
             consumer.queue.may_take(consumer)
 
     # --- the rest ------------------------------------------------------------------------------

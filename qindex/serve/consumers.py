@@ -34,7 +34,7 @@ class Consumer:
 
     @property
     def shares_credit(self) -> bool:
-        return bool(self.channel.global_prefetch) and not self.no_ack
+        return bool(self.channel.shared.limit) and not self.no_ack
 
     @property
     def is_active(self) -> bool:
@@ -52,8 +52,8 @@ class Consumer:
         if self.no_ack:
             return _MANY
         credit = self.prefetch - self.unacked if self.prefetch else _MANY
-        if channel.global_prefetch:
-            credit = min(credit, channel.global_prefetch - channel.unacked_of_consumers)
+        if channel.shared.limit and credit > 0:
+            credit = min(credit, channel.shared.left(self))
         return credit
 
     def deliver(self, queue: Queue, taken: Taken, share: range) -> None:

@@ -104,7 +104,7 @@ _CHANNEL_COLUMNS: Final[dict[str, Callable[[Any], Any]]] = {
     "consumer_count": lambda row: row[1].consumer_count,
     "messages_unacknowledged": lambda row: row[1].unacked,
     "prefetch_count": lambda row: row[1].prefetch,
-    "global_prefetch_count": lambda row: row[1].global_prefetch,
+    "global_prefetch_count": lambda row: row[1].shared.limit,
 }
 _CONSUMER_COLUMNS: Final[dict[str, Callable[[Any], Any]]] = {
     "queue_name": lambda consumer: consumer.queue.name,

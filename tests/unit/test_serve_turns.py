@@ -147,3 +147,26 @@ def test_an_error_of_one_channel_that_ends_keeps_nothing_else_of_its_connection(
     assert [body for *_, body in client.take_all("other")] == [b"4"]
     both = client.take_all("q") + client.take_all("dead")
     assert sorted(body for *_, body in both) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("prefetch", [1, 10])
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_queues_whose_consumers_share_a_prefetch_take_turns(client, prefetch, is_busy):
+    """A busy queue is woken before each ack, too: it waits for its turn all the same."""
+    queues = ["f0", "f1", "f2", "f3"]
+    for queue in queues:
+        client.declare(queue)
+        send(client, queue, *[b"x"] * (200 if queue == "f0" else 40))
+    client.ask(m.BasicQos(0, prefetch, True), m.BasicQosOk)
+    for queue in queues:
+        consume = m.BasicConsume(0, queue, queue, False, False, False, False, {})
+        client.ask(consume, m.BasicConsumeOk)
+    got = []
+    for _ in range(1 + 160 // prefetch):
+        delivers = [client.expect(m.BasicDeliver) for _ in range(prefetch)]
+        got += [each.routing_key for each in delivers]
+        if is_busy:
+            send(client, "f0", b"y")
+        client.call(m.BasicAck(delivers[-1].delivery_tag, True))
+    del got[:prefetch]  # when the others had not come yet
+    assert got == [queue for queue in queues for _ in range(prefetch)] * (40 // prefetch)

@@ -214,7 +214,7 @@ def channel(server: Server, session: Session, found: Channel) -> Shape:
         "confirm": found.confirms is not None,
         "transactional": False,
         "prefetch_count": found.prefetch,
-        "global_prefetch_count": found.global_prefetch,
+        "global_prefetch_count": found.shared.limit,
         "state": "running",
         "messages_unacknowledged": found.unacked,
         "connection_details": {"name": session.peer},
