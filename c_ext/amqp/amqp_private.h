@@ -44,6 +44,7 @@ struct qi_publishes {
     PyObject_HEAD PyObject *data, *kept; /* what the pieces point into */
     struct message *messages;
     size_t count, room;
+    uint64_t body_bytes;
     struct group *groups;
     uint16_t *places; /* a hash table of twice the room: number of the group + 1; 0: free */
     uint32_t group_count, group_room;

@@ -173,6 +173,7 @@ int qi_publishes_add(Publishes *self, const struct qi_content *content) {
     else
         group->first = at;
     group->last = at;
+    self->body_bytes += content->body.size;
     self->messages[self->count++] = (struct message){
         content->properties, content->body, content->whole, (uint32_t)(group - self->groups), at};
     return 0;
@@ -270,10 +271,10 @@ static PyMethodDef publishes_methods[] = {
      "True: `known`, a dict, has a Way for the key of each group, and each leads to a queue of\n"
      "its own; `found` has them from now on. A dictionary look-up for each group."},
     {"publish_each", qi_publishes_each, METH_VARARGS,
-     "publish_each($self, publish, start, stop, /)\n--\n\n"
+     "publish_each($self, publish, start, stop, flags, /)\n--\n\n"
      "Give the messages of the groups with numbers from `start` to below `stop` to the queues\n"
      "that find() has found, through the core's qi_publish_bodies(), whose address is "
-     "`publish`.\n\n"
+     "`publish`;\nwith `flags` besides those of their ways.\n\n"
      "Returns the number of the group that it ended at; the code of the error that ended it, or\n"
      "0; and the queues that got some and are watched. Bodies are not copied. The interpreter's\n"
      "lock is released meanwhile."},
@@ -327,6 +328,8 @@ static PyObject *get_waits(PyObject *object, void *unused) {
 static PyMemberDef publishes_members[] = {
     {"group_count", T_UINT, offsetof(struct qi_publishes, group_count), READONLY,
      "How many groups there are."},
+    {"body_bytes", T_ULONGLONG, offsetof(struct qi_publishes, body_bytes), READONLY,
+     "The bytes of all bodies."},
     {NULL, 0, 0, 0, NULL},
 };
 

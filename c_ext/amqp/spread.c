@@ -126,7 +126,8 @@ static uint8_t *put_header(uint8_t *at, struct qi_piece prefix, const struct mes
 
 /* One group to its queue: 0, or the core's error. `*no_memory` is set if there is none for it. */
 static int64_t publish_group(const Publishes *self, const struct group *group,
-                             publish_bodies publish, struct scratch *into, bool *no_memory) {
+                             publish_bodies publish, uint32_t flags, struct scratch *into,
+                             bool *no_memory) {
     const struct qi_way *way = group->way;
     struct qi_piece prefix = way->prefix;
     size_t bytes = 0;
@@ -145,7 +146,7 @@ static int64_t publish_group(const Publishes *self, const struct group *group,
         headers = put_header(headers, prefix, message);
     }
     int64_t first = publish(way->store, group->count, into->bodies, into->body_sizes, into->headers,
-                            into->headers_sizes, way->flags, 0, 0, NULL, NULL);
+                            into->headers_sizes, way->flags | flags, 0, 0, NULL, NULL);
     return first < 0 ? first : 0;
 }
 
@@ -166,8 +167,8 @@ static PyObject *tell(const Publishes *self, uint32_t from, uint32_t to) {
 PyObject *qi_publishes_each(PyObject *object, PyObject *arguments) {
     const Publishes *self = (const Publishes *)object;
     unsigned long long address;
-    unsigned int start, stop;
-    if (!PyArg_ParseTuple(arguments, "KII", &address, &start, &stop))
+    unsigned int start, stop, flags;
+    if (!PyArg_ParseTuple(arguments, "KIII", &address, &start, &stop, &flags))
         return NULL;
     stop = stop < self->group_count ? stop : self->group_count;
     uint32_t at = start;
@@ -181,7 +182,7 @@ PyObject *qi_publishes_each(PyObject *object, PyObject *arguments) {
     int64_t code = 0;
     PyThreadState *thread = PyEval_SaveThread();
     for (at = start; at < stop; at++) {
-        code = publish_group(self, &self->groups[at], publish, &scratch, &no_memory);
+        code = publish_group(self, &self->groups[at], publish, flags, &scratch, &no_memory);
         if (code || no_memory)
             break;
     }

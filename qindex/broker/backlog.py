@@ -125,11 +125,12 @@ class Backlog(Protocol):
     def put_off(self, numbers: list[int], due_us: int) -> int:
         """Change when ready or delayed messages are ready, 0: now; how many, as in drop()."""
 
-    def publish_many(self, publishes: Publishes, shares: dict[int, Share]) -> int:
+    def publish_many(self, publishes: Publishes, shares: dict[int, Share], awaited: bool) -> int:
         """Append the messages of the groups that have a share, by the group's number, in order: all
         of them or none.
 
-        The priority of all shares is the same. Returns the bytes of their bodies.
+        The priority of all shares is the same. `awaited` as of a Message. Returns the bytes of
+        their bodies.
         """
 
     @property
@@ -302,7 +303,7 @@ class MemoryBacklog:
         heapify(self._delayed)
         return found
 
-    def publish_many(self, publishes: Publishes, shares: dict[int, Share]) -> int:
+    def publish_many(self, publishes: Publishes, shares: dict[int, Share], awaited: bool) -> int:
         size = 0
         for number, properties, body in publishes.contents():
             share = shares.get(number)

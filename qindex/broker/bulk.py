@@ -30,12 +30,14 @@ class InBulk:
         refuses = limits.has_length and limits.overflow != "drop-head"
         return not (self.paused or refuses or limits.ttl_ms == 0)
 
-    def publish_many(self, publishes: Publishes, shares: dict[int, Share]) -> None:
+    def publish_many(
+        self, publishes: Publishes, shares: dict[int, Share], *, awaited: bool = False
+    ) -> None:
         """Append the messages of the groups that have a share: all of them or none. Their priority
-        is the same. Only if the queue takes_batches.
+        is the same. `awaited`: their publisher waits for a sync. Only if the queue takes_batches.
         """
         before = len(self.backlog)
-        self._bytes += self.backlog.publish_many(publishes, shares)
+        self._bytes += self.backlog.publish_many(publishes, shares, awaited)
         self._published += len(self.backlog) - before
         self._expiring = self._expiring or any(share.expires_us for share in shares.values())
         if self.limits.has_length:

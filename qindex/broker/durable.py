@@ -40,6 +40,7 @@ _DELAYED_FROM: Final = 256 * LANE  # the first ReqId of the lanes of delayed mes
 SYNCS_KEPT: Final = 1000
 _DAMAGED_MAX: Final = 1000  # damaged messages that one take() goes past
 
+AWAITED: Final[int] = lib.QI_AWAITED  # a flag of a publish: below 4 KiB it needs only one sync
 PUBLISH_BODIES: Final = int(ffi.cast("uintptr_t", ffi.addressof(lib, "qi_publish_bodies")))
 StoreWay = tuple[int, bytes, int, Tally]
 """What qindex._wire needs to give messages to a queue by the function at PUBLISH_BODIES: the
@@ -72,6 +73,8 @@ class DurableBacklog:
         flags = message.priority << lib.QI_PRIORITY_SHIFT
         if not message.persistent:
             flags |= lib.QI_TRANSIENT
+        if message.awaited:
+            flags |= AWAITED
         code = lib.qi_publish_with(
             self._queue._handle, table, len(table), data, len(body), flags, _NO_TIME, due_us
         )
@@ -177,7 +180,7 @@ class DurableBacklog:
         self._tally.ready = self._queue.ready
         self._has_delayed = True
 
-    def publish_many(self, publishes: Publishes, shares: dict[int, Share]) -> int:
+    def publish_many(self, publishes: Publishes, shares: dict[int, Share], awaited: bool) -> int:
         wanted: list[tuple[int, bytes, int]] = []
         priority = 0
         for number, share in shares.items():
@@ -192,7 +195,7 @@ class DurableBacklog:
             ffi.from_buffer("uint32_t[]", body_sizes),
             headers,
             ffi.from_buffer("uint32_t[]", headers_sizes),
-            priority << lib.QI_PRIORITY_SHIFT,
+            priority << lib.QI_PRIORITY_SHIFT | (AWAITED if awaited else 0),
             _NO_TIME,
             _NO_TIME,
             flags,

@@ -36,11 +36,13 @@ class Message:
     """What was published, with what the broker has made of it. Not changed once it is in a queue.
 
     `persistent` and `priority` are the publisher's wishes; `expires_us` is the moment of its end
-    in the queue that it is in, in microseconds since 1970 (0: never).
+    in the queue that it is in, in microseconds since 1970 (0: never). `awaited`: somebody waits
+    until its publish survives a power cut.
     """
 
     __slots__ = (
         "_decoded",
+        "awaited",
         "body",
         "exchange",
         "expires_us",
@@ -68,6 +70,7 @@ class Message:
         self.persistent = persistent
         self.priority = priority
         self.expires_us = expires_us
+        self.awaited = False
         self._decoded: Properties | None = None
 
     @property
@@ -97,6 +100,7 @@ class Message:
             priority=self.priority,
             expires_us=expires_us,
         )
+        other.awaited = self.awaited
         other._decoded = self._decoded
         return other
 

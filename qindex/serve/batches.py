@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from qindex.serve.session import Session
 
 _US: Final = 1000  # microseconds of a millisecond
+# Of publishes that wait for a sync, up to so many bytes in one read are embedded below 4 KiB. They
+# need one sync, and not two; to write them again with a flush costs less than a sync.
+AWAITED_BYTES_MAX: Final = 64 * 1024
 
 
 class GroupWay(NamedTuple):
@@ -92,6 +95,8 @@ class Batch:
         self.messages = event.messages
         self.ways = ways
         self._counts = ways[0].channel.session.server.counts
+        awaited = any(way.waits and way.channel.confirms is not None for way in ways)
+        self._awaited = awaited and event.messages.body_bytes <= AWAITED_BYTES_MAX
         self._contents = Contents(event.messages)
         self._left = list(_shares(ways).items())
         self._refused: set[int] = set()  # by a queue that is full
@@ -106,7 +111,8 @@ class Batch:
             if queue.deleted:  # while there was no room
                 pass
             elif queue.takes_batches:
-                queue.publish_many(Part(self.messages, self._contents, shares), shares)
+                part = Part(self.messages, self._contents, shares)
+                queue.publish_many(part, shares, awaited=self._awaited)
             else:
                 self._publish_singly(queue, shares)
             self._singles = self._single = None
@@ -128,6 +134,7 @@ class Batch:
                 at, (number, properties, body) = found
                 self._single = at, shares[number].message(properties, body)
             at, message = self._single
+            message.awaited = self._awaited
             if queue.limits.ttl_ms == 0:  # it ends at the moment of this publish, not before
                 message.expires_us = now
             if queue.publish(message, now) is None:

@@ -83,6 +83,8 @@ def publish(channel: Channel, method: m.BasicPublish, properties: bytes, body: b
     message._decoded = wishes.decoded
     if not wishes.is_plain:
         message = _checked(channel, message, wishes.decoded)
+    waits = channel.confirms is not None and channel.session.server.confirms_are_durable
+    message.awaited = waits and message.persistent
     if not exchange.name and method.routing_key.startswith(REPLY_TO + "."):
         _reply(channel, method, message)
         return
@@ -101,8 +103,7 @@ def publish(channel: Channel, method: m.BasicPublish, properties: bytes, body: b
         if method.mandatory:
             send_return(channel, method, message.properties, message.body)
     if channel.confirms is not None:
-        waits = outcome.durable and channel.session.server.confirms_are_durable
-        channel.confirms.published(refused=outcome.refused, waits=waits)
+        channel.confirms.published(refused=outcome.refused, waits=outcome.durable and waits)
         channel.session.confirm_later(channel)
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from qindex._wire import Publishes, Way
 from qindex.amqp import methods as m
-from qindex.broker.durable import PUBLISH_BODIES
+from qindex.broker.durable import AWAITED, PUBLISH_BODIES
 from qindex.errors import raise_error
-from qindex.serve.batches import Batch, batch_of, confirm
+from qindex.serve.batches import AWAITED_BYTES_MAX, Batch, batch_of, confirm
 
 if TYPE_CHECKING:
     from qindex.amqp.events import PublishedMany
@@ -88,6 +88,8 @@ class Straight:
         self._session = session
         self._channel = channel
         self._messages = messages
+        waits = session.channel(channel).confirms is not None and messages.waits is not False
+        self._flags = AWAITED if waits and messages.body_bytes <= AWAITED_BYTES_MAX else 0
         self._done = 0  # groups
         self._begun = False
 
@@ -107,7 +109,8 @@ class Straight:
         self._confirm(channel)
 
     def _publish(self, stop: int) -> None:
-        self._done, code, watched = self._messages.publish_each(PUBLISH_BODIES, self._done, stop)
+        found = self._messages.publish_each(PUBLISH_BODIES, self._done, stop, self._flags)
+        self._done, code, watched = found
         for queue in watched:
             queue.wake()
         if code < 0:

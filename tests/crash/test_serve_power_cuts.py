@@ -92,7 +92,7 @@ class Life:
             found = scanned(name, bodies)
             store = queue.store_way("", name, persistent=True, priority=0)
             assert found.find({found.keys()[0]: Way(queue, *store, True)})
-            assert found.publish_each(PUBLISH_BODIES, 0, 1)[:2] == (1, 0)
+            assert found.publish_each(PUBLISH_BODIES, 0, 1, 0)[:2] == (1, 0)
         else:
             bodies = []
             self.settle(queue, way)

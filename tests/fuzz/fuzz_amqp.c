@@ -71,7 +71,7 @@ static const char oracle[] =
     "                    if each.find({key: way for key, way in zip(keys, ways) if key}):\n"
     "                        assert each.found == ways and None not in keys\n"
     "                        watched = list(range(1, len(keys), 2))\n"
-    "                        done = each.publish_each(bodies_at, 0, len(keys))\n"
+    "                        done = each.publish_each(bodies_at, 0, len(keys), 0)\n"
     "                        assert done == (len(keys), 0, watched)\n"
     "                        assert [tally.ready for tally in tallies] == each.counts\n"
     "                    else:\n"

@@ -180,11 +180,11 @@ def test_a_full_disk_in_the_middle_loses_nothing_and_doubles_nothing(tmp_path, m
     full = [3]
     real = DurableBacklog.publish_many
 
-    def publish_many(self, publishes, shares):
+    def publish_many(self, publishes, shares, awaited):
         if self._name == "other" and full[0]:
             full[0] -= 1
             raise DiskFull("no room")
-        return real(self, publishes, shares)
+        return real(self, publishes, shares, awaited)
 
     monkeypatch.setattr(DurableBacklog, "publish_many", publish_many)
     with Broker(tmp_path / "d") as broker, RawClient(broker.url) as client:

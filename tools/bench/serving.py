@@ -221,10 +221,11 @@ def run_alone(port: int, pid: int, count: int) -> None:
     client.select_confirms()
     with measured("publish, one unconfirmed: 100 B", pid, count // 10):
         client.publish_singly("alone", count // 10, 100)
-    run_beside_syncs(client, count // 20)
+    for size in (100, 2048):
+        run_beside_syncs(client, count // 20, size)
 
 
-def run_beside_syncs(client: Client, count: int) -> None:
+def run_beside_syncs(client: Client, count: int, size: int) -> None:
     """Publish one by one, in blocks beside raw fdatasyncs; medians of the blocks."""
     raw_seconds, seconds, page = [], [], os.urandom(4096)
     with tempfile.NamedTemporaryFile() as raw:
@@ -238,10 +239,10 @@ def run_beside_syncs(client: Client, count: int) -> None:
                 os.fdatasync(raw.fileno())
             raw_seconds.append(time.monotonic() - start)
             start = time.monotonic()
-            client.publish_singly("alone", BLOCK, 100)
+            client.publish_singly("alone", BLOCK, size)
             seconds.append(time.monotonic() - start)
     share = statistics.median(raw_seconds) / statistics.median(seconds)
-    print(f"  the same: {share:.2f} of the raw fdatasync rate")
+    print(f"  the same, {size:,} bytes: {share:.2f} of the raw fdatasync rate")
 
 
 def run(port: int, pid: int, count: int) -> None:

@@ -86,6 +86,7 @@ class Shop:
             persistent=True,
             priority=min(priority, queue.limits.max_priority),
         )
+        message.awaited = self._waits
         if queue.limits.ttl_ms is not None:
             message = message.copy(expires_us=now + (delay * 1000 + queue.limits.ttl_ms) * 1000)
         return queue.publish(message, now, now + delay * 1_000_000 if delay else 0)

@@ -140,6 +140,7 @@ async def publish(asked: Asked) -> web.Response:
         persistent=properties.delivery_mode == 2,
         priority=properties.priority or 0,
     )
+    message.awaited = asked.server.confirms_are_durable
     outcome = vhost.publish(message, exchange)
     asked.server.counts.received += 1
     if not outcome.queues:
