@@ -264,7 +264,7 @@ static PyMethodDef publishes_methods[] = {
      "groups also a look at every message."},
     {"keys", qi_publishes_keys, METH_NOARGS,
      "keys($self)\n--\n\n"
-     "The key of each group, as bytes: its channel, persistent, priority, payload of the method.\n"
+     "The key of each group, as bytes: persistent, priority, payload of the method.\n"
      "None: its properties are not plain, or it has an expiration."},
     {"find", qi_publishes_find, METH_O,
      "find($self, known, /)\n--\n\n"

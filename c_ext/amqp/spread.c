@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_BEGIN = 4, KEY_MAX = KEY_BEGIN + 9 + 2 * 255 };
+enum { KEY_BEGIN = 2, KEY_MAX = KEY_BEGIN + 9 + 2 * 255 };
 
 /* qi_publish_bodies() of the core. */
 typedef int64_t (*publish_bodies)(void *queue, uint32_t count, const uintptr_t *bodies,
@@ -34,10 +34,8 @@ static PyObject *key_of(const struct group *group) {
     size_t size = group->method.size;
     if (!group->wishes.plain || group->wishes.expiration_ms || size > sizeof key - KEY_BEGIN)
         return NULL;
-    key[0] = (uint8_t)(group->channel >> 8);
-    key[1] = (uint8_t)group->channel;
-    key[2] = group->wishes.persistent;
-    key[3] = group->wishes.priority;
+    key[0] = group->wishes.persistent;
+    key[1] = group->wishes.priority;
     memcpy(key + KEY_BEGIN, group->method.at, size);
     return qi_bytes((struct qi_piece){key, KEY_BEGIN + size});
 }

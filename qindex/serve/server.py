@@ -17,12 +17,14 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from weakref import WeakKeyDictionary
 
 import qindex
 from qindex.amqp.connection import BODY_MAX
 from qindex.broker.errors import NotFound
 from qindex.broker.node import Node
 from qindex.broker.rescue.rescue import Rescue, check_whole
+from qindex.broker.vhost import VHost
 from qindex.errors import StoreFailed
 from qindex.serve.clients import Client, Heartbeat
 from qindex.serve.control import open_control
@@ -31,6 +33,7 @@ from qindex.serve.logins import Logins
 from qindex.serve.session import Session
 from qindex.serve.sockets import BACKLOG, bind
 from qindex.serve.syncs import LoopSyncer
+from qindex.serve.ways import Ways
 
 if TYPE_CHECKING:
     from qindex.serve.channel import Channel
@@ -90,6 +93,7 @@ class Server:
         self.replies: dict[str, Channel] = {}  # consumers of direct replies, by queue
         self.failed: asyncio.Future[BaseException] = self.loop.create_future()
         self._sessions: set[Session] = set()
+        self._ways: WeakKeyDictionary[VHost, dict[str, Ways]] = WeakKeyDictionary()
         self._transports: dict[Session, asyncio.Transport] = {}
         self._listeners: list[asyncio.Server] = []
         self.doors: list[Door] = []
@@ -273,6 +277,10 @@ class Server:
         if found is None:
             raise NotFound(f"no {asking.vhost.describe('queue', name)}")
         return found
+
+    def ways_of(self, vhost: VHost, user: str) -> Ways:
+        """The ways of publishes that are known of this user, as long as there is the vhost."""
+        return self._ways.setdefault(vhost, {}).setdefault(user, Ways())
 
     def negotiated(self, session: Session) -> None:
         """The connection is open: heartbeats begin."""

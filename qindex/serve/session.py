@@ -84,7 +84,7 @@ class Session:
         self.deliveries = Deliveries(self.outlet, self.flush_later)
         self.address = address
         self._channels: dict[int, Channel] = {}
-        self._ways = Ways(self)
+        self._ways = Ways()  # those of its user, when the connection is open
         self._to_confirm: dict[Channel, None] = {}
         self._flushing = self._told_blocked = False
         self.of_others = 0  # bytes of the next flush that others have caused
@@ -107,6 +107,7 @@ class Session:
     @vhost.setter
     def vhost(self, vhost: VHost) -> None:
         self._vhost = vhost
+        self._ways = self.server.ways_of(vhost, self.user)
 
     @property
     def commit(self) -> GroupCommit | None:
@@ -242,7 +243,7 @@ class Session:
             self._fail(event.method, error)
 
     def _publish_many(self, event: PublishedMany) -> None:
-        batch = self._ways.batch_of(event)
+        batch = self._ways.batch_of(self, event)
         if batch is None:
             self._go_through(self.connection.one_by_one(event))
         else:
@@ -381,7 +382,6 @@ class Session:
 
     def _close_channel(self, number: int) -> None:
         channel = self._channels.pop(number, None)
-        self._ways.forget()
         if channel is not None:
             channel.close()
 

@@ -3,7 +3,8 @@
 Most clients publish to the same exchanges with the same keys again and again. Where that leads to
 one queue of a store, and nothing about the message or the queue has to be looked at, the messages
 go there at once (Publishes.publish_each()). What is remembered counts until a permission, a queue,
-an exchange or a binding changes. All else goes through batches.py, which does the same, slower.
+an exchange or a binding changes, for all connections of a user to a virtual host. All else goes
+through batches.py, which does the same, slower.
 """
 
 from __future__ import annotations
@@ -27,32 +28,27 @@ _PUBLISH: Final = m.BasicPublish(0, "", "", False, False)
 
 
 class Ways:
-    """Those of one connection."""
+    """Those of one user in one virtual host."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self) -> None:
         # By the key of the group; None: it has no such way.
         self._known: dict[bytes, Way | None] = {}
         self._epochs = -1, -1  # of what is known
 
-    def forget(self) -> None:
-        """A channel is gone: another one may get its number."""
-        self._known.clear()
-
-    def batch_of(self, event: PublishedMany) -> Straight | Batch | None:
+    def batch_of(self, session: Session, event: PublishedMany) -> Straight | Batch | None:
         """What carries these publishes out; None: they are carried out one by one."""
-        vhost, messages = self._session.vhost, event.messages
-        epochs = vhost.epoch, self._session.server.node.epoch
+        vhost, messages = session.vhost, event.messages
+        epochs = vhost.epoch, session.server.node.epoch
         if epochs != self._epochs:
             self._known.clear()
             self._epochs = epochs
         channel = messages.channel
         if channel is not None and not vhost.arriving and messages.find(self._known):
-            return Straight(self._session, channel, messages)
+            return Straight(session, channel, messages)
         is_one, key = len(messages) == 1, messages.keys()[0]
         if is_one and (key is None or key in self._known):
             return None
-        batch = batch_of(self._session, event)
+        batch = batch_of(session, event)
         if batch is not None:
             self._learn(batch)
         elif is_one and key is not None:

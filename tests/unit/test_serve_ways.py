@@ -198,6 +198,29 @@ def test_a_permission_that_is_taken_away_counts_for_the_next_publish(broker, str
         assert client.expect(m.ChannelClose).reply_code == 403
 
 
+def test_a_way_is_known_to_all_connections_of_its_user_and_to_no_other_user(broker, straight):
+    def send_one(url, channel):
+        with RawClient(url, channels=(1, channel)) as client:
+            client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk, channel)
+            client.send(publish("", "q", PERSISTENT, b"x", channel=channel))
+            return client.expect((m.BasicAck, m.ChannelClose))
+
+    def add_reader():
+        users = broker._server.node.users
+        users.add("reader", "guest")
+        users.set_permissions("/", "reader", Permission("", "", ".*"))
+
+    in_loop(broker, add_reader)
+    with RawClient(broker.url) as client:
+        client.declare("q")
+        for channel, known in ((2, []), (3, [1]), (4, [1, 1])):
+            assert isinstance(send_one(broker.url, channel), m.BasicAck)
+            assert straight == known
+        refused = send_one(broker.url.replace("guest:", "reader:"), 2)
+        assert (refused.reply_code, straight) == (403, [1, 1])
+        assert bodies_of(client, "q") == [b"x"] * 3
+
+
 def test_a_channel_that_is_opened_anew_has_no_confirms_of_the_one_before(broker, straight):
     with RawClient(broker.url) as client:
         client.declare("q")
