@@ -64,7 +64,7 @@ LAYERS = tomllib.loads((HERE / "layers.toml").read_text(encoding="utf-8"))["laye
 FOLDERS = [*(folder for layer in LAYERS for folder in layer), "foreign"]
 ffi = module(
     "qindex._core",
-    ("qindex.h", "data.h", "loop.h", "look/look.h", "foreign/foreign.h"),
+    ("qindex.h", "data.h", "events.h", "loop.h", "look/look.h", "foreign/foreign.h"),
     [file for folder in FOLDERS for file in HERE.glob(f"{folder}/*.c")],
 )
 # The simulated disk alone: without the engine, which users have in _core.
