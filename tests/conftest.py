@@ -1,5 +1,6 @@
 """What every test may use."""
 
+import collections
 import fcntl
 import gc
 import os
@@ -76,6 +77,14 @@ def pytest_collection(session):
 def pytest_collection_modifyitems(items):
     """What the tests in C have come to is asked last: they run while those in Python do."""
     items.sort(key=asks_for_rooms)
+    counts = collections.Counter()
+    for item in items:
+        if marker := item.get_closest_marker("sample"):
+            (every,), test = marker.args, item.nodeid.partition("[")[0]
+            row, column = divmod(counts[test], every)
+            counts[test] += 1
+            if column != row % every:  # a diagonal: each value of each parameter has its turn
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish(session):

@@ -5,6 +5,7 @@ make_format_2.py made them, with their truth: what its program published, moved 
 
 import hashlib
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -18,12 +19,24 @@ SMALL = {"max_journal_entries": 60, "max_journal_bytes": 32768, "embed_below": 2
 KEYS = ("headers", "persistent", "priority", "expires_at", "dead")
 
 
-@pytest.fixture(params=["clean", "unclean", "cut"])
-def made(request, tmp_path):
-    """The path of a store, and the truth about it."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("format_2")
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path / request.param, json.loads((tmp_path / f"{request.param}.json").read_text())
+        archive.extractall(path, filter="data")
+    return path
+
+
+@pytest.fixture(params=["clean", "unclean", "cut"])
+def made(request, folder):
+    """The path of a store that is only read, and the truth about it."""
+    return folder / request.param, json.loads((folder / f"{request.param}.json").read_text())
+
+
+@pytest.fixture
+def own(made, tmp_path):
+    """The same for a test that writes to the store."""
+    return shutil.copytree(made[0], tmp_path / "own"), made[1]
 
 
 def seen_of(message):
@@ -90,8 +103,8 @@ def test_a_store_of_format_2_is_read_and_nothing_is_changed(made):
     assert before == {f: f.read_bytes() for f in path.rglob("*") if f.is_file()}
 
 
-def test_a_store_of_format_2_is_written_on(made):
-    path, truth = made
+def test_a_store_of_format_2_is_written_on(own):
+    path, truth = own
     for round_number in range(2):
         with qindex.open(path, expire=False, **SMALL) as store:
             if round_number == 0:
@@ -108,8 +121,8 @@ def test_a_store_of_format_2_is_written_on(made):
             assert [f for f in store.findings if f.severity == "damage"] == []
 
 
-def test_leases_of_messages_are_those_that_they_were_published_with(made):
-    path, truth = made
+def test_leases_of_messages_are_those_that_they_were_published_with(own):
+    path, truth = own
     known = truth_of(truth, "leases", transients=True)
     with qindex.open(path, expire=False, sync="never") as store:
         for message in store.queue("leases").get_many(20):

@@ -95,6 +95,7 @@ def test_a_live_message_s_entries_by_place_and_by_index(tmp_path: Path, capsys: 
     assert f"entry {index}, term " in by_place["records"][0]["text"]
 
 
+@pytest.mark.slow
 def test_what_was_acked_and_what_is_no_message(tmp_path: Path, capsys: Capture) -> None:
     path = real_node("q1", tmp_path).path
     states: Counter[str] = Counter()

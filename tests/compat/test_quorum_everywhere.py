@@ -23,6 +23,7 @@ from qindex.cli.main import main
 
 from .quorum_nodes import DATA
 
+pytestmark = pytest.mark.sample(3)
 Capture = pytest.CaptureFixture[str]
 ARCHIVES = ["quorum_q1", "quorum_q3", "quorum_n42", "quorum_n43", "quorum_s1", "stream_osiris_1_10"]
 Row = tuple[str, str, bool, int | None]  # queue, digest of the body, redelivered, entry or offset

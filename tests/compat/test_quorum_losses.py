@@ -76,6 +76,7 @@ def test_a_segment_right_behind_the_snapshot_is_filled_by_the_publishers_numbers
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+@pytest.mark.sample(5)
 def test_a_segment_further_up_counts_at_least_what_is_lost(q2: RealNode, number: int) -> None:
     """What the snapshot's messages became is known: below a snapshot nothing is live any more."""
     before = Told(q2.path, "big")
@@ -147,6 +148,7 @@ OVERWRITTEN: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("first", [0, 20])
 @pytest.mark.parametrize("what", OVERWRITTEN)
+@pytest.mark.sample(3)
 def test_slots_that_were_overwritten_cost_nothing(q2: RealNode, what: str, first: int) -> None:
     """The data is there, one term behind the other."""
     before = Told(q2.path, "slow")

@@ -36,6 +36,7 @@ from .rabbitmq_sweep import boundaries_of, damages, files_of
 
 
 @pytest.mark.parametrize("wish", WISHES, ids=lambda wish: f"{wish.expired}-{wish.expiry}")
+@pytest.mark.sample(3)
 def test_a_sound_node_comes_in_columns(tmp_path: Path, demo_node: DeadNode, wish: Wish) -> None:
     changed = 3  # of the demo node: the broker changed their properties
     for path, alone in (write_node(tmp_path / "node"), 0), (demo_node.path, changed):
@@ -307,6 +308,7 @@ def all_of(store: qindex.Store) -> dict[str, list[tuple[Any, ...]]]:
 @pytest.mark.parametrize("keep_expired", [False, True])
 @pytest.mark.parametrize("days", [-9000, -400, 0, 100])
 @pytest.mark.parametrize("name", ["demo", "written", "damaged"])
+@pytest.mark.sample(3)
 def test_a_recovery_is_the_same_in_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, days: int, keep_expired: bool
 ) -> None:

@@ -197,6 +197,7 @@ def test_a_term_that_makes_no_sense_is_left_out_and_reported(demo_copy: DeadNode
 @pytest.mark.parametrize(
     "name", [".queue_name", ".vhost", ".config", "recovery.dets", "LATEST.LOG"]
 )
+@pytest.mark.sample(5)
 def test_damaged_names_and_terms_cost_no_message(demo_copy: DeadNode, name: str) -> None:
     whole, _ = account(demo_copy.path)
     digests = {digest for _, digest in whole}

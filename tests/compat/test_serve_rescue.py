@@ -149,6 +149,7 @@ def test_what_the_node_itself_gave_back_is_what_consumers_get(
 
 
 @pytest.mark.parametrize("name", ["q1", "q2"])
+@pytest.mark.sample(2)
 def test_quorum_queues_are_served(tmp_path: Path, name: str) -> None:
     path = unpack(DATA / f"quorum_{name}.tar.xz", tmp_path / "node")
     with open_node(path) as node, served(tmp_path / "d", path) as process:
@@ -361,6 +362,7 @@ def test_a_message_that_turns_out_to_be_damaged_keeps_its_queue_out(tmp_path: Pa
 
 
 @pytest.mark.parametrize("what", ["empty", "nothing", "a store"])
+@pytest.mark.sample(3)
 def test_what_is_no_node_is_refused_with_one_line(tmp_path: Path, what: str) -> None:
     node = tmp_path / "node"
     if what == "a store":

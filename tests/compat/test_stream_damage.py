@@ -32,9 +32,8 @@ def has_damage(stream: Stream) -> bool:
     return any(finding.severity != "note" for finding in stream.log.kept)
 
 
-@pytest.mark.parametrize(
-    "number", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (80, 160))]
-)
+@pytest.mark.parametrize("number", [0, 80, 160])
+@pytest.mark.sample(3)
 def test_a_damaged_segment_costs_what_was_damaged_and_says_so(path: Path, number: int) -> None:
     file = path / file_name(number)
     data = file.read_bytes()
@@ -236,6 +235,7 @@ def test_a_page_of_zeros_costs_the_chunks_in_it(tmp_path: Path) -> None:
     assert has_damage(stream)
 
 
+@pytest.mark.slow
 def test_every_bit_of_a_header_may_flip_and_nothing_is_lost_in_silence(tmp_path: Path) -> None:
     """A header has no checksum. What the reader does not use may flip without a word."""
     bodies = BODIES[:45]

@@ -134,6 +134,7 @@ class Life:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sample(3)
 def test_what_was_confirmed_is_there_after_a_power_cut_and_no_ack_comes_back(seed):
     disk = SimulatedDisk(seed=seed)
     life = Life(seed, disk)

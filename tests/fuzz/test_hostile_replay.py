@@ -67,6 +67,7 @@ def mutate(data, dice):
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.sample(3)
 def test_whatever_stands_in_the_files_the_replay_comes_to_an_end(sound, tmp_path, seed):
     dice = random.Random(seed)
     folder = f"queues/{queue_directory('', 'q').name}"

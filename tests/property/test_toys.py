@@ -19,6 +19,7 @@ def test_the_right_toy_keeps_its_promise():
 
 
 @pytest.mark.parametrize("toy", BROKEN, ids=lambda toy: toy.__name__)
+@pytest.mark.sample(3)
 def test_a_broken_toy_is_found_out(toy, capsys):
     broken = find(toy, examples=200)
     assert broken is not None
@@ -41,6 +42,7 @@ assert find(Toy, examples=30) is None
 """
 
 
+@pytest.mark.slow
 def test_the_scripts_are_the_same_whatever_else_is_loaded(tmp_path):
     # Hypothesis' own generator takes numbers from the sources of all modules that are loaded.
     (tmp_path / "other.py").write_text(f"NUMBERS = {list(range(101, 60_000, 997))}\n")

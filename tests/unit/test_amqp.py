@@ -71,6 +71,7 @@ def test_any_bytes_give_a_table_or_a_value_error(data: bytes) -> None:
 
 
 @given(tables, st.data())
+@pytest.mark.slow
 def test_a_flipped_or_cut_table_never_raises_anything_else(
     table: dict[str, Any], data: st.DataObject
 ) -> None:

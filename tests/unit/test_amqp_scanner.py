@@ -165,6 +165,7 @@ def test_both_scanners_give_the_same_wherever_the_bytes_are_cut(raw, places):
 
 @settings(max_examples=150)
 @given(sessions(), CUTS, st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=3))
+@pytest.mark.slow
 def test_both_say_the_same_of_damaged_bytes(raw, places, damage):
     spoiled = bytearray(raw)
     for at, value in damage:

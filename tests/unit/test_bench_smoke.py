@@ -311,6 +311,7 @@ def test_the_other_surfaces_are_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", dead.WORKS)
+@pytest.mark.sample(8)
 def test_each_dead_directory_is_made_read_and_removed(name: str, tmp_path: Path) -> None:
     if dead.WORKS[name][2] == dead.COLUMNS:
         pytest.importorskip("pyarrow")

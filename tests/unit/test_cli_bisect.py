@@ -83,6 +83,7 @@ def test_the_message_is_named_and_nothing_is_changed(run, store):
     assert (found["messages"], found["survives"], found["others_kill_too"]) == (38, False, False)
 
 
+@pytest.mark.slow
 def test_two_that_do_it_together_and_one_more_that_does_it_alone(run, store):
     kills = consumer(READ + "sys.exit({'body 9', 'body 30'} <= set(bodies))")
     code, out, _ = run("bisect", store, "--cmd", kills)

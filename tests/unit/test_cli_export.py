@@ -86,10 +86,8 @@ def test_every_message_is_in_the_output_once(run, store_path, form, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "out", "out.checkpoint"]
 
 
-LONGER = [pytest.param(steps, marks=pytest.mark.slow) for steps in (3, 7)]
-
-
-@pytest.mark.parametrize("steps", [0, *LONGER])
+@pytest.mark.parametrize("steps", [0, 3, 7])
+@pytest.mark.sample(9)
 def test_after_kills_it_goes_on_and_nothing_is_doubled(store_path, form, tmp_path, steps):
     arguments = ["export", store_path, "--form", form, "--out", tmp_path / "out"]
     kills = 0

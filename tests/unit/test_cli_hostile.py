@@ -239,6 +239,7 @@ def test_names_are_valid_json_and_come_back(play, places, here, command, number)
 
 
 @pytest.mark.parametrize("command", [*with_slow((command,) for command in COMMANDS)])
+@pytest.mark.sample(3)
 def test_hostile_arguments_are_harmless(play, places, here, command):
     """In the place of each positional, as the value of each option, and as an unknown option."""
     base = BASE[command][0]
@@ -294,6 +295,7 @@ ON_TERMINAL = [case for case in CASES if case[0] not in ("demo", "torture")]
 
 
 @pytest.mark.parametrize(("command", "number"), ON_TERMINAL)
+@pytest.mark.sample(3)
 def test_a_terminal_gets_our_colours_and_no_others(places, here, command, number, monkeypatch):
     pytest.importorskip(NEEDS.get(command, "json"))
     if command == "republish":

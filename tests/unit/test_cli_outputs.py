@@ -98,6 +98,7 @@ def modes_below(folder):
 
 
 @pytest.mark.parametrize("what", WRITE, ids=" ".join)
+@pytest.mark.sample(3)
 def test_with_any_umask_an_output_is_for_its_owner(
     run, what, tmp_path, store_path, dead_node, open_umask, broker, monkeypatch
 ):

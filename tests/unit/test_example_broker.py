@@ -119,6 +119,7 @@ def test_a_message_whose_time_to_run_is_over_goes_to_the_next_one(kind, tmp_path
 
 
 @pytest.mark.parametrize("line", WRONG)
+@pytest.mark.sample(8)
 def test_what_is_wrong_is_told_to_who_asked_and_the_broker_goes_on(kind, tmp_path, line):
     with broker(kind, tmp_path / "data") as (_, port):
         client = Client(port)

@@ -203,6 +203,7 @@ def call(address, method, parameter):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
+@pytest.mark.sample(3)
 def test_a_safe_exit_and_a_new_start_with_the_same_sockets_lose_no_job(tmp_path, number):
     options = ("--gmq", "127.0.0.1:0", "--gmq-http", "127.0.0.1:0", str(tmp_path / "data"))
 

@@ -41,6 +41,7 @@ VERBS: dict[str, Callable[[qindex.Store, qindex.Queue], Any]] = {
 
 @pytest.mark.parametrize("details", [False, True], ids=["plain", "with headers"])
 @pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.sample(3)
 def test_a_get_gives_or_the_message_is_ready(tmp_path: Path, verb: str, details: bool) -> None:
     count = 3 * ROUNDS + 200
     with qindex.open(tmp_path / "s", sync="never") as store:
@@ -169,6 +170,7 @@ def test_queuelib_s_queue_gives_or_keeps(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a file's open()
 @pytest.mark.parametrize("timeout", [0, 5], ids=["", "with a timeout"])
 @pytest.mark.parametrize("kind", ["qindex", "nsq", "nsq, small files"])
+@pytest.mark.sample(3)
 def test_a_disk_queue_gives_or_keeps(tmp_path: Path, kind: str, timeout: float) -> None:
     """A small file is finished, with a sync, at every second message."""
     rounds = ROUNDS // 10 if "small" in kind else ROUNDS

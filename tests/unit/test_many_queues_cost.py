@@ -82,6 +82,7 @@ def test_queues_in_use_hold_a_bounded_number_of_mappings_and_descriptors(tmp_pat
     assert more["mappings"] - few["mappings"] <= 16
 
 
+@pytest.mark.slow
 def test_a_queue_that_was_read_keeps_little_memory(tmp_path: Path) -> None:
     """It was 62 kB, for a buffer that the next one could have used. Handles in Python are older."""
     told = filled_and_read(tmp_path / "store", 1500)

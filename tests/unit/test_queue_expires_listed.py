@@ -55,6 +55,7 @@ CHANGES: dict[str, Callable[[Store], object]] = {
 
 @pytest.mark.parametrize("mode", ["nothing", "prefix", "sectors512"])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.sample(3)
 def test_a_power_cut_at_any_moment_leaves_none_out(
     change: Callable[[Store], object], mode: Any
 ) -> None:

@@ -114,6 +114,7 @@ class Twins:
 
 
 @pytest.mark.parametrize("limit", [None, 100, 4])
+@pytest.mark.sample(3)
 def test_what_is_called_sure_is_so_in_every_order(
     monkeypatch: pytest.MonkeyPatch, limit: int | None
 ) -> None:

@@ -258,6 +258,7 @@ def test_logs_of_real_nodes_and_libraries(
 
 @pytest.mark.parametrize("version", range(VERSION_MAX + 1))
 @pytest.mark.parametrize("block", [1, 7, 512])
+@pytest.mark.sample(3)
 def test_random_logs(
     tmp_path: Path, version: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def each_failing_call(
 @pytest.mark.parametrize("publish", PUBLISH.values(), ids=PUBLISH.keys())
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("overflow", [False, True])
+@pytest.mark.sample(4)
 def test_what_a_full_disk_refused_does_not_come_back(
     mapping: bool, kind: str, publish: Publish, state: str, overflow: bool
 ) -> None:

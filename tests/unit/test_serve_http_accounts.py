@@ -244,6 +244,7 @@ def test_what_is_not_there_is_listed_as_none_and_refused_in_words(path):
 
 @pytest.mark.interop
 @pytest.mark.skipif(shutil.which("rabbitmqadmin") is None, reason="no rabbitmqadmin here")
+@pytest.mark.slow
 def test_each_command_of_rabbitmqadmin_is_carried_out_or_refused_in_words(tmp_path):
     """The script prints a traceback for each status that it does not know."""
 

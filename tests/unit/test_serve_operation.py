@@ -233,6 +233,7 @@ def test_a_signal_while_it_starts_stops_it_and_a_second_one_at_once(tmp_path, mo
 
 
 @pytest.mark.parametrize("name", ["USER", "PASS", "VHOST"])
+@pytest.mark.sample(3)
 def test_an_empty_name_of_the_first_user_is_refused_before_anything_is_made(tmp_path, name):
     directory, variable = tmp_path / "d", f"QINDEX_DEFAULT_{name}"
     for where in ([str(directory)], ["--memory"]):
@@ -259,6 +260,7 @@ def connect_again(url):
                 raise
 
 
+@pytest.mark.slow
 def test_signals_in_the_middle_of_a_hand_over_do_not_end_it(tmp_path):
     log = str(tmp_path / "log")  # a pipe would be full soon
     with BrokerProcess(str(tmp_path / "d"), "--log-file", log) as process:

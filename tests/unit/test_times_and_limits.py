@@ -339,6 +339,7 @@ def new_session(dice, disk, store):
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.sample(4)
 def test_next_due_is_the_earliest_time_of_what_is_delayed(seed):
     """Whatever happened to the one that was the earliest, and whether it is in memory or not."""
     dice = random.Random(seed)
