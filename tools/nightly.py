@@ -40,6 +40,7 @@ def steps(hours: float) -> list[Step]:
 
     return [
         Step("sanitizers", ["tools/sanitize.py", "all"]),
+        Step("sanitizers, bugs on purpose", ["tools/sanitize.py", "all", "--canary"]),
         Step("suites of clients", ["tools/client_suites.py", "--work", str(LOGS / "suites")]),
         Step("long tests", ["-m", "pytest", "-m", "long", "tests"]),
         Step("state machines", ["-m", "pytest", *machines]),
