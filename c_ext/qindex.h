@@ -106,6 +106,7 @@ enum {
     QI_DIED = 1024,        /* it is a dead letter, or was one: qi_deaths_of */
     QI_PRIORITY_SHIFT = 8, /* the flags of a publish hold the priority, 0 to 255, in these bits */
     QI_AWAITED = 65536,    /* of a publish: its caller waits for the sync */
+    QI_STEADY = 131072,    /* of a publish: nobody changes its bytes before the call returns */
     QI_NO_BODY = 64,       /* in columns only */
     QI_DEAD_LETTER = 128,  /* in columns only; elsewhere `dead` is not 0 */
 };

@@ -62,6 +62,7 @@ class _Lib:
     QI_REDELIVERED: Final = 1
     QI_TRANSIENT: Final = 2
     QI_AWAITED: Final = 65536
+    QI_STEADY: Final = 131072
     QI_UNACKED: Final = 4
     QI_STORED: Final = 8
     QI_DELIVERED: Final = 16

@@ -7,7 +7,9 @@ from qindex.arguments import Buffer, Moment, Seconds
 from qindex.message import DeadReason, Message
 
 def to_deliveries(messages: Iterable[object]) -> tuple[bytes, bytes]: ...
-def place_bodies(bodies: Iterable[Buffer]) -> tuple[tuple[bytes, ...], bytes, bytes, int]: ...
+def place_bodies(
+    bodies: Iterable[Buffer],
+) -> tuple[tuple[bytes, ...], bytes, bytes, int, int]: ...
 def join_headers(
     headers: Sequence[Mapping[str, Any] | None], encode: Callable[[Any], bytes], /
 ) -> tuple[bytes, bytes]: ...
@@ -152,8 +154,8 @@ class QueueCalls:
         and nobody knows whether it is durable. Also StoreFailed, StoreClosed and ReadOnly;
         TypeError and ValueError for bad arguments.
 
-        Cost: one copy of the body and no system call; with `confirm`, a sync that is shared
-        with all who wait for one.
+        Cost: one copy of the body, and no system call below 4 KiB; with `confirm`, a sync that is
+        shared with all who wait for one.
         """
     def get(self, *, timeout: Seconds | None = 0, lease: Seconds | None = None) -> Message | None:
         """Take the next ready message; return None if there is none.

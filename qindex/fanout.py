@@ -137,7 +137,7 @@ class FanOut:
         data = as_bytes(body)
         table = encode_headers(headers)
         flags = 0 if boolean("persistent", persistent) else lib.QI_TRANSIENT
-        flags |= priority_flags(priority)
+        flags |= priority_flags(priority) | lib.QI_STEADY
         expiry_us = to_expiry_us(self._now_us, ttl, expires_at)
         due_us = to_due_us(self._now_us, delay, due)
         lease_us = to_lease_us(lease)

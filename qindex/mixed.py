@@ -92,12 +92,12 @@ class Mixed:
         boolean("create", create)
         wanted = list(messages)
         queues: dict[str, tuple[int, Queue]] = {}  # with the addresses of their handles
-        kept, places, sizes, tables, table_sizes = _payloads(wanted)
+        kept, places, sizes, steady, tables, table_sizes = _payloads(wanted)
         given = ffi.new("qi_change[]", len(wanted))
         start = int(ffi.cast("uintptr_t", ffi.from_buffer(tables)))
         rows = zip(wanted, places, sizes, table_sizes, strict=True)
         raw = ffi.buffer(given)
-        told_of = self._all_told(wanted)
+        told_of = self._all_told(wanted, steady)
         for place, (message, body, size, table_size) in enumerate(rows):
             known = queues.get(message.queue)
             if known is None:
@@ -139,23 +139,23 @@ class Mixed:
                 text = "what was published is not synced, and may be lost in a power cut"
                 raise OutcomeUnknown(f"{text}: {error}") from error
 
-    def _all_told(self, wanted: list[Outgoing]) -> list[tuple[int, int, int, int]]:
+    def _all_told(self, wanted: list[Outgoing], steady: int) -> list[tuple[int, int, int, int]]:
         """Flags and times of each, before the first queue is looked for, or created."""
         told = []
         for place, message in enumerate(wanted):
             try:
-                told.append(self._told(message))
+                told.append(self._told(message, steady))
             except (TypeError, ValueError) as error:
                 _say_which(error, place, len(wanted))
                 raise
         return told
 
-    def _told(self, message: Outgoing) -> tuple[int, int, int, int]:
+    def _told(self, message: Outgoing, steady: int) -> tuple[int, int, int, int]:
         """What the core's form of a message has besides queue, headers and body."""
         (name, _, _, persistent, ttl, expires_at, redelivered, priority, delay, due,
          lease) = message  # fmt: skip
         queue_name(name)
-        flags = priority_flags(priority) if priority != 0 else 0
+        flags = steady | priority_flags(priority) if priority != 0 else steady
         if persistent is not True or redelivered is not False:
             flags |= 0 if boolean("persistent", persistent) else lib.QI_TRANSIENT
             flags |= lib.QI_REDELIVERED if boolean("redelivered", redelivered) else 0
@@ -169,8 +169,8 @@ class Mixed:
 
 def _payloads(
     wanted: list[Any],
-) -> tuple[object, memoryview, memoryview, bytes, memoryview]:
-    """(What keeps the bodies where they are, their addresses and sizes, all headers, sizes)"""
+) -> tuple[object, memoryview, memoryview, int, bytes, memoryview]:
+    """(What keeps the bodies where they lie, addresses, sizes, flags, all headers, their sizes)"""
     for place, message in enumerate(wanted):
         if not isinstance(message, Outgoing):
             error = TypeError(f"a message is an Outgoing, not {type(message).__name__}")
@@ -178,9 +178,10 @@ def _payloads(
             raise error
     try:
         try:
-            kept, places, sizes, _ = place_bodies([message.body for message in wanted])
+            kept, places, sizes, _, steady = place_bodies([message.body for message in wanted])
         except (TypeError, BufferError):  # what cannot be taken as it lies
-            kept, places, sizes, _ = place_bodies([as_bytes(message.body) for message in wanted])
+            bodies = [as_bytes(message.body) for message in wanted]
+            kept, places, sizes, _, steady = place_bodies(bodies)
         tables, table_sizes = join_headers([message.headers for message in wanted], encode_headers)
     except (QindexError, TypeError, ValueError):
         _find_the_wrong_one(wanted)
@@ -189,6 +190,7 @@ def _payloads(
         kept,
         memoryview(places).cast("Q"),
         memoryview(sizes).cast("I"),
+        steady,
         tables,
         memoryview(table_sizes).cast("I"),
     )

@@ -121,7 +121,8 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             len(body),
             (0 if boolean("persistent", persistent) else lib.QI_TRANSIENT)
             | (lib.QI_REDELIVERED if boolean("redelivered", redelivered) else 0)
-            | publish_flags(priority, awaited=confirm or self._confirm_all),
+            | publish_flags(priority, awaited=confirm or self._confirm_all)
+            | lib.QI_STEADY,
             to_expiry_us(self._store._now_us, ttl, expires_at),
             to_due_us(self._store._now_us, delay, due),
             to_lease_us(lease),
@@ -165,9 +166,10 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             bodies if isinstance(bodies, list) else several("bodies", bodies, "bodies", "publish()")
         )
         try:
-            kept, places, sizes, payload = place_bodies(items)
+            kept, places, sizes, payload, steady = place_bodies(items)
         except (TypeError, BufferError):  # what cannot be taken as it lies
-            kept, places, sizes, payload = place_bodies([as_bytes(body) for body in items])
+            items = [as_bytes(body) for body in items]
+            kept, places, sizes, payload, steady = place_bodies(items)
         count = len(kept)  # another thread may change the caller's list meanwhile
         tables, table_sizes = batch_headers(headers, count)
         per_flags, flags = batch_flags(persistent, redelivered, count)
@@ -187,7 +189,7 @@ class Queue(QueueCalls, Settling, Configured, Figures):
             ffi.from_buffer("uint32_t[]", sizes),
             tables,
             ffi.NULL if table_sizes is None else ffi.from_buffer("uint32_t[]", table_sizes),
-            flags | publish_flags(priority, awaited=confirm or self._confirm_all),
+            flags | steady | publish_flags(priority, awaited=confirm or self._confirm_all),
             expiry_us,
             to_due_us(self._store._now_us, delay, due),
             ffi.NULL if per_flags is None else per_flags,

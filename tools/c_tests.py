@@ -79,6 +79,7 @@ def foreign() -> list[Path]:
 
 C_TESTS = {
     "messages": message_store,
+    "batches": message_store,
     "compact": message_store,
     "message_corners": message_store,
     "births": message_store,

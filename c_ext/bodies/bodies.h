@@ -23,6 +23,7 @@
 struct qi_birth;
 struct qi_birth_home;
 struct qi_disk;
+struct qi_gathered;
 
 /* ---- messages ---- */
 
@@ -126,9 +127,9 @@ struct qi_messages {
     uint64_t written, synced; /* counters of bytes ever appended, to compare in waits */
     struct qi_blank blanks[QI_BLANKS_MAX];
     uint32_t blanks_count;
-    uint8_t *copy;        /* of the long frame that is written; NULL: none was yet */
-    uint8_t *window;      /* 256 KiB read-ahead over one sealed file */
-    uint32_t window_file; /* UINT32_MAX: empty */
+    struct qi_gathered *gathered; /* frames that are not in the file yet; NULL: none were yet */
+    uint8_t *window;              /* 256 KiB read-ahead over one sealed file */
+    uint32_t window_file;         /* UINT32_MAX: empty */
     uint64_t window_offset, window_length;
 };
 
@@ -153,11 +154,24 @@ int qi_messages_reread(struct qi_messages *messages);
  * the lowest file that a journal names is enough. */
 int qi_messages_barrier(struct qi_messages *messages, uint32_t from);
 
-/* Appends one payload (headers, then body) for `queues` queues and gives its id. After any error
- * nothing is changed. QI_E_FULL: the disk has no room; QI_E_FAILED: a sync has failed. The body is
- * on the medium when qi_messages_sync has passed it. */
-int qi_messages_append(struct qi_messages *messages, const void *headers, uint32_t headers_size,
-                       const void *body, uint32_t body_size, uint32_t queues, struct qi_msg_id *id);
+/* A message that comes: its headers, then its body, for so many queues. */
+struct qi_payload {
+    const void *headers, *body;
+    uint32_t headers_size, body_size;
+    uint32_t queues;
+    bool steady; /* nobody changes these bytes before they are written */
+};
+/* Appends one and gives its id. After any error nothing is changed. QI_E_FULL: the disk has no
+ * room; QI_E_FAILED: a sync has failed. The body is on the medium when qi_messages_sync has passed
+ * it. */
+int qi_messages_append(struct qi_messages *messages, const struct qi_payload *payload,
+                       struct qi_msg_id *id);
+/* A batch: from the first call on, appends are gathered in memory, and the second one writes what
+ * is not in the file yet. No id is good before that, and the lock is kept, and what was given stays
+ * where it is. With an error of the caller's, or its own, the batch was not appended: returns that
+ * error. (What was written of it belongs to nobody.) */
+void qi_messages_gather(struct qi_messages *messages);
+int qi_messages_gathered(struct qi_messages *messages, int error);
 
 /* Reads a payload of exactly `length` bytes and checks marker, stamp and checksum. QI_E_CORRUPT
  * names file and offset. Unless 0 is returned, `payload` holds unchecked bytes. */

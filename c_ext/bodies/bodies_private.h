@@ -26,17 +26,15 @@ struct qi_compaction;
 struct qi_disk;
 struct qi_message_file;
 struct qi_messages;
+struct qi_payload;
 
 /* ---- messages_files ---- */
 
 #define QI_MESSAGES_NUMBER_MAX  (UINT32_MAX - 1)
 #define QI_MESSAGES_HANDLES_MAX 32u
 #define QI_MESSAGES_WINDOW      (UINT32_C(256) << 10)
-/* A frame of up to 64 KiB of payload goes to the file at once; more would leave the cache of the
- * processor before the kernel copies it. */
-#define QI_MESSAGES_COPY        (UINT32_C(68) << 10)
 
-/* Is that payload so long that its frame goes to the file by one call, and is read so? */
+/* Is that payload so long that its frame goes to the file by a call, and is read so? */
 static inline bool qi_message_is_long(const struct qi_messages *messages, uint32_t length) {
     return length >= messages->disk->call_min;
 }
@@ -57,6 +55,17 @@ void qi_message_file_synced(struct qi_messages *messages, struct qi_message_file
 int qi_message_file_unlink(struct qi_messages *messages, struct qi_message_file *file);
 /* The part of it that follows when the name is gone. */
 void qi_message_file_unnamed(struct qi_messages *messages, struct qi_message_file *file);
+
+/* ---- messages_write ---- */
+
+/* Appends a frame, for which the tape has room: 0 or -errno. `header` has its length and its MsgId,
+ * and gets its checksum. In a batch the frame may only be gathered yet. */
+int qi_messages_write(struct qi_messages *messages, uint8_t *header,
+                      const struct qi_payload *payload);
+/* What is gathered goes to the file. After an error it was never appended. */
+int qi_messages_write_out(struct qi_messages *messages);
+/* The same at the end of a batch, or what is gathered was never appended. */
+int qi_messages_end_batch(struct qi_messages *messages, bool keep);
 
 /* ---- messages_blanks ---- */
 

@@ -1,15 +1,9 @@
-/* messages.c - append and sync bodies. (messages_read.c: read them.)
+/* messages.c - append and sync bodies. (messages_write.c: how the bytes get into the file;
+ * messages_read.c: read them.)
  *
  * Owns the tape, which is the newest rolling file. Promises: an append that fails changes nothing
  * (H20). What must be synced before what: files before the directory that names them, so that a
  * durable name never leads to missing bytes.
- *
- * A short frame is stored into the tape's memory. A long one goes to the file by a call, and its
- * bytes are not in the tape's memory if that is plain: see qi_message_is_long.
- *
- * The caller's bytes are read once, and the checksum is over what was read: the body may be a
- * buffer that another thread, or another process, changes meanwhile. What is stored is then some
- * mixture of its contents, and a valid message.
  */
 #include "bodies/bodies_private.h"
 
@@ -21,11 +15,6 @@
 #define UNSYNCED_MAX 64u /* rolled files; each keeps a handle */
 
 /* ---- append ---- */
-
-struct payload {
-    const void *headers, *body;
-    uint32_t headers_size, body_size;
-};
 
 static int fail_append(int error, uint32_t number) {
     bool full = qi_is_disk_full(error);
@@ -100,7 +89,10 @@ static int roll(struct qi_messages *messages, uint64_t size) {
     uint32_t number = messages->number_next;
     if (number > QI_MESSAGES_NUMBER_MAX)
         return qi_fail(QI_E_FULL, "message file numbers are used up");
-    int error = relieve(messages);
+    int error = qi_messages_write_out(messages);
+    if (error)
+        return fail_append(error, messages->tape_number);
+    error = relieve(messages);
     if (error)
         return error;
     /* Whatever needs memory first: counting its references must not fail later. */
@@ -148,74 +140,13 @@ static int make_room(struct qi_messages *messages, uint64_t size) {
     return error ? fail_append(error, messages->tape_number) : 0;
 }
 
-/* Copies the payload and continues the checksum over the copy. */
-static uint32_t copy_payload(uint8_t *to, const struct payload *payload, uint32_t crc) {
-    crc = qi_crc32c_copy(crc, to, payload->headers, payload->headers_size);
-    return qi_crc32c_copy(crc, to + payload->headers_size, payload->body, payload->body_size);
-}
-
-/* The whole frame, at memory that has room for it. `header` has its length and its MsgId. */
-static void put_frame(const struct qi_messages *messages, uint8_t *frame, uint8_t *header,
-                      const struct payload *payload) {
-    uint32_t crc = qi_message_crc(messages->tape_seed, messages->tail, header);
-    uint8_t *end = frame + QI_MESSAGE_HEADER + payload->headers_size + payload->body_size;
-    qi_put32(header + 4, copy_payload(frame + QI_MESSAGE_HEADER, payload, crc));
-    memcpy(frame, header, QI_MESSAGE_HEADER);
-    *end = QI_MESSAGE_END;
-}
-
-/* A frame that does not fit into the copy: its payload goes part by part, then its end, then its
- * header, which has the checksum. */
-static int write_parts(struct qi_messages *messages, uint8_t *header,
-                       const struct payload *payload) {
-    struct qi_tape *tape = &messages->tape;
-    const struct qi_disk_ops *ops = tape->disk->ops;
-    uint32_t crc = qi_message_crc(messages->tape_seed, messages->tail, header);
-    uint64_t offset = messages->tail + QI_MESSAGE_HEADER;
-    const struct qi_piece parts[] = {{(void *)(uintptr_t)payload->headers, payload->headers_size},
-                                     {(void *)(uintptr_t)payload->body, payload->body_size}};
-    for (int part = 0; part < 2; part++)
-        for (size_t done = 0, size; done < parts[part].length; done += size, offset += size) {
-            size = parts[part].length - done;
-            size = size < QI_MESSAGES_COPY ? size : QI_MESSAGES_COPY;
-            crc = qi_crc32c_copy(crc, messages->copy, (uint8_t *)parts[part].bytes + done, size);
-            int error = ops->write(tape->disk, tape->file, messages->copy, size, offset);
-            if (error)
-                return error;
-        }
-    static const uint8_t end = QI_MESSAGE_END;
-    qi_put32(header + 4, crc);
-    int error = ops->write(tape->disk, tape->file, &end, 1, offset);
-    return error ? error
-                 : ops->write(tape->disk, tape->file, header, QI_MESSAGE_HEADER, messages->tail);
-}
-
-static int put_long(struct qi_messages *messages, uint8_t *header, const struct payload *payload) {
-    struct qi_tape *tape = &messages->tape;
-    uint64_t size = payload->headers_size + (uint64_t)payload->body_size + QI_MESSAGE_OVERHEAD;
-    if (!messages->copy && !(messages->copy = qi_malloc(QI_MESSAGES_COPY)))
-        return -ENOMEM;
-    if (size > QI_MESSAGES_COPY)
-        return write_parts(messages, header, payload);
-    put_frame(messages, messages->copy, header, payload);
-    return tape->disk->ops->write(tape->disk, tape->file, messages->copy, size, messages->tail);
-}
-
-static int put_short(struct qi_messages *messages, uint8_t *header, const struct payload *payload) {
-    struct qi_tape *tape = &messages->tape;
-    uint64_t size = payload->headers_size + (uint64_t)payload->body_size + QI_MESSAGE_OVERHEAD;
-    put_frame(messages, tape->memory + messages->tail, header, payload);
-    return qi_tape_wrote(tape, messages->tail, size);
-}
-
-int qi_messages_append(struct qi_messages *messages, const void *headers, uint32_t headers_size,
-                       const void *body, uint32_t body_size, uint32_t queues,
+int qi_messages_append(struct qi_messages *messages, const struct qi_payload *payload,
                        struct qi_msg_id *id) {
     if (messages->read_only)
         return qi_fail(QI_E_READ_ONLY, "the message store is open for reading only");
     if (messages->failed)
         return qi_fail(QI_E_FAILED, "a sync of the message store failed: close and reopen");
-    uint64_t length = (uint64_t)headers_size + body_size;
+    uint64_t length = payload->headers_size + (uint64_t)payload->body_size;
     if (length > UINT32_MAX)
         return qi_fail(QI_E_ARGUMENT, "a message has at most %u bytes", UINT32_MAX);
     uint64_t size = length + QI_MESSAGE_OVERHEAD;
@@ -225,23 +156,24 @@ int qi_messages_append(struct qi_messages *messages, const void *headers, uint32
 
     uint64_t offset = messages->tail;
     assert(offset <= UINT32_MAX && offset + size <= messages->tape.allocated);
-    uint64_t more = queues - 1 < QI_SHARES_MAX ? queues - 1 : QI_SHARES_MAX;
+    uint64_t more = payload->queues - 1 < QI_SHARES_MAX ? payload->queues - 1 : QI_SHARES_MAX;
     struct qi_msg_id born = {messages->tape_number, (uint32_t)offset,
                              length << 32 | more << 24 | messages->stamp_next};
     uint8_t header[QI_MESSAGE_HEADER];
     qi_put32(header, (uint32_t)length);
     qi_put_msg_id(header + 8, born);
-    const struct payload payload = {headers, body, headers_size, body_size};
-    error = (qi_message_is_long(messages, (uint32_t)length) ? put_long : put_short)(
-        messages, header, &payload);
+    error = qi_messages_write(messages, header, payload);
     if (error)
         return fail_append(error, messages->tape_number);
 
-    messages->tail += size;
-    messages->written += size;
     messages->stamp_next = messages->stamp_next % STAMP_MAX + 1;
     *id = born;
     return 0;
+}
+
+int qi_messages_gathered(struct qi_messages *messages, int error) {
+    int failed = qi_messages_end_batch(messages, error == 0);
+    return failed ? fail_append(failed, messages->tape_number) : error;
 }
 
 /* ---- sync ---- */

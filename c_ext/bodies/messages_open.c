@@ -294,7 +294,7 @@ void qi_messages_close(struct qi_messages *messages) {
     qi_free(messages->files);
     qi_free(messages->births);
     qi_free(messages->window);
-    qi_free(messages->copy);
+    qi_free(messages->gathered);
     *messages = (struct qi_messages){.dir = -1, .tape = {.file = -1}, .window_file = UINT32_MAX};
 }
 

@@ -32,7 +32,7 @@ enum qi_open_mode {
 
 typedef void (*qi_list_fn)(void *context, const char *name);
 
-/* Memory for a part of what one call reads. */
+/* Memory for a part of what one call reads or writes. */
 struct qi_piece {
     void *bytes;
     size_t length;
@@ -60,6 +60,10 @@ struct qi_disk_ops {
      * always in memory Linux does not). */
     int64_t (*read_pieces)(struct qi_disk *, int file, const struct qi_piece *pieces,
                            uint32_t count, uint64_t offset, bool may_wait);
+    /* A write of pieces that follow each other in the file. After an error some of the bytes may be
+     * there. */
+    int (*write_pieces)(struct qi_disk *, int file, const struct qi_piece *pieces, uint32_t count,
+                        uint64_t offset);
     /* Blocks for the bytes between the two offsets; the file grows to `size`. */
     int (*allocate)(struct qi_disk *, int file, uint64_t from, uint64_t size);
     int (*truncate)(struct qi_disk *, int file, uint64_t size);
@@ -161,7 +165,7 @@ int qi_hold_file(int from_dir, int to_dir, const char *name);
 /* How another extension module (qindex.testing._sim) hands a disk over to the core. The version and
  * the sizes show the core whether both were compiled from the same structs. */
 #define QI_DISK_CAPSULE "QIDISK\r\n"
-#define QI_DISK_LAYOUT  4u /* raised with each change of struct qi_disk or struct qi_disk_ops */
+#define QI_DISK_LAYOUT  5u /* raised with each change of struct qi_disk or struct qi_disk_ops */
 struct qi_disk_capsule {
     char magic[8]; /* QI_DISK_CAPSULE */
     uint32_t layout, disk_size, ops_size;

@@ -27,5 +27,7 @@ uint64_t qi_memory_limit(struct qi_disk *disk);
 bool qi_is_in_memory(struct qi_disk *disk, int dir);
 int64_t qi_read_pieces(struct qi_disk *disk, int file, const struct qi_piece *pieces,
                        uint32_t count, uint64_t offset, bool may_wait);
+int qi_write_pieces(struct qi_disk *disk, int file, const struct qi_piece *pieces, uint32_t count,
+                    uint64_t offset);
 
 #endif

@@ -1,4 +1,4 @@
-/* pieces.c - one call that reads into several pieces of memory: preadv2.
+/* pieces.c - one call that reads into several pieces of memory, or writes them: preadv2, pwritev.
  *
  * A transfer that ends short goes on behind what is done.
  */
@@ -69,4 +69,24 @@ int64_t qi_read_pieces(struct qi_disk *disk, int file, const struct qi_piece *pi
         left = skip(&vectors, left, (size_t)got);
     }
     return (int64_t)done;
+}
+
+int qi_write_pieces(struct qi_disk *disk, int file, const struct qi_piece *pieces, uint32_t count,
+                    uint64_t offset) {
+    struct iovec room[QI_PIECES_MAX], *vectors = room;
+    uint64_t length = to_vectors(pieces, count, vectors), done = 0;
+    int left = (int)count;
+    (void)disk;
+    while (done < length) {
+        ssize_t put = pwritev(file, vectors, left, (off_t)(offset + done));
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return -errno;
+        if (put == 0)
+            return -EIO;
+        done += (uint64_t)put;
+        left = skip(&vectors, left, (size_t)put);
+    }
+    return 0;
 }

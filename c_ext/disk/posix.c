@@ -457,6 +457,7 @@ static const struct qi_disk_ops posix_ops = {
     .read = read_at,
     .write = write_at,
     .read_pieces = qi_read_pieces,
+    .write_pieces = qi_write_pieces,
     .allocate = allocate,
     .truncate = truncate_file,
     .zero = zero,

@@ -111,6 +111,7 @@ static PyObject *publish_body(PyObject *object, PyObject *const *arguments, PyOb
     options.given.body = body->buf;
     options.given.body_size = (size_t)body->len;
     options.given.flags |= options.confirm ? QI_AWAITED : 0;
+    options.given.flags |= body->obj ? 0 : QI_STEADY;
     int64_t result = qi_publish_now(self->queue, &options.given);
     if (result == QI_BUSY && !self->may_wait)
         return qi_call_python(object, "_publish", arguments, count, keywords);
@@ -131,8 +132,8 @@ static PyObject *publish_body(PyObject *object, PyObject *const *arguments, PyOb
     return PyLong_FromLongLong(result);
 }
 
-/* Of a buffer that is no bytes object, the bytes may change meanwhile: the engine reads each once,
- * and what it has read is the message. */
+/* The bytes of a bytes object do not change (QI_STEADY). Those of another buffer may, meanwhile:
+ * the engine reads each once, and what it has read is the message. */
 static PyObject *publish(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
                          PyObject *keywords) {
     Py_buffer view;
@@ -182,6 +183,7 @@ PyObject *qi_fan_out(PyObject *module, PyObject *const *arguments, Py_ssize_t co
         Py_RETURN_NONE;
     options.given.body = PyBytes_AsString(arguments[2]);
     options.given.body_size = (size_t)PyBytes_Size(arguments[2]);
+    options.given.flags |= QI_STEADY;
     int result = qi_store_publish_now(queues[0]->store, queues, (uint32_t)targets, &options.given,
                                       arguments[1] == Py_True, req_ids);
     if (result == QI_BUSY)
@@ -223,8 +225,8 @@ static PyMethodDef calls_methods[] = {
      "Raises OutcomeUnknown if the sync for `confirm` failed: then the message is published,\n"
      "and nobody knows whether it is durable. Also StoreFailed, StoreClosed and ReadOnly;\n"
      "TypeError and ValueError for bad arguments.\n\n"
-     "Cost: one copy of the body and no system call; with `confirm`, a sync that is shared\n"
-     "with all who wait for one."},
+     "Cost: one copy of the body, and no system call below 4 KiB; with `confirm`, a sync that is\n"
+     "shared with all who wait for one."},
     {"get", (PyCFunction)(void (*)(void))qi_calls_get, METH_FASTCALL | METH_KEYWORDS,
      "get($self, *, timeout=0, lease=None)\n--\n\n"
      "Take the next ready message; return None if there is none.\n\n"

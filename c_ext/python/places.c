@@ -1,7 +1,8 @@
 /* places.c - the bodies of a batch, as the core takes them: where each one lies.
  *
  * A body is a bytes object, or another buffer that lies in one piece. Of such a one a view is kept
- * instead, so that its memory stays where it is as long as the caller has what it got here.
+ * instead, so that its memory stays where it is as long as the caller has what it got here; its
+ * bytes may change meanwhile, which the flags of the batch say.
  */
 #include "python/calls.h"
 
@@ -36,6 +37,7 @@ PyObject *qi_place_bodies(PyObject *module, PyObject *bodies) {
     uintptr_t *place = places ? (uintptr_t *)(void *)PyBytes_AsString(places) : NULL;
     uint32_t *size = sizes ? (uint32_t *)(void *)PyBytes_AsString(sizes) : NULL;
     unsigned long long total = 0;
+    unsigned int flags = QI_STEADY;
     int error = !list || !held || !place || !size;
     for (Py_ssize_t i = 0; !error && i < count; i++) {
         const void *body = NULL;
@@ -47,12 +49,13 @@ PyObject *qi_place_bodies(PyObject *module, PyObject *bodies) {
             PyErr_SetString(PyExc_ValueError,
                             "a batch has at most 256 MiB of records; publish it in parts");
         error = !holder || length > UINT32_MAX;
+        flags &= holder && PyBytes_CheckExact(holder) ? QI_STEADY : 0;
         place[i] = (uintptr_t)body;
         size[i] = error ? 0 : (uint32_t)length;
         total += (unsigned long long)length;
     }
     if (!error)
-        result = Py_BuildValue("OOOK", held, places, sizes, total);
+        result = Py_BuildValue("OOOKI", held, places, sizes, total, flags);
     Py_XDECREF(places);
     Py_XDECREF(sizes);
     Py_XDECREF(held);

@@ -246,8 +246,10 @@ static int prepare(struct mixed *mixed) {
     uint32_t reserved = 0;
     for (; reserved < mixed->shares_count && !error; reserved += !error)
         error = reserve(&mixed->shares[reserved]);
+    qi_messages_gather(&mixed->store->messages);
     for (uint32_t i = 0; i < mixed->count && !error; i++)
         error = qi_publish_body(mixed->store, &mixed->items[i].message);
+    error = qi_messages_gathered(&mixed->store->messages, error);
     for (uint32_t i = 0; i < mixed->shares_count && !error; i++) {
         const struct share *share = &mixed->shares[i];
         if (!share->queue->bounded)

@@ -170,9 +170,13 @@ int qi_publish_body(struct qi_store *store, struct qi_new_message *publish) {
         return qi_fail(QI_E_ARGUMENT, "a message of 4 GiB or more cannot be published");
     if (!qi_memory_has_room(store)) /* else the bytes would be written for nothing */
         return QI_E_STORE_FULL;
-    return qi_messages_append(&store->messages, publish->headers, publish->headers_size,
-                              publish->body, publish->body_size,
-                              publish->queues ? publish->queues : 1, &publish->id);
+    const struct qi_payload payload = {.headers = publish->headers,
+                                       .body = publish->body,
+                                       .headers_size = publish->headers_size,
+                                       .body_size = publish->body_size,
+                                       .queues = publish->queues ? publish->queues : 1,
+                                       .steady = (publish->flags & QI_STEADY) != 0};
+    return qi_messages_append(&store->messages, &payload, &publish->id);
 }
 
 static inline void advance(struct qi_queue *queue, struct qi_lane *lane, uint32_t count) {
@@ -374,8 +378,10 @@ static int64_t publish_batch(struct qi_queue *queue, struct qi_new_message *item
         error = QI_E_STORE_FULL;
     if (!error && queue->bounded)
         error = qi_has_place(queue, count, payload);
+    qi_messages_gather(&queue->store->messages);
     for (uint32_t i = 0; i < count && !error; i++)
         error = qi_publish_body(queue->store, &items[i]);
+    error = qi_messages_gathered(&queue->store->messages, error);
     if (!error && queue->bounded)
         error = qi_make_place(queue, items, count, size);
     if (!error)

@@ -272,7 +272,7 @@ int qi_place_message_now(struct qi_queue *queue, const struct qi_found *found, q
 struct qi_new_message {
     const void *headers, *body;
     uint32_t headers_size, body_size;
-    uint32_t flags; /* QI_TRANSIENT, QI_REDELIVERED, QI_AWAITED */
+    uint32_t flags; /* QI_TRANSIENT, QI_REDELIVERED, QI_AWAITED, QI_STEADY */
     uint64_t expiry_us;
     struct qi_msg_id id; /* of its body in the message store; stamp 0: the body is embedded */
     uint32_t queues;     /* number of queues that it goes to; 0 means one */

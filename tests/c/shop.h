@@ -89,8 +89,9 @@ static int shop_try_put(struct shop *shop, uint32_t length, uint32_t references)
     uint32_t seed = (uint32_t)shop->items_count, headers = length / 3;
     uint8_t *body = body_of(seed, length);
     struct item item = {.length = length, .seed = seed, .references = references};
-    int error = qi_messages_append(&shop->messages, body, headers, body + headers, length - headers,
-                                   references, &item.id);
+    const struct qi_payload payload = {body,       body + headers, headers, length - headers,
+                                       references, seed % 2 == 0};
+    int error = qi_messages_append(&shop->messages, &payload, &item.id);
     free(body);
     if (error)
         return error;

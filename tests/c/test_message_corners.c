@@ -262,7 +262,8 @@ static void test_an_append_that_cannot_be_says_why(bool mapping) {
     struct qi_msg_id id;
     shop_put(&shop, 1000);
     uint64_t tail = shop.messages.tail;
-    assert(qi_messages_append(&shop.messages, "", UINT32_MAX, "", 100, 1, &id) == QI_E_ARGUMENT);
+    const struct qi_payload huge = {"", "", UINT32_MAX, 100, 1, false};
+    assert(qi_messages_append(&shop.messages, &huge, &id) == QI_E_ARGUMENT);
     write_error = -EDQUOT;
     assert(shop_try_put(&shop, 90000, 1) == QI_E_FULL);
     assert(strstr(qi_error_text(), "ack messages"));

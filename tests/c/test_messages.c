@@ -174,7 +174,8 @@ static void test_a_reader_sees_what_the_writer_does_meanwhile(bool mapping) {
     usleep(150000);
     shop_check(&reader);
     struct qi_msg_id id;
-    assert(qi_messages_append(&reader.messages, "", 0, "x", 1, 1, &id) == QI_E_READ_ONLY);
+    const struct qi_payload payload = {"", "x", 0, 1, 1, false};
+    assert(qi_messages_append(&reader.messages, &payload, &id) == QI_E_READ_ONLY);
     qi_messages_close(&reader.messages);
     shop_check(&shop);
     shop_end(&shop);
@@ -244,6 +245,18 @@ static int sick_write(struct qi_disk *disk, int file, const void *bytes, size_t 
     return qi_disk_posix.ops->write(disk, file, bytes, length, offset);
 }
 
+static uint32_t writes_made;
+
+static int sick_write_pieces(struct qi_disk *disk, int file, const struct qi_piece *pieces,
+                             uint32_t count, uint64_t offset) {
+    writes_made++;
+    if (sick_error)
+        return sick_error;
+    for (uint32_t i = 0; changing && i < changing_size; i++)
+        changing[i] ^= 0xff;
+    return qi_disk_posix.ops->write_pieces(disk, file, pieces, count, offset);
+}
+
 static uint32_t reads_made;
 static int64_t cached_max = INT64_MAX; /* of a read that must not wait */
 
@@ -269,7 +282,8 @@ static void test_a_body_that_changes_while_it_is_stored_is_valid(bool mapping) {
         shop.messages.tape.disk = &sick_disk;
         changing = body;
         changing_size = length;
-        assert(qi_messages_append(&shop.messages, NULL, 0, body, length, 1, &id) == 0);
+        const struct qi_payload payload = {NULL, body, 0, length, 1, false};
+        assert(qi_messages_append(&shop.messages, &payload, &id) == 0);
         changing = NULL;
         assert(qi_messages_read(&shop.messages, id, got, length) == 0);
         for (uint32_t at = 0; at < length; at++)
@@ -421,6 +435,7 @@ int main(int count, char **arguments) {
     sick_ops.allocate = sick_allocate;
     sick_ops.write = sick_write;
     sick_ops.read_pieces = sick_read_pieces;
+    sick_ops.write_pieces = sick_write_pieces;
     sick_ops.sync = sick_sync;
     for (int mapping = 0; mapping < 2; mapping++) {
         test_bodies_of_all_sizes_come_back(mapping);

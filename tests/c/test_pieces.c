@@ -57,6 +57,15 @@ ssize_t __wrap_preadv2(int handle, const struct iovec *vectors, int count, off_t
     return __wrap_preadv(handle, vectors, count, offset);
 }
 
+ssize_t __real_pwritev(int handle, const struct iovec *vectors, int count, off_t offset);
+ssize_t __wrap_pwritev(int handle, const struct iovec *vectors, int count, off_t offset);
+ssize_t __wrap_pwritev(int handle, const struct iovec *vectors, int count, off_t offset) {
+    struct iovec less[QI_PIECES_MAX];
+    int few;
+    ssize_t result = limit(vectors, count, less, &few);
+    return result <= 0 ? result : __real_pwritev(handle, less, few, offset);
+}
+
 static void fail_after(int passed, int error) {
     calls_before = passed;
     error_then = error;
@@ -131,6 +140,35 @@ static void test_errors_are_told(void) {
     length_max = SIZE_MAX;
 }
 
+static int write_all(void) {
+    static char all[] = "headthe body.";
+    const struct qi_piece pieces[] = {{all, 4}, {NULL, 0}, {all + 4, 8}, {all + 12, 1}};
+    assert(ftruncate(file, 0) == 0);
+    calls = 0;
+    return ops->write_pieces(disk, file, pieces, 4, 10);
+}
+
+static void test_short_and_interrupted_writes_are_finished_inside(void) {
+    for (length_max = 1; length_max <= 14; length_max++) {
+        interruptions = 2;
+        assert(write_all() == 0 && calls == 2 + (12 + (int)length_max) / (int)length_max);
+        check(13, true);
+    }
+    length_max = SIZE_MAX;
+}
+
+static void test_a_write_that_ends_half_way_is_an_error(void) {
+    length_max = 5;
+    for (int passed = 0; passed < 3; passed++) {
+        fail_after(passed, ENOSPC);
+        assert(write_all() == -ENOSPC);
+        fail_after(passed, 0); /* the system takes nothing, and says no error */
+        assert(write_all() == -EIO);
+    }
+    fail_after(-1, 0);
+    length_max = SIZE_MAX;
+}
+
 int main(int count, char **arguments) {
     assert(count == 2);
     ops = disk->ops;
@@ -141,6 +179,8 @@ int main(int count, char **arguments) {
     test_the_end_of_the_file_ends_a_read();
     test_a_read_that_must_not_wait_says_what_the_cache_had();
     test_errors_are_told();
+    test_short_and_interrupted_writes_are_finished_inside();
+    test_a_write_that_ends_half_way_is_an_error();
     printf("pieces: all passed\n");
     return 0;
 }

@@ -230,6 +230,13 @@ static int64_t read_pieces(DISK, int file, const struct qi_piece *pieces, uint32
             done += read_at(disk, file, pieces[i].bytes, pieces[i].length, offset + (uint64_t)done);
     return done;
 }
+static int write_pieces(DISK, int file, const struct qi_piece *pieces, uint32_t count,
+                        uint64_t offset) {
+    int error = 0;
+    for (uint32_t i = 0; i < count && !error; offset += pieces[i++].length)
+        error = write_at(disk, file, pieces[i].bytes, pieces[i].length, offset);
+    return error;
+}
 static bool is_in_memory(DISK, int dir) {
     (void)dir;
     return true;
@@ -332,6 +339,7 @@ static const struct qi_disk_ops memory_ops = {
     .read = read_at,
     .write = write_at,
     .read_pieces = read_pieces,
+    .write_pieces = write_pieces,
     .is_in_memory = is_in_memory,
     .allocate = allocate,
     .truncate = truncate_file,

@@ -183,7 +183,7 @@ def test_bodies_without_memory_are_refused(tmp_path):
     script = """
 bodies = [b"%d" % i * 500 for i in range(30)]
 def placed():
-    kept, places, sizes, total = place_bodies(bodies)
+    kept, places, sizes, total, _ = place_bodies(bodies)
     assert list(kept) == bodies and all(map(operator.is_, kept, bodies))
     assert sizes == array("I", map(len, bodies)).tobytes() and total == sum(map(len, bodies))
     return len(array("Q", places)) == len(set(array("Q", places))) == 30

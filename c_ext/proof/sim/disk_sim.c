@@ -424,6 +424,7 @@ static const struct qi_disk_ops sim_ops = {
     .read = read_at,
     .write = write_at,
     .read_pieces = qi_sim_read_pieces,
+    .write_pieces = qi_sim_write_pieces,
     .allocate = allocate,
     .truncate = truncate_file,
     .zero = zero,

@@ -168,6 +168,8 @@ int qi_sim_trouble(struct qi_sim *sim, const char *call, bool change);
 bool qi_sim_is_in_memory(struct qi_disk *disk, int dir);
 int64_t qi_sim_read_pieces(struct qi_disk *disk, int file, const struct qi_piece *pieces,
                            uint32_t count, uint64_t offset, bool may_wait);
+int qi_sim_write_pieces(struct qi_disk *disk, int file, const struct qi_piece *pieces,
+                        uint32_t count, uint64_t offset);
 
 /* A disk with the same knobs and clocks, and no handles. sim_image.c */
 struct qi_sim *qi_sim_copy(const struct qi_sim *sim);
