@@ -27,7 +27,8 @@ FOUND_BY_FLIPS = {
 }
 # Bugs that few programs show: the seed from which on one of the first does.
 FOUND_FROM = {
-    "torn_tail_at_rest": 100_014,
+    "data_beside_transaction": 57,
+    "torn_tail_at_rest": 59,
     "log_gone_before_the_next_is_named": 3033,
     "log_begun_too_early": 800,
     "deaths_left_at_move": 60_195,
