@@ -208,6 +208,50 @@ static int64_t get_steps(Calls *self, Py_ssize_t count, uint64_t lease_us, PyObj
     return said;
 }
 
+/* The next message, if it is too long for a caller that has the GIL, straight into its bytes: into
+ * `*room`, unless it is the first one. 1: it is in the list; 0: it is another one, there is none,
+ * or something is wrong. (An empty one needs no room, so it comes, too.) */
+static int get_long(Calls *self, uint64_t lease_us, PyObject *list, uint64_t *room) {
+    uint64_t most = PyList_Size(list) ? *room : UINT64_MAX;
+    qi_message message = {.payload_size = 0};
+    uint64_t req_id;
+    uint32_t size = 0;
+    int64_t got;
+    PyObject *whole = NULL;
+    char *payload = make_bytes(&whole, size);
+    while (payload) {
+        Py_BEGIN_ALLOW_THREADS got =
+            qi_get_more(self->queue, 1, &message, payload, size, &req_id, lease_us);
+        Py_END_ALLOW_THREADS if (got > 0 || message.payload_size <= QI_NOW_MAX ||
+                                 message.payload_size > most || message.payload_size == size) break;
+        Py_CLEAR(whole);
+        size = message.payload_size;
+        payload = make_bytes(&whole, size);
+    }
+    PyObject *result = payload && got > 0 ? message_from(self, &message, payload, whole, 1) : NULL;
+    int error = !result || PyList_Append(list, result) != 0;
+    if (payload && got > 0 && error)
+        qi_put_back(self->queue, message.req_id, message.delivery);
+    if (!error)
+        *room -= message.payload_size < *room ? message.payload_size : *room;
+    Py_XDECREF(result);
+    Py_XDECREF(whole);
+    return !error;
+}
+
+/* All that can be had without a wait for a message, and without Python. */
+static int64_t get_all(Calls *self, Py_ssize_t count, uint64_t lease_us, PyObject *list,
+                       uint64_t *room) {
+    for (;;) {
+        Py_ssize_t got = PyList_Size(list);
+        int64_t said = got < count ? get_steps(self, count - got, lease_us, list, room) : 1;
+        if (said != QI_BUSY)
+            return said;
+        if (!get_long(self, lease_us, list, room))
+            return PyErr_Occurred() ? QI_E_MEMORY : QI_BUSY;
+    }
+}
+
 /* Nobody gets these: they are ready again. */
 static void give_back_list(Calls *self, PyObject *list) {
     PyObject *type, *value, *trace;
@@ -234,7 +278,7 @@ PyObject *qi_calls_get_many(PyObject *object, PyObject *const *arguments, Py_ssi
     if (wanted > BATCH_MESSAGES_MAX)
         wanted = BATCH_MESSAGES_MAX;
     PyObject *list = PyList_New(0);
-    int64_t said = list ? get_steps(self, wanted, lease_us, list, &room) : QI_E_MEMORY;
+    int64_t said = list ? get_all(self, wanted, lease_us, list, &room) : QI_E_MEMORY;
     Py_ssize_t got = list ? PyList_Size(list) : 0;
     if (said > 0 || said == QI_EMPTY)
         return list;

@@ -75,6 +75,20 @@ assert refused >= 3, refused
     child(tmp_path, script)
 
 
+def test_a_get_many_of_long_bodies_without_memory_takes_nothing(tmp_path):
+    script = """
+refused = 0
+for n in range(30):
+    queue = store.queue(f"m{n}")
+    queue.publish_many([b"body", b"long" * 100_000, b"", b"long" * 100_000])
+    refused += attempt(lambda: queue.get_many(4), n)
+    stats = queue.stats()
+    assert stats.ready + stats.unacked == 4
+assert refused >= 10, refused
+"""
+    child(tmp_path, script)
+
+
 def test_a_get_many_without_memory_takes_nothing(tmp_path):
     script = """
 refused = 0
