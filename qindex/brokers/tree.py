@@ -287,6 +287,13 @@ class Tree:
         with self._folder_fd(where) as fd, os.scandir(fd) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
+    def folders_if_any(self, where: str) -> list[str]:
+        """The same; none if the place cannot be listed."""
+        try:
+            return self.folders(where)
+        except OSError:
+            return []
+
     def files(self, where: str = "") -> list[str]:
         with self._folder_fd(where) as fd, os.scandir(fd) as entries:
             return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))

@@ -1,6 +1,6 @@
 """From one to a hundred million messages: seconds of a count and of an audit, drawn.
 
-    python tools/bench/spark_scaling.py --out tools/bench/spark_scaling.svg [--most 100]
+    python tools/bench/spark_scaling.py --out tools/bench/spark_scaling.webp [--most 100]
 
 Makes up to ten stores of a million 100-byte messages each; beyond ten million the others are links
 to these, so that 1.3 GB of disk and of page cache serve: what is measured is reading from memory,
@@ -41,7 +41,7 @@ COLOURS: Final = {"count, Spark": "C0", "audit, Spark": "C1", "audit, one proces
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="an .svg or .png")
+    parser.add_argument("--out", type=Path, required=True, help="an .svg, .png or .webp")
     parser.add_argument("--most", type=int, default=100, help="million messages")
     parser.add_argument("--seconds", type=float, default=1200)
     parser.add_argument("--folder", type=Path, help="where the stores are made, and removed")

@@ -120,8 +120,8 @@ def open_at(folder: Path, members: Sequence[Path] = ()) -> Node:
 
 def _tell_left_out(member: Tree) -> None:
     """A member is given for its quorum queues: what else it has is not read."""
-    classic = sum(len(_folders(member, f"{each}/queues")) for each in _vhost_folders(member))
-    streams = len(_folders(member, "stream"))
+    classic = sum(len(member.folders_if_any(f"{each}/queues")) for each in _vhost_folders(member))
+    streams = len(member.folders_if_any("stream"))
     if classic or streams:
         text_ = f"of this member only quorum queues are taken, not {many(classic, 'classic queue')}"
         text_ += f" and {many(streams, 'stream')} of its own: recover it as a node, too"
@@ -129,14 +129,7 @@ def _tell_left_out(member: Tree) -> None:
 
 
 def _vhost_folders(tree: Tree) -> list[str]:
-    return [f"{_VHOSTS}/{name}" for name in _folders(tree, _VHOSTS) if _HASHED.fullmatch(name)]
-
-
-def _folders(tree: Tree, where: str) -> list[str]:
-    try:
-        return tree.folders(where)
-    except OSError:
-        return []
+    return [f"{_VHOSTS}/{name}" for name in tree.folders_if_any(_VHOSTS) if _HASHED.fullmatch(name)]
 
 
 def _of_type(definitions: Definitions | None, name: str) -> list[Definition]:

@@ -76,7 +76,7 @@ from qindex.look.sources import (
 from qindex.look.stores import stripped
 from qindex.look.telling import tell_damage
 from qindex.look.text import count, duration, printable, rate, size
-from qindex.names import as_bytes
+from qindex.names import as_bytes, is_unicode
 from qindex.private import FOLDER_MODE, open_private
 
 COLUMNS: Final = ["<queue", ">messages", ">bytes", ">embedded", ">stored"]
@@ -131,7 +131,7 @@ def _priority(text: str) -> tuple[str, int]:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     choice = choice_of(options)
-    if not _is_utf8(options.vhost) or set(options.vhost) & set("\r\n\0"):
+    if not is_unicode(options.vhost) or set(options.vhost) & set("\r\n\0"):
         raise CommandError(f"RabbitMQ has no virtual host {printable(options.vhost)!r}")
     started = time.monotonic()
     with open_source(options.dir, screen, options.member, options.at_time) as source:
@@ -184,21 +184,13 @@ def _names(source: Source, queues: list[str], prefix: str) -> dict[str, str]:
                 f"RabbitMQ has no queue {shown!r}: a name has 1 to {NAME_BYTES_MAX} bytes and no"
                 " line breaks; name the QUEUEs to write"
             )
-        if not _is_utf8(name):
+        if not is_unicode(name):
             raise CommandError(
                 f"{shown!r} is not UTF-8, so definitions.json cannot declare it: name the QUEUEs to"
                 " write"
             )
         names[queue] = name
     return names
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _arguments(source: Source, names: dict[str, str]) -> dict[str, dict[str, Any]]:

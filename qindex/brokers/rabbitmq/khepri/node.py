@@ -108,23 +108,16 @@ def queues_of(metadata: Metadata, tree: Tree, findings: Findings) -> Definitions
 
 def _has_files(tree: Tree, definition: Definition, key: Key) -> bool:
     if definition.type == "rabbit_stream_queue":
-        return bool(definition.folder) and definition.folder in _folders(tree, "stream")
+        return bool(definition.folder) and definition.folder in tree.folders_if_any("stream")
     if definition.type == "rabbit_quorum_queue":
-        folders = [f"quorum/{name}" for name in _folders(tree, "quorum")]
+        folders = [f"quorum/{name}" for name in tree.folders_if_any("quorum")]
         return any(_names_it(tree, f"{each}/{uid}", key) for each in folders
-                   for uid in _folders(tree, each))  # fmt: skip
+                   for uid in tree.folders_if_any(each))  # fmt: skip
     where = f"msg_stores/vhosts/{vhost_folder(key[0])}/queues"
-    return queue_folder(*key) in _folders(tree, where)
+    return queue_folder(*key) in tree.folders_if_any(where)
 
 
 def _names_it(tree: Tree, where: str, key: Key) -> bool:
     """Whether a quorum queue's `config` has its name; without one it might be that queue."""
     config = tree.read(f"{where}/config", _FLAGS_BYTES_MAX)
     return config is None or all(part in config for part in key)
-
-
-def _folders(tree: Tree, where: str) -> list[str]:
-    try:
-        return tree.folders(where)
-    except OSError:
-        return []
