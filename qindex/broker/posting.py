@@ -97,7 +97,7 @@ class Posting(Topology):
         self.refused_by_damaged += 1
         if queue.name not in self._told_damaged:
             self._told_damaged.add(queue.name)
-            log.error("messages for %s are refused", queue.backlog.damage)
+            log.error("messages for queue %r are refused: %s", queue.name, queue.backlog.damage)
 
     def _dead(self, queue: Queue, entries: list[Entry], why: str) -> None:
         """Move messages to the dead-letter exchange. A store keeps each until that of its new

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
-from weakref import WeakKeyDictionary
 
 import qindex
 from qindex.amqp.connection import BODY_MAX
@@ -93,7 +92,7 @@ class Server:
         self.replies: dict[str, Channel] = {}  # consumers of direct replies, by queue
         self.failed: asyncio.Future[BaseException] = self.loop.create_future()
         self._sessions: set[Session] = set()
-        self._ways: WeakKeyDictionary[VHost, dict[str, Ways]] = WeakKeyDictionary()
+        self._ways: dict[tuple[VHost, str], Ways] = {}
         self._transports: dict[Session, asyncio.Transport] = {}
         self._listeners: list[asyncio.Server] = []
         self.doors: list[Door] = []
@@ -279,8 +278,18 @@ class Server:
         return found
 
     def ways_of(self, vhost: VHost, user: str) -> Ways:
-        """The ways of publishes that are known of this user, as long as there is the vhost."""
-        return self._ways.setdefault(vhost, {}).setdefault(user, Ways())
+        """The ways of publishes that are known of this user in this virtual host.
+
+        Those of users and virtual hosts that are deleted go when there is a new one. O(all of them)
+        then.
+        """
+        found = self._ways.get((vhost, user))
+        if found is None:
+            vhosts, users = {vhost, *self.node.open_vhosts}, {user, *self.node.users.names()}
+            kept = self._ways.items()
+            self._ways = {at: each for at, each in kept if at[0] in vhosts and at[1] in users}
+            found = self._ways[vhost, user] = Ways()
+        return found
 
     def negotiated(self, session: Session) -> None:
         """The connection is open: heartbeats begin."""

@@ -221,6 +221,27 @@ def test_a_way_is_known_to_all_connections_of_its_user_and_to_no_other_user(brok
         assert bodies_of(client, "q") == [b"x"] * 3
 
 
+def test_ways_of_what_is_deleted_are_forgotten(broker):
+    server = broker._server
+
+    def play():
+        node = server.node
+        node.users.add("ann", "secret")
+        node.add_vhost("work")
+        slash, work = node.vhost("/"), node.vhost("work")
+        kept = server.ways_of(slash, "guest")
+        for vhost, user in ((work, "guest"), (slash, "ann")):
+            server.ways_of(vhost, user)
+        node.users.delete("ann")
+        node.delete_vhost("work")
+        node.users.add("ben", "secret")
+        server.ways_of(slash, "ben")
+        assert set(server._ways) == {(slash, "guest"), (slash, "ben")}
+        assert server.ways_of(slash, "guest") is kept
+
+    in_loop(broker, play)
+
+
 def test_a_channel_that_is_opened_anew_has_no_confirms_of_the_one_before(broker, straight):
     with RawClient(broker.url) as client:
         client.declare("q")
