@@ -44,16 +44,18 @@ class Topology:
         self._catalog = catalog
         self._router = Router(self.exchanges)
         self._bound_to: dict[Destination, dict[Binding, None]] = {}
-        self.epoch = 0  # of what leads where: it grows when that may have changed
+        # Of what leads into stores: it grows when that may have changed. The queues of connections,
+        # which live in memory and come and go all the time, change nothing before they are bound.
+        self.epoch = 0
         self._make_standard_exchanges()
 
     def _know(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
-        self.epoch += 1
+        self.epoch += queue.durable
 
     def _forget(self, queue: Queue) -> None:
         del self.queues[queue.name]
-        self.epoch += 1
+        self.epoch += queue.durable
 
     def _no_longer_arriving(self, name: str) -> None:
         del self.arriving[name]
@@ -286,7 +288,8 @@ class Topology:
             same.pop(binding, None)
             if not same:
                 self._bound_to.pop(binding.destination, None)
-        self._changed()
+        if bindings:
+            self._changed()
 
     def _delete_unused_sources(self, bindings: list[Binding]) -> None:
         """An auto-delete exchange goes with its last binding."""

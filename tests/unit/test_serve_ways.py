@@ -221,6 +221,27 @@ def test_a_way_is_known_to_all_connections_of_its_user_and_to_no_other_user(brok
         assert bodies_of(client, "q") == [b"x"] * 3
 
 
+def test_queues_of_connections_come_and_go_without_a_word_to_those_who_publish(broker, straight):
+    with RawClient(broker.url) as client, RawClient(broker.url) as other:
+        client.declare("q")
+        client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
+        for number in range(1, 5):
+            other.declare("r", durable=False)
+            client.send(publish("", "q", PERSISTENT, b"x"))
+            confirmed(client, number)
+            other.ask(m.QueueDelete(0, "r", False, False, False), m.QueueDeleteOk)
+        assert straight == [1, 1, 1]
+        other.declare("r", durable=False)
+        other.ask(m.QueueBind(0, "r", "amq.fanout", "", False, {}), m.QueueBindOk)
+        client.send(publish("", "q", PERSISTENT, b"x"))
+        confirmed(client, 5)
+        assert straight == [1, 1, 1]  # a binding may lead anywhere
+        other.ask(m.QueueDelete(0, "r", False, False, False), m.QueueDeleteOk)
+        client.send(publish("amq.fanout", "", PERSISTENT, b"x"))
+        confirmed(client, 6)
+        assert len(bodies_of(client, "q")) == 5
+
+
 def test_ways_of_what_is_deleted_are_forgotten(broker):
     server = broker._server
 
@@ -355,44 +376,3 @@ def test_two_groups_for_one_queue_keep_their_order(broker):
             confirmed(client, 6 * times)
         client.heard.clear()
         assert bodies_of(client, "q") == [body for body, _ in turns] * 2
-
-
-def stored_bodies(broker):
-    """How many messages have their bodies in message files: their sync is a second one."""
-    return in_loop(broker, lambda: broker._server.node.stores["/"].stats().live_references)
-
-
-def test_what_a_publisher_waits_for_needs_one_sync_below_4_kib(broker, monkeypatch, straight):
-    body, sent = b"x" * 2000, 0
-    with RawClient(broker.url) as client:
-        client.declare("q")
-        client.declare("limited", max_length=1000)  # no straight way leads there
-        client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
-        for count in (1, 1, 1, 10, 10):  # alone and in batches, known and not known yet
-            for name in ("q", "limited"):
-                client.send(many([name], [body] * count))
-                confirmed(client, sent := sent + count)
-        assert straight
-        assert stored_bodies(broker) == 0
-        for module in ("ways", "batches"):  # many bytes in one read: to write them twice costs more
-            monkeypatch.setattr(f"qindex.serve.{module}.AWAITED_BYTES_MAX", 1999)
-        client.send(many(["q"], [body] * 10))
-        confirmed(client, sent := sent + 10)
-        assert stored_bodies(broker) == 10
-        client.send(many(["limited"], [body] * 10))
-        confirmed(client, sent + 10)
-        assert stored_bodies(broker) >= 19  # one that came alone is embedded
-
-
-@pytest.mark.parametrize("how", ["no confirms", "transient", "written"])
-def test_what_nobody_waits_for_is_written_once(tmp_path, how):
-    confirm = "written" if how == "written" else "durable"
-    with Broker(tmp_path / "d", confirm=confirm) as broker, RawClient(broker.url) as client:
-        client.declare("q")
-        if how != "no confirms":
-            client.ask(m.ConfirmSelect(False), m.ConfirmSelectOk)
-        properties = TRANSIENT if how == "transient" else PERSISTENT
-        for count in (1, 1, 1, 10):
-            client.send(many(["q"], [b"x" * 2000] * count, properties=properties))
-            client.ask(m.QueueDeclare(0, "q", True, *[False] * 4, {}), m.QueueDeclareOk)
-        assert stored_bodies(broker) == 13
