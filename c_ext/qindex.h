@@ -44,6 +44,7 @@ enum {
     QI_E_NEWER = -26,      /* a file of a newer format, which this version does not understand */
     QI_E_NOT_EMPTY = -27,  /* the queue has messages */
     QI_E_IN_USE = -28,     /* a consumer has messages of the queue, or waits for one */
+    QI_E_EXISTS = -29,     /* there is a queue of that name already */
 };
 const char *qi_error_text(void);
 /* After QI_E_CORRUPT: the ReqId of the damaged message, if what follows it can be read. Otherwise
@@ -249,6 +250,9 @@ int qi_queue_delete_if(qi_queue *queue, uint32_t conditions);
 /* 1: a consumer has a message of the queue, waits for one, or has asked for one since the last
  * call. 0: none. */
 int qi_queue_wanted(qi_queue *queue);
+/* Gives the queue another name, durably. `directory`: made from that name. Only in stores of format
+ * 2. Handles of the queue stay valid. QI_E_EXISTS: there is a queue of that name. */
+int qi_queue_rename(qi_queue *queue, const char *name, size_t name_size, const char *directory);
 
 /* ---- backup ---- */
 

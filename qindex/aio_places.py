@@ -80,4 +80,4 @@ async def publish_in_turn(
 
 def _in_order(turns: Iterable[Turn]) -> list[Turn]:
     """Each once, in one order for all tasks: so no two wait for each other."""
-    return sorted(set(turns), key=lambda turn: turn.queue.name)
+    return sorted(set(turns), key=id)

@@ -193,10 +193,11 @@ class Store(AioFanOut, AioAnyQueue):
 
     def _of(self, queue: qindex.queue.Queue) -> Queue:
         """The queue of this surface."""
-        found = self._queues.get(queue.name)
-        if found is None or found._queue is not queue:
-            found = self._queues[queue.name] = Queue(self, queue)
-            self._by_handle[queue._handle] = found
+        found = self._by_handle.get(queue._handle)
+        if found is None:
+            found = self._by_handle[queue._handle] = Queue(self, queue)
+        found.name = queue.name  # it may have got another one
+        self._queues[queue.name] = found
         return found
 
     def _opened(self, names: list[str]) -> list[Queue] | None:
@@ -239,6 +240,12 @@ class Store(AioFanOut, AioAnyQueue):
         queue = self._queues.pop(name, None)
         if queue is not None:
             queue._wake_next()
+
+    async def rename_queue(self, name: str, to: str) -> None:
+        """Give a queue another name, durably. See qindex.Store.rename_queue()."""
+        await self._run(self._store.rename_queue, name, to)
+        if (queue := self._queues.pop(name, None)) is not None:
+            self._of(queue._queue)
 
     async def get(
         self,

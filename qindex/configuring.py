@@ -23,7 +23,7 @@ from qindex.wakes import forget, note
 if TYPE_CHECKING:
     from qindex.store import Store
 
-_SETTINGS: Final = b"\0settings"
+SETTINGS: Final = b"\0settings"  # the key, in the queue's own mapping
 
 
 def check_rules(store: Store, name: str, settings: Settings) -> None:
@@ -67,7 +67,7 @@ class Configured:
         """
         if not self._store._stores_settings:
             return self._named
-        stored = read_value(self._store, self._handle, _SETTINGS)
+        stored = read_value(self._store, self._handle, SETTINGS)
         return from_stored(stored, self.name) if stored is not None else Settings()
 
     def configure(self, **changes: Unpack[Changes]) -> Settings:
@@ -103,7 +103,7 @@ class Configured:
                 self._store._watch.note(self.name)
             if settings._dead_to is not None:
                 note(self._store, self.name)
-            stored = {_SETTINGS: settings._to_stored()}
+            stored = {SETTINGS: settings._to_stored()}
             change_values(self._store, self._handle, stored, confirm=True)
             if settings.expires is None and before.expires is not None:
                 self._store._watch.forget(self.name)

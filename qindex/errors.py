@@ -28,6 +28,7 @@
         ├── DeadLetter       a dead letter cannot be given a time: redrive it
         ├── QueueFull        its max_messages or max_bytes is reached: nothing was changed
         ├── QueueMissing     no such queue, and create=False
+        ├── QueueExists      another one was to get its name
         ├── QueueNotEmpty    it was to be deleted only if it is empty
         └── QueueInUse       it was to be deleted only if nobody uses it
 
@@ -175,6 +176,10 @@ class QueueMissing(MessageError):
     """The store has no queue of this name, and create=False."""
 
 
+class QueueExists(MessageError):
+    """There is a queue of this name, and another one was to get it; nothing was changed."""
+
+
 class QueueNotEmpty(MessageError):
     """The queue has messages, and was to be deleted only without any; nothing was changed."""
 
@@ -204,6 +209,7 @@ _BY_CODE: dict[int, type[Exception]] = {
     lib.QI_E_STORE_FULL: StoreFull,
     lib.QI_E_NOT_EMPTY: QueueNotEmpty,
     lib.QI_E_IN_USE: QueueInUse,
+    lib.QI_E_EXISTS: QueueExists,
     lib.QI_E_DELIVERED: MessageDelivered,
     lib.QI_E_DEAD: DeadLetter,
     lib.QI_E_ARGUMENT: ValueError,

@@ -41,8 +41,8 @@ class Event:
     - "expired": a message expired and was dropped.
     - "died": a message became a dead letter; `why` says of what.
     - "dropped": a message left because its queue was full, or it was delivered too often.
-    - "ready": the time of a delayed message has come. It may be told again of one that was given
-      back, or that was there when the store was opened.
+    - "ready": the time of a delayed message has come. It may be told again of one that was there
+      when the store was opened. One that is given back without a delay is no event.
     - "above", "below": so many messages wait that a mark is reached, or not any more.
     - "missed": so many events were not kept, because nobody took them in time."""
     time: float

@@ -18,6 +18,7 @@ from qindex.options import (
     Options,
     SyncPolicy,
 )
+from qindex.renaming import end_renaming
 from qindex.store import Store
 from qindex.store_log import listen
 
@@ -140,6 +141,7 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
     store._log.opened()
     if not read_only and disk is None:
         listen(store)
+    end_renaming(store)
     store._watch.begin(disk is not None)
     store._wakes.begin(disk is not None)
     if not read_only and disk is None:

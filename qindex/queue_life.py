@@ -163,13 +163,13 @@ class Watch:
             if read_value(store, ffi.NULL, key := _entry(name)) is not None:
                 change_values(store, ffi.NULL, {key: None}, confirm=False)
 
-    def know(self, name: str, seconds: float | None) -> None:
-        """The setting of this queue, as it is now."""
-        store = self._store()
+    def know(self, name: str, seconds: float | None) -> float | None:
+        """The setting of this queue, as it is now. Return what it was."""
+        store, before = self._store(), self._seconds.get(name)
         if seconds is None or store is None or store.read_only or not store._expire:
             self._seconds.pop(name, None)
             self._used_at.pop(name, None)
-            return
+            return before
         if self._seconds.get(name) != seconds:
             self._used_at[name] = self._now(store)
             self._seconds[name] = seconds
@@ -177,6 +177,7 @@ class Watch:
         alive = self._thread is not None and self._thread.is_alive()
         if not alive and not self._is_simulated:
             self._start(find_all=False)
+        return before
 
     def __contains__(self, name: str) -> bool:
         return name in self._seconds

@@ -33,6 +33,7 @@ from qindex.mixed import Mixed
 from qindex.options import SyncPolicy
 from qindex.queue import Queue
 from qindex.queue_life import QueueLife, Watch
+from qindex.renaming import Renaming
 from qindex.rules import Changes, Overflow, Settings
 from qindex.store_log import StoreLog, finding_at
 from qindex.transaction import Transactions
@@ -43,7 +44,17 @@ COMPACT_PERCENT: Final = 20  # compact() copies files of which at least this sha
 
 
 class Store(
-    Closing, AnyQueue, Consuming, Copied, FanOut, Mapped, Mixed, QueueLife, Told, Transactions
+    Closing,
+    AnyQueue,
+    Consuming,
+    Copied,
+    FanOut,
+    Mapped,
+    Mixed,
+    QueueLife,
+    Renaming,
+    Told,
+    Transactions,
 ):
     """An open store: made by qindex.open(), closed by close() or at the end of a `with` block.
 

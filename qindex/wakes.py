@@ -51,6 +51,12 @@ def forget(store: Store, name: str) -> None:
             change_values(store, ffi.NULL, {key: None}, confirm=False)
 
 
+def noted(store: Store) -> list[str]:
+    """The queues whose dead letters move, or moved when a crash came."""
+    values = own_entries(store, _ENTRY).values()
+    return [value[_VALUE.size :].decode("utf-8", "surrogatepass") for value in values]
+
+
 class Wakes:
     """Reads the queues of a store whose time has come. Its thread ends when none is left."""
 

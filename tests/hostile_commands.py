@@ -77,6 +77,7 @@ BASE = {
     "move": [["{store}", "{queue}", "--to", "{plain}", "--dry-run"]],
     "purge": [["{store}", "{queue}", "--state", "ready,delayed,dead", "--dry-run"]],
     "delete": [["{store}", "{queue}", "--dry-run"]],
+    "rename": [["{store}", "{queue}", "--to", "other", "--dry-run"]],
     "configure": [["{store}", "{queue}", "ttl=5", "--dry-run"]],
     "compact": [["{store}", "--dry-run"]],
 }

@@ -374,16 +374,17 @@ static int keep_loss(struct qi_queue *queue, const struct qi_recovery *recovery)
     return qi_meta_write(store, false);
 }
 
-/* A damaged copy is made anew from the other one. */
+/* A damaged copy is made anew from the other one; the old name of a queue that was renamed goes. */
 static int read_meta(struct qi_queue *queue) {
-    bool damaged = false;
-    int error = qi_queue_meta_read(queue, &damaged);
-    if (error || !damaged)
+    enum qi_meta_state state;
+    int error = qi_queue_meta_read(queue, &state);
+    if (error || state == QI_META_WHOLE)
         return error;
-    qi_report(queue->store, true, queue->directory, "queue.meta", 0,
-              "one of the two copies in it is damaged");
-    error = queue->store->options.read_only ? 0 : qi_queue_meta_write(queue, true);
-    return error == QI_E_FULL ? 0 : error; /* the other copy is whole: it is made anew next time */
+    if (state == QI_META_DAMAGED)
+        qi_report(queue->store, true, queue->directory, "queue.meta", 0,
+                  "one of the two copies in it is damaged");
+    error = queue->store->options.read_only ? 0 : qi_queue_meta_write(queue, NULL, true);
+    return error == QI_E_FULL ? 0 : error; /* what is there is enough: it is made anew next time */
 }
 
 int qi_recover(struct qi_queue *queue) {

@@ -282,9 +282,18 @@ int qi_meta_put(struct qi_disk *disk, int root, struct qi_meta *meta);
 struct qi_logs qi_logs_now(struct qi_store *store);
 /* The number of the session that store.meta says now; 0: it cannot be read. */
 uint64_t qi_session_now(struct qi_store *store);
-/* If not `durable`, the caller must sync the file and its name before they count. */
-int qi_queue_meta_write(struct qi_queue *queue, bool durable);
-int qi_queue_meta_read(struct qi_queue *queue, bool *damaged);
+/* The name that a queue has in that directory: it is about to be renamed. */
+struct qi_next_name {
+    const char *directory, *name;
+    uint32_t size;
+};
+/* If not `durable`, the caller must sync the file and its name before they count. `next` may be
+ * NULL. */
+int qi_queue_meta_write(struct qi_queue *queue, const struct qi_next_name *next, bool durable);
+/* Two equal copies with one name; or with two, of which the queue got the one that its directory is
+ * for; or one copy is damaged. The last two are to be written anew. */
+enum qi_meta_state { QI_META_WHOLE, QI_META_RENAMED, QI_META_DAMAGED };
+int qi_queue_meta_read(struct qi_queue *queue, enum qi_meta_state *state);
 /* Checks that a journal or segment of that version may be in this store. Its header must be whole.
  * Returns 0 or QI_E_FORMAT. */
 int qi_check_version(struct qi_queue *queue, const char *name, uint32_t version);

@@ -6,7 +6,8 @@
  * and at close. What it says about the last session decides whether recovery takes the store's end
  * as unclean; its clock is the greatest that any session saw, and serves to warn (H17). Writing it
  * syncs the store's directory, so the names of messages/, queues/ and LOCK are durable before
- * anything is published. queue.meta is written once, while the queue's directory is a draft.
+ * anything is published. queue.meta is written while the queue's directory is a draft, and when the
+ * queue gets another name (store/rename.c).
  */
 #include "engine/engine.h"
 
@@ -16,22 +17,26 @@
  * time 8, index only 1, clean 1, durable 1, losses 1, crc 4. Behind that, of format 2: the newest
  * commit log 8, its durable end 8, the catalog 8, how many logs 4, crc 4; earlier code
  * leaves zeros there. */
-#define STORE_MAGIC  "QISTOR\r\n"
-#define STORE_SIZE   64u
-#define LOGS_AT      64u
-#define LOGS_SIZE    32u
-#define WHOLE_SIZE   (STORE_SIZE + LOGS_SIZE)
-#define COUNTS_LOST  1u /* bits of the byte at 59 */
-#define DATA_LOST    2u
-#define SETTLED      4u
-#define RECORDS_LOST 8u
-/* queue.meta: magic 8, version 4, name size 4, identity 16, name, crc 4 */
-#define QUEUE_MAGIC  "QIQUEU\r\n"
-#define QUEUE_FIXED  32u
+#define STORE_MAGIC   "QISTOR\r\n"
+#define STORE_SIZE    64u
+#define LOGS_AT       64u
+#define LOGS_SIZE     32u
+#define WHOLE_SIZE    (STORE_SIZE + LOGS_SIZE)
+#define COUNTS_LOST   1u /* bits of the byte at 59 */
+#define DATA_LOST     2u
+#define SETTLED       4u
+#define RECORDS_LOST  8u
+/* queue.meta: magic 8, version 4, name size 4, identity 16, name, crc 4. While the queue is being
+ * renamed, behind that: the directory that has the next name 32, its size 4, the name, crc 4 */
+#define QUEUE_MAGIC   "QIQUEU\r\n"
+#define QUEUE_FIXED   32u
+#define QUEUE_RENAMED 2u /* the version of the longer form */
+#define RENAMED_FIXED 36u
 
 /* Each copy is filled up to whole pages with zeros: sectors are not shared. */
 #define HALF(size) (((size) + 4095) & ~4095u)
-#define ROOM_MAX   (2 * HALF(QUEUE_FIXED + 65535 + 4))
+#define QUEUE_MAX  (QUEUE_FIXED + 65535 + 4 + RENAMED_FIXED + 65535 + 4)
+#define ROOM_MAX   (2 * HALF(QUEUE_MAX))
 
 /* `bytes` has room for both copies. */
 static int replace_file(struct qi_disk *disk, int dir, const char *name, const char *draft,
@@ -105,12 +110,24 @@ static int overwrite_store(struct qi_disk *disk, int dir, const uint8_t *bytes) 
     return error ? error : disk->ops->sync_dir(disk, dir);
 }
 
+/* A CRC of everything before it stands at `size`. */
+static bool is_sealed(const uint8_t *bytes, uint64_t left, uint64_t size) {
+    return size + 4 <= left && qi_get32(bytes + size) == qi_crc32c(0, bytes, size);
+}
+
 static uint32_t queue_size(const uint8_t *bytes, uint64_t left) {
-    if (left < QUEUE_FIXED + 4 || memcmp(bytes, QUEUE_MAGIC, 8) != 0 ||
-        qi_get32(bytes + 12) > left - QUEUE_FIXED - 4)
+    if (left < QUEUE_FIXED || memcmp(bytes, QUEUE_MAGIC, 8) != 0)
         return 0;
-    uint32_t size = QUEUE_FIXED + qi_get32(bytes + 12) + 4;
-    return qi_get32(bytes + size - 4) == qi_crc32c(0, bytes, size - 4) ? size : 0;
+    uint64_t size = QUEUE_FIXED + (uint64_t)qi_get32(bytes + 12);
+    if (!is_sealed(bytes, left, size))
+        return 0;
+    size += 4;
+    if (qi_get32(bytes + 8) != QUEUE_RENAMED)
+        return (uint32_t)size;
+    if (left < size + RENAMED_FIXED)
+        return 0;
+    size += RENAMED_FIXED + (uint64_t)qi_get32(bytes + size + 32);
+    return is_sealed(bytes, left, size) ? (uint32_t)size + 4 : 0;
 }
 
 static void put_logs(const struct qi_logs *logs, uint8_t *bytes) {
@@ -362,39 +379,60 @@ int qi_check_version(struct qi_queue *queue, const char *name, uint32_t version)
                    qi_file_of(queue, name).text, version, store->options.format);
 }
 
-int qi_queue_meta_write(struct qi_queue *queue, bool durable) {
+/* The CRC of what is in front of `at`; what is behind that. */
+static uint8_t *seal(uint8_t *bytes, uint8_t *at) {
+    qi_put32(at, qi_crc32c(0, bytes, (size_t)(at - bytes)));
+    return at + 4;
+}
+
+int qi_queue_meta_write(struct qi_queue *queue, const struct qi_next_name *next, bool durable) {
     uint32_t size = QUEUE_FIXED + queue->name_size + 4;
+    size += next ? RENAMED_FIXED + next->size + 4 : 0;
     uint8_t *bytes = qi_calloc(1, 2 * HALF(size));
     if (!bytes)
-        return qi_fail(QI_E_MEMORY, "no memory to create a queue");
+        return qi_fail(QI_E_MEMORY, "no memory for the name of a queue");
+    uint8_t *at = bytes + QUEUE_FIXED;
     memcpy(bytes, QUEUE_MAGIC, 8);
-    qi_put32(bytes + 8, QI_FORMAT_VERSION);
+    qi_put32(bytes + 8, next ? QUEUE_RENAMED : QI_FORMAT_VERSION);
     qi_put32(bytes + 12, queue->name_size);
     memcpy(bytes + 16, queue->identity, QI_IDENTITY_SIZE);
-    memcpy(bytes + QUEUE_FIXED, queue->name, queue->name_size);
-    qi_put32(bytes + size - 4, qi_crc32c(0, bytes, size - 4));
+    memcpy(at, queue->name, queue->name_size);
+    at = seal(bytes, at + queue->name_size);
+    if (next) {
+        memcpy(at, next->directory, 32);
+        qi_put32(at + 32, next->size);
+        memcpy(at + RENAMED_FIXED, next->name, next->size);
+        seal(bytes, at + RENAMED_FIXED + next->size);
+    }
     int error = replace_file(queue->store->disk, queue->dir, "queue.meta", "queue.meta.new", bytes,
                              size, durable);
     qi_free(bytes);
     return error ? qi_fail_disk_of(queue, error, "cannot write", "queue.meta") : 0;
 }
 
-/* Gives the queue its name and identity. */
-static int take_queue_meta(struct qi_queue *queue, const uint8_t *bytes) {
+/* Gives the queue its name and identity. *state: whether the file says a second name. */
+static int take_queue_meta(struct qi_queue *queue, const uint8_t *bytes,
+                           enum qi_meta_state *state) {
     if (!bytes)
         return qi_fail(QI_E_CORRUPT, "%s is damaged, both copies in it",
                        qi_file_of(queue, "queue.meta").text);
-    if (qi_get32(bytes + 8) != QI_FORMAT_VERSION)
+    uint32_t version = qi_get32(bytes + 8), size = qi_get32(bytes + 12);
+    if (version != QI_FORMAT_VERSION && version != QUEUE_RENAMED)
         return qi_fail(
             QI_E_FORMAT,
-            "%s has format version %u, this qindex reads version %u: use a matching release",
-            qi_file_of(queue, "queue.meta").text, qi_get32(bytes + 8), QI_FORMAT_VERSION);
-    uint32_t size = qi_get32(bytes + 12);
+            "%s has format version %u, this qindex reads versions 1 and 2: use a matching release",
+            qi_file_of(queue, "queue.meta").text, version);
+    const uint8_t *text = bytes + QUEUE_FIXED, *next = text + size + 4;
+    *state = version == QUEUE_RENAMED ? QI_META_RENAMED : QI_META_WHOLE;
+    if (*state == QI_META_RENAMED && memcmp(next, queue->directory, 32) == 0) {
+        text = next + RENAMED_FIXED;
+        size = qi_get32(next + 32);
+    }
     char *name = qi_malloc(size + 1);
     if (!name)
         return qi_fail(QI_E_MEMORY, "no memory for a queue's name");
     memcpy(queue->identity, bytes + 16, QI_IDENTITY_SIZE);
-    memcpy(name, bytes + QUEUE_FIXED, size);
+    memcpy(name, text, size);
     name[size] = 0;
     qi_free(queue->name);
     queue->name = name;
@@ -402,8 +440,9 @@ static int take_queue_meta(struct qi_queue *queue, const uint8_t *bytes) {
     return 0;
 }
 
-int qi_queue_meta_read(struct qi_queue *queue, bool *damaged) {
+int qi_queue_meta_read(struct qi_queue *queue, enum qi_meta_state *state) {
     uint8_t *file = qi_malloc(ROOM_MAX);
+    bool damaged = false;
     if (!file)
         return qi_fail(QI_E_MEMORY, "no memory to open a queue");
     int64_t size = read_file(queue->store->disk, queue->dir, "queue.meta", file, ROOM_MAX);
@@ -414,7 +453,10 @@ int qi_queue_meta_read(struct qi_queue *queue, bool *damaged) {
     else if (size < 0)
         error = qi_fail_disk_of(queue, (int)size, "cannot read", "queue.meta");
     else
-        error = take_queue_meta(queue, whole_copy(file, (uint64_t)size, queue_size, damaged));
+        error =
+            take_queue_meta(queue, whole_copy(file, (uint64_t)size, queue_size, &damaged), state);
+    if (damaged)
+        *state = QI_META_DAMAGED;
     qi_free(file);
     return error;
 }

@@ -73,6 +73,7 @@ struct qi_slots {
     uint64_t jside;               /* side records have to reach the file */
     uint64_t held;                /* waits for a time (timers.c); the cursor passes over it */
     uint64_t due;                 /* held, and its time has come */
+    uint64_t told;                /* listeners were told that its time has come */
     uint64_t stored;              /* its body is in the message store */
     uint64_t transient;           /* not persistent */
     uint64_t side;                /* has side records */
@@ -466,7 +467,8 @@ struct qi_store {
 
     struct qi_queue **queues;
     uint32_t queues_count, queues_room;
-    struct qi_queue **table; /* hash table of the queues that are not deleted, by directory */
+    struct qi_old_name *old_names; /* of queues that were renamed (store/rename.c) */
+    struct qi_queue **table;       /* hash table of the queues that are not deleted, by directory */
     uint32_t table_room;
     uint32_t census;  /* the census has counted the queues before this one */
     int census_error; /* why the census stopped */

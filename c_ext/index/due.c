@@ -50,8 +50,9 @@ static int run_delayed(struct qi_queue *queue) {
     push_due(queue, segment, slot);
     if (timer.key > queue->timers.last_due_us)
         queue->timers.last_due_us = timer.key;
-    if (!qi_is_redriven(slots, slot))
+    if (!qi_is_redriven(slots, slot) && !qi_bit(slots->told, slot))
         qi_tell(queue, QI_EVENT_READY, timer.id, 0);
+    qi_set_bit(&slots->told, slot); /* if it is given back, that is no news */
     return 1;
 }
 
@@ -91,6 +92,7 @@ static void delay_again(struct qi_queue *queue, uint64_t now) {
             continue;
         }
         qi_clear_bit(&qi_slots_of(segment->hot, slot)->due, slot);
+        qi_clear_bit(&qi_slots_of(segment->hot, slot)->told, slot);
         qi_count_delayed(queue, segment, 1);
         qi_heap_push(&queue->timers.delayed, due_us, timer.id); /* see time_room */
     }

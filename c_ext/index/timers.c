@@ -108,6 +108,7 @@ void qi_time_set(struct qi_queue *queue, struct qi_segment *segment, uint32_t sl
     if (qi_bit(slots->held, slot))
         qi_time_drop(queue, segment, slot);
     slots->time[slot & 63] = time;
+    qi_clear_bit(&slots->told, slot);
     qi_set_bit(&slots->jtime, slot);
     segment->hot->dirty++;
     queue->dirty_count++;

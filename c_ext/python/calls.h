@@ -22,7 +22,8 @@ typedef struct {
     bool known;                      /* somebody has read its body or ReqId */
 } Fields;
 
-/* What a message has besides: MessageDetails (details.c). */
+/* What a message has besides: MessageDetails (details.c). `queue`: a str, or the details that have
+ * it. */
 typedef struct {
     PyObject_HEAD PyObject *queue, *headers, *expires_at, *dead, *deaths;
     int delivery_count, priority;

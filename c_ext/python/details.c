@@ -1,7 +1,7 @@
 /* details.c - MessageDetails: what a message has besides ReqId, body and times.
  *
  * Most messages of a queue have nothing special, and share one of these. It is never changed after
- * it was made.
+ * it was made, but for the name of its queue.
  */
 #include "python/calls.h"
 
@@ -89,7 +89,7 @@ PyObject *qi_details_of(struct qi_queue *queue, PyObject *plain, const qi_messag
         return NULL;
     }
     int is_told = message->dead && message->dead < sizeof reasons / sizeof *reasons;
-    self->queue = Py_NewRef(((Details *)plain)->queue);
+    self->queue = Py_NewRef(plain); /* so that they show one name */
     self->headers = headers ? headers : PyBytes_FromStringAndSize(NULL, 0);
     self->expires_at = message->expiry_us ? PyFloat_FromDouble((double)message->expiry_us / 1e6)
                                           : Py_NewRef(Py_None);
@@ -106,8 +106,33 @@ PyObject *qi_details_of(struct qi_queue *queue, PyObject *plain, const qi_messag
     return (PyObject *)self;
 }
 
+/* _rename(name): the queue has this name now. Another thread may be reading the old one, which
+ * therefore stays in memory. */
+static PyObject *details_rename(PyObject *object, PyObject *name) {
+    if (!PyUnicode_Check(name))
+        return PyErr_Format(PyExc_TypeError, "a queue's name is a str");
+    __atomic_store_n(&((Details *)object)->queue, Py_NewRef(name), __ATOMIC_RELEASE);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef details_methods[] = {
+    {"_rename", details_rename, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyObject *details_queue(PyObject *object, void *unused) {
+    (void)unused;
+    PyObject *queue = __atomic_load_n(&((Details *)object)->queue, __ATOMIC_ACQUIRE);
+    return PyObject_TypeCheck(queue, qi_details_type) ? details_queue(queue, NULL)
+                                                      : Py_NewRef(queue);
+}
+
+static PyGetSetDef details_computed[] = {
+    {"queue", details_queue, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyMemberDef details_members[] = {
-    {"queue", T_OBJECT_EX, offsetof(Details, queue), READONLY, NULL},
     {"redelivered", T_BOOL, offsetof(Details, redelivered), READONLY, NULL},
     {"delivery_count", T_INT, offsetof(Details, delivery_count), READONLY, NULL},
     {"persistent", T_BOOL, offsetof(Details, persistent), READONLY, NULL},
@@ -123,6 +148,8 @@ static PyType_Slot details_slots[] = {
     {Py_tp_new, details_new},
     {Py_tp_dealloc, details_dealloc},
     {Py_tp_members, details_members},
+    {Py_tp_getset, details_computed},
+    {Py_tp_methods, details_methods},
     {Py_tp_doc, "What a message has besides its ReqId, body and times."},
     {0, NULL},
 };

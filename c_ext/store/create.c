@@ -41,7 +41,7 @@ static int make_draft(struct qi_queue *queue, bool durable) {
     queue->flushed_epoch = QI_FIRST_EPOCH - 1;
     queue->session = store->session;
     queue->reserved = 2 * (uint64_t)store->options.max_journal_entries;
-    error = qi_queue_meta_write(queue, durable);
+    error = qi_queue_meta_write(queue, NULL, durable);
     if (!error)
         error = qi_open_current(queue, QI_OPEN_FRESH);
     if (error)

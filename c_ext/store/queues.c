@@ -29,6 +29,13 @@ static void put_into_table(struct qi_store *store, struct qi_queue *queue) {
     store->table[at] = queue;
 }
 
+void qi_tabulate(struct qi_store *store) {
+    memset(store->table, 0, store->table_room * sizeof *store->table);
+    for (uint32_t i = 0; i < store->queues_count; i++)
+        if (!store->queues[i]->deleted)
+            put_into_table(store, store->queues[i]);
+}
+
 /* Room for one more: at most half of the places are taken. Deleted queues leave it when it grows.
  * False: no memory. */
 static bool has_table_room(struct qi_store *store) {
@@ -41,9 +48,7 @@ static bool has_table_room(struct qi_store *store) {
     qi_free(store->table);
     store->table = table;
     store->table_room = room;
-    for (uint32_t i = 0; i < store->queues_count; i++)
-        if (!store->queues[i]->deleted)
-            put_into_table(store, store->queues[i]);
+    qi_tabulate(store);
     return true;
 }
 
@@ -102,10 +107,10 @@ bool qi_is_queue_directory(const char *directory) {
  * the same hash, is not. */
 int qi_check_name(struct qi_queue *queue, int dir, const char *name, size_t name_size) {
     int error = 0;
-    bool damaged;
+    enum qi_meta_state state;
     if (dir >= 0) {
         queue->dir = dir;
-        error = qi_queue_meta_read(queue, &damaged);
+        error = qi_queue_meta_read(queue, &state);
         queue->dir = -1;
     }
     if (error || (queue->name_size == name_size && memcmp(queue->name, name, name_size) == 0))
@@ -248,7 +253,7 @@ int qi_list_queues(struct qi_store *store) {
  * the directory, which it calls `shown`. `looked` is nobody else's. */
 static int read_name(struct qi_queue *looked, struct qi_shown shown, bool *of_dir) {
     struct qi_disk *disk = looked->store->disk;
-    bool damaged;
+    enum qi_meta_state state;
     int dir = disk->ops->open_dir(disk, looked->store->queues_dir, looked->directory);
     *of_dir = dir < 0;
     if (dir < 0)
@@ -256,7 +261,7 @@ static int read_name(struct qi_queue *looked, struct qi_shown shown, bool *of_di
                    ? qi_fail_disk(dir, "cannot open", shown.text)
                    : 0;
     looked->dir = dir;
-    int error = qi_queue_meta_read(looked, &damaged);
+    int error = qi_queue_meta_read(looked, &state);
     disk->ops->close(disk, dir);
     return error;
 }

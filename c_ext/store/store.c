@@ -426,6 +426,7 @@ void qi_store_free(struct qi_store *store) {
         qi_free(store->queues[i]->moments);
         qi_free(store->queues[i]);
     }
+    qi_old_names_free(store);
     for (uint32_t i = 0; i < store->findings_count; i++) {
         qi_free(store->findings[i].where);
         qi_free(store->findings[i].text);

@@ -27,6 +27,8 @@ struct qi_queue *qi_find_queue(const struct qi_store *store, const char *directo
 struct qi_queue *qi_add_queue(struct qi_store *store, const char *name, size_t size,
                               const char *directory);
 bool qi_is_queue_directory(const char *directory);
+/* Finds queues by the directories that they have now. O(number of queues). */
+void qi_tabulate(struct qi_store *store);
 /* Adds handles for all queues on disk. Their names are not read. Called with the lock, and gives it
  * up. Returns 0 or the error. */
 int qi_list_queues(struct qi_store *store);
@@ -38,6 +40,11 @@ int qi_check_name(struct qi_queue *queue, int dir, const char *name, size_t name
 
 /* Makes a new queue's directory, meta and first journal, durably. */
 int qi_queue_create(struct qi_queue *queue);
+
+/* ---- rename ---- */
+
+/* When nobody has events any more. */
+void qi_old_names_free(struct qi_store *store);
 
 /* ---- census ---- */
 

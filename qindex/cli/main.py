@@ -56,6 +56,7 @@ GROUPS: Final = {
         "move": "move messages to another queue of the store",
         "purge": "drop messages that are ready, delayed or dead",
         "delete": "delete queues with all their messages",
+        "rename": "give a queue another name",
         "configure": "show or change a queue's settings",
         "compact": "free the space of acked bodies",
         "upgrade": "make a store one of the newest format",

@@ -15,6 +15,8 @@ PAST: Final = re.compile(r"past\.([1-9][0-9]{0,18})\.(?:jif|(0|[1-9][0-9]{0,18})
 _SEGMENT: Final = re.compile(r"(0|[1-9][0-9]{0,18})\.(?:idx|alt)")
 _META: Final = Struct(">8sII16s")  # magic, version, bytes of the name, identity; the name; a CRC
 _META_MAGIC: Final = b"QIQUEU\r\n"
+_RENAMED: Final = 2  # the version that has a second name
+_NEXT: Final = Struct(">32sI")  # the folder that it is for, bytes of the name; the name; a CRC
 _META_BYTES_MAX: Final = 1 << 20
 
 
@@ -49,10 +51,25 @@ def read_meta(tree: Tree, folder: str) -> QueueMeta | None:
         copy = data[start:]
         if len(copy) < _META.size or not copy.startswith(_META_MAGIC):
             continue
-        _, _, name_bytes, identity = _META.unpack_from(copy)
+        _, version, name_bytes, identity = _META.unpack_from(copy)
         end = _META.size + name_bytes
-        if len(copy) >= end + 4 and crc(0, copy[:end]) == int.from_bytes(
-            copy[end : end + 4], "big"
-        ):
-            return QueueMeta(identity, copy[_META.size : end].decode("utf-8", "surrogatepass"))
+        if not _is_sealed(copy, end):
+            continue
+        name = copy[_META.size : end]
+        if version == _RENAMED:  # a rename was cut off: which name counts, the folder says
+            if len(copy) < end + 4 + _NEXT.size:
+                continue
+            place, name_bytes = _NEXT.unpack_from(copy, end + 4)
+            begin = end + 4 + _NEXT.size
+            end = begin + name_bytes
+            if not _is_sealed(copy, end):
+                continue
+            if place.decode("ascii", "replace") == folder.rpartition("/")[2]:
+                name = copy[begin:end]
+        return QueueMeta(identity, name.decode("utf-8", "surrogatepass"))
     return None
+
+
+def _is_sealed(copy: bytes, end: int) -> bool:
+    """Behind `end` stands the CRC of what is before it."""
+    return len(copy) >= end + 4 and crc(0, copy[:end]) == int.from_bytes(copy[end : end + 4], "big")

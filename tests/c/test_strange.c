@@ -370,7 +370,7 @@ static void test_a_bounded_store_opens_beside_a_queue_of_another_version(void) {
         close_it(&crafted);
         with_file(&crafted, "queue.meta", false);
         for (uint64_t copy = 0; copy < size; copy += size / 2) {
-            qi_put32(bytes + copy + 8, QI_FORMAT_VERSION + 1);
+            qi_put32(bytes + copy + 8, QI_FORMAT_VERSION + 2);
             uint32_t sealed = 32 + qi_get32(bytes + copy + 12); /* behind the name */
             qi_put32(bytes + copy + sealed, qi_crc32c(0, bytes + copy, sealed));
         }

@@ -79,6 +79,15 @@ STORE_META = with_crc(
 QUEUE_META = with_crc(
     struct.pack(">8sII", b"QIQUEU\r\n", 1, len(QUEUE)) + QUEUE_ID + QUEUE.encode()
 )
+# It is being renamed: version 2, and behind the checksum the next name.
+NEXT = "bills"
+NEXT_DIRECTORY = hashlib.blake2b(NEXT.encode(), digest_size=16).hexdigest()
+QUEUE_META_2 = with_crc(
+    with_crc(QUEUE_META[:8] + struct.pack(">I", 2) + QUEUE_META[12:-4])
+    + NEXT_DIRECTORY.encode()
+    + struct.pack(">I", len(NEXT))
+    + NEXT.encode()
+)
 
 MESSAGES_HEADER = with_crc(
     struct.pack(">8sII", b"QIMSGS\r\n", 1, 0) + STORE_ID + struct.pack(">QQQ4x", 0, 0, 0)
@@ -254,6 +263,16 @@ EXAMPLES = {
         (QUEUE_META[16:32], "identity"),
         (QUEUE_META[32:-4], "name"),
         (QUEUE_META[-4:], "checksum"),
+    ],
+    "queue.meta, renamed": [
+        (QUEUE_META_2[:16], "magic, version, size of the name"),
+        (QUEUE_META_2[16:32], "identity"),
+        (QUEUE_META_2[32:38], "name"),
+        (QUEUE_META_2[38:42], "checksum"),
+        (QUEUE_META_2[42:74], "folder of the next name"),
+        (QUEUE_META_2[74:78], "size of the next name"),
+        (QUEUE_META_2[78:-4], "next name"),
+        (QUEUE_META_2[-4:], "checksum"),
     ],
     "journal header": [
         (JOURNAL_HEADER[:16], "magic, version, zero"),

@@ -11,6 +11,7 @@ CHANGES = {
     "move": ["orders", "--to", "mails"],
     "purge": ["orders"],
     "delete": ["orders", "mails"],
+    "rename": ["orders", "--to", "purchases"],
     "compact": [],
     "configure": ["orders", "max_messages=100", "lease=30"],
 }

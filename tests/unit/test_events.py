@@ -82,6 +82,21 @@ def test_leases_end_and_messages_become_ready_on_time_though_nobody_uses_the_que
         assert events.get(timeout=5) is None
 
 
+def test_ready_is_told_once_for_each_time(store, disk):
+    queue = store.queue("a")
+    queue.publish(b"1", delay=10)
+    with store.events(kinds=["ready"]) as events:
+        message = queue.get(timeout=60)
+        assert len(drain(events)) == 1
+        queue.nack(message)
+        assert queue.get(lease=5).body == b"1"
+        disk.advance(6)  # the lease ends
+        message = queue.get()
+        assert drain(events) == []
+        queue.nack(message, delay=20)
+        assert (queue.get(timeout=60).body, len(drain(events))) == (b"1", 1)
+
+
 def test_of_a_queue_that_nobody_asked_for_since_the_open_nothing_is_told(disk):
     with qindex.open("/", disk=disk, format=2) as store:
         store.queue("a").publish(b"x", delay=1)

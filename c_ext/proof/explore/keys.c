@@ -69,6 +69,18 @@ void keys_forget(struct model_keys *model, int queue) {
             memset(model->log[i].is_set, 0, sizeof model->log[i].is_set);
 }
 
+void keys_exchange(struct model_keys *model, uint32_t one, uint32_t other) {
+    for (uint32_t i = 0; i < KEYS; i++) {
+        uint32_t value = model->durable.values[one][i];
+        model->durable.values[one][i] = model->durable.values[other][i];
+        model->durable.values[other][i] = value;
+    }
+    for (uint32_t i = 0; i < model->count; i++) {
+        uint32_t *scope = &model->log[i].scope;
+        *scope = *scope == one ? other : *scope == other ? one : *scope;
+    }
+}
+
 /* ---- the engine's ---- */
 
 static uint32_t value_of(uint32_t serial, uint8_t *bytes) {

@@ -113,11 +113,19 @@ struct model_keys {
     uint32_t confirmed; /* the last transaction before the log */
 };
 
+/* A queue is getting another one's name: a crash finds it done, or not. */
+struct renaming {
+    bool is_open;
+    bool is_done; /* as the queues stand in the model now */
+    int from, to;
+};
+
 enum ended { UNCLEAN, CLEAN, UNCLEAN_OR_CLEAN }; /* what the next open finds */
 
 struct model {
     struct model_queue queues[QUEUES];
     struct model_keys keys;
+    struct renaming renaming;
     uint32_t transactions; /* since the open */
     uint32_t sure;         /* so many of them are durable: a queue with the last one was deleted */
     uint32_t serial;       /* of the next message, or value */
@@ -178,6 +186,7 @@ bool keys_are_same(const struct keys *one, const struct keys *other, const bool 
 void keys_synced(struct model_keys *model);
 void keys_rebase(struct model_keys *model, const struct keys *seen);
 void keys_forget(struct model_keys *model, int queue);
+void keys_exchange(struct model_keys *model, uint32_t one, uint32_t other);
 
 /* Is this what `ended` (not UNCLEAN_OR_CLEAN) may leave? `killed`: nothing that returned may be
  * missing. Into `cuts`: with how many transactions. */

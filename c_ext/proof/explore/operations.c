@@ -393,6 +393,8 @@ static bool play_other(struct player *player, const struct op *op) {
         return play_data(player, op);
     case OP_TRANSACT:
         return play_transact(player, op);
+    case OP_RENAME:
+        return play_rename(player);
     default:
         return play_sync(player, op);
     }

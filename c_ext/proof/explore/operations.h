@@ -49,6 +49,8 @@ bool play_transact(struct player *player, const struct op *op);
 void foresee_deleted(struct model *model, const struct model_queue *queue);
 /* Several queues with one call. */
 bool play_create_group(struct player *player, const struct op *op);
+/* a gets the name b, or b the name a, whichever is there alone. */
+bool play_rename(struct player *player);
 /* keys.c: a change of a mapping. */
 bool play_data(struct player *player, const struct op *op);
 /* taking.c: what is leased and over is ready again. */

@@ -88,7 +88,14 @@ bool session_open(struct session *session, struct qi_sim *sim, const struct sett
     return opened;
 }
 
-bool session_queues(struct session *session, const struct model *model, struct verdict *verdict) {
+bool session_queues(struct session *session, struct model *model, struct verdict *verdict) {
+    int failed = settle_renaming(session, model);
+    if (failed) {
+        verdict_complain(verdict,
+                         "a queue that was renamed does not say whether it is there: %s (%d)",
+                         qi_error_text(), failed);
+        return refused(verdict, failed);
+    }
     for (int i = 0; i < QUEUES; i++) {
         char name = (char)('a' + i);
         enum presence exists = model->queues[i].exists;
@@ -402,6 +409,7 @@ bool player_reopen(struct player *player, struct qi_sim *sim, bool killed) {
             model_forget(&model->queues[i]); /* the next one of that name begins at 0 */
         model_rebase(&model->queues[i], player->sight.seen[i], player->sight.count[i], ended);
     }
+    model->renaming.is_open = false;
     model->transactions = model->sure = 0;
     keys_rebase(&model->keys, &player->sight.keys);
     model->ended = UNCLEAN;

@@ -73,6 +73,8 @@ static inline bool buries_its_head(int queue) {
     return queue == 2;
 }
 int session_rules(struct session *session, int queue);
+/* 0 or the error. */
+int settle_renaming(struct session *session, struct model *model);
 
 bool session_open(struct session *session, struct qi_sim *sim, const struct settings *settings,
                   struct verdict *verdict);
@@ -84,8 +86,9 @@ struct key_change *foresee_keys(struct model *model, uint32_t scope, const struc
 size_t write_keys(const struct key_change *change, uint8_t *entries);
 /* What the mappings have. 0 or the error. */
 int64_t keys_look(const struct session *session, struct keys *seen);
-/* Opens the queues that the model has (or may have). */
-bool session_queues(struct session *session, const struct model *model, struct verdict *verdict);
+/* Opens the queues that the model has (or may have). A rename that a crash came into is done in the
+ * model then, or not, as it is in the store. */
+bool session_queues(struct session *session, struct model *model, struct verdict *verdict);
 void session_end(struct session *session); /* without close: as a crash leaves it */
 
 /* Looks at all queues; checks bytes and fields of each message against the model. */

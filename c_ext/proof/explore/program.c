@@ -49,6 +49,7 @@ static const struct {
     [OP_DATA] = {"data", true, true, true, false, 0},          /* see program_make */
     [OP_TRANSACT] = {"transact", true, true, true, true, 0},   /* see program_make */
     [OP_UPGRADE] = {"upgrade", false, false, false, false, 0}, /* see program_make */
+    [OP_RENAME] = {"rename", true, false, false, false, 0},    /* see program_make */
 };
 
 const char *op_name(uint8_t kind) {
@@ -100,7 +101,7 @@ static struct op make_op(uint64_t *random, uint32_t queues) {
 }
 
 /* Programs of stores that are of format 2, or become it: some of their operations are changes of a
- * mapping, and transactions. */
+ * mapping, transactions, and renames. */
 static void put_data(struct program *program, bool often) {
     for (uint32_t i = 1; i < program->count; i += 2) {
         uint8_t *kind = &program->ops[i].kind;
@@ -109,6 +110,8 @@ static void put_data(struct program *program, bool often) {
             *kind = OP_DATA;
         else if (*kind == OP_FANOUT || *kind == OP_BATCH)
             *kind = OP_TRANSACT;
+        else if (often && (*kind == OP_DELETE || *kind == OP_CREATE || *kind == OP_LATE))
+            *kind = OP_RENAME;
     }
 }
 

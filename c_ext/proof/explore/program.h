@@ -39,6 +39,7 @@ enum op_kind {
     OP_DATA,
     OP_TRANSACT,
     OP_UPGRADE, /* reopen, and the store becomes one of the newest format */
+    OP_RENAME,  /* a becomes b, or b becomes a */
     OP_KINDS,
 };
 
