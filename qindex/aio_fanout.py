@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
-from qindex.aio_line import BREATH, RECORD
+from qindex.aio_line import BREATH, RECORD, unusual
 from qindex.aio_places import publish_in_turn
 from qindex.arguments import (
     Buffer,
@@ -20,7 +20,7 @@ from qindex.arguments import (
     several,
 )
 from qindex.calls import fan_out
-from qindex.errors import QueueFull, StoreFull
+from qindex.errors import QindexError, QueueFull, StoreClosed, StoreFull, in_doubt
 from qindex.fanout import OnFull, check_on_full
 from qindex.mixed import Outgoing
 from qindex.waiting import check_timeout
@@ -39,6 +39,7 @@ class AioFanOut:
 
     _store: qindex.store.Store
     _calls = 0
+    _ending: asyncio.Future[None] | None
 
     if TYPE_CHECKING:
 
@@ -118,14 +119,7 @@ class AioFanOut:
         self._calls += 1
         if self._calls % BREATH == 0:
             await asyncio.sleep(0)
-        options: dict[str, Any] = {"priority": priority} if priority != 0 else {}
-        if headers is not None:
-            options["headers"] = headers
-        if delay is not None:
-            options["delay"] = delay
-        if not (persistent is True and ttl is expires_at is due is lease is None):
-            options |= {"ttl": ttl, "expires_at": expires_at, "due": due, "lease": lease}
-            options["persistent"] = persistent
+        options = unusual(headers, persistent, ttl, expires_at, False, priority, delay, due, lease)
         skip = on_full == "skip"
         try:
             req_ids = await self._spread(names, data, options, create, skip and left == 0)
@@ -179,13 +173,35 @@ class AioFanOut:
 
     async def _confirmed(self, names: list[str], req_ids: list[int | None]) -> None:
         """Wait for the syncs of those queues that have the message."""
-        targets = self._opened(names)
-        if targets is None:  # one was deleted meanwhile
+        takers: dict[Queue, None] = {}
+        is_sure = True
+        for name, req_id in zip(names, req_ids, strict=True):
+            found = self._opened([name])
+            if found is not None and req_id is not None:
+                takers[found[0]] = None
+            is_sure = is_sure and found is not None
+        waits = [self._durable_in(target) for target in takers]
+        if not is_sure:  # one was deleted meanwhile, with the message; or it has another name
+            waits.append(self._synced())
+        await asyncio.gather(*waits)
+
+    async def _durable_in(self, target: Queue) -> None:
+        try:
+            await target._group.join()
+        except StoreClosed:  # the queue alone: it was deleted, with the message
+            self._store._open_handle()
+
+    async def _synced(self) -> None:
+        """Everything is durable: by a sync, or by the close that came before it."""
+        try:
             await self._run(self._store.sync)
-            return
-        pairs = zip(targets, req_ids, strict=True)
-        takers = dict.fromkeys(target for target, req_id in pairs if req_id is not None)
-        await asyncio.gather(*[target._group.join() for target in takers])
+        except StoreClosed:
+            if self._ending is None:
+                raise
+            try:
+                await asyncio.shield(self._ending)
+            except QindexError as error:
+                raise in_doubt(error) from error
 
     async def publish_many(
         self, messages: Iterable[Outgoing], *, confirm: bool = False, create: bool = False

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
 
+from qindex.arguments import Moment, Seconds
 from qindex.message import Message
 
 BREATH: Final = 64  # calls done at once, after which other tasks have a turn
@@ -34,6 +35,34 @@ async def until_woken(
     finally:
         if woken in waiters:
             waiters.remove(woken)
+
+
+def unusual(
+    headers: Mapping[str, Any] | None,
+    persistent: bool,
+    ttl: Seconds | None,
+    expires_at: Moment | None,
+    redelivered: bool,
+    priority: int,
+    delay: Seconds | None,
+    due: Moment | None,
+    lease: Seconds | None,
+) -> dict[str, Any]:
+    """Those options of a publish that are not as usual: each that is handed on takes time."""
+    options: dict[str, Any] = {}
+    if headers is not None:
+        options["headers"] = headers
+    if priority != 0 or priority is False:
+        options["priority"] = priority
+    if delay is not None:
+        options["delay"] = delay
+    if persistent is not True:
+        options["persistent"] = persistent
+    if redelivered is not False:
+        options["redelivered"] = redelivered
+    if not ttl is expires_at is due is lease is None:
+        options |= {"ttl": ttl, "expires_at": expires_at, "due": due, "lease": lease}
+    return options
 
 
 def give_back_unseen(messages: Iterable[Message]) -> None:

@@ -15,7 +15,7 @@ from qindex._core import ffi, lib
 from qindex.aio_configuring import AioConfigured
 from qindex.aio_figures import AioFigures
 from qindex.aio_group import GroupSync
-from qindex.aio_line import BREATH, RECORD, Line, give_back_unseen
+from qindex.aio_line import BREATH, RECORD, Line, give_back_unseen, unusual
 from qindex.aio_places import Turn, publish_in_turn
 from qindex.aio_settling import AioSettling
 from qindex.arguments import (
@@ -167,14 +167,9 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         if self._unconfirmed + size > self._bound:
             await self._make_room(size)
         self._unconfirmed += size
-        options: dict[str, Any] = {}
-        usual = headers is None and persistent is True and redelivered is False
-        if not (usual and ttl is expires_at is delay is due is lease is None):
-            options = {"headers": headers, "delay": delay, "due": due, "lease": lease, "ttl": ttl}
-            options |= {"persistent": persistent, "redelivered": redelivered}
-            options["expires_at"] = expires_at
-        if priority != 0:
-            options["priority"] = priority
+        options = unusual(
+            headers, persistent, ttl, expires_at, redelivered, priority, delay, due, lease
+        )
         try:
             if confirm or self._confirm_all:  # the sync is waited for below
                 req_id = self._publish_now(data, confirm=True, **options)

@@ -21,7 +21,7 @@ from qindex.arguments import (
     to_expiry_us,
     to_lease_us,
 )
-from qindex.errors import raise_error
+from qindex.errors import StoreClosed, raise_error
 from qindex.options import SyncPolicy
 from qindex.waiting import Wait
 
@@ -178,7 +178,13 @@ class FanOut:
         if confirm or self.sync_policy == "always":
             for queue, req_id in zip(targets, result, strict=True):
                 if req_id != _SKIPPED:
-                    queue._confirm()
+                    self._confirm_in(queue)
         if on_full == "skip":
             return [None if req_id == _SKIPPED else req_id for req_id in result]
         return result
+
+    def _confirm_in(self, queue: Queue) -> None:
+        try:
+            queue._confirm()
+        except StoreClosed:  # the queue alone: it was deleted, with the message
+            self._open_handle()
