@@ -6,7 +6,7 @@
     ├── StoreError           the store as a whole
     │   ├── StoreMissing     nothing there, and create=False
     │   ├── NotAStore        other files are there: nothing was made among them
-    │   ├── StoreNested      a new store inside another one: nothing was made
+    │   ├── StoreNested      a new store, or what is made of one, inside it: nothing was made
     │   ├── StoreLocked      another writer has it
     │   ├── FormatError      another format, or other settings than at creation
     │   │   └── NewerFormat  a file that only a newer version of qindex understands
@@ -70,7 +70,7 @@ class NotAStore(StoreError):
 
 
 class StoreNested(StoreError):
-    """The new store would lie inside another store's directory; nothing was made."""
+    """It would lie inside a store, or inside a directory that is only read; nothing was made."""
 
 
 class FormatError(StoreError):

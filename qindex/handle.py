@@ -120,7 +120,7 @@ def _what_is_missing(path: str | bytes, makes: bool) -> str:
     return f"there is no store at {path!r}"
 
 
-def _file_in(path: str) -> str | None:
+def file_in(path: str) -> str | None:
     """The path, or one above it, if something is there that is no directory."""
     for place in (Path(path), *Path(path).parents):
         if place.exists():
@@ -150,7 +150,7 @@ def open_handle(
         code = lib.qi_store_open_capsule(ffi.cast("void *", disk.capsule), core, result)
     if code == lib.QI_E_MISSING:
         raise StoreMissing(_what_is_missing(text, makes))
-    if code == lib.QI_E_IO and disk is None and (file := _file_in(plain)) is not None:
+    if code == lib.QI_E_IO and disk is None and (file := file_in(plain)) is not None:
         raise NotAStore(f"a store is a directory, and {file!r} is a file")
     if code < 0:
         raise_error(code)

@@ -25,6 +25,7 @@ from qindex.broker.users import EVERYTHING, GUEST, Users
 from qindex.broker.vhost import VHost
 from qindex.errors import NotAStore
 from qindex.field_table import decode_table, encode_table
+from qindex.handle import file_in
 
 USER: Final = "QINDEX_DEFAULT_USER"
 PASSWORD: Final = "QINDEX_DEFAULT_PASS"  # noqa: S105 - the name of a variable
@@ -96,6 +97,8 @@ class Node:
 
     @staticmethod
     def _check_directory(directory: Path) -> None:
+        if (file := file_in(str(directory))) is not None:
+            raise NotAStore(f"messages are kept in a directory, and {file!r} is a file")
         if (directory / "store.meta").exists():
             raise NotAStore(
                 f"{str(directory)!r} is a store that programs open themselves, with qindex.open(): "

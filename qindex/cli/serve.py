@@ -46,6 +46,7 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from qindex.brokers.tree import UnknownFormat
 from qindex.look.at_time import add_at_time
 from qindex.look.members import add_members
 from qindex.look.screen import CommandError, Screen
@@ -278,8 +279,8 @@ class _Run:
                 environment=os.environ,
                 rescue=rescue,
             )
-        except Invalid as error:
-            raise CommandError(str(error), 2) from None
+        except (Invalid, UnknownFormat) as error:  # nothing was made
+            raise CommandError(f"{error}; nothing is served", 2) from None
         server.gmq_pop_seconds = pop_seconds(self._settings)
         server.on_reload = self._reload
         self._stopping.attach(loop)
@@ -326,7 +327,6 @@ class _Run:
 
     async def _begin_rescue(self, server: Server) -> str:
         from qindex.broker.rescue.rescue import RescueRefused
-        from qindex.brokers.tree import UnknownFormat
 
         try:
             return await server.begin_rescue()

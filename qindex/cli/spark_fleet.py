@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from qindex.apart import refuse_inside
 from qindex.look.screen import CommandError, Screen
 from qindex.look.text import size
 
@@ -62,18 +62,15 @@ def find_units(options: argparse.Namespace) -> list[Unit]:
 
 
 def units_apart(options: argparse.Namespace, out: str, command: str) -> list[Unit]:
-    """The same, for a command that writes into `out`: CommandError if that is inside of one."""
+    """The same, for a command that writes into `out`: StoreNested if that is inside of one."""
     if find_spec("pyarrow") is None:
         raise CommandError(f"{command} needs pyarrow: pip install 'qindex[parquet]'")
     from qindex.spark.search import UNKNOWN
 
     units = find_units(options)
-    target = Path(out).resolve()
     for unit in units:
-        if unit.format != UNKNOWN and target.is_relative_to(unit.source):
-            raise CommandError(
-                f"{str(target)!r} is inside {unit.source!r}, where nothing is changed"
-            )
+        if unit.format != UNKNOWN:
+            refuse_inside(out, unit.source)
     return units
 
 

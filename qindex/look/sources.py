@@ -379,12 +379,3 @@ def total_of(source: Source, choice: Choice) -> int:
     """How many messages there are to choose from: at most so many are chosen."""
     depths = [source.depth(name) for name in chosen_names(source, choice)]
     return sum(depths if choice.limit is None else (min(d, choice.limit) for d in depths))
-
-
-def refuse_inside(source: Source, path: Path) -> None:
-    """CommandError if `path` is in the directory that is read, where nothing is written."""
-    if path.resolve().is_relative_to(source.root):
-        raise CommandError(
-            f"{str(path)!r} is inside {str(source.root)!r}, where nothing is changed: write"
-            " elsewhere"
-        )

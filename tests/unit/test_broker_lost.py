@@ -14,7 +14,8 @@ from qindex.broker.errors import Precondition
 from qindex.broker.node import PASSWORD, USER, Node
 from qindex.broker.rescue.rescue import Rescue
 from qindex.broker.vhost import VHost
-from qindex.errors import NotAStore
+from qindex.brokers.tree import UnknownFormat
+from qindex.errors import NotAStore, StoreNested
 
 
 def opened(store):
@@ -90,6 +91,7 @@ def test_it_goes_on_with_a_user_who_was_named_and_gives_no_store_away(lost):
 def test_a_rescue_does_not_write_into_the_dead_node(tmp_path):
     rescue = Rescue(tmp_path, [], lambda call: None)
     for inside in (tmp_path, tmp_path / "a" / "b"):
-        with pytest.raises(NotAStore, match="where nothing is changed"):
+        with pytest.raises(StoreNested, match="where nothing is changed"):
             rescue.check_target(inside)
-    rescue.check_target(tmp_path.parent / "elsewhere")
+    with pytest.raises(UnknownFormat, match="no RabbitMQ node"):
+        rescue.check_target(tmp_path.parent / "elsewhere")

@@ -225,7 +225,7 @@ def test_nothing_is_written_into_what_is_read(run, store_path, dead_node):
     for place in (store_path, dead_node):
         code, _, err = run("export", place, "--form", "jsonl", "--out", place / "out")
         assert code == 2
-        assert "write elsewhere" in err
+        assert "where nothing is changed: go elsewhere" in err
         assert not list(place.glob("out*"))
 
 

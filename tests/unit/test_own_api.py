@@ -260,7 +260,7 @@ def test_a_server_that_stops_waits_for_nobody(tmp_path):
 @pytest.mark.parametrize(
     ("path", "given", "text"),
     [
-        ("get", {"count": 501}, "count is a number from 0 to 500"),
+        ("get", {"count": 501}, "count is a whole number from 0 to 500"),
         ("get", {"wait": 61}, "wait is a number from 0 to 60"),
         ("get", {"wait": True}, "wait is a number"),
         ("get", {"lease": -1}, "lease is a number"),

@@ -273,3 +273,24 @@ def test_signals_in_the_middle_of_a_hand_over_do_not_end_it(tmp_path):
         with connect_again(process.url) as connection:
             assert connection.is_open
         assert process.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("of", ["missing", "empty", "file"])
+def test_a_slip_in_what_is_to_be_rescued_makes_nothing(tmp_path, of):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    run = [sys.executable, "-m", "qindex", "serve", str(tmp_path / "new")]
+    run += ["--rescue", str(tmp_path / of), "--amqp", "127.0.0.1:0"]
+    done = subprocess.run(run, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{tmp_path / of}: no" in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_file_is_no_place_for_messages(tmp_path, place):
+    (tmp_path / "file").touch()
+    run = [sys.executable, "-m", "qindex", "serve", str(tmp_path / place), "--amqp", "127.0.0.1:0"]
+    done = subprocess.run(run, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"messages are kept in a directory, and '{tmp_path / 'file'}' is a file" in done.stderr

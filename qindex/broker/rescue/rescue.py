@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import qindex
+from qindex.apart import refuse_inside
 from qindex.broker.catalog import StoreCatalog
 from qindex.broker.node import STORE_FORMAT, Node, first_entries
 from qindex.broker.rescue.copying import Copied, Copying
@@ -70,12 +71,16 @@ class Rescue:
     # --- before it is served -------------------------------------------------------------------
 
     def check_target(self, directory: str | os.PathLike[str] | None) -> None:
-        """Raise NotAStore if messages would go into the dead node's own directory."""
-        if directory is not None and Path(directory).resolve().is_relative_to(self._source):
-            raise NotAStore(
-                f"{str(directory)!r} is inside {str(self._source)!r}, where nothing is changed: "
-                "go elsewhere"
-            )
+        """Raise an error if nothing can come of it, before anything is made.
+
+        StoreNested: messages would go into the dead node's own directory. UnknownFormat: a rescue
+        would begin, and there is no dead node.
+        """
+        if directory is None:
+            return
+        refuse_inside(directory, self._source)
+        if not (Path(directory) / "node").exists():
+            self._dead = open_node(self._source, self._members)
 
     def needs_source(self, node: Node) -> bool:
         """False if all is in. NotAStore if the node was made otherwise, or from another one."""
@@ -88,7 +93,7 @@ class Rescue:
 
     def read(self) -> None:
         """Read the dead node's indexes and definitions, in any thread. RescueRefused, OSError."""
-        self._dead = open_node(self._source, self._members)
+        self._dead = self._dead or open_node(self._source, self._members)
         self._plan = make_plan(self._dead, self._without)
 
     def begin(self, node: Node, environment: Mapping[str, str]) -> str:

@@ -35,6 +35,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from qindex.apart import refuse_inside
 from qindex.cli.arguments import add_directory, add_output, add_target
 from qindex.cli.checkpoint import Checkpoint
 from qindex.cli.export.outputs import LIST, Files, JsonLines, Output, Parquet
@@ -48,7 +49,6 @@ from qindex.look.sources import (
     chosen,
     chosen_names,
     open_source,
-    refuse_inside,
     total_of,
 )
 from qindex.look.telling import tell_damage
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         **({} if options.at_time is None else {"at_time": options.at_time}),
     }
     with open_source(options.dir, screen, options.member, options.at_time) as source:
-        refuse_inside(source, path)
+        refuse_inside(path, source.root)
         chosen_names(source, choice)  # a QUEUE that is not there: before anything is written
         checkpoint = Checkpoint(path.with_name(f"{path.name}.checkpoint"), job)
         goes_on = checkpoint.load()

@@ -33,6 +33,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from qindex.apart import refuse_inside
 from qindex.brokers.rabbitmq.quorum.queues import QuorumQueue
 from qindex.cli.arguments import add_directory, add_output, add_target
 from qindex.look.screen import CommandError, Screen
@@ -41,7 +42,6 @@ from qindex.look.sources import (
     Source,
     StoreSource,
     open_source,
-    refuse_inside,
 )
 from qindex.look.stores import as_named
 from qindex.look.telling import tell_damage
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         return _recovery(options, screen, out, draw)
     with open_source(options.dir, screen) as source:
         if out is not None:
-            refuse_inside(source, out)
+            refuse_inside(out, source.root)
         numbers = _numbers(options, screen, source)
         if draw is None or out is None:
             screen.json(numbers if isinstance(numbers, (dict, list)) else numbers.as_json())
@@ -94,7 +94,7 @@ def _recovery(options: argparse.Namespace, screen: Screen, out: Path | None, dra
     if out is not None:
         for path in paths:
             with open_source(path, screen) as source:
-                refuse_inside(source, out)
+                refuse_inside(out, source.root)
     times = measure(paths, screen)
     if out is None:
         screen.json(times.as_json())

@@ -56,6 +56,7 @@ from pathlib import Path
 from typing import Any
 
 import qindex
+from qindex.apart import refuse_inside
 from qindex.brokers.reader import Account, DeadNode, DeadQueue, expired_by, open_node, total
 from qindex.brokers.recover import QueueExists, RecoverReport, recover_into
 from qindex.brokers.tree import UnknownFormat
@@ -116,7 +117,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             _add_orphans(node)
         report, asked, page_file = None, Path(options.dir).resolve(), None
         if options.report is not None:
-            _refuse_inside(node, asked, options.report)
+            refuse_inside(options.report, asked, node.tree.path)
             page_file = place_of(options.report)
         stop: CommandError | None = None
         if options.out is not None:
@@ -167,7 +168,7 @@ def _recover(
     Raises what ended it before anything was written.
     """
     into, before = options.out, list[str]()
-    _refuse_inside(node, asked, into)
+    refuse_inside(into, asked, node.tree.path)
     try:
         with (
             qindex.open(into, expire=False) as store,
@@ -195,14 +196,6 @@ def _recover(
         report.stopped = report.stopped or str(stop)
         return stop
     return None
-
-
-def _refuse_inside(node: DeadNode, asked: Path, path: str) -> None:
-    target = Path(path).resolve()
-    if target.is_relative_to(node.tree.path) or target.is_relative_to(asked):
-        raise CommandError(
-            f"{path!r} is inside {str(asked)!r}, where nothing is changed: go elsewhere"
-        )
 
 
 def _verify(store: qindex.Store, report: RecoverReport) -> None:

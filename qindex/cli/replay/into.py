@@ -7,10 +7,10 @@ is: of messages that were acked later they may be gone, which is counted and tol
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import qindex
+from qindex.apart import refuse_inside
 from qindex.brokers.recover import batches
 from qindex.brokers.storable import Changes
 from qindex.cli.put import put, size_of
@@ -18,7 +18,7 @@ from qindex.cli.replay.show import Shown
 from qindex.cli.salvage.kept import format_to_make
 from qindex.look.messages import Found
 from qindex.look.screen import CommandError, Screen
-from qindex.look.sources import StoreSource, refuse_inside
+from qindex.look.sources import StoreSource
 from qindex.look.stores import stopped
 from qindex.look.text import count, printable
 from qindex.native.frames import priority_of
@@ -37,7 +37,7 @@ def put_into(screen: Screen, shown: Shown, replay: Replay, path: str, *, as_json
     source = shown.source
     if not (isinstance(shown.log, NativeLog) and isinstance(source, StoreSource)):
         raise CommandError("--out reads a store; for RabbitMQ: qindex recover DIR --out STORE")
-    refuse_inside(source, Path(path))
+    refuse_inside(path, source.root)
     form = format_to_make(source.root, source.store, path)  # format 1 counts each delivery
     with (
         qindex.open(path, expire=False, format=form) as target,

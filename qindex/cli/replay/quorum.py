@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import qindex
+from qindex.apart import refuse_inside
 from qindex.brokers.rabbitmq.quorum.history import History, Step, words
 from qindex.brokers.rabbitmq.quorum.machine import Machine, name_of
 from qindex.brokers.rabbitmq.quorum.member import replay
@@ -23,7 +23,7 @@ from qindex.cli.replay.show import HEAD_BYTES, MESSAGES_MAX
 from qindex.look.at_time import now_us
 from qindex.look.messages import Found, body_as_json
 from qindex.look.screen import CommandError, Screen
-from qindex.look.sources import Source, refuse_inside
+from qindex.look.sources import Source
 from qindex.look.text import count, printable, size
 
 COLUMNS = [">place", ">entry", "<state", ">deliveries", ">size", "<payload"]
@@ -248,7 +248,7 @@ def _put_into(
     at: int,
     options: argparse.Namespace,
 ) -> int:
-    refuse_inside(source, Path(options.out))
+    refuse_inside(options.out, source.root)
     past, changes, done = _past(queue, at), Changes(), 0
     with qindex.open(options.out, expire=False) as target:
         if name in target:

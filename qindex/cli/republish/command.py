@@ -35,6 +35,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from qindex.apart import refuse_inside
 from qindex.cli.arguments import add_directory, add_output
 from qindex.cli.checkpoint import Checkpoint
 from qindex.cli.republish.amqp import Broker, Login, Pace, Stopped, Unroutable, Unsendable, connect
@@ -48,7 +49,6 @@ from qindex.look.sources import (
     chosen,
     chosen_names,
     open_source,
-    refuse_inside,
     total_of,
 )
 from qindex.look.stores import stripped
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     }
     with open_source(options.dir, screen, options.member, options.at_time) as source:
         path = Path(options.checkpoint).absolute()
-        refuse_inside(source, path)
+        refuse_inside(path, source.root)
         if not path.parent.is_dir():
             raise CommandError(f"{str(path.parent)!r} is no directory: make it first")
         names = stripped(chosen_names(source, choice), options.strip_prefix)

@@ -40,6 +40,7 @@ from typing import Final
 
 import qindex
 from qindex._core import lib
+from qindex.apart import refuse_inside
 from qindex.brokers.recover import batches
 from qindex.brokers.storable import Changes
 from qindex.cli.arguments import add_directory, add_output
@@ -112,8 +113,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         raise CommandError(f"there is no store at {options.dir!r}{advice(options.dir)}")
     if options.orphans:
         raise CommandError("--orphans is for RabbitMQ nodes; this is a store: leave it out")
-    if Path(options.out).resolve().is_relative_to(root):
-        raise CommandError(f"{options.out!r} is inside {options.dir!r}, where nothing is changed")
+    refuse_inside(options.out, options.dir)
     started = time.monotonic()
     account = Account()
     stop = _make(options, screen, root, account)

@@ -56,6 +56,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from qindex.apart import refuse_inside
 from qindex.brokers.amqp import Properties, decode_properties, encode_properties
 from qindex.brokers.rabbitmq.message import Content, text
 from qindex.brokers.rabbitmq.write import VhostWriter, new_msg_id
@@ -70,7 +71,6 @@ from qindex.look.sources import (
     Source,
     chosen_names,
     open_source,
-    refuse_inside,
     total_of,
 )
 from qindex.look.stores import stripped
@@ -136,7 +136,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     started = time.monotonic()
     with open_source(options.dir, screen, options.member, options.at_time) as source:
         out = Path(options.out).absolute()
-        refuse_inside(source, out)
+        refuse_inside(out, source.root)
         names = _names(source, chosen_names(source, choice), options.strip_prefix)
         arguments = _arguments(source, names)
         for name, priority in options.max_priority:

@@ -13,6 +13,7 @@ from qindex.serve.administration import Administration
 from qindex.serve.commands import carry_out
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import Asked
+from qindex.serve.http.given import text
 
 
 def _do(asked: Asked, command: str, *arguments: str, vhost: str = "/") -> None:
@@ -118,9 +119,7 @@ async def permission(asked: Asked) -> Any:
 
 async def put_permission(asked: Asked) -> web.Response:
     vhost, name, given = _vhost(asked), _user(asked), await asked.json()
-    patterns = [given[verb] for verb in Permission._fields]
-    if not all(isinstance(pattern, str) for pattern in patterns):
-        raise TypeError("configure, write and read are regular expressions")
+    patterns = [text(given, verb) for verb in Permission._fields]
     users = asked.server.node.users
     is_new = vhost not in users.permissions(user=name)
     users.set_permissions(vhost, name, Permission(*patterns))

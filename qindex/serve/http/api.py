@@ -19,11 +19,13 @@ from qindex.serve.consumers import Consumer
 from qindex.serve.http import accounts, changes, shapes
 from qindex.serve.http.asked import SEES_ALL, TRUE, Asked, answer
 from qindex.serve.http.door import SERVER
+from qindex.serve.http.given import whole
 from qindex.serve.http.metrics import Metrics
 from qindex.serve.http.more import MORE
 from qindex.serve.http.port import any_name
 
 PAGE_MAX: Final = 500
+PAGES_MAX: Final = 1_000_000_000
 _METRICS: Final[web.AppKey[Metrics]] = web.AppKey("metrics")
 SLICE: Final = 100  # rows that are made before others have their turn
 AT_ONCE: Final = 4  # long answers that are made, a slice each in a turn of the event loop
@@ -57,8 +59,8 @@ async def _listed(asked: Asked, rows: Iterable[Any], shape: Callable[[Any], dict
     if "page" not in asked.request.query:
         async with _turn(asked.request, len(all_rows)):
             return [chosen(row) async for row in _in_turns(all_rows)]
-    size = min(max(int(asked.query("page_size", "100")), 1), PAGE_MAX)
-    page = max(int(asked.query("page")), 1)
+    size = whole(asked.query("page_size", "100"), "page_size", PAGE_MAX, 1)
+    page = whole(asked.query("page"), "page", PAGES_MAX, 1)
     wanted = asked.query("name").lower()
     found = [row for row in all_rows if wanted in row[-1].name.lower()] if wanted else all_rows
     sort = asked.query("sort")

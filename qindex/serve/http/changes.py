@@ -18,9 +18,15 @@ from qindex.broker.vhost import VHost
 from qindex.brokers.amqp import PROPERTY_NAMES, Properties, encode_properties
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import TRUE, Asked, answer, check_name
+from qindex.serve.http.given import text, whole
 from qindex.serve.permissions import check_declare_exchange, check_declare_queue
 from qindex.serve.publishing import check_properties
 
+_NUMBERS: Final = {  # properties, each with the greatest and the least value
+    "delivery_mode": (255, 0),
+    "priority": (255, 0),
+    "timestamp": ((1 << 63) - 1, -1 << 63),
+}
 GET_MAX: Final = 10_000
 GET_BYTES_MAX: Final = 16 * 1024 * 1024  # of bodies in one answer; one message may have more
 
@@ -123,12 +129,9 @@ async def publish(asked: Asked) -> web.Response:
     asked.rights().check("write", "exchange", exchange.name)
     if exchange.internal:
         raise AccessRefused("cannot publish to an internal exchange")
-    values = _table(given, "properties")
-    unknown = sorted(set(values) - set(PROPERTY_NAMES))
-    if unknown:
-        raise ValueError(f"unknown properties: {', '.join(unknown)}")
+    values = _properties(given)
     body = _body(given)
-    key = str(given["routing_key"])
+    key = text(given, "routing_key")
     check_name(key)
     properties = Properties(**values)
     check_properties(properties, asked.user)
@@ -154,10 +157,25 @@ async def publish(asked: Asked) -> web.Response:
     return answer({"routed": bool(outcome.queues)})
 
 
+def _properties(given: dict[str, Any]) -> dict[str, Any]:
+    """Those of a message that have a value."""
+    given = _table(given, "properties")
+    values = {name: value for name, value in given.items() if value is not None}
+    unknown = sorted(set(values) - set(PROPERTY_NAMES))
+    if unknown:
+        raise ValueError(f"unknown properties: {', '.join(unknown)}")
+    for name in values:
+        if name == "headers":
+            values[name] = _table(values, name)
+        elif name in _NUMBERS:
+            values[name] = whole(values[name], name, *_NUMBERS[name])
+        else:
+            text(values, name)
+    return values
+
+
 def _body(given: dict[str, Any]) -> bytes:
-    payload = given["payload"]
-    if not isinstance(payload, str):
-        raise TypeError("payload is a text")
+    payload = text(given, "payload")
     if given.get("payload_encoding", "string") == "string":
         return payload.encode()
     try:
@@ -183,11 +201,11 @@ async def get(asked: Asked) -> web.Response:
         "ack_requeue_false": queue.ack,
         "reject_requeue_false": queue.reject,
     }
-    if mode not in verbs:
+    if not isinstance(mode, str) or mode not in verbs:
         raise ValueError(f"ackmode is one of {', '.join(verbs)}")
-    truncate = int(given["truncate"]) if "truncate" in given else None
+    truncate = whole(given["truncate"], "truncate", 1 << 31) if "truncate" in given else None
     encoding = str(given.get("encoding", "auto"))
-    count = min(max(int(given.get("count", 1)), 0), GET_MAX)
+    count = whole(given.get("count", 1), "count", GET_MAX)
     entries: list[Entry] = []
     found = []
     try:
@@ -238,7 +256,9 @@ def _flag(given: dict[str, Any], name: str, default: bool) -> bool:
 
 
 def _table(given: dict[str, Any], name: str = "arguments") -> dict[str, Any]:
-    value = given.get(name) or {}
+    value = given.get(name)
+    if value is None or value == []:  # an empty object, as PHP writes it
+        return {}
     if not isinstance(value, dict):
         raise TypeError(f"{name} is an object")
     return value

@@ -68,7 +68,12 @@ async def json_of(request: web.Request) -> dict[str, Any]:
     """The JSON object in the body; {} if there is no body. ValueError; TimeoutError."""
     async with asyncio.timeout(BODY_SECONDS):
         raw = await request.read()
-    found = strict_json.loads(raw) if raw else {}
+    try:
+        found = strict_json.loads(raw.decode()) if raw else {}
+    except UnicodeDecodeError:
+        raise ValueError("the body is no UTF-8") from None
+    except ValueError as error:
+        raise ValueError(f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise ValueError("the body is a JSON object")
     return found
@@ -259,7 +264,9 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
     except broker.Refused as error:
         status, name = _STATUS.get(type(error), (400, "bad_request"))
         return refusal(status, name, str(error))
-    except (AmqpError, ValueError, TypeError, KeyError) as error:
+    except KeyError as error:
+        return refusal(400, "bad_request", f"{error.args[0]} is missing")
+    except (AmqpError, ValueError, TypeError) as error:
         return refusal(400, "bad_request", str(error))
     except QindexError as error:
         log.error("%s %s failed: %s", request.method, request.path, error)

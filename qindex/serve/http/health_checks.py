@@ -8,6 +8,7 @@ from aiohttp import web
 
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import Asked, answer
+from qindex.serve.http.given import whole
 
 _NAMES = {"amqp091": "amqp", "amqp0.9.1": "amqp", "amqp0-9-1": "amqp", "amqp-0-9-1": "amqp"}
 
@@ -41,7 +42,8 @@ async def single_node(asked: Asked) -> Any:
 
 
 async def port_listener(asked: Asked) -> Any:
-    port, ports = int(asked.part("port")), [each[2] for each in asked.server.listening]
+    port = whole(asked.part("port"), "port", 65535)
+    ports = [each[2] for each in asked.server.listening]
     if port in ports:
         return _said("", port=port)
     return _said("No active listener", missing=port, ports=ports)

@@ -22,8 +22,9 @@ from qindex.serve.gmq.leases import Reserved
 from qindex.serve.gmq.shop import DELAY_HEADER, TTR_HEADER, decoded
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import Asked
+from qindex.serve.http.given import whole
 from qindex.serve.http.own.jobs import door_of
-from qindex.serve.http.own.messages import LOOK_SECONDS, Looks, whole
+from qindex.serve.http.own.messages import LOOK_SECONDS, Looks
 
 READY: Final = "gmq:readyqueue:"
 BUCKET: Final = "gmq:bucket:"

@@ -26,6 +26,7 @@ from qindex.look.stores import QueueGone, open_to_look
 from qindex.look.watch import QueueLook, Silent, StoreLook, Watch
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import TRUE, part_of
+from qindex.serve.http.given import SINCE_MAX, number, whole
 from qindex.serve.http.own.delayed import SPANS, counts_of
 from qindex.serve.http.own.disk import usage_of
 from qindex.serve.http.own.health import finding
@@ -36,7 +37,6 @@ from qindex.serve.http.own.messages import (
     PREVIEW_BYTES,
     PREVIEW_BYTES_MAX,
     REQ_ID_MAX,
-    whole,
 )
 from qindex.serve.http.own.queues import page_of
 from qindex.serve.http.own.series import SAMPLES_MAX
@@ -145,7 +145,7 @@ class Looker:
 
     async def _overview(self, request: web.Request) -> Any:
         look = await self._current()
-        since = float(request.query.get("since", "0"))
+        since = number(request.query.get("since", "0"), "since", SINCE_MAX)
         return {
             "node": self.path,
             "product_version": qindex.__version__,

@@ -22,7 +22,8 @@ from qindex.broker.queues import Queue
 from qindex.broker.vhost import VHost
 from qindex.errors import StoreFailed
 from qindex.serve.http.asked import Asked, answer
-from qindex.serve.http.own.messages import REQ_ID_MAX, STATES, Looks, readable, whole
+from qindex.serve.http.given import number, whole
+from qindex.serve.http.own.messages import REQ_ID_MAX, STATES, Looks, readable
 
 COUNT_MAX: Final = 100_000
 DELAY_SECONDS_MAX: Final = 100 * 366 * 86400.0
@@ -69,10 +70,7 @@ def _verb(
     if verb == "delete":
         return lambda numbers: acts.drop(queue, numbers), [queue]
     if verb == "delay":
-        seconds = given.get("seconds", 0)
-        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if not is_number or not 0 <= seconds <= DELAY_SECONDS_MAX:
-            raise ValueError(f"seconds is a number from 0 to {DELAY_SECONDS_MAX:.0f}")
+        seconds = number(given.get("seconds", 0), "seconds", DELAY_SECONDS_MAX)
         due_us = int((time.time() + seconds) * 1e6) if seconds else 0
         return lambda numbers: acts.put_off(queue, numbers, due_us), [queue]
     if verb == "move":

@@ -22,6 +22,7 @@ from qindex.errors import QindexError
 from qindex.serve.gmq.leases import Lease, Leases
 from qindex.serve.gmq.waiting import Waiter
 from qindex.serve.http.asked import Asked, answer
+from qindex.serve.http.given import number, whole
 from qindex.serve.http.own.acts import synced
 from qindex.serve.http.own.messages import (
     PREVIEW_BYTES_MAX,
@@ -56,10 +57,10 @@ class Getting:
         """
         queue, given = readable(asked), await asked.json()
         asked.vhost().check_arrived(queue.name)
-        count = int(_number(given, "count", 1, COUNT_MAX))
-        seconds = _number(given, "wait", 0, WAIT_SECONDS_MAX)
-        lease = _number(given, "lease", LEASE_SECONDS, LEASE_SECONDS_MAX)
-        preview = int(_number(given, "preview", PREVIEW_BYTES_MAX, PREVIEW_BYTES_MAX))
+        count = whole(given.get("count", 1), "count", COUNT_MAX)
+        seconds = number(given.get("wait", 0), "wait", WAIT_SECONDS_MAX)
+        lease = number(given.get("lease", LEASE_SECONDS), "lease", LEASE_SECONDS_MAX)
+        preview = whole(given.get("preview", PREVIEW_BYTES_MAX), "preview", PREVIEW_BYTES_MAX)
         acks = given.get("ack", False)
         if not isinstance(acks, bool):
             raise TypeError("ack is true or false")
@@ -175,11 +176,3 @@ def _take(queue: Queue, count: int) -> list[Entry]:
 
 def _has_gone(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
-
-
-def _number(given: dict[str, Any], name: str, default: float, most: float) -> float:
-    found = given.get(name, default)
-    is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    if not is_number or not 0 <= found <= most:
-        raise ValueError(f"{name} is a number from 0 to {most:g}")
-    return float(found)

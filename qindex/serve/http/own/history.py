@@ -14,7 +14,8 @@ from qindex.look.traces import Trace
 from qindex.look.watch import Silent
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import Asked
-from qindex.serve.http.own.messages import REQ_ID_MAX, Looks, readable, whole
+from qindex.serve.http.given import whole
+from qindex.serve.http.own.messages import REQ_ID_MAX, Looks, readable
 
 RECORDS_MAX: Final = 1000
 

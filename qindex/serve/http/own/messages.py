@@ -21,6 +21,7 @@ from qindex.broker.queues import Queue
 from qindex.message import State
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import Asked
+from qindex.serve.http.given import whole
 from qindex.serve.http.own.search import Wanted, wanted_of
 
 STATES: Final = get_args(State)
@@ -52,15 +53,6 @@ class Looks:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def whole(text: Any, name: str, most: int) -> int:
-    """A number of a request. Those of messages are texts: JavaScript's numbers are too small."""
-    if not isinstance(text, str | int) or not str(text).isascii() or not str(text).isdigit():
-        raise ValueError(f"{name} is a whole number, not {text!r}")
-    if int(text) > most:
-        raise ValueError(f"{name} is at most {most}")
-    return int(text)
-
-
 async def messages(asked: Asked, looks: Looks) -> Any:
     """?state, after (a number: what is behind it), limit, preview (bytes of each body), and what is
     searched for: header or property, value, text. An answer may have few messages, or none, and a
@@ -72,7 +64,7 @@ async def messages(asked: Asked, looks: Looks) -> Any:
         raise ValueError(f"state is one of {', '.join(STATES)}")
     after = asked.query("after")
     start = whole(after, "after", REQ_ID_MAX) + 1 if after else 0
-    limit = min(whole(asked.query("limit", "50"), "limit", PAGE_MAX), PAGE_MAX)
+    limit = whole(asked.query("limit", "50"), "limit", PAGE_MAX, 1)
     preview = whole(asked.query("preview", str(PREVIEW_BYTES)), "preview", PREVIEW_BYTES_MAX)
 
     wanted = wanted_of(asked)

@@ -12,6 +12,7 @@ from qindex.serve.gmq.door import Door
 from qindex.serve.http import monitor, shapes
 from qindex.serve.http.api import handler
 from qindex.serve.http.asked import SEES_ALL, Asked
+from qindex.serve.http.given import SINCE_MAX, number
 from qindex.serve.http.own import (
     acts,
     clients,
@@ -91,7 +92,7 @@ def add_to(app: web.Application, server: Server) -> None:
 def _paths(series: Series, looks: Looks, getting: Getting) -> list[Path]:
     async def overview(asked: Asked) -> Any:
         vhosts = asked.vhosts()
-        since = float(asked.query("since", "0"))
+        since = number(asked.query("since", "0"), "since", SINCE_MAX)
         return {
             **shapes.overview(asked.server, vhosts),
             "uptime_seconds": int(asked.server.uptime),

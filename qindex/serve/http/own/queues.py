@@ -15,9 +15,11 @@ from qindex.broker.queues import Queue
 from qindex.broker.vhost import VHost
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import TRUE, Asked
+from qindex.serve.http.given import whole
 from qindex.serve.http.own.series import Series
 
 PAGE_MAX: Final = 500
+PAGES_MAX: Final = 1_000_000_000  # behind the last one there is the last one
 
 
 class Question(Protocol):
@@ -39,9 +41,9 @@ _RATES: Final = {"published_rate": 0, "delivered_rate": 1, "acked_rate": 2}
 
 def page_of(asked: Question, found: list[Any], make: Callable[[Any], Any], total: int) -> Any:
     """The page of these rows that is asked for."""
-    size = min(max(int(asked.query("size", "50")), 1), PAGE_MAX)
+    size = whole(asked.query("size", "50"), "size", PAGE_MAX, 1)
     pages = max(1, -(-len(found) // size))
-    page = min(max(int(asked.query("page", "1")), 1), pages)
+    page = min(whole(asked.query("page", "1"), "page", PAGES_MAX, 1), pages)
     items = [make(row) for row in found[(page - 1) * size : page * size]]
     return {"items": items, "page": page, "pages": pages, "found": len(found), "total": total}
 

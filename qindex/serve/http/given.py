@@ -1,0 +1,40 @@
+"""What a request says, as values. What cannot be is an error in the words of the request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+SINCE_MAX: Final = 1e12  # seconds since 1970
+_DIGITS: Final = re.compile(r"-?[0-9]{1,20}")
+
+
+def whole(value: Any, name: str, most: int, least: int = 0) -> int:
+    """A number of a request. Those of messages are texts: JavaScript's numbers are too small."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"{name} is a whole number from {least} to {most}")
+    return value
+
+
+def number(value: Any, name: str, most: float, least: float = 0) -> float:
+    """The same of one that may have a fraction."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            value = None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not least <= value <= most:
+        raise ValueError(f"{name} is a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def text(given: Mapping[str, Any], name: str) -> str:
+    """One that has to be there."""
+    value = given.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is a text" if name in given else f"{name} is missing")
+    return value
