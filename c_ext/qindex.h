@@ -250,8 +250,7 @@ int qi_queue_delete_if(qi_queue *queue, uint32_t conditions);
 /* 1: a consumer has a message of the queue, waits for one, or has asked for one since the last
  * call. 0: none. */
 int qi_queue_wanted(qi_queue *queue);
-/* Gives the queue another name, durably. `directory`: made from that name. Only in stores of format
- * 2. Handles of the queue stay valid. QI_E_EXISTS: there is a queue of that name. */
+/* Gives the queue another name, durably, in a store of format 2. Its handles stay valid. */
 int qi_queue_rename(qi_queue *queue, const char *name, size_t name_size, const char *directory);
 
 /* ---- backup ---- */
