@@ -114,6 +114,28 @@ def test_bodies_are_compared_by_both_clocks(
     assert all(sample["rate"] > 0 for sample in samples)
 
 
+def test_what_is_not_measured_is_named_below_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(*_: object) -> dict[str, float]:
+        raise run.WorkFailed("no disk")
+
+    monkeypatch.setattr(bodies, "version", lambda system: None if system.name == "LMDB" else "1")
+    monkeypatch.setattr(bodies, "measure", measure)
+    monkeypatch.setattr(bodies, "WORKS", {"single": ("publish", "get_ack")})
+    monkeypatch.setattr(bodies, "WarmMemory", lambda _: WarmMemory(1))
+    out = tmp_path / "bodies.json"
+    words = ["--rounds", "1", "--sizes", "100", "--systems", "lmdb,sqlite", "--places", "memory"]
+    assert bodies.main([*words, "--dir", str(tmp_path), "--out", str(out)]) == 1
+    told = [
+        "not installed, not measured: lmdb (package lmdb)",
+        "FAILED sqlite single 100 memory: no disk",
+    ]
+    assert capsys.readouterr().out.splitlines()[-2:] == told
+    assert bodies.main(["--draw", str(out)]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == told
+
+
 def test_many_queues_are_filled_and_used_again(tmp_path: Path) -> None:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     job = replace(sqlite_job(tmp_path, count=40), system="qindex")

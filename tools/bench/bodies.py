@@ -27,7 +27,7 @@ import facts
 import floor
 from loops import Job
 from run import WorkFailed, run_work
-from systems import System, registry
+from systems import System, registry, version
 from table import RATE, align, number
 from warm import WarmMemory
 from works import IN_MEMORY
@@ -82,7 +82,16 @@ def works_of(system: str, place: str) -> Iterator[tuple[str, str, tuple[str, ...
             yield "compaction", "amount", ("disk_after_compaction",)
 
 
-def rounds(options: argparse.Namespace, library: str) -> Iterator[Sample]:
+def installed(systems: tuple[str, ...]) -> tuple[tuple[str, ...], list[str]]:
+    """Those that can be measured here, and a line about each of the others."""
+    known = registry()
+    missing = [name for name in systems if name != "floor" and version(known[name]) is None]
+    lines = [f"not installed, not measured: {name} (package {known[name].package})"
+             for name in missing]  # fmt: skip
+    return tuple(name for name in systems if name not in missing), lines
+
+
+def rounds(options: argparse.Namespace, library: str, failed: list[str]) -> Iterator[Sample]:
     places = {"disk": options.dir, "memory": Path(IN_MEMORY)}
     with WarmMemory(1024) as memory:
         for number_, size in ((n, size) for n in range(options.rounds) for size in options.sizes):
@@ -99,7 +108,8 @@ def rounds(options: argparse.Namespace, library: str) -> Iterator[Sample]:
                         try:
                             figures = measure(options, made, size, system, work, library)
                         except WorkFailed as failure:
-                            print(f"FAILED {system} {work} {size}: {failure}", file=sys.stderr)
+                            failed.append(f"FAILED {system} {work} {size} {place}: {failure}")
+                            print(failed[-1], file=sys.stderr)
                             figures = {}
                         memory.hold()
                     about = {"round": number_, "size": size, "place": place, "system": system}
@@ -239,24 +249,32 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--clock", choices=tuple(CLOCKS), default="cpu", help="what is shown")
     parser.add_argument("--places", type=parse_places, default=("disk", "memory"), metavar="WORDS")
     options = parser.parse_args(arguments)
+    remarks: list[str] = []  # what the dashes of the table are for
+    failed: list[str] = []
     if options.draw:
-        samples = json.loads(options.draw.read_text())["samples"]
+        drawn = json.loads(options.draw.read_text())
+        samples, remarks = drawn["samples"], drawn.get("remarks", [])
     else:
+        options.systems, remarks = installed(options.systems)
         with tempfile.TemporaryDirectory() as folder:
             library = str(floor.build(Path(folder)))
             machine = facts.machine_facts(options.dir or Path(tempfile.gettempdir()))
-            samples = list(rounds(options, library))
+            samples = list(rounds(options, library, failed))
+        remarks += failed
         if options.out:
-            text = json.dumps({"machine": machine, "samples": samples}, indent=1)
+            told = {"machine": machine, "remarks": remarks, "samples": samples}
+            text = json.dumps(told, indent=1)
             options.out.write_text(text + "\n")
     collected = Samples(samples, options.clock)
     print("\n".join(align(table(collected))))
     amounts = Samples(samples, "amount")
     if amounts.sizes:
         print("\n" + "\n".join(align(amounts_table(amounts))))
+    for remark in remarks:
+        print(remark)
     if options.plot:
         draw(collected, options.plot)
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
