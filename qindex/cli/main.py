@@ -59,7 +59,7 @@ GROUPS: Final = {
         "rename": "give a queue another name",
         "configure": "show or change a queue's settings",
         "compact": "free the space of acked bodies",
-        "upgrade": "make a store one of the newest format",
+        "upgrade": "upgrade a store to the newest format",
     },
     "try it": {
         "demo": "recover a dead RabbitMQ node, kill a writer, prove that nothing is lost",
@@ -70,9 +70,9 @@ COMMANDS: Final = {name: text for group in GROUPS.values() for name, text in gro
 DESCRIPTION: Final = """\
 qindex: an embedded, crash-safe storage engine for message queues.
 
-A store is a directory. All commands but backup, demo, serve, torture and those
-that change a store only read the one that they are given, so that they may be used
-while another process has it open.
+A store is a directory. Most commands only read it, so you can use them while
+another process has it open. Those that write are backup, demo, serve, torture and
+the commands that change a store.
 """
 EPILOG: Final = """\
 exit codes: 0 fine; 1 damage was found, a proof failed, or there is a

@@ -1,10 +1,10 @@
-"""qindex upgrade: make a store one of the newest format.
+"""qindex upgrade: upgrade a store to the newest format.
 
-Stores of format 1 are read and written for ever; none is upgraded by itself.
-Format 2 is a preview: a later version may refuse its stores. Nothing is
-converted: store.meta is written with the new version, in one rename, so an
-upgrade that is cut off leaves the store as it was. Older versions of qindex
-refuse the store from then on; the way back is a copy from before.
+Every version of qindex will read and write stores of format 1, and upgrades none
+of them by itself. Format 2 is a preview: a later version may refuse its stores.
+The upgrade converts nothing: it replaces store.meta in one rename, so an upgrade
+that is cut off leaves the store as it was. Older versions of qindex refuse the
+upgraded store; to go back, keep a copy from before.
 
 exit codes: 0 the store has the newest format, or could get it (--dry-run); 1 the
 same, but something is missing in it (a queue's folder or name, settings, data);

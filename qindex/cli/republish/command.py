@@ -2,7 +2,7 @@
 
 Publish the chosen messages of a store, or of a dead broker's directory,
 to a broker that speaks AMQP 0-9-1 (needs 'qindex[amqp]'). Each message is
-published with its properties and headers as they were, mandatory, and counts as
+published with its own properties and headers, as mandatory, and counts as
 done when the broker has confirmed it.
 
 Messages go straight into the queue of their name, which must exist (--declare
