@@ -179,6 +179,8 @@ class Store(
         named = cast("Changes", {key: rule for key, rule in given.items() if rule is not None})
         if named and boolean("create", create) and name not in self:
             check_rules(self, name, Settings()._changed(named))  # before there is a queue
+        if create and name not in self._queues:
+            self._open_queue(name, create=True)  # threads that create at once share syncs
         with self._lock:  # else it could be deleted meanwhile, as one that nobody uses
             queue = self._ruled_queue(name, boolean("create", create), named)
             self._watch.used(name)
@@ -196,23 +198,28 @@ class Store(
     def _find_queue(self, name: str, create: bool) -> Queue:
         """The queue without any rules: nothing in it expires by itself."""
         with self._lock:
-            handle = self._open_handle()
+            self._open_handle()
             if (found := self._queues.get(name)) is not None:
                 found._is_fresh = False
                 return found
-            encoded = name.encode("utf-8", "surrogatepass")
-            result = ffi.new("qi_queue **")
-            code = lib.qi_queue_open(
-                handle, encoded, len(encoded), directory_of(name), create, result
-            )
-            if code == lib.QI_E_MISSING:
-                raise QueueMissing(f"there is no queue {name!r} in this store")
-            if code < 0:
-                raise_error(code)
-            queue = self._queues[name] = Queue(self, name, result[0])
-            self._by_tag[lib.qi_queue_tag(result[0])] = queue
+            opened = self._open_queue(name, create)
+            queue = self._queues[name] = Queue(self, name, opened)
+            self._by_tag[lib.qi_queue_tag(opened)] = queue
             self._log.findings()
             return queue
+
+    def _open_queue(self, name: str, create: bool) -> Any:
+        """The core's queue. Called with or without the lock."""
+        encoded = name.encode("utf-8", "surrogatepass")
+        result = ffi.new("qi_queue **")
+        code = lib.qi_queue_open(
+            self._open_handle(), encoded, len(encoded), directory_of(name), create, result
+        )
+        if code == lib.QI_E_MISSING:
+            raise QueueMissing(f"there is no queue {name!r} in this store")
+        if code < 0:
+            raise_error(code)
+        return result[0]
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted. Reads a small file for each that was not opened yet."""

@@ -29,7 +29,7 @@ FOUND_BY_FLIPS = {
 FOUND_FROM = {
     "data_beside_transaction": 57,
     "torn_tail_at_rest": 59,
-    "log_gone_before_the_next_is_named": 3249,
+    "log_gone_before_the_next_is_named": 143,
     "log_begun_too_early": 800,
     "deaths_left_at_move": 60_195,
 }

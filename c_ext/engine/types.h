@@ -432,8 +432,11 @@ struct qi_store {
     uint32_t looking; /* threads that read names without the lock, or wait for the commit log: a
                          close waits for them */
     uint64_t deleted; /* queues that were deleted in this session */
-    qi_counts gone;   /* counts of the queues that were deleted */
-    qi_syncs syncs;   /* of this session */
+    uint64_t named, named_durably; /* queues that were created in it, in all: their folders have
+                                      their names; these are durable (store/create.c) */
+    bool naming;                   /* a thread makes them durable */
+    qi_counts gone;                /* counts of the queues that were deleted */
+    qi_syncs syncs;                /* of this session */
     void (*tell_slow)(
         struct qi_store *); /* called by the worker behind a slow sync; NULL: nobody */
     bool slow_due;          /* there was one since */

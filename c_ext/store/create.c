@@ -1,8 +1,12 @@
-/* create.c - new queues: one with some syncs of its own, or many with a few for all of them.
+/* create.c - new queues: one by one, or many with a few syncs for all of them.
  *
  * The files are made in a directory under a name that nobody reads, are durable, and then get the
  * queue's name: a crash leaves a whole queue or none, and what it leaves of a draft the next open
  * removes.
+ *
+ * No thread keeps the store's lock while it syncs a draft: the queue is `recovering`, so nobody
+ * else uses it, and all others go on. Threads that create queues at once sync their drafts side by
+ * side, which a file system does with a few commits of its own, and share the sync of the names.
  */
 #include "store/store.h"
 
@@ -24,8 +28,8 @@ static struct draft_name draft_of(const struct qi_queue *queue) {
     return name;
 }
 
-/* The directory with queue.meta and a journal. Not `durable`: the caller syncs all of it. */
-static int make_draft(struct qi_queue *queue, bool durable) {
+/* The directory with queue.meta and a journal; nothing of it is durable. */
+static int make_draft(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
     struct qi_disk *disk = store->disk;
     struct draft_name draft = draft_of(queue);
@@ -41,7 +45,7 @@ static int make_draft(struct qi_queue *queue, bool durable) {
     queue->flushed_epoch = QI_FIRST_EPOCH - 1;
     queue->session = store->session;
     queue->reserved = 2 * (uint64_t)store->options.max_journal_entries;
-    error = qi_queue_meta_write(queue, NULL, durable);
+    error = qi_queue_meta_write(queue, NULL, false);
     if (!error)
         error = qi_open_current(queue, QI_OPEN_FRESH);
     if (error)
@@ -54,10 +58,10 @@ static int make_draft(struct qi_queue *queue, bool durable) {
     return error ? qi_fail_disk_of(queue, error, "cannot create", "the journal") : 0;
 }
 
-static int sync_draft(const struct qi_queue *queue) {
+static int sync_draft(const struct qi_queue *queue, int meta) {
     struct qi_disk *disk = queue->store->disk;
-    int error = 0;
-    if (!QI_BUG(first_journal_not_synced))
+    int error = QI_BUG(first_meta_not_synced) ? 0 : disk->ops->sync(disk, meta);
+    if (!error && !QI_BUG(first_journal_not_synced))
         error = disk->ops->sync(disk, queue->journals[QI_FIRST_EPOCH & 1].tape.file);
     if (!error && !QI_BUG(first_names_not_synced))
         error = disk->ops->sync_dir(disk, queue->dir);
@@ -70,10 +74,30 @@ static int give_name(const struct qi_queue *queue) {
                                     store->queues_dir, queue->directory);
 }
 
-static int sync_names(struct qi_store *store) {
-    return QI_BUG(queue_name_not_synced)
-               ? 0
-               : store->disk->ops->sync_dir(store->disk, store->queues_dir);
+/* So many queues have got their names. One sync is for all that have theirs when it begins. Called
+ * with the lock, and gives it up. */
+static int sync_names(struct qi_store *store, uint32_t count) {
+    uint64_t named = store->named += count;
+    int error = 0;
+    while (store->named_durably < named && !error) {
+        if (store->naming) {
+            pthread_cond_wait(&store->changed, &store->lock);
+            error = store->failed;
+            continue;
+        }
+        named = store->named;
+        store->naming = true;
+        qi_unlock(store);
+        error = QI_BUG(queue_name_not_synced)
+                    ? 0
+                    : store->disk->ops->sync_dir(store->disk, store->queues_dir);
+        qi_relock(store);
+        store->naming = false;
+        if (!error)
+            store->named_durably = named;
+        pthread_cond_broadcast(&store->changed);
+    }
+    return error;
 }
 
 static void is_there(struct qi_queue *queue) {
@@ -88,16 +112,34 @@ static void is_there(struct qi_queue *queue) {
     queue->used = true;
 }
 
+/* Gives the lock up. Nobody else uses the queue meanwhile: it is `recovering`. */
+static int name_draft(struct qi_queue *queue, int meta) {
+    qi_unlock(queue->store);
+    int error = sync_draft(queue, meta);
+    if (!error)
+        error = give_name(queue);
+    qi_relock(queue->store);
+    return error ? error : sync_names(queue->store, 1);
+}
+
+static int open_meta(struct qi_queue *queue, int *meta) {
+    struct qi_disk *disk = queue->store->disk;
+    *meta = disk->ops->open(disk, queue->dir, "queue.meta", QI_OPEN_WRITE);
+    return *meta < 0 ? qi_fail_disk_of(queue, *meta, "cannot open", "queue.meta") : 0;
+}
+
 int qi_queue_create(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
-    int failed = 0, error = make_draft(queue, true);
+    int meta = -1, failed = 0, error = make_draft(queue);
     if (!error)
-        failed = sync_draft(queue);
-    if (!error && !failed)
-        failed = give_name(queue);
-    if (!error && !failed)
-        failed = sync_names(store);
-    if (failed)
+        error = open_meta(queue, &meta);
+    if (!error)
+        failed = name_draft(queue, meta);
+    if (meta >= 0)
+        store->disk->ops->close(store->disk, meta);
+    if (!error && store->failed) /* perhaps by the sync of another thread */
+        error = qi_store_usable(store, true);
+    else if (failed)
         error = qi_store_fail(store,
                               qi_fail_disk(failed, "cannot create queue", qi_name_of(queue).text));
     if (error) {
@@ -155,7 +197,7 @@ static uint32_t make_drafts(struct qi_store *store, struct names *names, struct 
             queue->recovering = true;
             queues[count++] = queue;
             do {
-                *error = make_draft(queue, false);
+                *error = make_draft(queue);
                 qi_files_rest(queue);
             } while (*error && qi_files_gave(store, queue));
         }
@@ -189,7 +231,9 @@ static int name_all(struct qi_store *store, struct qi_queue **queues, uint32_t c
     for (uint32_t i = 0; i < count && !error; i++)
         error = give_name(queues[i]);
     if (!error)
-        error = sync_names(store);
+        error = sync_names(store, count);
+    if (store->failed)
+        return qi_store_usable(store, true);
     if (error)
         return qi_store_fail(store, qi_fail_disk(error, "cannot create", "queues"));
     for (uint32_t i = 0; i < count; i++) {

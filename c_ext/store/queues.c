@@ -120,9 +120,19 @@ int qi_check_name(struct qi_queue *queue, int dir, const char *name, size_t name
                    queue->directory, queue->name, (int)name_size, name);
 }
 
+/* Waits until no other thread creates the queue: it is there then, or it is not. */
+static int wait_for_creation(struct qi_store *store, const char *directory) {
+    int error = qi_store_usable(store, false);
+    struct qi_queue *queue;
+    while (!error && (queue = qi_find_queue(store, directory)) && queue->recovering &&
+           !queue->recovered)
+        error = qi_queue_settled(queue, false);
+    return error;
+}
+
 static int open_queue(struct qi_store *store, const char *name, size_t name_size,
                       const char *directory, bool create, struct qi_queue **result) {
-    int error = qi_store_usable(store, false);
+    int error = wait_for_creation(store, directory);
     struct qi_queue *queue = error ? NULL : qi_find_queue(store, directory);
     bool exists = queue != NULL;
     if (!error && !exists) {

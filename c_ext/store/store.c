@@ -313,7 +313,7 @@ static void wait_for_others(struct qi_store *store) {
         for (uint32_t i = 0; i < store->queues_count; i++)
             waited = wait_for_queue(store->queues[i]) || waited;
         while (store->compacting | store->counting | store->messages_syncing |
-               (store->disk_syncs > 0) | (store->looking > 0) |
+               (store->disk_syncs > 0) | (store->looking > 0) | store->naming |
                (store->commits && (store->commits->busy || store->commits->writing))) {
             pthread_cond_wait(&store->changed, &store->lock);
             waited = true;

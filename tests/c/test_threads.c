@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -565,6 +566,93 @@ static void test_a_store_whose_worker_cannot_start_is_not_open(void) {
     qi_store_free(store);
 }
 
+/* ---- queues that are created ---- */
+
+struct creation {
+    qi_store *store;
+    int number;
+    qi_queue *queue;
+};
+
+static void *create_one(void *argument) {
+    struct creation *creation = argument;
+    char directory[33], name = (char)('A' + creation->number);
+    snprintf(directory, sizeof directory, "%032x", creation->number);
+    assert(qi_queue_open(creation->store, &name, 1, directory, true, &creation->queue) == 0);
+    return NULL;
+}
+
+static void create_at_once(pthread_t *thread, struct creation *creation) {
+    int error = pthread_create(thread, NULL, create_one, creation);
+    assert(error == 0);
+}
+
+static void test_others_go_on_while_a_queue_is_created(void) {
+    struct scene scene;
+    begin(&scene, "creation");
+    struct creation one = {scene.store, 7, NULL}, same = one, other = {scene.store, 8, NULL};
+    pthread_t threads[3];
+    stop_at = 1;
+    create_at_once(&threads[0], &one);
+    until_stopped();
+    assert(qi_publish(scene.a, "x", 1) >= 0 && qi_queue_sync(scene.a) == 0);
+    create_at_once(&threads[1], &other);
+    pthread_join(threads[1], NULL);
+    create_at_once(&threads[2], &same);
+    until_waiting(1);
+    let_go_on(0);
+    pthread_join(threads[0], NULL);
+    pthread_join(threads[2], NULL);
+    assert(one.queue == same.queue && one.queue != other.queue);
+    assert(qi_publish(one.queue, "x", 1) == 0 && qi_publish(other.queue, "x", 1) == 0);
+    end(&scene);
+}
+
+#define CREATIONS 8
+
+static struct qi_disk_ops watched_ops;
+static qi_store *watched;
+static int names_synced;
+
+/* The first sync of the names stops until all queues have theirs. */
+static int sync_names_late(struct qi_disk *disk, int dir) {
+    bool is_first = watched && dir == watched->queues_dir && names_synced++ == 0;
+    for (bool waits = is_first; waits;) {
+        qi_lock(watched);
+        waits = watched->named < CREATIONS;
+        qi_unlock(watched);
+        sched_yield();
+    }
+    return qi_disk_posix.ops->sync_dir(disk, dir);
+}
+
+static void test_queues_that_are_created_at_once_share_the_sync_of_their_names(void) {
+    struct qi_disk disk = qi_disk_posix;
+    qi_options options = usual();
+    char path[300];
+    qi_store *store;
+    snprintf(path, sizeof path, "%s/names", root);
+    watched_ops = *disk.ops;
+    watched_ops.sync_dir = sync_names_late;
+    disk.ops = &watched_ops;
+    assert(qi_store_open_on(&disk, path, &options, &store) == 0);
+    watched = store;
+    struct creation creations[CREATIONS];
+    pthread_t threads[CREATIONS];
+    for (int i = 0; i < CREATIONS; i++) {
+        creations[i] = (struct creation){store, i, NULL};
+        create_at_once(&threads[i], &creations[i]);
+    }
+    for (int i = 0; i < CREATIONS; i++) {
+        pthread_join(threads[i], NULL);
+        assert(qi_publish(creations[i].queue, "x", 1) == 0);
+    }
+    assert(names_synced <= 2);
+    watched = NULL;
+    assert(qi_store_close(store) == 0);
+    qi_store_free(store);
+}
+
 int main(int count, char **arguments) {
     assert(count == 2);
     root = arguments[1];
@@ -583,6 +671,8 @@ int main(int count, char **arguments) {
     test_a_queue_that_is_used_while_it_goes_to_sleep_stays_open();
     test_a_child_may_not_use_what_it_inherited();
     test_a_store_whose_worker_cannot_start_is_not_open();
+    test_others_go_on_while_a_queue_is_created();
+    test_queues_that_are_created_at_once_share_the_sync_of_their_names();
     printf("threads: all passed\n");
     return 0;
 }
