@@ -177,12 +177,12 @@ class Store(
             "expires": expires,
         }
         named = cast("Changes", {key: rule for key, rule in given.items() if rule is not None})
-        if named and boolean("create", create) and name not in self:
-            check_rules(self, name, Settings()._changed(named))  # before there is a queue
-        if create and name not in self._queues:
-            self._open_queue(name, create=True)  # threads that create at once share syncs
+        if boolean("create", create) and name not in self._queues:
+            if named and name not in self:
+                check_rules(self, name, Settings()._changed(named))  # before there is a queue
+            self._open_queue(name, create)  # threads that create at once share syncs
         with self._lock:  # else it could be deleted meanwhile, as one that nobody uses
-            queue = self._ruled_queue(name, boolean("create", create), named)
+            queue = self._ruled_queue(name, create, named)
             self._watch.used(name)
         return queue
 
@@ -209,7 +209,6 @@ class Store(
             return queue
 
     def _open_queue(self, name: str, create: bool) -> Any:
-        """The core's queue. Called with or without the lock."""
         encoded = name.encode("utf-8", "surrogatepass")
         result = ffi.new("qi_queue **")
         code = lib.qi_queue_open(

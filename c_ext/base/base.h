@@ -58,8 +58,11 @@ bool qi_error_is_link(void);
  * back. */
 bool qi_error_is_crowded(void);
 
-/* The same for a failed call of the disk: ENOSPC and EDQUOT become QI_E_FULL, ECANCELED QI_E_FAILED
- * (the store has failed, and nothing was tried), the rest QI_E_IO. */
+/* In place of an errno, and no system's: the store has failed, and nothing was tried. */
+#define QI_STORE_HAS_FAILED 10000
+
+/* The same for a failed call of the disk: ENOSPC and EDQUOT become QI_E_FULL, QI_STORE_HAS_FAILED
+ * becomes QI_E_FAILED, the rest QI_E_IO. */
 int qi_fail_disk(int negative_errno, const char *doing, const char *name);
 
 /* The disk or the system could not say what is there: no sign that anything is missing or damaged.

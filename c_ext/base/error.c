@@ -48,7 +48,7 @@ int qi_fail_disk(int negative_errno, const char *doing, const char *name) {
         last_is_link = true;
         return QI_E_IO;
     }
-    if (number == ECANCELED)
+    if (number == QI_STORE_HAS_FAILED)
         return qi_fail(QI_E_FAILED,
                        "%s %.200s: an earlier write or sync of this call failed: what "
                        "was not confirmed may be lost; close and reopen the store",

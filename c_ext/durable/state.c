@@ -69,7 +69,7 @@ int qi_append_session(struct qi_queue *queue) {
     journal->ended = journal->ended && error;
     /* A MARK alone or half a SESSION behind a CLOSE is no clean end, and what is not synced a power
      * cut may keep. (Of what a failed store refuses nothing is there.) */
-    if (error && error != -ECANCELED) {
+    if (error && error != -QI_STORE_HAS_FAILED) {
         struct qi_tape *tape = &journal->tape;
         journal->tail = end;
         journal->marked = marked;

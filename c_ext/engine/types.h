@@ -229,6 +229,7 @@ struct qi_ask {
 
 struct qi_ask_list {
     struct qi_ask *first, *last;
+    uint32_t count;
 };
 
 /* Their lock protects all of them. The store's lock may be held when it is taken, and must not be

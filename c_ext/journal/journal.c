@@ -217,7 +217,7 @@ int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length
     if (__builtin_expect(journal->failed && *journal->failed, 0) &&
         !QI_BUG(appended_behind_failure)) {
         memset(frame, 0, size);
-        return -ECANCELED;
+        return -QI_STORE_HAS_FAILED;
     }
     memset(frame + size, 0, QI_FRAME_HEADER);
     qi_frame_seal(journal->seed, frame, journal->tail, type, length);

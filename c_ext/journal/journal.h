@@ -117,7 +117,8 @@ static inline int qi_journal_warm(struct qi_journal *journal) {
 }
 
 /* Seals the frame whose payload was written at qi_journal_room's *at. On an error the journal is
- * unchanged. -ECANCELED: the store has failed, perhaps since the caller asked whether it has. */
+ * unchanged. -QI_STORE_HAS_FAILED: the store has failed, perhaps since the caller asked whether it
+ * has. */
 int qi_journal_append(struct qi_journal *journal, uint32_t type, uint32_t length);
 
 /* Room that only the frames of an open and a close may use, so that a queue can be opened on a disk

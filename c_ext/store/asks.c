@@ -29,20 +29,17 @@ static void append(struct qi_ask_list *list, struct qi_ask *ask) {
     else
         list->first = ask;
     list->last = ask;
+    list->count++;
 }
 
 static struct qi_ask *take(struct qi_ask_list *list) {
     struct qi_ask *ask = list->first;
-    if (ask && !(list->first = ask->next))
+    if (!ask)
+        return NULL;
+    list->count--;
+    if (!(list->first = ask->next))
         list->last = NULL;
     return ask;
-}
-
-static bool has_more_than(const struct qi_ask_list *list, uint32_t count) {
-    const struct qi_ask *ask = list->first;
-    while (ask && count-- > 0)
-        ask = ask->next;
-    return ask != NULL;
 }
 
 /* ---- the thread ---- */
@@ -50,7 +47,7 @@ static bool has_more_than(const struct qi_ask_list *list, uint32_t count) {
 /* The first one that is listed; or all of them, where a group commit makes one sync of many. */
 static struct qi_ask_list take_some(struct qi_store *store) {
     struct qi_ask_list *listed = &store->asks.listed, some = {0};
-    if (has_more_than(listed, qi_few_queues(store))) {
+    if (listed->count > qi_few_queues(store)) {
         some = *listed;
         *listed = (struct qi_ask_list){0};
     } else {

@@ -354,7 +354,10 @@ class GroupCommit:
                 self.fail(error)
                 return
             for done in covered:
-                done()
+                try:
+                    done()
+                except Exception:  # the others have waited for the same sync
+                    log.exception("a confirm that a sync was waited for could not be given")
             if self._waiting:
                 self._begin()
 

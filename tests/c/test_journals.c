@@ -450,11 +450,13 @@ static void test_a_failed_store_gets_no_frame(void) {
     uint64_t tail = journal->tail;
     memset(at, 7, 16);
     qi_store_fail(crafted.store, qi_fail(QI_E_IO, "on purpose"));
-    assert(qi_journal_append(journal, QI_FRAME_RECORDS, 16) == -ECANCELED);
+    assert(qi_journal_append(journal, QI_FRAME_RECORDS, 16) == -QI_STORE_HAS_FAILED);
     assert(journal->tail == tail && memcmp(at - 8, nothing, sizeof nothing) == 0);
-    assert(qi_append_failed(crafted.queue, -ECANCELED) == QI_E_FAILED);
+    assert(qi_append_failed(crafted.queue, -QI_STORE_HAS_FAILED) == QI_E_FAILED);
+    assert(qi_fail_disk(-ECANCELED, "cannot read", "a file") ==
+           QI_E_IO); /* the file system's own */
     assert(strcmp(crafted.store->why_failed, "on purpose") == 0);
-    assert(qi_append_session(crafted.queue) == -ECANCELED && journal->tail == tail);
+    assert(qi_append_session(crafted.queue) == -QI_STORE_HAS_FAILED && journal->tail == tail);
     let_go(&crafted);
     qi_sim_free(crafted.sim);
 }
