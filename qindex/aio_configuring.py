@@ -22,7 +22,7 @@ class AioConfigured:
 
     @property
     def data(self) -> Data:
-        """A small durable mapping of bytes to bytes that belongs to the queue (format 2)."""
+        """A small durable mapping of bytes to bytes that belongs to the queue."""
         return Data(self._queue.data, self._store._run)
 
     @property

@@ -341,7 +341,7 @@ class Store(AioFanOut, AioAnyQueue):
 
     @property
     def data(self) -> Data:
-        """A small durable mapping of bytes to bytes that belongs to the store (format 2)."""
+        """A small durable mapping of bytes to bytes that belongs to the store."""
         return Data(self._store.data, self._run)
 
     @property

@@ -56,7 +56,7 @@ class Configured:
 
     @property
     def data(self) -> Data:
-        """A small durable mapping of bytes to bytes that belongs to the queue (format 2)."""
+        """A small durable mapping of bytes to bytes that belongs to the queue."""
         return Data(self._store, self._handle)
 
     @property

@@ -208,7 +208,7 @@ class Mapped:
 
     @property
     def data(self) -> Data:
-        """A small durable mapping of bytes to bytes that belongs to the store (format 2)."""
+        """A small durable mapping of bytes to bytes that belongs to the store."""
         return Data(cast("Store", self), ffi.NULL)
 
     def accept_losses(self) -> bool:

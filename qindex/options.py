@@ -17,8 +17,8 @@ MAX_JOURNAL_ENTRIES: Final = 65536
 MAX_JOURNAL_BYTES: Final = 32 * 1024 * 1024
 SYNC_INTERVAL: Final = 0.005  # seconds
 IDLE_SECONDS: Final = 1.0
-FORMAT = 1  # of a new store, unless the caller names another
 FORMAT_NEWEST: Final = 2
+FORMAT = FORMAT_NEWEST  # of a new store, unless the caller names another
 
 _SYNCS: Final = ("group", "always", "never")
 _IOS: Final = ("auto", "mmap", "pwrite")

@@ -17,7 +17,7 @@ import qindex.options
 from qindex.look.keys import strange_keys
 from qindex.look.screen import Screen, plain
 
-# QINDEX_TEST_FORMAT=2: every store that a test makes without naming a format has format 2.
+# QINDEX_TEST_FORMAT=1: every store that a test makes without naming a format has format 1.
 qindex.options.FORMAT = int(os.environ.get("QINDEX_TEST_FORMAT", qindex.options.FORMAT))
 
 print_json = Screen.json

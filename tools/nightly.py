@@ -20,12 +20,14 @@ ROOT = Path(__file__).resolve().parents[1]
 LOGS = ROOT / "build" / "nightly"
 FIXED_HOURS = 0.5  # the suite under three sanitizers
 PYTHON = sys.executable
+FAST = ["-m", "not slow and not long", "-n", str(os.cpu_count() or 1)]
 
 
 @dataclass(frozen=True)
 class Step:
     name: str
     command: list[str]
+    new_format: int = 2  # of the stores that tests make (tests/conftest.py)
 
 
 def steps(hours: float) -> list[Step]:
@@ -43,6 +45,7 @@ def steps(hours: float) -> list[Step]:
         Step("sanitizers, bugs on purpose", ["tools/sanitize.py", "all", "--canary"]),
         Step("suites of clients", ["tools/client_suites.py", "--work", str(LOGS / "suites")]),
         Step("long tests", ["-m", "pytest", "-m", "long", "tests"]),
+        Step("stores of format 1", ["-m", "pytest", *FAST, "tests/unit"], new_format=1),
         Step("state machines", ["-m", "pytest", *machines]),
         Step("fuzz, canary", ["tools/fuzz.py", "--canary"]),
         Step("fuzz", ["tools/fuzz.py", "--minutes", str(minutes * 0.25)]),
@@ -101,7 +104,7 @@ def main() -> int:
             done = subprocess.run(
                 [PYTHON, *step.command],
                 cwd=ROOT,
-                env=environment,
+                env=environment | {"QINDEX_TEST_FORMAT": str(step.new_format)},
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )

@@ -122,7 +122,7 @@ async def serve(store, reader, writer):
 
 
 async def main(directory, port=0):
-    async with qindex.aio.open(directory, format=2) as store:
+    async with qindex.aio.open(directory) as store:
         for name in await store.queues():  # so that what a queue does by itself goes on
             await store.queue(name)
 

@@ -126,7 +126,7 @@ class Server(socketserver.ThreadingTCPServer):
 
 def main(directory, port=0):
     with (
-        qindex.open(directory, format=2) as store,
+        qindex.open(directory) as store,
         Server(("127.0.0.1", int(port)), Client) as server,
     ):
         for name in store.queues():  # so that what a queue does by itself goes on

@@ -29,7 +29,8 @@ class Holder:
 class FileUse:
     """size = live + garbage + room.
 
-    `kind`: messages, segment, history, shared log (of RabbitMQ's quorum queues), journal (the rest)
+    `kind`: messages, segment, history, commits (logs and the catalog, of format 2), shared log (of
+    RabbitMQ's quorum queues), journal (the rest)
     """
 
     where: str

@@ -35,6 +35,7 @@ def collect(source: StoreSource, screen: Screen) -> Usage:
         files = MessageFiles(tree)
         for file in files.files.values():
             usage.files[file.where] = _message_file(file, max(files.files))
+        _add_commits(tree, usage)
         collector = _Collector(source, usage, files)
         total = sum(source.depth(name) for name in source.names())
         done = 0
@@ -61,6 +62,19 @@ def _message_file(file: MessageFile, newest: int) -> FileUse:
     use.live = min(overhead, file.used)
     use.is_newest = file.number == newest
     return use
+
+
+def _add_commits(tree: Tree, usage: Usage) -> None:
+    """No message keeps them: they go when queues were synced, or when a catalog is written."""
+    try:
+        logs = [f"commits/{name}" for name in tree.files("commits")]
+    except OSError:
+        logs = []
+    for where in [*sorted(logs), "catalog"]:
+        file = tree.try_open(where)
+        if file is not None:
+            with file:
+                usage.files[where] = FileUse(where, "commits", file.size, live=file.size)
 
 
 def _add_index_files(source: StoreSource, tree: Tree, name: str, usage: Usage) -> None:

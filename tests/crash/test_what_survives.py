@@ -86,7 +86,7 @@ def act(store):
         t.publish("q", b"3", create=True)
 
 
-@row("a transaction, a move (format 2)", act)
+@row("a transaction, a move", act)
 def _(store, _kept, end):
     a, b = bodies(store, "a"), bodies(store, "b")
     q = bodies(store) if "q" in store else []
@@ -196,7 +196,7 @@ def act(store):
     return store.queue("q").peek().published_at
 
 
-@row("``published_at`` (format 2)", act)
+@row("``published_at``", act)
 def _(store, kept, end):
     message = store.queue("q").peek()
     assert message is not None or not end.keeps_all
@@ -209,7 +209,7 @@ def act(store):
     store.data[b"key"] = b"value"
 
 
-@row("settings of a queue (format 2), ``data``", act)
+@row("settings of a queue, ``data``", act)
 def _(store, _kept, end):
     settings = store.queue("q").settings
     assert (settings.ttl, settings.max_deliveries) == (77, 4)
@@ -268,7 +268,7 @@ def act(store):
 CAME_BEFORE = 1  # published and acked by the session before
 
 
-@row("``counters``: ``lifetime`` (format 2)", act)
+@row("``counters``: ``lifetime``", act)
 def _(store, kept, end):
     counters = store.queue("q").stats().counters
     news = (2, 1) if end.how == "close" else (0, 0)

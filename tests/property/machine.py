@@ -371,6 +371,7 @@ class StoreMachine(Ground):
         last = self.models[name].last
         self.models[name], self.old[name], self.handles[name] = self.new_model(), set(), {}
         self.models[name].last = last
+        self.declared.discard(name)
         self.open_queue(name)
 
     @invariant()

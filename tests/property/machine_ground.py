@@ -80,9 +80,11 @@ def lane(req_id):
 
 
 class Ground(RuleBasedStateMachine):
-    @initialize(knobs=options, seed=seeds)
-    def create(self, knobs, seed):
+    @initialize(knobs=options, seed=seeds, form=st.sampled_from([1, 2]))
+    def create(self, knobs, seed, form):
         self.disk = SimulatedDisk(seed)
+        self.form = form
+        self.declared = set()  # queues whose rules are stored: they stay
         self.models = {name: self.new_model() for name in NAMES}
         self.old = {name: set() for name in NAMES}  # lived through an unclean end
         self.fault = None
@@ -115,7 +117,9 @@ class Ground(RuleBasedStateMachine):
 
     def open(self):
         options = {k: v for k, v in self.knobs.items() if k not in ("rules", "looks")}
-        self.store = qindex.open("/", disk=self.disk, segment_entries=16, **options)
+        self.store = qindex.open(
+            "/", disk=self.disk, segment_entries=16, format=self.form, **options
+        )
         self.queues = {}
         for name, handles in getattr(self, "handles", {}).items():
             self.models[name].late += handles.values()
@@ -127,9 +131,14 @@ class Ground(RuleBasedStateMachine):
         self.crash_kind = None
 
     def open_queue(self, name):
+        if name in self.declared:
+            self.queues[name] = self.store.queue(name)
+            return
         rules = self.knobs["rules"][NAMES.index(name)]
         self.queues[name] = self.store.queue(name, **vars(rules))
         self.models[name].rules = rules
+        if self.form == 2:
+            self.declared.add(name)
 
     def no_damage(self):
         found = damage(self.store)

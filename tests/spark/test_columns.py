@@ -27,7 +27,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One queue with segments and a journal that is not flushed, all kinds of records in them."""
     path = tmp_path_factory.mktemp("columns") / "store"
-    with qindex.open(path, segment_entries=8, embed_below=64, sync="never") as store:
+    with qindex.open(path, segment_entries=8, embed_below=64, sync="never", format=1) as store:
         queue = store.queue("orders")
         for number in range(30):
             queue.publish(b"x" * (number * 5), ttl=1e6 if number % 3 else None)

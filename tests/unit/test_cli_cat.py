@@ -9,6 +9,7 @@ from helpers import queue_directory
 import qindex
 from qindex.cli.main import main
 from qindex.look import messages
+from qindex.moments import utc
 
 
 def state_of(path):
@@ -87,6 +88,8 @@ def test_a_range_needs_a_queue_and_a_separator_knows_four_escapes(run, store_pat
 def test_json_lines_have_the_documented_keys(run, store_path):
     out = run("cat", store_path, "orders", "--req-id", "302", "--jsonl").out
     told = json.loads(out)
+    with qindex.open(store_path, read_only=True) as store:
+        published = store.queue("orders").peek(302).published_at
     assert told == {
         "queue": "orders",
         "req_id": "302",
@@ -99,7 +102,7 @@ def test_json_lines_have_the_documented_keys(run, store_path):
         "delivery_count": 0,
         "persistent": True,
         "expires_at": None,
-        "published_at": None,
+        "published_at": utc(published),
         "headers": {"kind": "big"},
         "properties": None,
         "body": "B" * 9000,

@@ -275,7 +275,7 @@ def test_settings_that_cannot_be_change_nothing(run, path, words, text):
 
 
 def test_a_store_of_format_1_has_no_settings_to_change(run, tmp_path):
-    with qindex.open(tmp_path / "old") as store:
+    with qindex.open(tmp_path / "old", format=1) as store:
         store.queue("a")
     for words in ([], ["ttl=5", "--yes"]):
         ran = run("configure", tmp_path / "old", "a", *words)

@@ -70,7 +70,7 @@ def test_a_damaged_header_does_not_hide_the_other_files(run, queue_path):
 @pytest.mark.parametrize("lost", [range(1), range(16, 17), range(64), range(512)])
 def test_a_segment_is_dumped_without_its_header(run, tmp_path, lost):
     """The checksums of two frames in a row say what those of all begin with."""
-    with qindex.open(tmp_path / "s") as store:
+    with qindex.open(tmp_path / "s", format=1) as store:
         queue = store.queue("q")
         for _ in range(2):  # two batches: the first ends behind the first sector
             queue.publish_many([b"x" * 100] * 10)

@@ -19,7 +19,7 @@ from qindex.native.frames import Frames, crc, journal_header
 def store(tmp_path):
     """A flush, deliveries, acks, a purge, and messages behind it."""
     path = tmp_path / "s"
-    with qindex.open(path, segment_entries=64, idle=3600) as store:
+    with qindex.open(path, segment_entries=64, idle=3600, format=1) as store:
         queue = store.queue("q")
         queue.publish_many([b"old %d" % n for n in range(100)])
         queue.ack_many(queue.get_many(20))

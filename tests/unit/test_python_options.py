@@ -17,7 +17,7 @@ FAR = 4_000_000_000.5  # seconds since 1970
 
 @pytest.fixture
 def queue(tmp_path):
-    with qindex.open(tmp_path / "a", embed_below=2000) as store:
+    with qindex.open(tmp_path / "a", embed_below=2000, format=1) as store:
         yield store.queue("q")
 
 

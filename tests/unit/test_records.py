@@ -42,7 +42,7 @@ VERBS = ("publish", "publish", "deliver", "ack", "time")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Queues with segments and journals that are not flushed; all kinds of records and frames."""
     path = tmp_path_factory.mktemp("records") / "store"
-    with qindex.open(path, segment_entries=64, embed_below=64, sync="never") as store:
+    with qindex.open(path, segment_entries=64, embed_below=64, sync="never", format=1) as store:
         queue = store.queue("orders", dead_letters=True)
         for number in range(40):
             queue.publish(b"x" * (number * 5), ttl=1e6 if number % 3 else None)

@@ -362,12 +362,16 @@ static bool open_at_last(struct player *player, bool look) {
         return open_and_look(player, look);
     for (int attempt = 0;; attempt++) {
         uint64_t hits = fault_hits(sim);
+        bool unseen = sim->failed_unseen;
         if (open_and_look(player, look)) {
             player->evicted =
                 player->fault->kind == FAULT_EVICTED && sim->fault_lost && fault_hits(sim) > hits;
             return true;
         }
-        if (fault_hits(sim) == hits || !fault_explains(player->fault, sim, player->verdict.code))
+        /* A write-back that failed before may be told now, by the one sync of everything. */
+        bool told = unseen && !sim->failed_unseen;
+        if ((fault_hits(sim) == hits && !told) ||
+            !fault_explains(player->fault, sim, player->verdict.code))
             return false;
         if (player->model.ended == CLEAN)
             player->model.ended = UNCLEAN_OR_CLEAN;

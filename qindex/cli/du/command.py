@@ -90,6 +90,8 @@ def _show_queues(screen: Screen, usage: Usage) -> None:
             f"{count(len(shared), 'shared log')}, {size(live + garbage)} ="
             f" {size(live)} live + {size(garbage)} {rest}"
         )
+    if logs := [file.size for file in usage.files.values() if file.kind == "commits"]:
+        screen.line(f"{size(sum(logs))} of commit logs, with settings and data")
     if past := [file.size for file in usage.files.values() if file.kind == "history"]:
         screen.line(f"{size(sum(past))} of history, for qindex replay: keep_history bounds it")
     if missing := sum(queue.missing for queue in usage.queues):

@@ -5,7 +5,7 @@ import { bars } from "./chart.js";
 import { button, facts, h, replace, svg, table } from "./dom.js";
 import { bytes, count, plain } from "./words.js";
 
-const KINDS = { messages: "message files", segment: "segments", journal: "journals and the rest", history: "history" };
+const KINDS = { messages: "message files", segment: "segments", journal: "journals and the rest", history: "history", commits: "commit logs" };
 
 export function disk() {
   const place = h("div", {}, h("p", { class: "soft" }, "Reading the index …"));
