@@ -180,15 +180,10 @@ EXPLORED = [
         " took a body that it names. Its end counts as a MARK, so the journal was not cut before"
         " that message.",
         "body_synced_behind_its_copy",
-        "seed=12303184768967004122 mapping=1 segment=16 journal=12 bytes=9000 embed=64"
-        " file=4096 history=30000 files=8 format=2 few=1 log=9500; get a; publish a 358 +e; ack"
-        " b 66; publish a 50; get c; sync c; get c +l; advance 263; fail 851; publish c 1948 +p;"
-        " batch b x6 24 +ez; delete b; fanout b x1 3101 +teh; sync b; get b; batch c x2 10 +t;"
-        " publish c 57 +pd; ack c 944; tick; publish b 3341; publish b 59; tick; get a; flush b;"
-        " ack c 140; publish a 0; ack c 671; tick; publish b 33; get b; redrive c x3; publish a"
-        " 55; tick; ack_many b x7 232; sync_all; ack_many c x6 199; publish c 31 +ted; purge b;"
-        " purge a; tick; tick; get c +l; publish a 3357 +d; ack a 992; nack a x7 414 +z; sync c;"
-        " publish c 29; sync_all",
+        "seed=6690556162375806038 mapping=1 segment=16 journal=24 bytes=10240 embed=64 "
+        "file=2048 history=30000 files=8 format=2 few=1 log=12000 crowd=0; publish a 161; data "
+        "a x7 6; publish b 143 +p; ack a 87; cut 696637910; ack_many a x1 530; get a; batch b "
+        "x4 1456; get a; fanout b x2 386; publish b 383 +tp; step 641; tick",
     ),
     Explored(
         "What the commit log has of a journal was written into it, and the file system went on "
