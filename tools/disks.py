@@ -340,6 +340,7 @@ def main() -> int:
     if options.canary:
         lies = {"cut": lambda: cut_power("ext4", 40, options.seed, lies=True)}
         lies["groups"] = lambda: cut_power("ext4", 40, options.seed, lies=True, plays="many")
+        lies["turns"] = lambda: cut_power("ext4", 40, options.seed, lies=True, plays="turns")
         lies["sync"] = lambda: fail_syncs("ext4", 60, options.seed, lies=True)
         return 0 if all(canary(lies[trial]) for trial in wanted if trial in lies) else 1
     kinds = [kind for kind in MEBIBYTES if kind in options.what]
