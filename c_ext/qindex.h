@@ -247,8 +247,7 @@ int qi_queue_delete(qi_queue *queue);
  * and the deletion. */
 enum { QI_IF_EMPTY = 1, QI_IF_UNUSED = 2, QI_IF_UNWANTED = 4 };
 int qi_queue_delete_if(qi_queue *queue, uint32_t conditions);
-/* 1: a consumer has a message of the queue, waits for one, or has asked for one since the last
- * call. 0: none. */
+/* 1: a consumer has a message of it, waits for one, or has asked since the last call. 0: none. */
 int qi_queue_wanted(qi_queue *queue);
 /* Gives the queue another name, durably, in a store of format 2. Its handles stay valid. */
 int qi_queue_rename(qi_queue *queue, const char *name, size_t name_size, const char *directory);

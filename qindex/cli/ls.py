@@ -7,8 +7,8 @@ recover would bring back, with their live messages.
 
 exit codes: 0 listed; 1 a queue, or its name, is damaged beyond reading, or has
 no folder any more (--json: a row whose "queue" is null); damage was met while
-messages were counted, so there were more (check reads everything and says
-more); settings and data are lost; a dead broker's directory has damage; 2 DIR
+messages were counted, so there were more, or in message files (check reads
+everything and says more); settings and data are lost; a dead broker's directory has damage; 2 DIR
 is neither a store nor a dead broker's directory.
 """
 
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
                     refused.add(name)
                     screen.error(str(error))
         missing = missing_queues(store)
-        told = unlisted(store) + _damage_met(store, errors)
+        told = unlisted(store) + _damage_met(store, errors) + _damaged_bodies(store)
     if options.json:
         listed: list[dict[str, Any]] = [
             {"queue": name, "messages": n, "error": errors.get(name, "")} for name, n in rows
@@ -93,6 +93,14 @@ def _damage_met(store: qindex.Store, beyond_reading: Collection[str]) -> list[st
     )
     places = count(met, "damaged place")
     return [f"{places}: messages may be missing in these numbers: see qindex check"] if met else []
+
+
+def _damaged_bodies(store: qindex.Store) -> list[str]:
+    met = sum(
+        found.severity != "note" and found.where.startswith("messages/") for found in store.findings
+    )
+    places = count(met, "damaged place")
+    return [f"message files: {places}: see qindex check"] if met else []
 
 
 def _why_not(name: str, refused: set[str]) -> str:

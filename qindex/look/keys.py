@@ -162,6 +162,7 @@ KEYS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "account": (OBJECT, "counts of all queues together"),
         "total": (OBJECT, "counts of all queues together, as the format has them"),
         "left_out": (LIST, "salvage: what is left out beside messages, in words"),
+        "damaged_places": (INT, "salvage: damage in message files, and files that are none"),
         "changes": (OPEN, "what had to be changed in messages, and in how many"),
         "changed": (INT, "messages that were changed"),
         "reasons": (OPEN, "why messages were kept, and how many"),

@@ -7,6 +7,7 @@ from helpers import on_a_loop, without_worker
 
 import qindex
 from qindex import aio
+from qindex.aio_queue import BUSY
 
 
 async def filled(store, **rules):
@@ -215,3 +216,72 @@ async def test_a_cancelled_fan_out_has_published_to_all_or_to_none(tmp_path):
         assert [len(queue) for queue in queues] == [1, 0]
         await queues[0].purge()
         assert await store.publish(["a", "b"], b"y", timeout=5) == [1, 0]
+
+
+@on_a_loop
+async def test_a_batch_of_small_messages_is_taken_without_a_thread():
+    async with aio.open("/", disk=without_worker()) as store:
+        queue = await store.queue("q")
+        await queue.publish_many([b"%d" % n for n in range(300)])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "_submit", None)
+            first = await queue.get_many(200, lease=60)
+            assert [message.body for message in first] == [b"%d" % n for n in range(200)]
+            assert len(await queue.get_many(200)) == 100
+        assert queue.unacked == 300
+        await queue.ack_many(first)
+        assert await queue.get_many(5) == []
+        assert await queue.get_many(0) == []
+        for wrong, error in ((-1, ValueError), (True, TypeError), ("5", TypeError)):
+            with pytest.raises(error, match="count must be a whole number"):
+                await queue.get_many(wrong)
+
+
+async def mixed(store):
+    """A queue with three messages that are taken at once, and two that a thread has to read."""
+    queue = await store.queue("q")
+    await queue.publish_many([b"1", b"2", b"3", b"4", b"5"])
+    real, quick = queue._get_now, iter(range(3))
+    queue._get_now = lambda **options: BUSY if next(quick, None) is None else real(**options)
+    return queue
+
+
+@on_a_loop
+async def test_a_thread_takes_the_rest_of_a_batch():
+    async with aio.open("/", disk=without_worker()) as store:
+        queue = await mixed(store)
+        taken = await queue.get_many(4)
+        assert [message.body for message in taken] == [b"1", b"2", b"3", b"4"]
+        assert (queue.unacked, queue.ready) == (4, 1)
+
+
+@on_a_loop
+async def test_a_batch_that_is_cancelled_goes_back_whole():
+    async with aio.open("/", disk=without_worker(), format=2) as store:
+        queue = await mixed(store)
+        task = asyncio.ensure_future(queue.get_many(5))
+        await asyncio.sleep(0)
+        assert queue.unacked >= 3  # the thread may have begun
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while queue.unacked:
+            await asyncio.sleep(0.001)
+        assert [message.delivery_count for message in await queue.get_many(5)] == [1] * 5
+
+
+@on_a_loop
+async def test_a_batch_that_meets_an_error_takes_nothing():
+    async with aio.open("/", disk=without_worker()) as store:
+        queue = await mixed(store)
+        real, count = queue._get_now, iter(range(2))
+
+        def get(**options):
+            if next(count, None) is None:
+                raise qindex.StoreCorrupt("damaged")
+            return real(**options)
+
+        queue._get_now = get
+        with pytest.raises(qindex.StoreCorrupt):
+            await queue.get_many(5)
+        assert (queue.unacked, queue.ready) == (0, 5)

@@ -124,3 +124,19 @@ def test_what_is_lost_is_told_and_nothing_is_changed(
             assert codes["salvage"] > 0, what
             assert codes["check"] > 0, what
         assert sums(store) == before, what
+
+
+def test_a_strangers_message_file_is_damage_for_each_command(run, tmp_path):
+    path = tmp_path / "s"
+    with qindex.open(path, format=2, embed_below=64) as store:
+        store.queue("q").publish_many([b"x" * 200] * 3)
+    (path / "messages" / "7.qms").write_bytes(b"somebody else's" * 10)
+    out = tmp_path / "out"
+    commands = (["check"], ["ls"], ["ls", "--json"], ["stats"], ["du"], ["cat", "q"], ["peek", "q"])
+    for command, *more in commands:
+        assert run(command, path, *more).code == 1, command
+    ran = run("salvage", path, "--out", out, "--json")
+    assert (ran.code, json.loads(ran.out)["damaged_places"]) == (1, 1)
+    assert "messages/7.qms" in ran.err
+    with qindex.open(out) as copy:
+        assert len(copy.queue("q")) == 3

@@ -73,12 +73,13 @@ COLUMNS: Final = ["<queue", ">copied", ">bytes", ">damaged", "<how"]
 class Account:
     """`left_out`: what is not in the new store beside messages, in words.
 
-    `lost`: how many messages were in queues without a folder.
+    `lost`: how many messages were in queues without a folder. `damaged_places`: in message files.
     """
 
     queues: list[Salvaged] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     lost: int = 0
+    damaged_places: int = 0
 
 
 @dataclass(slots=True)
@@ -122,6 +123,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         told = {"path": options.dir, "out": options.out, "seconds": round(seconds, 6)}
         told |= {"stopped": "" if stop is None else str(stop), "left_out": account.left_out}
         told["lost"] = account.lost
+        told["damaged_places"] = account.damaged_places
         screen.json({**told, "queues": [asdict(queue) for queue in done]})
     else:
         _show(screen, done, seconds)
@@ -133,7 +135,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     if stop is not None:
         raise stop
     wrong = any(queue.damaged or queue.raw or queue.changes.keys() - RENEWED for queue in done)
-    return 1 if wrong or account.left_out else 0
+    return 1 if wrong or account.left_out or account.damaged_places else 0
 
 
 def _changes(done: list[Salvaged]) -> Counter[str]:
@@ -197,7 +199,7 @@ def _salvage(
                 served[store.queue_directory(name)] = name
                 done.append(Salvaged(name, raw=False))
                 _copy_served(source, target, bar, (done, total))
-        _tell_findings(source, "messages/")
+        account.damaged_places = _tell_findings(source, "messages/")
         account.lost = sum(found.lost for found in missing_queues(store))
         account.left_out += lost_parts(store)
     with closing(RawStore(raw.root, Quiet())) as quiet:
@@ -245,12 +247,15 @@ def _copy_served(
     queue.damaged = max(source.damaged - before, depth - queue.messages)
 
 
-def _tell_findings(source: StoreSource, where: str) -> None:
-    """The damage that was met in these files, and that no message told of."""
+def _tell_findings(source: StoreSource, where: str) -> int:
+    """The damage that was met in these files, and that no message told of: in how many places."""
+    places = 0
     for finding in source.store.findings:
         if finding.severity == "damage" and finding.where.startswith(where):
             source.tell(f"{printable(finding.place)}: {finding.text}")
             source.damaged += max(0, finding.lost - 1)  # each of them counts
+            places += 1
+    return places
 
 
 def _open(screen: Screen, path: str) -> qindex.Store | None:
