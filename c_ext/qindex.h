@@ -84,8 +84,7 @@ typedef struct {
 
 /* A message as a caller gets it. Its payload (headers, then body) is in the caller's buffer. */
 typedef struct {
-    uint64_t req_id;
-    uint64_t expiry_us;
+    uint64_t req_id, expiry_us;
     uint64_t due_us;       /* the time until which the message is or was delayed; 0: no delay */
     uint64_t delivery;     /* number of this delivery, for qi_ack and the like */
     uint64_t published_us; /* 0: not known */
