@@ -39,7 +39,7 @@ class GroupSync:
 
     async def join(self) -> None:
         """Wait for a sync that begins after this call, or for that of a close. Raises its error."""
-        self._store._refuse_forked()
+        self._store._refuse_elsewhere()
         waiting = self._waiting
         if not self._is_running:
             self._is_running = True

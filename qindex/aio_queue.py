@@ -158,8 +158,8 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         Cost: that of Queue.publish() and a coroutine. With a body of more than 256 KiB, or with
         headers that are nested or have more than 1,000 bytes, a turn of a thread (about 150 µs).
         """
-        if confirm is not False:
-            boolean("confirm", confirm)
+        if confirm is not False and boolean("confirm", confirm):
+            self._store._refuse_elsewhere()  # before anything is published
         left = 0 if timeout == 0 else check_timeout(timeout)
         data = body if type(body) is bytes else as_bytes(body)
         self._calls = calls = self._calls + 1

@@ -82,17 +82,19 @@ class Store(AioFanOut, AioAnyQueue):
 
     def _submit(self, call: Callable[[], T]) -> ThreadFuture[T]:
         self._refuse_closed()
-        self._refuse_forked()
+        self._refuse_elsewhere()
         return self._pool.submit(call)
 
     def _refuse_closed(self) -> None:
         if self._closed:
             raise StoreClosed("the store is closed")
 
-    def _refuse_forked(self) -> None:
-        """In a forked child: the threads stayed in the parent, so a wait for them has no end."""
+    def _refuse_elsewhere(self) -> None:
+        """Where a wait has no end: in a forked child, which has no threads; in another loop."""
         if os.getpid() != self._process:
             raise_error(lib.qi_store_queues(self._store._handle))  # the core says what to do
+        if asyncio._get_running_loop() not in (None, self._loop):  # None: in a thread
+            raise RuntimeError("this store belongs to another event loop: open one in this loop")
 
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Make a call that may wait in a thread of the pool; return its result."""
@@ -130,6 +132,7 @@ class Store(AioFanOut, AioAnyQueue):
         taken: Any = None
         try:
             while not (taken := await take()) and timeout != 0:
+                self._refuse_elsewhere()
                 woken = self._loop.create_future()
                 for queue in queues:
                     queue._join(woken)
@@ -235,8 +238,7 @@ class Store(AioFanOut, AioAnyQueue):
         self, name: str, *, if_empty: bool = False, if_unused: bool = False
     ) -> None:
         """Delete a queue with all its messages, durably. See qindex.Store.delete_queue()."""
-        options = {"if_empty": if_empty, "if_unused": if_unused}
-        await self._run(self._store.delete_queue, name, **options)
+        await self._run(self._store.delete_queue, name, if_empty=if_empty, if_unused=if_unused)
         queue = self._queues.pop(name, None)
         if queue is not None:
             queue._wake_next()

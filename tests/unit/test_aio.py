@@ -310,3 +310,28 @@ async def test_a_closed_store_gives_no_queue_and_no_consumer(path):
         await store.queue("q")
     with pytest.raises(qindex.StoreClosed):
         await store.consumer(["q"])
+
+
+def test_another_event_loop_is_refused_before_anything_is_done(tmp_path):
+    loop = asyncio.new_event_loop()
+
+    async def opened():
+        store = await aio.open(tmp_path / "store")
+        return store, await store.queue("q")
+
+    store, queue = loop.run_until_complete(opened())
+    calls = (
+        lambda: queue.publish(b"x", confirm=True),
+        lambda: queue.get(timeout=1),
+        lambda: queue.publish_many([b"x"]),
+        lambda: queue.sync(),
+        lambda: store.queue("other"),
+        lambda: store.stats(),
+    )
+    for call in calls:
+        with pytest.raises(RuntimeError, match="belongs to another event loop"):
+            asyncio.run(call())
+    assert len(queue) == 0
+    assert loop.run_until_complete(queue.publish(b"x", confirm=True)) == 0
+    loop.run_until_complete(store.close())
+    loop.close()

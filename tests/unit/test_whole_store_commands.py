@@ -196,7 +196,7 @@ def test_salvage_counts_lost_settings_and_data_as_left_out(run: Any, tmp_path: P
     told = json.loads(out)
     assert code == 1
     [text] = told["left_out"]
-    assert text.startswith("commits: ")
+    assert text.startswith("commits/1.log: it is missing")
     assert sum(queue["messages"] for queue in told["queues"]) == 2
     assert told["lost"] == 0
 
