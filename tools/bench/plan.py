@@ -68,6 +68,8 @@ FORMAT_2_ROWS = (
     Row("mixed_each", "the same, a call for each", RATE),
     Row("aio_confirm", "asyncio: a message at a time, confirmed", RATE),
     Row("aio_confirm_share", "the same: its share of the raw fdatasync rate", TIMES),
+    Row("created", "format 2, Store.queue() of new queues, 64 threads, durable", RATE, 2000),
+    Row("created_alone", "format 2, the same, one thread", RATE),
     Row("dirty_create", "format 2, create_queues of {dirty} queues, durable", RATE, 2000),
     Row("dirty_open_ms", "format 2, open after kill -9, {dirty} queues dirty", MS, 100),
     Row("dirty_first_ms", "format 2, the same, to the first message", MS),
@@ -218,6 +220,7 @@ STEPS = (
     Step(("moves",), is_qindex, {SMALL: 50_000}),
     Step(("mixed",), is_qindex, {SMALL: 200_000}),
     Step(("aio_confirm",), is_qindex, {SMALL: 10_000}),
+    Step(("created",), is_qindex, {SMALL: 3200}, rounds_max=3, count_min=64),
     Step(
         ("dirty_kill", "dirty_open"), is_qindex, {SMALL: DIRTY_QUEUES}, rounds_max=3, count_min=20
     ),

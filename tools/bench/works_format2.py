@@ -5,6 +5,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from itertools import cycle, islice, repeat
 from pathlib import Path
@@ -14,6 +15,7 @@ from loops import Figures, Job, spend
 
 SPREAD = (1, 10, 100, 1000, 10_000)  # queues
 PER_SYNC = 1000  # messages
+CREATORS = 64  # threads that create queues at once
 CONFIRMS = 20  # in a block, beside as many raw fdatasyncs
 
 
@@ -160,6 +162,26 @@ def aio_confirm(job: Job) -> Figures:
     }
 
 
+def created(job: Job) -> Figures:
+    """Store.queue() of queues that are not there, each durable: by 64 threads, and by one."""
+    store = open_store(job)
+
+    def create(thread: int, count: int) -> None:
+        for number in range(count):
+            store.queue(f"{thread} {number}")
+
+    each = max(1, job.count // CREATORS)
+    with ThreadPoolExecutor(CREATORS) as pool:
+        start = time.perf_counter()
+        list(pool.map(create, range(CREATORS), repeat(each)))
+        at_once_s = time.perf_counter() - start
+    start = time.perf_counter()
+    create(CREATORS, each)
+    alone_s = time.perf_counter() - start
+    store.close()
+    return {"created": each * CREATORS / at_once_s, "created_alone": each / alone_s}
+
+
 def dirty_kill(job: Job) -> Figures:
     """Create queues, publish to each, and leave the files as a kill does: all of them are dirty."""
     body = job.bodies(1)[0]
@@ -197,6 +219,7 @@ WORKS: dict[str, Callable[[Job], Figures]] = {
     "moves": moves,
     "mixed": mixed,
     "aio_confirm": aio_confirm,
+    "created": created,
     "dirty_kill": dirty_kill,
     "dirty_open": dirty_open,
 }
