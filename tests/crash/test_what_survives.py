@@ -308,6 +308,17 @@ def _(_store, kept, _end):
         assert (bodies(copied), copied.check()) == ([b"1", b"2"], [])
 
 
+def act(store):
+    store.queue("q").publish(b"1", confirm=True)
+    store.rename_queue("q", "r")
+
+
+@row("another name of a queue", act)
+def _(store, _kept, _end):
+    assert (store.queues(), bodies(store, "r")) == (["r"], [b"1"])
+    assert store.findings == []
+
+
 # --- the ends ------------------------------------------------------------------------------------
 
 
