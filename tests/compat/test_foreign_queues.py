@@ -67,6 +67,7 @@ def test_what_nobody_promised_is_not_kept(adapter, text, steps):
 
 
 @pytest.mark.parametrize("name", ["FifoDisk", "LifoDisk"])
+@pytest.mark.sample(2)
 def test_the_machine_finds_it_by_itself(name, capsys):
     assert find(getattr(queuelib, name), examples=30) is not None
 

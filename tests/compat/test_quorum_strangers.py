@@ -36,6 +36,7 @@ def segment(path: Path, uid: str, number: int) -> Path:
 @pytest.mark.parametrize("name", ["n42", "n43"])
 @pytest.mark.parametrize("way", [over, swap])
 @pytest.mark.parametrize(("one", "other"), [("2F_AA", "2F_BB"), ("2F_BB", "2F_AA")])
+@pytest.mark.sample(3)
 def test_segments_with_the_same_indexes_are_told_by_the_sizes_that_the_state_has(
     tmp_path: Path, name: str, way: Any, one: str, other: str
 ) -> None:

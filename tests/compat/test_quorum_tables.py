@@ -48,6 +48,7 @@ def as_json(capsys: Capture, code: int, *arguments: object) -> Any:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.sample(5)
 def test_a_log_cut_between_two_records_is_not_clean_without_meta_dets(
     q1: RealNode, capsys: Capture, way: str
 ) -> None:
@@ -103,6 +104,7 @@ def test_khepri_s_log_is_compared_with_meta_dets_too(tmp_path: Path, where: str)
 
 @pytest.mark.parametrize("way", [*WAYS, "a bit"])
 @pytest.mark.parametrize("flags", [None, b"[khepri_db]."])
+@pytest.mark.sample(3)
 def test_a_lost_snapshot_of_khepri_is_said_with_and_without_the_file_of_flags(
     tmp_path: Path, capsys: Capture, way: str, flags: bytes | None
 ) -> None:

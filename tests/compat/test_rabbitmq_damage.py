@@ -96,6 +96,7 @@ def check(
     file.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_a_damaged_segment_costs_what_was_damaged(demo_copy: DeadNode, index_file: Path) -> None:
     whole, node = account(demo_copy.path)
     assert not node.findings

@@ -44,6 +44,7 @@ def run_and_kill(path, kind, start, seconds):
 # How many messages that were got may come again: with NSQ's files those since the last sync; the
 # last get may be one of which nobody heard.
 @pytest.mark.parametrize(("kind", "again"), [("qindex", range(2)), ("nsq", range(-1, 41))])
+@pytest.mark.sample(2)
 def test_nothing_is_lost_when_the_process_is_killed(tmp_path, kind, again):
     start, there = 0, []
     for round_number in range(ROUNDS):

@@ -24,7 +24,7 @@ MUTATED = [kind for kind in KINDS if kind.startswith(("ra_", "khepri_", "coordin
 
 
 @pytest.mark.parametrize("kind", MUTATED)
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 def test_mutated_files_end_in_findings(tmp_path: Path, kind: str) -> None:
     """No exception, no wrong account, no more than a second each."""
     target = Target(CORPUS, tmp_path)

@@ -159,6 +159,7 @@ def sessions(draw):
 
 @settings(max_examples=200)
 @given(sessions(), CUTS)
+@pytest.mark.slow
 def test_both_scanners_give_the_same_wherever_the_bytes_are_cut(raw, places):
     both([OPENING, *cut(raw, places)], body_max=1000)
 

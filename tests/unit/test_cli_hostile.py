@@ -186,6 +186,7 @@ def with_slow(cases):
 
 
 @pytest.mark.parametrize(("command", "number"), with_slow(CASES))
+@pytest.mark.sample(3)
 def test_names_are_harmless_in_text_and_in_files(play, places, here, command, number):
     pytest.importorskip(NEEDS.get(command, "json"))
     words = BASE[command][number]
@@ -215,6 +216,7 @@ WITH_JSON = [
 
 
 @pytest.mark.parametrize(("command", "number"), with_slow(WITH_JSON))
+@pytest.mark.sample(3)
 def test_names_are_valid_json_and_come_back(play, places, here, command, number):
     pytest.importorskip(NEEDS.get(command, "json"))
     words = BASE[command][number]
@@ -239,7 +241,7 @@ def test_names_are_valid_json_and_come_back(play, places, here, command, number)
 
 
 @pytest.mark.parametrize("command", [*with_slow((command,) for command in COMMANDS)])
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 def test_hostile_arguments_are_harmless(play, places, here, command):
     """In the place of each positional, as the value of each option, and as an unknown option."""
     base = BASE[command][0]

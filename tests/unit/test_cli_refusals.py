@@ -151,6 +151,7 @@ SINGULAR = {"is", "was", "has", "s", "ms", "persistent", "us", "does", "expires"
         "recover {node} --report {o}.html", "replay {s} --at 1 --out {o}", "peek {s} --bodies hex",
     ],
 )  # fmt: skip
+@pytest.mark.sample(3)
 def test_one_is_singular(run, line, tmp_path):
     pytest.importorskip("pyarrow")
     node, other = tmp_path / "node", tmp_path / "other"

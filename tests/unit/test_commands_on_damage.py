@@ -83,7 +83,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.sample(3)
+@pytest.mark.sample(10)
 def test_what_is_lost_is_told_and_nothing_is_changed(
     run: Any, tmp_path: Path, whole: Path, way: str
 ) -> None:

@@ -131,6 +131,7 @@ def test_what_is_wrong_is_told_to_who_asked_and_the_broker_goes_on(kind, tmp_pat
         client.close()
 
 
+@pytest.mark.sample(2)
 def test_no_answered_push_is_lost_and_no_answered_ack_comes_back_in_a_kill(kind, tmp_path):
     pushed, acked, number = set(), set(), 0
     for _ in range(4):

@@ -98,6 +98,7 @@ class Play:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.sample(2)
 def test_each_job_is_in_one_place_in_one_state_whatever_is_done_with_it(tmp_path, seed):
     async def test():
         play = Play(random.Random(seed))

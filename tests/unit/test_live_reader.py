@@ -86,6 +86,7 @@ def test_what_is_missing_and_still_alive_is_damage(pair):
     crash(store)
 
 
+@pytest.mark.slow
 def test_a_reader_of_a_busy_store_never_finds_damage(tmp_path):
     """The writer acks, flushes and compacts all the time; readers look at all of it."""
     with qindex.open(tmp_path / "data", **SMALL) as store:

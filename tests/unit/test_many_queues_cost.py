@@ -74,6 +74,7 @@ def filled_and_read(path: Path, count: int) -> dict[str, Any]:
     return run(FILL, path, count) | run(REOPEN, path, count)
 
 
+@pytest.mark.slow
 def test_queues_in_use_hold_a_bounded_number_of_mappings_and_descriptors(tmp_path: Path) -> None:
     few, more = (run(FILL, tmp_path / f"{count}", count) for count in (300, 1200))
     for told in (few, more):

@@ -25,6 +25,7 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]:
     return path, max(path.glob(NODES[request.param]), key=lambda file: file.stat().st_size)
 
 
+@pytest.mark.sample(2)
 def test_the_runbook_brings_everything_back(
     node: tuple[Path, Path], run: Any, tmp_path: Path
 ) -> None:
@@ -58,6 +59,7 @@ def test_the_runbook_brings_everything_back(
     assert run("top", store, "--once", "--interval", "0.1").code == 0
 
 
+@pytest.mark.sample(2)
 def test_the_runbook_says_what_damage_cost(
     node: tuple[Path, Path], run: Any, tmp_path: Path
 ) -> None:

@@ -275,6 +275,7 @@ async def test_addresses_of_one_ipv6_network_count_as_one(tried):
 
 
 @trying
+@pytest.mark.slow
 async def test_what_is_kept_of_failures_has_an_end(tried):
     for number in range(ADDRESSES_MAX + 10):
         await tried("u", f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")

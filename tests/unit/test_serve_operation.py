@@ -223,6 +223,7 @@ sys.exit(main(["serve", sys.argv[1], "--amqp", "127.0.0.1:0"]))
 
 
 @pytest.mark.parametrize(("more", "code"), [(0, 0), (1, 130)])
+@pytest.mark.sample(2)
 def test_a_signal_while_it_starts_stops_it_and_a_second_one_at_once(tmp_path, more, code):
     directory = str(tmp_path / "d")
     run = [sys.executable, "-c", KILLED_AT_ITS_START, directory, str(more)]

@@ -104,6 +104,7 @@ def nameless(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         "replay {s} --verify",
     ],
 )
+@pytest.mark.sample(4)
 def test_a_queue_without_a_name_is_told(
     run: Any, nameless: Path, tmp_path: Path, line: str
 ) -> None:
