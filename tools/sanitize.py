@@ -189,8 +189,8 @@ def findings(kind: str, folder: Path) -> list[str]:
             blocks = re.split(r"\n(?=(?:Direct|Indirect) leak)", text)[1:]
             # Frame 0 is malloc, frame 1 is who called it.
             blocks = [b for b in blocks if re.search(r"#1 [^\n]*(c_ext/|_(core|sim)\.abi3)", b)]
-            # Events that a program has at its end are left to the interpreter (qindex/events.py): 120
-            # bytes, which look like a leak. tests/unit/test_events.py bounds what they may grow to.
+            # Events that a program has at its end are left to the interpreter (qindex/events.py):
+            # 120 bytes, which look like a leak. test_events.py bounds what they may grow to.
             blocks = [b for b in blocks if "qi_listener_new" not in b]
         else:
             blocks = re.split(r"\n(?===+\n)", text)
