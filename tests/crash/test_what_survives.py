@@ -381,26 +381,6 @@ def test_what_a_power_cut_leaves(words, synced):
             ROWS[words].check(after, kept, End("cut", synced, left.advance))
 
 
-def test_a_backup_that_is_killed_leaves_the_one_before_or_is_complete(tmp_path):
-    path, copy = tmp_path / "data", tmp_path / "copy"
-    with qindex.open(path) as store:
-        store.queue("q").publish_many([b"%d" % n for n in range(50)])
-        store.backup(copy)
-    for n in range(8):
-        child = os.fork()
-        if child == 0:
-            store = qindex.open(path)
-            while True:
-                store.queue("q").publish(b"more")
-                store.backup(copy)
-        time.sleep(0.05 + 0.02 * n)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        with qindex.open(copy, read_only=True) as store:
-            assert len(bodies(store)) >= 50
-            assert not [f for f in store.check() if f.severity == "damage"]
-
-
 def test_each_row_of_the_page_has_a_check():
     table = PAGE.read_text("utf-8").split("* -\n", 1)[1].split("\nAfter an unclean end", 1)[0]
     assert set(re.findall(r"^   \* - (.+)$", table, re.M)) == set(ROWS)
