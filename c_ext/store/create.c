@@ -28,8 +28,10 @@ static struct draft_name draft_of(const struct qi_queue *queue) {
     return name;
 }
 
-/* The directory with queue.meta and a journal; nothing of it is durable. */
-static int make_draft(struct qi_queue *queue) {
+/* The directory with a journal, and queue.meta if that is wanted; nothing of it is durable. A
+ * queue.meta that was closed before it is synced is for a sync of the whole disk alone: no other
+ * tells that the disk has lost it. */
+static int make_draft(struct qi_queue *queue, bool with_meta) {
     struct qi_store *store = queue->store;
     struct qi_disk *disk = store->disk;
     struct draft_name draft = draft_of(queue);
@@ -45,7 +47,7 @@ static int make_draft(struct qi_queue *queue) {
     queue->flushed_epoch = QI_FIRST_EPOCH - 1;
     queue->session = store->session;
     queue->reserved = 2 * (uint64_t)store->options.max_journal_entries;
-    error = qi_queue_meta_write(queue, NULL, false);
+    error = with_meta ? qi_queue_meta_write(queue, NULL, false) : 0;
     if (!error)
         error = qi_open_current(queue, QI_OPEN_FRESH);
     if (error)
@@ -58,10 +60,10 @@ static int make_draft(struct qi_queue *queue) {
     return error ? qi_fail_disk_of(queue, error, "cannot create", "the journal") : 0;
 }
 
-static int sync_draft(const struct qi_queue *queue, int meta) {
+static int sync_draft(const struct qi_queue *queue) {
     struct qi_disk *disk = queue->store->disk;
-    int error = QI_BUG(first_meta_not_synced) ? 0 : disk->ops->sync(disk, meta);
-    if (!error && !QI_BUG(first_journal_not_synced))
+    int error = 0;
+    if (!QI_BUG(first_journal_not_synced))
         error = disk->ops->sync(disk, queue->journals[QI_FIRST_EPOCH & 1].tape.file);
     if (!error && !QI_BUG(first_names_not_synced))
         error = disk->ops->sync_dir(disk, queue->dir);
@@ -112,31 +114,26 @@ static void is_there(struct qi_queue *queue) {
     queue->used = true;
 }
 
-/* Gives the lock up. Nobody else uses the queue meanwhile: it is `recovering`. */
-static int name_draft(struct qi_queue *queue, int meta) {
+/* Gives the lock up. Nobody else uses the queue meanwhile: it is `recovering`. *failed: nobody
+ * knows what is there of it. */
+static int name_draft(struct qi_queue *queue, int *failed) {
     qi_unlock(queue->store);
-    int error = sync_draft(queue, meta);
+    int error = qi_queue_meta_write(queue, NULL, true);
     if (!error)
-        error = give_name(queue);
+        *failed = sync_draft(queue);
+    if (!error && !*failed)
+        *failed = give_name(queue);
     qi_relock(queue->store);
-    return error ? error : sync_names(queue->store, 1);
-}
-
-static int open_meta(struct qi_queue *queue, int *meta) {
-    struct qi_disk *disk = queue->store->disk;
-    *meta = disk->ops->open(disk, queue->dir, "queue.meta", QI_OPEN_WRITE);
-    return *meta < 0 ? qi_fail_disk_of(queue, *meta, "cannot open", "queue.meta") : 0;
+    if (!error && !*failed)
+        *failed = sync_names(queue->store, 1);
+    return error;
 }
 
 int qi_queue_create(struct qi_queue *queue) {
     struct qi_store *store = queue->store;
-    int meta = -1, failed = 0, error = make_draft(queue);
+    int failed = 0, error = make_draft(queue, false);
     if (!error)
-        error = open_meta(queue, &meta);
-    if (!error)
-        failed = name_draft(queue, meta);
-    if (meta >= 0)
-        store->disk->ops->close(store->disk, meta);
+        error = name_draft(queue, &failed);
     if (!error && store->failed) /* perhaps by the sync of another thread */
         error = qi_store_usable(store, true);
     else if (failed)
@@ -197,7 +194,7 @@ static uint32_t make_drafts(struct qi_store *store, struct names *names, struct 
             queue->recovering = true;
             queues[count++] = queue;
             do {
-                *error = make_draft(queue);
+                *error = make_draft(queue, true);
                 qi_files_rest(queue);
             } while (*error && qi_files_gave(store, queue));
         }

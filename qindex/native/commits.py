@@ -41,6 +41,7 @@ _MAGIC: Final = b"QICOMM\r\n"
 _COPY: Final = Struct(">H16sQQ")  # kind, identity of the queue, epoch, offset
 _PART_SIZE: Final = 4  # in front of each part of a TRANSACTION
 _STORE_META: Final = Struct(">8sII16s")
+_NAMED: Final = Struct(">64xQQ12x4x")  # of a copy of store.meta: the newest log, its durable end
 
 
 def _newer(what: str, where: str) -> CannotReplay:
@@ -73,13 +74,30 @@ class CommitLogs:
         self._store = store
         self._copies: dict[tuple[bytes, int], list[tuple[int, bytes]]] = {}
         self._data: list[bytes] = []
-        try:
-            names = tree.files(f"{store}commits")
-        except OSError:
-            return
-        numbers = sorted(int(match[1]) for name in names if (match := _LOG.fullmatch(name)))
+        self._newest, self._end = self._named()
+        numbers = self._numbers()
         for number in numbers:
             self._read(number)
+        if self._newest > max(numbers, default=0):
+            where = f"{store}commits/{self._newest}.log"
+            tree.findings.damage("missing", where, 0, "it is missing, although it was durable")
+
+    def _numbers(self) -> list[int]:
+        try:
+            names = self._tree.files(f"{self._store}commits")
+        except OSError:
+            return []
+        return sorted(int(match[1]) for name in names if (match := _LOG.fullmatch(name)))
+
+    def _named(self) -> tuple[int, int]:
+        """The newest log, and where it ends, as store.meta says; zeros: it says nothing of them."""
+        meta = self._tree.read(f"{self._store}store.meta", HEADER_COPY * 2) or b""
+        for at in (0, HEADER_COPY):
+            head = meta[at : at + _NAMED.size]
+            if len(head) == _NAMED.size and crc(0, head[:-4]) == int.from_bytes(head[-4:], "big"):
+                newest, end = _NAMED.unpack(head)
+                return int(newest), int(end)
+        return 0, 0
 
     def lay(self, data: bytes) -> Laid:
         """O(1) for a journal that the logs do not name."""
@@ -105,16 +123,25 @@ class CommitLogs:
             self._tree.findings.damage("header", where, 0, "no header, and no store.meta: not read")
             return
         frames = Frames(data, Header(identity, 0, number, False))
+        end = self._take_all(where, frames)
+        lacks = number == self._newest and end < self._end
+        if lacks and number in self._numbers():  # else its writer gave it up just now
+            self._tree.findings.damage("cut", where, end, "its end, which was durable, is gone")
+
+    def _take_all(self, where: str, frames: Frames) -> int:
+        """Return where the frames end."""
         offset: int | None = JOURNAL_START
+        end = JOURNAL_START
         while offset is not None:
             frame = frames.at(offset)
             if frame is not None:
                 self._take(where, frames, frame)
-                offset = frame.end
+                offset = end = frame.end
             elif frames.durable_below(offset) <= offset:
-                return  # the end, or what a power cut leaves of it
+                return end  # or what a power cut leaves of it
             else:
                 offset = self._behind_damage(where, frames, offset)
+        return end
 
     def _behind_damage(self, where: str, frames: Frames, offset: int) -> int | None:
         behind = frames.find(offset + 1)

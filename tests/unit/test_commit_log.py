@@ -56,6 +56,18 @@ def test_without_the_log_the_journals_lack_it_which_is_damage(cut):
     assert seen == dict.fromkeys(QUEUES, BODIES[:1])
 
 
+@pytest.mark.parametrize("size", [None, 0, 8192])
+def test_a_replay_without_the_log_is_damage(cut, run, size):
+    log = cut / "commits/1.log"
+    if size is None:
+        log.unlink()
+    else:
+        log.write_bytes(log.read_bytes()[:size])
+    code, out, err = run("replay", cut, "q3")
+    assert code == 1, out + err
+    assert "durable" in out + err
+
+
 def test_a_replay_agrees_with_the_engine(cut, run):
     code, out, err = run("replay", cut, "q3", "--verify")
     assert code == 0, out + err
