@@ -18,12 +18,12 @@ FOUND_BY_FAULTS = {
 }
 # Bugs in how damage is read: --flips shows them, in the first programs from this seed on.
 FOUND_BY_FLIPS = {
-    "loss_forgotten": 3,
-    "lost_records_forgotten": 3,
-    "moment_before_damage_believed": 5208,
+    "loss_forgotten": 7,
+    "lost_records_forgotten": 6,
+    "moment_before_damage_believed": 273,
     "logs_not_named": 7,
-    "logs_not_counted": 401,
-    "log_before_not_asked": 337,
+    "logs_not_counted": 7,
+    "log_before_not_asked": 232,
 }
 # Bugs that few programs show: the seed from which on one of the first does.
 FOUND_FROM = {

@@ -60,14 +60,11 @@ static int make_draft(struct qi_queue *queue, bool with_meta) {
     return error ? qi_fail_disk_of(queue, error, "cannot create", "the journal") : 0;
 }
 
-static int sync_draft(const struct qi_queue *queue) {
+static int sync_journal(const struct qi_queue *queue) {
     struct qi_disk *disk = queue->store->disk;
-    int error = 0;
-    if (!QI_BUG(first_journal_not_synced))
-        error = disk->ops->sync(disk, queue->journals[QI_FIRST_EPOCH & 1].tape.file);
-    if (!error && !QI_BUG(first_names_not_synced))
-        error = disk->ops->sync_dir(disk, queue->dir);
-    return error;
+    return QI_BUG(first_journal_not_synced)
+               ? 0
+               : disk->ops->sync(disk, queue->journals[QI_FIRST_EPOCH & 1].tape.file);
 }
 
 static int give_name(const struct qi_queue *queue) {
@@ -115,12 +112,12 @@ static void is_there(struct qi_queue *queue) {
 }
 
 /* Gives the lock up. Nobody else uses the queue meanwhile: it is `recovering`. *failed: nobody
- * knows what is there of it. */
+ * knows what is there of it. With queue.meta both names in the folder become durable. */
 static int name_draft(struct qi_queue *queue, int *failed) {
     qi_unlock(queue->store);
     int error = qi_queue_meta_write(queue, NULL, true);
     if (!error)
-        *failed = sync_draft(queue);
+        *failed = sync_journal(queue);
     if (!error && !*failed)
         *failed = give_name(queue);
     qi_relock(queue->store);
