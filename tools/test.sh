@@ -25,13 +25,14 @@ fi
 # say so.
 unset PYTHONDONTWRITEBYTECODE
 echo "Building qindex in $venv ..."
-# Most modules of these packages are imported by nobody: what is imported is compiled then.
-export PIP_NO_COMPILE=1 PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+# Most modules of these packages are imported by nobody: what is imported is compiled then. (PIP_NO_COMPILE=1 would do the
+# opposite: pip takes the value of such a variable for that of "compile".)
+export PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 # The core is compiled while what the tests need is fetched.
-"$venv/bin/python" -m pip install --no-deps --editable . &
+"$venv/bin/python" -m pip install --no-compile --no-deps --editable . &
 built=$!
 "$venv/bin/python" tools/extras.py test |
-    "$venv/bin/python" -m pip install --no-warn-conflicts --requirement /dev/stdin || exit 1
+    "$venv/bin/python" -m pip install --no-compile --no-warn-conflicts --requirement /dev/stdin || exit 1
 wait "$built"
 # Each process takes files that stand together, so it makes most fixtures of a file once.
 exec "$venv/bin/python" -m pytest -n "${JOBS:-$(($(nproc) * 2))}" --dist worksteal -m "not slow and not long" "$@"
