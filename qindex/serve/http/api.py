@@ -241,7 +241,10 @@ _PATHS: Final[tuple[tuple[str, str, Callable[[Asked], Any]], ...]] = (
 
 def handler(call: Callable[[Asked], Any]) -> Callable[[web.Request], Any]:
     async def handle(request: web.Request) -> web.StreamResponse:
-        found = await call(Asked(request))
+        asked = Asked(request)
+        if request.method not in ("GET", "HEAD"):
+            asked.check_query(changes.QUERIES.get(call, ()))
+        found = await call(asked)
         return found if isinstance(found, web.StreamResponse) else await _answer(request, found)
 
     return handle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aiohttp import web
@@ -13,6 +14,7 @@ from qindex.broker.users import Rights
 from qindex.broker.vhost import VHost
 from qindex.serve.http import shapes
 from qindex.serve.http.door import NOTE, SERVER, USER, json_of
+from qindex.serve.http.given import check_known
 from qindex.serve.http.sessions import TOKEN
 from qindex.serve.server import Server
 from qindex.serve.session import Session
@@ -22,6 +24,7 @@ NAME_BYTES_MAX: Final = 255
 _OWN: Final = "/api/qindex/"
 _DOTS: Final = re.compile(r"~+\.{1,2}")
 TRUE: Final = frozenset({"true", "1"})
+FALSE: Final = frozenset({"false", "0"})
 
 
 def check_name(name: str) -> None:
@@ -57,6 +60,21 @@ class Asked:
 
     def query(self, name: str, default: str = "") -> str:
         return self.request.query.get(name, default)
+
+    def flag(self, name: str) -> bool:
+        """What a change depends on: a spelling that is not known may mean the opposite."""
+        value = self.query(name, "false")
+        if value not in TRUE | FALSE:
+            raise ValueError(f"{name} is true or false, or 1 or 0")
+        return value in TRUE
+
+    def check_query(self, known: Sequence[str]) -> None:
+        """Of a request that changes something: each parameter is known, and given once."""
+        query = self.request.query
+        check_known(query, known, "query")
+        for name in known:
+            if len(query.getall(name, [])) > 1:
+                raise ValueError(f"{name} is given more than once")
 
     def vhosts(self) -> list[VHost]:
         """Those that the user may see."""

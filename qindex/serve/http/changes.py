@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -17,13 +16,13 @@ from qindex.broker.taken import Entry
 from qindex.broker.vhost import VHost
 from qindex.brokers.amqp import PROPERTY_NAMES, Properties, encode_properties
 from qindex.serve.http import shapes
-from qindex.serve.http.asked import TRUE, Asked, answer, check_name
-from qindex.serve.http.given import text, whole
+from qindex.serve.http.asked import Asked, answer, check_name
+from qindex.serve.http.given import one_of, text, whole
 from qindex.serve.permissions import check_declare_exchange, check_declare_queue
 from qindex.serve.publishing import check_properties
 
 _NUMBERS: Final = {  # properties, each with the greatest and the least value
-    "delivery_mode": (255, 0),
+    "delivery_mode": (2, 1),
     "priority": (255, 0),
     "timestamp": ((1 << 63) - 1, -1 << 63),
 }
@@ -51,7 +50,7 @@ async def delete_queue(asked: Asked) -> web.Response:
     vhost, queue = asked.queue()
     asked.rights().check("configure", "queue", queue.name)
     vhost.check_arrived(queue.name)
-    if_unused, if_empty = (asked.query(each) in TRUE for each in ("if-unused", "if-empty"))
+    if_unused, if_empty = map(asked.flag, ("if-unused", "if-empty"))
     vhost.delete_queue(queue.name, None, if_unused=if_unused, if_empty=if_empty)
     return web.Response(status=204)
 
@@ -83,7 +82,7 @@ async def put_exchange(asked: Asked) -> web.Response:
 async def delete_exchange(asked: Asked) -> web.Response:
     vhost, name = asked.vhost(), asked.part("name")
     asked.rights().check("configure", "exchange", vhost.exchange(name).name)
-    vhost.delete_exchange(name, if_unused=asked.query("if-unused") in TRUE)
+    vhost.delete_exchange(name, if_unused=asked.flag("if-unused"))
     return web.Response(status=204)
 
 
@@ -175,13 +174,14 @@ def _properties(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _body(given: dict[str, Any]) -> bytes:
+    encoding = one_of(given, "payload_encoding", ("string", "base64"), "string")
     payload = text(given, "payload")
-    if given.get("payload_encoding", "string") == "string":
+    if encoding == "string":
         return payload.encode()
     try:
         return base64.b64decode(payload, validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"payload is no base64: {error}") from None
+    except ValueError:
+        raise ValueError("payload is no base64, and payload_encoding says that it is") from None
 
 
 async def get(asked: Asked) -> web.Response:
@@ -204,7 +204,7 @@ async def get(asked: Asked) -> web.Response:
     if not isinstance(mode, str) or mode not in verbs:
         raise ValueError(f"ackmode is one of {', '.join(verbs)}")
     truncate = whole(given["truncate"], "truncate", 1 << 31) if "truncate" in given else None
-    encoding = str(given.get("encoding", "auto"))
+    encoding = one_of(given, "encoding", ("auto", "base64"), "auto")
     count = whole(given.get("count", 1), "count", GET_MAX)
     entries: list[Entry] = []
     found = []
@@ -262,3 +262,9 @@ def _table(given: dict[str, Any], name: str = "arguments") -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError(f"{name} is an object")
     return value
+
+
+QUERIES: Final[dict[Any, tuple[str, ...]]] = {  # what may follow "?" where something changes
+    delete_queue: ("if-unused", "if-empty"),
+    delete_exchange: ("if-unused",),
+}

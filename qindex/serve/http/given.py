@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 SINCE_MAX: Final = 1e12  # seconds since 1970
@@ -38,3 +38,19 @@ def text(given: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{name} is a text" if name in given else f"{name} is missing")
     return value
+
+
+def one_of(given: Mapping[str, Any], name: str, known: Sequence[str], default: str) -> str:
+    """One of these words, in this spelling; the default one only if nothing is said."""
+    value = given.get(name, default)
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} is {' or '.join(map(repr, known))}")
+    return value
+
+
+def check_known(given: Iterable[str], known: Sequence[str], where: str) -> None:
+    """What is not known may be a typo, and then the rest of a request is not what is meant."""
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        there = f"what is known there: {', '.join(known)}" if known else "nothing is known there"
+        raise ValueError(f"not known in the {where}: {', '.join(unknown)[:200]}; {there}")

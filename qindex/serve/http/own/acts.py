@@ -22,11 +22,12 @@ from qindex.broker.queues import Queue
 from qindex.broker.vhost import VHost
 from qindex.errors import StoreFailed
 from qindex.serve.http.asked import Asked, answer
-from qindex.serve.http.given import number, whole
+from qindex.serve.http.given import check_known, number, text, whole
 from qindex.serve.http.own.messages import REQ_ID_MAX, STATES, Looks, readable
 
 COUNT_MAX: Final = 100_000
 DELAY_SECONDS_MAX: Final = 100 * 366 * 86400.0
+_MORE: Final = {"delay": ("seconds",), "move": ("to",)}  # fields of one verb's body
 
 
 async def change(asked: Asked, looks: Looks) -> Any:
@@ -67,18 +68,25 @@ def _verb(
 ) -> tuple[Callable[[list[int]], int], list[Queue]]:
     """What it does with a batch, and the queues that it concerns."""
     verb = asked.part("verb")
+    check_known(given, ("numbers", "state", *_MORE.get(verb, ())), "body")
     if verb == "delete":
         return lambda numbers: acts.drop(queue, numbers), [queue]
     if verb == "delay":
-        seconds = number(given.get("seconds", 0), "seconds", DELAY_SECONDS_MAX)
+        seconds = number(_there(given, "seconds"), "seconds", DELAY_SECONDS_MAX)
         due_us = int((time.time() + seconds) * 1e6) if seconds else 0
         return lambda numbers: acts.put_off(queue, numbers, due_us), [queue]
     if verb == "move":
-        target = target_of(asked, vhost, str(given.get("to", "")))
+        target = target_of(asked, vhost, text(given, "to"))
         if target is queue:
             raise ValueError("a queue's messages are there already")
         return lambda numbers: acts.move(vhost, queue, numbers, target), [queue, target]
     raise NotFound("a message can be deleted, delayed and moved")
+
+
+def _there(given: dict[str, Any], name: str) -> Any:
+    if name not in given:
+        raise ValueError(f"{name} is missing")
+    return given[name]
 
 
 def target_of(asked: Asked, vhost: VHost, name: str) -> Queue:

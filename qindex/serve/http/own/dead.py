@@ -19,6 +19,7 @@ from qindex.broker.queues import Queue
 from qindex.broker.vhost import VHost
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import Asked
+from qindex.serve.http.given import check_known, text
 from qindex.serve.http.own.acts import COUNT_MAX, in_batches, target_of, with_more
 from qindex.serve.http.own.messages import Looks
 
@@ -113,10 +114,11 @@ async def send_back(asked: Asked, looks: Looks) -> Any:
     Up to COUNT_MAX of them: `more` says that others may be left.
     """
     vhost, given = asked.vhost(), await asked.json()
-    queue = vhost.queue(str(given.get("queue", "")), None)
+    check_known(given, ("queue", "origin", "reason"), "body")
+    queue = vhost.queue(text(given, "queue"), None)
     asked.rights().check("read", "queue", queue.name)
     vhost.check_arrived(queue.name)
-    wanted = Death(str(given.get("origin", "")), str(given.get("reason", "")))
+    wanted = Death(text(given, "origin"), text(given, "reason"))
     target = target_of(asked, vhost, wanted.queue)
     if target is queue:
         raise ValueError("these messages died where they are: they are there already")

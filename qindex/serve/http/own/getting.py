@@ -22,7 +22,7 @@ from qindex.errors import QindexError
 from qindex.serve.gmq.leases import Lease, Leases
 from qindex.serve.gmq.waiting import Waiter
 from qindex.serve.http.asked import Asked, answer
-from qindex.serve.http.given import number, whole
+from qindex.serve.http.given import check_known, number, whole
 from qindex.serve.http.own.acts import synced
 from qindex.serve.http.own.messages import (
     PREVIEW_BYTES_MAX,
@@ -56,6 +56,7 @@ class Getting:
         `wait` seconds. With `ack` they are settled, else the caller has them for `lease` seconds.
         """
         queue, given = readable(asked), await asked.json()
+        check_known(given, ("count", "wait", "lease", "ack", "preview"), "body")
         asked.vhost().check_arrived(queue.name)
         count = whole(given.get("count", 1), "count", COUNT_MAX)
         seconds = number(given.get("wait", 0), "wait", WAIT_SECONDS_MAX)
@@ -124,6 +125,7 @@ class Getting:
         there any more. The answer comes when it survives a power cut.
         """
         queue, given = readable(asked), await asked.json()
+        check_known(given, ("deliveries", "verb"), "body")
         verb, names = given.get("verb", "ack"), given.get("deliveries")
         if verb not in _VERBS:
             raise ValueError(f"verb is one of {', '.join(_VERBS)}")
