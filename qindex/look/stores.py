@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ UNREADABLE: Final = (qindex.StoreCorrupt, qindex.FormatError, qindex.DiskError) 
 LOOKS: Final = 3  # before a queue without a name is damage
 NAME_ROOM: Final = 65536
 NAME_SHOWN: Final = 200  # characters of one that was asked for
+FOLDER: Final = re.compile(r"[0-9a-f]{32}")  # of a queue
 MISSING: Final = "queues"  # where a finding is of queues without a folder
 _TOLD_WITH_MESSAGES: Final = ("queues/", "messages/")  # where such a finding is
 
@@ -142,7 +145,7 @@ def nameless_queue_count(store: qindex.Store) -> int:
 
 
 def _nameless(store: qindex.Store) -> set[str]:
-    """The folders that are there, of queues without a name."""
+    """The folders that are there, of queues without a name; also if a file is in its place."""
     code = lib.qi_store_queues(store._open_handle())
     name, directory = ffi.new("char[]", NAME_ROOM), ffi.new("char[33]")
     found = set()
@@ -153,7 +156,25 @@ def _nameless(store: qindex.Store) -> set[str]:
         if size >= 0 and directory_of(text.decode("utf-8", "surrogatepass")) != folder:
             found.add(folder.decode())
     there = Path(store.path, "queues")
-    return {folder for folder in found if (there / folder).is_dir()}
+    return {folder for folder in found if os.path.lexists(there / folder)}
+
+
+def displaced(root: str | Path) -> list[str]:
+    """In words: where the folder of a queue was, and a file or something else is now."""
+    try:
+        with os.scandir(Path(root, "queues")) as found:
+            names = sorted(each.name for each in found if _is_displaced(each))
+    except OSError:
+        return []
+    return [
+        f"queues/{name}: no folder, but a file or a link is where a queue was: it is lost, with"
+        " how many messages is not known: put the folder back, or a backup"
+        for name in names
+    ]
+
+
+def _is_displaced(each: os.DirEntry[str]) -> bool:
+    return FOLDER.fullmatch(each.name) is not None and not each.is_dir(follow_symlinks=False)
 
 
 def missing_queues(store: qindex.Store) -> list[qindex.Finding]:

@@ -21,7 +21,7 @@ and the name of its directory.
 The directory of another broker is read as 'qindex recover DIR --out STORE' does.
 
 exit codes: 0 everything was there; 1 something is damaged, missing (also a
-queue whose folder was removed, settings, or data) or left out: what could be
+queue whose folder was removed or is a file now, settings, or data) or left out: what could be
 read is copied;
 2 refused (no store, STORE has these queues already), or the disk is full; 130
 interrupted: delete STORE and start again.
@@ -56,6 +56,7 @@ from qindex.look.stores import (
     QueueGone,
     advice,
     broker_at,
+    displaced,
     lost_parts,
     missing_queues,
     stopped,
@@ -219,6 +220,7 @@ def _salvage(
                 alive = (found for found in raw.messages(folder, name) if not found.dead)
                 _copy(dead, alive, target, bar, (done, 0))
                 queue.damaged = raw.damaged - before
+    account.left_out += displaced(raw.root)
     if store is None:
         account.left_out += not_read(raw.root)
     else:

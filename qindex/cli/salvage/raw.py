@@ -7,7 +7,6 @@ that nothing is made up. Memory: the journals of one queue, and one segment.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from qindex.buffers import REASONS
 from qindex.handle import directory_of
 from qindex.look.messages import Found
 from qindex.look.screen import Screen
+from qindex.look.stores import FOLDER
 from qindex.look.telling import Telling
 from qindex.look.text import count, printable, queue_text
 from qindex.native.commits import read_index_file
@@ -37,7 +37,6 @@ from qindex.native.records import Record, is_of_a_death, purge_of, records
 SEGMENT_ENTRIES: Final = 16384
 _FIELDS_BYTES: Final = 32
 _PUBLISH_BYTES: Final = 8 + _FIELDS_BYTES  # of a record, at least
-_FOLDER: Final = re.compile(r"[0-9a-f]{32}")
 _META: Final = Struct(">8sII16s")
 
 
@@ -113,7 +112,7 @@ class RawStore(Telling):
             names = self._tree.folders("queues")
         except OSError:
             return []
-        return [f"queues/{name}" for name in names if _FOLDER.fullmatch(name)]
+        return [f"queues/{name}" for name in names if FOLDER.fullmatch(name)]
 
     def known_name(self, folder: str) -> str | None:
         """From either copy in queue.meta, by its checksum; None: it does not say whose this is."""
