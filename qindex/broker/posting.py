@@ -194,6 +194,7 @@ class Posting(Topology):
         if damaged is None or entry.place is None or not queue.backlog.is_durable:
             return False
         queue.unacked += 1  # so that it is counted where people look
+        queue.stuck += 1
         if queue.name not in self._told_damaged:
             self._told_damaged.add(queue.name)
             log.error(

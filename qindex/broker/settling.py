@@ -19,6 +19,7 @@ class Settling:
     deleted: bool
     unacked: int
     acked: int
+    stuck = 0  # dead letters that stay until the next start, for a damaged queue: unacked, too
 
     def ack(self, entries: list[Entry]) -> None:
         """ack_places() of deliveries that somebody has as entries."""

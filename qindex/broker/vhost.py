@@ -9,6 +9,7 @@ ask for: the next declaration of that name deletes it before it makes a new one.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from base64 import urlsafe_b64encode
 from pathlib import Path
@@ -32,7 +33,8 @@ from qindex.broker.posting import Posting
 from qindex.broker.queues import Queue
 from qindex.broker.timers import Scheduler
 from qindex.broker.totals import Lives, Totals
-from qindex.errors import QindexError, StoreFailed
+from qindex.errors import QindexError, StoreCorrupt, StoreFailed
+from qindex.words import many
 
 if TYPE_CHECKING:
     import qindex
@@ -146,6 +148,7 @@ class VHost(Posting):
         else:
             try:
                 is_there = name in self._store
+                _check_no_file(self._store, name)
                 queue = made(DurableBacklog(self._store, name))
             except DAMAGE as error:
                 queue = made(DamagedBacklog(self._damage_of(self._store, name, error)))
@@ -227,8 +230,14 @@ class VHost(Posting):
         what = self.describe("queue", name)
         if if_unused and queue.consumers:
             raise Precondition(f"{what} in use")
-        if if_empty and len(queue):
+        if if_empty and (len(queue) or queue.stuck):
             raise Precondition(f"{what} not empty")
+        if queue.stuck:
+            log.warning(
+                "%s is deleted, and %s with it that waited there for a damaged queue",
+                what,
+                many(queue.stuck, "dead letter"),
+            )
         return self._delete(queue)
 
     def _delete(self, queue: Queue) -> int:
@@ -248,8 +257,11 @@ class VHost(Posting):
         return count
 
     def delete_unused(self, queue: Queue) -> None:
-        """Nobody needs this queue any more. It may be gone already."""
-        if self.queues.get(queue.name) is queue and not queue.backlog.damage:
+        """Nobody needs this queue any more. It may be gone already. One with dead letters for a
+        damaged queue stays.
+        """
+        is_needed = queue.backlog.damage or queue.stuck
+        if self.queues.get(queue.name) is queue and not is_needed:
             self._delete(queue)
 
     def queues_of(self, owner: object) -> list[Queue]:
@@ -270,3 +282,12 @@ class VHost(Posting):
         for queue in self.queues.values():
             queue.stop()
             queue.backlog.close()
+
+
+def _check_no_file(store: qindex.Store, name: str) -> None:
+    """Raise StoreCorrupt if a file is where the folder of this queue should be: to make one there
+    would fail, and the store with it.
+    """
+    place = Path(store.path, store.queue_directory(name))
+    if os.path.lexists(place) and not place.is_dir():
+        raise StoreCorrupt(f"queue {name}: a file is in the place of its folder")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 
 import pytest
 from broker_rooms import NoSyncs, Turns, declare, drain, publish
@@ -12,7 +13,7 @@ from helpers import files_of, queue_directory
 import qindex
 from qindex.broker import acts
 from qindex.broker.catalog import StoreCatalog
-from qindex.broker.errors import NotFound
+from qindex.broker.errors import NotFound, Precondition
 from qindex.broker.node import Node
 from qindex.broker.vhost import VHost
 
@@ -163,6 +164,28 @@ def test_a_dead_letter_for_it_stays_in_its_queue_until_the_next_start(damaged, t
         again.close()
 
 
+def stuck_in(vhost, name, **options):
+    """A queue with a dead letter for the damaged one, and nothing else."""
+    queue = declare(vhost, name, dead_letter_exchange="", dead_letter_routing_key="bad", **options)
+    publish_to(queue, vhost, b"x")
+    queue.reject([queue.get()])
+    assert (len(queue), queue.stuck) == (0, 1)
+    return queue
+
+
+def test_a_queue_with_such_dead_letters_is_not_deleted_in_silence(damaged, turns, caplog):
+    queue = stuck_in(damaged, "work", expires=60_000)
+    turns.fire()
+    damaged.delete_unused(queue)
+    with pytest.raises(Precondition, match="'work' in vhost '/' not empty"):
+        damaged.delete_queue("work", None, if_empty=True)
+    assert queue.stuck == 1
+    assert damaged.queues["work"] is queue
+    damaged.delete_queue("work", None)
+    assert "work" not in damaged.queues
+    assert "1 dead letter with it that waited there for a damaged queue" in caplog.messages[-1]
+
+
 def test_in_memory_such_a_dead_letter_is_dropped_and_counted(damaged):
     named = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "bad"}
     options = {"durable": False, "auto_delete": False, "owner": None, "user": None}
@@ -181,6 +204,19 @@ def test_a_damaged_queue_without_a_definition_is_named_too(folder, turns):
         assert list(vhost.damaged) == ["bad"]
         assert "queue/bad" not in dict(vhost.catalog.items())
         vhost.close()
+
+
+def test_a_file_in_the_place_of_its_folder_is_damage(folder, turns):
+    """The store tried to make a folder there, and failed with all that was in it."""
+    shutil.rmtree(folder)
+    folder.write_bytes(b"a file")
+    store, vhost = opened(folder, turns)
+    with store:
+        assert vhost.damaged == {"bad": DAMAGED + "queue bad: a file is in the place of its folder"}
+        assert drain(vhost.queues["good"]) == [b"1", b"2"]
+        declare(vhost, "new")
+        vhost.close()
+    assert folder.read_bytes() == b"a file"
 
 
 def test_one_damaged_message_does_not_cost_a_queue_with_a_limit_of_bytes(folder, turns):
