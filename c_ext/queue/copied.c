@@ -69,7 +69,7 @@ static int append(const struct copies *copies, uint64_t size) {
         qi_put_side(at, copies->req_ids[i], &side);
         at += QI_SIDE_RECORD + QI_UNCOUNTED_SIZE;
     }
-    if (!error)
+    if (!error && !QI_BUG(had_not_written))
         error = qi_journal_append(journal, QI_FRAME_RECORDS, (uint32_t)size);
     return error ? qi_append_failed(copies->queue, error) : 0;
 }

@@ -82,7 +82,7 @@ int qi_keep_next(struct qi_store *store) {
         const uint8_t *value = entry->bytes + entry->key_size;
         bool counts = qi_get64(value) > store->unclean_session && !store->counts_lost;
         uint64_t kept = qi_get64(value + 8), next = next_us(queue, counts ? kept : AT_ONCE);
-        if (kept != next || !counts)
+        if ((kept != next && !QI_BUG(next_left_as_it_was)) || !counts)
             error = keep(queue, key, next);
     }
     return error;

@@ -134,6 +134,55 @@ int64_t keys_look(const struct session *session, struct keys *seen) {
     return 0;
 }
 
+/* ---- when a queue wants to be looked at ---- */
+
+#define NEXT      "\0next:"
+#define NEXT_SIZE 38u
+#define NEXT_HEAD 16u /* session 8, time 8; behind it the queue's name */
+
+static int64_t next_of(const struct session *session, int queue, uint8_t *key, uint8_t *value) {
+    memcpy(key, NEXT, sizeof NEXT - 1);
+    memcpy(key + sizeof NEXT - 1, queue_directory(queue), 32);
+    qi_store_stats stats;
+    if (qi_store_stats_of(session->store, &stats) != 0 || stats.format < 2)
+        return QI_E_FORMAT;
+    return qi_data_get(session->store, NULL, key, NEXT_SIZE, value, NEXT_HEAD + 1);
+}
+
+int64_t next_note(const struct session *session, int queue) {
+    uint8_t entry[2 + NEXT_SIZE + 4 + NEXT_HEAD + 1] = {0}, value[NEXT_HEAD + 1];
+    int64_t there = next_of(session, queue, entry + 2, value);
+    if (there != QI_E_UNKNOWN)
+        return there == QI_E_FORMAT || there > 0 ? 0 : there;
+    qi_put16(entry, NEXT_SIZE);
+    qi_put32(entry + 2 + NEXT_SIZE, NEXT_HEAD + 1);
+    entry[sizeof entry - 2] = 1; /* look at once */
+    entry[sizeof entry - 1] = (uint8_t)('a' + queue);
+    return qi_data_change(session->store, NULL, entry, sizeof entry, false);
+}
+
+bool next_is_known(const struct session *session, int queue, const struct sight *sight,
+                   struct model_queue *model, struct verdict *verdict) {
+    uint8_t key[NEXT_SIZE], value[NEXT_HEAD + 1];
+    if (next_of(session, queue, key, value) <= 0 ||
+        qi_get64(value) <= qi_store_kept_after(session->store))
+        return true; /* it has none, or is looked at in any case */
+    uint64_t next_us = qi_get64(value + 8);
+    for (uint32_t i = 0; i < sight->count[queue]; i++) {
+        const struct seen *seen = &sight->seen[queue][i];
+        uint64_t expiry_us = model_find(model, seen->id)->expiry_us;
+        bool is_dead = seen->due_us >= model_dead(0), stays = seen->due_us == MODEL_REDRIVEN;
+        uint64_t wants_us = is_dead ? 1 : stays ? 0 : expiry_us;
+        if (wants_us && (next_us == 0 || next_us > wants_us))
+            return verdict_complain(
+                verdict,
+                "%c: a close kept that it wants nothing before %llu, but %llu does at %llu",
+                'a' + queue, (unsigned long long)next_us, (unsigned long long)seen->id,
+                (unsigned long long)wants_us);
+    }
+    return true;
+}
+
 /* ---- the operation ---- */
 
 struct key_change *foresee_keys(struct model *model, uint32_t scope, const struct op *op) {

@@ -251,23 +251,26 @@ static bool play_publish(struct player *player, const struct op *op) {
 }
 
 static bool play_batch(struct player *player, const struct op *op) {
-    uint8_t bodies[PAYLOAD_MAX] = {0}, *next = bodies;
+    uint8_t bodies[2 * PAYLOAD_MAX + MANY * 400] = {0}, *next = bodies;
     uint32_t sizes[MANY], count = op->count > MANY ? MANY : op->count;
     struct op plain = *op;
     plain.flags &= (uint8_t)~FLAG_HEADERS;
     uint64_t id = next_id(player, op, op->queue), expiry_us = 0;
+    uint32_t engine = engine_flags(op) | QI_STEADY; /* as of bytes in Python */
     if (id == UINT64_MAX)
         return !player->verdict.text[0];
     if (!id_is_new(player, op, id))
         return false;
     struct load more = {count, 0};
     for (uint32_t i = 0; i < count; i++)
-        more.bytes += sizes[i] = (op->size + 37 * i) % (count > 16 ? 80 : 400);
+        more.bytes += sizes[i] = op->size >= LONG_BODY && (i == 0 || i == 2)
+                                     ? op->size
+                                     : (op->size + 37 * i) % (count > 16 ? 80 : 400);
     if (is_full(player, player_queue(player, op), more))
         return is_refused(player, "publish_many",
                           qi_publish_many(player->session.queues[op->queue], count, bodies, sizes,
-                                          NULL, NULL, engine_flags(op), 0, op_due_us(player, op),
-                                          NULL, NULL));
+                                          NULL, NULL, engine, 0, op_due_us(player, op), NULL,
+                                          NULL));
     foresee_place(player, player_queue(player, op), more);
     for (uint32_t i = 0; i < count; i++) {
         player->model.serial++;
@@ -275,9 +278,8 @@ static bool play_batch(struct player *player, const struct op *op) {
         payload_fill(player->model.serial, next, sizes[i]);
         next += sizes[i];
     }
-    int64_t got =
-        qi_publish_many(player->session.queues[op->queue], count, bodies, sizes, NULL, NULL,
-                        engine_flags(op), expiry_us, op_due_us(player, op), NULL, NULL);
+    int64_t got = qi_publish_many(player->session.queues[op->queue], count, bodies, sizes, NULL,
+                                  NULL, engine, expiry_us, op_due_us(player, op), NULL, NULL);
     if (got >= 0)
         model_returned(player_queue(player, op));
     return check_id(player, "publish_many", got, id);
@@ -309,6 +311,8 @@ static bool play_create(struct player *player, const struct op *op, bool create)
                               &session->queues[op->queue]);
         if (!error)
             error = session_rules(session, op->queue);
+        if (!error && player->program->settings.next)
+            error = (int)next_note(session, op->queue);
     } else {
         error = qi_queue_delete(session->queues[op->queue]);
     }
@@ -402,7 +406,7 @@ static bool play_other(struct player *player, const struct op *op) {
 
 bool operation_play(struct player *player, const struct op *op) {
     bool of_queue = op->kind < OP_COMPACT || op->kind == OP_SYNC || op->kind == OP_DELETE ||
-                    (op->kind >= OP_RESCHEDULE && op->kind <= OP_LATE);
+                    (op->kind >= OP_RESCHEDULE && op->kind <= OP_LATE) || op->kind == OP_HAD;
     bool exists = player_queue(player, op)->exists == PRESENT;
     if (op->kind == OP_CREATE || (op->kind == OP_PUBLISH && !exists))
         return op->kind == OP_CREATE && op->count > 1 ? play_create_group(player, op)
@@ -432,6 +436,8 @@ bool operation_play(struct player *player, const struct op *op) {
         return play_redrive(player, op);
     case OP_EXPIRE:
         return play_expire(player, op);
+    case OP_HAD:
+        return play_had(player, op);
     case OP_RESCHEDULE:
     case OP_DROP:
         return play_waiting(player, op);

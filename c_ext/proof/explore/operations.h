@@ -65,6 +65,7 @@ bool play_late(struct player *player, const struct op *op);
 bool play_purge(struct player *player, const struct op *op);
 bool play_redrive(struct player *player, const struct op *op);
 bool play_expire(struct player *player, const struct op *op);
+bool play_had(struct player *player, const struct op *op);
 bool play_waiting(struct player *player, const struct op *op);
 
 #endif

@@ -309,7 +309,8 @@ bool sight_take(struct sight *sight, const struct session *session, struct model
         sight->count[i] = 0;
         sight->next[i] = 0;
         sight->exists[i] = session->queues[i] != NULL;
-        if (sight->exists[i] && !look_at_queue(sight, i, session, model, verdict))
+        if (sight->exists[i] && !(look_at_queue(sight, i, session, model, verdict) &&
+                                  next_is_known(session, i, sight, &model->queues[i], verdict)))
             return false;
     }
     int64_t error = keys_look(session, &sight->keys);

@@ -6,7 +6,7 @@
 #include "proof/explore/program.h"
 #include "proof/sim/disk_sim.h"
 
-#define PAYLOAD_MAX 8192u
+#define PAYLOAD_MAX 20480u
 #define IDLE_US     1000000u
 
 struct session { /* an open store and its queues */
@@ -86,6 +86,11 @@ struct key_change *foresee_keys(struct model *model, uint32_t scope, const struc
 size_t write_keys(const struct key_change *change, uint8_t *entries);
 /* What the mappings have. 0 or the error. */
 int64_t keys_look(const struct session *session, struct keys *seen);
+/* From here on closes keep when the queue wants to be looked at; in format 2. 0 or the error. */
+int64_t next_note(const struct session *session, int queue);
+/* Does an open learn from what a close kept that it has to look at that queue? */
+bool next_is_known(const struct session *session, int queue, const struct sight *sight,
+                   struct model_queue *model, struct verdict *verdict);
 /* Opens the queues that the model has (or may have). A rename that a crash came into is done in the
  * model then, or not, as it is in the store. */
 bool session_queues(struct session *session, struct model *model, struct verdict *verdict);

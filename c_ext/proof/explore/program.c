@@ -50,6 +50,7 @@ static const struct {
     [OP_TRANSACT] = {"transact", true, true, true, true, 0},   /* see program_make */
     [OP_UPGRADE] = {"upgrade", false, false, false, false, 0}, /* see program_make */
     [OP_RENAME] = {"rename", true, false, false, false, 0},    /* see program_make */
+    [OP_HAD] = {"had", true, true, true, false, 0},            /* see program_make */
 };
 
 const char *op_name(uint8_t kind) {
@@ -115,6 +116,17 @@ static void put_data(struct program *program, bool often) {
     }
 }
 
+/* Programs of stores whose batches are long now and then, and that get copies from other stores. */
+static void put_long_and_copies(struct program *program) {
+    for (uint32_t i = 0; i < program->count; i += 2) {
+        struct op *op = &program->ops[i];
+        if (op->kind == OP_ADVANCE || op->kind == OP_STEP || op->kind == OP_LATE)
+            *op = (struct op){.kind = OP_HAD, .queue = op->queue, .count = op->count, .size = i};
+        else if (op->kind == OP_BATCH && op->count < 30)
+            op->size += LONG_BODY;
+    }
+}
+
 struct program program_make(uint64_t seed, uint32_t count) {
     uint64_t random = seed * UINT64_C(0xD1342543DE82EF95) + 1;
     static const uint32_t entries[4] = {8, 16, 16, 128}, journals[4] = {12, 24, 24, 100};
@@ -136,7 +148,8 @@ struct program program_make(uint64_t seed, uint32_t count) {
                      .crowd = seed % 11 < 5 ? 1 : 0,
                      .format = seed % 7 < 3 ? 2 : 1,
                      .few = seed % 7 < 3 && seed % 9 ? 1 : 3,
-                     .log = logs[seed / 7 % 4]},
+                     .log = logs[seed / 7 % 4],
+                     .next = seed % 9 == 2},
         .ops = calloc(count, sizeof *program.ops),
         .count = count};
     if (!program.ops)
@@ -150,6 +163,8 @@ struct program program_make(uint64_t seed, uint32_t count) {
             program.ops[i].kind = OP_UPGRADE;
     if (seed % 7 < 5)
         put_data(&program, seed % 7 < 3);
+    if (seed % 9 == 2)
+        put_long_and_copies(&program);
     program.settings.never = qi_sim_below(&random, 4) == 0;
     return program;
 }
@@ -174,14 +189,15 @@ char *program_write(const struct program *program) {
     char *text = malloc(room);
     if (!text)
         abort();
-    used += (size_t)snprintf(
-        text, room,
-        "seed=%llu mapping=%d segment=%u journal=%u bytes=%llu embed=%u file=%llu "
-        "history=%u files=%u format=%u few=%u log=%u crowd=%u%s%s",
-        (unsigned long long)s->seed, s->mapping, s->segment_entries, s->max_journal_entries,
-        (unsigned long long)s->max_journal_bytes, s->embed_below,
-        (unsigned long long)s->message_file_size, s->keep_history, s->files, s->format, s->few,
-        s->log, s->crowd, s->alone ? " alone" : "", s->never ? " never" : "");
+    used +=
+        (size_t)snprintf(text, room,
+                         "seed=%llu mapping=%d segment=%u journal=%u bytes=%llu embed=%u file=%llu "
+                         "history=%u files=%u format=%u few=%u log=%u crowd=%u%s%s%s",
+                         (unsigned long long)s->seed, s->mapping, s->segment_entries,
+                         s->max_journal_entries, (unsigned long long)s->max_journal_bytes,
+                         s->embed_below, (unsigned long long)s->message_file_size, s->keep_history,
+                         s->files, s->format, s->few, s->log, s->crowd, s->alone ? " alone" : "",
+                         s->never ? " never" : "", s->next ? " next" : "");
     for (uint32_t i = 0; i < program->count; i++) {
         const struct op *op = &program->ops[i];
         used += (size_t)snprintf(text + used, room - used, "; %s", op_name(op->kind));
@@ -252,6 +268,7 @@ bool program_read(const char *text, struct program *program) {
         return false;
     s->alone = setting(text, " alone") != NULL;
     s->never = setting(text, " never") != NULL;
+    s->next = setting(text, " next") != NULL;
     s->files = number_of(text, " files=", 0);
     s->keep_history = number_of(text, " history=", 0);
     s->format = number_of(text, " format=", 1);

@@ -40,6 +40,7 @@ enum op_kind {
     OP_TRANSACT,
     OP_UPGRADE, /* reopen, and the store becomes one of the newest format */
     OP_RENAME,  /* a becomes b, or b becomes a */
+    OP_HAD,     /* copies get the deliveries that they had elsewhere */
     OP_KINDS,
 };
 
@@ -61,6 +62,8 @@ struct op {
         size; /* of a body; also: which of the delivered ones, seed of a power cut, milliseconds */
 };
 
+#define LONG_BODY 16384u /* a batch of this size has bodies that are written from the caller's */
+
 /* Sizes as small as they go, so that a run of 150 operations crosses every edge. */
 struct settings {
     uint64_t seed; /* of identities and stamps */
@@ -74,6 +77,7 @@ struct settings {
     uint32_t crowd;    /* with so many queues an open uses it; 0: never */
     uint32_t format;   /* of the new store */
     uint32_t few, log; /* of format 2: queues that are synced one by one; bytes of a commit log */
+    bool next;         /* closes keep when a queue wants to be looked at (store/next.c) */
 };
 
 struct program {

@@ -174,7 +174,7 @@ bool play_get_many(struct player *player, const struct op *op) {
     uint32_t count = foresee_more(player, queue, room, expected);
     for (uint32_t i = 0; i < count; i++)
         model_event(queue, EVENT_DELIVER, expected[i], i + 1 == count);
-    uint8_t payloads[MANY * 3600], *payload = payloads;
+    uint8_t payloads[MANY * PAYLOAD_MAX], *payload = payloads;
     qi_message messages[MANY];
     uint64_t req_ids[MANY];
     uint64_t hits = player->fault ? fault_hits(player->session.sim) : 0;
@@ -276,6 +276,35 @@ bool play_late(struct player *player, const struct op *op) {
         return got == QI_E_LEASE || got == (message->out ? QI_E_ENDED : QI_E_UNKNOWN) ||
                player_failed(player, "late", got);
     }
+    return true;
+}
+
+/* Copies are what this session got and nobody had: each was delivered elsewhere some times. One
+ * frame. */
+bool play_had(struct player *player, const struct op *op) {
+    struct model_queue *queue = player_queue(player, op);
+    struct message *copies[MANY];
+    uint64_t req_ids[MANY];
+    uint16_t times[MANY];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < queue->count && count < op->count && count < MANY; i++) {
+        struct message *message = &queue->messages[i];
+        if (!message_waits(message) || message->old || message->now.deliveries ||
+            message->now.time || model_is_delay_lane(message->id))
+            continue;
+        copies[count] = message;
+        req_ids[count] = message->id;
+        times[count] = (uint16_t)(1 + (op->size + count) % 3);
+        count++;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t n = 1; n <= times[i]; n++)
+            model_event(queue, EVENT_DELIVER, copies[i], i + 1 == count && n == times[i]);
+    int64_t got = qi_had(player->session.queues[op->queue], req_ids, times, count);
+    if (got != 0)
+        return player_failed(player, "had", got);
+    model_returned(queue);
+    foresee_spent(player, queue);
     return true;
 }
 
