@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Literal
 
 from qindex.arguments import boolean
+from qindex.errors import QindexError
 from qindex.handle import Disk, open_handle
+from qindex.lines import say
 from qindex.options import (
     EMBED_BELOW,
     IDLE_SECONDS,
@@ -138,29 +141,33 @@ def open(  # noqa: A001 - qindex.open is the module's own verb
         disk=disk,
         counts_bytes=max_bytes is not None and not read_only,
     )
-    store._log.opened()
-    if not read_only and disk is None:
-        listen(store)
-    end_renaming(store)
-    store._watch.begin(disk is not None)
-    store._wakes.begin(disk is not None)
-    if not read_only and disk is None:
-        _settle_batches(store)
-        if os.path.isdir(f"{text}/backup.hold"):  # noqa: PTH112 - lighter
-            import shutil
-
-            shutil.rmtree(f"{text}/backup.hold", ignore_errors=True)  # a backup was cut off
+    try:
+        _begin(store, disk)
+    except BaseException:  # whoever gets no store cannot close it, and nobody else could open it
+        with suppress(QindexError):
+            store.close()
+        raise
     return store
 
 
-def _settle_batches(store: Store) -> None:
-    """Settle what a cut-off batch of a Spark sink left, before a consumer can ack any of it."""
-    if not os.path.isdir(f"{store.path}/spark"):  # noqa: PTH112 - lighter
-        return
-    from qindex.begun import settle
-
+def _begin(store: Store, disk: Disk | None) -> None:
+    """What an open does behind the core's."""
+    store._log.opened()
+    if not store.read_only and disk is None:
+        listen(store)
     try:
-        settle(store)
-    except BaseException:
-        store.close()
-        raise
+        end_renaming(store)
+    except Exception as error:  # whatever it is, it keeps no store shut
+        text = "%s: a renaming that was cut off could not be ended, the next open tries it: %r"
+        say("WARNING", text, store.path, error)
+    store._watch.begin(disk is not None)
+    store._wakes.begin(disk is not None)
+    if not store.read_only and disk is None:
+        if os.path.isdir(f"{store.path}/spark"):  # noqa: PTH112 - lighter
+            from qindex.begun import settle
+
+            settle(store)  # what a cut-off batch left, before a consumer can ack any of it
+        if os.path.isdir(f"{store.path}/backup.hold"):  # noqa: PTH112 - lighter
+            import shutil
+
+            shutil.rmtree(f"{store.path}/backup.hold", ignore_errors=True)  # a backup was cut off

@@ -22,8 +22,7 @@ from qindex.errors import (
     QueueExists,
     QueueMissing,
     ReadOnly,
-    StoreClosed,
-    StoreFailed,
+    StoreCorrupt,
     raise_error,
 )
 from qindex.handle import directory_of
@@ -59,13 +58,12 @@ class Renaming:
         messages, and events that were told before, keep the old name.
 
         Raises QueueMissing; QueueExists if there is a queue `to`; FormatError in a store of format
-        1; ReadOnly, DiskFull and DiskError. Nothing was changed then.
+        1; ReadOnly, DiskFull and DiskError; ValueError if the new name is empty, or that of the
+        queue its own dead letters move to, which is gone. Nothing was changed then.
 
         Cost: about ten syncs.
         """
-        size = len(_encoded(queue_name(to)))
-        if not 0 < size <= _NAME_MAX:
-            raise ValueError(f"a queue's name has 1 to {_NAME_MAX} bytes in UTF-8, not {size}")
+        check_new_name(to)
         store = cast("Store", self)
         store._open_handle()
         if store.read_only:
@@ -76,7 +74,24 @@ class Renaming:
                 raise QueueMissing(f"there is no queue {name!r} in this store")
             if to in store:
                 raise QueueExists(f"there is a queue {to!r} already: nothing was renamed")
+            check_not_its_own(queue, to)
             _rename(store, queue, to)
+
+
+def check_new_name(to: str) -> None:
+    """ValueError: no queue can get it."""
+    size = len(_encoded(queue_name(to)))
+    if not 0 < size <= _NAME_MAX:
+        raise ValueError(f"the new name of a queue has 1 to {_NAME_MAX} bytes in UTF-8, not {size}")
+
+
+def check_not_its_own(queue: Queue, to: str) -> None:
+    """ValueError: with this name it would be the queue that its own dead letters move to."""
+    if queue.settings._dead_to == to:
+        raise ValueError(
+            f"dead letters of {queue.name!r} move to {to!r}, and cannot move from a queue to"
+            " itself: change its setting dead_letters first. Nothing was renamed"
+        )
 
 
 def _rename(store: Store, queue: Queue, to: str) -> None:
@@ -123,9 +138,7 @@ def _senders(store: Store, name: str) -> list[Queue]:
             queue = store._find_queue(sender, create=False)
             if queue.settings._dead_to == name:
                 found.append(queue)
-        except (StoreClosed, StoreFailed):
-            raise
-        except QindexError:
+        except (QueueMissing, StoreCorrupt):
             continue  # it is gone; or it is damaged, and whoever uses it is told
     return found
 
@@ -143,7 +156,10 @@ def _lead(store: Store, senders: list[Queue], moving: list[Queue], to: str) -> N
 
 
 def end_renaming(store: Store) -> None:
-    """The store was just opened: end what a crash has cut off. Costs a look at one key."""
+    """The store was just opened: end what a crash has cut off. Costs a look at one key.
+
+    After an error the entry stays, for the next open.
+    """
     if store.read_only or not store._stores_settings:
         return
     both = read_value(store, ffi.NULL, _RENAMING)
@@ -153,7 +169,7 @@ def end_renaming(store: Store) -> None:
     name, to = (
         part.decode("utf-8", "surrogatepass") for part in (both[_SIZE.size : behind], both[behind:])
     )
-    with suppress(QindexError), store._lock:  # what is damaged is told to whoever uses it
+    with store._lock:
         if to in store:
             _lead(store, _senders(store, name), [], to)
             change_values(store, ffi.NULL, {_RENAMING: None}, confirm=True)

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 from qindex._core import ffi
 from qindex.arguments import DELAY_MAX, Seconds, seconds, shown, to_lease_us, to_span_us, whole
 from qindex.errors import NewerFormat, StoreCorrupt
+from qindex.names import is_unicode
 
 Overflow: TypeAlias = Literal["reject", "drop-head", "dead-letter"]  # in the order of QI_REJECT ...
 _OVERFLOWS: Final[tuple[Overflow, ...]] = get_args(Overflow)
@@ -141,6 +142,8 @@ class Settings:
         values = {key: value for key, value in asdict(self).items() if value != _USUAL[key]}
         for key in _TIMES & values.keys():
             values[key] = round(values[key] * 1_000_000)
+        if (to := self._dead_to) is not None and not is_unicode(to):
+            values["dead_letters"] = to.encode("utf-8", "surrogatepass")
         return encode_table(values)
 
 
@@ -160,6 +163,8 @@ def from_stored(table: bytes, name: str) -> Settings:
         if isinstance(values[key], int):
             values[key] /= 1_000_000
     try:
+        if isinstance(to := values.get("dead_letters"), bytes):  # a name that is no Unicode
+            values["dead_letters"] = to.decode("utf-8", "surrogatepass")
         return Settings()._changed(values)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise NewerFormat(f"{newer} ({error}): use a newer release") from None

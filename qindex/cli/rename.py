@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import qindex
 from qindex.cli.arguments import add_directory
 from qindex.cli.change import add_change, carry_out, queues_of
 from qindex.look.screen import CommandError, Screen
-from qindex.look.text import count, queue_text
+from qindex.look.text import count, printable, queue_text
 from qindex.names import unwritten
+from qindex.renaming import check_new_name, check_not_its_own
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,12 +35,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
     new = unwritten(options.to)
+    with _refused():
+        check_new_name(new)
     _refuse_served(options.dir)
 
     def chosen(store: qindex.Store) -> qindex.Queue:
         (queue,) = queues_of(store, [options.queue])
         if new in store:
             raise CommandError(f"there is a queue {queue_text(new)} already: nothing was changed")
+        with _refused():
+            check_not_its_own(queue, new)
         return queue
 
     def plan(store: qindex.Store) -> list[str]:
@@ -58,6 +64,14 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         yield f"{queue_text(name)} is now {queue_text(new)}"
 
     return carry_out(options, screen, plan, act)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise CommandError(printable(str(error))) from None
 
 
 def _refuse_served(path: str) -> None:

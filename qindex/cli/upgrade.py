@@ -1,7 +1,7 @@
 """qindex upgrade: upgrade a store to the newest format.
 
 Every version of qindex will read and write stores of format 1, and upgrades none
-of them by itself. Format 2 is a preview: a later version may refuse its stores.
+of them by itself. The same holds for format 2, the newest, which new stores have.
 The upgrade converts nothing: it replaces store.meta in one rename, so an upgrade
 that is cut off leaves the store as it was. Older versions of qindex refuse the
 upgraded store; to go back, keep a copy from before.

@@ -61,6 +61,9 @@ def _of_queue(source: qindex.Queue, target: qindex.Queue) -> Iterator[str]:
         place = printable(str(settings.dead_letters))
         yield f"{queue_text(source.name)}: dead letters stay: their queue {place} is not there"
         target.configure(**asdict(replace(settings, dead_letters=True)))
+    except ValueError as error:  # they name the queue itself, as renames once allowed
+        yield f"{queue_text(source.name)}: dead letters stay: {error}"
+        target.configure(**asdict(replace(settings, dead_letters=True)))
 
 
 def _copy_data(source: qindex.Data, target: qindex.Data) -> None:
