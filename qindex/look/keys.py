@@ -168,6 +168,7 @@ KEYS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "reasons": (OPEN, "why messages were kept, and how many"),
         "file_count": (INT, "files that were written"),
         "raw": (BOOL, "salvage: read without the engine"),
+        "lost_unknown": (BOOL, "salvage: nobody knows how many messages are lost"),
     },
     "A store": {
         "session": (INT, "number of the last session"),

@@ -142,7 +142,7 @@ def test_a_folder_with_the_name_of_another_queue_is_not_put_into_that_one(
     assert code == 1
     assert f"it is that of queue mails, which has another folder; '{lost}' is taken" in err
     assert held == {"mails": wanted["mails"], lost: wanted["orders"]}
-    assert (account[lost]["raw"], account[lost]["damaged"]) == (True, 1)
+    assert (account[lost]["raw"], account[lost]["damaged"]) == (True, 0)
 
 
 def test_salvaged_messages_of_a_refused_store_say_redelivered(run, store_path, tmp_path):

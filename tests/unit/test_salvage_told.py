@@ -49,3 +49,64 @@ def test_a_file_in_the_place_of_a_folder_is_a_lost_queue(run: Any, path: Path, w
         assert code == 1
         assert "1 queue whose name is damaged: see qindex check" in out
     assert run("check", path).code == 1
+
+
+def remove(journal: Path) -> None:
+    journal.unlink()
+
+
+def empty(journal: Path) -> None:
+    journal.write_bytes(b"")
+
+
+def zero(journal: Path) -> None:
+    journal.write_bytes(bytes(journal.stat().st_size))
+
+
+@pytest.mark.parametrize(
+    ("lose", "text"),
+    [(remove, "journal is missing"), (empty, "jif is empty"), (zero, "jif is empty")],
+)
+@pytest.mark.parametrize("without_store_meta", [False, True])
+def test_a_lost_journal_is_told(
+    run: Any, path: Path, lose: Any, text: str, without_store_meta: bool
+) -> None:
+    """Its messages are lost, and nobody knows how many: it said '0 left out as damaged'."""
+    lose(queue_directory(path, "bad") / "journal.jif")
+    if without_store_meta:
+        (path / "store.meta").unlink()
+    told, held, err = account(run, path)
+    assert (len(held["good"]), held["bad"]) == (50, [])
+    unknown = {queue["queue"]: queue["lost_unknown"] for queue in told["queues"]}
+    assert unknown == {"good": False, "bad": True}
+    assert err.count(text) == 1
+    assert err.count("how many messages were in it is not known") == 1
+    out = run("salvage", path, "--out", path.parent / "again").out
+    assert "0 B  unknown  from the records" in out
+    assert "0 left out as damaged, and of 1 queue nobody knows how many are lost" in out
+
+
+@pytest.mark.parametrize("file", ["journal.jif", "0.idx"])
+def test_the_file_of_another_queue_is_left_out(run: Any, path: Path, file: str) -> None:
+    """Its messages would be given out twice, as those of a queue that never had them."""
+    if file == "0.idx":
+        with qindex.open(path) as store:
+            store.queue("good").flush()
+            store.queue("bad").flush()
+        for journal in queue_directory(path, "bad").glob("journal.*"):
+            journal.unlink()
+    folder = queue_directory(path, "bad")
+    shutil.copy(queue_directory(path, "good") / file, folder / file)
+    told, held, err = account(run, path)
+    assert (len(held["good"]), held["bad"]) == (50, [])
+    assert f"queues/{folder.name}/{file}: it is the file of another queue, and left out" in err
+    assert told["queues"][-1]["lost_unknown"]
+
+
+def test_a_lost_name_is_no_lost_message(run: Any, path: Path) -> None:
+    folder = queue_directory(path, "bad")
+    (folder / "queue.meta").unlink()
+    told, held, err = account(run, path)
+    assert len(held[f"lost-{folder.name}"]) == 50
+    assert "the name is lost" in err
+    assert [queue["damaged"] for queue in told["queues"]] == [0, 0]

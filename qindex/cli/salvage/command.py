@@ -87,6 +87,7 @@ class Account:
 class Salvaged:
     """`damaged` counts messages that are left out, or what was told if that is more.
 
+    `lost_unknown`: a file of the queue is lost, and nobody knows how many messages were in it.
     `changes`: how many messages, by what had to be changed so that the new store takes them.
     """
 
@@ -95,6 +96,7 @@ class Salvaged:
     messages: int = 0
     body_bytes: int = 0
     damaged: int = 0
+    lost_unknown: bool = False
     changes: dict[str, int] = field(default_factory=dict)
 
 
@@ -212,14 +214,15 @@ def _salvage(
                 done.append(Salvaged(known, raw=False))
                 _copy_served(source, target, bar, (done, 0))
             elif folder not in served and (raw.root / folder).is_dir():  # else: it was deleted
-                before = raw.damaged
+                before = raw.damaged - raw.beside
                 name = raw.name(folder)
                 _refuse(name, existing)
                 done.append(queue := Salvaged(name, raw=True))
                 dead = (found for found in quiet.messages(folder, name) if found.dead)
                 alive = (found for found in raw.messages(folder, name) if not found.dead)
                 _copy(dead, alive, target, bar, (done, 0))
-                queue.damaged = raw.damaged - before
+                queue.damaged = raw.damaged - raw.beside - before
+                queue.lost_unknown = raw.is_unknown
     account.left_out += displaced(raw.root)
     if store is None:
         account.left_out += not_read(raw.root)
@@ -337,13 +340,19 @@ def _is_reburied(found: Found) -> bool:
     return found.died or found.dead not in (None, "rejected")
 
 
+def _left_out(queue: Salvaged) -> str:
+    if queue.lost_unknown:
+        return f"{queue.damaged:,}+?" if queue.damaged else "unknown"
+    return f"{queue.damaged:,}" if queue.damaged else "-"
+
+
 def _show(screen: Screen, done: list[Salvaged], seconds: float) -> None:
     rows = [
         [
             queue_text(queue.queue),
             f"{queue.messages:,}",
             size(queue.body_bytes),
-            f"{queue.damaged:,}" if queue.damaged else "-",
+            _left_out(queue),
             "from the records that are left" if queue.raw else "as the engine serves it",
         ]
         for queue in done
@@ -355,8 +364,11 @@ def _show(screen: Screen, done: list[Salvaged], seconds: float) -> None:
     damaged = sum(queue.damaged for queue in done)
     told = f"{count(messages, 'message')} of {count(len(done), 'queue')} salvaged"
     told += f" in {duration(seconds)} ({rate(messages, seconds)} messages/s); "
-    told += screen.paint(f"{damaged:,} left out as damaged", "red" if damaged else "dim")
-    screen.line(told)
+    unknown = sum(queue.lost_unknown for queue in done)
+    left_out = f"{damaged:,} left out as damaged"
+    if unknown:
+        left_out += f", and of {count(unknown, 'queue')} nobody knows how many are lost"
+    screen.line(told + screen.paint(left_out, "red" if damaged or unknown else "dim"))
     for kind, number in _changes(done).items():
         if kind in RENEWED:
             screen.line(f"{count(number, 'message')}: {kind}")

@@ -30,7 +30,16 @@ from qindex.native.folders import (
     read_meta,
     segment_number,
 )
-from qindex.native.frames import COUNT_MASK, DEAD_US, LEASE, Purge, priority_of
+from qindex.native.frames import (
+    COUNT_MASK,
+    DEAD_US,
+    LEASE,
+    CannotReplay,
+    Purge,
+    journal_header,
+    priority_of,
+    segment_header,
+)
 from qindex.native.messages import FRAME_BYTES, MessageFiles, read_msg_id
 from qindex.native.records import Record, is_of_a_death, purge_of, records
 
@@ -102,6 +111,8 @@ class RawStore(Telling):
         self._tree = Tree(root, Findings())
         self._files = MessageFiles(self._tree)
         self._entries = 0
+        self.beside = 0  # of `damaged`: what is no message that is left out
+        self.is_unknown = False  # of the queue last read: how many messages are lost
 
     def close(self) -> None:
         self._tree.close()
@@ -128,8 +139,13 @@ class RawStore(Telling):
         why = "the name is lost"
         if name is not None:
             why = f"it is that of queue {queue_text(name)}, which has another folder"
-        self.tell(f"{folder}/queue.meta: {why}; {lost!r} is taken")
+        self._say(f"{folder}/queue.meta: {why}; {lost!r} is taken")
         return lost
+
+    def _say(self, text: str) -> None:
+        """What is no message, or nobody knows how many."""
+        self.tell(text)
+        self.beside += 1
 
     def _written_name(self, folder: str) -> str | None:
         meta = read_meta(self._tree, folder)
@@ -137,21 +153,20 @@ class RawStore(Telling):
 
     def messages(self, folder: str, name: str) -> Iterator[Found]:
         """By ReqId; what is damaged is told."""
-        journal = _Records()
+        self.is_unknown = False
         segments: dict[int, list[str]] = {}
         try:
             names = self._tree.files(folder)
         except OSError as error:
-            self.tell(f"{folder}: cannot be listed: {error.strerror}")
+            self._lose(f"{folder}: cannot be listed: {error.strerror}")
             return
-        data: dict[str, bytes] = {}
         for file in names:
             number = segment_number(file)
-            if file in JOURNALS:
-                data[f"{folder}/{file}"] = self._bytes(f"{folder}/{file}")
-                self._read(data, f"{folder}/{file}", 0, journal)
-            elif number is not None:
+            if number is not None:
                 segments.setdefault(number, []).append(f"{folder}/{file}")
+        owner = self._owner(folder)
+        data: dict[str, bytes] = {}
+        journal = self._journals(folder, names, owner, data)
         entries = self._entries_of(segments)
         in_journal: dict[int, list[int]] = {}
         for req_id in sorted(journal.published):
@@ -160,7 +175,8 @@ class RawStore(Telling):
             segment = _Records()
             for where in segments.get(number, ()):
                 data[where] = self._bytes(where)
-                self._read(data, where, number * entries, segment)
+                if not self._is_foreign(where, data[where], owner):
+                    self._read(data, where, number * entries, segment)
             for req_id in sorted({*segment.published, *in_journal.get(number, ())}):
                 if not journal.is_acked(req_id) and req_id not in segment.acked:
                     publish = segment.published.get(req_id) or journal.published[req_id]
@@ -172,6 +188,45 @@ class RawStore(Telling):
                         yield _with_time(found, times)
             for where in segments.get(number, ()):
                 del data[where]
+
+    def _journals(
+        self, folder: str, names: list[str], owner: bytes | None, data: dict[str, bytes]
+    ) -> _Records:
+        """What both have; one of them at least is there, and has a header, while all is well."""
+        journal = _Records()
+        for file in (file for file in JOURNALS if file in names):
+            where = f"{folder}/{file}"
+            raw = self._bytes(where)
+            if not is_flushed(raw):
+                data[where] = raw
+                if not self._is_foreign(where, raw, owner):
+                    self._read(data, where, 0, journal)
+        if not data:
+            empty = [file for file in JOURNALS if file in names]
+            what = f"{empty[0]} is empty" if empty else "its journal is missing"
+            self._lose(f"{folder}: {what}, and with it all that was in no segment")
+        return journal
+
+    def _owner(self, folder: str) -> bytes | None:
+        """The identity that the queue's files have; None: queue.meta does not say."""
+        meta = read_meta(self._tree, folder)
+        return meta.identity if meta is not None and _belongs_to(folder, meta.name) else None
+
+    def _is_foreign(self, where: str, raw: bytes, owner: bytes | None) -> bool:
+        """It is the file of another queue, and was put here: it is left out, and told."""
+        try:
+            header = journal_header(raw) if where.endswith(JOURNALS) else segment_header(raw)
+        except CannotReplay:
+            return False  # it is told where it is read
+        if owner is None or header is None or header.identity == owner:
+            return False
+        self._lose(f"{where}: it is the file of another queue, and left out; this queue's is lost")
+        return True
+
+    def _lose(self, text: str) -> None:
+        """With messages, nobody knows how many."""
+        self._say(f"{text}: how many messages were in it is not known")
+        self.is_unknown = True
 
     def _bytes(self, where: str) -> bytes:
         return read_index_file(self._tree, where)
@@ -220,7 +275,7 @@ class RawStore(Telling):
         except qindex.FormatError as error:
             lost_header = "its header is lost, and with it all of its records"
             newer = isinstance(error, qindex.NewerFormat)
-            self.tell(f"{where}: {error if newer else lost_header}")
+            self._lose(f"{where}: {error if newer else lost_header}")
         if is_journal:
             self._tell_lost(where, lost.ranges, known)
 
