@@ -45,6 +45,8 @@ class AioFanOut:
 
         def _opened(self, names: list[str]) -> list[Queue] | None: ...
 
+        def _refuse_elsewhere(self) -> None: ...
+
         async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T: ...
 
     @overload
@@ -114,6 +116,9 @@ class AioFanOut:
         if create is not True:
             boolean("create", create)
         check_on_full(on_full)
+        is_awaited = confirm or self._store.sync_policy == "always"
+        if is_awaited:
+            self._refuse_elsewhere()  # before anything is published
         left = 0 if timeout == 0 else check_timeout(timeout)
         data = body if type(body) is bytes else as_bytes(body)
         self._calls += 1
@@ -127,7 +132,7 @@ class AioFanOut:
             if left == 0:
                 raise
             req_ids = await self._spread_in_turn(names, data, options, create, skip, left)
-        if confirm or self._store.sync_policy == "always":
+        if is_awaited:
             await self._confirmed(names, req_ids)
         return req_ids
 

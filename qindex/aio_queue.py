@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future as ThreadFuture
-from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from qindex._core import ffi, lib
 from qindex.aio_configuring import AioConfigured
 from qindex.aio_figures import AioFigures
+from qindex.aio_getting import BUSY, AioGetting, Busy
 from qindex.aio_group import GroupSync
-from qindex.aio_line import BREATH, RECORD, Line, give_back_unseen, unusual
+from qindex.aio_line import BREATH, RECORD, unusual
 from qindex.aio_places import Turn, publish_in_turn
 from qindex.aio_settling import AioSettling
 from qindex.arguments import (
@@ -29,7 +27,7 @@ from qindex.arguments import (
     several,
 )
 from qindex.calls import QueueCalls
-from qindex.errors import QindexError, QueueFull, StoreClosed, StoreFull, raise_error
+from qindex.errors import QueueFull, StoreClosed, StoreFull, raise_error
 from qindex.figures import QueueStats
 from qindex.message import Message
 from qindex.waiting import check_timeout
@@ -38,17 +36,7 @@ if TYPE_CHECKING:
     import qindex.queue
     from qindex.aio_store import Store
 
-_AT_ONCE: Final = 256  # messages that get_many() takes in one turn of the loop
-
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
-
-
-class _Busy(Enum):
-    BUSY = 0
-
-
-BUSY: Final = _Busy.BUSY
 
 
 def _shown_without_wrong(function: F) -> F:
@@ -68,14 +56,14 @@ class _CallsNow(QueueCalls):
     def __init__(self, whole: qindex.queue.Queue) -> None:
         self._whole = whole  # the qindex.Queue: Message.ack() and its like use that one
 
-    def _busy(self, *arguments: object, **options: object) -> _Busy:
+    def _busy(self, *arguments: object, **options: object) -> Busy:
         return BUSY
 
     _publish = _get = _ack = _nack = _touch = _busy
     _raise = staticmethod(raise_error)
 
 
-class Queue(Line, AioSettling, AioConfigured, AioFigures):
+class Queue(AioGetting, AioSettling, AioConfigured, AioFigures):
     """A durable queue of a qindex.aio.Store, for the tasks of one event loop.
 
     Methods and errors are those of qindex.Queue. `async for message in queue` takes messages as
@@ -94,9 +82,9 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         address = int(ffi.cast("uintptr_t", queue._handle))
         calls._attach(address, Message, queue._plain, False, False)
         self._now = calls
-        self._publish_now: Callable[..., int | _Busy] = calls.publish
-        self._get_now: Callable[..., Message | _Busy | None] = calls.get
-        self._ack_now: Callable[[Message | int | str], _Busy | None] = calls.ack
+        self._publish_now: Callable[..., int | Busy] = calls.publish
+        self._get_now: Callable[..., Message | Busy | None] = calls.get
+        self._ack_now: Callable[[Message | int | str], Busy | None] = calls.ack
         self._unconfirmed = 0  # bytes that may not be durable
         self._bound = store.max_unconfirmed
         self._group = GroupSync(store, queue, self._covered)
@@ -158,7 +146,7 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         Cost: that of Queue.publish() and a coroutine. With a body of more than 256 KiB, or with
         headers that are nested or have more than 1,000 bytes, a turn of a thread (about 150 µs).
         """
-        if confirm is not False and boolean("confirm", confirm):
+        if self._confirm_all or (confirm is not False and boolean("confirm", confirm)):
             self._store._refuse_elsewhere()  # before anything is published
         left = 0 if timeout == 0 else check_timeout(timeout)
         data = body if type(body) is bytes else as_bytes(body)
@@ -265,8 +253,9 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
 
         0 (the default) does not wait, None waits for ever. `lease` and errors as Queue.get().
 
-        Cost: that of Queue.get() and a coroutine. A message whose body is in a message file costs
-        a turn of a thread. Waiting costs nothing.
+        Cost: that of Queue.get() and a coroutine. A turn of a thread (about 150 µs) for a message
+        of more than 256 KiB, for one that has to come from the disk, and in a queue with
+        `max_deliveries`. Waiting costs nothing.
         """
         if wrong:
             raise TypeError(
@@ -283,60 +272,6 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
         if message is None or message is BUSY:
             return await self._store._wait([self], left, partial(self._take, lease))
         return message
-
-    async def get_many(
-        self, count: int, *, timeout: Seconds | None = 0, lease: Seconds | None = None
-    ) -> list[Message]:
-        """Take up to `count` ready messages. See Queue.get_many().
-
-        Cost: as get(). Of more than 256, or with bodies in message files, a turn of a thread.
-        """
-        left = check_timeout(timeout) if count else 0
-        if type(count) is int and 0 < count <= _AT_ONCE:
-            self._calls = calls = self._calls + 1
-            if self._in_line or calls % BREATH == 0:
-                await self._stand_in_line()  # before it takes anything
-            taken, is_busy = self._take_now(count, lease)
-            if taken:
-                return await self._take_more(taken, count, lease) if is_busy else taken
-
-        async def take() -> list[Message]:
-            get = partial(self._queue.get_many, count, lease=lease)
-            return await self._take_in_thread(get) or []
-
-        return await self._store._wait([self], left, take)
-
-    def _take_now(self, count: int, lease: Seconds | None) -> tuple[list[Message], bool]:
-        """What needs no wait; True: a thread has to take the next one. An error takes nothing."""
-        taken: list[Message] = []
-        try:
-            while len(taken) < count:
-                message = self._get_now(lease=lease)
-                if message is None or message is BUSY:
-                    return taken, message is BUSY
-                taken.append(message)
-        except BaseException:
-            give_back_unseen(taken)
-            raise
-        return taken, False
-
-    async def _take_more(
-        self, taken: list[Message], count: int, lease: Seconds | None
-    ) -> list[Message]:
-        """The rest, by a thread."""
-        get = partial(self._queue.get_many, count - len(taken), lease=lease)
-        try:
-            return taken + await self._take_in_thread(get)
-        except BaseException:
-            give_back_unseen(taken)
-            raise
-
-    async def get_newest(self, *, lease: Seconds | None = None) -> Message | None:
-        """Take the ready message that was published last; None if there is none.
-
-        See Queue.get_newest(). A turn of a thread.
-        """
-        return await self._take_in_thread(partial(self._queue.get_newest, lease=lease))
 
     def __aiter__(self) -> AsyncIterator[Message]:
         """Take messages as they come; ends when the store is closed. Settle each of them."""
@@ -357,28 +292,12 @@ class Queue(Line, AioSettling, AioConfigured, AioFigures):
             return await self._take_in_thread(partial(self._queue._get, lease=lease))
         return message
 
-    async def _take_in_thread(self, take: Callable[[], T]) -> T:
-        taking = self._store._submit(take)
-        try:
-            return await asyncio.wrap_future(taking)
-        except BaseException:  # cancelled, or a signal handler raised
-            taking.add_done_callback(self._give_back)
-            raise
-
-    def _give_back(self, taking: ThreadFuture[Any]) -> None:
-        """The task that waited is gone: give back what was taken. Called in any thread."""
-        if taking.cancelled() or taking.exception() is not None:
-            return
-        taken = taking.result()
-        messages = [taken] if isinstance(taken, Message) else taken or []
-        # If the store is closed, the next open makes them ready again.
-        with contextlib.suppress(QindexError, RuntimeError):
-            self._store._submit(partial(give_back_unseen, messages))
-
     # --- settling ------------------------------------------------------------------------------
 
     async def ack(self, message: Message | int | str, /) -> None:
         """Settle a delivered message: it is done and will not come back. See Queue.ack()."""
+        if self._confirm_all:
+            self._store._refuse_elsewhere()  # before anything is settled
         if self._ack_now(message) is BUSY:
             await self._store._run(self._queue._ack, message)
         elif self._confirm_all:

@@ -71,6 +71,8 @@ class AioSettling:
         count: bool = True,
     ) -> None:
         """Give a delivered message back, or drop it. Options and errors as Queue.nack()."""
+        if self._confirm_all:
+            self._store._refuse_elsewhere()  # before anything is settled
         if self._now.nack(message, requeue, delay=delay, due=due, count=count) is not None:
             options: dict[str, Any] = {"delay": delay, "due": due, "count": count}
             await self._store._run(self._queue._nack, message, requeue, **options)
@@ -99,6 +101,8 @@ class AioSettling:
         self, messages: list[Message | int | str], how: int, due_us: int
     ) -> bool:
         """False: nothing was changed; a thread does it, or says what is wrong."""
+        if self._confirm_all:
+            self._store._refuse_elsewhere()  # before anything is settled
         which = self._queue._which_of(messages)
         if lib.qi_settle_now(self._queue._handle, how, *which, due_us) != 0:
             return False

@@ -197,6 +197,7 @@ static PyMethodDef calls_methods[] = {
     {"_attach", attach, METH_VARARGS, NULL},
     {"_give_back", qi_calls_give_back, METH_VARARGS, NULL},
     {"_give_back_many", qi_calls_give_back_many, METH_VARARGS, NULL},
+    {"_get_rest", qi_calls_get_rest, METH_VARARGS, NULL},
     {"_message", qi_calls_message, METH_VARARGS, NULL},
     {"_messages", qi_calls_messages, METH_VARARGS, NULL},
     {"publish", (PyCFunction)(void (*)(void))publish, METH_FASTCALL | METH_KEYWORDS,

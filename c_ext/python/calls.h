@@ -68,6 +68,7 @@ PyObject *qi_calls_messages(PyObject *object, PyObject *arguments);
 PyObject *qi_calls_give_back(PyObject *object, PyObject *arguments);
 PyObject *qi_calls_get_many(PyObject *object, PyObject *const *arguments, Py_ssize_t count,
                             PyObject *keywords);
+PyObject *qi_calls_get_rest(PyObject *object, PyObject *arguments);
 PyObject *qi_calls_give_back_many(PyObject *object, PyObject *arguments);
 
 /* Methods of Calls in settles.c. */

@@ -302,6 +302,26 @@ static int has_queue(const Calls *self) {
     return self->queue != NULL;
 }
 
+/* _get_rest(list, count, room, lease_us): adds to what the caller has, up to `count` in all and
+ * `room` bytes more, as get_many() would. What is wrong then is said by the next call. */
+PyObject *qi_calls_get_rest(PyObject *object, PyObject *arguments) {
+    Calls *self = (Calls *)object;
+    PyObject *list;
+    Py_ssize_t count;
+    unsigned long long left, lease_us;
+    if (!has_queue(self) ||
+        !PyArg_ParseTuple(arguments, "O!nKK", &PyList_Type, &list, &count, &left, &lease_us))
+        return NULL;
+    uint64_t room = left;
+    int64_t said = get_all(self, count, lease_us, list, &room);
+    if (said > 0 || said == QI_EMPTY)
+        return Py_NewRef(list);
+    if (PyErr_Occurred())
+        return NULL;
+    return PyObject_CallMethod(object, "_get_more", "OnKK", list, count - PyList_Size(list),
+                               (unsigned long long)room, lease_us);
+}
+
 /* _message(message, payload, is_taken): what the engine has filled in at these addresses. */
 PyObject *qi_calls_message(PyObject *object, PyObject *arguments) {
     unsigned long long message, payload;

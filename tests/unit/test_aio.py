@@ -324,6 +324,8 @@ def test_another_event_loop_is_refused_before_anything_is_done(tmp_path):
         lambda: queue.publish(b"x", confirm=True),
         lambda: queue.get(timeout=1),
         lambda: queue.publish_many([b"x"]),
+        lambda: store.publish(["q"], b"x", confirm=True),
+        lambda: store.publish(["q"], b"x", confirm=True, on_full="skip"),
         lambda: queue.sync(),
         lambda: store.queue("other"),
         lambda: store.stats(),
@@ -333,5 +335,32 @@ def test_another_event_loop_is_refused_before_anything_is_done(tmp_path):
             asyncio.run(call())
     assert len(queue) == 0
     assert loop.run_until_complete(queue.publish(b"x", confirm=True)) == 0
+    loop.run_until_complete(store.close())
+    loop.close()
+
+
+def test_another_event_loop_is_refused_where_each_verb_waits_for_a_sync(tmp_path):
+    loop = asyncio.new_event_loop()
+
+    async def opened():
+        store = await aio.open(tmp_path / "store", sync="always")
+        queue = await store.queue("q")
+        await queue.publish_many([b"x"] * 2)
+        return store, queue, await queue.get()
+
+    store, queue, message = loop.run_until_complete(opened())
+    calls = (
+        lambda: queue.publish(b"x"),
+        lambda: store.publish(["q"], b"x"),
+        lambda: queue.ack(message),
+        lambda: queue.ack_many([message]),
+        lambda: queue.nack(message, requeue=False),
+        lambda: queue.nack_many([message], requeue=False),
+    )
+    for call in calls:
+        with pytest.raises(RuntimeError, match="belongs to another event loop"):
+            asyncio.run(call())
+        assert (len(queue), queue.unacked) == (2, 1)
+    loop.run_until_complete(queue.ack(message))
     loop.run_until_complete(store.close())
     loop.close()

@@ -271,7 +271,7 @@ async def test_a_batch_that_is_cancelled_goes_back_whole():
 
 
 @on_a_loop
-async def test_a_batch_that_meets_an_error_takes_nothing():
+async def test_a_batch_ends_in_front_of_an_error_which_the_next_call_raises():
     async with aio.open("/", disk=without_worker()) as store:
         queue = await mixed(store)
         real, count = queue._get_now, iter(range(2))
@@ -282,6 +282,7 @@ async def test_a_batch_that_meets_an_error_takes_nothing():
             return real(**options)
 
         queue._get_now = get
+        assert [message.body for message in await queue.get_many(5)] == [b"1", b"2"]
         with pytest.raises(qindex.StoreCorrupt):
             await queue.get_many(5)
-        assert (queue.unacked, queue.ready) == (0, 5)
+        assert (queue.unacked, queue.ready) == (2, 3)

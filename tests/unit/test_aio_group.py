@@ -203,6 +203,7 @@ async def test_a_forked_child_waits_for_no_sync_and_no_thread_of_its_parent(path
             lambda: queue.publish(b"child", confirm=True),
             lambda: queue.publish(b"child" * 100),  # more than may be unconfirmed
             lambda: queue.publish_many([b"child"]),
+            lambda: store.publish(["a"], b"child", confirm=True),
             lambda: queue.get(timeout=None),
             queue.sync,
             queue.stats,
