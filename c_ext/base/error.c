@@ -67,7 +67,7 @@ bool qi_is_disk_full(int negative_errno) {
 
 bool qi_is_of_the_disk(int negative_errno) {
     return negative_errno == -EIO || negative_errno == -ENOMEM || negative_errno == -EMFILE ||
-           negative_errno == -ENFILE || negative_errno == -ELOOP;
+           negative_errno == -ENFILE || negative_errno == -ELOOP || negative_errno == -EINTR;
 }
 
 const char *qi_error_text(void) {

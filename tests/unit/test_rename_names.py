@@ -94,7 +94,8 @@ def test_the_command_refuses_a_name_that_cannot_be(path, run, name, how):
     assert f"1 to 65535 bytes in UTF-8, not {len(name)}" in ran.err
 
 
-def test_a_queue_that_the_disk_does_not_read_is_not_left_behind():
+@pytest.mark.parametrize("fault", ["eio", "eintr"])
+def test_a_queue_that_the_disk_does_not_read_is_not_left_behind(fault):
     refused = 0
     for number in range(1, 40):
         disk = SimulatedDisk(seed=1)
@@ -102,7 +103,7 @@ def test_a_queue_that_the_disk_does_not_read_is_not_left_behind():
             store.queue("dead")
             store.queue("a", dead_letters="dead")
         store = qindex.open("/", disk=disk)
-        disk.fault(number, "eio")
+        disk.fault(number, fault)
         try:
             store.rename_queue("dead", "died")
         except qindex.QindexError:
