@@ -18,7 +18,7 @@ import argparse
 import qindex
 from qindex.cli.arguments import add_directory
 from qindex.look.screen import CommandError, Screen
-from qindex.look.stores import damage_count
+from qindex.look.stores import damage_count, open_to_write
 from qindex.look.text import count, size
 
 
@@ -28,11 +28,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, screen: Screen) -> int:
-    with qindex.open(options.dir, create=False, expire=False) as store:
+    with open_to_write(options.dir) as store:
         try:
             made = store.backup(options.target)
         except OSError as error:
             raise CommandError(f"{options.target}: {error}") from error
+        except qindex.StoreCorrupt as error:
+            raise CommandError(f"{error}: {options.target} is as it was") from None
         store.check()  # what the copy lacks, too
         damage = damage_count(store.findings)
     files = count(made.files, "file")

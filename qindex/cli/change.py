@@ -18,6 +18,7 @@ from qindex.look.stores import (
     nameless_queue_count,
     open_queue,
     open_to_look,
+    open_to_write,
 )
 from qindex.look.text import count, queue_text
 
@@ -61,7 +62,7 @@ def carry_out(
         _ask()
     has_history = any(Path(options.dir).glob("queues/*/past.*"))
     keep = KEPT if has_history else 0
-    with qindex.open(options.dir, create=False, expire=False, keep_history=keep) as store:
+    with open_to_write(options.dir, keep_history=keep) as store:
         for line in act(store):
             screen.line(line)
         damage = damage_count(store.findings) + nameless

@@ -37,6 +37,7 @@ from qindex.look.stores import (
     damage_count,
     finding_as_json,
     open_to_look,
+    open_to_write,
     queue_names,
 )
 from qindex.look.text import count, duration, printable, size
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
         with node:
             return check(node, screen, options.dir, options.at_time, as_json=options.json)
     if options.accept_losses:
-        with qindex.open(options.dir, create=False, expire=False) as store:
+        with open_to_write(options.dir) as store:
             store.accept_losses()
     started = time.monotonic()
     with open_to_look(options.dir) as store:

@@ -43,6 +43,17 @@ def open_to_look(path: str) -> Iterator[qindex.Store]:
         yield store
 
 
+@contextmanager
+def open_to_write(path: str, **options: Any) -> Iterator[qindex.Store]:
+    """The store at `path`, as it is. CommandError if it cannot be opened: nothing was changed."""
+    try:
+        store = qindex.open(path, create=False, expire=False, **options)
+    except (qindex.FormatError, qindex.StoreCorrupt) as error:
+        raise CommandError(f"{path!r} cannot be opened: {error}") from None
+    with store:
+        yield store
+
+
 def advice(asked: str) -> str:
     """What may have been meant by a path that is no store, as the end of a sentence."""
     if ours := store_at(asked):

@@ -110,3 +110,27 @@ def test_a_lost_name_is_no_lost_message(run: Any, path: Path) -> None:
     assert len(held[f"lost-{folder.name}"]) == 50
     assert "the name is lost" in err
     assert [queue["damaged"] for queue in told["queues"]] == [0, 0]
+
+
+@pytest.mark.parametrize("lose", ["store.meta", "queues"])
+def test_what_cannot_be_opened_is_refused_with_2(run: Any, path: Path, lose: str) -> None:
+    """Not 1, which means: done, and there is damage. Nor is check named, which cannot open it."""
+    if lose == "queues":
+        shutil.rmtree(path / "queues")
+    else:
+        (path / lose).write_bytes(b"")
+    for words in (["backup", path, path.parent / "copy"], ["check", path, "--accept-losses"]):
+        code, out, err = run(*words)
+        assert (code, out) == (2, "")
+        assert "cannot be opened" in err
+        assert "qindex check" not in err
+    assert not (path.parent / "copy").exists()
+
+
+def test_a_store_without_the_folder_of_its_queues_is_not_salvaged(run: Any, path: Path) -> None:
+    """It said: there is no store at X: the store is X."""
+    shutil.rmtree(path / "queues")
+    code, _, err = run("salvage", path, "--out", path.parent / "new")
+    assert code == 2
+    assert "has no folder 'queues'" in err
+    assert "there is no store" not in err

@@ -114,6 +114,11 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
     if not (root / "queues").is_dir():
         if broker_at(root):
             return _recover(options, screen)
+        if (root / "store.meta").is_file():
+            raise CommandError(
+                f"{options.dir!r} has no folder 'queues', which its messages were in: it was"
+                " removed, moved, or its disk is not mounted: put it back, or a backup"
+            )
         raise CommandError(f"there is no store at {options.dir!r}{advice(options.dir)}")
     if options.orphans:
         raise CommandError("--orphans is for RabbitMQ nodes; this is a store: leave it out")
