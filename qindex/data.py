@@ -216,8 +216,9 @@ class Mapped:
 
         Messages were lost with damaged journals of queues; settings and data with the commit log or
         the catalog of a store of format 2. What was lost stays lost; look at what the queues do by
-        themselves first. True: there was such a loss. Raises DiskFull, DiskError, ReadOnly, and
-        StoreCorrupt if a queue cannot be read: nothing is accepted then.
+        themselves first. True: there was such a loss. A queue that is refused as damaged stays
+        so. Raises DiskFull, DiskError, ReadOnly, and StoreCorrupt if the commit log is damaged and
+        a queue that may need it cannot be read: nothing is accepted then.
 
         Damage in segments and message files is reported for as long as it is there.
 

@@ -41,6 +41,10 @@ static inline const char *qi_plural(uint64_t count) {
     "a power cut leaves one, and nothing in it was confirmed then; if anything else damaged the "  \
     "file, what was in it is lost"
 
+/* A reader cuts nothing, and a writer may be at it. */
+#define QI_TAIL_CUT(reading)                                                                       \
+    ((reading) ? " is not whole: a writer is appending it, or " : " was cut: ")
+
 /* Sets the text and returns the code, so that `return qi_fail(...)` reads well. */
 int qi_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -68,9 +68,8 @@ static void report_scan(struct qi_store *store, const struct qi_journal *journal
     if (!whole && scan->mark > 0)
         qi_report(store, true, "", file, 0, "a copy of its header is damaged");
     if (scan->torn_bytes)
-        qi_report(store, false, "", file, scan->end,
-                  "a torn tail of %llu bytes was cut: " QI_TORN_TAIL,
-                  (unsigned long long)scan->torn_bytes);
+        qi_report(store, false, "", file, scan->end, "a torn tail of %llu bytes%s" QI_TORN_TAIL,
+                  (unsigned long long)scan->torn_bytes, QI_TAIL_CUT(store->options.read_only));
     if (lacks || scan->cut_short) {
         qi_report(store, true, "", file, scan->end,
                   "%s is gone: data and settings of the store and of its queues are lost, or "

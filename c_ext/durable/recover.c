@@ -173,10 +173,11 @@ static void report_scan(struct qi_queue *queue, const struct qi_journal *journal
                   scan->skipped == 1 ? "was" : "were");
     if (scan->torn_bytes)
         qi_report(queue->store, false, queue->directory, name, scan->end,
-                  "a torn tail of %llu bytes was cut (at most %llu message%s): " QI_TORN_TAIL,
+                  "a torn tail of %llu bytes (at most %llu message%s)%s" QI_TORN_TAIL,
                   (unsigned long long)scan->torn_bytes,
                   (unsigned long long)qi_messages_in(scan->torn_bytes),
-                  qi_messages_in(scan->torn_bytes) == 1 ? "" : "s");
+                  qi_messages_in(scan->torn_bytes) == 1 ? "" : "s",
+                  QI_TAIL_CUT(queue->store->options.read_only));
     if (scan->cut_short)
         qi_report(queue->store, true, queue->directory, name, scan->end,
                   "a torn end: the file was cut off here, what came behind is lost; nothing tells "

@@ -257,6 +257,7 @@ struct qi_queue {
 
     bool recovered; /* the index below is in memory */
     bool recovering;
+    bool creating; /* `recovering`, because it is not there yet */
     bool deleted;
     bool
         parked; /* recovered, and its session goes on, but its files are closed (durable/files.c) */

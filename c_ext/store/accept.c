@@ -36,7 +36,7 @@ static int replace_journals(struct qi_queue *queue) {
     return error;
 }
 
-/* All queues were read. */
+/* All queues were read, but for those that are refused. */
 static int replace_all_journals(struct qi_store *store) {
     int error = 0;
     for (uint32_t i = 0; i < store->queues_count && !error; i++)
@@ -45,10 +45,23 @@ static int replace_all_journals(struct qi_store *store) {
     return error;
 }
 
-/* The files that show it are replaced first: else the next open would find it once more. */
+/* A queue that is refused tells so itself, at every open: it keeps nobody from accepting what was
+ * lost elsewhere. */
+static int read_all_queues(struct qi_store *store) {
+    int error = qi_list_queues(store);
+    for (uint32_t i = 0; i < store->queues_count && !error; i++) {
+        error = qi_ready_to_look(store->queues[i]);
+        if (error == QI_E_CORRUPT || error == QI_E_FORMAT || error == QI_E_NEWER)
+            error = 0;
+    }
+    return error;
+}
+
+/* The files that show it are replaced first: else the next open would find it once more. A damaged
+ * commit log may have what a queue needs, so it stays until all queues can be read. */
 static int replace_files(struct qi_store *store) {
     bool in_logs = store->data_lost && store->loss_shown;
-    int error = in_logs || store->records_lost ? qi_census(store, true) : 0;
+    int error = in_logs ? qi_census(store, true) : store->records_lost ? read_all_queues(store) : 0;
     if (!error)
         error = replace_all_journals(store);
     return error || !in_logs ? error : qi_log_renew(store);

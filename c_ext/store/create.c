@@ -107,6 +107,7 @@ static void is_there(struct qi_queue *queue) {
     queue->reserved_durable = queue->reserved;
     queue->lsn_synced = qi_lsn(queue);
     queue->recovered = true;
+    queue->creating = false;
     queue->counts_all = queue->highest == 0;
     queue->used = true;
 }
@@ -151,16 +152,28 @@ struct names {
     uint32_t count;
     const char *names, *directories;
     const uint32_t *sizes;
+    uint64_t *others; /* handles of queues that other threads are creating */
+    uint32_t others_count, others_room;
 };
 
+/* It is there, unless another thread is just creating it: then it is waited for at the end. */
+static int note_other(struct names *names, struct qi_queue *queue) {
+    bool noted = !queue->creating || qi_req_id_add(&names->others, &names->others_count,
+                                                   &names->others_room, (uint64_t)(uintptr_t)queue);
+    return noted ? 0 : qi_fail(QI_E_MEMORY, "no memory to create queues");
+}
+
 /* The handle of a queue that is not there yet; NULL: it is, or an error. */
-static struct qi_queue *begin_one(struct qi_store *store, const struct names *next, int *error) {
+static struct qi_queue *begin_one(struct qi_store *store, struct names *next, int *error) {
     char directory[33] = {0};
     memcpy(directory, next->directories, 32);
     *error = 0;
     if (!qi_is_queue_directory(directory) || *next->sizes > 65535)
         *error = qi_fail(QI_E_ARGUMENT, "a queue's name has at most 65535 bytes in UTF-8");
-    if (*error || qi_find_queue(store, directory))
+    struct qi_queue *other = *error ? NULL : qi_find_queue(store, directory);
+    if (other)
+        *error = note_other(next, other);
+    if (*error || other)
         return NULL;
     int dir = store->disk->ops->open_dir(store->disk, store->queues_dir, directory);
     if (dir >= 0)
@@ -188,7 +201,7 @@ static uint32_t make_drafts(struct qi_store *store, struct names *names, struct 
             queue = begin_one(store, names, error);
         while (*error && qi_files_gave(store, NULL));
         if (queue) {
-            queue->recovering = true;
+            queue->recovering = queue->creating = true;
             queues[count++] = queue;
             do {
                 *error = make_draft(queue, true);
@@ -244,7 +257,7 @@ static int64_t create_some(struct qi_store *store, struct names *names, struct q
         error = name_all(store, queues, count);
     for (uint32_t i = 0; i < count; i++) {
         struct qi_queue *queue = queues[i];
-        queue->recovering = false;
+        queue->recovering = queue->creating = false;
         queue->deleted = !queue->recovered;
         if (error && !store->failed && queue->deleted) /* the disk may be full */
             qi_remove_deleted(store, draft_of(queue).text);
@@ -254,18 +267,37 @@ static int64_t create_some(struct qi_store *store, struct names *names, struct q
     return error ? error : (int64_t)count;
 }
 
+/* Nobody waits for others before its own are there: so nobody waits for ever. *again: a creation
+ * failed, or its queue is deleted by now. */
+static int wait_for_others(struct qi_store *store, struct names *names, bool *again) {
+    int error = 0;
+    for (uint32_t i = 0; i < names->others_count && !error; i++) {
+        struct qi_queue *queue = (struct qi_queue *)(uintptr_t)names->others[i];
+        error = qi_queue_created(queue);
+        *again = *again || queue->deleted;
+    }
+    qi_free(names->others);
+    return error;
+}
+
 int64_t qi_queues_create(struct qi_store *store, uint32_t count, const char *names,
                          const uint32_t *name_sizes, const char *directories) {
-    struct names left = {count, names, directories, name_sizes};
     struct qi_queue **queues = qi_malloc((count < AT_ONCE ? count + 1 : AT_ONCE) * sizeof *queues);
     if (!queues)
         return qi_fail(QI_E_MEMORY, "no memory to create %u queues", count);
     int64_t made = 0, some = 0;
+    bool again;
     qi_lock(store);
     do {
-        some = create_some(store, &left, queues);
-        made += some > 0 ? some : 0;
-    } while (some >= 0 && left.count > 0);
+        struct names left = {count, names, directories, name_sizes, NULL, 0, 0};
+        do {
+            some = create_some(store, &left, queues);
+            made += some > 0 ? some : 0;
+        } while (some >= 0 && left.count > 0);
+        again = false;
+        int error = wait_for_others(store, &left, &again);
+        some = some < 0 ? some : error;
+    } while (some >= 0 && again);
     qi_unlock(store);
     qi_free(queues);
     return some < 0 ? some : made;

@@ -130,6 +130,13 @@ static int wait_for_creation(struct qi_store *store, const char *directory) {
     return error;
 }
 
+int qi_queue_created(struct qi_queue *queue) {
+    int error = qi_store_usable(queue->store, false);
+    while (!error && queue->creating)
+        error = qi_queue_settled(queue, false);
+    return error;
+}
+
 static int open_queue(struct qi_store *store, const char *name, size_t name_size,
                       const char *directory, bool create, struct qi_queue **result) {
     int error = wait_for_creation(store, directory);
@@ -152,9 +159,9 @@ static int open_queue(struct qi_store *store, const char *name, size_t name_size
         if (exists)
             store->disk->ops->close(store->disk, dir);
         if (!error && !exists) {
-            queue->recovering = true;
+            queue->recovering = queue->creating = true;
             error = qi_queue_create(queue);
-            queue->recovering = false;
+            queue->recovering = queue->creating = false;
             pthread_cond_broadcast(&store->changed);
             if (error)
                 queue->deleted = true;
@@ -346,6 +353,10 @@ int qi_queue_exists(struct qi_store *store, const char *name, size_t name_size,
     qi_lock(store);
     int exists = qi_store_usable(store, false);
     struct qi_queue *queue = exists < 0 ? NULL : qi_find_queue(store, directory);
+    while (queue && queue->creating && exists == 0) {
+        exists = qi_queue_created(queue);
+        queue = exists < 0 ? NULL : qi_find_queue(store, directory);
+    }
     if (queue && queue->name_size > 0) {
         exists = 1;
     } else if (exists == 0) {

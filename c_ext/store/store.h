@@ -36,6 +36,10 @@ int qi_list_queues(struct qi_store *store);
  * queue's directory if its queue.meta must be read first, or -1 if that was done. */
 int qi_check_name(struct qi_queue *queue, int dir, const char *name, size_t name_size);
 
+/* Waits until no thread is creating the queue any more: it is there then, or it is deleted. Gives
+ * the lock up. Returns 0, or why the store cannot be used any more. */
+int qi_queue_created(struct qi_queue *queue);
+
 /* ---- create ---- */
 
 /* Makes a new queue's directory, meta and first journal, durably. */

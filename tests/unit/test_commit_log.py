@@ -107,3 +107,18 @@ def test_damage_of_the_log_is_told_by_the_engine_and_by_a_replay(cut, run):
             store.queue(name)
         assert any("commits/1.log" in finding.where for finding in store.findings)
     assert "commits/1.log" in run("replay", cut, "q5").err
+
+
+def test_only_a_writer_says_that_it_has_cut_a_torn_tail(cut):
+    """A reader cuts nothing: beside a writer the last frame may be one that is being written."""
+    log = cut / "commits" / "1.log"
+    with log.open("r+b") as file:  # behind the end there are zeros
+        file.seek(len(log.read_bytes().rstrip(b"\0")) + 4)
+        file.write(b"half a frame")
+    for read_only in (True, False):
+        with qindex.open(cut, read_only=read_only) as store:
+            [note] = [each for each in store.findings if each.where == "commits/1.log"]
+            assert note.severity == "note"
+            assert note.text.startswith("a torn tail of ")
+            assert ("was cut" in note.text) is not read_only
+            assert ("a writer is appending it" in note.text) is read_only

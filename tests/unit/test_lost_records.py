@@ -93,3 +93,22 @@ def test_a_torn_tail_is_no_loss(tmp_path):
         file.write(b"torn")
     bodies(path)
     assert main(["check", str(path)]) == 0
+
+
+def test_a_queue_that_is_refused_keeps_nobody_from_accepting_the_loss_of_another(spoiled):
+    with qindex.open(spoiled) as store:
+        store.queue("other").publish(b"x", confirm=True)
+    for journal in queue_directory(spoiled, "other").glob("journal.*"):
+        journal.write_bytes(bytes(journal.stat().st_size))
+    with qindex.open(spoiled) as store:
+        store.queue("q")
+        assert store.accept_losses() is True
+        assert store.accept_losses() is False
+        with pytest.raises(qindex.StoreCorrupt):
+            store.queue("other")
+    with qindex.open(spoiled, read_only=True) as store:
+        told = [each.where for each in store.check() if each.severity == "damage"]
+        refused = store.queue_directory("other")
+    assert told
+    assert all(where.startswith(refused) for where in told)
+    assert main(["check", str(spoiled), "--accept-losses"]) == 1  # of what the refused one says

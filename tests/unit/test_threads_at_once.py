@@ -374,3 +374,22 @@ def test_this_run_is_without_the_gil_if_its_python_can_be():
     """Else what was imported has turned it on, and the tests above showed nothing: PYTHON_GIL=0."""
     is_on = getattr(sys, "_is_gil_enabled", lambda: True)()
     assert is_on == (not sysconfig.get_config_var("Py_GIL_DISABLED"))
+
+
+@pytest.mark.parametrize("other", ["create", "in"])
+def test_a_queue_that_another_thread_is_creating_is_there_when_a_call_says_so(tmp_path, other):
+    """Its folder has its name then; a folder of a draft is nothing yet."""
+    with qindex.open(tmp_path) as store:
+        for number in range(40):
+            name = f"q{number}"
+            folder = tmp_path / store.queue_directory(name)
+
+            def create(name=name, folder=folder):
+                store.create_queues([name])
+                assert folder.is_dir()
+
+            def look(name=name, folder=folder):
+                assert any(name in store for _ in turns())
+                assert folder.is_dir()
+
+            at_once(create, create if other == "create" else look)
