@@ -40,6 +40,7 @@ FieldValue: TypeAlias = (
 TABLE_DEPTH_MAX: Final = 64
 TABLE_BYTES_MAX: Final = 16 * 1024 * 1024
 SHORTSTR_BYTES_MAX: Final = 255
+HALF: Final = "a text has half of a surrogate pair, which is no character"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND: Final = timedelta(seconds=1)
@@ -116,7 +117,10 @@ def _check_size(out: bytearray) -> None:
 def encode_shortstr(text: Any) -> bytes:
     if not isinstance(text, str):
         raise TypeError(f"a str is needed, not {type(text).__name__}")
-    raw = text.encode("utf-8", "surrogateescape")
+    try:
+        raw = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError(HALF) from None
     if len(raw) > SHORTSTR_BYTES_MAX:
         raise ValueError(f"a short string of {len(raw)} bytes, {SHORTSTR_BYTES_MAX} are allowed")
     return _BYTE[len(raw)] + raw
@@ -143,7 +147,7 @@ def _encode_int(value: int) -> bytes:
         return _TAGGED_I32(b"I", value)
     if -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
         return _TAGGED_I64(b"l", value)
-    raise ValueError("an int must fit into 64 bits")
+    raise ValueError("a whole number must fit into 64 bits")
 
 
 def _encode_float(value: float) -> bytes:
@@ -151,7 +155,10 @@ def _encode_float(value: float) -> bytes:
 
 
 def _encode_str(value: str) -> bytes:
-    raw = value.encode()
+    try:
+        raw = value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(HALF) from None
     return _TAGGED_U32(b"S", len(raw)) + raw
 
 

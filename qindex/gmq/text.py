@@ -13,6 +13,7 @@ _EPOCH_MS: Final = 1_483_228_800_000
 _SEQUENCE_BITS: Final = 12
 _NODE_BITS: Final = 10
 _NODE: Final = 1  # gmq's default
+_DIGITS_MAX: Final = 12  # more are slow to read
 _SURROGATES: Final = dict.fromkeys(range(0xD800, 0xE000), "\\ufffd")
 _ESCAPED: Final = {
     **{ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"},
@@ -54,10 +55,11 @@ def whole_number(value: Any, what: str, most: int) -> int:
         return 0
     text = str(value)
     is_whole = isinstance(value, (int, str)) and not isinstance(value, bool)
-    if not is_whole or len(text) > 12 or not text.isascii() or not text.isdigit():
-        raise ValueError(f"{what} must be a whole number that is not negative, not {text[:40]!r}")
-    if int(text) > most:
-        raise ValueError(f"{what} must be at most {most}, not {text}")
+    if not is_whole or not text.isascii() or not text.isdigit():
+        shown = repr(value[:40]) if isinstance(value, str) else strict_json.dumps(value)[:40]
+        raise ValueError(f"{what} must be a whole number that is not negative, not {shown}")
+    if len(text) > _DIGITS_MAX or int(text) > most:
+        raise ValueError(f"{what} must be at most {most}, not {text[:40]}")
     return int(text)
 
 

@@ -139,7 +139,7 @@ def _checked(channel: Channel, message: Message, decoded: Properties) -> Message
     """The message with the routing keys of CC and BCC, and with the real address of a reply."""
     check_properties(decoded, channel.session.user)
     headers = dict(decoded.headers or {})
-    keys = [*message.routing_keys, *_more_keys(headers, "CC"), *_more_keys(headers, "BCC")]
+    keys = keys_of(headers, *message.routing_keys)
     changes: dict[str, Any] = {}
     if decoded.reply_to == REPLY_TO:
         if channel.reply_consumer is None:
@@ -156,6 +156,11 @@ def _checked(channel: Channel, message: Message, decoded: Properties) -> Message
         persistent=message.persistent,
         priority=message.priority,
     )
+
+
+def keys_of(headers: dict[str, Any], *keys: str) -> list[str]:
+    """A message's routing keys, with those of CC and BCC. Precondition: they are no lists."""
+    return [*keys, *_more_keys(headers, "CC"), *_more_keys(headers, "BCC")]
 
 
 def _more_keys(headers: dict[str, Any], name: str) -> list[str]:

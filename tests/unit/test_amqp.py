@@ -154,8 +154,8 @@ def test_a_time_with_another_zone_is_the_same_instant() -> None:
             r"headers\['a'\]\[1\]\['b'\]: .* object has no place",
         ),
         ({"a": (1,)}, TypeError, r"headers\['a'\]: .* tuple has no place"),
-        ({"a": [2**63]}, ValueError, r"headers\['a'\]\[0\]: an int must fit into 64 bits"),
-        ({"a": "\ud800"}, ValueError, r"headers\['a'\]: 'utf-8' codec"),
+        ({"a": [2**63]}, ValueError, r"headers\['a'\]\[0\]: a whole number must fit into 64 bits"),
+        ({"a": "\ud800"}, ValueError, r"headers\['a'\]: a text has half"),
         ({"a": datetime(2024, 1, 1)}, ValueError, r"headers\['a'\]: .* time zone"),  # noqa: DTZ001
         ({"a": datetime.max.replace(tzinfo=UTC)}, ValueError, r"whole seconds"),
         ({"a": Decimal("NaN")}, ValueError, r"headers\['a'\]: a Decimal must"),
@@ -304,7 +304,7 @@ def test_a_broken_property_list_says_what_is_wrong(raw: bytes, text: str) -> Non
         (Properties(priority=256), ValueError, "priority: "),
         (Properties(type=7), TypeError, "type: a str is needed"),  # type: ignore[arg-type]
         (Properties(app_id="x" * 256), ValueError, "app_id: a short string of 256 bytes"),
-        (Properties(headers={"a": 2**70}), ValueError, r"headers: table\['a'\]: an int"),
+        (Properties(headers={"a": 2**70}), ValueError, r"headers: table\['a'\]: a whole number"),
         (Properties(timestamp=2**70), ValueError, "timestamp: "),
     ],
 )

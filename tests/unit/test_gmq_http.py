@@ -234,3 +234,15 @@ def test_a_push_that_cannot_be_is_refused(message):
         assert found["msg"]
 
     with_http(test)
+
+
+def test_a_setting_that_is_not_known_changes_no_topic():
+    async def test(server, http, tcp):
+        for query in ("maxRetry=3", "msgTTR=60&isautoack=1"):
+            _, found = await http.ask("GET", f"/config?topic=t&{query}")
+            assert found["code"] == 1
+            assert found["msg"].startswith(f"not known: {query.split('&')[-1].split('=')[0]};")
+        _, found = await http.ask("GET", "/getAllTopicStat")
+        assert not found["data"]
+
+    with_http(test)

@@ -39,8 +39,10 @@ def test_requests_are_found_in_whatever_pieces_they_come():
         (b'{"method":"S.P","params":[1,2],"id":5}', 5, "jsonrpc: request body missing params", 0),
         (b"[1]", None, "a request is an object", 1),
         (b"hello", None, "invalid JSON", 1),
-        (b'{"a": nothing}', None, "invalid JSON: Expecting value: line 1 column 7 (char 6)", 1),
-        (b"[" * 100_000 + b"]" * 100_000, None, "invalid JSON: maximum recursion", 1),
+        (b'{"a": nothing}', None, "invalid JSON: line 1, column 7: a value is missing", 1),
+        (b'{"a": "\xff"}', None, "invalid JSON: it is no UTF-8", 1),
+        (b'{"a": 1%s}' % (b"0" * 5000), None, "invalid JSON: a whole number has too many", 1),
+        (b"[" * 100_000 + b"]" * 100_000, None, "invalid JSON: it is nested too deeply", 1),
     ],
 )
 def test_a_wrong_request_is_answered_and_ends_the_stream_if_it_must(raw, number, text, is_last):
@@ -114,6 +116,22 @@ def test_a_number_that_is_none_is_refused(value):
     with pytest.raises(ValueError, match="delay must be"):
         whole_number(value, "delay", 100)
     assert [whole_number(each, "delay", 100) for each in (None, "", "7", 7)] == [0, 0, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (True, "must be a whole number that is not negative, not true"),
+        ({"a": None}, 'must be a whole number that is not negative, not {"a": null}'),
+        ("x", "must be a whole number that is not negative, not 'x'"),
+        (10**30, "must be at most 100, not 1000000"),
+        ("9" * 30, "must be at most 100, not 999"),
+    ],
+)
+def test_a_number_is_refused_in_the_words_of_json_or_with_its_range(value, why):
+    with pytest.raises(ValueError, match="delay must be") as raised:
+        whole_number(value, "delay", 100)
+    assert why in str(raised.value)
 
 
 def test_ids_grow_also_if_the_clock_goes_back():

@@ -43,7 +43,7 @@ def test_a_transcript_of_version_2(directory):
                 assert await command(f"ack {each} t k") == (103, b"ok")
             assert await command("mpub t 1", b"no") == (
                 102,
-                b"E_INVALID_JSON - decode msg failed, Expecting value: line 1 column 1 (char 0)",
+                b"E_INVALID_JSON - decode msg failed, line 1, column 1: a value is missing",
             )
             assert await command("dead t k") == (
                 102,

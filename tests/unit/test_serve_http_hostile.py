@@ -238,8 +238,8 @@ DEEP = b"[" * 10_000
 @pytest.mark.parametrize(
     ("path", "data", "headers", "text"),
     [
-        ("/api/qindex/session", DEEP, {}, "maximum recursion"),
-        ("/api/definitions", b'{"a":' * 100_000, {}, "maximum recursion"),
+        ("/api/qindex/session", DEEP, {}, "it is nested too deeply"),
+        ("/api/definitions", b'{"a":' * 100_000, {}, "it is nested too deeply"),
         ("/api/qindex/session", b"hello", {"Content-Encoding": "gzip"}, "not what its headers say"),
         ("/api/definitions", b"\xff\xff", {"Content-Encoding": "gzip"}, "is not what its headers"),
     ],

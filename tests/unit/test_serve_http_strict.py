@@ -132,3 +132,54 @@ def test_a_delivery_mode_is_1_or_2(mode):
             assert why == "delivery_mode is a whole number from 1 to 2"
 
     run(test())
+
+
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+@pytest.mark.parametrize("value", [5, "q", {"a": 1}])
+def test_more_routing_keys_are_a_list(name, value):
+    async def test():
+        async with Api() as api:
+            await filled(api)
+            body = {"routing_key": "q", "payload": "", "properties": {"headers": {name: value}}}
+            why = await refused(api, "POST", PUBLISH, body)
+            assert "unacceptable_type_in_header" in why
+
+    run(test())
+
+
+def test_copies_go_to_more_routing_keys_as_over_amqp():
+    async def test():
+        async with Api() as api:
+            for name in ("q", "shown", "secret"):
+                await filled(api, name, 0)
+            headers = {"CC": ["shown"], "BCC": ["secret"], "kept": 1}
+            body = {"routing_key": "q", "payload": "x", "properties": {"headers": headers}}
+            assert (await api.ask("POST", PUBLISH, body))[0] == 200
+            for name in ("q", "shown", "secret"):
+                _, (found,) = await api.ask("POST", f"queues/%2F/{name}/get", {})
+                assert found["properties"]["headers"] == {"CC": ["shown"], "kept": 1}
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "why"),
+    [
+        ("PUT", "queues/%2F/n", {"arguments": {"x": 10**30}}, "arguments['x']: a whole number"),
+        ("PUT", "queues/%2F/n", {"arguments": {"x": "\ud800"}}, "arguments['x']: a text has half"),
+        ("POST", PUBLISH, {"payload": "\ud800", "routing_key": "q"}, "a text has half"),
+        ("POST", PUBLISH, {"payload": "", "routing_key": "\ud800"}, "a text has half"),
+        (
+            *("POST", PUBLISH),
+            {"payload": "", "routing_key": "q", "properties": {"headers": {"a": [10**30]}}},
+            "headers['a'][0]: a whole number",
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_as_the_request_has_it(method, path, body, why):
+    async def test():
+        async with Api() as api:
+            await filled(api)
+            assert (await refused(api, method, path, body)).startswith(why)
+
+    run(test())

@@ -12,7 +12,12 @@ from http_api import Api, run
 # How Python says it. None of it helps whoever has written the request.
 OF_PYTHON = re.compile(
     r"literal|int\(\)|NoneType|unhashable|codec|argument must|object is not|has no attribute|"
+    r"recursion|Exceeds|sys\.|padding|Expecting|\(char|BOM|surrogates|an int|headers\['arg|"
     r"too big to convert|a dict is|could not convert|^'\w+'$|not (?:int|str|list|float|dict)\b"
+)
+LISTS = (
+    *("bindings", "connections", "channels", "consumers", "users", "vhosts", "queues", "exchanges"),
+    *("qindex/queues", "qindex/connections", "bindings/%2F", "permissions"),
 )
 BAD = [None, "abc", "", -1, 1.5, 1e300, True, [], {}, [1], "1" * 30, "1" * 5000]
 FIELDS = {
@@ -32,6 +37,21 @@ FIELDS = {
     ("POST", "qindex/queues/%2F/q/settle"): {"verb": "ack", "deliveries": []},
     ("POST", "qindex/queues/%2F/q/messages/delay"): {"seconds": 1, "numbers": []},
 }
+NO_JSON = (
+    b"[" * 100_000,
+    b'{"a":' * 5000,
+    b'{"a": 1%s}' % (b"0" * 5000),
+    b"\xef\xbb\xbf{}",
+    b'{"a": }',
+    b"{1: 2}",
+    b'{"a" 1}',
+    b'{"a": 1 "b"}',
+    b"{} {}",
+    b'{"a": "x',
+    b'{"a": "\n"}',
+    b'{"a": "\\x"}',
+    b'{"a": 1,}',
+)
 PROPERTIES = ("delivery_mode", "priority", "timestamp", "headers", "expiration", "type", "user_id")
 
 
@@ -56,7 +76,7 @@ def test_no_error_speaks_of_python(place, caplog):
                     refused += 1
                     assert not OF_PYTHON.search(answer["reason"]), (body, answer)
             assert refused > 3
-            for raw in (b"{", b"[]", b"\xff", b"NaN", b'{"a": 1e999}'):
+            for raw in (b"{", b"[]", b"\xff", b"NaN", b'{"a": 1e999}', *NO_JSON):
                 status, _, found = await api.raw(method, f"/api/{path}", data=raw)
                 assert status == 400
                 assert not OF_PYTHON.search(found.decode()), found
@@ -74,6 +94,9 @@ def test_no_error_speaks_of_python(place, caplog):
         ("queues?page=1&page_size=0", "page_size is a whole number from 1 to 500"),
         ("queues?page=1&page_size=501", "page_size is a whole number from 1 to 500"),
         ("exchanges?page=1&page_size=-1", "page_size is a whole number from 1 to 500"),
+        *((f"{name}?page=0", "page is a whole number from 1 to") for name in LISTS),
+        *((f"{name}?page_size=501", "page_size is a whole number from 1 to 500") for name in LISTS),
+        ("qindex/queues?page_size=abc", "page_size is a whole number from 1 to 500"),
         ("qindex/queues?page=0", "page is a whole number from 1 to"),
         ("qindex/queues?size=501", "size is a whole number from 1 to 500"),
         ("qindex/queues/%2F/q/messages?limit=0", "limit is a whole number from 1 to 500"),

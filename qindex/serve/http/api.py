@@ -19,13 +19,11 @@ from qindex.serve.consumers import Consumer
 from qindex.serve.http import accounts, changes, shapes
 from qindex.serve.http.asked import SEES_ALL, TRUE, Asked, answer
 from qindex.serve.http.door import SERVER
-from qindex.serve.http.given import whole
+from qindex.serve.http.given import PAGE_MAX, PAGES_MAX, whole
 from qindex.serve.http.metrics import Metrics
 from qindex.serve.http.more import MORE
 from qindex.serve.http.port import any_name
 
-PAGE_MAX: Final = 500
-PAGES_MAX: Final = 1_000_000_000
 _METRICS: Final[web.AppKey[Metrics]] = web.AppKey("metrics")
 SLICE: Final = 100  # rows that are made before others have their turn
 AT_ONCE: Final = 4  # long answers that are made, a slice each in a turn of the event loop
@@ -242,7 +240,9 @@ _PATHS: Final[tuple[tuple[str, str, Callable[[Asked], Any]], ...]] = (
 def handler(call: Callable[[Asked], Any]) -> Callable[[web.Request], Any]:
     async def handle(request: web.Request) -> web.StreamResponse:
         asked = Asked(request)
-        if request.method not in ("GET", "HEAD"):
+        if request.method in ("GET", "HEAD"):
+            asked.check_page()
+        else:
             asked.check_query(changes.QUERIES.get(call, ()))
         found = await call(asked)
         return found if isinstance(found, web.StreamResponse) else await _answer(request, found)

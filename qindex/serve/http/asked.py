@@ -14,7 +14,7 @@ from qindex.broker.users import Rights
 from qindex.broker.vhost import VHost
 from qindex.serve.http import shapes
 from qindex.serve.http.door import NOTE, SERVER, USER, json_of
-from qindex.serve.http.given import check_known
+from qindex.serve.http.given import PAGE_MAX, PAGES_MAX, check_known, whole
 from qindex.serve.http.sessions import TOKEN
 from qindex.serve.server import Server
 from qindex.serve.session import Session
@@ -75,6 +75,12 @@ class Asked:
         for name in known:
             if len(query.getall(name, [])) > 1:
                 raise ValueError(f"{name} is given more than once")
+
+    def check_page(self) -> None:
+        """Of any list: also one that has no pages does not take what cannot be one."""
+        for name, most in (("page", PAGES_MAX), ("page_size", PAGE_MAX)):
+            if name in self.request.query:
+                whole(self.query(name), name, most, 1)
 
     def vhosts(self) -> list[VHost]:
         """Those that the user may see."""

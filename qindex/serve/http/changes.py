@@ -15,11 +15,12 @@ from qindex.broker.message import Message
 from qindex.broker.taken import Entry
 from qindex.broker.vhost import VHost
 from qindex.brokers.amqp import PROPERTY_NAMES, Properties, encode_properties
+from qindex.field_table import encode_table
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import Asked, answer, check_name
 from qindex.serve.http.given import one_of, text, whole
 from qindex.serve.permissions import check_declare_exchange, check_declare_queue
-from qindex.serve.publishing import check_properties
+from qindex.serve.publishing import check_properties, keys_of
 
 _NUMBERS: Final = {  # properties, each with the greatest and the least value
     "delivery_mode": (2, 1),
@@ -131,13 +132,19 @@ async def publish(asked: Asked) -> web.Response:
     values = _properties(given)
     body = _body(given)
     key = text(given, "routing_key")
-    check_name(key)
+    headers = dict(values.get("headers", {}))
+    keys = keys_of(headers, key)
+    for each in keys:
+        check_name(each)
+    if headers.pop("BCC", None) is not None:
+        values["headers"] = headers
     properties = Properties(**values)
+    raw = encode_properties(properties)
     check_properties(properties, asked.user)
     message = Message(
         exchange.name,
-        [key],
-        encode_properties(properties),
+        keys,
+        raw,
         body,
         persistent=properties.delivery_mode == 2,
         priority=properties.priority or 0,
@@ -158,7 +165,7 @@ async def publish(asked: Asked) -> web.Response:
 
 def _properties(given: dict[str, Any]) -> dict[str, Any]:
     """Those of a message that have a value."""
-    given = _table(given, "properties")
+    given = _object(given, "properties")
     values = {name: value for name, value in given.items() if value is not None}
     unknown = sorted(set(values) - set(PROPERTY_NAMES))
     if unknown:
@@ -256,6 +263,13 @@ def _flag(given: dict[str, Any], name: str, default: bool) -> bool:
 
 
 def _table(given: dict[str, Any], name: str = "arguments") -> dict[str, Any]:
+    """An object whose values can be those of a table."""
+    value = _object(given, name)
+    encode_table(value, name=name)  # an error says which value it is, as the request has it
+    return value
+
+
+def _object(given: dict[str, Any], name: str) -> dict[str, Any]:
     value = given.get(name)
     if value is None or value == []:  # an empty object, as PHP writes it
         return {}

@@ -24,7 +24,7 @@ from qindex.amqp.events import reply_text
 from qindex.broker import errors as broker
 from qindex.broker.arriving import NotIn
 from qindex.errors import QindexError
-from qindex.field_table import AmqpError
+from qindex.field_table import HALF, AmqpError
 from qindex.serve.http.origin import Foreign, Names
 from qindex.serve.http.page import SESSION_PATH, About, Page, is_public
 from qindex.serve.http.port import BROKEN, Port
@@ -267,7 +267,8 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
     except KeyError as error:
         return refusal(400, "bad_request", f"{error.args[0]} is missing")
     except (AmqpError, ValueError, TypeError) as error:
-        return refusal(400, "bad_request", str(error))
+        is_half = isinstance(error, UnicodeEncodeError)
+        return refusal(400, "bad_request", HALF if is_half else str(error))
     except QindexError as error:
         log.error("%s %s failed: %s", request.method, request.path, error)
         return refusal(500, "internal_error", str(error))

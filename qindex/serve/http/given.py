@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+PAGE_MAX: Final = 500  # rows
+PAGES_MAX: Final = 1_000_000_000
 SINCE_MAX: Final = 1e12  # seconds since 1970
 _DIGITS: Final = re.compile(r"-?[0-9]{1,20}")
 

@@ -31,6 +31,8 @@ BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 BODY_SECONDS: Final = 60.0  # that a client has to send the body of a request
 _LOOK_SECONDS: Final = 0.02
 _SLICE: Final = 500  # topics between two turns of the event loop
+# isAuthoAck is what gmq's README has.
+_SETTINGS: Final = {"topic", "isAutoAck", "isAuthoAck", "mode", "msgTTR", "msgRetry"}
 Answer = tuple[Any, str] | Wrong  # data and message, or what is wrong
 
 
@@ -154,7 +156,11 @@ class Version2Http(Port):
         if isinstance(names, Wrong):
             return names
         query = request.query
-        auto = query.get("isAutoAck", query.get("isAuthoAck", ""))  # its README has the second one
+        unknown = sorted(set(query) - _SETTINGS)
+        if unknown:
+            known = "topic, isAutoAck, mode, msgTTR and msgRetry"
+            return Wrong("", f"not known: {', '.join(unknown)[:200]}; there are {known}")
+        auto = query.get("isAutoAck", query.get("isAuthoAck", ""))
         values = [auto, *(query.get(name, "") for name in ("mode", "msgTTR", "msgRetry"))]
         return self._topics.configure(names[0], values) or (None, "success")
 

@@ -15,11 +15,8 @@ from qindex.broker.queues import Queue
 from qindex.broker.vhost import VHost
 from qindex.serve.http import shapes
 from qindex.serve.http.asked import TRUE, Asked
-from qindex.serve.http.given import whole
+from qindex.serve.http.given import PAGE_MAX, PAGES_MAX, whole
 from qindex.serve.http.own.series import Series
-
-PAGE_MAX: Final = 500
-PAGES_MAX: Final = 1_000_000_000  # behind the last one there is the last one
 
 
 class Question(Protocol):
@@ -40,8 +37,12 @@ _RATES: Final = {"published_rate": 0, "delivered_rate": 1, "acked_rate": 2}
 
 
 def page_of(asked: Question, found: list[Any], make: Callable[[Any], Any], total: int) -> Any:
-    """The page of these rows that is asked for."""
-    size = whole(asked.query("size", "50"), "size", PAGE_MAX, 1)
+    """The page of these rows that is asked for; behind the last one there is the last one.
+
+    `page_size` is RabbitMQ's name of `size`.
+    """
+    name = "page_size" if asked.query("page_size") else "size"
+    size = whole(asked.query(name, "50"), name, PAGE_MAX, 1)
     pages = max(1, -(-len(found) // size))
     page = min(whole(asked.query("page", "1"), "page", PAGES_MAX, 1), pages)
     items = [make(row) for row in found[(page - 1) * size : page * size]]
