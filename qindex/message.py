@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["DeadReason", "Death", "Details", "Finding", "Message", "State"]
 
 _T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., None])
 DeadReason: TypeAlias = Literal["expired", "rejected", "deliveries", "full"]
 State: TypeAlias = Literal["ready", "unacked", "delayed", "dead"]
 
@@ -31,6 +34,21 @@ def _made_in_c(cls: type[_T]) -> type[_T]:
         if name not in ("__module__", "__slots__"):
             setattr(made, name, value)
     return made  # type: ignore[no-any-return]
+
+
+def _asks_for_a_lease(touch: _F) -> _F:
+    """Say what to do where Python would only miss an argument."""
+
+    @functools.wraps(touch)
+    def asking(*message: Any, **lease: Any) -> None:
+        if len(message) == 1 and not lease:
+            raise TypeError(
+                "touch() has to be told for how many seconds from now: message.touch(30); a lease "
+                "that the message was published with, or taken with, is not repeated by itself"
+            )
+        touch(*message, **lease)
+
+    return asking  # type: ignore[return-value]
 
 
 class Death(NamedTuple):
@@ -183,8 +201,9 @@ class Message(MessageFields):
         """Give it back to the queue that it came from, or drop it there; see Queue.nack()."""
         self._settler().nack(self, requeue, delay=delay, due=due, count=count)
 
+    @_asks_for_a_lease
     def touch(self, lease: Seconds) -> None:
-        """Extend its lease: it ends `lease` seconds from now; see Queue.touch()."""
+        """Extend its lease: it ends `lease` seconds from now. See Queue.touch()."""
         self._settler().touch(self, lease)
 
     def _settler(self) -> Queue:

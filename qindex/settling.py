@@ -253,7 +253,10 @@ class Settling:
     def _touch(self, message: Message | int | str, lease: Seconds) -> None:
         """touch() of what is not at hand, or is wrong."""
         if lease is None:  # which get() takes for "no lease": here it would end at once
-            raise TypeError("lease must be a number of seconds or a timedelta, not None")
+            raise TypeError(
+                "lease must be a number of seconds or a timedelta, not None: with 30 it ends in "
+                "30 seconds"
+            )
         code = lib.qi_touch(self._handle, *self._which(message), to_lease_us(lease))
         if code < 0:
             self._refuse(code, [message])

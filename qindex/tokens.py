@@ -53,10 +53,11 @@ def read_token(key: bytes, token: str) -> tuple[int, MessageFields]:
     Raises ValueError if it is no token, DeliveryEnded if it was not written with this key.
     """
     if not _FORM.fullmatch(token):
-        raise ValueError(
-            f"a token has {TOKEN_SIZE} letters, digits, '-' and '_', as m.token says: "
-            + shown(token)
-        )
+        text = f"a token has {TOKEN_SIZE} letters, digits, '-' and '_', as m.token says: "
+        text += shown(token)
+        if token.isascii() and token.isdecimal():  # as commands print a ReqId
+            text += f"; a ReqId is an int, for the verbs of its queue: int({shown(token)})"
+        raise ValueError(text)
     content = base64.urlsafe_b64decode(token)
     delivery, proof = content[: _BYTES.size], content[_BYTES.size :]
     if proof != _proof(key, delivery):

@@ -165,6 +165,16 @@ def test_what_is_no_token_is_an_argument_error(store, no):
             verb(no)
 
 
+@pytest.mark.parametrize("verb", ["ack", "nack", "delete", "reschedule"])
+def test_a_req_id_as_commands_print_it_is_refused_with_what_to_do(store, verb):
+    queue = store.queue("a")
+    req_id = queue.publish(b"x", priority=5)
+    with pytest.raises(ValueError, match="a ReqId is an int") as refused:
+        getattr(queue, verb)(str(req_id))
+    assert f"int('{req_id}')" in str(refused.value)
+    assert queue.peek(int(str(req_id))).body == b"x"
+
+
 def test_messages_tokens_and_req_ids_stand_in_one_list(store):
     queue = store.queue("a")
     queue.publish_many([b"a", b"b", b"c"])
@@ -220,3 +230,17 @@ def test_tokens_on_an_event_loop(tmp_path):
             assert (await queue.stats()).unacked == 0
 
     settle()
+
+
+def test_a_touch_of_a_message_without_seconds_says_what_it_needs(store):
+    queue = store.queue("a")
+    queue.publish(b"x", lease=30)
+    message = queue.get()
+    with pytest.raises(TypeError, match=r"for how many seconds from now: message\.touch\(30\)"):
+        message.touch()
+    with pytest.raises(TypeError, match="with 30 it ends in 30 seconds"):
+        message.touch(None)
+    message.touch(30)
+    message.touch(lease=30)
+    with pytest.raises(TypeError, match="lase"):
+        message.touch(lase=30)
