@@ -18,9 +18,10 @@ void qi_report_losses(struct qi_store *store) {
                   "themselves, set what is missing, then accept it (qindex check --accept-losses)");
     if (store->records_lost)
         qi_report(store, true, "", "queues", 0,
-                  "records of queues were lost with damaged journals, since an earlier session, "
-                  "and nobody has accepted it: messages may be missing, or back; when you know "
-                  "which, accept it (qindex check --accept-losses)");
+                  "records of queues were lost with damaged journals, or queues with their "
+                  "folders, since an earlier session, and nobody has accepted it: messages may be "
+                  "missing, or back; when you know which, accept it (qindex check "
+                  "--accept-losses)");
 }
 
 /* What is in the journals goes to the segments. */
@@ -64,6 +65,8 @@ static int replace_files(struct qi_store *store) {
     int error = in_logs ? qi_census(store, true) : store->records_lost ? read_all_queues(store) : 0;
     if (!error)
         error = replace_all_journals(store);
+    if (!error && store->records_lost)
+        error = qi_accept_missing(store);
     return error || !in_logs ? error : qi_log_renew(store);
 }
 

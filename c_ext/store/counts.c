@@ -136,6 +136,32 @@ static bool count_missing(const struct qi_store *store, uint32_t *queues, uint64
     return true;
 }
 
+/* What is exact is of a queue: one that was deleted took it along. */
+static uint32_t count_kept(const struct qi_store *store) {
+    const struct qi_data *data = &store->commits->data;
+    uint32_t count = 0;
+    qi_counts counts;
+    bool exact;
+    for (uint32_t i = 0; i < data->scopes_room; i++)
+        for (const struct qi_scope *scope = data->scopes[i]; scope; scope = scope->next)
+            count += memcmp(scope->identity, of_the_store, QI_IDENTITY_SIZE) != 0 &&
+                     kept(store, scope->identity, OF_QUEUE, &counts, NULL, &exact) && exact;
+    return count;
+}
+
+bool qi_lacks_folders(const struct qi_store *store, uint32_t folders) {
+    return store->commits && count_kept(store) > folders;
+}
+
+/* The counts tell it only until a session ends without a close; store.meta until it is accepted. */
+static void keep_missing(struct qi_store *store) {
+    qi_commit_wait(store); /* a commit may be writing store.meta */
+    if (store->records_lost || qi_store_usable(store, true) != 0)
+        return;
+    store->records_lost = true;
+    qi_meta_write(store, false); /* else the next one does it */
+}
+
 /* A reader has the counts as they were when it opened the store. A writer that came since may have
  * deleted queues; it has begun a session then. */
 void qi_miss_queues(struct qi_store *store) {
@@ -155,6 +181,45 @@ void qi_miss_queues(struct qi_store *store) {
               missing, qi_plural(missing), missing == 1 ? "has" : "have",
               (unsigned long long)messages, qi_plural(messages));
     qi_report_lost(store, messages);
+    if (!store->options.read_only)
+        keep_missing(store);
+}
+
+static bool is_of_queue(const struct qi_store *store, const uint8_t *identity) {
+    for (uint32_t i = 0; i < store->queues_count; i++)
+        if (!store->queues[i]->deleted &&
+            memcmp(store->queues[i]->identity, identity, QI_IDENTITY_SIZE) == 0)
+            return true;
+    return false;
+}
+
+/* Counts of a queue that is not here; NULL: there are none. */
+static const uint8_t *counts_of_missing(const struct qi_store *store) {
+    const struct qi_data *data = &store->commits->data;
+    for (uint32_t i = 0; i < data->scopes_room; i++)
+        for (const struct qi_scope *scope = data->scopes[i]; scope; scope = scope->next)
+            if (memcmp(scope->identity, of_the_store, QI_IDENTITY_SIZE) != 0 &&
+                qi_data_find(data, scope->identity, (const uint8_t *)KEY, KEY_SIZE) &&
+                !is_of_queue(store, scope->identity))
+                return scope->identity;
+    return NULL;
+}
+
+int qi_accept_missing(struct qi_store *store) {
+    uint64_t messages;
+    uint32_t missing = 0;
+    int error = 0;
+    if (!store->commits || !count_missing(store, &missing, &messages))
+        return 0;
+    for (const uint8_t *found; missing && !error && (found = counts_of_missing(store));) {
+        uint8_t identity[QI_IDENTITY_SIZE], entry[2 + KEY_SIZE + 4];
+        memcpy(identity, found, QI_IDENTITY_SIZE);
+        qi_put16(entry, KEY_SIZE);
+        memcpy(entry + 2, KEY, KEY_SIZE);
+        qi_put32(entry + 2 + KEY_SIZE, UINT32_MAX); /* the key goes */
+        error = qi_data_put(store, identity, entry, sizeof entry, true);
+    }
+    return error;
 }
 
 static void sum_of(const struct qi_store *store, qi_counts *sum) {

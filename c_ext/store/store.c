@@ -166,6 +166,8 @@ static int open_parts(struct qi_store *store) {
     struct folders folders = {.store = store};
     disk->ops->list(disk, store->queues_dir, note_folder, &folders);
     store->crowded = disk->crowd && folders.queues >= disk->crowd;
+    if (qi_lacks_folders(store, folders.queues) && !store->upgrading)
+        store->records_lost = true; /* qi_miss_queues reports it in this session */
     store->session++;
     qi_logs_name(store, false);
     error = qi_meta_write(store, false);

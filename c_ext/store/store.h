@@ -115,6 +115,10 @@ void qi_counts_expect(struct qi_store *store);
 /* Reports the queues of which counts are kept and whose folders are gone, behind a clean end: once,
  * when the names of all queues are known. */
 void qi_miss_queues(struct qi_store *store);
+/* True if counts of more queues are kept, behind a clean end, than there are folders. */
+bool qi_lacks_folders(const struct qi_store *store, uint32_t folders);
+/* Forgets the counts of queues that are missing. All queues were read. Returns 0 or the error. */
+int qi_accept_missing(struct qi_store *store);
 
 /* ---- accept ---- */
 

@@ -64,6 +64,7 @@ def run(options: argparse.Namespace, screen: Screen) -> int:
             return check(node, screen, options.dir, options.at_time, as_json=options.json)
     if options.accept_losses:
         with open_to_write(options.dir) as store:
+            store.queues()  # else folders that are missing may not be missed
             store.accept_losses()
     started = time.monotonic()
     with open_to_look(options.dir) as store:

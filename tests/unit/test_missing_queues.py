@@ -87,3 +87,39 @@ def test_nothing_is_said_where_nothing_is_known(tmp_path: Path) -> None:
     fill(tmp_path / "old", form=1)
     shutil.rmtree(queue_directory(tmp_path / "old", "b"))
     assert not missing(tmp_path / "old")
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_it_stays_told_behind_a_session_that_is_killed_until_it_is_accepted(
+    tmp_path: Path, run: Any, listed: bool
+) -> None:
+    path = tmp_path / "store"
+    fill(path)
+    shutil.rmtree(queue_directory(path, "b"))
+    store = qindex.open(path)
+    if listed:
+        assert store.queues() == ["a", "c"]
+    abandon(store)
+    for line in (
+        ["check", path],
+        ["backup", path, tmp_path / "copy"],
+        ["check", tmp_path / "copy"],
+    ):
+        assert run(*line)[0] == 1, line
+    assert "or queues with their folders" in run("check", path)[1]
+    assert run("check", path, "--accept-losses")[0] == 0
+    assert missing(path) == []
+
+
+def test_behind_a_clean_end_it_is_accepted_too(tmp_path: Path, run: Any) -> None:
+    """Also where a folder of a queue that has no counts stands for the one that is missing."""
+    fill(tmp_path)
+    with qindex.open(tmp_path) as store:
+        store.queue("no counts")
+        store.queue("b").data[b"key"] = b"value"
+    shutil.rmtree(queue_directory(tmp_path, "b"))
+    with qindex.open(tmp_path) as store:
+        assert store.queues() == ["a", "c", "no counts"]
+    assert run("check", tmp_path)[0] == 1
+    assert run("check", tmp_path, "--accept-losses")[0] == 0
+    assert missing(tmp_path) == missing(tmp_path, read_only=True) == []
