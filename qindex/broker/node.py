@@ -9,10 +9,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,16 +21,19 @@ import qindex
 from qindex.broker.catalog import Catalog, MemoryCatalog, StoreCatalog
 from qindex.broker.durable import GroupCommit, Syncer
 from qindex.broker.errors import Invalid, NotAllowed
+from qindex.broker.owner import is_empty, own, owner_of
 from qindex.broker.timers import Scheduler
 from qindex.broker.users import EVERYTHING, GUEST, Users
 from qindex.broker.vhost import VHost
-from qindex.errors import NotAStore
+from qindex.errors import DiskFull, NotAStore, StoreFull
 from qindex.field_table import decode_table, encode_table
 from qindex.handle import file_in
 
 USER: Final = "QINDEX_DEFAULT_USER"
 PASSWORD: Final = "QINDEX_DEFAULT_PASS"  # noqa: S105 - the name of a variable
 VHOST: Final = "QINDEX_DEFAULT_VHOST"
+log: Final = logging.getLogger("qindex.broker")
+_HIGHEST: Final = "highest_vhost"  # the entry of the highest number of a store that was given
 STORE_FORMAT: Final = 2  # one sync for many queues
 
 
@@ -65,6 +69,7 @@ class Node:
             self._check_directory(self.directory)
         if self.directory is None or not (self.directory / "node").exists():
             check_environment(environment)  # before anything is made
+        self._made = [] if self.directory is None or not is_rescue else _missing(self.directory)
         if self.directory is not None:
             (self.directory / "vhosts").mkdir(mode=0o700, parents=True, exist_ok=True)
             self._store = qindex.open(self.directory / "node", format=STORE_FORMAT)
@@ -77,11 +82,14 @@ class Node:
         if not self.entries and not is_rescue:
             try:
                 self._check_is_new(environment)
-                self.change(first_entries(environment))
+                vhost = environment.get(VHOST, "/")
+                self.change({**first_entries(environment, [vhost]), **self.new_vhosts([vhost])})
             except (Invalid, NotAStore):
                 self.close()
                 raise
         self._remove_deleted()
+        if not is_rescue:
+            self._tell_unclaimed()
 
     def _check_is_new(self, environment: Mapping[str, str]) -> None:
         """A node that has lost its users must not let everybody in as guest. Raises NotAStore."""
@@ -141,6 +149,7 @@ class Node:
             found = VHost(name, self._scheduler)
         else:
             path = self.directory / "vhosts" / self._id(name)
+            self._check_is_there(name, path)
             store = qindex.open(path, format=STORE_FORMAT, expire=False)
             found = self._opened(name, store)
             self.stores[name] = store
@@ -155,12 +164,30 @@ class Node:
         commit = GroupCommit(self._syncer_of(store))
         commit.on_failure = self._failed
         try:
+            own(store, name)
+            self._note_made(self._id(name))
             return VHost(name, self._scheduler, store, commit)
         except BaseException:
             commit.close()
             with contextlib.suppress(qindex.QindexError):
                 store.close()
             raise
+
+    def _check_is_there(self, name: str, path: Path) -> None:
+        """Raise StoreMissing if the store was made, and is gone: it would be served empty."""
+        if f"made/{path.name}" in self.entries and is_empty(path):
+            raise qindex.StoreMissing(
+                f"{str(path)!r} is gone, with the messages of virtual host {name!r}: put it back, "
+                "or mount its disk. To go on without them, delete the virtual host and add it anew"
+            )
+
+    def _note_made(self, number: str) -> None:
+        """From now on the store of this number has to be there."""
+        key = f"made/{number}"
+        if key not in self.entries:
+            with contextlib.suppress(DiskFull, StoreFull):  # the next opening notes it
+                self._catalog.apply({key: b""})
+                self.entries[key] = b""
 
     def _id(self, name: str) -> str:
         return str(decode_table(self.entries[f"vhost/{name}"])["id"])
@@ -171,16 +198,49 @@ class Node:
             raise Invalid(f'Virtual host "{name}" already exists')
         if not name:
             raise Invalid("a virtual host needs a name")
-        self.change({f"vhost/{name}": encode_table({"id": str(self.next_vhost_id)})})
+        self.change(self.new_vhosts([name]))
 
-    @property
-    def next_vhost_id(self) -> int:
-        """What a new virtual host is numbered with; the ones behind it are free, too."""
+    def new_vhosts(self, names: Iterable[str]) -> dict[str, bytes | None]:
+        """The entries of new virtual hosts. No number is given twice, so that no store gets to
+        another one; a store that says that it is such a one's, and that none has, is its again.
+        """
         taken = [int(self._id(each)) for each in self.vhosts]
-        if self.directory is not None:  # also those that no entry names, whosever they are
-            names = (path.name for path in (self.directory / "vhosts").iterdir())
-            taken += [int(name) for name in names if name.isdecimal()]
-        return max(taken, default=-1) + 1
+        if _HIGHEST in self.entries:
+            taken.append(int(str(decode_table(self.entries[_HIGHEST])["id"])))
+        unclaimed = self._unclaimed()
+        taken += [int(path.name) for path in self._folders() if path.name.isdecimal()]
+        highest = max(taken, default=-1)
+        entries: dict[str, bytes | None] = {}
+        for name in names:
+            its = [path for path, owner in unclaimed.items() if owner == name]
+            if len(its) == 1 and its[0].name.isdecimal():
+                number = its[0].name
+                log.warning("virtual host %r gets the store that was its: %s", name, its[0])
+            else:
+                highest += 1
+                number = str(highest)
+            entries[f"vhost/{name}"] = encode_table({"id": number})
+        return {**entries, _HIGHEST: encode_table({"id": str(highest)})}
+
+    def _folders(self) -> list[Path]:
+        return [] if self.directory is None else sorted((self.directory / "vhosts").iterdir())
+
+    def _unclaimed(self) -> dict[Path, str | None]:
+        """The stores that no virtual host names, and whose they say that they are."""
+        claimed = {self._id(each) for each in self.vhosts}
+        claimed |= {key.partition("/")[2] for key in self.entries if key.startswith("deleted/")}
+        left = [path for path in self._folders() if path.name not in claimed]
+        return {path: owner_of(path) for path in left if (path / "store.meta").exists()}
+
+    def _tell_unclaimed(self) -> None:
+        for path, owner in self._unclaimed().items():
+            if owner is None:
+                what = "it does not say whose it is"
+            elif owner in self.vhosts:
+                what = f"it was that of {owner!r}, which has another one"
+            else:
+                what = f"it is that of {owner!r}, which gets it again when it is added"
+            log.warning("%s is the store of no virtual host: %s", path, what)
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with all that is in it. Its clients have to be gone.
@@ -190,7 +250,12 @@ class Node:
         self.check_vhost(name)
         number = self._id(name)
         self.change(
-            {**self.users.gone_permissions(name), f"vhost/{name}": None, f"deleted/{number}": b""}
+            {
+                **self.users.gone_permissions(name),
+                f"vhost/{name}": None,
+                f"made/{number}": None,
+                f"deleted/{number}": name.encode("utf-8", "surrogateescape"),
+            }
         )
         opened, store = self._open.pop(name, None), self.stores.pop(name, None)
         if opened is not None:
@@ -209,9 +274,12 @@ class Node:
     def _remove_deleted(self) -> None:
         """Remove the files of virtual hosts that are named as deleted, then that entry."""
         for key in [key for key in self.entries if key.startswith("deleted/")]:
-            number = key.partition("/")[2]
+            number, name = key.partition("/")[2], self.entries[key]
             if self.directory is not None and number.isdecimal():
-                shutil.rmtree(self.directory / "vhosts" / number, ignore_errors=True)
+                path = self.directory / "vhosts" / number
+                owner = owner_of(path) if name and (path / "store.meta").exists() else None
+                if owner in (None, name.decode("utf-8", "surrogateescape")):
+                    shutil.rmtree(path, ignore_errors=True)
             self.change({key: None})
 
     @property
@@ -241,6 +309,22 @@ class Node:
         self._open.clear()
         if failed is not None:
             raise qindex.StoreFailed(str(failed)) from failed
+        if self._made and not self.entries:  # the rescue was refused: nothing stays of it
+            _remove_empty(self._made)
+
+
+def _missing(directory: Path) -> list[Path]:
+    """What a new node makes there; empty: it is not new."""
+    places = [directory / "node", directory / "vhosts", directory]
+    return [] if places[0].exists() else [path for path in places if not path.exists()]
+
+
+def _remove_empty(made: list[Path]) -> None:
+    """Take away a node without entries, and the folders made for it in which nothing is."""
+    shutil.rmtree(made[0], ignore_errors=True)
+    for path in made[1:]:
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
@@ -250,17 +334,13 @@ def check_environment(environment: Mapping[str, str]) -> None:
             raise Invalid(f"{name} is set and empty: give it a value, or do not set it")
 
 
-def first_entries(
-    environment: Mapping[str, str], vhosts: list[str] | None = None
-) -> dict[str, bytes | None]:
-    """The user and the virtual host of a new node; with `vhosts`, the user of these. Invalid: as
+def first_entries(environment: Mapping[str, str], vhosts: list[str]) -> dict[str, bytes | None]:
+    """The user of a new node, and what he may do in these virtual hosts. Invalid: as
     check_environment().
     """
     check_environment(environment)
-    user, vhost = environment.get(USER, GUEST), environment.get(VHOST, "/")
+    user = environment.get(USER, GUEST)
     entries = Users.entry(user, environment.get(PASSWORD, GUEST), ["administrator"])
-    for each in [vhost] if vhosts is None else vhosts:
+    for each in vhosts:
         entries |= Users.permission_entry(each, user, EVERYTHING)
-    return (
-        entries if vhosts is not None else {**entries, f"vhost/{vhost}": encode_table({"id": "0"})}
-    )
+    return entries

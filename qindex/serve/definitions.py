@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import itertools
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +21,6 @@ from qindex.broker.node import Node
 from qindex.broker.users import Changes, Permission, Users, check_patterns
 from qindex.broker.vhost import VHost
 from qindex.errors import QindexError
-from qindex.field_table import encode_table
 from qindex.serve.plain import plain
 
 # Clients look at this for what they may ask, and what is in definitions.
@@ -208,14 +206,16 @@ def _declare_all(node: Node, declares: list[_Declare]) -> None:
 
 
 def _vhosts(node: Node, given: Part, steps: _Steps) -> None:
-    ids = itertools.count(node.next_vhost_id)
+    new: dict[str, None] = {}
     for each in _list(given, "vhosts"):
         name = _text(each, "name")
         if not name:
             raise Invalid("a virtual host needs a name")
         if name not in steps.vhosts:
             steps.vhosts.add(name)
-            steps.of_node[f"vhost/{name}"] = encode_table({"id": str(next(ids))})
+            new[name] = None
+    if new:
+        steps.of_node.update(node.new_vhosts(new))
 
 
 def _users(node: Node, given: Part, steps: _Steps) -> None:

@@ -95,7 +95,7 @@ def test_users_and_permissions_survive_a_restart(tmp_path):
     again.close()
 
 
-def test_a_deleted_virtual_host_leaves_nothing_and_its_number_is_free(tmp_path):
+def test_a_deleted_virtual_host_leaves_nothing_and_its_number_is_not_given_again(tmp_path):
     node = Node(tmp_path / "n", Turns(), NoSyncs, {})
     node.add_vhost("work")
     node.vhost("work")
@@ -104,6 +104,7 @@ def test_a_deleted_virtual_host_leaves_nothing_and_its_number_is_free(tmp_path):
     assert not (tmp_path / "n" / "vhosts" / "1").exists()
     node.add_vhost("other")
     assert not node.vhost("other").queues
+    assert (tmp_path / "n" / "vhosts" / "2").is_dir()
     node.close()
 
 
