@@ -232,8 +232,8 @@ def test_tokens_on_an_event_loop(tmp_path):
     settle()
 
 
-def test_a_touch_of_a_message_without_seconds_says_what_it_needs(store):
-    queue = store.queue("a")
+def test_a_touch_of_a_message_without_seconds_says_what_it_needs(open_store):
+    queue = open_store(format=2).queue("a")
     queue.publish(b"x", lease=30)
     message = queue.get()
     with pytest.raises(TypeError, match=r"for how many seconds from now: message\.touch\(30\)"):
