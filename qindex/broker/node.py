@@ -280,6 +280,9 @@ class Node:
                 owner = owner_of(path) if name and (path / "store.meta").exists() else None
                 if owner in (None, name.decode("utf-8", "surrogateescape")):
                     shutil.rmtree(path, ignore_errors=True)
+                    if path.exists():  # without the entry, it would be its virtual host's again
+                        log.error("%s cannot be removed; the next start tries again", path)
+                        continue
             self.change({key: None})
 
     @property

@@ -148,6 +148,21 @@ def test_a_store_in_the_place_of_another_one_is_refused_and_not_deleted(tmp_path
     node.close()
 
 
+def test_a_store_that_could_not_be_deleted_comes_to_nobody(tmp_path, monkeypatch):
+    node = node_of(tmp_path)
+    node.add_vhost("work")
+    declare(node.vhost("work"), "q")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda path, **options: None)
+        node.delete_vhost("work")
+    node.add_vhost("work")
+    assert not node.vhost("work").queues
+    assert (tmp_path / "vhosts" / "1").exists()
+    node.close()
+    node_of(tmp_path).close()
+    assert sorted(path.name for path in (tmp_path / "vhosts").iterdir()) == ["2"]
+
+
 def test_a_store_from_before_is_its_virtual_hosts_from_the_first_opening_on(tmp_path):
     node = node_of(tmp_path)
     node.vhost("/").catalog.apply({"vhost": None})
