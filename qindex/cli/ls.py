@@ -1,15 +1,18 @@
 """qindex ls: list the queues, with the number of messages in each.
 
 Messages count whatever their state is: ready, delayed, unacked, dead letters
-(qindex stats tells these apart). The command only reads, also beside a process
-that writes. In a dead broker's directory it lists the queues that qindex
-recover would bring back, with their live messages.
+(qindex stats tells these apart). Their bodies are not read: a message counts
+also if the message file with its body is lost or damaged, and only qindex check
+says so. The command only reads, also beside a process that writes. In a dead
+broker's directory it lists the queues that qindex recover would bring back,
+with their live messages.
 
 exit codes: 0 listed; 1 a queue, or its name, is damaged beyond reading, or has
 no folder any more (--json: a row whose "queue" is null); damage was met while
-messages were counted, so there were more, or in message files (check reads
-everything and says more); settings and data are lost; a dead broker's directory has damage; 2 DIR
-is neither a store nor a dead broker's directory.
+messages were counted, so there were more, or in message files as the store was
+opened (check reads everything and says more); settings and data are lost; a
+dead broker's directory has damage; 2 DIR is neither a store nor a dead broker's
+directory.
 """
 
 from __future__ import annotations

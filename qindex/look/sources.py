@@ -348,9 +348,11 @@ def chosen_names(source: Source, choice: Choice, after: Position | None = None) 
     if not choice.queues:
         return [name for name in names if after is None or name >= after.queue]
     queues = list(dict.fromkeys(as_named(name, names) for name in choice.queues))
-    for name in queues:
-        if name not in names:
-            next(source.messages(name, choice), None)  # raises, with advice
+    for name in [name for name in queues if name not in names]:
+        damaged = source.damaged
+        first_message = next(source.messages(name, choice), None)  # raises, with advice
+        if first_message is None and source.damaged > damaged:  # told, and once is enough
+            queues.remove(name)
     first = queues.index(after.queue) if after and after.queue in queues else 0
     return queues[first:]
 

@@ -11,6 +11,7 @@ import pytest
 from helpers import bodies, queue_directory
 
 import qindex
+from qindex.cli import ls
 
 
 @pytest.fixture
@@ -134,3 +135,21 @@ def test_a_store_without_the_folder_of_its_queues_is_not_salvaged(run: Any, path
     assert code == 2
     assert "has no folder 'queues'" in err
     assert "there is no store" not in err
+
+
+@pytest.mark.parametrize("command", ["peek", "cat"])
+def test_a_queue_whose_name_is_damaged_is_told_once(run: Any, path: Path, command: str) -> None:
+    (queue_directory(path, "bad") / "queue.meta").unlink()
+    code, _, err = run(command, path, "bad")
+    assert code == 1
+    assert err.count("queue.meta is missing") == 1
+    assert "1 damaged place in" in err
+
+
+def test_ls_says_that_it_does_not_read_bodies(run: Any, tmp_path: Path) -> None:
+    with qindex.open(tmp_path / "s") as store:
+        store.queue("q").publish(b"x" * 9000)
+    (tmp_path / "s" / "messages" / "0.qms").unlink()
+    assert run("ls", tmp_path / "s").code == 0
+    assert run("check", tmp_path / "s").code == 1
+    assert "Their bodies are not read" in str(ls.__doc__)
