@@ -164,9 +164,9 @@ static int open_parts(struct qi_store *store) {
     if (error)
         return qi_fail_disk(error, "cannot sync", "queues");
     struct folders folders = {.store = store};
-    disk->ops->list(disk, store->queues_dir, note_folder, &folders);
+    bool listed = disk->ops->list(disk, store->queues_dir, note_folder, &folders) == 0;
     store->crowded = disk->crowd && folders.queues >= disk->crowd;
-    if (qi_lacks_folders(store, folders.queues) && !store->upgrading)
+    if (listed && !store->upgrading && qi_lacks_folders(store, folders.queues))
         store->records_lost = true; /* qi_miss_queues reports it in this session */
     store->session++;
     qi_logs_name(store, false);
