@@ -11,6 +11,10 @@
  *     session begins    a log of this number or a higher one; this one up to `end`
  *     clean end         this log, up to `end`; and so many logs
  *
+ * It also says below which place no COPY is needed: behind a clean end that is the end of the
+ * newest log. It stays so when later sessions append to that log and are killed: what their queues
+ * have in their own files must not become older again.
+ *
  * What a session appended behind `end` and did not end with a close is known by the log alone.
  */
 #include "commits/commits.h"
@@ -43,13 +47,20 @@ void qi_logs_name(struct qi_store *store, bool clean) {
     if (!commits)
         return;
     const struct qi_commit_log *log = newest_durable(commits);
-    store->logs = (struct qi_logs){.known = true, .catalog = commits->catalog};
+    store->logs = (struct qi_logs){.known = true,
+                                   .catalog = commits->catalog,
+                                   .settled = store->logs.settled,
+                                   .settled_end = store->logs.settled_end};
     if (!log)
         return;
     const struct qi_journal *journal = &log->journal;
     store->logs.newest = journal->epoch;
     store->logs.end = QI_BUG(log_end_named_early) ? journal->tail : journal->synced;
     store->logs.count = clean ? count_to(commits, journal->epoch) : 0;
+    if (clean && (!qi_commits_needed(commits) || QI_BUG(logs_not_settled))) {
+        store->logs.settled = journal->epoch;
+        store->logs.settled_end = store->logs.end; /* no COPY stands behind it */
+    }
 }
 
 void qi_logs_named(struct qi_commits *commits, uint64_t number) {

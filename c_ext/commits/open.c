@@ -115,10 +115,14 @@ static int refuse_kind(const struct qi_commit_log *log, const char *what, uint32
                    qi_log_name(log->journal.epoch).text, what, kind);
 }
 
-/* Behind a clean end the queues' own files have all of it. */
+/* What stood in front of a clean end the queues' own files have. */
 static int take_copy(const struct qi_store *store, struct qi_commit_log *log,
                      const struct qi_frame *frame, uint32_t at, uint32_t size) {
-    if (store->settled)
+    const struct qi_logs *logs = &store->logs;
+    uint64_t number = log->journal.epoch;
+    bool settled =
+        number < logs->settled || (number == logs->settled && frame->offset < logs->settled_end);
+    if (settled)
         return qi_is_copy(frame->payload + at, size) ? 0 : QI_EMPTY;
     return qi_copies_take(store->commits, log, frame, at, size);
 }

@@ -119,8 +119,7 @@ int qi_open_ended(struct qi_queue *queue, struct qi_scan *scan) {
     const struct qi_store *store = queue->store;
     bool valid[2] = {false, false}, damaged = false, whole = true;
     uint64_t epochs[2] = {0, 0};
-    if (store->options.read_only ||
-        (store->commits && !store->settled) || /* journals are durable by the commit log */
+    if (store->options.read_only || has_copies(queue) || /* its CLOSE may be in the log alone */
         (store->unclean_session + 1 >= store->session && !QI_BUG(unclean_end_believed)))
         return 0; /* no session between these two: none that ended cleanly */
     int error = 0;

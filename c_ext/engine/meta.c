@@ -15,17 +15,16 @@
 
 /* store.meta: magic 8, version 4, segment entries 4, identity 16, session 8, unclean session 8,
  * time 8, index only 1, clean 1, durable 1, losses 1, crc 4. Behind that, of format 2: the newest
- * commit log 8, its durable end 8, the catalog 8, how many logs 4, crc 4; earlier code
- * leaves zeros there. */
+ * commit log 8, its durable end 8, the catalog 8, the log 8 and the offset 8 below which no COPY is
+ * needed, how many logs 4, crc 4; earlier code leaves zeros there. */
 #define STORE_MAGIC   "QISTOR\r\n"
 #define STORE_SIZE    64u
 #define LOGS_AT       64u
-#define LOGS_SIZE     32u
+#define LOGS_SIZE     48u
 #define WHOLE_SIZE    (STORE_SIZE + LOGS_SIZE)
 #define COUNTS_LOST   1u /* bits of the byte at 59 */
 #define DATA_LOST     2u
-#define SETTLED       4u
-#define RECORDS_LOST  8u
+#define RECORDS_LOST  4u
 /* queue.meta: magic 8, version 4, name size 4, identity 16, name, crc 4. While the queue is being
  * renamed, behind that: the directory that has the next name 32, its size 4, the name, crc 4 */
 #define QUEUE_MAGIC   "QIQUEU\r\n"
@@ -134,7 +133,9 @@ static void put_logs(const struct qi_logs *logs, uint8_t *bytes) {
     qi_put64(bytes + LOGS_AT, logs->newest);
     qi_put64(bytes + LOGS_AT + 8, logs->end);
     qi_put64(bytes + LOGS_AT + 16, logs->catalog);
-    qi_put32(bytes + LOGS_AT + 24, logs->count);
+    qi_put64(bytes + LOGS_AT + 24, logs->settled);
+    qi_put64(bytes + LOGS_AT + 32, logs->settled_end);
+    qi_put32(bytes + LOGS_AT + 40, logs->count);
     qi_put32(bytes + WHOLE_SIZE - 4, qi_crc32c(0, bytes, WHOLE_SIZE - 4));
 }
 
@@ -146,7 +147,9 @@ static void get_logs(const uint8_t *bytes, uint32_t size, struct qi_logs *logs) 
                              .newest = qi_get64(bytes + LOGS_AT),
                              .end = qi_get64(bytes + LOGS_AT + 8),
                              .catalog = qi_get64(bytes + LOGS_AT + 16),
-                             .count = qi_get32(bytes + LOGS_AT + 24)};
+                             .settled = qi_get64(bytes + LOGS_AT + 24),
+                             .settled_end = qi_get64(bytes + LOGS_AT + 32),
+                             .count = qi_get32(bytes + LOGS_AT + 40)};
 }
 
 void qi_meta_compose(struct qi_store *store, bool clean, struct qi_meta *meta) {
@@ -166,8 +169,6 @@ void qi_meta_compose(struct qi_store *store, bool clean, struct qi_meta *meta) {
     bytes[58] = clean && store->earlier_durable && !store->unsure;
     bytes[59] = (store->counts_lost ? COUNTS_LOST : 0) | (store->data_lost ? DATA_LOST : 0) |
                 (store->records_lost ? RECORDS_LOST : 0);
-    if (bytes[58] && store->settled)
-        bytes[59] |= SETTLED;
     qi_put32(bytes + 60, qi_crc32c(0, bytes, 60));
     if (store->logs.known && !QI_BUG(logs_not_named))
         put_logs(&store->logs, bytes);
@@ -297,7 +298,6 @@ int qi_meta_open(struct qi_store *store, bool create) {
             store->options.format = store->options.new_format;
         if (store->options.format == 0)
             store->options.format = store->options.upgrade ? QI_FORMAT_NEWEST : QI_FORMAT_OF_NEW;
-        store->earlier_durable = store->options.format > 1; /* there is nothing earlier */
         disk->ops->random(disk, store->identity, QI_IDENTITY_SIZE);
         return 0;
     }
@@ -323,7 +323,6 @@ int qi_meta_open(struct qi_store *store, bool create) {
     store->earlier_durable = bytes[57] && bytes[58] && !damaged;
     store->counts_lost = /* else all are */
         (bytes[59] & COUNTS_LOST) && store->unclean_session < store->session;
-    store->settled = store->earlier_durable && (bytes[59] & SETTLED);
     store->data_lost = (bytes[59] & DATA_LOST) && !QI_BUG(loss_forgotten);
     store->records_lost = (bytes[59] & RECORDS_LOST) && !QI_BUG(lost_records_forgotten);
     get_logs(bytes, store_size(bytes, HALF(STORE_SIZE)), &store->logs);

@@ -371,6 +371,9 @@ struct qi_logs {
     uint64_t newest;  /* a log with this number was durable; 0: there was none */
     uint64_t end;     /* and bytes of that log below this offset were */
     uint64_t catalog; /* a catalog with this number was durable; 0: there was none */
+    /* No COPY below this offset of this log is needed, nor any in older logs: what the queues' own
+     * files have is newer. 0: that is not known. */
+    uint64_t settled, settled_end;
 };
 
 struct qi_store {
@@ -393,7 +396,6 @@ struct qi_store {
     bool loss_shown;          /* the files show it still: this open has told what and where */
     struct qi_logs logs;      /* what store.meta says of them */
     bool earlier_durable;     /* all names and bytes of queues of earlier sessions are durable */
-    bool settled;             /* so are they without the commit logs, in their own files */
     bool crowded;             /* it has so many queues that one sync may be the barrier of all */
     uint32_t barriers;        /* queues that had a barrier of their own in this session */
     bool unsure;              /* some bytes that this session wrote may never become durable */

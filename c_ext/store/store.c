@@ -362,8 +362,6 @@ static int close_cleanly(struct qi_store *store) {
             error = qi_queue_end(store->queues[i]);
     if (!error && !QI_BUG(ends_not_synced))
         error = qi_settle_at_rest(store);
-    store->settled =
-        store->commits && (!qi_commits_needed(store->commits) || QI_BUG(logs_not_settled));
     if (!error)
         qi_logs_name(store, true);
     return error ? error : qi_meta_write(store, true);

@@ -41,7 +41,8 @@ _MAGIC: Final = b"QICOMM\r\n"
 _COPY: Final = Struct(">H16sQQ")  # kind, identity of the queue, epoch, offset
 _PART_SIZE: Final = 4  # in front of each part of a TRANSACTION
 _STORE_META: Final = Struct(">8sII16s")
-_NAMED: Final = Struct(">64xQQ12x4x")  # of a copy of store.meta: the newest log, its durable end
+# Of a copy of store.meta: newest log, its durable end; log and offset below which no COPY counts
+_NAMED: Final = Struct(">64xQQ8xQQ8x")
 
 
 def _newer(what: str, where: str) -> CannotReplay:
@@ -74,10 +75,10 @@ class CommitLogs:
         self._store = store
         self._copies: dict[tuple[bytes, int], list[tuple[int, bytes]]] = {}
         self._data: list[bytes] = []
-        self._newest, self._end = self._named()
+        self._newest, self._end, *self._settled = self._named()
         numbers = self._numbers()
-        for number in numbers:
-            self._read(number)
+        for self._number in numbers:
+            self._read(self._number)
         if self._newest > max(numbers, default=0):
             where = f"{store}commits/{self._newest}.log"
             tree.findings.damage("missing", where, 0, "it is missing, although it was durable")
@@ -89,15 +90,14 @@ class CommitLogs:
             return []
         return sorted(int(match[1]) for name in names if (match := _LOG.fullmatch(name)))
 
-    def _named(self) -> tuple[int, int]:
-        """The newest log, and where it ends, as store.meta says; zeros: it says nothing of them."""
+    def _named(self) -> tuple[int, ...]:
+        """What store.meta says of them (_NAMED); zeros: it says nothing."""
         meta = self._tree.read(f"{self._store}store.meta", HEADER_COPY * 2) or b""
         for at in (0, HEADER_COPY):
             head = meta[at : at + _NAMED.size]
             if len(head) == _NAMED.size and crc(0, head[:-4]) == int.from_bytes(head[-4:], "big"):
-                newest, end = _NAMED.unpack(head)
-                return int(newest), int(end)
-        return 0, 0
+                return _NAMED.unpack(head)
+        return 0, 0, 0, 0
 
     def lay(self, data: bytes) -> Laid:
         """O(1) for a journal that the logs do not name."""
@@ -156,13 +156,14 @@ class CommitLogs:
             return
         payload = frames.payload(frame)
         kind = int.from_bytes(payload[:KIND_BYTES], "big")
+        counts = [self._number, frame.offset] >= self._settled
         if kind == COPY and len(payload) > _COPY.size:
-            self._take_copy(payload)
+            self._take_copy(payload, counts)
         elif kind == TRANSACTION:
             for part in _parts(payload):
                 kind = int.from_bytes(part[:KIND_BYTES], "big")
                 if kind == COPY and len(part) > _COPY.size:
-                    self._take_copy(part)
+                    self._take_copy(part, counts)
                 elif kind != DATA:
                     raise _newer(
                         f"a transaction with an unknown part at byte {frame.offset}", where
@@ -170,9 +171,9 @@ class CommitLogs:
         elif kind < SKIPPED and kind not in RECORDS:
             raise _newer(f"a frame of kind {kind} at byte {frame.offset}", where)
 
-    def _take_copy(self, payload: bytes) -> None:
+    def _take_copy(self, payload: bytes, counts: bool) -> None:
         _, identity, epoch, offset = _COPY.unpack_from(payload)
-        if offset < FILE_BYTES_MAX:
+        if counts and offset < FILE_BYTES_MAX:
             copies = self._copies.setdefault((identity, epoch), [])
             copies.append((offset, payload[_COPY.size :]))
 

@@ -215,7 +215,7 @@ COMMIT_LOG_2 = (COMMIT_LOG.rstrip(b"\0") + TRANSACTION_FRAME + TRANSACTION_PAYLO
 )
 # Its close had no space for counts, which no example log has.
 STORE_META_2 = with_crc(STORE_META[:8] + struct.pack(">I", 2) + STORE_META[12:59] + b"\1")
-STORE_META_2 = with_crc(STORE_META_2 + struct.pack(">QQQI", LOG, DATA_END, 0, 1))
+STORE_META_2 = with_crc(STORE_META_2 + struct.pack(">QQQQQI", LOG, DATA_END, 0, 0, 0, 1))
 LOGS_META = STORE_META_2[64:]
 
 FILES = {

@@ -1,12 +1,14 @@
 """The commit log of format 2: who reads a store whose journals lost what only the log has."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from helpers import queue_directory
 
 import qindex
 from qindex.native.commits import CommitLogs
+from qindex.testing import abandon
 
 QUEUES = [f"q{i}" for i in range(6)]
 BODIES = [b"first", b"second", b"third"]
@@ -122,3 +124,43 @@ def test_only_a_writer_says_that_it_has_cut_a_torn_tail(cut):
             assert note.text.startswith("a torn tail of ")
             assert ("was cut" in note.text) is not read_only
             assert ("a writer is appending it" in note.text) is read_only
+
+
+def test_what_was_confirmed_since_a_clean_end_is_not_written_over_by_older_copies(
+    tmp_path: Path,
+) -> None:
+    """Behind a kill, and in a journal that somebody had put back from before the clean end."""
+    names = [f"q{number}" for number in range(40)]
+    with qindex.open(tmp_path / "s", format=2, sync_interval=60) as store:
+        for text in (b"0", b"1", b"2"):
+            for name in names:
+                store.queue(name).publish(text)
+            store.sync()  # by the commit log
+            if text == b"0":
+                journal = tmp_path / "s" / store.queue_directory("q0") / "journal.jif"
+                older = journal.read_bytes()
+    journal.write_bytes(older)
+    store = qindex.open(tmp_path / "s")
+    for text in (b"new", b"newer"):
+        store.queue("q0").publish(text, confirm=True)
+    abandon(store)
+    with qindex.open(tmp_path / "s") as store:
+        assert [m.body for m in store.queue("q0").browse()] == [b"0", b"new", b"newer"]
+        assert not store.findings
+
+
+def test_stores_that_were_killed_once_end_cleanly_again(tmp_path: Path) -> None:
+    """Their queues are used without a sync then, in format 2 as in format 1."""
+    store = qindex.open(tmp_path / "s", format=2, sync_interval=60)
+    for name in "abcdef":
+        store.queue(name).publish(b"x")
+    store.sync()
+    abandon(store)
+    with qindex.open(tmp_path / "s") as store:
+        for name in "abcdef":
+            store.queue(name).publish(b"y")
+    with qindex.open(tmp_path / "s", sync="never", idle=3600) as store:
+        before = store.stats().syncs.count
+        for name in "abcdef":
+            store.queue(name).publish(b"z")
+        assert store.stats().syncs.count == before

@@ -233,8 +233,8 @@ def unnamed(path):
     """What code of format 2 writes that says nothing of the logs."""
     meta = bytearray((path / "store.meta").read_bytes())
     for copy in (0, 4096):
-        assert any(meta[copy + 64 : copy + 96])
-        meta[copy + 64 : copy + 96] = bytes(32)
+        assert any(meta[copy + 64 : copy + 112])
+        meta[copy + 64 : copy + 112] = bytes(48)
     (path / "store.meta").write_bytes(meta)
 
 
@@ -260,7 +260,7 @@ def test_an_older_log_that_is_put_back_is_damage(tmp_path):
 
 def test_damage_of_what_store_meta_says_of_the_logs_is_damage_of_a_copy(tmp_path):
     made(tmp_path)
-    for at in range(64, 96):
+    for at in range(64, 112):
         meta = bytearray((tmp_path / "store.meta").read_bytes())
         meta[at] ^= 1
         (tmp_path / "store.meta").write_bytes(meta)
