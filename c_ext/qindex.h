@@ -248,8 +248,9 @@ enum { QI_IF_EMPTY = 1, QI_IF_UNUSED = 2, QI_IF_UNWANTED = 4 };
 int qi_queue_delete_if(qi_queue *queue, uint32_t conditions);
 /* 1: a consumer has a message of it, waits for one, or has asked since the last call. 0: none. */
 int qi_queue_wanted(qi_queue *queue);
-/* Gives the queue another name, durably, in a store of format 2. Its handles stay valid. */
+/* Gives it another name, durably, in format 2. Its handles stay. QI_E_OUTCOME: it has either. */
 int qi_queue_rename(qi_queue *queue, const char *name, size_t name_size, const char *directory);
+void qi_queue_identity(const qi_queue *queue, uint8_t *identity); /* 16 bytes; no name is in it */
 
 /* ---- backup ---- */
 

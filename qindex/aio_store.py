@@ -196,8 +196,7 @@ class Store(AioFanOut, AioAnyQueue):
 
     def _of(self, queue: qindex.queue.Queue) -> Queue:
         """The queue of this surface."""
-        found = self._by_handle.get(queue._handle)
-        if found is None:
+        if (found := self._by_handle.get(queue._handle)) is None:
             found = self._by_handle[queue._handle] = Queue(self, queue)
         found.name = queue.name  # it may have got another one
         self._queues[queue.name] = found
@@ -239,15 +238,16 @@ class Store(AioFanOut, AioAnyQueue):
     ) -> None:
         """Delete a queue with all its messages, durably. See qindex.Store.delete_queue()."""
         await self._run(self._store.delete_queue, name, if_empty=if_empty, if_unused=if_unused)
-        queue = self._queues.pop(name, None)
-        if queue is not None:
+        if (queue := self._queues.pop(name, None)) is not None:
             queue._wake_next()
 
     async def rename_queue(self, name: str, to: str) -> None:
         """Give a queue another name, durably. See qindex.Store.rename_queue()."""
-        await self._run(self._store.rename_queue, name, to)
-        if (queue := self._queues.pop(name, None)) is not None:
-            self._of(queue._queue)
+        try:
+            await self._run(self._store.rename_queue, name, to)
+        finally:  # it may have its new name although there was an error
+            if (queue := self._queues.pop(name, None)) is not None:
+                self._of(queue._queue)
 
     async def get(
         self,

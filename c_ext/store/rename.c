@@ -14,10 +14,15 @@
  *
  * Each step is durable before the next one begins. Identity, journals and segments stay as they
  * are, and so do handles: who has a message, or waits for one, notices nothing.
+ *
+ * An error before the moment leaves a: queue.meta is written back, or the next recovery does that.
+ * If the folder has its new name and the sync of queues/ fails, nobody knows which one a power cut
+ * leaves, and the store has failed.
  */
 #include "store/store.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #include "queue/queue.h"
 
@@ -55,38 +60,61 @@ static int check_free(struct qi_store *store, const struct qi_next_name *next) {
     return fail_taken(next);
 }
 
-/* Awake, and nobody uses it without the lock. */
+/* Awake, and nobody uses it without the lock. Nor does another thread sync queues/: the disk tells
+ * a descriptor once that it has lost something, so that thread could take the error of ours. */
 static int make_quiet(struct qi_queue *queue) {
     int error = qi_queue_ready(queue, true);
-    while (!error && (queue->flushing || queue->syncing)) {
+    while (!error && (queue->flushing || queue->syncing || queue->store->naming)) {
         pthread_cond_wait(&queue->store->changed, &queue->store->lock);
         error = qi_queue_ready(queue, true);
     }
     return error;
 }
 
-static int move_folder(struct qi_queue *queue, const char *directory) {
+/* The queue has its old name; the error is the one that was reported. */
+static int take_back(struct qi_queue *queue, int error) {
+    char text[512];
+    snprintf(text, sizeof text, "%s", qi_error_text());
+    qi_queue_meta_write(queue, NULL, true); /* the next recovery does what could not be done */
+    return qi_fail(error, "%s", text);
+}
+
+static bool is_in_its_place(const struct qi_queue *queue) {
+    struct qi_disk *disk = queue->store->disk;
+    int dir = disk->ops->open_dir(disk, queue->store->queues_dir, queue->directory);
+    if (dir >= 0)
+        disk->ops->close(disk, dir);
+    return dir >= 0;
+}
+
+/* *unknown: it has one of the two names. */
+static int move_folder(struct qi_queue *queue, const char *directory, bool *unknown) {
     struct qi_store *store = queue->store;
     struct qi_disk *disk = store->disk;
     int error =
         disk->ops->rename(disk, store->queues_dir, queue->directory, store->queues_dir, directory);
+    *unknown = !error || !is_in_its_place(queue); /* a server may have done it before the error */
     if (!error && !QI_BUG(rename_not_synced))
         error = disk->ops->sync_dir(disk, store->queues_dir);
-    return error;
+    return error ? qi_fail_disk(error, "cannot rename queue", queue->name) : 0;
 }
 
 /* The caller has the lock, and `old` and `name` memory for what is kept. */
 static int rename_queue(struct qi_queue *queue, const struct qi_next_name *next,
                         struct qi_old_name *old, char *name) {
     struct qi_store *store = queue->store;
-    if (!QI_BUG(renamed_without_both_names)) {
-        int error = qi_queue_meta_write(queue, next, true);
-        if (error)
-            return error;
-    }
-    int error = move_folder(queue, next->directory);
+    bool unknown = false;
+    int error = 0;
+    if (!QI_BUG(renamed_without_both_names))
+        error = qi_queue_meta_write(queue, next, true);
+    if (!error)
+        error = move_folder(queue, next->directory, &unknown);
+    if (error && unknown)
+        return qi_store_fail(store,
+                             qi_fail(QI_E_OUTCOME, "%s; nobody knows which of the two names it has",
+                                     qi_error_text()));
     if (error)
-        return qi_store_fail(store, qi_fail_disk(error, "cannot rename queue", queue->name));
+        return take_back(queue, error);
     *old = (struct qi_old_name){store->old_names, queue->name};
     store->old_names = old;
     queue->name = name;
@@ -128,4 +156,8 @@ int qi_queue_rename(struct qi_queue *queue, const char *name, size_t name_size,
     }
     qi_unlock(store);
     return error;
+}
+
+void qi_queue_identity(const struct qi_queue *queue, uint8_t *identity) {
+    memcpy(identity, queue->identity, QI_IDENTITY_SIZE);
 }

@@ -653,6 +653,56 @@ static void test_queues_that_are_created_at_once_share_the_sync_of_their_names(v
     qi_store_free(store);
 }
 
+static int syncing_names;
+static bool overlapped;
+
+/* The first one stops until another thread waits for it, or does not. */
+static int sync_names_alone(struct qi_disk *disk, int dir) {
+    if (!watched || dir != watched->queues_dir)
+        return qi_disk_posix.ops->sync_dir(disk, dir);
+    pthread_mutex_lock(&stage);
+    bool is_first = names_synced++ == 0;
+    overlapped = overlapped || ++syncing_names > 1;
+    pthread_cond_broadcast(&moved);
+    while (is_first && !overlapped && waiting == 0)
+        __real_pthread_cond_wait(&moved, &stage);
+    syncing_names--;
+    pthread_mutex_unlock(&stage);
+    return qi_disk_posix.ops->sync_dir(disk, dir);
+}
+
+static void test_a_rename_does_not_sync_the_names_beside_another_thread(void) {
+    struct qi_disk disk = qi_disk_posix;
+    qi_options options = usual();
+    char path[300];
+    snprintf(path, sizeof path, "%s/rename", root);
+    options.format = 2;
+    watched_ops = *disk.ops;
+    watched_ops.sync_dir = sync_names_alone;
+    disk.ops = &watched_ops;
+    qi_store *store;
+    qi_queue *queue;
+    assert(qi_store_open_on(&disk, path, &options, &store) == 0);
+    assert(qi_queue_open(store, "a", 1, A, true, &queue) == 0);
+    names_synced = 0;
+    watched = store;
+    struct creation creation = {store, 7, NULL};
+    pthread_t thread;
+    create_at_once(&thread, &creation);
+    for (bool is_there = false; !is_there; sched_yield()) {
+        pthread_mutex_lock(&stage);
+        is_there = names_synced == 1;
+        pthread_mutex_unlock(&stage);
+    }
+    int error = qi_queue_rename(queue, "b", 1, B);
+    assert(error == 0 && !overlapped);
+    pthread_join(thread, NULL);
+    watched = NULL;
+    assert(qi_publish(queue, "x", 1) == 0 && qi_publish(creation.queue, "x", 1) == 0);
+    assert(qi_store_close(store) == 0);
+    qi_store_free(store);
+}
+
 int main(int count, char **arguments) {
     assert(count == 2);
     root = arguments[1];
@@ -673,6 +723,7 @@ int main(int count, char **arguments) {
     test_a_store_whose_worker_cannot_start_is_not_open();
     test_others_go_on_while_a_queue_is_created();
     test_queues_that_are_created_at_once_share_the_sync_of_their_names();
+    test_a_rename_does_not_sync_the_names_beside_another_thread();
     printf("threads: all passed\n");
     return 0;
 }

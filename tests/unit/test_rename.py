@@ -90,6 +90,22 @@ async def test_tasks_wait_on(tmp_path):
             await store.queue("a", create=False)
 
 
+@on_a_loop
+async def test_a_task_has_the_new_name_also_behind_an_error(tmp_path, monkeypatch):
+    async with await aio.open(tmp_path / "store", format=2) as store:
+        queue, plain = await store.queue("a"), store._store
+        renamed = plain.rename_queue
+
+        def rename_and_raise(name, to):
+            renamed(name, to)
+            raise qindex.OutcomeUnknown("not all is stored")
+
+        monkeypatch.setattr(plain, "rename_queue", rename_and_raise)
+        with pytest.raises(qindex.OutcomeUnknown):
+            await store.rename_queue("a", "b")
+        assert (queue.name, await store.queue("b")) == ("b", queue)
+
+
 def test_events_that_were_told_before_keep_the_old_name(store):
     queue = store.queue("a", max_deliveries=1)
     queue.publish(b"one")
