@@ -37,8 +37,12 @@ if TYPE_CHECKING:
     from qindex.queue import Queue
     from qindex.store import Store
 
-_RENAMING: Final = b"\0renaming"  # in the store's own mapping
-_ENTRY: Final = Struct(">16sI")  # the queue's identity, the old name's size; then both names
+# In the store's own mapping: the queue's identity, the old name's size, both names. What earlier
+# versions left has no identity.
+_RENAMING: Final = b"\0renamed"
+_EARLIER: Final = b"\0renaming"
+_IDENTITY_SIZE: Final = 16
+_SIZE: Final = Struct(">I")
 _NAME_MAX: Final = 65535
 
 
@@ -150,7 +154,7 @@ class _Renaming:
         entry = {}
         if self._senders:
             name, to = _encoded(self._name), _encoded(self._to)
-            entry[_RENAMING] = _ENTRY.pack(_identity(self._queue), len(name)) + name + to
+            entry[_RENAMING] = _identity(self._queue) + _SIZE.pack(len(name)) + name + to
         if entry or settings.expires is not None or settings._dead_to is not None:
             change_values(store, ffi.NULL, entry, confirm=True)
 
@@ -231,8 +235,11 @@ def _lead(store: Store, senders: list[Queue], to: str) -> None:
 
 
 def _remove_entry(store: Store, *, confirm: bool) -> None:
-    if store._stores_settings and read_value(store, ffi.NULL, _RENAMING) is not None:
-        change_values(store, ffi.NULL, {_RENAMING: None}, confirm=confirm)
+    if not store._stores_settings:
+        return
+    keys = (_RENAMING, _EARLIER)
+    if gone := {key: None for key in keys if read_value(store, ffi.NULL, key) is not None}:
+        change_values(store, ffi.NULL, gone, confirm=confirm)
 
 
 def _identity(queue: Queue) -> bytes:
@@ -254,14 +261,19 @@ def end_renaming(store: Store) -> None:
 
 def _end(store: Store) -> None:
     """If a queue was renamed and others did not follow, they do. The caller has the lock."""
-    if not store._stores_settings or (both := read_value(store, ffi.NULL, _RENAMING)) is None:
+    if not store._stores_settings:
         return
-    identity, size = _ENTRY.unpack_from(both)
+    identity, names = None, read_value(store, ffi.NULL, _EARLIER)
+    if (entry := read_value(store, ffi.NULL, _RENAMING)) is not None:
+        identity, names = entry[:_IDENTITY_SIZE], entry[_IDENTITY_SIZE:]
+    if names is None:
+        return
+    behind = _SIZE.size + _SIZE.unpack_from(names)[0]
     name, to = (
         part.decode("utf-8", "surrogatepass")
-        for part in (both[_ENTRY.size : _ENTRY.size + size], both[_ENTRY.size + size :])
+        for part in (names[_SIZE.size : behind], names[behind:])
     )
-    if to in store and _identity(store._find_queue(to, create=False)) == identity:
+    if to in store and identity in (None, _identity(store._find_queue(to, create=False))):
         senders = _senders(store, name)
         for sender in senders:
             if sender._has_dead_to:

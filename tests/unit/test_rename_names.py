@@ -1,9 +1,13 @@
 """New names that cannot be, that are no Unicode, and the queues that have to follow."""
 
+import struct
+
 import pytest
 from helpers import bodies
 
 import qindex
+from qindex._core import ffi
+from qindex._core import lib as core
 from qindex.configuring import SETTINGS
 from qindex.data import change_values
 from qindex.testing import SimulatedDisk, abandon
@@ -114,3 +118,19 @@ def test_a_queue_that_the_disk_does_not_read_is_not_left_behind(fault):
             names = [name for name in store.queues() if name != "a"]
             assert [store.queue("a").settings.dead_letters] == names, number
     assert refused
+
+
+@pytest.mark.parametrize("size", [1, 30])
+def test_what_an_earlier_version_left_undone_is_done(path, size):
+    old, new = "o" * size, "n" * size
+    with qindex.open(path) as store:
+        store.create_queues([old, new])
+        store.queue("a", dead_letters=old)
+        store.delete_queue(old)
+        left = {b"\0renaming": struct.pack(">I", size) + old.encode() + new.encode()}
+        change_values(store, ffi.NULL, left, confirm=True)
+    with qindex.open(path) as store:
+        assert store.queue("a").settings.dead_letters == new
+        assert core.qi_data_count(store._handle, ffi.NULL) == 0
+        store.rename_queue(new, old)
+        assert store.queue("a").settings.dead_letters == old
