@@ -269,7 +269,7 @@ static int64_t create_some(struct qi_store *store, struct names *names, struct q
 
 /* Nobody waits for others before its own are there: so nobody waits for ever. *again: a creation
  * failed, or its queue is deleted by now. */
-static int wait_for_others(struct qi_store *store, struct names *names, bool *again) {
+static int wait_for_others(struct names *names, bool *again) {
     int error = 0;
     for (uint32_t i = 0; i < names->others_count && !error; i++) {
         struct qi_queue *queue = (struct qi_queue *)(uintptr_t)names->others[i];
@@ -295,7 +295,7 @@ int64_t qi_queues_create(struct qi_store *store, uint32_t count, const char *nam
             made += some > 0 ? some : 0;
         } while (some >= 0 && left.count > 0);
         again = false;
-        int error = wait_for_others(store, &left, &again);
+        int error = wait_for_others(&left, &again);
         some = some < 0 ? some : error;
     } while (some >= 0 && again);
     qi_unlock(store);
