@@ -27,6 +27,9 @@ uint64_t qi_store_kept_after(qi_store *store);
 /* Settings and data that were lost with the commit log or the catalog are reported no more. 1: some
  * were; 0: none. Reads all queues if the damaged files are still there. */
 int qi_store_accept_losses(qi_store *store);
+/* This name is not that of which the directory is the hash, which the core does not know how to
+ * make: another queue's folder stands there. Nobody uses it, and a check says so. */
+void qi_store_misplaced(qi_store *store, const char *directory, const char *name, size_t name_size);
 
 /* cffi: end */
 

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -65,6 +66,27 @@ def directory_of(name: str) -> bytes:
     """The name of a queue's folder in queues/: a hash, so that no name becomes a path."""
     encoded = queue_name(name).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(encoded, digest_size=16).hexdigest().encode("ascii")
+
+
+def listed(handle: Any) -> Iterator[tuple[str, bytes]]:
+    """The names of all queues and their folders; the name is "" if it cannot be read."""
+    count = lib.qi_store_queues(handle)
+    if count < 0:
+        raise_error(count)
+    name, directory = ffi.new("char[]", 65536), ffi.new("char[33]")
+    for index in range(count):
+        size = lib.qi_store_queue_name(handle, index, name, 65536, directory)
+        if size >= 0:
+            text = ffi.unpack(name, size).decode("utf-8", "surrogatepass") if size else ""
+            yield text, ffi.string(directory)
+
+
+def refuse_misplaced(handle: Any) -> None:
+    """Let nobody use a folder that stands where another queue's was: a copied or a moved one."""
+    for name, directory in listed(handle):
+        if name and directory_of(name) != directory:
+            encoded = name.encode("utf-8", "surrogatepass")
+            lib.qi_store_misplaced(handle, directory, encoded, len(encoded))
 
 
 def _refuse_inside_a_store(path: str) -> None:

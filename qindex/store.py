@@ -27,7 +27,14 @@ from qindex.errors import QindexError, QueueMissing, StoreClosed, raise_error
 from qindex.events import Told
 from qindex.fanout import FanOut
 from qindex.figures import QueueStats, StoreStats
-from qindex.handle import Closing, Disk, close_with, directory_of
+from qindex.handle import (
+    Closing,
+    Disk,
+    close_with,
+    directory_of,
+    listed,
+    refuse_misplaced,
+)
 from qindex.message import Finding, Message
 from qindex.mixed import Mixed
 from qindex.options import SyncPolicy
@@ -222,20 +229,8 @@ class Store(
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted. Reads a small file for each that was not opened yet."""
-        handle = self._open_handle()
-        count = lib.qi_store_queues(handle)
-        if count < 0:
-            raise_error(count)
-        name = ffi.new("char[]", 65536)
-        directory = ffi.new("char[33]")
-        names = []
-        for index in range(count):
-            size = lib.qi_store_queue_name(handle, index, name, 65536, directory)
-            if size >= 0:
-                decoded = ffi.unpack(name, size).decode("utf-8", "surrogatepass") if size else ""
-                if directory_of(decoded) == ffi.string(directory):  # else: its meta is unreadable
-                    names.append(decoded)
-        return sorted(names)
+        found = listed(self._open_handle())
+        return sorted(name for name, folder in found if directory_of(name) == folder)
 
     def queue_directory(self, name: str) -> str:
         """The folder of a queue of this name, as findings name it: "queues/" and a hash.
@@ -297,8 +292,10 @@ class Store(
         The background thread does the same when it pays. Message files with garbage are copied
         without it, and segment files that are mostly acked are written anew.
 
-        Cost: reads the index of all queues, and what is alive in files with garbage.
+        Raises StoreCorrupt if a queue is damaged, or its folder is another queue's. Cost: reads the
+        index of all queues, and what is alive in files with garbage.
         """
+        refuse_misplaced(self._open_handle())
         freed = lib.qi_store_compact(self._open_handle(), COMPACT_PERCENT)
         if freed < 0:
             raise_error(freed)
@@ -309,6 +306,7 @@ class Store(
 
         Changes nothing. Cost: reads the whole store once.
         """
+        refuse_misplaced(self._open_handle())
         code = lib.qi_store_check(self._open_handle())
         if code < 0:
             raise_error(code)

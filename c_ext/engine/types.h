@@ -257,7 +257,8 @@ struct qi_queue {
 
     bool recovered; /* the index below is in memory */
     bool recovering;
-    bool creating; /* `recovering`, because it is not there yet */
+    bool misplaced; /* the folder is another queue's: nobody uses it */
+    bool creating;  /* `recovering`, because it is not there yet */
     bool deleted;
     bool
         parked; /* recovered, and its session goes on, but its files are closed (durable/files.c) */

@@ -95,14 +95,23 @@ static int open_closed(struct qi_queue *queue) {
     return error;
 }
 
+static int refuse(const struct qi_queue *queue) {
+    if (queue->deleted)
+        return qi_fail(QI_E_CLOSED, "queue %s was deleted; ask the store for it again",
+                       queue->name);
+    return qi_fail(QI_E_CORRUPT,
+                   "queues/%s is the folder of another queue: it says that it is queue %s; it was "
+                   "copied or moved there: put back the folder that was here, or a backup",
+                   queue->directory, qi_name_of(queue).text);
+}
+
 static int make_ready(struct qi_queue *queue, bool to_write) {
     struct qi_store *store = queue->store;
     int error = qi_queue_settled(queue, to_write);
     if (error)
         return error;
-    if (queue->deleted)
-        return qi_fail(QI_E_CLOSED, "queue %s was deleted; ask the store for it again",
-                       queue->name);
+    if (__builtin_expect(queue->deleted | queue->misplaced, 0))
+        return refuse(queue);
     qi_leases_run(queue, &queue->timers);
     bool open = queue->recovered && queue->dir >= 0;
     if (__builtin_expect(open && !(to_write && qi_is_ended(queue)), 1)) {

@@ -125,6 +125,8 @@ static bool count_missing(const struct qi_store *store, uint32_t *queues, uint64
             }
     for (uint32_t i = 0; i < store->queues_count && missing; i++) {
         const struct qi_queue *queue = store->queues[i];
+        if (queue->misplaced) /* a copy has the identity of another one */
+            continue;
         if (!queue->deleted && memcmp(queue->identity, of_the_store, QI_IDENTITY_SIZE) == 0)
             return false;
         if (kept(store, queue->identity, OF_QUEUE, &counts, NULL, &exact) && exact) {

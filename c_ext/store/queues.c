@@ -224,6 +224,16 @@ static bool is_still_there(const struct qi_store *store, const char *directory) 
     return dir != -ENOENT;
 }
 
+void qi_store_misplaced(struct qi_store *store, const char *directory, const char *name,
+                        size_t name_size) {
+    qi_lock(store);
+    struct qi_queue *queue = qi_store_usable(store, false) ? NULL : qi_find_queue(store, directory);
+    if (queue && queue->name_size == name_size && memcmp(queue->name, name, name_size) == 0 &&
+        is_still_there(store, directory)) /* else a writer has renamed it */
+        queue->misplaced = true;
+    qi_unlock(store);
+}
+
 /* The handles of those that have none yet. A queue that was deleted since the list was made must
  * not come back as one that cannot be read. */
 static int add_listed(struct qi_store *store, const struct listing *listing, uint64_t deleted) {
