@@ -32,7 +32,9 @@ BIGGEST_MESSAGE: Final = 2048
 JOURNALS_MAX: Final = 512 * 1024  # both files of a queue, with small knobs
 SEGMENT: Final = re.compile(r"\d+\.(idx|alt)")
 MESSAGES: Final = re.compile(r"\d+\.(qms|new)")  # .new: empty, to be written over
-KNOWN_FILES: Final = ("LOCK", "store.meta", "queue.meta", "journal.jif", "journal.alt")
+KNOWN_FILES: Final = ("LOCK", "store.meta", "catalog", "queue.meta", "journal.jif", "journal.alt")
+LOG: Final = re.compile(r"[1-9][0-9]*\.log")
+LOGS_MAX: Final = 4  # commit logs; there are no more without data of one's own
 
 Progress = Callable[[int, int], None]
 
@@ -168,7 +170,10 @@ def _check_space(store: qindex.Store, directory: Path) -> None:
     numbers = {file.with_suffix("") for file in segments}  # one that is written anew has two files
     most = sum(len({m.req_id // 16 for m in store.queue(n).browse()}) for n in QUEUES)
     require(len(numbers) <= most, "dead segments stay")
-    known = {*segments, *(f for f in files if MESSAGES.fullmatch(f.name) or f.name in KNOWN_FILES)}
+    logs = [file for file in files if LOG.fullmatch(file.name)]
+    require(len(logs) <= LOGS_MAX, f"{len(logs)} commit logs")
+    known = {file for file in files if MESSAGES.fullmatch(file.name) or file.name in KNOWN_FILES}
+    known |= {*segments, *logs}
     strange = [str(file) for file in files if file not in known]
     require(not strange, f"files of unknown kinds: {strange}")
     journals = sum(size for file, size in files.items() if file.stem == "journal")
