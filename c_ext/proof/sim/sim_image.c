@@ -10,7 +10,8 @@
 
 #include "proof/sim/disk_sim.h"
 
-#define PAGE UINT64_C(4096)
+#define PAGE   UINT64_C(4096)
+#define SECTOR UINT64_C(512)
 
 /* One power cut. */
 struct cut {
@@ -41,6 +42,8 @@ static bool play(struct qi_sim_bytes **bytes, const struct qi_sim_node *node,
     return qi_sim_put(bytes, node->log + change->log, change->length, change->offset);
 }
 
+/* A write that begins with whole sectors is torn between two of them: no disk tears one. A smaller
+ * write may be torn anywhere, since the kernel may write a page back in the middle of it. */
 static bool play_prefix(struct cut *cut, struct qi_sim_bytes **bytes,
                         const struct qi_sim_node *node) {
     uint32_t whole = (uint32_t)qi_sim_below(&cut->random, node->changes_count);
@@ -50,6 +53,9 @@ static bool play_prefix(struct cut *cut, struct qi_sim_bytes **bytes,
     struct qi_sim_change torn = node->changes[whole];
     if (!torn.resize)
         torn.length = qi_sim_below(&cut->random, torn.length + 1);
+    uint64_t length = node->changes[whole].length;
+    if (!torn.resize && torn.offset % SECTOR == 0 && length >= SECTOR && torn.length < length)
+        torn.length -= torn.length % SECTOR;
     return (torn.length == 0 && !torn.resize) || play(bytes, node, &torn);
 }
 
@@ -103,7 +109,7 @@ static bool cut_file(struct cut *cut, const struct qi_sim_node *node, struct qi_
         return play_prefix(cut, bytes, node);
     if (mode != QI_SIM_ALL) {
         uint64_t sector =
-            mode == QI_SIM_SECTORS4K || (mode == QI_SIM_ZEROS && chance(cut, 8)) ? PAGE : 512;
+            mode == QI_SIM_SECTORS4K || (mode == QI_SIM_ZEROS && chance(cut, 8)) ? PAGE : SECTOR;
         if (!play_sectors(cut, bytes, node, sector))
             return false;
         uint64_t size = qi_sim_size(node->cache);
