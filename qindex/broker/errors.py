@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from qindex.errors import QindexError
+
 
 class Refused(Exception):
     """The base: the text is RabbitMQ's, without the name of the reply code."""
@@ -33,6 +35,10 @@ class NotThere(Refused):
 
 class Unknown(Refused):
     """A word of the protocol that is not known; the connection may not go on after this."""
+
+
+class VHostDown(QindexError):
+    """The store of a virtual host cannot be opened. The others are served."""
 
 
 class Invalid(Refused):

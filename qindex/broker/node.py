@@ -20,12 +20,12 @@ from typing import Final
 import qindex
 from qindex.broker.catalog import Catalog, MemoryCatalog, StoreCatalog
 from qindex.broker.durable import GroupCommit, Syncer
-from qindex.broker.errors import Invalid, NotAllowed
+from qindex.broker.errors import Invalid, NotAllowed, VHostDown
 from qindex.broker.owner import is_empty, own, owner_of
 from qindex.broker.timers import Scheduler
 from qindex.broker.users import EVERYTHING, GUEST, Users
 from qindex.broker.vhost import VHost
-from qindex.errors import DiskFull, NotAStore, StoreFull
+from qindex.errors import DiskFull, NotAStore, QindexError, StoreFull
 from qindex.field_table import decode_table, encode_table
 from qindex.handle import file_in
 
@@ -63,6 +63,7 @@ class Node:
         self.stores: dict[str, qindex.Store] = {}
         self._open: dict[str, VHost] = {}
         self.open_seconds: dict[str, float] = {}  # that it took to open each, with recovery
+        self.down: dict[str, str] = {}  # which could not be opened the last time, and why
         self._store: qindex.Store | None = None
         catalog: Catalog = MemoryCatalog()
         if self.directory is not None:
@@ -134,7 +135,8 @@ class Node:
         return sorted(name for kind, _, name in keys if kind == "vhost")
 
     def vhost(self, name: str) -> VHost:
-        """The virtual host of this name, opened if it was not yet. NotAllowed: there is none.
+        """The virtual host of this name, opened if it was not yet. NotAllowed: there is none;
+        VHostDown: its store cannot be opened.
 
         Cost of opening: as qindex.open(), and a small file for each queue.
         """
@@ -148,13 +150,34 @@ class Node:
         if self.directory is None:
             found = VHost(name, self._scheduler)
         else:
-            path = self.directory / "vhosts" / self._id(name)
+            found = self._in_store(name, self.directory / "vhosts" / self._id(name))
+        self._open[name] = found
+        self.open_seconds[name] = time.monotonic() - begun
+        return found
+
+    def standing(self, names: Iterable[str]) -> list[VHost]:
+        """Those of these that can be opened. Who wants one that was down has to ask for it alone:
+        no list waits for a damaged store again and again.
+        """
+        found = []
+        for name in names:
+            if name not in self.down:
+                with contextlib.suppress(VHostDown):  # it is noted, and logged
+                    found.append(self.vhost(name))
+        return found
+
+    def _in_store(self, name: str, path: Path) -> VHost:
+        try:
             self._check_is_there(name, path)
             store = qindex.open(path, format=STORE_FORMAT, expire=False)
             found = self._opened(name, store)
-            self.stores[name] = store
-        self._open[name] = found
-        self.open_seconds[name] = time.monotonic() - begun
+        except QindexError as error:
+            if self.down.get(name) != str(error):
+                log.error("virtual host %r cannot be opened: %s", name, error)
+            self.down[name] = str(error)
+            raise VHostDown(f"vhost {name!r} is down: {error}") from error
+        self.down.pop(name, None)
+        self.stores[name] = store
         return found
 
     def _opened(self, name: str, store: qindex.Store) -> VHost:
@@ -257,6 +280,7 @@ class Node:
                 f"deleted/{number}": name.encode("utf-8", "surrogateescape"),
             }
         )
+        self.down.pop(name, None)
         opened, store = self._open.pop(name, None), self.stores.pop(name, None)
         if opened is not None:
             if opened.commit is not None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Final
 
 from qindex.amqp.events import Login, Open
-from qindex.broker.errors import NotAllowed
-from qindex.errors import QindexError
+from qindex.broker.errors import NotAllowed, VHostDown
 from qindex.serve.logins import TOO_MANY, Verdict, credentials
 
 if TYPE_CHECKING:
     from qindex.serve.session import Session
 
-log: Final = logging.getLogger("qindex.serve")
 _REFUSED: Final = (
     "Login was refused using authentication mechanism {}. For details see the broker logfile."
 )
@@ -58,9 +55,8 @@ def open_vhost(session: Session, event: Open) -> None:
         node.users.rights(session.user, event.vhost)
     except NotAllowed as error:
         session.all(session.connection.fail(530, str(error)))
-    except QindexError as error:
-        log.error("virtual host %r cannot be opened: %s", event.vhost, error)
-        session.all(session.connection.fail(541, f"vhost '{event.vhost}' is down: {error}"))
+    except VHostDown as error:
+        session.all(session.connection.fail(541, str(error)))
     else:
         session.vhost = vhost
         session.connection.accept_open()

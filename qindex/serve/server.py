@@ -330,6 +330,7 @@ class Server:
             ["uptime", int(self.uptime)],
             ["connections", len(self._sessions)],
             ["confirms", "durable" if self.confirms_are_durable else "written"],
+            ["vhosts_down", len(self.node.down)],
             ["queues_damaged", sum(len(vhost.damaged) for vhost in self.node.open_vhosts)],
         ]
         if self._rescue is not None:

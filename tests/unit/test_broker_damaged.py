@@ -13,7 +13,7 @@ from helpers import files_of, queue_directory
 import qindex
 from qindex.broker import acts
 from qindex.broker.catalog import StoreCatalog
-from qindex.broker.errors import NotFound, Precondition
+from qindex.broker.errors import NotFound, Precondition, VHostDown
 from qindex.broker.node import Node
 from qindex.broker.vhost import VHost
 
@@ -246,7 +246,7 @@ def test_what_keeps_a_virtual_host_down_is_said_again_to_the_next_who_asks(tmp_p
 
     monkeypatch.setattr("qindex.broker.definitions.restore", fails)
     for _ in range(3):
-        with pytest.raises(qindex.StoreCorrupt, match="definitions are damaged"):
+        with pytest.raises(VHostDown, match="definitions are damaged"):
             node.vhost("/")
     assert not node.stores
     monkeypatch.undo()

@@ -10,7 +10,7 @@ from broker_rooms import NoSyncs, Turns, declare, drain, publish
 
 import qindex
 from qindex.broker.catalog import StoreCatalog
-from qindex.broker.errors import Precondition
+from qindex.broker.errors import Precondition, VHostDown
 from qindex.broker.node import PASSWORD, USER, VHOST, Node
 from qindex.broker.rescue.rescue import Rescue
 from qindex.broker.vhost import VHost
@@ -121,7 +121,7 @@ def test_an_older_copy_of_the_node_gives_no_store_to_another_virtual_host(tmp_pa
     node.close()
     put_back(directory, copy)
     node = node_of(directory)
-    with pytest.raises(qindex.StoreMissing, match="vhosts/1' is gone"):
+    with pytest.raises(VHostDown, match="vhosts/1' is gone"):
         node.vhost("x")
     node.delete_vhost("x")
     node.add_vhost("secret")
@@ -139,7 +139,7 @@ def test_a_store_in_the_place_of_another_one_is_refused_and_not_deleted(tmp_path
     (tmp_path / "vhosts" / "1").rename(tmp_path / "vhosts" / "0")
     node = node_of(tmp_path)
     for _ in range(2):
-        with pytest.raises(NotAStore, match="is the store of virtual host 'work': put that of '/'"):
+        with pytest.raises(VHostDown, match="is the store of virtual host 'work': put that of '/'"):
             node.vhost("/")
     node.delete_vhost("/")
     node.delete_vhost("work")
@@ -183,7 +183,7 @@ def test_a_store_that_is_gone_is_not_served_empty(tmp_path, is_mount_point):
         (tmp_path / "d" / "vhosts" / "0").mkdir(parents=True)
     node = node_of(tmp_path / "d")
     assert not node.vhost("new").queues
-    with pytest.raises(qindex.StoreMissing, match="gone, with the messages of virtual host '/'"):
+    with pytest.raises(VHostDown, match="gone, with the messages of virtual host '/'"):
         node.vhost("/")
     shutil.copytree(tmp_path / "away" / "0", tmp_path / "d" / "vhosts" / "0", dirs_exist_ok=True)
     assert list(node.vhost("/").queues) == ["q"]

@@ -119,3 +119,56 @@ def test_a_virtual_host_that_is_down_says_why_to_each_client(directory):
     (text,) = said
     assert "541" in text
     assert "store.meta" in text
+
+
+def test_a_virtual_host_that_is_down_leaves_the_others_to_those_who_look(tmp_path, capsys):
+    """It is down in lists until somebody asks for it alone: then it is tried again."""
+    directory, meta = tmp_path / "d", tmp_path / "d" / "vhosts" / "1" / "store.meta"
+
+    async def make():
+        async with Api(directory) as api:
+            assert (await api.ask("PUT", "vhosts/other", {}))[0] == 201
+            for vhost in ("%2F", "other"):
+                url = f"queues/{vhost}/q"
+                assert (await api.ask("PUT", url, {"durable": True}))[0] == 201
+
+    async def look():
+        async with Api(directory) as api:
+            code, found = await api.ask("GET", "vhosts")
+            rows = {each["name"]: each for each in found}
+            assert (code, list(rows)) == (200, ["/", "other"])
+            assert list(rows["other"]["cluster_state"].values()) == ["stopped"]
+            assert "store.meta is damaged" in rows["other"]["error"]
+            assert "messages" not in rows["other"]
+            for path in ("queues", "exchanges", "bindings", "overview", "qindex/queues"):
+                assert (await api.ask("GET", path))[0] == 200, path
+            assert [each["vhost"] for each in (await api.ask("GET", "queues"))[1]] == ["/"]
+            why = "vhost 'other' is down: store.meta is damaged"
+            for path in (
+                "vhosts/other",
+                "queues/other",
+                "queues/other/q",
+                "definitions",
+                "definitions/other",
+                "qindex/queues?vhost=other",
+            ):
+                code, found = await api.ask("GET", path)
+                assert (code, found["reason"].startswith(why)) == (503, True), path
+            code, found = await api.ask("GET", "health/checks/virtual-hosts")
+            assert (code, found["virtual-hosts"]) == (503, ["other"])
+            (said,) = (await api.ask("GET", "qindex/health"))[1]["down"]
+            assert (said["vhost"], "store.meta" in said["why"]) == ("other", True)
+            assert "qindex_vhosts_down 1.0" in (await api.raw("GET", "/metrics"))[2].decode()
+            status = ["ctl", str(directory), "status", "-q"]
+            assert await asyncio.to_thread(main, status) == 0
+            assert "vhosts_down\t1" in capsys.readouterr().out.splitlines()
+            meta.write_bytes(whole)
+            assert (await api.ask("GET", "queues/other/q"))[0] == 200
+            assert len((await api.ask("GET", "queues"))[1]) == 2
+            assert (await api.ask("GET", "health/checks/virtual-hosts"))[0] == 200
+            assert "qindex_vhosts_down 0.0" in (await api.raw("GET", "/metrics"))[2].decode()
+
+    run(make())
+    whole = meta.read_bytes()
+    meta.write_bytes(b"\xff" * len(whole))
+    run(look())

@@ -106,7 +106,9 @@ async def _whoami(asked: Asked) -> Any:
 
 
 async def _vhosts(asked: Asked) -> Any:
-    return [shapes.vhost(asked.server, each) for each in asked.vhosts()]
+    found = [shapes.vhost(asked.server, each) for each in asked.vhosts()]
+    found += [shapes.vhost_down(asked.server, *each) for each in asked.down().items()]
+    return sorted(found, key=lambda row: str(row["name"]))
 
 
 async def _vhost(asked: Asked) -> Any:

@@ -82,15 +82,25 @@ class Asked:
             if name in self.request.query:
                 whole(self.query(name), name, most, 1)
 
-    def vhosts(self) -> list[VHost]:
-        """Those that the user may see."""
+    def seen(self) -> list[str]:
+        """The names of the virtual hosts that the user may see."""
         node = self.server.node
         seen = node.users.permissions(user=self.user)
         sees_all = SEES_ALL & self.tags
-        return [node.vhost(name) for name in node.vhosts if sees_all or name in seen]
+        return [name for name in node.vhosts if sees_all or name in seen]
+
+    def vhosts(self) -> list[VHost]:
+        """Those that the user may see, without those that are down."""
+        return self.server.node.standing(self.seen())
+
+    def down(self) -> dict[str, str]:
+        """Which of those that the user may see are down, and why."""
+        self.vhosts()
+        node = self.server.node
+        return {name: node.down[name] for name in self.seen() if name in node.down}
 
     def vhost(self) -> VHost:
-        """The one that the path names, or NotFound."""
+        """The one that the path names. NotFound; VHostDown."""
         name = self.part("vhost")
         if name not in self.server.node.vhosts:
             raise NotFound("Not Found")

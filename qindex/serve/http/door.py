@@ -271,4 +271,6 @@ async def _answered(request: web.Request, handler: Handler) -> web.StreamRespons
         return refusal(400, "bad_request", HALF if is_half else str(error))
     except QindexError as error:
         log.error("%s %s failed: %s", request.method, request.path, error)
-        return refusal(500, "internal_error", str(error))
+        is_down = isinstance(error, broker.VHostDown)
+        status, name = (503, "service_unavailable") if is_down else (500, "internal_error")
+        return refusal(status, name, str(error))

@@ -26,10 +26,12 @@ async def alarms(asked: Asked) -> Any:
 
 
 async def virtual_hosts(asked: Asked) -> Any:
-    """Fails when the disk of a virtual host has failed a sync."""
-    failed = [vhost.name for vhost in asked.server.node.open_vhosts if shapes.has_failed(vhost)]
-    more = {"virtual-hosts": failed} if failed else {}
-    return _said("a virtual host's disk has failed" if failed else "", **more)
+    """Fails when a virtual host cannot be opened, or its disk has failed a sync."""
+    vhosts = asked.vhosts()
+    failed = [vhost.name for vhost in vhosts if shapes.has_failed(vhost)]
+    if down := [*asked.down(), *failed]:
+        return _said("Some virtual hosts are down", **{"virtual-hosts": sorted(down)})
+    return _said("")
 
 
 async def always(asked: Asked) -> Any:

@@ -53,7 +53,7 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[qindex.StoreStats], int]], ...]
 
 
 def figures(server: Server) -> Iterator[Metric]:
-    """A line for each virtual host that somebody has used."""
+    """Most have a line for each virtual host that somebody has used."""
     stores = [(str(plain(name)), each.stats()) for name, each in server.node.stores.items()]
     syncs = HistogramMetricFamily(
         "qindex_sync_seconds", "How long syncs of the store's files took", labels=["vhost"]
@@ -73,6 +73,11 @@ def figures(server: Server) -> Iterator[Metric]:
             if found is not None:
                 family.add_metric([name], found)
         yield family
+    yield GaugeMetricFamily(
+        "qindex_vhosts_down",
+        "Virtual hosts whose store could not be opened",
+        len(server.node.down),
+    )
 
 
 def _buckets(syncs: qindex.Syncs) -> list[tuple[str, float]]:

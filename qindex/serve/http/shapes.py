@@ -116,6 +116,18 @@ def vhost(server: Server, found: VHost) -> Shape:
     }
 
 
+def vhost_down(server: Server, name: str, why: str) -> Shape:
+    """Of one that cannot be opened: nobody knows what is in it."""
+    return {
+        "name": name,
+        "description": "",
+        "tags": [],
+        "tracing": False,
+        "cluster_state": {node_name(server): "stopped"},
+        "error": plain(why),
+    }
+
+
 def queue(server: Server, vhost: VHost, found: Queue) -> Shape:
     return {
         "name": plain(found.name),

@@ -19,12 +19,14 @@ export function health() {
     const damage = found.stores.reduce((sum, store) => sum + store.findings.filter((each) => each.severity !== "note").length, 0);
     const failed = found.stores.filter((store) => store.failed);
     const refused = found.damaged ?? [];
-    const isWell = !damage && !failed.length && !refused.length;
+    const down = found.down ?? [];
+    const isWell = !damage && !failed.length && !refused.length && !down.length;
     replace(place,
       h("p", { class: isWell ? "verdict good" : "verdict bad" },
         isWell ? "Nothing is damaged, and no sync has failed." : [
           damage ? `${count(damage)} ${damage === 1 ? "place is" : "places are"} damaged. ` : "",
           refused.length ? `${count(refused.length)} ${refused.length === 1 ? "queue is" : "queues are"} not served. ` : "",
+          down.length ? `${count(down.length)} ${down.length === 1 ? "virtual host is" : "virtual hosts are"} down. ` : "",
           failed.length ? `A sync has failed in ${failed.map((store) => plain(store.name)).join(", ")}: restart the server, and look at the disk.` : ""]),
       facts([
         found.memory_bytes === undefined ? null : ["memory", bytes(found.memory_bytes)],
@@ -48,6 +50,8 @@ export function health() {
           store.findings.map((each) => [h("span", { class: each.severity === "note" ? "soft" : "bad" }, plain(each.severity)), plain(each.place), plain(each.text), each.lost ? count(each.lost) : "–"]),
           { caption: `Findings of ${plain(store.name)}` }) : h("p", { class: "soft" }, "No findings."),
         store.finding_count > store.findings.length ? h("p", { class: "soft" }, `The first of ${count(store.finding_count)}.`) : null)),
+      down.length ? table([{ text: "virtual host", kind: "name" }, { text: "why", kind: "long" }],
+        down.map((each) => [plain(each.vhost), plain(each.why)]), { caption: "Virtual hosts that are down" }) : null,
       refused.length ? section("Queues that are damaged and not served", refused, "what is damaged", "") : null,
       found.arriving && found.arriving.length ? section("Queues that are still coming", found.arriving, "why not", "being copied") : null);
   }

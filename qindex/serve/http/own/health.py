@@ -41,6 +41,9 @@ async def health(asked: Asked, series: Series) -> Any:
             for name, damage in vhost.damaged.items()
         ],
     }
+    found["down"] = [
+        {"vhost": name, "why": shapes.plain(why)} for name, why in asked.down().items()
+    ]
     if SEES_ALL & asked.tags:
         found |= _process(node.directory)
     return found

@@ -52,7 +52,9 @@ def page_of(asked: Question, found: list[Any], make: Callable[[Any], Any], total
 async def queues(asked: Asked, series: Series) -> Any:
     """?page, size, sort, reverse, name (a part of it), vhost, some=waiting|idle|held."""
     wanted = asked.query("vhost")
-    vhosts = [vhost for vhost in asked.vhosts() if not wanted or vhost.name == wanted]
+    vhosts = asked.vhosts()
+    if wanted:
+        vhosts = [asked.server.node.vhost(wanted)] if wanted in asked.seen() else []
     rows = [queue for vhost in vhosts for queue in vhost.queues.values()]
     total = len(rows)
     part = asked.query("name").lower()
