@@ -12,7 +12,7 @@ JOBS says how many processes share the tests (else one for each processor). What
 sanitizer is skipped; each reason is printed, with the number of tests.
 
 The core is built with asserts in a temporary copy of the source tree; this tree stays as it is.
-Needs gcc and its sanitizer libraries. CPython itself is not instrumented: what is reported is about
+Needs gcc, its sanitizer libraries, and what `pip install -e '.[dev]'` brings. CPython itself is not instrumented: what is reported is about
 the engine. Exit code 0: nothing was found and the tests passed; 1: otherwise.
 """
 
@@ -138,7 +138,8 @@ def build(sanitizer: Sanitizer, tree: Path) -> None:
         "QINDEX_LDFLAGS": sanitizer.flags,
     }
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-    subprocess.run(command, cwd=tree, env=environment, check=True)
+    if subprocess.run(command, cwd=tree, env=environment, check=False).returncode:
+        raise SystemExit("sanitize: the engine was not built: did you pip install -e '.[dev]'?")
 
 
 def run_tests(kind: str, tree: Path, log: Path, arguments: Sequence[str]) -> int:
