@@ -12,8 +12,9 @@ JOBS says how many processes share the tests (else one for each processor). What
 sanitizer is skipped; each reason is printed, with the number of tests.
 
 The core is built with asserts in a temporary copy of the source tree; this tree stays as it is.
-Needs gcc, its sanitizer libraries, and what `pip install -e '.[dev]'` brings. CPython itself is not instrumented: what is reported is about
-the engine. Exit code 0: nothing was found and the tests passed; 1: otherwise.
+Needs gcc, its sanitizer libraries, and what `pip install -e '.[dev]'` brings. CPython itself is not
+instrumented: what is reported is about the engine. Exit code 0: nothing was found and the tests
+passed; 1: otherwise.
 """
 
 import argparse
