@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import os
 import random
 import resource
 import shutil
@@ -156,8 +157,10 @@ class Target:
         else:
             self.read_node(kind, data)
         took = time.process_time() - begin
-        # Coverage costs a multiple; the limit is held to by the replay and by test_limits.
-        if took > LIMIT_SECONDS * (10 if _guided else 1):
+        # Coverage and sanitizers cost a multiple; the limit is held to by the replay and by
+        # test_limits.
+        is_slowed = _guided or "QINDEX_SANITIZER" in os.environ
+        if took > LIMIT_SECONDS * (10 if is_slowed else 1):
             raise Slow(f"{kind}: {len(data)} bytes took {took:.1f} s")
 
     def read_node(self, kind: str, data: bytes) -> None:
