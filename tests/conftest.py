@@ -36,8 +36,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would the processes that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A busy machine takes as long as it needs. All else is as Hypothesis has it where this runs.
-settings.register_profile("patient", deadline=None)
+# A busy machine takes as long as it needs. tools/test.sh sets fewer examples than Hypothesis has.
+EXAMPLES = int(os.environ.get("QINDEX_TEST_EXAMPLES", "100"))
+settings.register_profile("patient", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("patient")
 
 

@@ -34,5 +34,7 @@ built=$!
 "$venv/bin/python" tools/extras.py test |
     "$venv/bin/python" -m pip install --no-compile --no-warn-conflicts --requirement /dev/stdin || exit 1
 wait "$built"
+# .ci/run sets as many examples of each property as Hypothesis has by itself: 100.
+export QINDEX_TEST_EXAMPLES="${QINDEX_TEST_EXAMPLES:-30}"
 # Each process takes files that stand together, so it makes most fixtures of a file once.
 exec "$venv/bin/python" -m pytest -n "${JOBS:-$(($(nproc) * 2))}" --dist worksteal -m "not slow and not long" "$@"

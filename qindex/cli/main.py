@@ -146,7 +146,8 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace | None:
     """What the arguments say; None: they name no command, and the help was shown."""
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next
         complete(make_parser(*os.environ.get("COMP_LINE", "").split()[1:2]))
-    parser = make_parser(next((word for word in arguments if not word.startswith("-")), ""))
+    chosen = next((word for word in arguments if not word.startswith("-")), "")
+    parser = make_parser(chosen, is_alone=bool(arguments) and arguments[0] == chosen)
     options, rest = parser.parse_known_args(arguments)
     takes = [name for name in ("queues", "paths") if isinstance(getattr(options, name, None), list)]
     options_end = rest.index("--") if "--" in rest else len(rest)
@@ -164,13 +165,18 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace | None:
     return options
 
 
-def make_parser(chosen: str = "") -> Parser:
-    """All commands, and the arguments of the chosen one: the others need not be imported."""
+def make_parser(chosen: str = "", *, is_alone: bool = False) -> Parser:
+    """All commands, and the arguments of the chosen one: the others need not be imported.
+
+    With `is_alone` it has no others, if it is one: to make them all takes milliseconds.
+    """
     parser = Parser("qindex", description=DESCRIPTION, epilog=EPILOG, formatter_class=Overview)
     version = f"qindex {qindex.__version__}"
     parser.add_argument("-V", "--version", action="version", version=version)
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for name, summary in COMMANDS.items():
+        if is_alone and name != chosen and chosen in COMMANDS:
+            continue
         command = commands.add_parser(name, help=summary, formatter_class=Help, allow_abbrev=False)
         if name == chosen:
             _configure(command, name)

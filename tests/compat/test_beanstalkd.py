@@ -130,6 +130,7 @@ def test_a_damaged_file_costs_what_was_damaged(tmp_path: Path, name: str) -> Non
             assert lost <= affected // SMALLEST_RECORD + 2, what
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_costs_one_record_at_most(tmp_path: Path) -> None:
     write_files(tmp_path)
     file = tmp_path / "binlog.1"

@@ -62,6 +62,7 @@ def test_a_cut_queue_gives_what_is_whole(folder: Path, size: int) -> None:
     assert given == bodies(COUNT)[READ:][: len(given)]
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_a_head_costs_at_most_that_message(folder: Path) -> None:
     file = folder / "t_default.queue"
     data = file.read_bytes()

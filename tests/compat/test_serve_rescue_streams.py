@@ -62,6 +62,7 @@ def test_a_stream_is_served_in_the_order_of_its_offsets(node: Path, tmp_path: Pa
                 )
 
 
+@pytest.mark.slow
 def test_it_is_said_that_a_stream_is_a_queue_now(node: Path, tmp_path: Path) -> None:
     with served(tmp_path / "d", node) as process:
         told = wait_until_done(process)
@@ -70,6 +71,7 @@ def test_it_is_said_that_a_stream_is_a_queue_now(node: Path, tmp_path: Path) -> 
     assert "stream sv/st is served as a queue: its 35 messages" in told
 
 
+@pytest.mark.slow
 def test_a_stream_s_retention_is_no_limit_of_the_queue(node: Path, tmp_path: Path) -> None:
     """It would drop messages. A client that declares a stream is refused."""
     with open_node(node) as opened:

@@ -23,6 +23,7 @@ SYSTEM = "quorum/a@b"
 MUTATED = [kind for kind in KINDS if kind.startswith(("ra_", "khepri_", "coordinator_", "stream"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MUTATED)
 @pytest.mark.sample(6)
 def test_mutated_files_end_in_findings(tmp_path: Path, kind: str) -> None:

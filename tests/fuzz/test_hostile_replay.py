@@ -66,6 +66,7 @@ def mutate(data, dice):
         repair(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.sample(3)
 def test_whatever_stands_in_the_files_the_replay_comes_to_an_end(sound, tmp_path, seed):

@@ -227,6 +227,7 @@ def test_one_process_several_or_spark(monkeypatch: pytest.MonkeyPatch) -> None:
             choose_way(Namespace(master=master, jobs=jobs), [gib])
 
 
+@pytest.mark.slow
 def test_several_processes_find_the_same(
     fleet: tuple[Path, list[Planted]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,7 @@ def test_results_come_in_order_and_from_other_processes() -> None:
     assert seen[-1] == (5, 5)
 
 
+@pytest.mark.slow
 def test_what_a_task_raises_is_raised() -> None:
     with pytest.raises(ValueError, match="task 2"):
         in_processes([2, 2], fail, 2)
@@ -75,6 +76,7 @@ def test_an_interrupt_ends_the_processes() -> None:
     assert time.monotonic() - started < 50
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_a_terminal_ends_an_audit_without_a_traceback(tmp_path: Path) -> None:
     """It goes to all processes of the group."""
     for name in "ab":

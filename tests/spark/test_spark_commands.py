@@ -148,6 +148,7 @@ def test_a_folder_with_something_else_is_refused(fleet: Path, tmp_path: Path) ->
         export(None, find([str(fleet)]), str(out), Job([], COLUMNS, {}), Choice())
 
 
+@pytest.mark.slow
 def test_the_command_exports_goes_on_after_a_kill_and_says_what_it_did(
     fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,6 +197,7 @@ def test_each_dead_broker_gets_a_store_of_its_own(
     assert "3 by an earlier run" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_recovery_goes_on_after_a_kill(
     dead: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -189,6 +189,7 @@ def test_depth_has_the_same_limit_both_ways() -> None:
         decode_table(len(inside).to_bytes(4, "big") + inside)
 
 
+@pytest.mark.slow
 def test_a_table_that_holds_itself_is_refused_in_time() -> None:
     loop: list[Any] = []
     loop.append(loop)

@@ -283,6 +283,7 @@ for _ in range(100):
 """
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_the_old_backup_or_the_new_one(tmp_path):
     data, copy = tmp_path / "data", tmp_path / "copy"
     for _ in range(5):

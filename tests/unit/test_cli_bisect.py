@@ -96,6 +96,7 @@ def test_two_that_do_it_together_and_one_more_that_does_it_alone(run, store):
     assert found["others_kill_too"]
 
 
+@pytest.mark.slow
 def test_a_store_of_its_own_for_each_run(run, store):
     code = (
         "import os, sys, qindex; store = qindex.open(os.environ['QINDEX_STORE']);"
@@ -129,6 +130,7 @@ def test_signals_and_runs_that_do_not_end_are_deaths(run, store):
     assert "it survives all 4 messages" in out
 
 
+@pytest.mark.slow
 def test_what_cannot_be_searched_is_refused(run, store, tmp_path):
     def refused(command, *more):
         code, _, err = run("bisect", store, *more, "--cmd", command)

@@ -86,6 +86,7 @@ def test_every_message_is_in_the_output_once(run, store_path, form, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "out", "out.checkpoint"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [0, 3, 7])
 @pytest.mark.sample(9)
 def test_after_kills_it_goes_on_and_nothing_is_doubled(store_path, form, tmp_path, steps):

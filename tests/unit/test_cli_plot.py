@@ -112,6 +112,7 @@ def test_names_are_drawn_as_they_are(draws, tmp_path):
     assert f"slots of {name}, 2 ReqIds a cell" in draws("slots", tmp_path / "s")
 
 
+@pytest.mark.slow
 def test_an_empty_queue_is_drawn(draws, tmp_path):
     with qindex.open(tmp_path / "s") as store:
         store.queue("q")
@@ -192,6 +193,7 @@ def test_ages_grow_until_the_first_message_is_acked(numbers, tmp_path):
     assert found["age_seconds"][7] <= ages[-1] + (ended - began).total_seconds()
 
 
+@pytest.mark.slow
 def test_depth_is_drawn(draws, store_path):
     texts = draws("depth", store_path, "mails")
     assert any(text.startswith("mails: ") and "records in its journals" in text for text in texts)
@@ -266,6 +268,7 @@ def test_what_is_not_read_is_not_drawn_as_garbage(run, tmp_path):
     assert "garbage" not in texts
 
 
+@pytest.mark.slow
 def test_recovery_measures_all_directories_and_queues(numbers, draws, store_path, dead_node):
     found = numbers("recovery", store_path, dead_node)
     assert [opening["format"] for opening in found["openings"]] == ["qindex", "rabbitmq"]

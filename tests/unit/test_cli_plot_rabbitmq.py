@@ -65,6 +65,7 @@ def test_a_rabbitmq_queue_whose_messages_tell_no_time_has_a_depth(numbers, draws
     assert "age" not in told
 
 
+@pytest.mark.slow
 def test_depth_and_age_of_a_rabbitmq_queue_are_drawn(draws, node_with_journal):
     assert "age of the oldest message" in draws("depth", node_with_journal)
 

@@ -210,6 +210,7 @@ sys.exit(main(sys.argv[3:]))
 """
 
 
+@pytest.mark.slow
 def test_after_kills_everything_is_there_and_little_is_twice(store_path, tmp_path):
     arguments = ["republish", store_path, "--amqp", URL, "--checkpoint", tmp_path / "c"]
     for after in (0, 250, 130, 10_000):

@@ -247,6 +247,7 @@ def test_the_account_is_a_table(run, store_path, tmp_path):
     assert "470 messages of 2 queues salvaged" in out
 
 
+@pytest.mark.slow
 def test_nothing_is_made_up_wherever_the_damage_is(run, store_path, tmp_path):
     with qindex.open(store_path) as store:
         store.queue("orders").flush()

@@ -152,6 +152,7 @@ def test_a_target_that_is_damaged_does_not_keep_its_source_closed(tmp_path):
         assert any("do not move to dead" in finding.text for finding in store.findings)
 
 
+@pytest.mark.slow
 def test_a_long_chain_and_a_ring_open(disk):
     names = [f"q{i}" for i in range(2000)]
     with qindex.open("/store", disk=disk, **SETTINGS) as store:

@@ -346,5 +346,6 @@ assert size() < first + 200_000_000, (first, size())
 """
 
 
+@pytest.mark.slow
 def test_a_store_and_its_events_may_become_garbage_together(tmp_path):
     run(GARBAGE, tmp_path)

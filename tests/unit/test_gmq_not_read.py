@@ -71,6 +71,7 @@ def test_a_client_that_pops_faster_than_it_reads_waits_and_is_not_closed(monkeyp
     run(test())
 
 
+@pytest.mark.slow
 def test_pops_that_wait_are_given_no_more_than_their_client_reads(monkeypatch):
     monkeypatch.setattr(outlet, "WRITE_MAX", WRITE_HIGH)
 

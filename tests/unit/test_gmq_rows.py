@@ -203,6 +203,7 @@ def call(address, method, parameter):
         return json.loads(found.makefile("rb").readline())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2])
 @pytest.mark.sample(3)
 def test_a_safe_exit_and_a_new_start_with_the_same_sockets_lose_no_job(tmp_path, number):

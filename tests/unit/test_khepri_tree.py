@@ -150,6 +150,7 @@ def test_a_snapshot_of_another_shape_is_refused(state: Any, version: int) -> Non
         Khepri().load(state, version)
 
 
+@pytest.mark.slow
 def test_a_deep_tree_needs_no_recursion() -> None:
     node: Any = (Atom("node"), {}, (Atom("p_data"), 1), {})
     for _ in range(20_000):

@@ -43,6 +43,7 @@ def test_queues_that_are_not_used_give_their_memory_back(small):
     assert small.queue(names[0]).get().body == b""
 
 
+@pytest.mark.slow
 def test_a_queue_that_cannot_be_opened_keeps_no_other_from_giving_back(tmp_path):
     options = {"max_memory": MOST, "max_open_files": 24, "sync": "never", "idle": 3600}
     store = qindex.open(tmp_path / "small", **options)
@@ -82,6 +83,7 @@ def test_a_publish_waits_until_there_is_memory(small):
     assert queue.unacked == 0
 
 
+@pytest.mark.slow
 def test_the_limit_is_one_for_all_stores_and_the_smallest_counts(small, tmp_path):
     with qindex.open(tmp_path / "other", sync="never") as other:
         taken = fill(other.queue("a"))

@@ -97,6 +97,7 @@ def test_an_open_store_is_shown_and_not_changed(store):
     assert (after.ready, after.unacked, after.next_req_id) == (8, 1, before.next_req_id)
 
 
+@pytest.mark.slow
 def test_what_is_not_read_is_not_called_garbage(tmp_path):
     with qindex.open(tmp_path / "s") as store:
         for name in ("a", "b"):
@@ -138,6 +139,7 @@ def test_where_no_store_is_nothing_is_shown(tmp_path, capsys):
     assert "no store" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_store_that_is_gone_is_told_in_words(tmp_path):
     path = tmp_path / "store"
     with qindex.open(path) as opened:

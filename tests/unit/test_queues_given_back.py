@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from helpers import count_syncs
 
 import qindex
@@ -41,6 +42,7 @@ def test_the_queue_that_was_used_the_longest_time_ago_gives_its_files_back(tmp_p
         )
 
 
+@pytest.mark.slow
 def test_giving_files_back_costs_no_sync(tmp_path: Path) -> None:
     def syncs(turns: int) -> int:
         program = f"""

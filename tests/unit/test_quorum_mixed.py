@@ -113,6 +113,7 @@ class Twins:
         return self.both[0].machine.mixed.end(first, 0, by_bytes=False), first, second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [None, 100, 4])
 @pytest.mark.sample(3)
 def test_what_is_called_sure_is_so_in_every_order(

@@ -260,6 +260,7 @@ def journal_with(path, payloads):
     return len(data)
 
 
+@pytest.mark.slow
 def test_h21_a_journal_that_names_any_req_id_costs_what_its_bytes_cost(tmp_path):
     choose = random.Random(1)
     ids = [choose.randrange(1023 << 52) for _ in range(8_000)]  # lane 1023 has no messages

@@ -138,6 +138,7 @@ def test_exchanges_bindings_channels_and_consumers_are_listed(tmp_path, ctl):
     assert "is not served" in ctl(directory, "ping", code=1)
 
 
+@pytest.mark.slow
 def test_definitions_go_from_one_directory_to_another(tmp_path, ctl, monkeypatch):
     one, two, file = tmp_path / "one", tmp_path / "two", tmp_path / "definitions.json"
     for directory in (one, two):

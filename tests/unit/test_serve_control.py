@@ -212,6 +212,7 @@ def test_what_is_no_served_directory_is_refused(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_log_says_what_was_done_to_what_and_no_password(tmp_path):
     with BrokerProcess(str(tmp_path / "d"), "--log", "debug") as process:
         for command, *arguments in (

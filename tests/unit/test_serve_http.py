@@ -339,6 +339,7 @@ def test_metrics_count_on_when_a_queue_is_deleted_and_have_a_page_by_queue():
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.interop
 @pytest.mark.skipif(shutil.which("rabbitmqadmin") is None, reason="no rabbitmqadmin here")
 def test_rabbitmqadmin_works_as_it_is():

@@ -306,6 +306,7 @@ def test_a_client_that_goes_in_the_middle_of_a_body_is_one_line_of_the_log(caplo
     assert [(each.levelname, each.exc_info) for each in found] == [("INFO", None)]
 
 
+@pytest.mark.slow
 def test_many_long_lists_at_once_hold_up_nobody_else(monkeypatch):
     """By count, not by time: how many lists are in the making while others have their turn."""
     making, most = [0], [0]

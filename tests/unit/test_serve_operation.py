@@ -162,6 +162,7 @@ def test_sockets_that_systemd_hands_over_are_served(tmp_path):
             process.communicate()
 
 
+@pytest.mark.slow
 def test_a_new_start_in_the_same_process_refuses_nobody(tmp_path):
     """SIGUSR2, three times, while clients connect all the time."""
     with BrokerProcess(str(tmp_path / "d")) as process:

@@ -54,6 +54,7 @@ assert len(lines) == 2, lines
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for the shim")
 @pytest.mark.parametrize("form", ["1", "2"])
 def test_a_slow_sync_in_the_background_is_logged_then(tmp_path, form):

@@ -350,6 +350,7 @@ for _ in verbs * 2:
 """
 
 
+@pytest.mark.slow
 def test_daemon_threads_may_be_in_the_core_when_the_interpreter_ends(tmp_path):
     """It closed the stores that were open, and freed them under these threads."""
     for number in range(3):
