@@ -318,7 +318,6 @@ def test_what_nothing_is_called_is_no_word_for_without(big: Path, tmp_path: Path
     assert "nothing of the node is called that; is it 'damage'?" in text
 
 
-@pytest.mark.slow
 def test_a_directory_that_was_served_before_is_no_place_for_a_rescue(
     big: Path, tmp_path: Path
 ) -> None:
@@ -345,7 +344,6 @@ def test_damage_stops_the_rescue_unless_it_is_named(big: Path, tmp_path: Path) -
         assert all(len(drain(channel, name)) <= count for name, count in live.items())
 
 
-@pytest.mark.slow
 def test_a_message_that_turns_out_to_be_damaged_keeps_its_queue_out(tmp_path: Path) -> None:
     path = unpack(DEMO.with_suffix(".tar.xz"), tmp_path / "node")
     (file,) = path.glob("**/628WB79CIFDYO9LJI6DKMI09L/msg_store_persistent/0.rdq")
@@ -389,7 +387,6 @@ def test_an_address_that_cannot_be_had_is_named(tmp_path: Path) -> None:
     assert f"cannot listen on --amqp {address}: Address already in use" in done.stderr
 
 
-@pytest.mark.slow
 def test_what_is_suspected_to_be_missing_has_to_be_accepted(tmp_path: Path) -> None:
     """A member of a cluster may lack what another has; with the best one nothing is suspected."""
     cluster = unpack(DATA / "quorum_c3.tar.xz", tmp_path / "c3")
